@@ -1,0 +1,1 @@
+"""Private discovery of out-of-vocabulary words (Sun & Sun 2024)."""

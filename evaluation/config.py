@@ -1,0 +1,31 @@
+"""Configuration of the memorisation audit and of the offline A/B comparison."""
+
+from typing import Annotated
+
+from pydantic import Field, PositiveInt
+
+from pretrain.config import Config
+
+
+class AuditConfig(Config):
+    """Federated Secret Sharer (Ramaswamy et al. 2020, section IV).
+
+    The paper's grid is ``users [1, 4, 16] x examples [1, 14, 200] x 3``; small populations
+    use a smaller one, because synthetic devices take places in the cohorts.
+    """
+
+    users: tuple[PositiveInt, ...] = Field(min_length=1, description="n_u: synthetic devices that share a canary")
+    examples: tuple[PositiveInt, ...] = Field(min_length=1, description="n_e: copies of it on each device")
+    repeats: PositiveInt = Field(description="canaries in each cell of the grid")
+    sentences_per_device: PositiveInt = 200
+    random_continuations: PositiveInt = 2_000_000
+    beam_width: PositiveInt = 5
+
+
+class AbTestConfig(Config):
+    """Comparison of arms on held-out test devices."""
+
+    ngram_order: Annotated[int, Field(ge=1, le=5)] = 3
+    buckets: Annotated[int, Field(ge=2)] = Field(default=20, description="user buckets of the jackknife")
+    confidence: Annotated[float, Field(gt=0.5, lt=1.0)] = 0.95
+    max_devices: PositiveInt | None = Field(default=None, description="evaluate this many test devices at most")

@@ -1,0 +1,1 @@
+"""Federated fine-tuning with device-level differential privacy (DP-FTRL)."""

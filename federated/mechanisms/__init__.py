@@ -1,0 +1,1 @@
+"""Correlated-noise mechanisms: one object holds strategy, sensitivity, noise and DP event."""

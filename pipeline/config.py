@@ -1,0 +1,155 @@
+"""``LaunchConfig``: one launch of one locale, the whole of a YAML file in ``dags/launches/``."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Annotated, Literal
+
+import yaml
+from pydantic import Field, PositiveFloat, PositiveInt, ValidationError, field_validator, model_validator
+
+from discovery.config import DiscoveryConfig
+from evaluation.config import AbTestConfig, AuditConfig
+from federated.config import (
+    LocalTrainingConfig,
+    MechanismConfig,
+    PopulationConfig,
+    RuntimeConfig,
+    ServerConfig,
+)
+from pretrain.config import (
+    AdaptConfig,
+    Config,
+    CorpusConfig,
+    ModelConfig,
+    PretrainConfig,
+    VocabularyConfig,
+)
+from reports.config import ReportConfig
+
+STAGE_NAMES = (
+    "ingest_public",
+    "ingest_private",
+    "pretrain",
+    "discover",
+    "build_vocabulary",
+    "adapt",
+    "plan",
+    "fine_tune",
+    "audit",
+    "ab_test",
+    "decide",
+    "report",
+    "publish",
+)
+
+# Changing these changes neither the guarantee nor the result, so they do not change the launch id.
+_NOT_PART_OF_THE_LAUNCH = frozenset({"runtime", "schedule", "reviewers"})
+
+
+class PolicyConfig(Config):
+    """The gates a launch must pass. A gate without evidence fails."""
+
+    max_rho: PositiveFloat = Field(description="ceiling on this launch's device-level rho")
+    population_max_rho: PositiveFloat = Field(description="ceiling on the sum over all launches on this population")
+    max_discovery_epsilon0: PositiveFloat = Field(description="ceiling on the local epsilon of one message")
+    min_canary_rank: PositiveInt = Field(
+        description="a canary on one device must not rank better than this among the random continuations"
+    )
+    min_top1_gain: float = Field(
+        description="lower end of the interval of private minus starting-point top-1 recall must exceed this"
+    )
+    max_top3_loss: Annotated[float, Field(ge=0.0)] = Field(
+        default=0.0, description="guardrail: top-3 recall may fall by this much against the starting point"
+    )
+
+
+class LaunchConfig(Config):
+    """One attempt to ship one feature for one locale."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    locale: str = Field(pattern=r"^[a-z]{2,3}(-[A-Z][a-z]{3})?(-[A-Z]{2})?$", description="BCP 47 tag")
+    feature: Literal["NWP", "SC", "OTF"]
+    seed: Annotated[int, Field(ge=0)] = Field(description="public seed of splits, initial weights and cohorts")
+    public_text: CorpusConfig
+    private_text: PopulationConfig
+    vocabulary: VocabularyConfig
+    model: ModelConfig
+    pretrain: PretrainConfig
+    discovery: DiscoveryConfig
+    adapt: AdaptConfig
+    mechanism: MechanismConfig
+    local_training: LocalTrainingConfig
+    server: ServerConfig
+    audit: AuditConfig
+    ab_test: AbTestConfig
+    policy: PolicyConfig
+    report: ReportConfig
+    runtime: RuntimeConfig = RuntimeConfig()
+    schedule: str | None = Field(default=None, description="cron expression or preset such as '@monthly'")
+    reviewers: tuple[str, ...] = Field(default=(), description="who must approve in Airflow before publication")
+
+    @field_validator("locale", mode="before")
+    @classmethod
+    def _locale_is_text(cls, value: object) -> object:
+        if isinstance(value, bool):
+            raise ValueError('YAML read the locale as a boolean; put it in quotes, as in locale: "no"')
+        return value
+
+    @model_validator(mode="after")
+    def _parts_fit_together(self) -> "LaunchConfig":
+        mechanism = self.mechanism
+        most = -(-mechanism.rounds // mechanism.min_sep)
+        if mechanism.max_participations > most:
+            raise ValueError(
+                f"mechanism.max_participations: {mechanism.max_participations} cannot happen; "
+                f"{mechanism.rounds} rounds at min_sep {mechanism.min_sep} allow at most {most}: lower it to {most}"
+            )
+        if mechanism.noise_multiplier and self.policy.max_rho > self.policy.population_max_rho:
+            raise ValueError(
+                f"policy.max_rho: {self.policy.max_rho} is above policy.population_max_rho "
+                f"{self.policy.population_max_rho}: one launch may not exceed the population's budget"
+            )
+        return self
+
+
+def load_launch(path: Path) -> LaunchConfig:
+    """Read and validate one launch file.
+
+    Raises:
+      ValueError: with one line per problem, each naming the field, the value and the fix.
+      OSError: the file cannot be read.
+    """
+    try:
+        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path.name}: not valid YAML: {error}") from error
+    if not isinstance(raw, dict):
+        raise ValueError(f"{path.name}: a launch file is a mapping of fields, got {type(raw).__name__}")
+    try:
+        return LaunchConfig.model_validate(raw)
+    except ValidationError as error:
+        raise ValueError("\n".join(problems(error))) from error
+
+
+def problems(error: ValidationError) -> list[str]:
+    """One line per problem: field path, the value given, what is expected."""
+    lines = []
+    for item in error.errors():
+        # Pydantic puts the tag of a discriminated union into the path; a user's YAML has no such level.
+        field = ".".join(str(part) for part in item["loc"]) or "launch"
+        given = item.get("input")
+        shown = "" if isinstance(given, dict) or item["type"] == "missing" else f", got {given!r}"
+        lines.append(f"{field}: {item['msg'].removeprefix('Value error, ')}{shown}")
+    return lines
+
+
+def config_digest(config: LaunchConfig) -> str:
+    """SHA-256 over everything that can change a result, as canonical JSON."""
+    content = config.model_dump(mode="json", exclude=set(_NOT_PART_OF_THE_LAUNCH))
+    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def launch_id(config: LaunchConfig, date: str | None = None) -> str:
+    """``<name>-<digest>[-<date>]``: the same file is the same launch; a scheduled run adds its date."""
+    return "-".join(part for part in (config.name, config_digest(config)[:8], date) if part)

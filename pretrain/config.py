@@ -1,0 +1,81 @@
+"""Configuration of public text, vocabulary, model and pretraining."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
+
+Fraction = Annotated[float, Field(gt=0.0, lt=1.0)]
+
+
+class Config(BaseModel):
+    """Base of every configuration block: immutable, and unknown fields are errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class C4Corpus(Config):
+    """C4 or mC4 from the Hugging Face hub, streamed through ``datasets``."""
+
+    source: Literal["c4"]
+    dataset: str = "allenai/c4"
+    subset: str = Field(description="config name on the hub: 'en', or a language of mC4 such as 'es'")
+    max_tokens: PositiveInt
+    max_validation_tokens: PositiveInt = 200_000
+    tokens_per_shard: PositiveInt = 5_000_000
+
+
+class FileCorpus(Config):
+    """Local text: C4-layout ``*.json.gz`` shards or Parquet with a ``text`` column."""
+
+    source: Literal["files"]
+    train: tuple[str, ...] = Field(min_length=1, description="paths or globs")
+    validation: tuple[str, ...] = ()
+    max_tokens: PositiveInt
+    max_validation_tokens: PositiveInt = 200_000
+    tokens_per_shard: PositiveInt = 5_000_000
+
+
+class SampleCorpus(Config):
+    """The packaged sample: the Wikipedia articles that ship inside the gensim wheel."""
+
+    source: Literal["sample"]
+    max_tokens: PositiveInt
+    max_validation_tokens: PositiveInt = 50_000
+    tokens_per_shard: PositiveInt = 5_000_000
+
+
+CorpusConfig = Annotated[C4Corpus | FileCorpus | SampleCorpus, Field(discriminator="source")]
+
+
+class VocabularyConfig(Config):
+    """Sizes count words and the four special tokens together."""
+
+    base_size: Annotated[int, Field(ge=8)] = Field(description="rows taken from public text, specials included")
+    max_new_words: Annotated[int, Field(ge=0)] = Field(description="rows that private discovery may add")
+
+
+class ModelConfig(Config):
+    """Shape of ``KeyboardLM``. Paper size: embedding 96, hidden 670 (Xu et al. 2023)."""
+
+    embedding_dim: PositiveInt
+    hidden_dim: PositiveInt
+    tied: bool = Field(description="one matrix for input and output embeddings")
+
+
+class PretrainConfig(Config):
+    """Training on public text by Adam."""
+
+    steps: PositiveInt
+    batch_sentences: PositiveInt
+    sequence_words: PositiveInt = Field(description="longest row in words; longer sentences are cut into rows")
+    learning_rate: PositiveFloat
+    evaluate_every_steps: PositiveInt
+    checkpoint_every_steps: PositiveInt
+
+
+class AdaptConfig(Config):
+    """After the vocabulary grew: further public training, so that new rows fit in."""
+
+    steps: Annotated[int, Field(ge=0)]
+    batch_sentences: PositiveInt
+    learning_rate: PositiveFloat

@@ -1,0 +1,124 @@
+"""``KeyboardLM``: the one-layer CIFG-LSTM of Gboard's next-word models.
+
+Shape legend: B rows, T steps, V vocabulary, E embedding and projection, H hidden.
+
+The coupled gate ``i = 1 - f`` and the recurrent projection follow Xu et al. 2023, section 2
+(CIFG-LSTM, one layer, 670 hidden units, embedding and projection 96).
+"""
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from pretrain.config import ModelConfig
+from pretrain.vocabulary import BOS, EOS, PAD
+
+State = tuple[Tensor, Tensor]
+
+
+class KeyboardLM(nn.Module):
+    """Next-word logits from words.
+
+    Parameters: ``embedding [V, E]``, ``gates_x [E, 3H]``, ``gates_r [E, 3H]``, ``gates_b [3H]``
+    (order: forget, candidate, output), ``projection [H, E]``, ``output [V, E]`` unless tied,
+    ``output_bias [V]``.
+    """
+
+    def __init__(self, vocabulary_size: int, embedding_dim: int, hidden_dim: int, *, tied: bool) -> None:
+        super().__init__()
+        self.vocabulary_size, self.embedding_dim, self.hidden_dim, self.tied = (
+            vocabulary_size,
+            embedding_dim,
+            hidden_dim,
+            tied,
+        )
+
+        def uniform(*shape: int, fan: int) -> nn.Parameter:
+            bound = 1 / math.sqrt(fan)
+            return nn.Parameter(torch.empty(*shape).uniform_(-bound, bound))
+
+        self.embedding = uniform(vocabulary_size, embedding_dim, fan=embedding_dim)
+        self.gates_x = uniform(embedding_dim, 3 * hidden_dim, fan=embedding_dim)
+        self.gates_r = uniform(embedding_dim, 3 * hidden_dim, fan=embedding_dim)
+        self.gates_b = nn.Parameter(torch.zeros(3 * hidden_dim))
+        # A forget gate that starts open lets gradients reach the first words.
+        self.gates_b.data[:hidden_dim] = 1.0
+        self.projection = uniform(hidden_dim, embedding_dim, fan=hidden_dim)
+        if not tied:
+            self.output = uniform(vocabulary_size, embedding_dim, fan=embedding_dim)
+        self.output_bias = nn.Parameter(torch.zeros(vocabulary_size))
+
+    @property
+    def output_VE(self) -> Tensor:
+        """Output embedding; the input embedding itself if tied."""
+        return self.embedding if self.tied else self.output
+
+    def initial_state(self, rows: int) -> State:
+        """Zero cell ``[B, H]`` and zero recurrent output ``[B, E]``."""
+        return self.embedding.new_zeros(rows, self.hidden_dim), self.embedding.new_zeros(rows, self.embedding_dim)
+
+    def features(self, tokens_BT: Tensor, state: State | None = None) -> tuple[Tensor, State]:
+        """Recurrent outputs ``[B, T, E]`` before the output layer, and the last state."""
+        cell_BH, out_BE = state if state is not None else self.initial_state(tokens_BT.shape[0])
+        inputs_BTG = functional.embedding(tokens_BT, self.embedding) @ self.gates_x + self.gates_b
+        outputs = []
+        for gates_BG in inputs_BTG.unbind(1):
+            forget_BH, candidate_BH, output_BH = (gates_BG + out_BE @ self.gates_r).chunk(3, dim=-1)
+            forget_BH = torch.sigmoid(forget_BH)
+            cell_BH = forget_BH * cell_BH + (1 - forget_BH) * torch.tanh(candidate_BH)
+            out_BE = (torch.sigmoid(output_BH) * torch.tanh(cell_BH)) @ self.projection
+            outputs.append(out_BE)
+        return torch.stack(outputs, dim=1), (cell_BH, out_BE)
+
+    def forward(self, tokens_BT: Tensor, state: State | None = None) -> tuple[Tensor, State]:
+        """Logits ``[B, T, V]`` for the word after each position, and the last state."""
+        features_BTE, state = self.features(tokens_BT, state)
+        return features_BTE @ self.output_VE.T + self.output_bias, state
+
+
+def build_model(config: ModelConfig, vocabulary_size: int, seed: int) -> KeyboardLM:
+    """A fresh model whose weights are a function of the seed alone."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return KeyboardLM(vocabulary_size, config.embedding_dim, config.hidden_dim, tied=config.tied)
+
+
+def parameter_count(model: nn.Module) -> int:
+    """Numbers in the model; a tied matrix counts once."""
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def next_word_loss(logits_BTV: Tensor, targets_BT: Tensor) -> Tensor:
+    """Mean cross-entropy in nats over targets that are not ``PAD``."""
+    return functional.cross_entropy(logits_BTV.flatten(0, -2), targets_BT.flatten(), ignore_index=PAD)
+
+
+def sentence_rows(tokens_N: np.ndarray, sequence_words: int) -> tuple[np.ndarray, np.ndarray]:
+    """Cut one owner's sentences into padded training rows.
+
+    A sentence ``w1 .. wn <eos>`` gives inputs ``<bos> w1 .. wn`` and targets ``w1 .. wn <eos>``;
+    one longer than ``sequence_words`` goes on in the next row, which starts from a zero state
+    with the true previous word as input. Nothing crosses a sentence or an owner.
+
+    Returns:
+      ``inputs_RT, targets_RT``: int32 ``[rows, sequence_words]``, ``PAD`` at the tails.
+    """
+    ends = np.flatnonzero(tokens_N == EOS) + 1
+    if not len(ends):
+        return (np.zeros((0, sequence_words), np.int32),) * 2
+    starts = np.concatenate([[0], ends[:-1]])
+    lengths = ends - starts
+    previous_N = np.concatenate([[BOS], tokens_N[: ends[-1] - 1]])
+    previous_N[starts] = BOS
+    rows = -(-lengths // sequence_words)
+    first_row = np.cumsum(rows) - rows
+    within = np.arange(ends[-1]) - np.repeat(starts, lengths)
+    row_N = np.repeat(first_row, lengths) + within // sequence_words
+    inputs_RT = np.full((int(rows.sum()), sequence_words), PAD, dtype=np.int32)
+    targets_RT = inputs_RT.copy()
+    inputs_RT[row_N, within % sequence_words] = previous_N
+    targets_RT[row_N, within % sequence_words] = tokens_N[: ends[-1]]
+    return inputs_RT, targets_RT

@@ -1,0 +1,130 @@
+"""``WordStore``: tokenised text before any vocabulary exists, memory-mapped.
+
+Public shards and the private device store are both word stores. Words are ids into the
+store's own lexicon, so one table turns a whole store into any later vocabulary's ids.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from pretrain.vocabulary import EOS, UNK, TokenStream, Vocabulary
+
+SENTENCE_END = 0
+_FORMAT = "tacit-words-1"
+_FLUSH_TOKENS = 1 << 20
+
+
+@dataclass(frozen=True)
+class WordStore:
+    """Text of many owners as lexicon ids.
+
+    Attributes:
+      tokens_N: uint32, memory-mapped; ``SENTENCE_END`` ends a sentence, ``i >= 1`` is ``lexicon[i - 1]``.
+      offsets_D1: int64; owner ``d`` has ``tokens_N[offsets_D1[d]:offsets_D1[d + 1]]``.
+      lexicon: every distinct word, in order of first use. Private if the text is.
+      digest: SHA-256 over tokens, offsets and lexicon.
+    """
+
+    tokens_N: np.ndarray
+    offsets_D1: np.ndarray
+    lexicon: tuple[str, ...]
+    digest: str
+
+    def __len__(self) -> int:
+        return len(self.offsets_D1) - 1
+
+    @property
+    def num_words(self) -> int:
+        """Words in the store, sentence ends not counted."""
+        return int(np.count_nonzero(self.tokens_N))
+
+    def owner(self, number: int) -> np.ndarray:
+        """Lexicon ids of one owner."""
+        return self.tokens_N[self.offsets_D1[number] : self.offsets_D1[number + 1]]
+
+    def word_counts(self) -> dict[str, int]:
+        """How often each word occurs."""
+        counts = np.bincount(self.tokens_N, minlength=len(self.lexicon) + 1)[1:]
+        return {word: int(count) for word, count in zip(self.lexicon, counts, strict=True)}
+
+    def encode(self, vocabulary: Vocabulary, owners: np.ndarray | None = None) -> TokenStream:
+        """The chosen owners (all if None) in a vocabulary's ids, in the given order."""
+        table = np.full(len(self.lexicon) + 1, UNK, dtype=np.int32)
+        table[SENTENCE_END] = EOS
+        table[1:] = vocabulary.ids(self.lexicon)
+        if owners is None:
+            return TokenStream(table[self.tokens_N], self.offsets_D1)
+        spans = [self.owner(number) for number in owners]
+        tokens = np.concatenate(spans) if spans else np.empty(0, dtype=np.uint32)
+        return TokenStream(table[tokens], np.cumsum([0, *(len(span) for span in spans)], dtype=np.int64))
+
+
+def write_words(directory: Path, owners: Iterable[Sequence[Sequence[str]]]) -> WordStore:
+    """Write a store from owners, each a sequence of sentences, each a sequence of words.
+
+    Empty sentences are left out. ``meta.json`` is written last, so a store without it is
+    unfinished and ``open_words`` refuses it.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "meta.json").unlink(missing_ok=True)
+    index: dict[str, int] = {}
+    offsets = [0]
+    pending: list[int] = []
+    written = 0
+    with (directory / "tokens.bin").open("wb") as file:
+        for sentences in owners:
+            for sentence in sentences:
+                if sentence:
+                    pending.extend(index.setdefault(word, len(index) + 1) for word in sentence)
+                    pending.append(SENTENCE_END)
+            offsets.append(written + len(pending))
+            if len(pending) >= _FLUSH_TOKENS:
+                np.asarray(pending, dtype="<u4").tofile(file)
+                written += len(pending)
+                pending.clear()
+        np.asarray(pending, dtype="<u4").tofile(file)
+    np.save(directory / "offsets.npy", np.asarray(offsets, dtype=np.int64))
+    (directory / "lexicon.json").write_text(json.dumps(list(index), ensure_ascii=False), encoding="utf-8")
+    meta = {"format": _FORMAT, "owners": len(offsets) - 1, "tokens": offsets[-1], "digest": _digest(directory)}
+    (directory / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
+    return open_words(directory)
+
+
+def open_words(directory: Path, *, verify: bool = True) -> WordStore:
+    """Open a store.
+
+    Args:
+      verify: recompute the digest; ValueError if the files are not what was written.
+
+    Raises:
+      ValueError: unfinished, damaged or of another format.
+    """
+    path = directory / "meta.json"
+    if not path.exists():
+        raise ValueError(f"{directory.name}: no meta.json, so the word store is unfinished; write it again")
+    meta = json.loads(path.read_text(encoding="utf-8"))
+    if meta.get("format") != _FORMAT:
+        raise ValueError(f"{directory.name}: format {meta.get('format')!r}, expected {_FORMAT!r}; write it again")
+    if verify and _digest(directory) != meta["digest"]:
+        raise ValueError(f"{directory.name}: the digest does not match meta.json; the store is damaged, write it again")
+    tokens = directory / "tokens.bin"
+    return WordStore(
+        # An empty file cannot be mapped.
+        np.memmap(tokens, dtype="<u4", mode="r") if meta["tokens"] else np.empty(0, dtype="<u4"),
+        np.load(directory / "offsets.npy"),
+        tuple(json.loads((directory / "lexicon.json").read_text(encoding="utf-8"))),
+        meta["digest"],
+    )
+
+
+def _digest(directory: Path) -> str:
+    total = hashlib.sha256()
+    for name in ("tokens.bin", "offsets.npy", "lexicon.json"):
+        with (directory / name).open("rb") as file:
+            total.update(hashlib.file_digest(file, "sha256").digest())
+    return total.hexdigest()

@@ -1,0 +1,1 @@
+"""The privacy disclosure: one machine-readable document and its renderings."""
