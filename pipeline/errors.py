@@ -1,0 +1,71 @@
+"""What can stop a launch, and whether trying again can help.
+
+    LaunchError
+    ├── PermanentError          exit 65: trying again changes nothing, a person must act
+    │   ├── BudgetExceeded        the population's privacy budget has no room for this launch
+    │   ├── LedgerConflict        a retry that is not the same release
+    │   ├── LedgerTampered        the ledger is not what was written to it
+    │   ├── StageInputMissing     an earlier stage's output is neither on disk nor in MLflow
+    │   └── ReleaseRefused        nothing to publish: the decision is hold, or there is no such version
+    └── TemporaryError          exit 75: infrastructure, try again later
+        ├── StageBusy             another process is running this stage of this launch
+        └── ServiceUnavailable    the ledger's database or MLflow did not answer
+
+Besides these, ``ValueError`` (the caller's mistake) and ``ArithmeticError`` (numbers gone
+wrong) are permanent, and ``OSError`` is temporary. Everything else is a bug of ours.
+"""
+
+PERMANENT = 65  # EX_DATAERR of sysexits.h
+TEMPORARY = 75  # EX_TEMPFAIL of sysexits.h
+
+
+class LaunchError(Exception):
+    """Base of the errors of orchestration."""
+
+
+class PermanentError(LaunchError):
+    """Trying again changes nothing."""
+
+
+class BudgetExceeded(PermanentError):
+    """A reservation would take the population above its budget."""
+
+
+class LedgerConflict(PermanentError):
+    """A retry whose amounts, key or inputs are not those of the first attempt."""
+
+
+class LedgerTampered(PermanentError):
+    """The hash chain or the append-only protection of the ledger is broken."""
+
+
+class StageInputMissing(PermanentError):
+    """A stage needs the output of an earlier one that is nowhere to be found."""
+
+
+class ReleaseRefused(PermanentError):
+    """A publication or rollback that must not happen."""
+
+
+class TemporaryError(LaunchError):
+    """Infrastructure; the same command may succeed later."""
+
+
+class StageBusy(TemporaryError):
+    """Another process holds this stage of this launch."""
+
+
+class ServiceUnavailable(TemporaryError):
+    """A database or the tracking server did not answer."""
+
+
+def exit_code(error: BaseException) -> int | None:
+    """The exit status that tells a scheduler whether to retry, or None for a bug.
+
+    A bug keeps its traceback: the caller re-raises and Python exits with 1.
+    """
+    if isinstance(error, PermanentError | ValueError | ArithmeticError):
+        return PERMANENT
+    if isinstance(error, TemporaryError | OSError):
+        return TEMPORARY
+    return None

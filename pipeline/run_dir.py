@@ -1,0 +1,228 @@
+"""The files of one launch: a public half that may be shown and a private half that never leaves.
+
+    runs/<launch_id>/public/<stage>/     logged to MLflow; result.json is written last
+    runs/<launch_id>/private/<stage>/    mode 0700: client data, keys, noise state, records
+
+A file appears whole or not at all: writers fill a hidden temporary neighbour, flush it to
+the disk and rename it.
+"""
+
+import fcntl
+import hashlib
+import os
+import re
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from pipeline.errors import StageBusy, StageInputMissing
+
+RESULT = "result.json"
+KEY_BYTES = 32
+
+# (stage, file name, destination) -> whether it was found; the file is then at the destination.
+Fetch = Callable[[str, str, Path], bool]
+
+
+class StageRecord(BaseModel):
+    """``result.json``: what a finished stage says about itself. Public."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    launch_id: str
+    stage: str
+    config_digest: str
+    inputs: dict[str, str]  # "stage/file" -> SHA-256
+    outputs: dict[str, str]  # file -> SHA-256
+    private_outputs: bool  # whether something was left in the private folder
+    ledger: dict[str, str] = {}  # "reserve", "commit" -> hash of the entry, an anchor to verify the ledger by
+    started_at: str
+    seconds: float
+    result: dict
+
+
+@dataclass(frozen=True)
+class RunDir:
+    """Paths of one launch under ``root``; ``used`` collects the digests of the inputs a stage asked for."""
+
+    root: Path
+    launch_id: str
+    fetch: Fetch | None = None
+    used: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", self.launch_id):
+            raise ValueError(
+                f"run: {self.launch_id!r} is not a launch id; use letters, digits, '.', '_' and '-' "
+                "('tacit check FILE --json' prints the id of a launch file)"
+            )
+
+    @property
+    def path(self) -> Path:
+        """The launch's own folder."""
+        return self.root / self.launch_id
+
+    def public(self, stage: str) -> Path:
+        """Folder of a stage's public files, made if missing."""
+        path = self.path / "public" / stage
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def private(self, stage: str) -> Path:
+        """Folder of a stage's private files, made if missing, readable by this user only."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        for path in (self.path / "private", self.path / "private" / stage):
+            path.mkdir(mode=0o700, exist_ok=True)
+            path.chmod(0o700)  # a folder someone made with a wider mode is closed again
+        return self.path / "private" / stage
+
+    def secret(self, stage: str) -> bytes:
+        """The stage's 256-bit key, drawn from the operating system once and kept in the private folder."""
+        path = self.private(stage) / "key"
+        if not path.exists():
+            write_bytes(path, secrets.token_bytes(KEY_BYTES), mode=0o600)
+        key = path.read_bytes()
+        if len(key) != KEY_BYTES:
+            raise ValueError(f"{path}: {len(key)} bytes where a key has {KEY_BYTES}; restore the file")
+        return key
+
+    def manifest(self, stage: str) -> dict[str, str]:
+        """SHA-256 of every public file of a stage, ``result.json`` and hidden files apart.
+
+        Raises:
+          ValueError: a symbolic link, which could carry private bytes out.
+        """
+        folder = self.public(stage)
+        files = {}
+        for path in sorted(folder.rglob("*")):
+            if path.is_symlink():
+                raise ValueError(f"{path}: a public output must be a file, not a symbolic link; copy the file")
+            name = path.relative_to(folder).as_posix()
+            hidden = any(part.startswith(".") for part in name.split("/"))
+            if path.is_file() and not hidden and name != RESULT:
+                files[name] = sha256(path)
+        return files
+
+    def record(self, stage: str) -> StageRecord | None:
+        """What a finished stage wrote, from disk or else from MLflow; None if it has not finished."""
+        path = self.path / "public" / stage / RESULT
+        if not path.exists() and not (self.fetch and self.fetch(stage, RESULT, path)):
+            return None
+        try:
+            record = StageRecord.model_validate_json(path.read_bytes())
+        except ValidationError as error:
+            raise ValueError(f"{path}: not a stage record; delete it and run the stage again") from error
+        return record if record.stage == stage and record.launch_id == self.launch_id else None
+
+    def result(self, stage: str) -> dict:
+        """The result of an earlier stage.
+
+        Raises:
+          StageInputMissing: the stage has not finished.
+        """
+        record = self._require(stage)
+        self.used[f"{stage}/{RESULT}"] = record_digest(record)
+        return record.result
+
+    def input(self, stage: str, filename: str) -> Path:
+        """A public file (or folder) of an earlier stage, fetched from MLflow by digest when missing here.
+
+        Raises:
+          StageInputMissing: the stage has not finished, wrote no such file, or its bytes are lost.
+        """
+        record = self._require(stage)
+        names = [name for name in record.outputs if name == filename or name.startswith(filename + "/")]
+        if not names:
+            wrote = ", ".join(record.outputs) or "nothing"
+            raise StageInputMissing(f"{self.launch_id}: stage {stage!r} wrote no {filename!r}; it wrote {wrote}")
+        for name in names:
+            if not self.available(stage, name, record.outputs[name]):
+                raise StageInputMissing(
+                    f"{self.launch_id}: {stage}/{name} with SHA-256 {record.outputs[name][:12]}... is neither on this "
+                    f"machine nor in MLflow; run stage {stage!r} again"
+                )
+            self.used[f"{stage}/{name}"] = record.outputs[name]
+        return self.path / "public" / stage / filename
+
+    def available(self, stage: str, name: str, digest: str) -> bool:
+        """Whether an output is here with these bytes, after fetching it if it was missing."""
+        path = self.path / "public" / stage / name
+        if not path.exists() and self.fetch:
+            self.fetch(stage, name, path)
+        return path.is_file() and sha256(path) == digest
+
+    @contextmanager
+    def lock(self, stage: str) -> Iterator[None]:
+        """Hold a stage; the operating system lets go of it when the process ends, however it ends.
+
+        Raises:
+          StageBusy: another process holds it.
+        """
+        path = self.private(stage) / ".lock"
+        with path.open("a+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                file.seek(0)
+                raise StageBusy(
+                    f"{self.launch_id}: stage {stage!r} is being run by process {file.read().strip() or '?'}; "
+                    "wait for it or stop it"
+                ) from error
+            file.truncate(0)
+            file.write(str(os.getpid()))
+            file.flush()
+            yield
+
+    def _require(self, stage: str) -> StageRecord:
+        record = self.record(stage)
+        if record is None:
+            raise StageInputMissing(f"{self.launch_id}: stage {stage!r} has not finished; run it first")
+        return record
+
+
+def record_digest(record: StageRecord) -> str:
+    """SHA-256 of what a stage produced; times and ledger receipts left out."""
+    return hashlib.sha256(record.model_dump_json(include={"stage", "outputs", "result"}).encode()).hexdigest()
+
+
+def sha256(path: Path) -> str:
+    """Hex SHA-256 of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def atomic(path: Path, mode: int = 0o644) -> Iterator[Path]:
+    """A hidden temporary path to write to; it replaces ``path`` if the block ends without an error."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        yield temporary
+        temporary.chmod(mode)
+        with temporary.open("rb") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        descriptor = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)  # the rename itself must survive a power cut
+        finally:
+            os.close(descriptor)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_bytes(path: Path, content: bytes, mode: int = 0o644) -> None:
+    """Write a file whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic(path, mode) as temporary:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+
+
+def write_text(path: Path, content: str, mode: int = 0o644) -> None:
+    """Write UTF-8 text whole or not at all."""
+    write_bytes(path, content.encode(), mode)

@@ -1,0 +1,247 @@
+"""Run a stage once: skip it if done, else reserve, run, commit, track, and only then say done.
+
+Every step may be the last one before a crash. Running the same command again repairs it:
+the reservation is free the second time, a finished computation is found in ``outcome.json``,
+the commit is free, tracking starts its run afresh, and ``result.json`` is the last file written.
+"""
+
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Protocol
+
+from pipeline.config import STAGE_NAMES, LaunchConfig, config_digest, launch_id
+from pipeline.errors import PermanentError
+from pipeline.ledger import PrivacyLedger
+from pipeline.run_dir import RESULT, RunDir, StageRecord, record_digest, write_text
+from pipeline.settings import Settings
+from pipeline.stage import Spend, StageContext, StageFunction, StageSpend
+
+_log = logging.getLogger(__name__)
+
+
+class Tracker(Protocol):
+    """The part of ``tracking.MlflowTracker`` that the runner needs."""
+
+    def log_stage(self, run: RunDir, record: StageRecord) -> None:
+        """Log a finished stage's public files, parameters and numbers; doing it twice leaves one run."""
+
+    def fetch(self, stage: str, filename: str, destination: Path) -> bool:
+        """Bring back a public file; False if it was never logged."""
+
+
+@dataclass(frozen=True)
+class StageOutcome:
+    """A stage's record and whether this call did the work."""
+
+    record: StageRecord
+    skipped: bool
+
+    @property
+    def result(self) -> dict:
+        """The stage's result as plain JSON values."""
+        return self.record.result
+
+
+@dataclass(frozen=True)
+class Stages:
+    """The stages there are: ``functions`` by name, and ``spends`` for those that release private data."""
+
+    functions: Mapping[str, StageFunction]
+    spends: Mapping[str, StageSpend]
+
+
+def open_run(config: LaunchConfig, run_id: str, settings: Settings, tracker: Tracker | None = None) -> RunDir:
+    """The launch's folder, with its configuration beside it.
+
+    Raises:
+      ValueError: ``run_id`` belongs to another configuration.
+    """
+    expected = launch_id(config)
+    if run_id != expected and not run_id.startswith(expected + "-"):
+        raise ValueError(
+            f"run: {run_id!r} is not a run of this launch file, whose id is {expected!r}; the file was changed since, "
+            "and a changed launch is a new launch: run it under its own id"
+        )
+    run = RunDir(settings.runs_dir, run_id, fetch=tracker.fetch if tracker else None)
+    path = run.public("launch") / "launch.json"
+    content = json.dumps(config.model_dump(mode="json"), indent=2, sort_keys=True) + "\n"
+    if not path.exists() or path.read_text(encoding="utf-8") != content:
+        write_text(path, content)
+    return run
+
+
+def run_stage(
+    name: str,
+    config: LaunchConfig,
+    run_id: str,
+    settings: Settings,
+    stages: Stages,
+    tracker: Tracker | None = None,
+) -> StageOutcome:
+    """Run one stage of one launch, or find that it is done.
+
+    Raises:
+      ValueError: unknown stage, or a run id of another configuration.
+      StageBusy: another process is running it.
+      BudgetExceeded, LedgerConflict: the ledger refuses; nothing was run.
+      StageInputMissing: an earlier stage has not finished.
+    """
+    if name not in stages.functions:
+        raise ValueError(f"stage: {name!r} does not exist; choose one of {', '.join(stages.functions)}")
+    run = open_run(config, run_id, settings, tracker)
+    with run.lock(name):
+        record = run.record(name)
+        if record and _still_true(record, config, run, spends=name in stages.spends):
+            _log.info("%s: already done, skipped", name)
+            return StageOutcome(record, skipped=True)
+        return StageOutcome(_run_held(name, config, run, settings, stages, tracker), skipped=False)
+
+
+def run_launch(
+    config: LaunchConfig,
+    run_id: str,
+    settings: Settings,
+    stages: Stages,
+    tracker: Tracker | None = None,
+    on_stage: Callable[[StageOutcome], None] = lambda outcome: None,
+) -> dict[str, StageOutcome]:
+    """Every stage in order in this process; ``on_stage`` hears of each as it ends."""
+    outcomes = {}
+    for name in STAGE_NAMES:
+        outcomes[name] = run_stage(name, config, run_id, settings, stages, tracker)
+        on_stage(outcomes[name])
+    return outcomes
+
+
+def _still_true(record: StageRecord, config: LaunchConfig, run: RunDir, *, spends: bool) -> bool:
+    """Whether a record holds: same configuration, same inputs, outputs with the digests it names."""
+    if record.config_digest != config_digest(config):
+        return False
+    # A release stays what it was when its private folder is gone; other stages make theirs again.
+    if record.private_outputs and not spends and not _has_private_files(run, record.stage):
+        return False
+    for path, digest in record.inputs.items():
+        stage, _, name = path.partition("/")
+        source = run.record(stage)
+        if source is None:
+            return False
+        if digest != (record_digest(source) if name == RESULT else source.outputs.get(name)):
+            return False
+    return all(run.available(record.stage, name, digest) for name, digest in record.outputs.items())
+
+
+def _run_held(
+    name: str, config: LaunchConfig, run: RunDir, settings: Settings, stages: Stages, tracker: Tracker | None
+) -> StageRecord:
+    spend = stages.spends.get(name)
+    key = binding = ledger = None
+    receipts: dict[str, str] = {}
+    if spend:
+        key = _key(config, run, name)
+        binding = _binding(config, run, key, spend)
+        ledger = PrivacyLedger(settings.ledger_url)
+        reserved = ledger.reserve(
+            population=config.private_text.name,
+            launch_id=run.launch_id,
+            stage=name,
+            spend=spend.planned(config),
+            budget_rho=config.policy.population_max_rho,
+            binding=binding,
+        )
+        receipts["reserve"] = reserved.hash
+
+    record = _outcome(run, name, config, binding)
+    if record is None:
+        record = _compute(name, config, run, settings, stages.functions[name], key)
+        write_text(_outcome_path(run, name), _outcome_text(record, binding), mode=0o600)
+
+    if ledger:
+        if record.result.get("spend") is None:
+            raise PermanentError(f"{name}: the stage reserved a spend but its result states none; this launch is held")
+        receipts["commit"] = ledger.commit(run.launch_id, name, Spend.model_validate(record.result["spend"])).hash
+    record = record.model_copy(update={"ledger": receipts})
+    if tracker:
+        tracker.log_stage(run, record)
+    write_text(run.public(name) / RESULT, record_text(record))
+    _outcome_path(run, name).unlink()
+    return record
+
+
+def _compute(
+    name: str, config: LaunchConfig, run: RunDir, settings: Settings, function: StageFunction, key: bytes | None
+) -> StageRecord:
+    """Call the stage and take stock of what it left."""
+    run.used.clear()
+    started, clock = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
+    _log.info("%s: started", name)
+    result = function(StageContext(config, run, settings, name, key))
+    record = StageRecord(
+        launch_id=run.launch_id,
+        stage=name,
+        config_digest=config_digest(config),
+        inputs=dict(sorted(run.used.items())),
+        outputs=run.manifest(name),
+        private_outputs=_has_private_files(run, name),
+        started_at=started,
+        seconds=round(time.monotonic() - clock, 3),
+        result=result.model_dump(mode="json"),
+    )
+    _log.info("%s: done in %.1f s", name, record.seconds)
+    return record
+
+
+def record_text(record: StageRecord) -> str:
+    """``result.json`` as text; NaN and infinity are refused, they are not JSON."""
+    return json.dumps(record.model_dump(mode="json"), indent=2, sort_keys=True, allow_nan=False) + "\n"
+
+
+def _outcome_path(run: RunDir, name: str) -> Path:
+    return run.private(name) / ".outcome.json"
+
+
+def _outcome_text(record: StageRecord, binding: Mapping[str, str] | None) -> str:
+    content = {"record": record.model_dump(mode="json"), "binding": binding}
+    return json.dumps(content, sort_keys=True, allow_nan=False)
+
+
+def _outcome(run: RunDir, name: str, config: LaunchConfig, binding: Mapping[str, str] | None) -> StageRecord | None:
+    """The record of a computation that ended just before a crash, if it still holds."""
+    path = _outcome_path(run, name)
+    if not path.exists():
+        return None
+    content = json.loads(path.read_text(encoding="utf-8"))
+    record = StageRecord.model_validate(content["record"])
+    if content["binding"] != binding or not _still_true(record, config, run, spends=True):
+        return None
+    _log.info("%s: was computed before an interruption, finishing it", name)
+    return record
+
+
+def _has_private_files(run: RunDir, name: str) -> bool:
+    return any(not path.name.startswith(".") for path in run.private(name).iterdir())
+
+
+def _key(config: LaunchConfig, run: RunDir, name: str) -> bytes:
+    """The stage's secret key. In 'seeded' mode, for tests, anyone can compute it from the configuration."""
+    if config.mechanism.randomness == "seeded":
+        return hashlib.sha256(f"tacit seeded {config.seed} {name}".encode()).digest()
+    return run.secret(name)
+
+
+def _binding(config: LaunchConfig, run: RunDir, key: bytes, spend: StageSpend) -> dict[str, str]:
+    """What makes a retry the same release: configuration, key (by commitment) and inputs."""
+    inputs = {}
+    for stage in spend.inputs:
+        run.result(stage)
+        inputs[stage] = run.used[f"{stage}/{RESULT}"]
+    return {
+        "config": config_digest(config),
+        "inputs": hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest(),
+        "key": hashlib.sha256(b"tacit key commitment" + key).hexdigest(),
+    }

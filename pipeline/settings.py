@@ -1,0 +1,84 @@
+"""Where this installation keeps things. The only reader of the environment.
+
+TACIT_HOME             project root                      default: the working directory
+TACIT_RUNS_DIR         runs, ledger and tracking store   default: $TACIT_HOME/runs
+TACIT_LEDGER_URL       SQLAlchemy URL of the ledger      default: SQLite in the runs directory
+MLFLOW_TRACKING_URI    tracking and registry             default: SQLite in the runs directory
+TACIT_ARTIFACT_ROOT    where MLflow keeps artifacts      default: the runs directory; a server decides for itself
+TACIT_GIT_COMMIT       commit an image was built from    default: what git says
+"""
+
+import hashlib
+import os
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Addresses and provenance; every path is absolute."""
+
+    home: Path
+    runs_dir: Path
+    ledger_url: str
+    tracking_uri: str
+    artifact_root: str | None
+    git_commit: str | None
+    lock_digests: Mapping[str, str]
+
+
+def load(environment: Mapping[str, str] | None = None) -> Settings:
+    """Read the settings from ``environment`` (default: the process environment).
+
+    Raises:
+      ValueError: TACIT_HOME is not a directory, or a tracking address is one MLflow cannot use here.
+    """
+    environment = os.environ if environment is None else environment
+    home = Path(environment.get("TACIT_HOME") or Path.cwd()).expanduser().resolve()
+    if not home.is_dir():
+        raise ValueError(f"TACIT_HOME: {home} is not a directory; set it to the project's root or unset it")
+    runs_dir = Path(environment.get("TACIT_RUNS_DIR") or home / "runs").expanduser().resolve()
+    tracking_uri = environment.get("MLFLOW_TRACKING_URI") or f"sqlite:///{runs_dir / 'mlflow.db'}"
+    if "://" not in tracking_uri or tracking_uri.startswith("file:"):
+        raise ValueError(
+            f"MLFLOW_TRACKING_URI: {tracking_uri!r} is a folder, which MLflow no longer writes to; "
+            f"use sqlite:////absolute/path/mlflow.db or the address of a server"
+        )
+    # Through a server the server's own artifact store is used; a path of this machine would mean nothing to it.
+    default_root = None if tracking_uri.startswith("http") else (runs_dir / "mlflow-artifacts").as_uri()
+    return Settings(
+        home=home,
+        runs_dir=runs_dir,
+        ledger_url=environment.get("TACIT_LEDGER_URL") or f"sqlite:///{runs_dir / 'ledger.db'}",
+        tracking_uri=tracking_uri,
+        artifact_root=environment.get("TACIT_ARTIFACT_ROOT") or default_root,
+        git_commit=environment.get("TACIT_GIT_COMMIT") or _git_commit(home),
+        lock_digests={
+            path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+            for path in sorted((home / "requirements").glob("*.lock"))
+        },
+    )
+
+
+def quiet_mlflow() -> None:
+    """Switch MLflow's telemetry and its git warning off; must run before MLflow is imported."""
+    for name, value in {
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "DO_NOT_TRACK": "true",
+        "GIT_PYTHON_REFRESH": "quiet",
+        "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+        "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+    }.items():
+        os.environ.setdefault(name, value)
+
+
+def _git_commit(home: Path) -> str | None:
+    """Full hash, with ``-dirty`` when files differ from it; None outside a git checkout."""
+    command = ["git", "-C", str(home), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    except FileNotFoundError:
+        return None
+    return done.stdout.strip() or None if done.returncode == 0 else None

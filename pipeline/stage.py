@@ -1,0 +1,93 @@
+"""What a stage is given, what it gives back, and what it may spend."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from pipeline.config import LaunchConfig
+from pipeline.run_dir import RunDir
+from pipeline.settings import Settings
+
+
+class Spend(BaseModel):
+    """Privacy loss of one release. Device-level rho adds up over launches; item-level epsilon never joins it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    unit: Literal["device", "item"]
+    adjacency: str = Field(description="'zero-out' for training, 'swap' for discovery")
+    rho: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] | None = Field(description="zCDP; unit device only")
+    epsilon: Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+    delta: Annotated[float, Field(ge=0.0, lt=1.0)]
+    note: str = ""
+
+    def model_post_init(self, _context: object) -> None:
+        if (self.unit == "device") != (self.rho is not None):
+            raise ValueError(
+                f"rho: {self.rho!r} with unit {self.unit!r}; a device-level spend states rho, "
+                "an item-level one leaves it None because the two never add up"
+            )
+
+
+class Dataset(BaseModel):
+    """A data set a stage read: its name and digest, never its content."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    digest: str
+    context: str = Field(description="'pretraining', 'fine-tuning', ...")
+
+
+class StageResult(BaseModel):
+    """Base of every stage's result. Every field is public or already private: it goes to MLflow and XCom.
+
+    Top-level numbers become MLflow metrics ``<stage>/<field>`` and rows of the printed table.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    headline: dict[str, float | str] = Field(default={}, description="scalars to show on the launch's parent run")
+    datasets: tuple[Dataset, ...] = ()
+    curve: tuple[dict[str, float], ...] = Field(default=(), description="points with a 'step' and other numbers")
+    spend: Spend | None = Field(default=None, description="what a spending stage really spent")
+
+
+@dataclass(frozen=True)
+class StageContext:
+    """Everything a stage function may use."""
+
+    config: LaunchConfig
+    run: RunDir
+    settings: Settings
+    stage: str
+    key: bytes | None  # 256 bits, the same at every retry; only stages in a ``spends`` table have one
+
+    @property
+    def public(self) -> Path:
+        """Folder of this stage's public files."""
+        return self.run.public(self.stage)
+
+    @property
+    def private(self) -> Path:
+        """Folder of this stage's private files."""
+        return self.run.private(self.stage)
+
+
+StageFunction = Callable[[StageContext], StageResult]
+
+
+@dataclass(frozen=True)
+class StageSpend:
+    """What a stage reserves before it runs, and the earlier stages that decide what it will release.
+
+    ``planned`` is a worst case from the configuration alone. The outputs of ``inputs`` are
+    written into the reservation together with a commitment to the stage's key, so that a
+    retry is the same release or is refused.
+    """
+
+    planned: Callable[[LaunchConfig], Spend]
+    inputs: tuple[str, ...]
