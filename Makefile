@@ -1,0 +1,81 @@
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+FILE ?= dags/launches/demo-en-US.yaml
+LAUNCH := $(basename $(notdir $(FILE)))
+export AIRFLOW_HOME ?= $(CURDIR)/.airflow
+STAGES := .venv/stages/bin
+LOG := $(AIRFLOW_HOME)/logs/$(LAUNCH).log
+# Airflow with this project's settings, to be used in a subshell: no other command sees its variables.
+AIRFLOW := set -a; . dags/airflow.env; AIRFLOW__CORE__DAGS_FOLDER=$(CURDIR)/dags; set +a; .venv/airflow/bin/airflow
+PYTHON = $(shell for name in python3.11 python3 python; do \
+	$$name -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && echo $$name && break; done)
+
+.PHONY: help setup launch test check bench up down lock clean
+
+help: ## This list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
+
+setup: ## Install both environments from requirements/*.lock; does nothing when they are up to date
+	@$(MAKE) -s -j2 .venv/airflow/.installed .venv/stages/.project
+
+launch: setup $(AIRFLOW_HOME)/.ready ## Launch FILE=dags/launches/NAME.yaml (default: the demo) through Airflow, no server needed
+	@mkdir -p $(dir $(LOG)); echo "launch $(LAUNCH) (Airflow's own log: $(LOG))"
+	@export TACIT_LAUNCHES=$(abspath $(FILE)) TACIT_CONSOLE_FD=3; \
+	if ! ($(AIRFLOW) dags test $(LAUNCH)) 3>&1 >$(LOG) 2>&1 </dev/null; then \
+		echo "launch $(LAUNCH) did not finish; why is in $(LOG)"; exit 1; \
+	fi
+
+test: setup ## Run every test: the stages' in their environment, the DAGs' in Airflow's
+	@$(STAGES)/pytest
+	@.venv/airflow/bin/pytest tests/dags
+
+check: setup ## Lint, format, import directions, environments, launch files, lock files
+	$(STAGES)/ruff check .
+	$(STAGES)/ruff format --check .
+	$(STAGES)/lint-imports
+	$(STAGES)/pip check
+	.venv/airflow/bin/pip check
+	@for file in dags/launches/*.yaml; do echo "tacit check $$file"; $(STAGES)/tacit check $$file || exit; done
+	@! grep -nE '://| @ |\+cpu' requirements/*.lock
+
+bench: setup ## Run the benchmarks
+	@for file in benchmarks/*.py; do echo "$$file"; $(STAGES)/python $$file || exit; done
+
+up: setup $(AIRFLOW_HOME)/.ready ## Start Airflow and the MLflow UI on this machine, loopback only
+	@bash docker/local.sh up
+
+down: ## Stop what `make up` started, and nothing else
+	@bash docker/local.sh down
+
+lock: ## Compile requirements/*.in to *.lock in clean environments
+	@for name in airflow stages; do \
+		$(PYTHON) -m venv --clear build/lock-$$name && \
+		build/lock-$$name/bin/pip install -r requirements/$$name.in && \
+		build/lock-$$name/bin/pip freeze | sed 's/+cpu//' >requirements/$$name.lock || exit; \
+	done
+
+clean: down ## Remove Airflow's state and caches; keeps the environments and runs/, which holds the privacy ledger
+	@rm -rf .airflow build dist *.egg-info .pytest_cache .ruff_cache .import_linter_cache .hypothesis benchmarks/.envs
+	@find . -name __pycache__ -not -path './.venv/*' -not -path './runs/*' -prune -exec rm -rf {} +
+
+.venv/%/.installed: requirements/%.lock
+	@test -n "$(PYTHON)" || { echo "setup needs Python 3.11, as python3.11 or python3"; exit 1; }
+	@mkdir -p .venv; echo "$*: installing $$(grep -c == $<) packages (log: .venv/$*.log)"
+	@$(PYTHON) -m venv --clear .venv/$*
+	@set -o pipefail; .venv/$*/bin/pip install --progress-bar off -r $< 2>&1 | tee .venv/$*.log | awk -v name=$* \
+		'/^Collecting/ && ++n % 30 == 0 { print name ": " n " packages fetched"; fflush() } \
+		/^Installing collected/ { print name ": unpacking, about a minute"; fflush() } /^ERROR/ { print; fflush() }'
+	@.venv/$*/bin/pip check | sed 's/^/$*: /'; exit $${PIPESTATUS[0]}
+	@touch $@
+
+# Editable, so that it is redone only when the project's own metadata change.
+.venv/stages/.project: pyproject.toml .venv/stages/.installed
+	@$(STAGES)/pip install --quiet --no-deps --editable . && touch $@
+
+$(AIRFLOW_HOME)/.ready: dags/pools.json .venv/airflow/.installed
+	@mkdir -p $(AIRFLOW_HOME)/logs; echo "preparing Airflow's database in $(AIRFLOW_HOME)"
+	@($(AIRFLOW) db migrate && $(AIRFLOW) pools import dags/pools.json) >$(AIRFLOW_HOME)/logs/setup.log 2>&1 || \
+		{ tail -n 20 $(AIRFLOW_HOME)/logs/setup.log; exit 1; }
+	@touch $@

@@ -1,0 +1,63 @@
+"""One DAG per file in ``launches/``: the launch of one feature for one locale.
+
+A file with a ``schedule`` is launched whenever its public model is ready (``public_model.py``
+keeps the schedule); a file without one is triggered by hand. Each task is one stage in a
+process of its own; this file imports neither torch nor MLflow nor tacit.
+"""
+
+from datetime import UTC, datetime, timedelta
+
+from airflow.sdk import DAG, Context, chain, get_parsing_context, task
+from approval import LaunchApproval
+from launch_file import LaunchFile, read_launch_files
+from stage_task import CheckLaunch, Stage, date_param, public_model_asset
+
+
+@task.short_circuit(task_id="launch_or_hold", retries=2, pool="cpu", execution_timeout=timedelta(minutes=5))
+def launch_or_hold(**context: Context) -> bool:
+    """A hold skips everything below: it has its report and publishes nothing."""
+    return context["ti"].xcom_pull(task_ids="decide")["decision"] == "launch"
+
+
+def build(launch: LaunchFile) -> DAG:
+    """The DAG of one launch file; its last paragraph is the graph."""
+    with DAG(
+        dag_id=launch.name,
+        description=f"{launch.feature} for {launch.locale}",
+        doc_md=f"One launch, as `{launch.path.name}` states it. Change the file to change the launch.",
+        schedule=[public_model_asset(launch.locale)] if launch.schedule else None,
+        start_date=datetime(2026, 1, 1, tzinfo=UTC),
+        catchup=False,
+        max_active_runs=1,
+        params={"date": date_param()},
+        tags=["launch", launch.locale, launch.feature],
+    ) as dag:
+        check = CheckLaunch(launch=launch)
+        ingest_public = Stage(launch=launch, name="ingest_public")
+        ingest_private = Stage(launch=launch, name="ingest_private")
+        pretrain = Stage(launch=launch, name="pretrain")
+        discover = Stage(launch=launch, name="discover")
+        build_vocabulary = Stage(launch=launch, name="build_vocabulary")
+        adapt = Stage(launch=launch, name="adapt")
+        plan = Stage(launch=launch, name="plan")
+        fine_tune = Stage(launch=launch, name="fine_tune")
+        audit = Stage(launch=launch, name="audit")
+        ab_test = Stage(launch=launch, name="ab_test")
+        decide = Stage(launch=launch, name="decide")
+        report = Stage(launch=launch, name="report")
+        gate = launch_or_hold()
+        approve = [LaunchApproval(launch=launch)] if launch.reviewers else []
+        publish = Stage(launch=launch, name="publish")
+
+        check >> [ingest_public, ingest_private]
+        ingest_public >> [pretrain, discover]
+        ingest_private >> discover
+        [pretrain, discover] >> build_vocabulary >> adapt >> plan >> fine_tune >> [audit, ab_test] >> decide
+        chain(decide, report, gate, *approve, publish)
+    return dag
+
+
+for _launch in read_launch_files():
+    # A task's own process asks for one DAG; building the others would only cost it time.
+    if get_parsing_context().dag_id in (None, _launch.name):
+        globals()[_launch.name] = build(_launch)

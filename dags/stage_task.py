@@ -1,0 +1,199 @@
+"""The only adapter between Airflow and the stages: a task that runs one ``tacit`` command.
+
+The command runs in the stages environment, which has no Airflow, as this environment has no
+torch. Its exit code carries the retry decision:
+
+    0                 done; the JSON object on its standard output goes to XCom
+    65                permanent (bad config, bad data, budget, numbers went wrong): fail, no retry
+    75, or a signal   temporary (infrastructure; the machine stopped it): retry, stages resume
+    anything else     a bug: fail, no retry
+
+TACIT_BIN names the command; the default is the one that ``make setup`` installs.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import Asset, BaseOperator, Context, Param
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from launch_file import HOME, LaunchFile
+
+PERMANENT, TEMPORARY = 65, 75
+GPU_STAGES = frozenset({"pretrain", "adapt", "fine_tune"})
+GRACE_SECONDS = 30
+
+
+class TacitOperator(BaseOperator):
+    """Runs ``tacit`` with the arguments that ``command`` builds, and returns its JSON answer."""
+
+    ui_color = "#e8eef7"
+
+    def __init__(self, *, launch: LaunchFile, **kwargs: Any) -> None:
+        super().__init__(
+            retries=2,
+            retry_delay=timedelta(seconds=30),
+            retry_exponential_backoff=True,
+            max_retry_delay=timedelta(minutes=10),
+            **kwargs,
+        )
+        self.launch_path = str(launch.path)
+        self._process: subprocess.Popen[str] | None = None
+
+    def command(self, context: Context) -> list[str]:
+        """Arguments after ``tacit``."""
+        raise NotImplementedError
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        arguments = self.command(context)
+        self.log.info("tacit %s", " ".join(arguments))
+        code, answer = self._run([_tacit(), *arguments])
+        if code == 0:
+            return json.loads(answer)
+        text = f"{self.task_id}: tacit exited with {code}"
+        if code == TEMPORARY or code < 0:
+            _to_console(f"{text}; this can pass, so it is tried again up to {self.retries} times")
+            raise AirflowException(f"{text} (temporary)")
+        _to_console(text)
+        raise AirflowFailException(f"{text} ({'permanent' if code == PERMANENT else 'not a code of tacit'})")
+
+    def on_kill(self) -> None:
+        """Stop the command and everything it started; a later try resumes from its checkpoint."""
+        process = self._process
+        if process is None or process.returncode is not None:
+            return
+        _signal_group(process.pid, signal.SIGTERM)
+        for _ in range(GRACE_SECONDS * 10):
+            if process.poll() is not None:
+                break
+            time.sleep(0.1)
+        # Also after a clean end: a child of the command may have ignored the first signal.
+        _signal_group(process.pid, signal.SIGKILL)
+
+    def _run(self, command: Sequence[str]) -> tuple[int, str]:
+        """Exit code (negative: the signal that ended it) and standard output of ``command``.
+
+        Standard error is copied line by line to the task's log. The command leads its own
+        process group, so that all of it can be stopped.
+        """
+        with tempfile.TemporaryFile("w+", encoding="utf-8") as answer:
+            self._process = subprocess.Popen(
+                command,
+                cwd=HOME,
+                stdin=subprocess.DEVNULL,
+                stdout=answer,
+                stderr=subprocess.PIPE,
+                encoding="utf-8",
+                errors="replace",
+                start_new_session=True,
+            )
+            try:
+                for line in self._process.stderr or ():
+                    self.log.info("%s", line.rstrip())
+                    _to_console(line.rstrip())
+                code = self._process.wait()
+            finally:
+                # Reached with a live process on a timeout or an interrupt.
+                self.on_kill()
+                if self._process.stderr:
+                    self._process.stderr.close()
+            answer.seek(0)
+            return code, answer.read()
+
+
+class CheckLaunch(TacitOperator):
+    """First task of every run: validates the file and says which launch this is."""
+
+    def __init__(self, *, launch: LaunchFile, **kwargs: Any) -> None:
+        super().__init__(
+            launch=launch,
+            task_id="check",
+            queue="cpu",
+            pool="cpu",
+            execution_timeout=timedelta(minutes=10),
+            doc_md="Validates the launch file and gives the launch its id.",
+            **kwargs,
+        )
+        self.launch_name = launch.name
+
+    def command(self, context: Context) -> list[str]:
+        date = launch_date(context, self.launch_name)
+        return ["check", self.launch_path, "--json", *(["--date", date] if date else [])]
+
+
+class Stage(TacitOperator):
+    """One stage of the launch that the ``check`` task identified."""
+
+    def __init__(self, *, launch: LaunchFile, name: str, **kwargs: Any) -> None:
+        place = "gpu" if launch.device == "cuda" and name in GPU_STAGES else "cpu"
+        super().__init__(
+            launch=launch,
+            task_id=name,
+            queue=place,
+            pool=place,
+            execution_timeout=timedelta(minutes=launch.timeout_minutes),
+            doc_md=f"`tacit stage {name}`; see `tacit stage --help`.",
+            **kwargs,
+        )
+
+    def command(self, context: Context) -> list[str]:
+        launch_id = context["ti"].xcom_pull(task_ids="check")["launch_id"]
+        return ["stage", self.task_id, "--launch", self.launch_path, "--run", launch_id, "--json"]
+
+
+def public_model_asset(locale: str) -> Asset:
+    """What ``public_model.py`` emits and scheduled launches of the locale wait for."""
+    return Asset(name=f"public_model/{locale}", uri=f"x-tacit://public_model/{locale}")
+
+
+def date_param() -> Param:
+    """The run parameter with which a person names the dated launch to run or to finish."""
+    return Param(None, type=["null", "string"], format="date", description="empty: the file's own, undated launch")
+
+
+def launch_date(context: Context, launch_name: str) -> str | None:
+    """The date that makes each scheduled run a launch of its own; None for the file's undated launch.
+
+    In this order: the run's ``date`` parameter (a person's choice), the date of the public
+    model that started the run, the run's own date if a schedule started it.
+
+    Raises:
+      AirflowSkipException: the public model that started the run is another launch file's.
+    """
+    if date := context["params"].get("date"):
+        return date
+    events = [event for group in context["triggering_asset_events"].values() for event in group]
+    if events:
+        dates = [event.extra["date"] for event in events if event.extra.get("launch_file") == launch_name]
+        if not dates:
+            raise AirflowSkipException(f"this public model was trained for another launch file than {launch_name}")
+        return dates[-1]
+    run = context["dag_run"]
+    return f"{run.logical_date:%Y-%m-%d}" if run.run_type == "scheduled" and run.logical_date else None
+
+
+def _tacit() -> str:
+    tacit = Path(os.environ.get("TACIT_BIN") or HOME / ".venv" / "stages" / "bin" / "tacit")
+    if not os.access(tacit, os.X_OK):
+        raise AirflowFailException(f"TACIT_BIN: {tacit} is not an executable; run `make setup` or set TACIT_BIN")
+    return str(tacit)
+
+
+def _to_console(line: str) -> None:
+    """Copy a line to file descriptor TACIT_CONSOLE_FD: `make launch` keeps Airflow's own log off the terminal."""
+    if descriptor := os.environ.get("TACIT_CONSOLE_FD"):
+        os.write(int(descriptor), f"{line}\n".encode())
+
+
+def _signal_group(group: int, number: signal.Signals) -> None:
+    try:
+        os.killpg(group, number)
+    except ProcessLookupError:
+        return

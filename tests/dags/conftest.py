@@ -1,0 +1,114 @@
+"""Airflow on a throw-away SQLite, two launch files, and a small script in the place of ``tacit``.
+
+These tests run in Airflow's environment (``make test``), which has no tacit: what they check is
+the contract between a task and a command, so any command that keeps the contract will do.
+"""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+if importlib.util.find_spec("airflow") is None:
+    collect_ignore_glob = ["test_*.py"]  # the stages' environment collects this folder too
+
+ROOT = Path(__file__).resolve().parents[2]
+HOME = Path(tempfile.mkdtemp(prefix="tacit-airflow-"))
+LAUNCHES = HOME / "launches"
+STAND_IN = Path(__file__).parent / "tacit_stand_in.py"
+
+DEMO = """\
+name: demo
+locale: en-US
+feature: NWP
+"""
+SCHEDULED = """\
+name: scheduled
+locale: es-ES
+feature: NWP
+schedule: "@monthly"
+reviewers: [privacy-reviewer]
+runtime: {device: cuda, stage_timeout_minutes: 90}
+"""
+
+
+def _set_up() -> None:
+    """Must be done before Airflow is imported anywhere."""
+    command = ["bash", "-c", "set -a; . dags/airflow.env; env -0"]
+    listing = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, env={}).stdout
+    shared = dict(line.split("=", 1) for line in listing.split("\0") if "=" in line)
+    os.environ.update({name: value for name, value in shared.items() if name.startswith("AIRFLOW__")})
+    os.environ.update(
+        AIRFLOW_HOME=str(HOME),
+        AIRFLOW__CORE__DAGS_FOLDER=str(ROOT / "dags"),
+        AIRFLOW__CORE__UNIT_TEST_MODE="False",
+        TACIT_HOME=str(HOME),
+        TACIT_BIN=str(HOME / "tacit"),
+        TACIT_LAUNCHES=str(LAUNCHES),
+    )
+    LAUNCHES.mkdir()
+    (LAUNCHES / "demo.yaml").write_text(DEMO, encoding="utf-8")
+    (LAUNCHES / "scheduled.yaml").write_text(SCHEDULED, encoding="utf-8")
+    # A task runs the file by its first line, as it runs the real command.
+    (HOME / "tacit").write_text(f"#!{sys.executable}\n{STAND_IN.read_text(encoding='utf-8')}", encoding="utf-8")
+    (HOME / "tacit").chmod(0o755)
+
+
+if importlib.util.find_spec("airflow") is not None:
+    _set_up()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # Airflow deprecates parts of itself; our own warnings stay errors in the other environment.
+    config.addinivalue_line("filterwarnings", "default")
+
+
+@dataclass(frozen=True)
+class StandIn:
+    """What the stand-in does and what it was asked."""
+
+    home: Path
+
+    def behave(self, **exit_codes_by_command: list[int]) -> None:
+        """Exit codes of each command's first, second ... call; 0 after the last."""
+        (self.home / "behaviour.json").write_text(json.dumps(exit_codes_by_command), encoding="utf-8")
+
+    def decide(self, decision: str) -> None:
+        (self.home / "decision").write_text(decision, encoding="utf-8")
+
+    def calls(self) -> list[list[str]]:
+        path = self.home / "calls.jsonl"
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+
+    def stages(self) -> list[str]:
+        return [call[1] for call in self.calls() if call[0] == "stage"]
+
+
+@pytest.fixture
+def stand_in() -> Iterator[StandIn]:
+    for name in ("behaviour.json", "decision", "calls.jsonl"):
+        (HOME / name).unlink(missing_ok=True)
+    yield StandIn(HOME)
+
+
+@pytest.fixture(scope="session")
+def database() -> None:
+    """Airflow's tables and our pools."""
+    airflow = str(Path(sys.executable).parent / "airflow")
+    for command in (["db", "migrate"], ["pools", "import", str(ROOT / "dags" / "pools.json")]):
+        subprocess.run([airflow, *command], check=True, capture_output=True)
+
+
+@pytest.fixture(scope="session")
+def dagbag(database):
+    from airflow.dag_processing.dagbag import BundleDagBag
+
+    folder = ROOT / "dags"
+    return BundleDagBag(dag_folder=folder, bundle_path=folder, bundle_name="dags-folder")

@@ -1,0 +1,45 @@
+"""A command with the contract of ``tacit``: arguments, exit codes, JSON on standard output.
+
+It writes each call to ``calls.jsonl`` in TACIT_HOME and takes its exit codes from
+``behaviour.json`` there: a negative code is a signal that it sends to itself, 999 a long sleep.
+"""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+home = Path(os.environ["TACIT_HOME"])
+arguments = sys.argv[1:]
+with (home / "calls.jsonl").open("a", encoding="utf-8") as calls:
+    calls.write(json.dumps(arguments) + "\n")
+command = arguments[1] if arguments[0] == "stage" else arguments[0]
+earlier = [json.loads(line) for line in (home / "calls.jsonl").read_text(encoding="utf-8").splitlines()][:-1]
+times = sum(command in call[:2] for call in earlier)
+
+behaviour = home / "behaviour.json"
+codes = json.loads(behaviour.read_text(encoding="utf-8")).get(command, []) if behaviour.exists() else []
+code = codes[times] if times < len(codes) else 0
+print(f"stand-in: {command}, try {times + 1}", file=sys.stderr, flush=True)
+if code == 999:
+    print("sleeping", file=sys.stderr, flush=True)
+    time.sleep(600)
+if code < 0:
+    os.kill(os.getpid(), -code)
+if code != 0:
+    print(f"stand-in: {command} gives up", file=sys.stderr)
+    sys.exit(code)
+
+answer: dict[str, object] = {"stage": command}
+if command == "check":
+    date = arguments[arguments.index("--date") + 1] if "--date" in arguments else None
+    answer = {"ok": True, "errors": [], "launch_id": "-".join(filter(None, ("demo-0123abcd", date)))}
+if command == "decide":
+    decision = home / "decision"
+    answer = {"decision": decision.read_text(encoding="utf-8") if decision.exists() else "launch", "reasons": ["fine"]}
+if command == "fine_tune":
+    answer = {"rho": 0.5, "epsilon": 6.5, "delta": 1e-10}
+if command == "report":
+    answer = {"files": ["report.html"]}
+print(json.dumps(answer))

@@ -1,0 +1,119 @@
+"""The DAGs as Airflow reads them: no task runs here."""
+
+import subprocess
+import sys
+from datetime import timedelta
+
+import pytest
+from airflow.models import Pool
+from airflow.providers.standard.operators.hitl import ApprovalOperator
+from airflow.sdk import DAG
+
+from .conftest import ROOT
+
+pytestmark = pytest.mark.timeout(300)
+
+STAGE_EDGES = {
+    ("check", "ingest_public"),
+    ("check", "ingest_private"),
+    ("ingest_public", "pretrain"),
+    ("ingest_public", "discover"),
+    ("ingest_private", "discover"),
+    ("pretrain", "build_vocabulary"),
+    ("discover", "build_vocabulary"),
+    ("build_vocabulary", "adapt"),
+    ("adapt", "plan"),
+    ("plan", "fine_tune"),
+    ("fine_tune", "audit"),
+    ("fine_tune", "ab_test"),
+    ("audit", "decide"),
+    ("ab_test", "decide"),
+    ("decide", "report"),
+    ("report", "launch_or_hold"),
+}
+
+
+def edges(dag: DAG) -> set[tuple[str, str]]:
+    return {(task.task_id, below) for task in dag.tasks for below in task.downstream_task_ids}
+
+
+def test_every_file_is_read_without_errors_and_quickly(dagbag):
+    assert dagbag.import_errors == {}
+    assert set(dagbag.dags) == {"demo", "scheduled", "public_model-scheduled"}
+    assert sum((stat.duration for stat in dagbag.dagbag_stats), timedelta()) < timedelta(seconds=5)
+
+
+def test_the_projects_own_launch_files_make_dags(database):
+    # A process of its own, because the DAG files read their surroundings when they are imported.
+    code = (
+        "import sys; from pathlib import Path; from airflow.dag_processing.dagbag import BundleDagBag;"
+        "bag = BundleDagBag(dag_folder=Path('dags'), bundle_path=Path('dags'), bundle_name='dags-folder');"
+        "heavy = {'torch', 'mlflow', 'datasets', 'pipeline', 'pretrain'} & set(sys.modules);"
+        "print(bag.import_errors, sorted(bag.dags), sorted(heavy), sep='\\n', file=sys.stderr)"
+    )
+    command = ["env", "-u", "TACIT_LAUNCHES", "-u", "TACIT_HOME", sys.executable, "-c", code]
+    lines = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stderr.splitlines()[-3:]
+    files = {path.stem for path in (ROOT / "dags" / "launches").glob("*.yaml")}
+    assert files
+    assert lines[0] == "{}"
+    assert all(repr(name) in lines[1] for name in files)
+    assert lines[2] == "[]"
+
+
+def test_graph_without_reviewers(dagbag):
+    assert edges(dagbag.dags["demo"]) == STAGE_EDGES | {("launch_or_hold", "publish")}
+
+
+def test_graph_with_reviewers_asks_them_before_publishing(dagbag):
+    dag = dagbag.dags["scheduled"]
+    assert edges(dag) == STAGE_EDGES | {("launch_or_hold", "approve"), ("approve", "publish")}
+    approve = dag.get_task("approve")
+    assert isinstance(approve, ApprovalOperator)
+    assert approve.assigned_users == [{"id": "privacy-reviewer", "name": "privacy-reviewer"}]
+    assert approve.defaults == ["Reject"]
+    assert approve.response_timeout == timedelta(days=7)
+
+
+def test_graph_of_the_public_model(dagbag):
+    dag = dagbag.dags["public_model-scheduled"]
+    assert edges(dag) == {("check", "ingest_public"), ("ingest_public", "pretrain"), ("pretrain", "announce")}
+    assert [asset.name for asset in dag.get_task("announce").outlets] == ["public_model/es-ES"]
+
+
+def test_every_task_has_a_retry_a_time_limit_and_a_pool_that_exists(dagbag):
+    # A task in a pool that does not exist waits for ever without an error.
+    pools = {pool.pool for pool in Pool.get_pools()}
+    for dag in dagbag.dags.values():
+        assert dag.max_active_runs == 1
+        assert not dag.catchup
+        for task in dag.tasks:
+            assert task.retries >= 1, task.task_id
+            assert task.execution_timeout or getattr(task, "response_timeout", None), task.task_id
+            assert task.pool in pools, task.task_id
+
+
+def test_only_training_on_a_gpu_is_sent_to_the_gpu_queue(dagbag):
+    def on_gpu(name: str) -> set[str]:
+        return {task.task_id for task in dagbag.dags[name].tasks if task.queue == task.pool == "gpu"}
+
+    assert on_gpu("scheduled") == {"pretrain", "adapt", "fine_tune"}
+    assert on_gpu("demo") == set()
+    assert dagbag.dags["scheduled"].get_task("audit").execution_timeout == timedelta(minutes=90)
+
+
+def test_the_schedule_is_the_public_models_and_starts_the_launch(dagbag):
+    assert dagbag.dags["demo"].schedule is None
+    assert "public_model/es-ES" in str(dagbag.dags["scheduled"].timetable.asset_condition)
+    assert dagbag.dags["public_model-scheduled"].timetable.expression == "0 0 1 * *"
+
+
+@pytest.mark.parametrize("locale", ["no", "yes", "1"])
+def test_a_locale_that_yaml_does_not_read_as_text_is_refused(dagbag, tmp_path, locale):
+    from launch_file import read_launch_file
+
+    path = tmp_path / "norwegian.yaml"
+    path.write_text(f"name: norwegian\nlocale: {locale}\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"norwegian.yaml: locale: .*in quotes"):
+        read_launch_file(path)
+    path.write_text(f'name: norwegian\nlocale: "{locale}"\n', encoding="utf-8")
+    assert read_launch_file(path).locale == locale
