@@ -6,6 +6,7 @@ from typing import Any
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowSkipException
+
 from launch_file import LaunchFile
 
 ANSWER = "answer"

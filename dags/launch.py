@@ -8,6 +8,7 @@ process of its own; this file imports neither torch nor MLflow nor tacit.
 from datetime import UTC, datetime, timedelta
 
 from airflow.sdk import DAG, Context, chain, get_parsing_context, task
+
 from approval import LaunchApproval
 from launch_file import LaunchFile, read_launch_files
 from stage_task import CheckLaunch, Stage, date_param, public_model_asset

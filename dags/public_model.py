@@ -8,6 +8,7 @@ from there. Nothing here touches private text or spends privacy budget.
 from datetime import UTC, datetime, timedelta
 
 from airflow.sdk import DAG, Asset, Context, Metadata, get_parsing_context, task
+
 from launch_file import LaunchFile, read_launch_files
 from stage_task import CheckLaunch, Stage, date_param, launch_date, public_model_asset
 

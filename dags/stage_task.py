@@ -24,6 +24,7 @@ from typing import Any
 
 from airflow.sdk import Asset, BaseOperator, Context, Param
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+
 from launch_file import HOME, LaunchFile
 
 PERMANENT, TEMPORARY = 65, 75

@@ -7,10 +7,10 @@ the contract between a task and a command, so any command that keeps the contrac
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,6 +70,10 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("filterwarnings", "default")
 
 
+def pytest_unconfigure() -> None:
+    shutil.rmtree(HOME, ignore_errors=True)
+
+
 @dataclass(frozen=True)
 class StandIn:
     """What the stand-in does and what it was asked."""
@@ -92,10 +96,10 @@ class StandIn:
 
 
 @pytest.fixture
-def stand_in() -> Iterator[StandIn]:
+def stand_in() -> StandIn:
     for name in ("behaviour.json", "decision", "calls.jsonl"):
         (HOME / name).unlink(missing_ok=True)
-    yield StandIn(HOME)
+    return StandIn(HOME)
 
 
 @pytest.fixture(scope="session")

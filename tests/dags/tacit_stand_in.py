@@ -21,14 +21,14 @@ times = sum(command in call[:2] for call in earlier)
 behaviour = home / "behaviour.json"
 codes = json.loads(behaviour.read_text(encoding="utf-8")).get(command, []) if behaviour.exists() else []
 code = codes[times] if times < len(codes) else 0
-print(f"stand-in: {command}, try {times + 1}", file=sys.stderr, flush=True)
+sys.stderr.write(f"stand-in: {command}, try {times + 1}\n")
+sys.stderr.flush()
 if code == 999:
-    print("sleeping", file=sys.stderr, flush=True)
     time.sleep(600)
 if code < 0:
     os.kill(os.getpid(), -code)
 if code != 0:
-    print(f"stand-in: {command} gives up", file=sys.stderr)
+    sys.stderr.write(f"stand-in: {command} gives up\n")
     sys.exit(code)
 
 answer: dict[str, object] = {"stage": command}
@@ -42,4 +42,4 @@ if command == "fine_tune":
     answer = {"rho": 0.5, "epsilon": 6.5, "delta": 1e-10}
 if command == "report":
     answer = {"files": ["report.html"]}
-print(json.dumps(answer))
+sys.stdout.write(json.dumps(answer) + "\n")
