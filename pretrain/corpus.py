@@ -1,0 +1,243 @@
+"""Public text on disk: sharded word stores that a killed build finishes later.
+
+Layout: ``train/shard-00000/``, ``validation/shard-00000/``, each a word store with ``position.json``
+beside it, and ``manifest.json`` once everything is there. A shard appears by one rename, together
+with the position of the stream after its last document; a build that is run again keeps finished
+shards and goes on from that position.
+"""
+
+import hashlib
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pretrain.config import C4Corpus, Config, CorpusConfig, FileCorpus, SampleCorpus
+from pretrain.sources import DocumentStream, Split, open_stream
+from pretrain.text import sentences
+from pretrain.words import WordStore, open_words, write_words
+
+_FORMAT = "tacit-corpus-1"
+_REPORT_EVERY_WORDS = 200_000
+
+Progress = Callable[[dict], None]
+
+
+class CorpusSummary(Config):
+    """What a corpus is. Tokens are words; sentence ends are not counted."""
+
+    source: str
+    licence: str
+    locale: str
+    train_tokens: int
+    train_documents: int
+    validation_tokens: int
+    validation_documents: int
+    shards: int
+    digest: str
+
+    @property
+    def documents(self) -> int:
+        """Documents of both splits."""
+        return self.train_documents + self.validation_documents
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """An opened corpus; owners are documents."""
+
+    train: list[WordStore]
+    validation: list[WordStore]
+    summary: CorpusSummary
+
+    def counts(self) -> dict[str, int]:
+        """How often each word occurs in the train split."""
+        total: Counter[str] = Counter()
+        for shard in self.train:
+            total.update(shard.word_counts())
+        return dict(total)
+
+
+def documents(config: CorpusConfig, locale: str, split: Split) -> Iterator[str]:
+    """Raw documents of a split, uncapped.
+
+    Raises:
+      ValueError, OSError: as ``sources.open_stream``.
+    """
+    yield from open_stream(config, locale, split)
+
+
+def build_corpus(config: CorpusConfig, locale: str, directory: Path, progress: Progress | None = None) -> CorpusSummary:
+    """Write the corpus of a configuration, or finish or find one begun before.
+
+    A split ends before the first sentence that would exceed its cap of words, or with the text.
+
+    Args:
+      progress: called with ``split`` (0 train, 1 validation), ``shard``, ``documents`` and ``words`` so far.
+
+    Raises:
+      ValueError: unusable settings or files; a split without words; ``directory`` holds another corpus.
+      OSError: the hub cannot be reached. Finished shards stay.
+    """
+    identity = {"format": _FORMAT, "locale": locale, "config": config.model_dump(mode="json")}
+    begun = directory / "begun.json"
+    if begun.exists() and json.loads(begun.read_text(encoding="utf-8")) != identity:
+        raise ValueError(f"directory: {directory} holds a corpus of other settings; choose an empty directory")
+    manifest = directory / "manifest.json"
+    if manifest.exists():
+        return open_corpus(directory).summary
+    caps: dict[Split, int] = {"train": config.max_tokens, "validation": config.max_validation_tokens}
+    totals = {}
+    for split, cap in caps.items():
+        totals[split] = _build_split(config, locale, split, cap, directory, identity, progress or (lambda _: None))
+        if not totals[split].words:
+            raise ValueError(
+                f"public_text: the {split} split has no words in {locale!r}; give more text"
+                + (", or name validation files" if split == "validation" else "")
+            )
+    digests = {split: [meta["digest"] for meta in totals[split].shards] for split in caps}
+    source, licence = _provenance(config)
+    summary = CorpusSummary(
+        source=source,
+        licence=licence,
+        locale=locale,
+        train_tokens=totals["train"].words,
+        train_documents=totals["train"].documents,
+        validation_tokens=totals["validation"].words,
+        validation_documents=totals["validation"].documents,
+        shards=sum(map(len, digests.values())),
+        digest=hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest(),
+    )
+    _write_json(manifest, {**identity, "summary": summary.model_dump(mode="json"), "shards": digests})
+    return summary
+
+
+def open_corpus(directory: Path) -> Corpus:
+    """Open a finished corpus and check every digest.
+
+    Raises:
+      ValueError: unfinished, damaged, or a shard is not the one the manifest names.
+    """
+    manifest = directory / "manifest.json"
+    if not manifest.exists():
+        raise ValueError(f"directory: {directory} has no manifest.json; the corpus is unfinished, build it again")
+    content = json.loads(manifest.read_text(encoding="utf-8"))
+    shards: dict[str, list[WordStore]] = {}
+    for split, digests in content["shards"].items():
+        shards[split] = [open_words(directory / split / _shard_name(number)) for number in range(len(digests))]
+        for number, (shard, digest) in enumerate(zip(shards[split], digests, strict=True)):
+            if shard.digest != digest:
+                raise ValueError(f"{split}/{_shard_name(number)}: not the shard manifest.json names; build it again")
+    return Corpus(shards["train"], shards["validation"], CorpusSummary.model_validate(content["summary"]))
+
+
+@dataclass
+class _Total:
+    """Running totals of a split; the only mutable value here, alive during one build."""
+
+    words: int = 0
+    documents: int = 0
+    ended: bool = False
+    shards: list[dict] = field(default_factory=list)
+
+
+def _build_split(
+    config: CorpusConfig,
+    locale: str,
+    split: Split,
+    cap: int,
+    directory: Path,
+    identity: dict,
+    progress: Progress,
+) -> _Total:
+    total, position = _finished(directory / split)
+    if total.ended:
+        return total
+    stream = open_stream(config, locale, split, position)
+    # Written only now: settings that cannot be opened leave nothing behind.
+    directory.mkdir(parents=True, exist_ok=True)
+    _write_json(directory / "begun.json", identity)
+    texts = iter(stream)
+    while not total.ended:
+        number = len(total.shards)
+        building = directory / split / "building"
+        shutil.rmtree(building, ignore_errors=True)
+        counts = {"split": int(split == "validation"), "shard": number}
+
+        def report(counts: dict = counts) -> None:
+            progress(counts | {"documents": total.documents, "words": total.words})
+
+        store = write_words(building, _owners(texts, locale, total, config.tokens_per_shard, cap, report))
+        if len(store):
+            _finish_shard(building, directory / split / _shard_name(number), total, store, stream)
+        else:
+            shutil.rmtree(building)
+        report()
+    return total
+
+
+def _owners(
+    texts: Iterator[str], locale: str, total: _Total, shard_words: int, cap: int, report: Callable[[], None]
+) -> Iterator[list[list[str]]]:
+    """Tokenised documents, whole but for the last one under the cap, until the shard is full."""
+    start = reported = total.words
+    while total.words - start < shard_words and not total.ended:
+        text = next(texts, None)
+        if text is None:
+            total.ended = True
+            return
+        owner = []
+        for sentence in sentences(text, locale):
+            if total.words + len(sentence) > cap:
+                total.ended = True
+                break
+            owner.append(sentence)
+            total.words += len(sentence)
+        if owner:
+            total.documents += 1
+            yield owner
+        if total.words - reported >= _REPORT_EVERY_WORDS:
+            reported = total.words
+            report()
+
+
+def _finish_shard(building: Path, shard: Path, total: _Total, store: WordStore, stream: DocumentStream) -> None:
+    meta = {"digest": store.digest, "words": store.num_words, "documents": len(store)}
+    total.shards.append(meta)
+    _write_json(building / "position.json", {"stream": stream.state(), "ended": total.ended, **meta})
+    building.rename(shard)
+
+
+def _finished(directory: Path) -> tuple[_Total, dict | None]:
+    """Totals over the finished shards, and where the stream stood after the last of them."""
+    total, stream = _Total(), None
+    while (path := directory / _shard_name(len(total.shards)) / "position.json").exists():
+        position = json.loads(path.read_text(encoding="utf-8"))
+        stream, total.ended = position.pop("stream"), position.pop("ended")
+        total.words += position["words"]
+        total.documents += position["documents"]
+        total.shards.append(position)
+    return total, stream
+
+
+def _shard_name(number: int) -> str:
+    return f"shard-{number:05d}"
+
+
+def _provenance(config: CorpusConfig) -> tuple[str, str]:
+    """Name of the source and its licence."""
+    match config:
+        case C4Corpus():
+            return f"{config.dataset}/{config.subset}", "ODC-BY 1.0; Common Crawl's terms of use for the text"
+        case FileCorpus():
+            return "local files", "as granted by whoever supplied the files"
+        case SampleCorpus():
+            return "English Wikipedia articles in gensim 4.4.0", "CC BY-SA 3.0 and GFDL"
+
+
+def _write_json(path: Path, content: dict) -> None:
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8")
+    partial.replace(path)
