@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, model_validator
 
 from pretrain.config import Config
 
@@ -20,6 +20,15 @@ class AuditConfig(Config):
     sentences_per_device: PositiveInt = 200
     random_continuations: PositiveInt = 2_000_000
     beam_width: PositiveInt = 5
+
+    @model_validator(mode="after")
+    def _copies_fit(self) -> "AuditConfig":
+        if max(self.examples) > self.sentences_per_device:
+            raise ValueError(
+                f"examples: {max(self.examples)} copies do not fit on a device of {self.sentences_per_device} "
+                f"sentences; lower it or raise sentences_per_device"
+            )
+        return self
 
 
 class AbTestConfig(Config):
