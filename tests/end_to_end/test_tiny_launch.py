@@ -1,0 +1,180 @@
+"""A whole launch through the command line and through Airflow; nothing private leaves its folder."""
+
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from tiny_launch import CLIENTS, SHARED_NEW, client_id, leaks, planted, write_launch
+
+from pipeline.config import STAGE_NAMES, launch_id, load_launch
+
+ROOT = Path(__file__).resolve().parents[2]
+TACIT = Path(sys.executable).with_name("tacit")
+AIRFLOW = ROOT / ".venv" / "airflow" / "bin" / "airflow"
+NEEDLES = [planted(client) for client in range(CLIENTS)] + [client_id(client) for client in range(CLIENTS)]
+
+pytestmark = pytest.mark.slow
+
+
+@dataclass(frozen=True)
+class Launched:
+    """What the first run of the command line left."""
+
+    home: Path
+    file: Path
+    run_id: str
+    answer: dict
+    console: str
+
+    @property
+    def run(self) -> Path:
+        return self.home / "runs" / self.run_id
+
+
+def environment(home: Path, **more: str) -> dict[str, str]:
+    """Only what a user's shell would hold, and everything kept under ``home``."""
+    names = ("PATH", "HOME", "LANG", "LC_ALL")
+    return {name: os.environ[name] for name in names if name in os.environ} | {"TACIT_HOME": str(home)} | more
+
+
+def tacit(home: Path, *arguments: str) -> subprocess.CompletedProcess:
+    """Run the command as a user would."""
+    return subprocess.run(
+        [TACIT, *arguments], cwd=home, env=environment(home), capture_output=True, text=True, timeout=600, check=False
+    )
+
+
+def ledger_entries(home: Path) -> list[dict]:
+    """The ledger as the command line shows it."""
+    shown = tacit(home, "ledger", "show", "--json")
+    assert shown.returncode == 0, shown.stderr
+    return json.loads(shown.stdout)["entries"]
+
+
+@pytest.fixture(scope="module")
+def launched(tmp_path_factory: pytest.TempPathFactory) -> Launched:
+    home = tmp_path_factory.mktemp("tiny")
+    file = write_launch(home)
+    done = tacit(home, "launch", str(file), "--json")
+    assert done.returncode == 0, done.stderr
+    run_id = launch_id(load_launch(file))
+    return Launched(home, file, run_id, json.loads(done.stdout), done.stdout + done.stderr)
+
+
+def test_every_stage_did_its_work(launched: Launched) -> None:
+    assert launched.answer["launch_id"] == launched.run_id
+    assert launched.answer["decision"] in ("launch", "hold")
+    assert launched.answer["rho"] > 0
+    assert launched.answer["epsilon"] > 0
+    for stage in STAGE_NAMES:
+        record = json.loads((launched.run / "public" / stage / "result.json").read_text(encoding="utf-8"))
+        assert record["launch_id"] == launched.run_id
+    assert (launched.run / "public" / "report" / "report.html").exists()
+    assert {entry["stage"] for entry in ledger_entries(launched.home)} == {"discover", "fine_tune"}
+
+
+def test_second_run_redoes_nothing_and_spends_nothing(launched: Launched) -> None:
+    before = {path: path.stat().st_mtime_ns for path in (launched.run / "public").rglob("*") if path.is_file()}
+    entries = ledger_entries(launched.home)
+    again = tacit(launched.home, "launch", str(launched.file), "--json")
+    assert again.returncode == 0, again.stderr
+    assert json.loads(again.stdout) == launched.answer
+    after = {path: path.stat().st_mtime_ns for path in (launched.run / "public").rglob("*") if path.is_file()}
+    assert after == before
+    assert ledger_entries(launched.home) == entries
+
+
+def test_nothing_private_outside_the_private_folder(launched: Launched) -> None:
+    private = launched.run / "private"
+    assert private.stat().st_mode & 0o777 == 0o700
+    kept_private = leaks([private], {}, NEEDLES)
+    assert any(planted(0) in found for found in kept_private), "the search must find what is there"
+    assert any(client_id(0) in found for found in kept_private)
+
+    places = [path for path in (launched.home / "runs").iterdir() if path != launched.run and path.is_dir()]
+    places.append(launched.run / "public")
+    files = {
+        path.name: path.read_bytes().decode("latin-1") for path in (launched.home / "runs").iterdir() if path.is_file()
+    }
+    assert any(name.endswith(".db") for name in files), "MLflow's database must be among what is searched"
+    assert not leaks(places, files | {"console": launched.console}, NEEDLES)
+
+
+def test_report_verifies_and_a_changed_record_does_not(launched: Launched) -> None:
+    verified = tacit(launched.home, "verify", launched.run_id, "--json")
+    assert verified.returncode == 0, verified.stderr
+    assert json.loads(verified.stdout)["ok"]
+    disclosure = launched.run / "public" / "report" / "disclosure.json"
+    original = disclosure.read_text(encoding="utf-8")
+    try:
+        disclosure.write_text(original.replace('"rho"', '"rho" ', 1), encoding="utf-8")
+        assert not json.loads(tacit(launched.home, "verify", launched.run_id, "--json").stdout)["ok"]
+    finally:
+        disclosure.write_text(original, encoding="utf-8")
+
+
+def test_changed_privacy_parameter_is_a_new_launch_and_a_new_spend(launched: Launched) -> None:
+    config = load_launch(launched.file)
+    mechanism = config.mechanism.model_dump() | {"noise_multiplier": config.mechanism.noise_multiplier * 2}
+    folder = launched.home / "changed"
+    folder.mkdir()
+    changed = write_launch(folder, mechanism=mechanism)
+    assert launch_id(load_launch(changed)) != launched.run_id
+    before = ledger_entries(launched.home)
+    done = tacit(launched.home, "launch", str(changed), "--json")
+    assert done.returncode == 0, done.stderr
+    added = ledger_entries(launched.home)[len(before) :]
+    assert {entry["stage"] for entry in added} == {"discover", "fine_tune"}
+    assert {entry["launch_id"] for entry in added} == {launch_id(load_launch(changed))}
+
+
+@pytest.mark.skipif(not AIRFLOW.exists(), reason="the Airflow environment is not built; run `make setup`")
+def test_same_launch_through_the_dag(tmp_path: Path) -> None:
+    file = write_launch(tmp_path)
+    airflow_home = tmp_path / "airflow"
+    settings = subprocess.run(
+        ["bash", "-c", "set -a; . dags/airflow.env; env -0"],
+        cwd=ROOT,
+        env={},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    shared = dict(line.split("=", 1) for line in settings.split("\0") if line.startswith("AIRFLOW__"))
+    variables = environment(
+        tmp_path,
+        **shared,
+        AIRFLOW_HOME=str(airflow_home),
+        AIRFLOW__CORE__DAGS_FOLDER=str(ROOT / "dags"),
+        TACIT_LAUNCHES=str(file),
+        TACIT_BIN=str(TACIT),
+    )
+
+    def airflow(*arguments: str) -> str:
+        done = subprocess.run(
+            [AIRFLOW, *arguments], cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=900, check=False
+        )
+        assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+        return done.stdout + done.stderr
+
+    airflow("db", "migrate")
+    airflow("pools", "import", str(ROOT / "dags" / "pools.json"))
+    console = airflow("dags", "test", "tiny")
+
+    run_id = launch_id(load_launch(file))
+    decision = json.loads((tmp_path / "runs" / run_id / "public" / "decide" / "result.json").read_text())["result"]
+    with sqlite3.connect(airflow_home / "airflow.db") as database:
+        values = dict(database.execute("select task_id, value from xcom").fetchall())
+    assert decision["decision"] in values["decide"]
+    assert not any(word in "".join(values.values()) for word in SHARED_NEW), "XCom carries numbers, not words"
+
+    shutil.rmtree(tmp_path / "runs" / run_id / "private")
+    file.unlink()
+    (tmp_path / "clients.parquet").unlink()
+    assert not leaks([tmp_path], {"console": console}, NEEDLES)
