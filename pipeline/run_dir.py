@@ -9,6 +9,7 @@ the disk and rename it.
 
 import fcntl
 import hashlib
+import json
 import os
 import re
 import secrets
@@ -185,8 +186,14 @@ class RunDir:
 
 
 def record_digest(record: StageRecord) -> str:
-    """SHA-256 of what a stage produced; times and ledger receipts left out."""
-    return hashlib.sha256(record.model_dump_json(include={"stage", "outputs", "result"}).encode()).hexdigest()
+    """SHA-256 of what a stage produced.
+
+    Times, ledger receipts and curves are left out: a stage that is run again and produces the
+    same must have the same digest, and points of a curve may carry seconds.
+    """
+    result = {name: value for name, value in record.result.items() if name != "curve"}
+    content = {"stage": record.stage, "outputs": record.outputs, "result": result}
+    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def sha256(path: Path) -> str:
