@@ -1,0 +1,204 @@
+"""Training on public text: Adam over sentence rows, resumed bitwise after a kill.
+
+Shape legend: B rows of a batch, T steps, V vocabulary, E embedding, M targets that are not padding.
+"""
+
+import hashlib
+import logging
+import math
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from pretrain.batches import Rows, batches, find_rows
+from pretrain.config import Config, PretrainConfig
+from pretrain.model import KeyboardLM
+from pretrain.vocabulary import PAD, SPECIALS, UNK, TokenStream
+
+_log = logging.getLogger(__name__)
+
+_MAX_GRADIENT_NORM = 1.0
+_WARM_UP_FRACTION = 0.05
+_EVALUATION_LOGITS = 1 << 23
+
+
+class CurvePoint(Config):
+    """Where training stood. Losses are nats per target, sentence ends included."""
+
+    step: int
+    train_loss: float
+    validation_loss: float
+    validation_top1: float
+    seconds: float
+
+
+class TrainingCurve(Config):
+    """Points in order of steps; the first is before any training."""
+
+    points: tuple[CurvePoint, ...]
+
+
+def pretrain(
+    config: PretrainConfig,
+    model: KeyboardLM,
+    train: TokenStream,
+    validation: TokenStream,
+    directory: Path,
+    seed: int,
+    on_progress: Callable[[dict], None] | None = None,
+) -> TrainingCurve:
+    """Train ``model`` in place.
+
+    A killed run that is called again with the same arguments goes on from ``directory/checkpoint``
+    and ends in bitwise the same weights, on the same machine and number of threads. Batches are a
+    function of (seed, step). The learning rate warms up over 5% of the steps and falls to zero.
+
+    Args:
+      on_progress: gets each curve point as a dict, as soon as it is measured.
+
+    Raises:
+      ValueError: no sentences to train or validate on; the checkpoint belongs to another run.
+      ArithmeticError: the loss is no longer finite.
+    """
+    rows, held_out = find_rows(train, config.sequence_words), find_rows(validation, config.sequence_words)
+    for name, found in (("train", rows), ("validation", held_out)):
+        if not len(found):
+            raise ValueError(f"{name}: no sentence in the stream; give more text")
+    optimizer = torch.optim.Adam(model.parameters(), lr=config.learning_rate, fused=True)
+    run = _fingerprint(config, seed, model, rows, held_out)
+    checkpoint = directory / "checkpoint" / "state.pt"
+    began = time.monotonic()
+    done = _load(checkpoint, run, model, optimizer)
+    points: list[CurvePoint] = [CurvePoint.model_validate(point) for point in done["points"]]
+    loss_sum, loss_words, step, spent = done["loss_sum"], done["loss_words"], done["step"], done["seconds"]
+
+    def measure(train_loss: float) -> None:
+        loss, top1 = _evaluate(model, held_out)
+        if not math.isfinite(loss):
+            raise ArithmeticError(f"validation loss is {loss} after step {step}; lower the learning rate")
+        seconds = spent + time.monotonic() - began
+        points.append(
+            CurvePoint(step=step, train_loss=train_loss, validation_loss=loss, validation_top1=top1, seconds=seconds)
+        )
+        if on_progress is not None:
+            on_progress(points[-1].model_dump())
+
+    schedule = batches(rows, config.batch_sentences, seed, step)
+    if not points:
+        with torch.no_grad():
+            loss, words = _loss_sum(model, *rows.batch(next(batches(rows, config.batch_sentences, seed, 0))))
+        measure(loss.item() / words)
+    # Loss per batch over the AVERAGE number of words: dividing by the batch's own would give words
+    # of short sentences more weight, because rows of one length share a batch.
+    usual_words = float(rows.length_R.mean()) * config.batch_sentences
+    while step < config.steps:
+        optimizer.param_groups[0]["lr"] = config.learning_rate * _rate(step, config.steps)
+        optimizer.zero_grad()
+        loss, words = _loss_sum(model, *rows.batch(next(schedule)))
+        (loss / usual_words).backward()
+        if not math.isfinite(loss.item()):
+            raise ArithmeticError(f"train loss is {loss.item()} at step {step}; lower the learning rate")
+        torch.nn.utils.clip_grad_norm_(model.parameters(), _MAX_GRADIENT_NORM)
+        optimizer.step()
+        step += 1
+        loss_sum, loss_words = loss_sum + loss.item(), loss_words + words
+        last = step == config.steps
+        if last or step % config.evaluate_every_steps == 0:
+            measure(loss_sum / loss_words)
+            loss_sum, loss_words = 0.0, 0
+        if last or step % config.checkpoint_every_steps == 0:
+            state = {"step": step, "loss_sum": loss_sum, "loss_words": loss_words}
+            state |= {"points": [point.model_dump() for point in points]}
+            state |= {"seconds": spent + time.monotonic() - began}
+            _save(checkpoint, run, model, optimizer, state)
+    return TrainingCurve(points=tuple(points))
+
+
+def evaluate(model: KeyboardLM, stream: TokenStream, sequence_words: int) -> tuple[float, float]:
+    """Nats per target and top-1 accuracy over known words, without gradient.
+
+    Accuracy counts targets that are known words; predictions are words too, never a special token.
+    """
+    return _evaluate(model, find_rows(stream, sequence_words))
+
+
+@torch.no_grad()
+def _evaluate(model: KeyboardLM, rows: Rows) -> tuple[float, float]:
+    order = np.argsort(rows.length_R, kind="stable")
+    at_once = max(1, _EVALUATION_LOGITS // (model.vocabulary_size * int(rows.length_R.max(initial=1))))
+    loss_sum, targets, hits, known = 0.0, 0, 0, 0
+    for first in range(0, len(order), at_once):
+        logits_MV, targets_M = _logits(model, *rows.batch(order[first : first + at_once]))
+        loss_sum += functional.cross_entropy(logits_MV, targets_M, reduction="sum").item()
+        targets += len(targets_M)
+        is_word_M = targets_M > UNK
+        best_M = logits_MV[:, len(SPECIALS) :].argmax(dim=1) + len(SPECIALS)
+        hits += int((best_M == targets_M)[is_word_M].sum())
+        known += int(is_word_M.sum())
+    return loss_sum / max(targets, 1), hits / max(known, 1)
+
+
+def _logits(model: KeyboardLM, inputs_BT: Tensor, targets_BT: Tensor) -> tuple[Tensor, Tensor]:
+    """Logits ``[M, V]`` and targets ``[M]`` of the M positions that are not padding.
+
+    The output layer is most of the work, so padding is left out before it.
+    """
+    device = model.embedding.device
+    inputs_BT, targets_BT = inputs_BT.to(device), targets_BT.to(device)
+    features_BTE, _ = model.features(inputs_BT)
+    real_BT = targets_BT != PAD
+    return torch.addmm(model.output_bias, features_BTE[real_BT], model.output_VE.T), targets_BT[real_BT]
+
+
+def _loss_sum(model: KeyboardLM, inputs_BT: Tensor, targets_BT: Tensor) -> tuple[Tensor, int]:
+    logits_MV, targets_M = _logits(model, inputs_BT, targets_BT)
+    return functional.cross_entropy(logits_MV, targets_M, reduction="sum"), len(targets_M)
+
+
+def _rate(step: int, steps: int) -> float:
+    """Linear warm-up, then linear decay to zero, as a share of the peak rate."""
+    return min((step + 1) / max(1.0, _WARM_UP_FRACTION * steps), 1.0) * (1 - step / steps)
+
+
+def _fingerprint(config: PretrainConfig, seed: int, model: KeyboardLM, *streams: Rows) -> str:
+    """SHA-256 over everything that decides the result, the initial weights included."""
+    total = hashlib.sha256(f"{config.model_dump_json()} {seed}".encode())
+    for rows in streams:
+        total.update(np.ascontiguousarray(rows.tokens_N).tobytes())
+    for name, tensor in model.state_dict().items():
+        total.update(name.encode())
+        total.update(tensor.cpu().numpy().tobytes())
+    return total.hexdigest()
+
+
+def _save(path: Path, run: str, model: KeyboardLM, optimizer: torch.optim.Adam, progress: dict) -> None:
+    """One file replaced in one rename: a kill leaves the old checkpoint or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    state = {"run": run, "model": model.state_dict(), "optimizer": optimizer.state_dict(), "progress": progress}
+    with partial.open("wb") as file:
+        torch.save(state, file)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+
+
+def _load(path: Path, run: str, model: KeyboardLM, optimizer: torch.optim.Adam) -> dict:
+    """Progress of an earlier call, its weights and moments put in place; of a fresh run if there is none."""
+    if not path.exists():
+        return {"step": 0, "loss_sum": 0.0, "loss_words": 0, "points": [], "seconds": 0.0}
+    state = torch.load(path, map_location=model.embedding.device, weights_only=True)
+    if state["run"] != run:
+        raise ValueError(
+            f"directory: {path} is a checkpoint of other settings, text or initial weights; choose an empty directory"
+        )
+    model.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+    _log.info("resuming at step %d", state["progress"]["step"])
+    return state["progress"]
