@@ -1,0 +1,191 @@
+"""Model files: safetensors weights, the ONNX graph a keyboard runs, its int8 form, and parity.
+
+Shape legend: B rows, V vocabulary, E embedding and projection, H hidden, R rows, T steps.
+"""
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import torch
+from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.quantization import QuantType, quantize_dynamic
+from onnxruntime.quantization.shape_inference import quant_pre_process
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from pretrain.config import ModelConfig
+from pretrain.model import KeyboardLM
+from pretrain.vocabulary import PAD
+
+_OPSET = 17
+_IR_VERSION = 8
+EXACT_TOLERANCE = 1e-4
+
+
+@dataclass(frozen=True)
+class Parity:
+    """How far an exported graph is from the model, over all steps of all rows."""
+
+    max_abs_logit_diff: float
+    top1_agreement: float
+    steps: int
+
+
+def save_model(model: KeyboardLM, path: Path) -> None:
+    """Write float32 weights; the file appears by one rename."""
+    partial = path.with_suffix(".partial")
+    save_file(
+        {name: tensor.detach().cpu().float().contiguous() for name, tensor in model.state_dict().items()}, partial
+    )
+    partial.replace(path)
+
+
+def load_model(path: Path, config: ModelConfig) -> KeyboardLM:
+    """Read what ``save_model`` wrote; the vocabulary size comes from the file.
+
+    Raises:
+      ValueError: not a weights file, or of another shape than the configuration.
+    """
+    try:
+        weights = load_file(path)
+    except SafetensorError as error:
+        raise ValueError(f"{path.name}: not a safetensors file: {error}") from error
+    if "embedding" not in weights:
+        raise ValueError(f"{path.name}: no tensor 'embedding'; these are not KeyboardLM weights")
+    model = KeyboardLM(weights["embedding"].shape[0], config.embedding_dim, config.hidden_dim, tied=config.tied)
+    expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    given = {name: tuple(tensor.shape) for name, tensor in weights.items()}
+    if given != expected:
+        differs = sorted(name for name in expected | given if expected.get(name) != given.get(name))[0]
+        raise ValueError(
+            f"model: {path.name} has {differs!r} of shape {given.get(differs)}, the configuration means "
+            f"{expected.get(differs)}; use the weights' own model settings"
+        )
+    model.load_state_dict(weights)
+    return model
+
+
+def export_onnx(model: KeyboardLM, path: Path) -> None:
+    """One step of the model as a graph.
+
+    Inputs: ``token`` int64 ``[B]``, ``cell`` ``[B, H]``, ``out`` ``[B, E]`` (zeros at a sentence's
+    start). Outputs: ``logits`` ``[B, V]`` for the next word, ``next_cell``, ``next_out``. Built node
+    by node, so the file holds the equations of ``model.py`` and nothing a tracer added.
+    """
+    weights = {name: tensor.detach().cpu().float().numpy() for name, tensor in model.state_dict().items()}
+    # A tied model stores one matrix, [E, V]: columns are looked up for input, all of it multiplies for output.
+    output_EV = np.ascontiguousarray(weights.get("output", weights["embedding"]).T)
+    stored = {name: weights[name] for name in ("gates_x", "gates_r", "gates_b", "projection", "output_bias")}
+    stored |= {"output_EV": output_EV, "one": np.float32(1.0)}
+    if model.tied:
+        look_up = [
+            helper.make_node("Gather", ["output_EV", "token"], ["embedded_EB"], axis=1),
+            helper.make_node("Transpose", ["embedded_EB"], ["embedded"], perm=[1, 0]),
+        ]
+    else:
+        stored["embedding"] = weights["embedding"]
+        look_up = [helper.make_node("Gather", ["embedding", "token"], ["embedded"], axis=0)]
+    nodes = [
+        *look_up,
+        helper.make_node("MatMul", ["embedded", "gates_x"], ["from_input"]),
+        helper.make_node("MatMul", ["out", "gates_r"], ["from_out"]),
+        helper.make_node("Add", ["from_input", "gates_b"], ["biased"]),
+        helper.make_node("Add", ["biased", "from_out"], ["gates"]),
+        helper.make_node("Split", ["gates"], ["forget_raw", "candidate_raw", "output_raw"], axis=1),
+        helper.make_node("Sigmoid", ["forget_raw"], ["forget"]),
+        helper.make_node("Tanh", ["candidate_raw"], ["candidate"]),
+        helper.make_node("Sigmoid", ["output_raw"], ["output_gate"]),
+        # Coupled gates: the input gate is what the forget gate leaves.
+        helper.make_node("Sub", ["one", "forget"], ["input_gate"]),
+        helper.make_node("Mul", ["forget", "cell"], ["kept"]),
+        helper.make_node("Mul", ["input_gate", "candidate"], ["added"]),
+        helper.make_node("Add", ["kept", "added"], ["next_cell"]),
+        helper.make_node("Tanh", ["next_cell"], ["squashed"]),
+        helper.make_node("Mul", ["output_gate", "squashed"], ["hidden"]),
+        helper.make_node("MatMul", ["hidden", "projection"], ["next_out"]),
+        helper.make_node("MatMul", ["next_out", "output_EV"], ["scores"]),
+        helper.make_node("Add", ["scores", "output_bias"], ["logits"]),
+    ]
+
+    def value(name: str, kind: int, *shape: str | int) -> onnx.ValueInfoProto:
+        return helper.make_tensor_value_info(name, kind, shape)
+
+    hidden, embedding = model.hidden_dim, model.embedding_dim
+    graph = helper.make_graph(
+        nodes,
+        "keyboard_lm_step",
+        inputs=[
+            value("token", TensorProto.INT64, "B"),
+            value("cell", TensorProto.FLOAT, "B", hidden),
+            value("out", TensorProto.FLOAT, "B", embedding),
+        ],
+        outputs=[
+            value("logits", TensorProto.FLOAT, "B", model.vocabulary_size),
+            value("next_cell", TensorProto.FLOAT, "B", hidden),
+            value("next_out", TensorProto.FLOAT, "B", embedding),
+        ],
+        initializer=[numpy_helper.from_array(array, name) for name, array in stored.items()],
+    )
+    proto = helper.make_model(
+        graph, producer_name="tacit", opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR_VERSION
+    )
+    onnx.checker.check_model(proto, full_check=True)
+    onnx.save(proto, path)
+
+
+def quantise(path: Path, out_path: Path) -> None:
+    """Write the graph with int8 weights; activations are quantised as they come (``onnxruntime``)."""
+    with tempfile.TemporaryDirectory() as directory:
+        shaped = Path(directory) / "shaped.onnx"
+        # Shapes only: the graph is already as small as it gets.
+        quant_pre_process(path, shaped, skip_optimization=True, skip_symbolic_shape=True)
+        quantize_dynamic(shaped, out_path, weight_type=QuantType.QInt8)
+
+
+def parity(model: KeyboardLM, path: Path, tokens_RT: np.ndarray, tolerance: float | None = EXACT_TOLERANCE) -> Parity:
+    """Run graph and model side by side over real token rows and compare the logits of every step.
+
+    Both run step by step from a zero state and each carries its own, so an error in the state
+    shows too. Positions after a row's first ``PAD`` do not count.
+
+    Args:
+      tokens_RT: input rows as of ``model.sentence_rows``.
+      tolerance: largest logit difference allowed; None only measures (int8 differs by design).
+
+    Raises:
+      ValueError: no token to compare.
+      ArithmeticError: the graph is further from the model than ``tolerance``.
+    """
+    real_RT = np.cumsum(tokens_RT == PAD, axis=1) == 0
+    if not real_RT.any():
+        raise ValueError("tokens_RT: holds no token; give rows of real sentences")
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    rows = len(tokens_RT)
+    state = {
+        "cell": np.zeros((rows, model.hidden_dim), np.float32),
+        "out": np.zeros((rows, model.embedding_dim), np.float32),
+    }
+    own_state, worst, agreed = None, 0.0, 0
+    for step in range(tokens_RT.shape[1]):
+        token_B = tokens_RT[:, step].astype(np.int64)
+        logits_BV, cell, out = session.run(["logits", "next_cell", "next_out"], {"token": token_B, **state})
+        state = {"cell": cell, "out": out}
+        with torch.no_grad():
+            own_B1V, own_state = model(torch.from_numpy(token_B)[:, None].to(model.embedding.device), own_state)
+        own_BV, real_B = own_B1V[:, 0].cpu().numpy(), real_RT[:, step]
+        if real_B.any():
+            # max keeps NaN, so a broken graph cannot pass.
+            worst = float(np.maximum(worst, np.abs(logits_BV - own_BV)[real_B].max()))
+            agreed += int((logits_BV.argmax(1) == own_BV.argmax(1))[real_B].sum())
+    found = Parity(worst, agreed / int(real_RT.sum()), int(real_RT.sum()))
+    if tolerance is not None and not worst <= tolerance:
+        raise ArithmeticError(
+            f"{path.name}: logits differ from the model by {worst:.3g}, allowed is {tolerance:.3g}; export it again"
+        )
+    return found
