@@ -1,0 +1,96 @@
+"""What the devices of one round send: each its clipped update, added up as integers.
+
+Shape legend: C devices of a chunk, P parameters (in the order of ``model.parameters()``).
+"""
+
+import copy
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from federated import batched
+from federated.clipping import clip_together, sum_fixed_point
+from federated.config import LocalTrainingConfig
+from federated.rows import DeviceRows
+from pretrain.model import KeyboardLM, next_word_loss
+
+# Whole numbers up to 2^44 add up exactly in a float64 for this many devices.
+_MOST_IN_A_CHUNK = 256
+
+
+def clipped_sum(
+    model: KeyboardLM,
+    devices: Sequence[DeviceRows],
+    local: LocalTrainingConfig,
+    clip_norm: float,
+    chunk_devices: int,
+    kernel: Literal["batched", "reference"] = "batched",
+) -> Tensor:
+    """Sum over the devices of their clipped updates. Private until noise is added.
+
+    Each device starts from the model's weights and runs ``local.epochs`` epochs of plain SGD over its
+    rows (mean loss over the targets of each batch). Its update is the change of all weights together.
+
+    Guarantee: exchanging one device's text for none changes the result by a vector of L2 norm at
+    most C: the update is clipped over all parameters jointly, and truncated (towards zero) to the grid.
+    A device without rows, or whose update is not finite, contributes exact zeros.
+    Nothing here raises on what a device holds.
+
+    ``batched`` and ``reference`` do the same arithmetic in another order, so low bits differ; those
+    of ``batched`` may also change with ``chunk_devices``, the number of threads and the BLAS. The sum
+    over devices itself is in int64 and exact: its order never matters.
+
+    Args:
+      chunk_devices: devices trained side by side; speed only.
+
+    Returns:
+      int64 ``[P]`` in units of ``clip_norm / 2^44``.
+    """
+    ordered = sorted(
+        (rows for rows in devices if len(rows.targets_RT)),
+        key=lambda rows: (rows.steps(local.batch_sentences, local.epochs), rows.targets_RT.astype(bool).sum()),
+        reverse=True,
+    )
+    total_P = torch.zeros(sum(parameter.numel() for parameter in model.parameters()), dtype=torch.int64)
+    if kernel == "reference":
+        for rows in ordered:
+            update_1P = _reference_update(model, rows, local)[None]
+            total_P += sum_fixed_point(update_1P, clip_together([update_1P], clip_norm), clip_norm).long()
+        return total_P
+    start = batched.pack(model)
+    size = min(chunk_devices, _MOST_IN_A_CHUNK)
+    for first in range(0, len(ordered), size):
+        updates, ids = batched.train_chunk(start, ordered[first : first + size], local)
+        total_P += _chunk_sum(model, updates, ids, clip_norm)
+    return total_P
+
+
+def _chunk_sum(model: KeyboardLM, updates: batched.Weights, ids: list[Tensor], clip_norm: float) -> Tensor:
+    tensors = [updates.gates, updates.recurrent, updates.projection, updates.outputs]
+    factors_C = clip_together(tensors if updates.inputs is None else [*tensors, updates.inputs], clip_norm)
+    inputs_VE = None
+    if updates.inputs is not None:
+        inputs_VE = torch.zeros(model.embedding.shape, dtype=torch.float64)
+        for device, known in enumerate(ids):
+            own_1UE, factor_1 = updates.inputs[device : device + 1, : len(known)], factors_C[device : device + 1]
+            inputs_VE.index_add_(0, known, sum_fixed_point(own_1UE, factor_1, clip_norm))
+    sums = batched.Weights(inputs_VE, *(sum_fixed_point(tensor, factors_C, clip_norm) for tensor in tensors))
+    named = batched.unpack(sums)
+    return torch.cat([named[name].flatten() for name, _ in model.named_parameters()]).long()
+
+
+def _reference_update(model: KeyboardLM, rows: DeviceRows, local: LocalTrainingConfig) -> Tensor:
+    """Plain autograd and ``torch.optim.SGD`` on a copy of the model, ``[P]``: what ``batched`` is tested against."""
+    own = copy.deepcopy(model)
+    optimiser = torch.optim.SGD(own.parameters(), lr=local.learning_rate)
+    for step in range(rows.steps(local.batch_sentences, local.epochs)):
+        batch = rows.batch(step, local.batch_sentences)
+        logits_BTV, _ = own(torch.from_numpy(rows.inputs_RT[batch]))
+        optimiser.zero_grad()
+        next_word_loss(logits_BTV, torch.from_numpy(rows.targets_RT[batch]).long()).backward()
+        optimiser.step()
+    with torch.no_grad():
+        changes = [after - before for after, before in zip(own.parameters(), model.parameters(), strict=True)]
+        return torch.cat([change.flatten() for change in changes])

@@ -1,0 +1,202 @@
+"""Who joins which round, and what the records say about it afterwards.
+
+Shape legend: D devices of the population, N participations on record.
+
+The timer of the Gboard papers counts the rounds strictly *between* two participations (MinS,
+McMahan et al. 2024, section 2); ``min_sep`` here is the difference of the two round numbers,
+``min_sep = MinS + 1``. Both have a name of their own in ``Observed``.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from federated.files import replace_file
+
+_NEVER = -1
+_COHORT_STREAM = 0x636F686F7274  # "cohort": apart from every other use of the launch's seed
+
+
+@dataclass(frozen=True)
+class ParticipationState:
+    """What the server remembers about each device.
+
+    Attributes:
+      last_round_D: int32, the round it last joined; -1 if it never did.
+      count_D: int32, the rounds it has joined.
+    """
+
+    last_round_D: np.ndarray
+    count_D: np.ndarray
+
+
+@dataclass(frozen=True)
+class Cohorts:
+    """The rule that picks the devices of each round.
+
+    Attributes:
+      num_devices: size of the population, synthetic devices included.
+      report_goal: devices in a round, at most.
+      min_sep: rounds from one participation to the next, at least.
+      max_participations: rounds one device may join, at most.
+      seed: the launch's public seed.
+    """
+
+    num_devices: int
+    report_goal: int
+    min_sep: int
+    max_participations: int
+    seed: int
+
+    def init(self) -> ParticipationState:
+        """Nobody has joined yet."""
+        return ParticipationState(
+            np.full(self.num_devices, _NEVER, dtype=np.int32), np.zeros(self.num_devices, dtype=np.int32)
+        )
+
+    def available(self, state: ParticipationState, round_number: int) -> np.ndarray:
+        """Devices whose timer has run out and who may still join, ascending."""
+        rested_D = (state.last_round_D == _NEVER) | (round_number - state.last_round_D >= self.min_sep)
+        return np.flatnonzero(rested_D & (state.count_D < self.max_participations))
+
+    def draw(self, state: ParticipationState, round_number: int) -> tuple[np.ndarray, ParticipationState]:
+        """The cohort of one round and the state after it.
+
+        A pure function of (seed, round, state), so a retried round has the same cohort. Uniform
+        over the sets of ``report_goal`` available devices; all of them if there are fewer, and the
+        round goes on: the denominator of the mean stays the report goal.
+
+        Guarantee: no device joins two rounds less than ``min_sep`` apart, nor more than
+        ``max_participations`` rounds. The draw reads no client data.
+
+        Returns:
+          Device numbers, int64, ascending; and the new state (the old one is unchanged).
+        """
+        ready = self.available(state, round_number)
+        rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([_COHORT_STREAM, self.seed, round_number])))
+        cohort = ready
+        if len(ready) > self.report_goal:
+            cohort = np.sort(rng.choice(ready, size=self.report_goal, replace=False, shuffle=False))
+        last_round_D, count_D = state.last_round_D.copy(), state.count_D.copy()
+        last_round_D[cohort] = round_number
+        count_D[cohort] += 1
+        return cohort, ParticipationState(last_round_D, count_D)
+
+
+@dataclass(frozen=True)
+class Records:
+    """What happened: one entry per (round, device) that was aggregated. Private.
+
+    Attributes:
+      rounds_N: int32, ascending.
+      devices_N: int32.
+    """
+
+    rounds_N: np.ndarray
+    devices_N: np.ndarray
+
+    def add(self, round_number: int, cohort: np.ndarray) -> "Records":
+        """These records and one more round."""
+        return Records(
+            np.concatenate([self.rounds_N, np.full(len(cohort), round_number, dtype=np.int32)]),
+            np.concatenate([self.devices_N, cohort.astype(np.int32)]),
+        )
+
+    def before(self, round_number: int) -> "Records":
+        """The records of earlier rounds."""
+        keep = self.rounds_N < round_number
+        return Records(self.rounds_N[keep], self.devices_N[keep])
+
+    def participations(self, num_devices: int) -> np.ndarray:
+        """How many rounds each device joined, int64 ``[D]``."""
+        return np.bincount(self.devices_N, minlength=num_devices)
+
+
+def no_records() -> Records:
+    """Before the first round."""
+    return Records(np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int32))
+
+
+def save_records(records: Records, path: Path) -> None:
+    """Replace the Parquet file (columns ``round``, ``device``; mode 0600) in one step."""
+    table = pa.table({"round": records.rounds_N, "device": records.devices_N})
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink)
+    replace_file(path, sink.getvalue())
+
+
+def load_records(path: Path) -> Records:
+    """Read what ``save_records`` wrote; OSError if it cannot be read."""
+    try:
+        table = pq.read_table(path)
+    except pa.ArrowInvalid as error:
+        raise OSError(f"{path.name}: not a readable Parquet file: {error}") from error
+    return Records(table["round"].to_numpy(), table["device"].to_numpy())
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What the records of the protected devices show; the accountant's input. Holds no device.
+
+    Attributes:
+      rounds: rounds done.
+      min_sep: smallest difference between the round numbers of two participations of one device;
+        None if no device joined twice.
+      mins: the papers' MinS, the rounds strictly between: ``min_sep - 1``.
+      max_participations: the papers' MaxP, most rounds that one device joined.
+      participation_histogram: rounds joined -> devices (those that joined none are not counted).
+      separation_histogram: difference of round numbers -> how often.
+      violations: over all devices, synthetic ones too: pairs of participations closer than the
+        enforced ``min_sep``, and devices above the enforced ``max_participations``.
+      synthetic_devices: planted devices, which the other numbers leave out.
+    """
+
+    rounds: int
+    min_sep: int | None
+    mins: int | None
+    max_participations: int
+    participation_histogram: dict[int, int]
+    separation_histogram: dict[int, int]
+    violations: int
+    synthetic_devices: int
+
+
+def observe(records: Records, rounds: int, cohorts: Cohorts, synthetic_D: np.ndarray) -> Observed:
+    """Sum up the records.
+
+    Args:
+      rounds: rounds done, those without a participant too.
+      cohorts: the rule that was to be enforced.
+      synthetic_D: bool, devices made for the audit.
+    """
+    separations_all = _separations(records)
+    counts_all_D = records.participations(cohorts.num_devices)
+    violations = int(np.sum(separations_all < cohorts.min_sep) + np.sum(counts_all_D > cohorts.max_participations))
+    protected = ~synthetic_D[records.devices_N]
+    separations = _separations(Records(records.rounds_N[protected], records.devices_N[protected]))
+    counts_D = counts_all_D[~synthetic_D]
+    min_sep = int(separations.min()) if len(separations) else None
+    return Observed(
+        rounds=rounds,
+        min_sep=min_sep,
+        mins=None if min_sep is None else min_sep - 1,
+        max_participations=int(counts_D.max(initial=0)),
+        participation_histogram=_histogram(counts_D[counts_D > 0]),
+        separation_histogram=_histogram(separations),
+        violations=violations,
+        synthetic_devices=int(np.sum(synthetic_D)),
+    )
+
+
+def _separations(records: Records) -> np.ndarray:
+    order = np.lexsort((records.rounds_N, records.devices_N))
+    rounds, devices = records.rounds_N[order], records.devices_N[order]
+    return np.diff(rounds)[np.diff(devices) == 0]
+
+
+def _histogram(values: np.ndarray) -> dict[int, int]:
+    keys, counts = np.unique(values, return_counts=True)
+    return {int(key): int(count) for key, count in zip(keys, counts, strict=True)}
