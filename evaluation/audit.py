@@ -3,6 +3,7 @@
 Canaries are synthetic and their words are uniform draws, so the whole result is public.
 """
 
+import math
 from collections import Counter
 from typing import Literal
 
@@ -41,7 +42,7 @@ class CanaryRow(_Result):
     n_e: int
     participations: int | None
     loss: float
-    rank: float
+    rank: int
     rank_standard_error: float
     method: Literal["counted", "estimated"]
     exposure_bits: float
@@ -63,7 +64,7 @@ class AuditResult(_Result):
     """
 
     canaries: tuple[CanaryRow, ...]
-    worst_rank_single_user: float | None
+    worst_rank_single_user: int | None
     max_exposure_bits: float
     max_exposure_bits_single_user: float | None
     found_by_beam: int
@@ -127,13 +128,13 @@ def audit(
                 n_e=canary.n_e,
                 participations=None if participations_D is None else int(np.sum(participations_D[mine_D])),
                 loss=place.loss,
-                rank=place.rank,
+                rank=round(place.rank),
                 rank_standard_error=place.standard_error,
                 method="counted" if place.exact else "estimated",
                 exposure_bits=bits,
                 ceiling_bits=ceiling,
                 within_ceiling=None if ceiling is None else bits <= ceiling,
-                vacuous=None if ceiling is None else ceiling >= np.log2(config.random_continuations),
+                vacuous=None if ceiling is None else ceiling >= math.log2(config.random_continuations),
                 found_by_beam=canary.secret in beams,
             )
         )
