@@ -103,7 +103,8 @@ class RunDir:
             if path.is_symlink():
                 raise ValueError(f"{path}: a public output must be a file, not a symbolic link; copy the file")
             name = path.relative_to(folder).as_posix()
-            hidden = any(part.startswith(".") for part in name.split("/"))
+            # Writers give unfinished files a leading dot or the ending .partial.
+            hidden = any(part.startswith(".") for part in name.split("/")) or name.endswith(".partial")
             if path.is_file() and not hidden and name != RESULT:
                 files[name] = sha256(path)
         return files
@@ -194,6 +195,16 @@ def record_digest(record: StageRecord) -> str:
     result = {name: value for name, value in record.result.items() if name != "curve"}
     content = {"stage": record.stage, "outputs": record.outputs, "result": result}
     return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def record_text(record: StageRecord) -> str:
+    """``result.json`` as text; NaN and infinity are refused, they are not JSON."""
+    return json.dumps(record.model_dump(mode="json"), indent=2, sort_keys=True, allow_nan=False) + "\n"
+
+
+def text_sha256(content: str) -> str:
+    """Hex SHA-256 of UTF-8 text."""
+    return hashlib.sha256(content.encode()).hexdigest()
 
 
 def sha256(path: Path) -> str:

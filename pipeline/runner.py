@@ -18,7 +18,7 @@ from typing import Protocol
 from pipeline.config import STAGE_NAMES, LaunchConfig, config_digest, launch_id
 from pipeline.errors import PermanentError
 from pipeline.ledger import PrivacyLedger
-from pipeline.run_dir import RESULT, RunDir, StageRecord, record_digest, write_text
+from pipeline.run_dir import RESULT, RunDir, StageRecord, record_digest, record_text, write_text
 from pipeline.settings import Settings
 from pipeline.stage import Spend, StageContext, StageFunction, StageSpend
 
@@ -194,11 +194,6 @@ def _compute(
     )
     _log.info("%s: done in %.1f s", name, record.seconds)
     return record
-
-
-def record_text(record: StageRecord) -> str:
-    """``result.json`` as text; NaN and infinity are refused, they are not JSON."""
-    return json.dumps(record.model_dump(mode="json"), indent=2, sort_keys=True, allow_nan=False) + "\n"
 
 
 def _outcome_path(run: RunDir, name: str) -> Path:

@@ -70,6 +70,7 @@ def quiet_mlflow() -> None:
         "GIT_PYTHON_REFRESH": "quiet",
         "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
         "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+        "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",  # then exit 75 and let the scheduler wait
     }.items():
         os.environ.setdefault(name, value)
 

@@ -1,0 +1,75 @@
+"""Next words from a published bundle, through onnxruntime.
+
+This file and ``pretrain/`` travel inside the registered model (MLflow calls ``_load_pyfunc``),
+so it needs no torch and nothing else of this project. Nothing in a bundle is pickled.
+
+    model.onnx        one step of the model, float32
+    model.int8.onnx   the same with int8 weights
+    vocabulary.json   words by id
+    bundle.json       locale, feature, launch, digests
+"""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+
+from pretrain import vocabulary
+from pretrain.text import sentences
+from pretrain.vocabulary import BOS, SPECIALS
+
+_SENTENCE_ENDS = tuple(".!?…\n")
+
+
+class KeyboardPredictor:
+    """A bundle, loaded: suggestions for the word after a text."""
+
+    def __init__(self, bundle: Path, filename: str = "model.onnx") -> None:
+        """Load a bundle.
+
+        Raises:
+          ValueError: the folder is not a bundle.
+        """
+        missing = [name for name in (filename, "vocabulary.json", "bundle.json") if not (bundle / name).is_file()]
+        if missing:
+            raise ValueError(f"bundle: {bundle} lacks {', '.join(missing)}; give the folder that 'publish' wrote")
+        self.about = json.loads((bundle / "bundle.json").read_text(encoding="utf-8"))
+        self._vocabulary = vocabulary.load(bundle / "vocabulary.json")
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1  # one word is too little work to share
+        self._session = onnxruntime.InferenceSession(
+            str(bundle / filename), options, providers=["CPUExecutionProvider"]
+        )
+        shapes = {given.name: given.shape for given in self._session.get_inputs()}
+        self._sizes = {name: shapes[name][-1] for name in ("cell", "out")}
+
+    def suggest(self, text: str, count: int = 3) -> list[str]:
+        """The ``count`` likeliest words after ``text``, best first; only its last sentence counts."""
+        found = sentences(text, self.about["locale"])
+        at_start = not found or text.rstrip(" \t").endswith(_SENTENCE_ENDS)
+        words = [] if at_start else found[-1]
+        state = {name: np.zeros((1, size), np.float32) for name, size in self._sizes.items()}
+        for token in (BOS, *self._vocabulary.ids(words)):
+            logits_1V, cell, out = self._session.run(
+                ["logits", "next_cell", "next_out"], {"token": np.array([token], np.int64), **state}
+            )
+            state = {"cell": cell, "out": out}
+        scores_V = logits_1V[0].copy()
+        scores_V[: len(SPECIALS)] = -np.inf  # a keyboard offers words only
+        best = np.argsort(-scores_V, kind="stable")[: min(count, len(scores_V) - len(SPECIALS))]
+        return [self._vocabulary.words[index] for index in best]
+
+    def predict(self, model_input: str | Iterable[str], params: dict | None = None) -> list[list[str]]:
+        """MLflow's entry: suggestions for each text, or for each row of a ``text`` column."""
+        if isinstance(model_input, str):
+            model_input = [model_input]
+        elif hasattr(model_input, "columns"):
+            model_input = model_input["text"]
+        return [self.suggest(text, (params or {}).get("count", 3)) for text in model_input]
+
+
+def _load_pyfunc(data_path: str) -> KeyboardPredictor:
+    """What MLflow calls to load a registered model."""
+    return KeyboardPredictor(Path(data_path))

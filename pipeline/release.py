@@ -1,0 +1,156 @@
+"""Publish a launch: bundle, registry, aliases; and the way back.
+
+The alias ``candidate`` marks what was registered last, ``champion`` what users get and
+``previous`` what they had before. Moving an alias is the release, so each step can be
+repeated after a crash.
+"""
+
+import json
+import logging
+import shutil
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.config import LaunchConfig
+from pipeline.errors import PermanentError, ReleaseRefused
+from pipeline.registry import Registry, model_name
+from pipeline.run_dir import sha256, write_text
+from pipeline.settings import Settings
+from pipeline.stage import StageContext
+from pretrain import corpus, export, vocabulary
+from pretrain.model import KeyboardLM, sentence_rows
+from pretrain.vocabulary import Vocabulary
+
+_log = logging.getLogger(__name__)
+
+_PARITY_ROWS = 64
+
+
+def publish(ctx: StageContext) -> dict:
+    """Export, check, register, promote. A hold publishes nothing and says why.
+
+    Returns:
+      The fields of ``results.Publish``.
+
+    Raises:
+      ArithmeticError: the exported model does not compute what the model computes.
+    """
+    decision = ctx.run.result("decide")
+    if decision["decision"] != "launch":
+        reason = f"held: {'; '.join(decision['reasons'])}"
+        return _answer(published=False, reason=reason, registered_model=None, version=None, alias=None, parity=None)
+    bundle = ctx.public / "bundle"
+    difference = build_bundle(ctx, bundle)
+    registry = Registry(ctx.settings)
+    trained = ctx.run.result("fine_tune")
+    tags = {
+        "tacit.launch": ctx.run.launch_id,
+        "bundle.sha256": sha256(bundle / "bundle.json"),
+        "report.sha256": ctx.run.result("report")["disclosure_sha256"],
+        "privacy.unit": "device",
+        "privacy.rho": f"{trained['rho']:.6g}",
+        "privacy.epsilon": f"{trained['epsilon']:.6g}",
+        "privacy.delta": f"{trained['delta']:.3g}",
+        "reviewers": ", ".join(ctx.config.reviewers) or "none: the automatic gates alone decide",
+    }
+    version = registry.register(ctx.config, ctx.run.launch_id, bundle, tags)
+    promote(registry, ctx.config, version)
+    return _answer(
+        published=True,
+        reason="every gate passed",
+        registered_model=model_name(ctx.config.locale, ctx.config.feature),
+        version=version,
+        alias="champion",
+        parity=difference,
+        files=sorted(f"bundle/{path.name}" for path in bundle.iterdir()),
+    )
+
+
+def build_bundle(ctx: StageContext, bundle: Path) -> float:
+    """Write the bundle folder whole; returns the largest logit difference of the float32 export."""
+    words = vocabulary.load(ctx.run.input("build_vocabulary", "vocabulary.json"))
+    model = export.load_model(ctx.run.input("fine_tune", "model.safetensors"), ctx.config.model)
+    rows_RT = _parity_rows(ctx, words)
+    with tempfile.TemporaryDirectory(prefix=".bundle-", dir=bundle.parent) as folder:
+        made = Path(folder) / "bundle"
+        made.mkdir()
+        vocabulary.save(words, made / "vocabulary.json")
+        export.export_onnx(model, made / "model.onnx")
+        exact = export.parity(model, made / "model.onnx", rows_RT)
+        export.quantise(made / "model.onnx", made / "model.int8.onnx")
+        small = export.parity(model, made / "model.int8.onnx", rows_RT, tolerance=None)
+        shutil.copy(ctx.run.input("report", "disclosure.json"), made / "disclosure.json")
+        write_text(made / "bundle.json", _about(ctx, model, made, exact, small))
+        shutil.rmtree(bundle, ignore_errors=True)
+        made.rename(bundle)
+    return exact.max_abs_logit_diff
+
+
+def promote(registry: Registry, config: LaunchConfig, version: int) -> None:
+    """Make a version the candidate and then the champion; the old champion becomes ``previous``."""
+    name = model_name(config.locale, config.feature)
+    registry.set_alias(name, "candidate", version)
+    champion = registry.alias(name, "champion")
+    if champion == version:
+        return
+    if champion is not None:
+        registry.set_alias(name, "previous", champion)
+    registry.set_alias(name, "champion", version)
+    _log.info("%s: version %d is champion (before: %s)", name, version, champion or "none")
+
+
+def rollback(locale: str, feature: str, settings: Settings) -> dict:
+    """Give users back what they had before.
+
+    Raises:
+      ReleaseRefused: there is no previous version.
+    """
+    registry, name = Registry(settings), model_name(locale, feature)
+    champion, previous = registry.alias(name, "champion"), registry.alias(name, "previous")
+    if previous is None:
+        raise ReleaseRefused(
+            f"{name}: no previous version to go back to (champion: {champion or 'none'}); only a launch that replaced "
+            "another one can be rolled back, and only once"
+        )
+    # Champion first: a crash in between leaves users on the good version and this command repeatable.
+    registry.set_alias(name, "champion", previous)
+    registry.delete_alias(name, "previous")
+    return {"registered_model": name, "champion": previous, "rolled_back": champion}
+
+
+def predict(bundle: Path, text: str, count: int = 3, filename: str = "model.onnx") -> list[str]:
+    """The likeliest next words by a bundle."""
+    from pipeline.keyboard_predictor import KeyboardPredictor  # onnxruntime is slow to import
+
+    return KeyboardPredictor(bundle, filename).suggest(text, count)
+
+
+def _parity_rows(ctx: StageContext, words: Vocabulary) -> np.ndarray:
+    shards = corpus.open_corpus(ctx.run.input("ingest_public", "corpus")).validation
+    if not shards:
+        raise PermanentError("publish: the public corpus has no validation text to check the export with")
+    return sentence_rows(shards[0].encode(words).tokens_N, ctx.config.pretrain.sequence_words)[0][:_PARITY_ROWS]
+
+
+def _about(ctx: StageContext, model: KeyboardLM, made: Path, exact: export.Parity, small: export.Parity) -> str:
+    content = {
+        "launch_id": ctx.run.launch_id,
+        "locale": ctx.config.locale,
+        "feature": ctx.config.feature,
+        "vocabulary_size": model.vocabulary_size,
+        "parity": {
+            "model.onnx": {"max_logit_difference": exact.max_abs_logit_diff, "top1_agreement": exact.top1_agreement},
+            "model.int8.onnx": {
+                "max_logit_difference": small.max_abs_logit_diff,
+                "top1_agreement": small.top1_agreement,
+            },
+        },
+        "files": {path.name: sha256(path) for path in sorted(made.iterdir())},
+    }
+    return json.dumps(content, indent=2, sort_keys=True) + "\n"
+
+
+def _answer(*, parity: float | None, files: list[str] | None = None, **fields: object) -> dict:
+    return {**fields, "parity_max_difference": parity, "files": files or []}

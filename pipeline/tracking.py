@@ -1,0 +1,288 @@
+"""MLflow: one parent run per launch, one child run per stage, one registered model per locale and feature.
+
+    experiment  keyboard/<locale>
+      run       <launch_id>            configuration, provenance, the scalars to compare launches by
+        run     <stage>                parameters, metrics, data set digests, every public file
+
+A run is found again by its ``tacit.key`` tag. Only files of the public half of a run directory
+are logged, and only those that the stage's record names by digest.
+"""
+
+import fcntl
+import logging
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipeline.config import LaunchConfig, config_digest
+from pipeline.errors import PermanentError, ServiceUnavailable
+from pipeline.run_dir import RESULT, RunDir, StageRecord, record_text, sha256, text_sha256
+from pipeline.settings import Settings, quiet_mlflow
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Metric, Run
+
+_log = logging.getLogger(__name__)
+
+_KEY, _RECORD = "tacit.key", "tacit.record"
+# Once these have run, nothing is left for the parent run to wait for.
+_LAST_STAGES = frozenset({"report", "publish"})
+_BATCH = 100  # MLflow's most parameters or tags in one request
+
+
+def connect(settings: Settings) -> "MlflowClient":
+    """A client of the tracking store and registry, made if this is their first use.
+
+    MLflow is imported here and not above: it takes seconds, and commands that find their work
+    done never need it.
+
+    Raises:
+      ServiceUnavailable: the server or database does not answer.
+      PermanentError: the database was made by an older MLflow.
+    """
+    quiet_mlflow()
+    from mlflow import MlflowClient
+
+    with answering():
+        client = MlflowClient(tracking_uri=settings.tracking_uri, registry_uri=settings.tracking_uri)
+        # Of several processes that meet a database without tables, all but one would fail.
+        with _one_process(settings):
+            client.search_experiments(max_results=1)
+        return client
+
+
+@contextmanager
+def answering() -> Iterator[None]:
+    """Turn what MLflow raises when its store does not answer into a ``ServiceUnavailable``."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        yield
+    except MlflowException as error:
+        if "mlflow db upgrade" in str(error):
+            raise PermanentError(
+                "MLflow's database was made by another version; back it up and run 'mlflow db upgrade' with its URL"
+            ) from error
+        if error.error_code in ("INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE", "REQUEST_LIMIT_EXCEEDED"):
+            raise ServiceUnavailable(f"MLflow does not answer: {error.message}") from error
+        raise
+
+
+class MlflowTracker:
+    """Tracking of one launch; the ``Tracker`` of the runner."""
+
+    def __init__(self, settings: Settings, config: LaunchConfig, launch_id: str) -> None:
+        self._settings, self._config, self._launch_id = settings, config, launch_id
+
+    @cached_property
+    def _client(self) -> "MlflowClient":
+        return connect(self._settings)
+
+    def log_stage(self, run: RunDir, record: StageRecord) -> None:
+        """Log a finished stage; a second time with the same record changes nothing.
+
+        Metrics can only be appended to, so an unfinished or outdated run is dropped and the
+        stage gets a new one: a curve never holds a point twice.
+        """
+        digest = text_sha256(record_text(record))
+        key = f"{self._launch_id}/{record.stage}"
+        with answering():
+            parent = self.parent_run_id()
+            for old in self._find(key):
+                if old.data.tags.get(_RECORD) == digest:
+                    return
+                self._client.delete_run(old.info.run_id)
+            tags = {"mlflow.parentRunId": parent, "tacit.stage": record.stage, **self._provenance(key)}
+            child = self._client.create_run(self._experiment_id, tags=tags, run_name=record.stage).info.run_id
+            self._log_numbers(child, record)
+            self._log_datasets(child, record)
+            self._log_files(child, run, record)
+            self._client.set_tag(child, _RECORD, digest)
+            self._client.set_terminated(child)
+            self._log_headline(parent, record.result.get("headline", {}))
+            if record.stage in _LAST_STAGES:
+                self._client.set_terminated(parent)
+
+    def fetch(self, stage: str, filename: str, destination: Path) -> bool:
+        """Bring back a public file of a finished stage; False if there is none."""
+        with answering():
+            for run in self._find(f"{self._launch_id}/{stage}"):
+                folder = filename.rpartition("/")[0] or None
+                listed = {item.path for item in self._client.list_artifacts(run.info.run_id, folder)}
+                if _RECORD in run.data.tags and filename in listed:
+                    return self._download(run, filename, destination)
+        return False
+
+    def parent_run_id(self) -> str:
+        """The launch's own run, made at the first use."""
+        key = self._launch_id
+        experiment_id = self._experiment_id  # before the lock: it takes the same one
+        with _one_process(self._settings):
+            if not self._find(key):
+                tags = {"tacit.launch": key, "config.sha256": config_digest(self._config), **self._provenance(key)}
+                run = self._client.create_run(experiment_id, tags=tags, run_name=key)
+                self._log_params(run.info.run_id, _flat(self._config.model_dump(mode="json")))
+                self._client.log_dict(run.info.run_id, self._config.model_dump(mode="json"), "launch.json")
+        # Machines that share a server but no disk may both have made one; all use the oldest.
+        return self._find(key)[0].info.run_id
+
+    @cached_property
+    def _experiment_id(self) -> str:
+        name = f"keyboard/{self._config.locale}"
+        root = self._settings.artifact_root
+        with _one_process(self._settings):
+            found = self._client.get_experiment_by_name(name)
+            if found:
+                return found.experiment_id
+            return self._client.create_experiment(name, artifact_location=root and f"{root}/{self._config.locale}")
+
+    def _find(self, key: str) -> list["Run"]:
+        order = ["attributes.start_time ASC", "attributes.run_id ASC"]
+        return list(self._client.search_runs([self._experiment_id], f"tags.`{_KEY}` = '{key}'", order_by=order))
+
+    def _provenance(self, key: str) -> dict[str, str]:
+        tags = {_KEY: key, "locale": self._config.locale, "feature": self._config.feature}
+        if self._settings.git_commit:
+            tags["mlflow.source.git.commit"] = self._settings.git_commit
+        return tags | {f"lock.{name}": digest for name, digest in self._settings.lock_digests.items()}
+
+    def _log_params(self, run_id: str, params: Mapping[str, str]) -> None:
+        from mlflow.entities import Param
+
+        items = [Param(key, value) for key, value in params.items()]
+        for start in range(0, len(items), _BATCH):
+            self._client.log_batch(run_id, params=items[start : start + _BATCH])
+
+    def _log_numbers(self, run_id: str, record: StageRecord) -> None:
+        """Top-level numbers of the result, and its curve point by point."""
+        now = int(time.time() * 1000)
+        metrics = [_metric("stage/seconds", record.seconds, now)]
+        metrics += [_metric(f"{record.stage}/{key}", value, now) for key, value in numbers(record.result).items()]
+        for index, point in enumerate(record.result.get("curve", [])):
+            step = int(point.get("step", index))
+            metrics += [
+                _metric(f"{record.stage}_curve/{key}", value, now, step)
+                for key, value in numbers(point).items()
+                if key != "step"
+            ]
+        for start in range(0, len(metrics), 10 * _BATCH):
+            self._client.log_batch(run_id, metrics=metrics[start : start + 10 * _BATCH])
+
+    def _log_datasets(self, run_id: str, record: StageRecord) -> None:
+        from mlflow.entities import Dataset, DatasetInput, InputTag
+
+        # The digest names the data; nothing of a data set itself is logged. MLflow keeps 36 characters of it.
+        inputs = [
+            DatasetInput(
+                Dataset(name=item["name"], digest=item["digest"][:36], source_type="local", source='{"uri": "digest"}'),
+                [InputTag("mlflow.data.context", item["context"])],
+            )
+            for item in record.result.get("datasets", [])
+        ]
+        if inputs:
+            self._client.log_inputs(run_id, inputs)
+
+    def _log_files(self, run_id: str, run: RunDir, record: StageRecord) -> None:
+        public = run.public(record.stage)
+        for name, digest in record.outputs.items():
+            path = public / name
+            if not path.resolve().is_relative_to(public.resolve()) or sha256(path) != digest:
+                raise PermanentError(
+                    f"{path}: not the public file that the stage wrote; run stage {record.stage} again"
+                )
+            self._client.log_artifact(run_id, str(path), artifact_path=name.rpartition("/")[0] or None)
+        self._client.log_text(run_id, record_text(record), RESULT)
+
+    def _log_headline(self, parent: str, headline: Mapping[str, float | str]) -> None:
+        shown = self._client.get_run(parent).data
+        now = int(time.time() * 1000)
+        for key, value in headline.items():
+            if isinstance(value, str):
+                self._client.set_tag(parent, key, value)
+            elif shown.metrics.get(key) != value:
+                self._client.log_batch(parent, metrics=[_metric(key, value, now)])
+
+    def _download(self, run: "Run", filename: str, destination: Path) -> bool:
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".fetch-", dir=destination.parent) as folder:
+            got = Path(self._client.download_artifacts(run.info.run_id, filename, dst_path=folder))
+            if filename == RESULT and sha256(got) != run.data.tags[_RECORD]:
+                raise PermanentError(f"{self._launch_id}: {RESULT} in MLflow is not what the stage logged")
+            shutil.move(got, destination)
+        _log.info("fetched %s from MLflow", destination.name)
+        return True
+
+
+def log_bundle(settings: Settings, run_id: str, bundle: Path) -> tuple[str, str]:
+    """Log a bundle as a pyfunc model that carries its own code; returns its URI and id.
+
+    MLflow calls ``keyboard_predictor._load_pyfunc`` on the bundle's folder: nothing is pickled,
+    and the requirements are stated instead of guessed.
+    """
+    quiet_mlflow()
+    import mlflow
+
+    folder = Path(__file__).parent
+    needed = ("numpy", "onnxruntime", "regex", "langcodes")
+    with answering():
+        mlflow.set_tracking_uri(settings.tracking_uri)
+        mlflow.set_registry_uri(settings.tracking_uri)
+        with mlflow.start_run(run_id=run_id, log_system_metrics=False):
+            logged = mlflow.pyfunc.log_model(
+                name="keyboard",
+                loader_module="keyboard_predictor",
+                data_path=str(bundle),
+                code_paths=[str(folder / "keyboard_predictor.py"), str(folder.parent / "pretrain")],
+                pip_requirements=[f"{name}=={version(name)}" for name in needed],
+            )
+        return logged.model_uri, logged.model_id
+
+
+def download_model(settings: Settings, name: str, number: int, folder: Path) -> Path:
+    """Copy a registered version into ``folder``."""
+    quiet_mlflow()
+    import mlflow
+
+    with answering():
+        mlflow.set_tracking_uri(settings.tracking_uri)
+        mlflow.set_registry_uri(settings.tracking_uri)
+        return Path(mlflow.artifacts.download_artifacts(f"models:/{name}/{number}", dst_path=str(folder)))
+
+
+def numbers(values: Mapping[str, object]) -> dict[str, float]:
+    """The entries that are numbers; booleans are not."""
+    return {key: float(value) for key, value in values.items() if type(value) in (int, float)}
+
+
+def _flat(content: Mapping[str, object], prefix: str = "") -> dict[str, str]:
+    """Dotted parameter names: ``mechanism.rounds``."""
+    flat: dict[str, str] = {}
+    for key, value in content.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = str(value)
+    return flat
+
+
+def _metric(key: str, value: float, timestamp: int, step: int = 0) -> "Metric":
+    from mlflow.entities import Metric
+
+    # '@' and '=' as in 'epsilon@1e-6' are not allowed in a metric's name.
+    return Metric(re.sub(r"[^A-Za-z0-9_\-. :/]", "_", key), value, timestamp, step)
+
+
+@contextmanager
+def _one_process(settings: Settings) -> Iterator[None]:
+    settings.runs_dir.mkdir(parents=True, exist_ok=True)
+    with (settings.runs_dir / ".mlflow.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
