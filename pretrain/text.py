@@ -142,9 +142,11 @@ def _without_long(words: list[str]) -> list[list[str]]:
 
 # A character rarer than this share of running letters is foreign to the locale.
 _RAREST_SHARE = 3e-5
-# Letters of everyday spelling that the word lists miss, and whole sets where no list exists.
+# Letters the word lists lack (they are case-folded, which spells ß as ss and ς as σ), and whole sets
+# where no list exists.
 _MORE_LETTERS = {
     "de": "ß",
+    "el": "ς",
     "es": "ü",
     "ca": "·",
     "af": "áâèéêëîïôöû",

@@ -1,0 +1,162 @@
+"""Text to words: per locale, and nothing that is not a word becomes one."""
+
+import time
+import unicodedata
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pretrain.text import MAX_WORD_CHARACTERS, alphabet, normalise, require_spaced_script, sentences
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Hello, world! How are you?", [["hello", "world"], ["how", "are", "you"]]),
+        ("one\ntwo\r\nthree", [["one"], ["two"], ["three"]]),
+        ("well... ok… fine", [["well"], ["ok"], ["fine"]]),
+        ("It’s o'clock, don‘t", [["it's", "o'clock", "don't"]]),
+        ("state-of-the-art semi-- -dash-", [["state-of-the-art", "semi", "dash"]]),
+        ("'quoted' rock 'n' roll dogs'", [["quoted", "rock", "n", "roll", "dogs"]]),
+        ("nice 😂 day (really)", [["nice", "day", "really"]]),
+        ("Dr. Smith met J. R. Tolkien. He smiled", [["dr", "smith", "met", "j", "r", "tolkien"], ["he", "smiled"]]),
+        ("hello.how are you", [["hello"], ["how", "are", "you"]]),
+        ("tom &amp; jerry it&#39;s", [["tom", "jerry", "it's"]]),
+        ("soft\u00adhyphen zero\u200bwidth", [["softhyphen", "zerowidth"]]),
+        ("", []),
+        ("?!… 😂 12", []),
+    ],
+)
+def test_sentences_and_words(text: str, expected: list[list[str]]) -> None:
+    assert sentences(text, "en-US") == expected
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        *("12", "3.14", "10:30", "1,000", "2nd", "covid19", "h8", "1980s", "5'10", "2019-04-25"),
+        *("https://a.b/c?d=e", "www.example.org/x", "example.com", "sub.example.co/path", "ftp://x.y"),
+        *("bob@example.com", "first.last+tag@mail.example.org", "@bob_x", "@anna.b"),
+        *("<url>", "<num>", "<first_name>", "</em>", "snake_case", "U.S.", "e.g.", "i.e."),
+        "a" * (MAX_WORD_CHARACTERS + 1),
+    ],
+)
+def test_what_is_no_word_leaves_nothing_and_joins_no_neighbours(token: str) -> None:
+    assert sentences(f"left {token} right", "en-US") == [["left"], ["right"]]
+
+
+@pytest.mark.parametrize(
+    ("locale", "text", "words"),
+    [
+        ("tr-TR", "ILIK İstanbul", ["ılık", "istanbul"]),
+        ("az-AZ", "QIZIL", ["qızıl"]),
+        ("en-US", "ILIK İstanbul", ["ilik", "istanbul"]),
+        ("el-GR", "ΟΔΟΣ ΣΑΣ", ["οδος", "σας"]),
+        ("de-DE", "Straße ÄRGER", ["straße", "ärger"]),
+        ("ca-ES", "col·lecció", ["col·lecció"]),
+        ("fa-IR", "می‌خواهم", ["می\u200cخواهم"]),
+        ("hi-IN", "हिन्दी", ["हिन्दी"]),
+        ("he-IL", "צה״ל", ["צה״ל"]),
+    ],
+)
+def test_locale_aware_words(locale: str, text: str, words: list[str]) -> None:
+    assert sentences(text, locale) == [words]
+
+
+def test_sentence_ends_of_other_scripts() -> None:
+    assert sentences("क्या। हाँ", "hi-IN") == [["क्या"], ["हाँ"]]
+    assert sentences("كيف؟ نعم", "ar-EG") == [["كيف"], ["نعم"]]
+    assert sentences("τι; ναι", "el-GR") == [["τι"], ["ναι"]]
+    assert sentences("yes; no", "en-US") == [["yes", "no"]]
+
+
+@given(st.text(max_size=200), st.sampled_from(["en-US", "tr-TR", "el-GR", "hi-IN"]))
+@settings(max_examples=150, deadline=None)
+def test_words_hold_letters_only_and_survive_a_second_pass(text: str, locale: str) -> None:
+    for sentence in sentences(text, locale):
+        assert sentence
+        for word in sentence:
+            assert len(word) <= MAX_WORD_CHARACTERS
+            assert unicodedata.category(word[0])[0] == "L"
+            assert not any(
+                unicodedata.category(character)[0] in "NSCZ"
+                for character in word.replace("\u200c", "").replace("\u200d", "")
+            )
+
+
+@given(st.text(max_size=100))
+@settings(max_examples=150, deadline=None)
+def test_normalised_text_is_composed_and_has_straight_apostrophes(text: str) -> None:
+    result = normalise(text, "en-US")
+    assert "’" not in result
+    assert "\u00ad" not in result
+    assert normalise(result, "en-US") == result or "&" in text
+
+
+@pytest.mark.parametrize("unit", ["a-", "a.", "-", "a", "a@", "1-", "<", "a_", " .", "@", "e\u0301", "a'"])
+def test_hostile_text_costs_linear_time(unit: str) -> None:
+    def seconds(times: int) -> float:
+        began = time.process_time()
+        sentences(unit * times, "en-US")
+        return time.process_time() - began
+
+    # A quadratic pattern needs minutes here.
+    assert seconds(100_000) < 3
+
+
+@pytest.mark.parametrize(
+    ("locale", "script"),
+    [
+        *(("zh-CN", "Hans"), ("zh-TW", "Hant"), ("yue-HK", "Hant"), ("sr-Hans", "Hans"), ("ja-JP", "Jpan")),
+        *(
+            ("th-TH", "Thai"),
+            ("lo-LA", "Laoo"),
+            ("km-KH", "Khmr"),
+            ("my-MM", "Mymr"),
+            ("bo", "Tibt"),
+            ("dz-BT", "Tibt"),
+        ),
+    ],
+)
+def test_unspaced_scripts_are_refused_by_name(locale: str, script: str) -> None:
+    with pytest.raises(ValueError, match=rf"locale: '{locale}'.*{script}.*no spaces.*choose"):
+        require_spaced_script(locale)
+
+
+@pytest.mark.parametrize("locale", ["en-US", "ko-KR", "vi-VN", "hi-IN", "am-ET", "zh-Latn", "sr-RS", "iw", "no"])
+def test_spaced_scripts_pass(locale: str) -> None:
+    require_spaced_script(locale)
+
+
+@pytest.mark.parametrize("locale", ["english", "xx-YY", ""])
+def test_an_unknown_locale_is_refused(locale: str) -> None:
+    with pytest.raises(ValueError, match="locale"):
+        require_spaced_script(locale)
+
+
+@pytest.mark.parametrize(
+    ("locale", "letters"),
+    [
+        ("en-US", "abcdefghijklmnopqrstuvwxyz"),
+        ("es-ES", "abcdefghijklmnopqrstuvwxyzáéíñóúü"),
+        ("pt-BR", "abcdefghijklmnopqrstuvwxyzàáâãçéêíóôõú"),
+        ("de-DE", "abcdefghijklmnopqrstuvwxyzßäöü"),
+        ("ru-RU", "абвгдежзийклмнопрстуфхцчшщъыьэюяё"),
+        ("sr-RS", "абвгдежзиклмнопрстуфхцчшђјљњћџ"),
+        ("sw", "abcdefghijklmnopqrstuvwxyz"),
+    ],
+)
+def test_alphabet_is_the_locales_own(locale: str, letters: str) -> None:
+    assert alphabet(locale) == "".join(sorted(letters + "'-"))
+
+
+def test_alphabet_covers_dotless_i_and_joiners() -> None:
+    assert {"ı", "i", "ğ", "ş"} <= set(alphabet("tr-TR"))
+    assert "·" in alphabet("ca-ES")
+    assert {"ς", "ώ"} <= set(alphabet("el-GR"))
+
+
+def test_alphabet_of_an_unknown_language_says_what_to_do() -> None:
+    with pytest.raises(ValueError, match=r"locale: no public word list for 'kl-GL'.*printable"):
+        alphabet("kl-GL")
