@@ -1,0 +1,152 @@
+"""Sensitivity of strategy matrices under min separation and a cap on participations.
+
+Symbols: T rounds, b ``min_sep`` (difference of two rounds; the papers' MinS is b - 1), k
+``max_participations``. A device adds at most one clip norm in each round it joins, so the
+squared sensitivity of a strategy C is ``max ||C 1_P||^2`` over patterns P of at most k rounds
+that lie b or more apart.
+"""
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+# Larger than any blocked start; int32 leaves room to add to it.
+_NEVER = np.int32(2**30)
+_Rows = dict[int, np.ndarray]
+
+
+def check_pattern(rounds: int, min_sep: int, max_participations: int) -> None:
+    """ValueError unless the three describe patterns that can happen."""
+    for name, value in (("rounds", rounds), ("min_sep", min_sep), ("max_participations", max_participations)):
+        if value < 1:
+            raise ValueError(f"{name}: got {value}, expected at least 1")
+    most = -(-rounds // min_sep)
+    if max_participations > most:
+        raise ValueError(
+            f"max_participations: {max_participations} cannot happen, {rounds} rounds at min_sep {min_sep} allow at "
+            f"most {most}; pass the observed number or {most}"
+        )
+
+
+def segments(rounds: int, restarts: Sequence[int]) -> list[tuple[int, int]]:
+    """Half-open spans of rounds between restarts; a restart at r starts a new tree with round r."""
+    cuts = [0, *sorted(set(restarts)), rounds]
+    if cuts[1:-1] and not 0 < cuts[1] <= cuts[-2] < rounds:
+        raise ValueError(f"restarts: {list(restarts)} must lie between 1 and {rounds - 1}, the rounds of this run")
+    return list(itertools.pairwise(cuts))
+
+
+def complete_subtrees(length: int) -> list[int]:
+    """Levels of the forest that covers ``length`` leaves from the left: the binary digits of length."""
+    return [level for level in range(length.bit_length() - 1, -1, -1) if length >> level & 1]
+
+
+def tree_sensitivity_squared(
+    rounds: int, min_sep: int, max_participations: int, restarts: Sequence[int] = ()
+) -> int:
+    """Exact squared sensitivity of binary-tree aggregation (Kairouz et al. 2021, section 4 and appendix D).
+
+    Every complete node of the forest is released once with noise, so the square is the largest
+    ``sum over nodes of (participations below the node)^2``. Restarts cut the forest; patterns
+    still cross the cuts.
+
+    A dynamic program over levels: for a subtree with p participations and its first s leaves
+    blocked by the separation, keep for every attainable value the least number of leaves it
+    blocks in what follows. Levels with fewer leaves than b hold one participation at most.
+
+    Returns:
+      The square, in units of clip norm squared; an integer.
+    """
+    check_pattern(rounds, min_sep, max_participations)
+    trees = [level for start, end in segments(rounds, restarts) for level in complete_subtrees(end - start)]
+    tables = _subtree_tables(max(trees), min_sep, max_participations)
+    reached: list[dict[int, int]] = [{0: 0}] + [{} for _ in range(max_participations)]
+    for level in trees:
+        following: list[dict[int, int]] = [{} for _ in range(max_participations + 1)]
+        for before, states in enumerate(reached):
+            for value, blocked in states.items():
+                for inside, rows in enumerate(tables[level][: max_participations - before + 1]):
+                    for gained, next_S in rows.items():
+                        left = int(next_S[blocked])
+                        if left < _NEVER:
+                            best = following[before + inside]
+                            best[value + gained] = min(best.get(value + gained, left), left)
+        reached = [_undominated(states) for states in following]
+    return max(value for states in reached for value in states)
+
+
+def _subtree_tables(top: int, min_sep: int, most: int) -> list[list[_Rows]]:
+    """``tables[level][p][value][s]``: leaves blocked after a subtree, ``_NEVER`` if it cannot be."""
+    starts_S = np.arange(min_sep, dtype=np.int32)
+    tables: list[list[_Rows]] = []
+    for level in range(top + 1):
+        leaves = 1 << level
+        empty_S = np.maximum(starts_S - leaves, 0).astype(np.int32)
+        single_S = np.where(starts_S < leaves, np.maximum(starts_S + min_sep - leaves, 0), _NEVER).astype(np.int32)
+        table: list[_Rows] = [{0: empty_S}, {level + 1: single_S}]
+        for count in range(2, min(most, -(-leaves // min_sep)) + 1):
+            table.append(_halves(tables[level - 1], count))
+        tables.append(table[: most + 1])
+    return tables
+
+
+def _halves(half: list[_Rows], count: int) -> _Rows:
+    """Rows of a subtree with ``count`` participations from the tables of its two halves."""
+    rows: _Rows = {}
+    for left in range(max(0, count - len(half) + 1), min(count, len(half) - 1) + 1):
+        for left_value, blocked_S in half[left].items():
+            possible_S = blocked_S < _NEVER
+            inner_S = np.where(possible_S, blocked_S, 0)
+            for right_value, next_S in half[count - left].items():
+                value = left_value + right_value + count * count
+                ends_S = np.where(possible_S, next_S[inner_S], _NEVER)
+                rows[value] = np.minimum(rows[value], ends_S) if value in rows else ends_S
+    kept: _Rows = {}
+    best_S = np.full_like(next(iter(rows.values())), _NEVER)
+    for value in sorted(rows, reverse=True):
+        # A row that blocks no less than rows of higher value can never be part of a maximum.
+        if np.any(rows[value] < best_S):
+            kept[value] = rows[value]
+            best_S = np.minimum(best_S, rows[value])
+    return kept
+
+
+def _undominated(states: dict[int, int]) -> dict[int, int]:
+    kept, best = {}, int(_NEVER)
+    for value in sorted(states, reverse=True):
+        if states[value] < best:
+            kept[value] = best = states[value]
+    return kept
+
+
+def patterns(rounds: int, min_sep: int, max_participations: int) -> Iterator[tuple[int, ...]]:
+    """Every allowed pattern, smallest first: the brute force that the fast routes are held against."""
+
+    def extend(pattern: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+        yield pattern
+        if len(pattern) < max_participations:
+            for following in range(pattern[-1] + min_sep if pattern else 0, rounds):
+                yield from extend((*pattern, following))
+
+    return extend(())
+
+
+def pattern_sensitivity_squared(strategy_NT: np.ndarray, min_sep: int, max_participations: int) -> float:
+    """The largest ``||C 1_P||^2`` by trying every pattern; for small T only."""
+    check_pattern(strategy_NT.shape[1], min_sep, max_participations)
+    tried = patterns(strategy_NT.shape[1], min_sep, max_participations)
+    return max(float(np.sum(strategy_NT[:, list(pattern)].sum(axis=1) ** 2)) for pattern in tried)
+
+
+def tree_matrix(rounds: int, restarts: Sequence[int] = ()) -> np.ndarray:
+    """Dense strategy C of tree aggregation, ``[nodes, T]``: one row for each complete node, by its last leaf."""
+    rows = []
+    for start, end in segments(rounds, restarts):
+        for leaf in range(start, end):
+            done = leaf - start + 1
+            for level in range((done & -done).bit_length()):
+                row = np.zeros(rounds)
+                row[leaf + 1 - (1 << level) : leaf + 1] = 1.0
+                rows.append(row)
+    return np.array(rows)
