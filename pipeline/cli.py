@@ -1,0 +1,176 @@
+"""The ``tacit`` command.
+
+Standard output holds the answer and, with ``--json``, one JSON object and nothing else. Logs,
+progress and tables go to standard error. Exit codes: 0 done, 65 permanent (a person must act),
+75 temporary (try again later), 1 a bug, 2 a wrong command line.
+"""
+
+import logging
+import re
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from pipeline import cli_account, cli_ledger, cli_release, config, settings
+from pipeline.cli_support import AsJson, LaunchPath, RunId, answer, command, open_existing, read_launch
+from pipeline.errors import PERMANENT
+
+_HELP = """Launch private keyboard language models.
+
+One YAML file describes one launch. Begin with:
+
+    tacit check dags/launches/demo-en-US.yaml
+
+    tacit launch dags/launches/demo-en-US.yaml
+"""
+
+# Locals of a traceback could hold a client's text, so the plain traceback of Python is kept.
+app = typer.Typer(help=_HELP, no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
+app.add_typer(cli_account.app, name="account")
+app.add_typer(cli_ledger.app, name="ledger")
+app.command("plan")(cli_account.plan)
+app.command("predict")(cli_release.predict)
+app.command("rollback")(cli_release.rollback)
+app.command("site")(cli_release.site)
+
+Date = Annotated[str | None, typer.Option(help="YYYYMMDD of a scheduled run; it becomes part of the launch id")]
+
+
+@app.callback()
+def _configure(quiet: Annotated[bool, typer.Option("--quiet", "-q", help="warnings and errors only")] = False) -> None:
+    logging.basicConfig(
+        level=logging.WARNING if quiet else logging.INFO,
+        format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
+        datefmt="%H:%M:%S",
+        stream=sys.stderr,
+        force=True,
+    )
+    for noisy in ("mlflow", "alembic", "httpx", "datasets", "matplotlib", "fontTools"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+
+
+@app.command()
+@command
+def check(file: LaunchPath, date: Date = None, as_json: AsJson = False) -> None:
+    """Validate a launch file; every problem names the field, the value and the fix.
+
+    Example: tacit check dags/launches/demo-en-US.yaml
+    """
+    try:
+        launch = read_launch(file)
+        run_id = config.launch_id(launch, _date(date))
+    except ValueError as error:
+        answer({"ok": False, "errors": str(error).splitlines()}, as_json, text=str(error))
+        raise typer.Exit(PERMANENT) from error
+    answer({"ok": True, "errors": [], "launch_id": run_id}, as_json, text=f"{file}: ok, launch {run_id}")
+
+
+@app.command()
+@command
+def launch(file: LaunchPath, date: Date = None, as_json: AsJson = False) -> None:
+    """Run every stage of a launch in this process, without Airflow. Run it again to resume.
+
+    Example: tacit launch dags/launches/demo-en-US.yaml
+    """
+    from pipeline import display, runner, stages, tracking
+
+    parsed, here = read_launch(file), settings.load()
+    run_id = config.launch_id(parsed, _date(date))
+    console = Console(stderr=True)
+    outcomes = runner.run_launch(
+        parsed,
+        run_id,
+        here,
+        stages.STAGES,
+        tracking.MlflowTracker(here, parsed, run_id),
+        on_stage=lambda outcome: display.show_stage(outcome, console),
+    )
+    result = {name: outcome.result for name, outcome in outcomes.items()}
+    run_dir = here.runs_dir / run_id
+    content = {
+        "launch_id": run_id,
+        "decision": result["decide"]["decision"],
+        "reasons": result["decide"]["reasons"],
+        "rho": result["fine_tune"]["rho"],
+        "epsilon": result["fine_tune"]["epsilon"],
+        "delta": parsed.mechanism.delta,
+        "run_dir": str(run_dir),
+        "report": str(run_dir / "public" / "report" / "report.html"),
+        "bundle": str(run_dir / "public" / "publish" / "bundle")
+        if result.get("publish", {}).get("published")
+        else None,
+        "tracking_uri": here.tracking_uri,
+    }
+    answer(content, as_json, text=display.ending(content, parsed.reviewers))
+
+
+@app.command()
+@command
+def stage(
+    name: Annotated[str, typer.Argument(help=", ".join(config.STAGE_NAMES))],
+    file: Annotated[Path, typer.Option("--launch", metavar="FILE", help="the launch file")],
+    run: RunId,
+    as_json: AsJson = False,
+) -> None:
+    """Run one stage of a launch, which is what Airflow does. A finished stage is not redone.
+
+    Example: tacit stage pretrain --launch dags/launches/demo-en-US.yaml --run demo-en-US-0123abcd
+    """
+    parsed, here = read_launch(file), settings.load()
+    if name not in config.STAGE_NAMES:
+        raise ValueError(f"stage: {name!r} does not exist; choose one of {', '.join(config.STAGE_NAMES)}")
+    from pipeline import display, runner, stages, tracking
+
+    tracker = tracking.MlflowTracker(here, parsed, run)
+    outcome = runner.run_stage(name, parsed, run, here, stages.STAGES, tracker)
+    display.show_stage(outcome, Console(stderr=True))
+    answer(outcome.result, as_json, text=f"{name}: {'done before' if outcome.skipped else 'done'}")
+
+
+@app.command()
+@command
+def audit(run: RunId, as_json: AsJson = False) -> None:
+    """Show what the audits of a launch found.
+
+    Example: tacit audit --run demo-en-US-0123abcd
+    """
+    found = open_existing(run)[1].result("audit")
+    lines = [f"{'devices':>8} {'copies':>7} {'rank':>9} {'exposure (bits)':>16}"]
+    lines += [
+        f"{row['users']:>8} {row['examples']:>7} {row['rank']:>9,} {row['exposure_bits']:>16.2f}"
+        for row in found["canaries"]
+    ]
+    answer({**found, "audits": [{"type": "canary"}]}, as_json, text="\n".join(lines))
+
+
+@app.command()
+@command
+def verify(run: Annotated[str, typer.Argument(help="launch id")], as_json: AsJson = False) -> None:
+    """Derive again what a launch disclosed: digests, rho, epsilon, participation, ledger, decision.
+
+    Example: tacit verify demo-en-US-0123abcd
+    """
+    from pipeline import verify as core
+
+    checks = core.verify(*open_existing(run))
+    ok = all(check.passed is not False for check in checks)
+    marks = {True: "ok", False: "FAILED", None: "not here"}
+    lines = [f"{marks[check.passed]:>8}  {check.id}: {check.detail}" for check in checks]
+    content = {"ok": ok, "checks": [check.model_dump() for check in checks]}
+    answer(content, as_json, text="\n".join([*lines, "verified" if ok else "NOT verified"]))
+    if not ok:
+        raise typer.Exit(PERMANENT)
+
+
+def _date(date: str | None) -> str | None:
+    if date is not None and not re.fullmatch(r"[0-9]{8}", date):
+        raise ValueError(f"date: {date!r} is not YYYYMMDD; write it as in 20261121")
+    return date
+
+
+def main() -> None:
+    """Entry point of ``tacit``."""
+    app(prog_name="tacit")

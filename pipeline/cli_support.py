@@ -1,0 +1,82 @@
+"""What every command shares: exit codes, the answer on standard output, finding launches."""
+
+import functools
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pipeline import settings as settings_module
+from pipeline.config import LaunchConfig, load_launch
+from pipeline.errors import PermanentError, exit_code
+from pipeline.run_dir import RESULT, RunDir, StageRecord
+from pipeline.settings import Settings
+
+_log = logging.getLogger(__name__)
+
+AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object and nothing else on standard output")]
+LaunchPath = Annotated[
+    Path, typer.Argument(metavar="FILE", help="a launch file, such as dags/launches/demo-en-US.yaml")
+]
+RunId = Annotated[str, typer.Option("--run", help="launch id, as printed by 'tacit check FILE'")]
+
+
+def command(function: Callable[..., None]) -> Callable[..., None]:
+    """Turn an expected error into a message and an exit code; a bug keeps its traceback."""
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> None:
+        try:
+            function(*args, **kwargs)
+        except Exception as error:  # raised again unless exit_code knows it
+            code = exit_code(error)
+            if code is None:
+                raise
+            _log.debug("what led to the error below", exc_info=True)
+            typer.echo(f"error: {error}", err=True)
+            if kwargs.get("as_json"):
+                typer.echo(json.dumps({"ok": False, "error": str(error), "exit_code": code}))
+            raise typer.Exit(code) from error
+
+    return wrapped
+
+
+def answer(content: dict, as_json: bool, text: str = "") -> None:
+    """Print the answer: one line of JSON, or text for a person."""
+    typer.echo(json.dumps(content, allow_nan=False) if as_json else text)
+
+
+def read_launch(path: Path) -> LaunchConfig:
+    """Load a launch file; a missing one is the caller's mistake, not the disk's."""
+    if not path.is_file():
+        raise ValueError(f"FILE: {path} does not exist; launch files are kept in dags/launches/")
+    return load_launch(path)
+
+
+def open_existing(run_id: str) -> tuple[LaunchConfig, RunDir, Settings]:
+    """A launch that was begun on this machine, with the configuration it keeps beside its results."""
+    from pipeline.tracking import MlflowTracker
+
+    here = settings_module.load()
+    path = RunDir(here.runs_dir, run_id).path / "public" / "launch" / "launch.json"
+    if not path.is_file():
+        known = sorted(found.parents[2].name for found in here.runs_dir.glob("*/public/launch/launch.json"))
+        raise ValueError(f"run: {run_id!r} is not in {here.runs_dir}; it holds {', '.join(known) or 'no launch'}")
+    config = LaunchConfig.model_validate_json(path.read_bytes())
+    tracker = MlflowTracker(here, config, run_id)
+    return config, RunDir(here.runs_dir, run_id, fetch=tracker.fetch), here
+
+
+def ledger_anchors(runs_dir: Path) -> list[str]:
+    """Hashes of ledger entries that the finished stages of all launches on this machine wrote down."""
+    anchors = []
+    for path in sorted(runs_dir.glob(f"*/public/*/{RESULT}")):
+        try:
+            record = StageRecord.model_validate_json(path.read_bytes())
+        except ValueError as error:
+            raise PermanentError(f"{path}: not a stage record; restore it from MLflow") from error
+        anchors += record.ledger.values()
+    return anchors

@@ -1,0 +1,74 @@
+"""What a person sees: one short table per stage, and the end of a launch."""
+
+import math
+from collections.abc import Mapping
+
+from rich.console import Console
+from rich.table import Table
+
+from pipeline.config import STAGE_NAMES
+from pipeline.runner import StageOutcome
+
+# A result's own bookkeeping, which the table leaves out.
+_HIDDEN = frozenset({"headline", "datasets", "curve", "spend"})
+_LONGEST_TEXT = 72
+
+
+def show_stage(outcome: StageOutcome, console: Console) -> None:
+    """Print a stage's name, time and top-level values."""
+    record = outcome.record
+    number = f"{STAGE_NAMES.index(record.stage) + 1}/{len(STAGE_NAMES)}" if record.stage in STAGE_NAMES else ""
+    done = "done before, nothing redone" if outcome.skipped else f"{record.seconds:.1f} s"
+    table = Table(title=f"{number} {record.stage} ({done})", title_justify="left", show_header=False, min_width=60)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in record.result.items():
+        text = None if name in _HIDDEN else shown(value)
+        if text is not None:
+            table.add_row(name.replace("_", " "), text)
+    for name, value in (record.result.get("spend") or {}).items():
+        if name in ("unit", "adjacency"):
+            table.add_row(f"spend: {name}", str(value))
+    console.print(table)
+
+
+def shown(value: object) -> str | None:
+    """A value as one cell of text; None for what does not fit one."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:.4g}" if math.isfinite(value) else str(value)
+    if isinstance(value, str):
+        short = f"{value[:12]}..." if len(value) == 64 and " " not in value else value
+        return short if len(short) <= _LONGEST_TEXT else short[: _LONGEST_TEXT - 3] + "..."
+    if isinstance(value, dict) and value and all(isinstance(item, int | float) for item in value.values()):
+        text = ", ".join(f"{key}: {shown(item)}" for key, item in value.items())
+        return text if len(text) <= _LONGEST_TEXT else None
+    if isinstance(value, list | tuple) and value and all(isinstance(item, str) for item in value):
+        return "\n".join(value) if len(value) <= 6 else f"{len(value)} items"
+    return None
+
+
+def round_up(epsilon: float) -> str:
+    """An epsilon for people: three decimals, never less than it is."""
+    return f"{math.ceil(epsilon * 1000) / 1000:.3f}"
+
+
+def ending(content: Mapping[str, object], reviewers: tuple[str, ...]) -> str:
+    """What a launch came to, and where to look."""
+    lines = [
+        f"launch {content['launch_id']}: {content['decision']}",
+        *(f"  - {reason}" for reason in content["reasons"]),
+        f"guarantee: device-level rho {content['rho']:.6g}, "
+        f"epsilon {round_up(content['epsilon'])} at delta {content['delta']:g}",
+        f"report:    {content['report']}",
+    ]
+    if content["bundle"]:
+        lines.append(f'model:     {content["bundle"]}  (try: tacit predict {content["bundle"]} "see you")')
+    elif content["decision"] == "launch":
+        lines.append(f"model:     waits for approval by {', '.join(reviewers)}; then: tacit stage publish")
+    return "\n".join([*lines, f"MLflow:    mlflow ui --backend-store-uri {content['tracking_uri']}"])

@@ -1,0 +1,164 @@
+"""Re-derive what a launch disclosed, from its files, its records and the ledger."""
+
+import json
+import math
+from collections.abc import Iterator
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+from federated import accounting, participation, population
+from federated.participation import Cohorts, Observed
+from pipeline import evidence
+from pipeline.config import STAGE_NAMES, LaunchConfig, config_digest
+from pipeline.gates import decide
+from pipeline.ledger import PrivacyLedger
+from pipeline.run_dir import RunDir, StageRecord, sha256
+from pipeline.settings import Settings
+from pipeline.stage import StageContext
+
+_TOLERANCE = 1e-9
+_ACCOUNTED = ("rounds", "min_sep", "max_participations", "violations", "synthetic_devices")
+# What these gates look at goes on changing with every later launch on the population.
+_MOVING_GATES = frozenset({"population_budget", "ledger"})
+
+
+class Check(BaseModel):
+    """One thing that was derived again; ``passed`` is None if what it needs is not on this machine."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    passed: bool | None
+    detail: str
+
+
+def verify(config: LaunchConfig, run: RunDir, settings: Settings) -> list[Check]:
+    """All checks of one launch; it verifies if none of them failed."""
+    records = {name: record for name in STAGE_NAMES if (record := run.record(name))}
+    return [
+        *_files(config, run, records),
+        *_guarantee(config, records),
+        _participation(config, run, records),
+        *_ledger(run, settings, records),
+        _decision(config, run, settings, records),
+        _disclosure(run, records),
+    ]
+
+
+def _files(config: LaunchConfig, run: RunDir, records: dict[str, StageRecord]) -> Iterator[Check]:
+    for name in STAGE_NAMES:
+        record = records.get(name)
+        if record is None:
+            yield Check(id=f"files:{name}", passed=False, detail="the stage has not finished")
+            continue
+        wrong = [file for file, digest in record.outputs.items() if not run.available(name, file, digest)]
+        if record.config_digest != config_digest(config):
+            yield Check(id=f"files:{name}", passed=False, detail="made from another configuration")
+        elif wrong:
+            yield Check(id=f"files:{name}", passed=False, detail=f"changed or lost: {', '.join(wrong)}")
+        else:
+            yield Check(id=f"files:{name}", passed=True, detail=f"{len(record.outputs)} files have their digests")
+
+
+def _guarantee(config: LaunchConfig, records: dict[str, StageRecord]) -> Iterator[Check]:
+    if "fine_tune" not in records:
+        return
+    stated = records["fine_tune"].result
+    again = accounting.from_records(config.mechanism, observed(stated))
+    for name, value in (("rho", again.rho), ("epsilon", again.epsilon[config.mechanism.delta])):
+        yield Check(
+            id=name,
+            passed=math.isclose(value, stated[name], rel_tol=_TOLERANCE),
+            detail=f"stated {stated[name]:.6g}, derived again from observed participation {value:.6g}",
+        )
+
+
+def _participation(config: LaunchConfig, run: RunDir, records: dict[str, StageRecord]) -> Check:
+    path = run.path / "private" / "fine_tune" / "rounds" / "participation.parquet"
+    store = run.path / "private" / "ingest_private" / "store"
+    if "fine_tune" not in records or not path.exists() or not store.exists():
+        return Check(id="participation", passed=None, detail="the private records are not on this machine")
+    stated = records["fine_tune"].result
+    train = int((population.open_store(store).split_D == 0).sum())
+    synthetic = stated["synthetic_devices"]
+    mechanism = config.mechanism
+    cohorts = Cohorts(
+        num_devices=train + synthetic,
+        report_goal=mechanism.report_goal,
+        min_sep=mechanism.min_sep,
+        max_participations=mechanism.max_participations,
+        seed=config.seed,
+    )
+    synthetic_D = np.arange(train + synthetic) >= train
+    seen = participation.observe(participation.load_records(path), stated["rounds"], cohorts, synthetic_D)
+    said = observed(stated)
+    return Check(
+        id="participation",
+        # Histograms may have been published coarser than they are.
+        passed=all(getattr(seen, name) == getattr(said, name) for name in _ACCOUNTED),
+        detail=f"{seen.rounds} rounds, min_sep {seen.min_sep}, max_participations {seen.max_participations}, "
+        f"{seen.violations} violations from the records",
+    )
+
+
+def _ledger(run: RunDir, settings: Settings, records: dict[str, StageRecord]) -> Iterator[Check]:
+    ledger = PrivacyLedger(settings.ledger_url)
+    anchors = [receipt for record in records.values() for receipt in record.ledger.values()]
+    problems = ledger.verify(anchors)
+    yield Check(id="ledger", passed=not problems, detail="; ".join(problems) or "the hash chain is whole")
+    entries = {entry.stage: entry for entry in ledger.entries() if entry.launch_id == run.launch_id}
+    for name, record in records.items():
+        if record.result.get("spend") is None:
+            continue
+        spend, entry = record.result["spend"], entries.get(name)
+        same = entry is not None and entry.kind == "commit" and entry.spend.model_dump(mode="json") == spend
+        detail = "the ledger holds what the stage states" if same else "the ledger does not hold what the stage states"
+        yield Check(id=f"spend:{name}", passed=same, detail=detail)
+
+
+def _decision(config: LaunchConfig, run: RunDir, settings: Settings, records: dict[str, StageRecord]) -> Check:
+    if "decide" not in records:
+        return Check(id="decision", passed=False, detail="the launch has not been decided")
+    stated = records["decide"].result
+    context = StageContext(config, run, settings, "decide", None)
+    again = {gate.id: gate.passed for gate in decide(evidence.for_gates(context), config.policy).gates}
+    gates = {gate["id"]: gate["passed"] for gate in stated["gates"]}
+    differ = [name for name in gates | again if name not in _MOVING_GATES and gates.get(name) != again.get(name)]
+    follows = stated["decision"] == ("launch" if all(gates.values()) else "hold")
+    detail = f"{stated['decision']}; " + (f"gates that differ: {', '.join(differ)}" if differ else "every gate again")
+    return Check(id="decision", passed=follows and not differ, detail=detail)
+
+
+def _disclosure(run: RunDir, records: dict[str, StageRecord]) -> Check:
+    if "report" not in records or "fine_tune" not in records:
+        return Check(id="disclosure", passed=False, detail="there is no report")
+    path = run.public("report") / "disclosure.json"
+    stated, rho = records["report"].result["disclosure_sha256"], records["fine_tune"].result["rho"]
+    if not path.is_file() or sha256(path) != stated:
+        return Check(id="disclosure", passed=False, detail="disclosure.json is not the one the report stage wrote")
+    same = rho in _numbers(json.loads(path.read_text(encoding="utf-8")))
+    return Check(id="disclosure", passed=same, detail=f"SHA-256 {stated[:12]}..., names rho {rho:.6g}")
+
+
+def _numbers(content: object) -> set[float]:
+    if isinstance(content, dict):
+        return set().union(*(_numbers(value) for value in content.values()))
+    if isinstance(content, list):
+        return set().union(*(_numbers(value) for value in content))
+    return {content} if isinstance(content, float) else set()
+
+
+def observed(result: dict) -> Observed:
+    """The accountant's input as the fine-tuning stage stated it."""
+    min_sep = result["observed_min_sep"]
+    return Observed(
+        rounds=result["rounds"],
+        min_sep=min_sep,
+        mins=None if min_sep is None else min_sep - 1,
+        max_participations=result["observed_max_participations"],
+        participation_histogram={int(key): value for key, value in result["participation_histogram"].items()},
+        separation_histogram={int(key): value for key, value in result["separation_histogram"].items()},
+        violations=result["violations"],
+        synthetic_devices=result["synthetic_devices"],
+    )
