@@ -1,0 +1,107 @@
+"""Epsilon against mpmath, published numbers and a second accountant; the plan's reasons."""
+
+import itertools
+
+import mpmath
+import numpy as np
+import pytest
+
+from federated import accounting
+from federated.accounting import curve, delta_of_epsilon, epsilon_of_rho, from_records, guarantee, round_up
+from federated.config import TreeMechanism
+from federated.participation import Cohorts, no_records, observe
+from federated.plan import plan
+
+MECHANISM = TreeMechanism(
+    kind="tree",
+    noise_multiplier=7.0,
+    clip_norm=0.3,
+    rounds=20,
+    report_goal=10,
+    min_sep=5,
+    max_participations=4,
+    delta=1e-10,
+    randomness="seeded",
+)
+
+# Xu et al. 2023, tables 1 and 2, and the pt-PT row of the 2024 BLT paper: rho as printed, epsilon at 1e-10.
+PUBLISHED = [(0.25, 4.49), (0.32, 5.13), (0.61, 7.31), (0.89, 9.01), (0.99, 9.56), (1.86, 13.69), (0.014, 0.98)]
+
+
+@pytest.mark.parametrize(("rho", "epsilon"), PUBLISHED)
+def test_published_epsilons(rho: float, epsilon: float) -> None:
+    assert epsilon_of_rho(rho, 1e-10) == pytest.approx(epsilon, abs=0.0051)
+
+
+@pytest.mark.parametrize("rho", [1e-4, 0.014, 0.25, 1.86, 12.0])
+@pytest.mark.parametrize("delta", [1e-5, 1e-10, 1e-12])
+def test_epsilon_solves_the_exact_curve(rho: float, delta: float) -> None:
+    mpmath.mp.dps = 50
+    epsilon, mu = mpmath.mpf(epsilon_of_rho(rho, delta)), mpmath.sqrt(2 * mpmath.mpf(rho))
+    exact = mpmath.ncdf(mu / 2 - epsilon / mu) - mpmath.exp(epsilon) * mpmath.ncdf(-mu / 2 - epsilon / mu)
+    assert float(exact) == pytest.approx(delta, rel=1e-6)
+
+
+def test_no_loss_and_large_delta_give_zero() -> None:
+    assert epsilon_of_rho(0.0, 1e-10) == 0.0
+    assert epsilon_of_rho(1e-6, 0.5) == 0.0
+    assert delta_of_epsilon(0.0, 1.0) == 0.0
+
+
+def test_epsilon_falls_with_delta_and_rises_with_rho() -> None:
+    assert all(a[1] > b[1] for a, b in itertools.pairwise(curve(0.5, [1e-12, 1e-9, 1e-6, 1e-3])))
+    assert epsilon_of_rho(0.5, 1e-6) < epsilon_of_rho(0.6, 1e-6)
+
+
+def test_guarantee_of_a_published_row() -> None:
+    config = MECHANISM.model_copy(update={"rounds": 1280})
+    reached = guarantee(config, 1280, 181, 5, (1e-10, 1e-6))
+    assert reached.sensitivity_squared == 87
+    assert reached.rho == pytest.approx(0.8878, abs=1e-4)
+    assert reached.mu == pytest.approx((2 * reached.rho) ** 0.5)
+    assert reached.agree
+    for delta in (1e-10, 1e-6):
+        assert reached.epsilon[delta] == pytest.approx(reached.epsilon_pld[delta], abs=1e-3)
+
+
+def test_a_wrong_accountant_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = accounting.epsilon_of_rho
+    monkeypatch.setattr(accounting, "epsilon_of_rho", lambda rho, delta: right(rho * 0.99, delta))
+    with pytest.raises(ArithmeticError, match="must not be published"):
+        guarantee(MECHANISM, 20, 5, 4, (1e-10,))
+
+
+def test_what_happened_is_accounted_not_what_was_planned() -> None:
+    cohorts = Cohorts(num_devices=400, report_goal=10, min_sep=5, max_participations=4, seed=1)
+    state, records = cohorts.init(), no_records()
+    for number in range(20):
+        cohort, state = cohorts.draw(state, number)
+        records = records.add(number, cohort)
+    observed = observe(records, 20, cohorts, np.zeros(400, dtype=bool))
+    reached = from_records(MECHANISM, observed)
+    planned = guarantee(MECHANISM, 20, 5, 4, (1e-10,))
+    assert observed.max_participations < 4
+    assert reached.rho < planned.rho
+    assert reached.max_participations == observed.max_participations
+
+
+def test_plan_says_which_number_must_change() -> None:
+    assert plan(MECHANISM, 1000).feasible
+    short = plan(MECHANISM, 30)
+    assert not short.feasible
+    assert "lower report_goal to 6 or min_sep to 3" in short.reasons[0]
+    assert "raise max_participations to 7 or lower rounds to 12" in short.reasons[1]
+    rhos = [row.rho for row in short.alternatives]
+    assert rhos == sorted(rhos, reverse=True)
+
+
+def test_printed_numbers_are_rounded_up() -> None:
+    assert round_up(0.2900000001) == 0.3
+    assert round_up(0.29) == 0.29
+    assert round_up(4.4922) == 4.5
+
+
+@pytest.mark.parametrize(("rho", "delta"), [(-1.0, 1e-6), (float("nan"), 1e-6), (0.5, 0.0), (0.5, 1.0)])
+def test_bad_numbers_are_named(rho: float, delta: float) -> None:
+    with pytest.raises(ValueError, match="got"):
+        epsilon_of_rho(rho, delta)
