@@ -8,9 +8,9 @@ Fraction = Annotated[float, Field(gt=0.0, lt=1.0)]
 
 
 class Config(BaseModel):
-    """Base of every configuration block: immutable, and unknown fields are errors."""
+    """Base of every configuration block: immutable; unknown fields and infinite numbers are errors."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class C4Corpus(Config):

@@ -100,7 +100,9 @@ class _DatasetStream:
 
 
 def _open_hub(config: C4Corpus, split: Split) -> "IterableDataset":
-    _require_hub(config)
+    # A directory is a clone of the hub's repository, which `datasets` reads by the same call.
+    if not Path(config.dataset).is_dir():
+        _require_hub(config)
     from datasets import load_dataset
 
     try:

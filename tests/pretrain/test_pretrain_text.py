@@ -71,7 +71,11 @@ def test_sentence_ends_of_other_scripts() -> None:
     assert sentences("yes; no", "en-US") == [["yes", "no"]]
 
 
-@given(st.text(max_size=200), st.sampled_from(["en-US", "tr-TR", "el-GR", "hi-IN"]))
+# Python and `regex` may know different versions of Unicode.
+ASSIGNED = st.text(st.characters(exclude_categories=["Cn", "Cs"]), max_size=200)
+
+
+@given(ASSIGNED, st.sampled_from(["en-US", "tr-TR", "el-GR", "hi-IN"]))
 @settings(max_examples=150, deadline=None)
 def test_words_hold_letters_only_and_survive_a_second_pass(text: str, locale: str) -> None:
     for sentence in sentences(text, locale):

@@ -1,0 +1,278 @@
+"""Public text from every source: real local shards through ``datasets``, resumed after a kill."""
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pretrain.config import C4Corpus, FileCorpus, SampleCorpus
+from pretrain.corpus import build_corpus, documents, open_corpus
+from pretrain.sources import open_stream
+from pretrain.text import sentences
+
+# The layout and the config names of the allenai/c4 repository.
+README = """---
+configs:
+- config_name: en
+  data_files:
+  - split: train
+    path: en/c4-train.*.json.gz
+  - split: validation
+    path: en/c4-validation.*.json.gz
+- config_name: es
+  data_files:
+  - split: train
+    path: multilingual/c4-es.*.json.gz
+  - split: validation
+    path: multilingual/c4-es-validation.*.json.gz
+---
+"""
+
+
+def texts(name: str, number: int) -> list[str]:
+    """Distinct documents of two sentences with four words each."""
+    spelt = [str(item).translate(str.maketrans("0123456789", "abcdefghij")) for item in range(number)]
+    return [f"Document {name} {word} here. It has two sentences." for word in spelt]
+
+
+def write_c4(path: Path, found: Iterable[str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with gzip.open(path, "wt", encoding="utf-8") as file:
+        for number, text in enumerate(found):
+            # Now and then a timestamp that no type but a string can hold.
+            timestamp = "2019-04-25T12:57:54Z" if number % 5 else "unknown"
+            file.write(json.dumps({"text": text, "timestamp": timestamp, "url": f"https://x/{number}"}) + "\n")
+
+
+@pytest.fixture
+def c4_clone(tmp_path: Path) -> Path:
+    """A directory as a clone of allenai/c4 would be: English and one language of mC4."""
+    root = tmp_path / "c4"
+    for number in range(3):
+        write_c4(root / f"en/c4-train.{number:05d}-of-00003.json.gz", texts(f"train{'abc'[number]}", 40))
+        write_c4(root / f"multilingual/c4-es.tfrecord-{number:05d}-of-00003.json.gz", texts(f"año{'abc'[number]}", 40))
+    write_c4(root / "en/c4-validation.00000-of-00001.json.gz", texts("validation", 20))
+    write_c4(root / "multilingual/c4-es-validation.tfrecord-00000-of-00001.json.gz", texts("validación", 20))
+    (root / "README.md").write_text(README, encoding="utf-8")
+    return root
+
+
+def files(c4_clone: Path, **settings: object) -> FileCorpus:
+    given = {"train": (str(c4_clone / "en/c4-train.*.json.gz"),), "max_tokens": 600, "tokens_per_shard": 200}
+    return FileCorpus.model_validate({"source": "files", **given, **settings})
+
+
+@pytest.mark.parametrize(("subset", "locale", "word"), [("en", "en-US", "traina"), ("es", "es-ES", "añoa")])
+def test_c4_through_the_hub_call(c4_clone: Path, tmp_path: Path, subset: str, locale: str, word: str) -> None:
+    config = C4Corpus(source="c4", dataset=str(c4_clone), subset=subset, max_tokens=10_000)
+    summary = build_corpus(config, locale, tmp_path / "out")
+    opened = open_corpus(tmp_path / "out")
+    assert (summary.train_documents, summary.validation_documents, summary.shards) == (120, 20, 2)
+    assert summary.train_tokens == 120 * 8 == sum(opened.counts().values())
+    assert opened.counts()[word] == 40
+    assert not {"validation", "validación"} & set(opened.counts())
+    assert "ODC-BY" in summary.licence
+
+
+def test_a_subset_that_does_not_exist_is_named(c4_clone: Path) -> None:
+    config = C4Corpus(source="c4", dataset=str(c4_clone), subset="tlh", max_tokens=10)
+    with pytest.raises(ValueError, match=r"public_text.subset: 'tlh'"):
+        open_stream(config, "en-US", "train")
+
+
+@pytest.mark.parametrize(
+    "network", [{"HF_HUB_OFFLINE": "1"}, {"HF_ENDPOINT": "http://127.0.0.1:9", "no_proxy": "127.0.0.1"}]
+)
+def test_an_unreachable_hub_fails_fast_and_shows_the_way_out(tmp_path: Path, network: dict[str, str]) -> None:
+    script = """
+import sys
+from pathlib import Path
+from pretrain.config import C4Corpus
+from pretrain.corpus import build_corpus
+config = C4Corpus(source="c4", subset="es", max_tokens=1000)
+try:
+    build_corpus(config, "es-ES", Path(sys.argv[1]))
+except OSError as error:
+    sys.stdout.write(str(error))
+"""
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "out")],
+        env={**os.environ, "HF_HUB_OFFLINE": "0", **network},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert time.monotonic() - began < 40
+    for part in ("'allenai/c4'", "'es'", "could not be reached", "source 'files'"):
+        assert part in done.stdout
+    assert not (tmp_path / "out").exists()
+
+
+def test_caps_end_before_a_sentence_and_shards_hold_whole_documents(c4_clone: Path, tmp_path: Path) -> None:
+    summary = build_corpus(files(c4_clone, max_tokens=602, max_validation_tokens=13), "en-US", tmp_path / "out")
+    opened = open_corpus(tmp_path / "out")
+    # Sentences have 4 words each, documents 8; numbers are chosen so that neither divides the cap.
+    assert (summary.train_tokens, summary.validation_tokens) == (600, 12)
+    assert [shard.num_words for shard in opened.train] == [200, 200, 200]
+    assert summary.train_documents == sum(map(len, opened.train)) == 75
+    first = opened.train[0]
+    expected = sentences(next(documents(files(c4_clone), "en-US", "train")), "en-US")
+    assert (
+        " ".join(first.lexicon[i - 1] if i else "/" for i in first.owner(0))
+        == " / ".join(map(" ".join, expected)) + " /"
+    )
+
+
+def test_json_and_parquet_give_the_same_corpus(c4_clone: Path, tmp_path: Path) -> None:
+    for number, name in enumerate("abc"):
+        table = pa.table({"text": [*texts(f"train{name}", 40), None], "likes": list(range(41))})
+        pq.write_table(table, tmp_path / f"{number}.parquet")
+    from_json = build_corpus(files(c4_clone), "en-US", tmp_path / "json")
+    from_parquet = build_corpus(files(c4_clone, train=(str(tmp_path / "*.parquet"),)), "en-US", tmp_path / "parquet")
+    assert from_json.digest == from_parquet.digest
+
+
+def test_records_with_other_fields_are_read(c4_clone: Path, tmp_path: Path) -> None:
+    lines = [json.dumps({"text": text, "lang": "en", "likes": 3}) for text in texts("plain", 5)]
+    (tmp_path / "own.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    config = files(c4_clone, train=(str(tmp_path / "own.jsonl"),), validation=(str(c4_clone / "en/c4-valid*"),))
+    assert list(documents(config, "en-US", "train")) == texts("plain", 5)
+
+
+def test_held_out_documents_are_whole_disjoint_and_complete(c4_clone: Path, tmp_path: Path) -> None:
+    write_c4(tmp_path / "many.json.gz", [f"text {word} {word}" for word in map(str, range(400))] * 2)
+    config = files(c4_clone, train=(str(tmp_path / "many.json.gz"),))
+    train, validation = (list(documents(config, "en-US", split)) for split in ("train", "validation"))
+    assert len(train) + len(validation) == 800
+    assert not set(train) & set(validation)
+    assert 10 <= len(validation) <= 80
+
+
+def test_own_validation_files_hold_out_nothing(c4_clone: Path) -> None:
+    config = files(c4_clone, validation=(str(c4_clone / "en/c4-validation.*"),))
+    assert len(list(documents(config, "en-US", "train"))) == 120
+    assert list(documents(config, "en-US", "validation")) == texts("validation", 20)
+    overlap = files(c4_clone, validation=(str(c4_clone / "en/c4-train.00000*"),))
+    with pytest.raises(ValueError, match=r"public_text.validation: .* is also a train file"):
+        open_stream(overlap, "en-US", "train")
+
+
+class Killed(Exception):
+    pass
+
+
+@pytest.mark.parametrize("kill_at", [1, 2])
+def test_a_killed_build_keeps_its_shards_and_ends_the_same(c4_clone: Path, tmp_path: Path, kill_at: int) -> None:
+    config = files(c4_clone, max_tokens=900)
+    whole = build_corpus(config, "en-US", tmp_path / "whole")
+
+    def killer(point: dict) -> None:
+        if point["shard"] == kill_at:
+            raise Killed
+
+    with pytest.raises(Killed):
+        build_corpus(config, "en-US", tmp_path / "killed", killer)
+    with pytest.raises(ValueError, match="unfinished"):
+        open_corpus(tmp_path / "killed")
+    finished = sorted((tmp_path / "killed/train").glob("shard-*"))
+    before = [path.stat().st_mtime_ns for path in finished]
+    assert len(finished) == kill_at + 1
+    # A half-written shard, and a file that is read no more: its text must not be asked for again.
+    (tmp_path / "killed/train/building").mkdir()
+    write_c4(c4_clone / "en/c4-train.00000-of-00003.json.gz", texts("changed", 40))
+    again = build_corpus(config.model_copy(), "en-US", tmp_path / "killed")
+    assert [path.stat().st_mtime_ns for path in finished] == before
+    opened = open_corpus(tmp_path / "killed")
+    assert [shard.digest for shard in opened.train] == [shard.digest for shard in open_corpus(tmp_path / "whole").train]
+    assert again.train_tokens == whole.train_tokens
+    assert not (tmp_path / "killed/train/building").exists()
+
+
+def test_a_finished_corpus_is_found_again(c4_clone: Path, tmp_path: Path) -> None:
+    first = build_corpus(files(c4_clone), "en-US", tmp_path / "out")
+    for path in (c4_clone / "en").iterdir():
+        path.unlink()
+    assert build_corpus(files(c4_clone), "en-US", tmp_path / "out") == first
+    with pytest.raises(ValueError, match="corpus of other settings"):
+        build_corpus(files(c4_clone, max_tokens=601), "en-US", tmp_path / "out")
+
+
+def test_a_swapped_shard_is_found(c4_clone: Path, tmp_path: Path) -> None:
+    build_corpus(files(c4_clone), "en-US", tmp_path / "out")
+    one, two = tmp_path / "out/train/shard-00000", tmp_path / "out/train/shard-00001"
+    one.rename(tmp_path / "aside")
+    two.rename(one)
+    (tmp_path / "aside").rename(two)
+    with pytest.raises(ValueError, match=r"not the shard manifest.json names"):
+        open_corpus(tmp_path / "out")
+
+
+def test_unusable_files_are_named(c4_clone: Path, tmp_path: Path) -> None:
+    whole = (c4_clone / "en/c4-train.00000-of-00003.json.gz").read_bytes()
+    (tmp_path / "cut.json.gz").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "array.json").write_text("[1, 2]\n", encoding="utf-8")
+    (tmp_path / "other.json").write_text('{"body": "x"}\n', encoding="utf-8")
+    pq.write_table(pa.table({"body": ["x"]}), tmp_path / "other.parquet")
+    for pattern, message in {
+        "none*": r"public_text.train: no file matches",
+        "cut.json.gz": r"public_text: .*damaged",
+        "array.json": r"public_text: .*one JSON object a line, got list",
+        "other.json": r"public_text: .*'text' is missing",
+        "other.parquet": r"public_text: .*no 'text' column",
+        "other.*": r"public_text: files must all be",
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            list(documents(files(c4_clone, train=(str(tmp_path / pattern),)), "en-US", "train"))
+
+
+def test_a_split_without_words_is_refused(c4_clone: Path, tmp_path: Path) -> None:
+    write_c4(tmp_path / "one.json.gz", ["a single document"])
+    with pytest.raises(ValueError, match=r"public_text: the validation split has no words.*name validation files"):
+        build_corpus(files(c4_clone, train=(str(tmp_path / "one.json.gz"),)), "en-US", tmp_path / "out")
+
+
+def test_an_unspaced_locale_is_refused_by_every_source(c4_clone: Path, tmp_path: Path) -> None:
+    c4 = C4Corpus(source="c4", subset="zh", max_tokens=10)
+    for config in (c4, files(c4_clone), SampleCorpus(source="sample", max_tokens=10)):
+        with pytest.raises(ValueError, match="no spaces between words"):
+            build_corpus(config, "zh-CN", tmp_path / "out")
+
+
+def test_sample_is_prose_and_resumes(tmp_path: Path) -> None:
+    config = SampleCorpus(source="sample", max_tokens=30_000, max_validation_tokens=2_000, tokens_per_shard=12_000)
+    summary = build_corpus(config, "en-US", tmp_path / "out")
+    opened = open_corpus(tmp_path / "out")
+    assert 29_900 < summary.train_tokens <= 30_000
+    assert len(opened.train) == 2
+    counts = opened.counts()
+    assert max(counts, key=counts.__getitem__) == "the"
+    assert not {"redirect", "ref", "nbsp", "wikitable", "colspan"} & set(counts)
+    words_a_sentence = opened.train[0].num_words / int((opened.train[0].tokens_N == 0).sum())
+    assert 5 < words_a_sentence < 30
+    # From a position in the middle, the stream goes on as if never stopped.
+    stream = open_stream(config, "en-US", "train")
+    running = iter(stream)
+    next(running)
+    state = json.loads(json.dumps(stream.state()))
+    assert next(iter(open_stream(config, "en-US", "train", state))) == next(running)
+
+
+def test_sample_is_english_only() -> None:
+    with pytest.raises(ValueError, match=r"public_text.source: the sample is English.*'es-ES'"):
+        open_stream(SampleCorpus(source="sample", max_tokens=10), "es-ES", "train")
+
+
+def test_sample_without_gensim_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gensim", None)
+    with pytest.raises(ValueError, match=r"pip install gensim==4.4.0"):
+        open_stream(SampleCorpus(source="sample", max_tokens=10), "en-US", "train")
