@@ -54,6 +54,13 @@ class Guarantee:
 def guarantee(
     config: MechanismConfig, rounds: int, min_sep: int, max_participations: int, deltas: Iterable[float]
 ) -> Guarantee:
+    """The guarantee of a launch's mechanism; see ``guarantee_of``."""
+    return guarantee_of(mechanisms.build(config), rounds, min_sep, max_participations, deltas)
+
+
+def guarantee_of(
+    mechanism: mechanisms.Mechanism, rounds: int, min_sep: int, max_participations: int, deltas: Iterable[float]
+) -> Guarantee:
     """The guarantee of ``rounds`` rounds in which every device kept to the two limits.
 
     Guarantee: zero-out adjacency, unit one device; holds for adaptively chosen updates.
@@ -62,9 +69,8 @@ def guarantee(
       ValueError: limits that cannot happen, or a delta outside (0, 1).
       ArithmeticError: the two routes disagree by more than ``AGREEMENT``.
     """
-    mechanism = mechanisms.build(config)
     squared = mechanism.sensitivity_squared(rounds, min_sep, max_participations)
-    rho = squared / (2 * config.noise_multiplier**2)
+    rho = squared / (2 * mechanism.noise_multiplier**2)
     exact = {delta: epsilon_of_rho(rho, delta) for delta in deltas}
     accountant = pld.PLDAccountant(dp_accounting.NeighboringRelation.REPLACE_SPECIAL)
     accountant.compose(mechanism.dp_event(rounds, min_sep, max_participations))

@@ -1,6 +1,7 @@
 """``tacit account`` and ``tacit plan``: guarantees without running anything."""
 
-from typing import Annotated
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -9,6 +10,9 @@ from pipeline.cli_support import AsJson, LaunchPath, answer, command, open_exist
 from pipeline.config import LaunchConfig, launch_id
 from pipeline.display import round_up
 from pipeline.run_dir import RunDir
+
+if TYPE_CHECKING:
+    from federated.accounting import Guarantee
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -48,14 +52,8 @@ def tree(
         missing = [f"--{name}" for name, value in needed.items() if value is None]
         if missing:
             raise ValueError(f"{missing[0][2:]}: missing; give {', '.join(missing)}, or --run ID of a launch")
-        reached = accounting.tree_guarantee(
-            noise_multiplier=noise_multiplier,
-            rounds=rounds,
-            min_sep=mins + 1 if min_sep is None else min_sep,
-            max_participations=max_participations,
-            restarts=tuple(int(item) for item in restarts.split(",") if item.strip()),
-            deltas=tuple(delta or (1e-10,)),
-        )
+        separation = mins + 1 if min_sep is None else min_sep
+        reached = _tree(rounds, noise_multiplier, separation, max_participations, restarts, tuple(delta or (1e-10,)))
     answer(*_guarantee(reached), as_json)
 
 
@@ -96,7 +94,7 @@ def plan(
     planned = core.plan(config.mechanism, devices if devices is not None else _ingested(config))
     content, text = _guarantee(planned.guarantee)
     content |= {"feasible": planned.feasible, "reasons": list(planned.reasons)}
-    content["alternatives"] = [dict(row) for row in planned.alternatives]
+    content["alternatives"] = [asdict(row) for row in planned.alternatives]
     verdict = "feasible" if planned.feasible else "not feasible: " + "; ".join(planned.reasons)
     answer(content, as_json, text=f"{text}\n{verdict}")
 
@@ -108,16 +106,37 @@ def _ingested(config: LaunchConfig) -> int:
     return record.result["devices_by_split"]["train"]
 
 
-def _guarantee(reached: object) -> tuple[dict, str]:
+def _tree(
+    rounds: int,
+    noise_multiplier: float,
+    min_sep: int,
+    max_participations: int,
+    restarts: str,
+    deltas: tuple[float, ...],
+) -> "Guarantee":
+    from federated import accounting
+    from federated.mechanisms import Tree
+
+    if not noise_multiplier > 0:
+        raise ValueError(f"noise-multiplier: got {noise_multiplier}; give a number above 0")
+    try:
+        starts = tuple(int(item) for item in restarts.split(",") if item.strip())
+    except ValueError as error:
+        raise ValueError(f"restarts: got {restarts!r}; give round numbers with commas, as in 128,1152") from error
+    mechanism = Tree(noise_multiplier=noise_multiplier, restarts=starts)
+    return accounting.guarantee_of(mechanism, rounds, min_sep, max_participations, deltas)
+
+
+def _guarantee(reached: "Guarantee") -> tuple[dict, str]:
     content = {
         "sensitivity_squared": reached.sensitivity_squared,
         "rho": reached.rho,
         "mu": reached.mu,
         "epsilon": {f"{delta:g}": value for delta, value in reached.epsilon.items()},
-        "method": reached.method,
+        "method": "; ".join(reached.methods),
         "unit": reached.unit,
         "adjacency": reached.adjacency,
     }
     lines = [f"rho {reached.rho:.6g} (zCDP), mu {reached.mu:.6g} (GDP), sensitivity^2 {reached.sensitivity_squared:g}"]
     lines += [f"epsilon {round_up(value)} at delta {delta:g}" for delta, value in reached.epsilon.items()]
-    return content, "\n".join([*lines, f"per {reached.unit}, {reached.adjacency} adjacency; {reached.method}"])
+    return content, "\n".join([*lines, f"per {reached.unit}, {reached.adjacency} adjacency"])

@@ -17,6 +17,7 @@ from federated.config import (
     RuntimeConfig,
     ServerConfig,
 )
+from pipeline import config_errors
 from pretrain.config import (
     AdaptConfig,
     Config,
@@ -67,8 +68,10 @@ class PolicyConfig(Config):
 class LaunchConfig(Config):
     """One attempt to ship one feature for one locale."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
-    locale: str = Field(pattern=r"^[a-z]{2,3}(-[A-Z][a-z]{3})?(-[A-Z]{2})?$", description="BCP 47 tag")
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="letters, digits, '.', '_' and '-'")
+    locale: str = Field(
+        pattern=r"^[a-z]{2,3}(-[A-Z][a-z]{3})?(-[A-Z]{2})?$", description="BCP 47 tag, as in en-US or sr-Latn-RS"
+    )
     feature: Literal["NWP", "SC", "OTF"]
     seed: Annotated[int, Field(ge=0)] = Field(description="public seed of splits, initial weights and cohorts")
     public_text: CorpusConfig
@@ -93,7 +96,7 @@ class LaunchConfig(Config):
     @classmethod
     def _locale_is_text(cls, value: object) -> object:
         if isinstance(value, bool):
-            raise ValueError('YAML read the locale as a boolean; put it in quotes, as in locale: "no"')
+            raise ValueError(f'got {value}, YAML read it as a boolean; put it in quotes, as in locale: "no"')
         return value
 
     @model_validator(mode="after")
@@ -121,11 +124,14 @@ def load_launch(path: Path) -> LaunchConfig:
       OSError: the file cannot be read.
     """
     try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+        raw = config_errors.read_yaml(path.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:
-        raise ValueError(f"{path.name}: not valid YAML: {error}") from error
+        where = " ".join(str(error).split())
+        raise ValueError(f"{path.name}: not valid YAML: {where}; correct that line") from error
     if not isinstance(raw, dict):
-        raise ValueError(f"{path.name}: a launch file is a mapping of fields, got {type(raw).__name__}")
+        raise ValueError(
+            f"{path.name}: a launch file is a mapping of fields, got {type(raw).__name__}; see dags/launches/"
+        )
     try:
         return LaunchConfig.model_validate(raw)
     except ValidationError as error:
@@ -133,15 +139,8 @@ def load_launch(path: Path) -> LaunchConfig:
 
 
 def problems(error: ValidationError) -> list[str]:
-    """One line per problem: field path, the value given, what is expected."""
-    lines = []
-    for item in error.errors():
-        # Pydantic puts the tag of a discriminated union into the path; a user's YAML has no such level.
-        field = ".".join(str(part) for part in item["loc"]) or "launch"
-        given = item.get("input")
-        shown = "" if isinstance(given, dict) or item["type"] == "missing" else f", got {given!r}"
-        lines.append(f"{field}: {item['msg'].removeprefix('Value error, ')}{shown}")
-    return lines
+    """One line per problem: field path, the value given, and the fix."""
+    return config_errors.lines(error, LaunchConfig)
 
 
 def config_digest(config: LaunchConfig) -> str:

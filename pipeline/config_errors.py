@@ -1,0 +1,146 @@
+"""What is wrong with a launch file, in the words of its author: field, value, fix."""
+
+import difflib
+from collections.abc import Hashable, Iterable
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+
+_NUMBER_NEEDED = {"int": "a whole number", "float": "a number", "bool": "true or false"}
+_BOUNDS = {
+    "greater_than": ("gt", "above"),
+    "greater_than_equal": ("ge", "at least"),
+    "less_than": ("lt", "below"),
+    "less_than_equal": ("le", "at most"),
+}
+
+
+def lines(error: ValidationError, model: type[BaseModel]) -> list[str]:
+    """One line per problem: the field's path in the YAML, the value given, and the fix."""
+    return [_line(item, model) for item in error.errors()]
+
+
+def read_yaml(text: str) -> object:
+    """Parse YAML, refusing what the plain loader swallows: a field that stands twice.
+
+    Raises:
+      ValueError: a doubled field.
+      yaml.YAMLError: not YAML.
+    """
+    return yaml.load(text, Loader=_StrictLoader)
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """Safe YAML in which a reviewer cannot read one value while another counts."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[object] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if isinstance(key, Hashable) and key in seen:
+                raise ValueError(
+                    f"{key}: stands twice, the second time in line {key_node.start_mark.line + 1}; keep one"
+                )
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+def _line(item: Any, model: type[BaseModel]) -> str:
+    path, owner, field = _locate(model, item["loc"])
+    given, kind, context = item["input"], item["type"], item.get("ctx", {})
+    about = f" ({field.description})" if field and field.description else ""
+    if kind == "value_error":
+        # Ours: the message names the fix, and for the whole launch also the field.
+        message = item["msg"].removeprefix("Value error, ")
+        return f"{path}: {message}" if path else message
+    if kind == "extra_forbidden":
+        return f"{path}: no such field, got {_short(given)}; {_nearest(str(item['loc'][-1]), owner)}"
+    if kind == "missing":
+        return f"{path}: missing; add it{about}"
+    if kind in ("union_tag_invalid", "union_tag_not_found"):
+        name = context["discriminator"].strip("'")
+        choices = ", ".join(repr(tag) for tag in _members(field.annotation if field else None, name))
+        got = "missing" if kind == "union_tag_not_found" else f"got {context['tag']!r}"
+        return f"{path}.{name}: {got}; choose one of {choices}"
+    if kind == "literal_error":
+        return f"{path}: got {_short(given)}; choose {context['expected']}{about}"
+    if kind in _BOUNDS:
+        name, word = _BOUNDS[kind]
+        return f"{path}: got {_short(given)}; give a number {word} {context[name]:g}{about}"
+    if kind == "finite_number":
+        return f"{path}: got {_short(given)}; give a finite number{about}"
+    family = kind.split("_")[0]
+    if family in _NUMBER_NEEDED:
+        return f"{path}: got {_short(given)}; give {_NUMBER_NEEDED[family]}{about}"
+    if kind == "string_type":
+        return f"{path}: got {_short(given)}; give text, in quotes if YAML reads it as something else{about}"
+    if kind == "string_pattern_mismatch":
+        return f"{path}: got {_short(given)}; it must match {context['pattern']}{about}"
+    if kind in ("tuple_type", "list_type"):
+        example = given if isinstance(given, str | int) else "..."
+        return f"{path}: got {_short(given)}; give a list, as in [{example}]{about}"
+    if kind in ("model_type", "model_attributes_type", "dict_type"):
+        return f"{path}: got {_short(given)}; give a mapping of fields{about}"
+    if kind == "too_short":
+        return f"{path}: got {context['actual_length']} items; give at least {context['min_length']}{about}"
+    return f"{path}: got {_short(given)}; {item['msg']}{about}"
+
+
+def _locate(model: type[BaseModel], loc: Iterable[int | str]) -> tuple[str, type[BaseModel] | None, FieldInfo | None]:
+    """Path as written in the YAML, the model that owns its last part, and that part's field.
+
+    Pydantic puts the tag of a discriminated union into the path; a YAML file has no such level.
+    """
+    path, owner, field = "", model, None
+    annotation: Any = model
+    for part in loc:
+        members = _union(annotation)
+        if members and isinstance(part, str):
+            annotation = next((member for member in members if part in _tags(member)), None)
+            if annotation is not None:
+                owner = annotation
+                continue
+        if isinstance(part, int):
+            path += f"[{part}]"
+            annotation = next(iter(get_args(annotation)), None)
+            continue
+        path += f".{part}" if path else str(part)
+        is_model = isinstance(annotation, type) and issubclass(annotation, BaseModel)
+        owner = annotation if is_model else None
+        field = annotation.model_fields.get(part) if is_model else None
+        annotation = field.annotation if field else None
+    return path, owner, field
+
+
+def _union(annotation: Any) -> tuple[type[BaseModel], ...]:
+    if get_origin(annotation) is Annotated:
+        annotation = get_args(annotation)[0]
+    if get_origin(annotation) not in (Union, UnionType):
+        return ()
+    return tuple(
+        member for member in get_args(annotation) if isinstance(member, type) and issubclass(member, BaseModel)
+    )
+
+
+def _tags(member: type[BaseModel]) -> set[str]:
+    return {str(tag) for field in member.model_fields.values() for tag in get_args(field.annotation)}
+
+
+def _members(annotation: Any, discriminator: str) -> list[str]:
+    return [get_args(member.model_fields[discriminator].annotation)[0] for member in _union(annotation)]
+
+
+def _nearest(name: str, owner: type[BaseModel] | None) -> str:
+    fields = list(owner.model_fields) if owner else []
+    close = difflib.get_close_matches(name, fields, n=1, cutoff=0.6)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    return f"remove it; the fields here are {', '.join(fields)}"
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
