@@ -1,0 +1,24 @@
+"""A tiny model's shape, and made-up text with something to learn in it."""
+
+import numpy as np
+
+from pretrain.config import ModelConfig
+from pretrain.vocabulary import EOS, SPECIALS, TokenStream, join_owners
+
+TINY = ModelConfig(embedding_dim=8, hidden_dim=12, tied=True)
+
+
+def chain_stream(owners: int, seed: int, words: int = 20) -> TokenStream:
+    """Sentences in which each word mostly follows from the one before: there is something to learn."""
+    generator = np.random.default_rng(seed)
+    documents = []
+    for _ in range(owners):
+        tokens: list[int] = []
+        for _ in range(3):
+            word = int(generator.integers(words))
+            for _ in range(int(generator.integers(1, 12))):
+                tokens.append(len(SPECIALS) + word)
+                word = (3 * word + 1) % words if generator.random() < 0.9 else int(generator.integers(words))
+            tokens.append(EOS)
+        documents.append(np.asarray(tokens, dtype=np.int32))
+    return join_owners(documents)
