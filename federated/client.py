@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from federated import batched
-from federated.clipping import clip_together, sum_fixed_point
+from federated.clipping import clip_to_grid
 from federated.config import LocalTrainingConfig
 from federated.rows import DeviceRows
 from pretrain.model import KeyboardLM, next_word_loss
@@ -56,8 +56,8 @@ def clipped_sum(
     total_P = torch.zeros(sum(parameter.numel() for parameter in model.parameters()), dtype=torch.int64)
     if kernel == "reference":
         for rows in ordered:
-            update_1P = _reference_update(model, rows, local)[None]
-            total_P += sum_fixed_point(update_1P, clip_together([update_1P], clip_norm), clip_norm).long()
+            (update_P,) = clip_to_grid([_reference_update(model, rows, local)], clip_norm)
+            total_P += update_P.long().cpu()
         return total_P
     start = batched.pack(model)
     size = min(chunk_devices, _MOST_IN_A_CHUNK)
@@ -68,28 +68,31 @@ def clipped_sum(
 
 
 def _chunk_sum(model: KeyboardLM, updates: batched.Weights, ids: list[Tensor], clip_norm: float) -> Tensor:
-    tensors = [updates.gates, updates.recurrent, updates.projection, updates.outputs]
-    factors_C = clip_together(tensors if updates.inputs is None else [*tensors, updates.inputs], clip_norm)
-    inputs_VE = None
-    if updates.inputs is not None:
-        inputs_VE = torch.zeros(model.embedding.shape, dtype=torch.float64)
-        for device, known in enumerate(ids):
-            own_1UE, factor_1 = updates.inputs[device : device + 1, : len(known)], factors_C[device : device + 1]
-            inputs_VE.index_add_(0, known, sum_fixed_point(own_1UE, factor_1, clip_norm))
-    sums = batched.Weights(inputs_VE, *(sum_fixed_point(tensor, factors_C, clip_norm) for tensor in tensors))
-    named = batched.unpack(sums)
-    return torch.cat([named[name].flatten() for name, _ in model.named_parameters()]).long()
+    sums = [torch.zeros_like(part[0], dtype=torch.float64) for part in updates.shared()]
+    inputs_VE = None if model.tied else torch.zeros_like(model.embedding, dtype=torch.float64, requires_grad=False)
+    for device in range(len(updates.gates)):
+        parts = [part[device] for part in updates.shared()]
+        if inputs_VE is not None and updates.inputs is not None:
+            parts.append(updates.inputs[device, : len(ids[device])])
+        clipped = clip_to_grid(parts, clip_norm)
+        for total, part in zip(sums, clipped, strict=False):
+            total += part
+        if inputs_VE is not None:
+            inputs_VE.index_add_(0, ids[device], clipped[-1])
+    named = batched.unpack(batched.Weights(inputs_VE, *sums))
+    return torch.cat([named[name].flatten() for name, _ in model.named_parameters()]).long().cpu()
 
 
 def _reference_update(model: KeyboardLM, rows: DeviceRows, local: LocalTrainingConfig) -> Tensor:
     """Plain autograd and ``torch.optim.SGD`` on a copy of the model, ``[P]``: what ``batched`` is tested against."""
     own = copy.deepcopy(model)
+    place = own.embedding.device
     optimiser = torch.optim.SGD(own.parameters(), lr=local.learning_rate)
     for step in range(rows.steps(local.batch_sentences, local.epochs)):
         batch = rows.batch(step, local.batch_sentences)
-        logits_BTV, _ = own(torch.from_numpy(rows.inputs_RT[batch]))
+        logits_BTV, _ = own(torch.from_numpy(rows.inputs_RT[batch]).to(place))
         optimiser.zero_grad()
-        next_word_loss(logits_BTV, torch.from_numpy(rows.targets_RT[batch]).long()).backward()
+        next_word_loss(logits_BTV, torch.from_numpy(rows.targets_RT[batch]).long().to(place)).backward()
         optimiser.step()
     with torch.no_grad():
         changes = [after - before for after, before in zip(own.parameters(), model.parameters(), strict=True)]

@@ -1,6 +1,6 @@
 """Clip one device's update, and write it as an integer.
 
-Shape legend: C devices, P parameters.
+Shape legend: P parameters.
 """
 
 import math
@@ -19,43 +19,32 @@ MAX_DEVICES = 2**63 // FIXED_POINT - 1
 _SAFETY = 1.0 - 2.0**-20
 
 
-def clip_together(updates: Sequence[Tensor], clip_norm: float) -> Tensor:
-    """What to multiply each device's whole update by: ``min(1, C (1 - 2^-20) / norm)``.
+def clip_to_grid(update: Sequence[Tensor], clip_norm: float) -> list[Tensor]:
+    """One device's whole update, clipped and on the integer grid.
 
-    The norm is that of all tensors of one device together. A device whose norm is not finite is
-    set to zeros in place, and so drops out of the sum; it still counts in the fixed denominator.
+    ``trunc(x * min(1, C (1 - 2^-20) / norm) * 2^44 / C)`` with the norm of all tensors together. All
+    zeros if the norm is not finite, so that the device drops out of the sum (it still counts in the
+    fixed denominator).
 
-    Guarantee: each scaled update has joint L2 norm at most C.
+    Guarantee: the result, times ``C / 2^44``, has joint L2 norm at most C: truncation is towards
+    zero. No entry is above 2^44, so ``MAX_DEVICES`` of them add up in int64 without overflow.
 
     Args:
-      updates: the update in parts, each ``[C, ...]``.
+      update: the update in parts, any shapes.
 
     Returns:
-      float64 ``[C]``.
+      The parts as float64 that holds whole numbers; up to 512 of them add up exactly as they are.
     """
-    parts_C = [torch.linalg.vector_norm(part.flatten(1), dim=1, dtype=torch.float64) for part in updates]
-    norms_C = torch.linalg.vector_norm(torch.stack(parts_C), dim=0)
-    for device in torch.nonzero(~torch.isfinite(norms_C)).flatten().tolist():
-        for part in updates:
-            part[device] = 0
-    return (clip_norm * _SAFETY / norms_C.nan_to_num(0.0).clamp_min(torch.finfo(torch.float64).tiny)).clamp_max(1.0)
-
-
-def sum_fixed_point(update: Tensor, factors_C: Tensor, clip_norm: float) -> Tensor:
-    """Sum over the devices of ``trunc(update * factor * 2^44 / C)``, without the axis C.
-
-    A float64 that holds whole numbers exactly, for up to 512 devices.
-
-    Guarantee: truncation is towards zero, so it never lengthens an update. An entry is at most
-    2^44, so ``MAX_DEVICES`` of them add up in int64 without overflow.
-    """
-    total = torch.zeros(update.shape[1:], dtype=torch.float64)
-    scaled = torch.empty_like(total)
-    # One device at a time: the buffer stays in cache, and no float64 copy of the whole chunk is made.
-    for device, factor in zip(update, factors_C.tolist(), strict=True):
-        scaled.copy_(device)
-        total += scaled.mul_(factor * (FIXED_POINT / clip_norm)).trunc_()
-    return total
+    # One buffer for all parts, reused in each pass: that keeps it in cache.
+    flat_P = torch.cat([part.flatten() for part in update]).double()
+    norm = math.sqrt(float(torch.dot(flat_P, flat_P)))
+    if math.isfinite(norm):
+        factor = min(1.0, clip_norm * _SAFETY / norm) if norm else 1.0
+        flat_P.mul_(factor * (FIXED_POINT / clip_norm)).trunc_()
+    else:
+        flat_P.zero_()
+    sizes = [part.numel() for part in update]
+    return [piece.view_as(part) for piece, part in zip(flat_P.split(sizes), update, strict=True)]
 
 
 def release(unnoised_sum_P: np.ndarray, noise_P: np.ndarray, clip_norm: float) -> np.ndarray:
