@@ -1,0 +1,85 @@
+"""What one device does in one layer, from the broadcast to its messages. Nothing else sees its words."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from discovery.config import DiscoveryConfig
+from discovery.randomizer import Keystream, SubsetSelection, randomise
+from discovery.sampler import sample
+
+END = "\x03"  # ends a word; outside every alphabet, so no typed character can stand for it
+
+
+@dataclass(frozen=True)
+class Broadcast:
+    """What the server tells every device of a layer.
+
+    Items of the domain: ``prefix number * len(letters) + letter number``, then one None item.
+
+    Attributes:
+      layer: 1, 2, ...; candidates of layer l have l characters, ``END`` counted.
+      prefixes: those that survived the previous layer, sorted.
+      letters: the alphabet, sorted, then ``END``.
+    """
+
+    layer: int
+    prefixes: tuple[str, ...]
+    letters: str
+
+    @property
+    def domain(self) -> int:
+        """Items, None included."""
+        return len(self.prefixes) * len(self.letters) + 1
+
+    @property
+    def none(self) -> int:
+        """The item that stands for having nothing to say."""
+        return self.domain - 1
+
+    def item(self, candidate: str) -> int | None:
+        """Number of a candidate; None if its prefix did not survive or a letter is foreign."""
+        prefix = self._prefix_numbers.get(candidate[:-1])
+        letter = self._letter_numbers.get(candidate[-1])
+        return None if prefix is None or letter is None else prefix * len(self.letters) + letter
+
+    def candidate(self, item: int) -> str:
+        """The candidate with this number."""
+        prefix, letter = divmod(item, len(self.letters))
+        return self.prefixes[prefix] + self.letters[letter]
+
+    @cached_property
+    def _prefix_numbers(self) -> dict[str, int]:
+        return {prefix: number for number, prefix in enumerate(self.prefixes)}
+
+    @cached_property
+    def _letter_numbers(self) -> dict[str, int]:
+        return {letter: number for number, letter in enumerate(self.letters)}
+
+
+def report(
+    words: Sequence[str],
+    known: frozenset[str],
+    broadcast: Broadcast,
+    randomizer: SubsetSelection,
+    config: DiscoveryConfig,
+    bits: Keystream,
+) -> np.ndarray:
+    """The device's C randomised messages, int64 ``[C, k]``.
+
+    Guarantee: each message is ``epsilon0``-LDP for the item in it; changing one occurrence of a
+    word changes at most one item (``sampler.sample``). Device level: ``C * epsilon0``. Words that
+    cannot be finished within the layers are left out here, on the device, as are known words.
+    """
+    longest = config.layers - 1
+    counts: Counter[int] = Counter()
+    for word in words:
+        if word not in known and broadcast.layer - 1 <= len(word) <= longest:
+            item = broadcast.item((word + END)[: broadcast.layer])
+            if item is not None:
+                counts[item] += 1
+    items = sample(dict(counts), config.messages_per_device, config.sampler, broadcast.none, bits)
+    return np.stack([randomise(randomizer, int(item), bits) for item in items])

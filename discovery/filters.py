@@ -1,0 +1,37 @@
+"""Which discovered words may enter a vocabulary without a person looking first."""
+
+from collections import Counter
+from collections.abc import Iterable
+
+import regex
+
+_SHAPES = (
+    ("digits", regex.compile(r"\d{3,}")),
+    ("e-mail", regex.compile(r"\S+@\S+")),
+    ("web address", regex.compile(r"https?|www\.|\S+\.(com|org|net|io|edu|gov)\b")),
+    ("account number", regex.compile(r"(?i)^[a-z]{2}\d{2}[a-z0-9]{6,}$")),
+    ("one letter", regex.compile(r"^.$")),
+    ("no letter", regex.compile(r"^\P{L}+$")),
+)
+
+
+def reviewable(words: Iterable[str], blocked: Iterable[str] = ()) -> tuple[list[str], dict[str, int]]:
+    """Split words into those that may go on and a count of those dropped, by reason.
+
+    Args:
+      words: in any order, which is kept.
+      blocked: words that must not be suggested in this locale, compared without case.
+    """
+    barred = {word.casefold() for word in blocked}
+    kept, dropped = [], Counter()
+    for word in words:
+        reason = "blocklist" if word.casefold() in barred else _shape(word)
+        if reason is None:
+            kept.append(word)
+        else:
+            dropped[reason] += 1
+    return kept, dict(dropped)
+
+
+def _shape(word: str) -> str | None:
+    return next((name for name, pattern in _SHAPES if pattern.search(word)), None)
