@@ -70,7 +70,8 @@ def rank(
         fraction, error = (counted - 1) / (words**3 - 1), 0.0
     else:
         terms_M = _estimate(model, canary, first_W, state, threshold, nodes, np.random.default_rng(seed))
-        fraction, error = float(terms_M.mean()), float(terms_M.std(ddof=1) / math.sqrt(nodes))
+        fraction = min(max(float(terms_M.mean()), 0.0), 1.0)
+        error = float(terms_M.std(ddof=1) / math.sqrt(nodes))
     return Rank(
         1 + random_continuations * fraction, random_continuations * error, fraction, -threshold, counted is not None
     )
@@ -194,7 +195,7 @@ def _estimate(
     first_M, order_M = first_M.sort(stable=True)
     weight_M = weight_M[order_M]
     second_M = torch.empty_like(first_M)
-    terms = []
+    hits = []
     for chunk in torch.arange(nodes, device=first_W.device).split(_NODE_ROWS):
         open_K, row_B = first_M[chunk].unique(return_inverse=True)
         second_KW, state_K = _step(model, open_K, rows_of(state, torch.zeros_like(open_K)))
@@ -205,23 +206,22 @@ def _estimate(
         hit_BW = partial_B[:, None] + third_BW >= threshold
         own_B = (first_M[chunk] == secret_3[0]) & (second_B == secret_3[1])
         hit_BW[own_B, secret_3[2]] = False
-        terms.append(weight_M[chunk] * weight_B * hit_BW.sum(dim=1))
-    # Each weight is 1 / (W q); the third word and the canary's own place bring W^3 / (W^3 - 1) / W.
-    return (torch.cat(terms) * (words**2 / (words**3 - 1))).cpu().numpy()
+        weight_M[chunk] *= weight_B
+        hits.append(hit_BW.sum(dim=1))
+    # Each weight is 1 / (W^2 q); the canary itself is no reference, so a full node holds W^2 / (W^3 - 1) a word.
+    return (weight_M * torch.cat(hits) * (words**2 / (words**3 - 1))).cpu().numpy()
 
 
 def _draw(log_probs_KW: Tensor, row_M: Tensor, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
     """One word for each entry of ``row_M`` from that row's mixture q, and the weights ``1 / (W q)``."""
-    words = log_probs_KW.shape[1]
+    rows, words = log_probs_KW.shape
     prob_KW = torch.softmax(log_probs_KW, dim=1)
     cumulative_KW = prob_KW.cumsum(dim=1)
+    # Row r's cumulative chances run from r to r + 1, so one sorted search serves all rows.
+    ladder = (cumulative_KW / cumulative_KW[:, -1:] + torch.arange(rows, device=row_M.device)[:, None]).flatten()
     coin_M, place_M = (torch.as_tensor(rng.random(len(row_M)), device=row_M.device) for _ in range(2))
-    uniform_M = (place_M * words).long()
-    likely_M = torch.empty_like(row_M)
-    for row in range(len(log_probs_KW)):
-        here = torch.nonzero(row_M == row)[:, 0]
-        likely_M[here] = torch.searchsorted(cumulative_KW[row], place_M[here] * cumulative_KW[row, -1], right=True)
-    word_M = torch.where(coin_M < UNIFORM_SHARE, uniform_M, likely_M).clamp_(max=words - 1)
+    likely_M = torch.searchsorted(ladder, row_M + place_M, right=True) - row_M * words
+    word_M = torch.where(coin_M < UNIFORM_SHARE, (place_M * words).long(), likely_M).clamp_(0, words - 1)
     chance_M = UNIFORM_SHARE / words + (1 - UNIFORM_SHARE) * prob_KW[row_M, word_M]
     return word_M, 1 / (words * chance_M)
 

@@ -1,0 +1,97 @@
+"""The audit's table: what it says, what the gate reads, what it refuses."""
+
+import numpy as np
+import pytest
+import torch
+
+from evaluation import canaries, exposure
+from evaluation.audit import AuditResult, audit
+from evaluation.config import AuditConfig
+from pretrain.config import ModelConfig
+from pretrain.model import KeyboardLM, build_model, next_word_loss, sentence_rows
+from pretrain.vocabulary import EOS, SPECIALS, Vocabulary, join_owners
+
+WORDS = Vocabulary(SPECIALS + tuple(f"w{number}" for number in range(60)))
+CONFIG = AuditConfig(users=(1, 4), examples=(1, 8), repeats=2, sentences_per_device=10, random_continuations=2_000_000)
+
+
+@pytest.fixture(scope="module")
+def planted() -> canaries.CanarySet:
+    rng = np.random.default_rng(0)
+    filler = join_owners([np.concatenate([np.append(rng.integers(4, 64, size=5), EOS) for _ in range(100)])])
+    return canaries.make(CONFIG, WORDS, filler, seed=3)
+
+
+@pytest.fixture(scope="module")
+def trained(planted: canaries.CanarySet) -> KeyboardLM:
+    """Trained on the synthetic devices themselves without any protection."""
+    model = build_model(ModelConfig(embedding_dim=16, hidden_dim=32, tied=True), len(WORDS), seed=0)
+    inputs, targets = (torch.as_tensor(part.astype(np.int64)) for part in sentence_rows(planted.devices.tokens_N, 6))
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    for _ in range(250):
+        loss = next_word_loss(model(inputs)[0], targets)
+        optimizer.zero_grad()
+        torch.autograd.backward(loss)
+        optimizer.step()
+    return model
+
+
+@pytest.fixture(scope="module")
+def result(trained: KeyboardLM, planted: canaries.CanarySet) -> AuditResult:
+    participations = np.arange(len(planted.devices))
+    return audit(trained, planted, CONFIG, WORDS, seed=1, mu=0.5, participations_D=participations)
+
+
+def test_one_row_a_canary_with_its_own_numbers(result: AuditResult, planted: canaries.CanarySet) -> None:
+    assert [(row.words, row.n_u, row.n_e) for row in result.canaries] == [
+        (one.words, one.n_u, one.n_e) for one in planted.canaries
+    ]
+    assert sum(row.participations for row in result.canaries) == sum(range(len(planted.devices)))
+    assert [row.participations for row in result.canaries[:2]] == [0, 1]
+    for row in result.canaries:
+        assert row.exposure_bits == pytest.approx(exposure.exposure_bits(row.rank, 2_000_000), abs=0.75 / row.rank)
+        assert row.ceiling_bits == exposure.ceiling_bits(0.5, row.n_u, 0.05 / 4)
+        assert row.within_ceiling == (row.exposure_bits <= row.ceiling_bits)
+        assert (row.rank_standard_error == 0) == (row.method == "counted")
+
+
+def test_an_unprotected_model_is_caught(result: AuditResult) -> None:
+    heavy = [row for row in result.canaries if row.n_e == 8]
+    assert all(row.found_by_beam and row.rank == 1 for row in heavy)
+    assert result.worst_rank_single_user == 1
+    assert any(row.within_ceiling is False for row in heavy if row.n_u == 1)
+    assert result.found_by_beam_single_user >= 2
+    assert result.max_exposure_bits_single_user == pytest.approx(np.log2(2e6))
+
+
+def test_a_model_that_never_saw_them_passes(planted: canaries.CanarySet) -> None:
+    fresh = build_model(ModelConfig(embedding_dim=16, hidden_dim=32, tied=True), len(WORDS), seed=5)
+    clean = audit(fresh, planted, CONFIG, WORDS, seed=1, mu=0.5)
+    assert clean.found_by_beam == 0
+    assert clean.worst_rank_single_user > 1000
+    assert all(row.within_ceiling for row in clean.canaries)
+    assert all(row.participations is None for row in clean.canaries)
+
+
+def test_the_gate_reads_only_single_device_canaries(trained: KeyboardLM) -> None:
+    shared = AuditConfig(users=(4,), examples=(1,), repeats=1, sentences_per_device=1)
+    planted = canaries.make(shared, WORDS, join_owners([]), seed=3)
+    only_shared = audit(trained, planted, shared, WORDS, seed=1)
+    assert only_shared.worst_rank_single_user is None
+    assert only_shared.max_exposure_bits_single_user is None
+    assert only_shared.canaries[0].ceiling_bits is None
+
+
+def test_round_trip_as_json(result: AuditResult) -> None:
+    assert AuditResult.model_validate_json(result.model_dump_json()) == result
+
+
+def test_other_vocabularies_are_refused(trained: KeyboardLM, planted: canaries.CanarySet) -> None:
+    grown = Vocabulary((*WORDS.words, "new"))
+    with pytest.raises(ValueError, match="make the canaries from the vocabulary"):
+        audit(trained, planted, CONFIG, grown, seed=1)
+    larger = build_model(ModelConfig(embedding_dim=4, hidden_dim=4, tied=True), 65, seed=0)
+    with pytest.raises(ValueError, match="65 output rows, but the vocabulary has 64"):
+        audit(larger, planted, CONFIG, WORDS, seed=1)
+    with pytest.raises(ValueError, match="2 entries for 20 synthetic devices"):
+        audit(trained, planted, CONFIG, WORDS, seed=1, participations_D=np.zeros(2))
