@@ -26,6 +26,8 @@ launch: setup $(AIRFLOW_HOME)/.ready ## Launch FILE=dags/launches/NAME.yaml (def
 	if ! ($(AIRFLOW) dags test $(LAUNCH)) 3>&1 >$(LOG) 2>&1 </dev/null; then \
 		echo "launch $(LAUNCH) did not finish; why is in $(LOG)"; exit 1; \
 	fi
+	@$(STAGES)/tacit --quiet launch $(FILE) 2>>$(LOG)  # everything is done by now: this only says how it ended
+	@echo "           or, with Airflow's UI: make up"
 
 test: setup ## Run every test: the stages' in their environment, the DAGs' in Airflow's
 	@$(STAGES)/pytest
@@ -41,7 +43,7 @@ check: setup ## Lint, format, import directions, environments, launch files, loc
 	@! grep -nE '://| @ |\+cpu' requirements/*.lock
 
 bench: setup ## Run the benchmarks
-	@for file in benchmarks/*.py; do echo "$$file"; $(STAGES)/python $$file || exit; done
+	@for file in $(wildcard benchmarks/*.py); do echo "$$file"; $(STAGES)/python $$file || exit; done
 
 up: setup $(AIRFLOW_HOME)/.ready ## Start Airflow and the MLflow UI on this machine, loopback only
 	@bash docker/local.sh up
@@ -65,7 +67,7 @@ clean: down ## Remove Airflow's state and caches; keeps the environments and run
 	@mkdir -p .venv; echo "$*: installing $$(grep -c == $<) packages (log: .venv/$*.log)"
 	@$(PYTHON) -m venv --clear .venv/$*
 	@set -o pipefail; .venv/$*/bin/pip install --progress-bar off -r $< 2>&1 | tee .venv/$*.log | awk -v name=$* \
-		'/^Collecting/ && ++n % 30 == 0 { print name ": " n " packages fetched"; fflush() } \
+		'/^(Collecting|Processing)/ && ++n % 30 == 0 { print name ": " n " packages fetched"; fflush() } \
 		/^Installing collected/ { print name ": unpacking, about a minute"; fflush() } /^ERROR/ { print; fflush() }'
 	@.venv/$*/bin/pip check | sed 's/^/$*: /'; exit $${PIPESTATUS[0]}
 	@touch $@

@@ -160,7 +160,7 @@ def date_param() -> Param:
 
 
 def launch_date(context: Context, launch_name: str) -> str | None:
-    """The date that makes each scheduled run a launch of its own; None for the file's undated launch.
+    """The date (YYYYMMDD) that makes each scheduled run a launch of its own; None for the undated launch.
 
     In this order: the run's ``date`` parameter (a person's choice), the date of the public
     model that started the run, the run's own date if a schedule started it.
@@ -169,7 +169,7 @@ def launch_date(context: Context, launch_name: str) -> str | None:
       AirflowSkipException: the public model that started the run is another launch file's.
     """
     if date := context["params"].get("date"):
-        return date
+        return date.replace("-", "")
     events = [event for group in context["triggering_asset_events"].values() for event in group]
     if events:
         dates = [event.extra["date"] for event in events if event.extra.get("launch_file") == launch_name]
@@ -177,7 +177,7 @@ def launch_date(context: Context, launch_name: str) -> str | None:
             raise AirflowSkipException(f"this public model was trained for another launch file than {launch_name}")
         return dates[-1]
     run = context["dag_run"]
-    return f"{run.logical_date:%Y-%m-%d}" if run.run_type == "scheduled" and run.logical_date else None
+    return f"{run.logical_date:%Y%m%d}" if run.run_type == "scheduled" and run.logical_date else None
 
 
 def _tacit() -> str:

@@ -130,7 +130,7 @@ def test_a_public_model_starts_a_dated_launch_that_a_reviewer_rejects(server: Se
     assert stand_in.stages().count("pretrain") == 2  # once for the public model, once (a no-op) for the launch
     launches = {call[5] for call in stand_in.calls() if call[0] == "stage"}
     assert len(launches) == 1
-    assert re.fullmatch(r"demo-0123abcd-\d{4}-\d{2}-01", launches.pop())
+    assert re.fullmatch(r"demo-0123abcd-\d{6}01", launches.pop())
 
     question = f"/dags/scheduled/dagRuns/{run}/taskInstances/approve/-1/hitlDetails"
     reject = {"chosen_options": ["Reject"], "params_input": {}}

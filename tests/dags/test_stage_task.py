@@ -93,8 +93,8 @@ def test_without_a_server_nobody_can_approve_so_nothing_is_published(dagbag, sta
 
 def test_the_date_of_a_run_goes_into_its_launch_id(dagbag, stand_in: StandIn):
     run(dagbag, "demo", date="2026-03-01")
-    assert stand_in.calls()[0][-2:] == ["--date", "2026-03-01"]
-    assert stand_in.calls()[1][5] == "demo-0123abcd-2026-03-01"
+    assert stand_in.calls()[0][-2:] == ["--date", "20260301"]
+    assert stand_in.calls()[1][5] == "demo-0123abcd-20260301"
 
 
 def test_the_public_model_announces_its_date(dagbag, stand_in: StandIn):
@@ -107,15 +107,15 @@ def test_the_public_model_announces_its_date(dagbag, stand_in: StandIn):
     with create_session() as session:
         event = session.query(AssetEvent).order_by(AssetEvent.id.desc()).first()
         assert event.extra["launch_file"] == "scheduled"
-        assert event.extra["date"] == "2026-03-01"
+        assert event.extra["date"] == "20260301"
 
 
 @pytest.mark.parametrize(
     ("run_type", "events", "expected"),
     [
         ("manual", [], None),
-        ("scheduled", [], "2026-05-01"),
-        ("asset_triggered", [{"launch_file": "es-ES", "date": "2026-04-01"}], "2026-04-01"),
+        ("scheduled", [], "20260501"),
+        ("asset_triggered", [{"launch_file": "es-ES", "date": "20260401"}], "20260401"),
     ],
 )
 def test_where_the_date_comes_from(dagbag, run_type, events, expected):
