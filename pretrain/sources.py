@@ -8,6 +8,7 @@ import bz2
 import glob
 import gzip
 import hashlib
+import http.client
 import json
 import urllib.error
 import urllib.request
@@ -133,7 +134,7 @@ def _require_hub(config: C4Corpus) -> None:
         if error.code >= 500:
             raise OSError(_unreachable(config, str(error))) from error
         # Any other answer (such as 401 without a token) is for `datasets` to judge: the hub is there.
-    except OSError as error:
+    except (OSError, http.client.HTTPException) as error:
         raise OSError(_unreachable(config, str(error))) from error
 
 
