@@ -54,7 +54,8 @@ def tree(
             raise ValueError(f"{missing[0][2:]}: missing; give {', '.join(missing)}, or --run ID of a launch")
         separation = mins + 1 if min_sep is None else min_sep
         reached = _tree(rounds, noise_multiplier, separation, max_participations, restarts, tuple(delta or (1e-10,)))
-    answer(*_guarantee(reached), as_json)
+    content, text = _guarantee(reached)
+    answer(content, as_json, text)
 
 
 @app.command()

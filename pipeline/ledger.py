@@ -13,63 +13,22 @@ end. ``verify`` finds what got past them; ``anchors`` (hashes written into finis
 records) expose a ledger that was rewritten from the start.
 """
 
-import hashlib
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
 from sqlalchemy import Connection, create_engine, event, exc, insert, select, update
 from sqlalchemy.engine import Engine, make_url
 
 from pipeline import ledger_schema as schema
-from pipeline.errors import BudgetExceeded, LedgerConflict, ServiceUnavailable
+from pipeline.errors import BudgetExceeded, LedgerConflict, LedgerTampered, ServiceUnavailable
+from pipeline.ledger_entry import GENESIS, Entry, canonical, chain_problems
 from pipeline.stage import Spend
 
-GENESIS = "0" * 64
 # Sums of budgets typed as decimals (0.1 + 0.2 against 0.3) must not be refused for their last bit.
 _ROUNDING = 1e-12
-
-
-class Entry(BaseModel):
-    """One line of the ledger."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", from_attributes=True)
-
-    seq: int
-    kind: Literal["reserve", "commit"]
-    population: str
-    launch_id: str
-    stage: str
-    unit: str
-    adjacency: str
-    rho: float | None
-    epsilon: float
-    delta: float
-    binding: str  # canonical JSON of digests that make a retry the same release
-    note: str
-    created_at: str
-    prev_hash: str
-    hash: str
-
-    def expected_hash(self) -> str:
-        """SHA-256 of the canonical JSON of everything but the hash itself."""
-        return hashlib.sha256(_canonical(self.model_dump(exclude={"hash"})).encode()).hexdigest()
-
-    @property
-    def spend(self) -> Spend:
-        """The entry's amounts."""
-        return Spend(
-            unit=self.unit,
-            adjacency=self.adjacency,
-            rho=self.rho,
-            epsilon=self.epsilon,
-            delta=self.delta,
-            note=self.note,
-        )
 
 
 class PrivacyLedger:
@@ -101,8 +60,14 @@ class PrivacyLedger:
         Raises:
           BudgetExceeded: there is no room; the numbers are in the message.
           LedgerConflict: this stage of this launch already reserved something else.
+          LedgerTampered: the ledger cannot be relied on.
         """
         with self._transaction() as connection:
+            problems = _problems(connection)
+            if problems:
+                raise LedgerTampered(
+                    f"the privacy ledger is not what was written to it: {'; '.join(problems)}. Restore it from a backup"
+                )
             old = _find(connection, launch_id, stage, "reserve")
             if old:
                 _require_same(old, population, spend, binding)
@@ -159,21 +124,7 @@ class PrivacyLedger:
           anchors: entry hashes known from elsewhere, such as stage records; each must be in the chain.
         """
         with self._transaction() as connection:
-            entries, head = _entries(connection), schema.read_head(connection)
-            missing = schema.missing_triggers(connection)
-        found = _chain_problems(entries)
-        last = entries[-1].hash if entries else GENESIS
-        if head != (len(entries), last):
-            found.append(
-                f"the head says {head[0]} entries ending in {head[1][:12]}, "
-                f"the table has {len(entries)} ending in {last[:12]}"
-            )
-        found += [f"the append-only trigger {name} is gone" for name in missing]
-        known = {entry.hash for entry in entries}
-        found += [
-            f"entry {anchor[:12]} is recorded by a launch but not in the ledger" for anchor in set(anchors) - known
-        ]
-        return found
+            return _problems(connection, anchors)
 
     def export(self) -> dict:
         """The whole ledger as JSON values, with totals and what ``verify`` finds."""
@@ -216,11 +167,6 @@ def _engine(url: str) -> Engine:
     return engine
 
 
-def _canonical(value: object) -> str:
-    """JSON with one spelling: sorted keys, no blanks, shortest float that reads back equal."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-
-
 def _entries(connection: Connection) -> list[Entry]:
     rows = connection.execute(select(schema.ENTRIES).order_by(schema.ENTRIES.c.seq))
     return [Entry.model_construct(**row._mapping) for row in rows]
@@ -250,7 +196,7 @@ def _append(
         launch_id=launch_id,
         stage=stage,
         **spend.model_dump(),
-        binding=_canonical(dict(binding)),
+        binding=canonical(dict(binding)),
         created_at=datetime.now(UTC).isoformat(timespec="microseconds"),
         prev_hash=prev_hash,
         hash="",
@@ -287,15 +233,13 @@ def _require_same(old: Entry, population: str, spend: Spend, binding: Mapping[st
         )
 
 
-def _chain_problems(entries: list[Entry]) -> list[str]:
-    found, previous = [], GENESIS
-    for position, entry in enumerate(entries, start=1):
-        name = f"entry {entry.seq} ({entry.kind} of {entry.launch_id}/{entry.stage})"
-        if entry.seq != position:
-            found.append(f"{name} stands at place {position}: an entry is missing or out of order")
-        if entry.prev_hash != previous:
-            found.append(f"{name} does not follow the entry before it")
-        if entry.hash != entry.expected_hash():
-            found.append(f"{name} is not what was written: its content does not match its hash")
-        previous = entry.hash
-    return found
+def _problems(connection: Connection, anchors: Iterable[str] = ()) -> list[str]:
+    entries, head = _entries(connection), schema.read_head(connection)
+    found = chain_problems(entries)
+    last = entries[-1].hash if entries else GENESIS
+    if head != (len(entries), last):
+        found.append(f"the head says {head[0]} entries ending in {head[1][:12]}, not {len(entries)} in {last[:12]}")
+    found += [f"the append-only trigger {name} is gone" for name in schema.missing_triggers(connection)]
+    known = {entry.hash for entry in entries}
+    unknown = sorted(set(anchors) - known)
+    return found + [f"entry {anchor[:12]} is recorded by a launch but not in the ledger" for anchor in unknown]

@@ -1,0 +1,89 @@
+"""Services for tests marked ``services``. Collected in Airflow's environment too: no import of this project here."""
+
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+_MAKE_NO_CLUSTER = Path("/etc/postgresql-common/createcluster.conf")
+
+
+def _unavailable(reason: str) -> None:
+    """Skip on a laptop; in CI a service that is not there is a failure."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+def _postgres_programs() -> Path | None:
+    """Folder of ``initdb`` and ``pg_ctl``."""
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    if found:
+        return found[-1].parent
+    on_path = shutil.which("initdb")
+    return Path(on_path).resolve().parent if on_path else None
+
+
+def _install_postgres() -> None:
+    # Debian's package would make and start a cluster of its own on port 5432.
+    _MAKE_NO_CLUSTER.parent.mkdir(parents=True, exist_ok=True)
+    if not _MAKE_NO_CLUSTER.exists():
+        _MAKE_NO_CLUSTER.write_text("create_main_cluster = false\n", encoding="utf-8")
+    variables = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+    for command in (["update"], ["install", "-y", "--no-install-recommends", "postgresql"]):
+        done = subprocess.run(["apt-get", *command], env=variables, capture_output=True, text=True, check=False)
+        if done.returncode:
+            _unavailable(f"PostgreSQL cannot be installed: {done.stderr.strip()[-300:]}")
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """URL of a PostgreSQL cluster of this test run: own folder, own loopback port, ended afterwards."""
+    root = os.geteuid() == 0
+    if _postgres_programs() is None:
+        if not root or shutil.which("apt-get") is None:
+            _unavailable("PostgreSQL is not installed and this user cannot install it")
+        _install_postgres()
+    programs = _postgres_programs()
+    if programs is None:
+        _unavailable("PostgreSQL was installed but initdb is not there")
+    # PostgreSQL refuses to run as root; Debian's package makes this user.
+    prefix = ["runuser", "-u", "postgres", "--"] if root else []
+    folder = Path(tempfile.mkdtemp(prefix="tacit-postgres-"))
+    password = secrets.token_urlsafe(16)
+    (folder / "password").write_text(password, encoding="utf-8")
+    if root:
+        for path in (folder, folder / "password"):
+            shutil.chown(path, "postgres")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    data, log = str(folder / "data"), str(folder / "log")
+
+    def run(program: str, *arguments: str) -> None:
+        subprocess.run(
+            [*prefix, str(programs / program), *arguments],
+            check=True,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            timeout=120,
+        )
+
+    try:
+        run("initdb", "-D", data, "-U", "tacit", "-A", "scram-sha-256", "--pwfile", str(folder / "password"))
+        options = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={folder} -c fsync=off"
+        run("pg_ctl", "-D", data, "-l", log, "-w", "-o", options, "start")
+        try:
+            yield f"postgresql+psycopg2://tacit:{password}@127.0.0.1:{port}/postgres"
+        finally:
+            run("pg_ctl", "-D", data, "-m", "fast", "-w", "stop")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

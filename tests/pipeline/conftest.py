@@ -1,0 +1,31 @@
+"""Ledgers on both databases, and settings that keep everything in a temporary folder."""
+
+import uuid
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine, text
+from sqlalchemy.engine import make_url
+
+from pipeline import settings as settings_module
+from pipeline.settings import Settings
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    """An installation of its own."""
+    return settings_module.load({"TACIT_HOME": str(tmp_path)})
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.services)])
+def ledger_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty database of each kind."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'ledger.db'}"
+    server = make_url(request.getfixturevalue("postgres_url"))
+    name = f"ledger_{uuid.uuid4().hex}"
+    engine = create_engine(server, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(text(f"CREATE DATABASE {name}"))
+    engine.dispose()
+    return server.set(database=name).render_as_string(hide_password=False)

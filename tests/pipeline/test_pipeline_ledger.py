@@ -1,0 +1,289 @@
+"""The ledger: budgets, free retries, races, and every way to tamper with it."""
+
+import itertools
+import json
+import multiprocessing
+import re
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+from sqlalchemy import create_engine, exc, text
+
+from pipeline.errors import BudgetExceeded, LedgerConflict, LedgerTampered, ServiceUnavailable
+from pipeline.ledger import PrivacyLedger
+from pipeline.ledger_entry import Entry
+from pipeline.stage import Spend
+
+BINDING = {"config": "c", "inputs": "i", "key": "k"}
+GONE = {
+    "sqlite": ("no_update", "no_delete", "at_end", "head_forward", "head_stays"),
+    "postgresql": ("no_change", "at_end", "head_forward", "head_stays"),
+}
+
+
+def device(rho: float, note: str = "") -> Spend:
+    return Spend(unit="device", adjacency="zero-out", rho=rho, epsilon=4 * rho, delta=1e-6, note=note)
+
+
+def item(epsilon: float) -> Spend:
+    return Spend(unit="item", adjacency="swap", rho=None, epsilon=epsilon, delta=0.0)
+
+
+def reserve(ledger: PrivacyLedger, launch: str, spend: Spend, **changes: object) -> Entry:
+    given = {
+        "population": "people",
+        "launch_id": launch,
+        "stage": "fine_tune",
+        "spend": spend,
+        "budget_rho": 1.0,
+        "binding": BINDING,
+    }
+    return ledger.reserve(**given | changes)
+
+
+@pytest.fixture
+def ledger(ledger_url: str) -> PrivacyLedger:
+    return PrivacyLedger(ledger_url)
+
+
+@pytest.fixture
+def full(ledger: PrivacyLedger) -> PrivacyLedger:
+    """Five entries: two launches, one of them with discovery."""
+    reserve(ledger, "first", device(0.4))
+    ledger.commit("first", "fine_tune", device(0.3))
+    reserve(ledger, "second", item(8.0), stage="discover")
+    ledger.commit("second", "discover", item(8.0))
+    reserve(ledger, "second", device(0.2))
+    return ledger
+
+
+def test_reservation_counts_until_a_commit_replaces_it(ledger: PrivacyLedger):
+    reserve(ledger, "first", device(0.4))
+    assert ledger.total("people") == 0.4
+    ledger.commit("first", "fine_tune", device(0.3))
+    assert ledger.total("people") == 0.3
+    assert ledger.total("others") == 0.0
+
+
+def test_refuses_what_does_not_fit_and_names_the_numbers(ledger: PrivacyLedger):
+    reserve(ledger, "first", device(0.7))
+    with pytest.raises(BudgetExceeded, match=r"needs rho 0\.4, 0\.7 of 1 is spent and 0\.3 is left"):
+        reserve(ledger, "second", device(0.4))
+    assert len(ledger.entries()) == 1
+    reserve(ledger, "second", device(0.3))
+    assert ledger.total("people") == pytest.approx(1.0)
+    with pytest.raises(BudgetExceeded):
+        reserve(ledger, "third", device(1e-6))
+
+
+def test_the_last_bit_of_a_sum_does_not_decide(ledger: PrivacyLedger):
+    for launch, rho in (("a", 0.1), ("b", 0.2)):
+        reserve(ledger, launch, device(rho), budget_rho=0.3)
+    assert 0.1 + 0.2 > 0.3
+
+
+def test_populations_have_budgets_of_their_own(ledger: PrivacyLedger):
+    reserve(ledger, "first", device(0.9))
+    reserve(ledger, "second", device(0.9), population="others")
+    assert (ledger.total("people"), ledger.total("others")) == (0.9, 0.9)
+
+
+def test_item_epsilon_is_kept_but_never_added(ledger: PrivacyLedger):
+    reserve(ledger, "first", item(8.0), stage="discover", budget_rho=0.1)
+    assert ledger.total("people") == 0.0
+    assert ledger.entries()[0].epsilon == 8.0
+    with pytest.raises(ValidationError, match="the two never add up"):
+        Spend(unit="item", adjacency="swap", rho=0.1, epsilon=1.0, delta=0.0)
+    with pytest.raises(ValidationError, match="states rho"):
+        Spend(unit="device", adjacency="zero-out", rho=None, epsilon=1.0, delta=0.0)
+
+
+def test_a_retry_is_free_even_when_the_budget_is_spent(ledger: PrivacyLedger):
+    first = reserve(ledger, "first", device(1.0))
+    assert reserve(ledger, "first", device(1.0)) == first
+    committed = ledger.commit("first", "fine_tune", device(0.9))
+    assert ledger.commit("first", "fine_tune", device(0.9)) == committed
+    assert reserve(ledger, "first", device(1.0)) == first
+    assert len(ledger.entries()) == 2
+
+
+@pytest.mark.parametrize("change", ["key", "inputs", "config"])
+def test_a_retry_that_is_another_release_is_refused(ledger: PrivacyLedger, change: str):
+    reserve(ledger, "first", device(0.4))
+    with pytest.raises(LedgerConflict, match=f"the {change} changed since"):
+        reserve(ledger, "first", device(0.4), binding=BINDING | {change: "other"})
+
+
+def test_a_retry_with_other_amounts_is_refused(ledger: PrivacyLedger):
+    reserve(ledger, "first", device(0.4))
+    with pytest.raises(LedgerConflict, match="releases once"):
+        reserve(ledger, "first", device(0.3))
+    with pytest.raises(LedgerConflict, match="releases once"):
+        reserve(ledger, "first", device(0.4), population="others")
+    ledger.commit("first", "fine_tune", device(0.3))
+    with pytest.raises(LedgerConflict, match=r"holds a commit of rho 0\.3"):
+        ledger.commit("first", "fine_tune", device(0.2))
+
+
+def test_commit_needs_a_reservation_of_the_same_unit(ledger: PrivacyLedger):
+    with pytest.raises(LedgerConflict, match="nothing was reserved"):
+        ledger.commit("first", "fine_tune", device(0.3))
+    reserve(ledger, "first", device(0.4))
+    with pytest.raises(LedgerConflict, match="cannot replace"):
+        ledger.commit("first", "fine_tune", item(0.1))
+
+
+def test_a_spend_above_its_reservation_is_recorded_as_it_happened(ledger: PrivacyLedger):
+    reserve(ledger, "first", device(0.4))
+    ledger.commit("first", "fine_tune", device(1.5))
+    assert ledger.total("people") == 1.5
+    with pytest.raises(BudgetExceeded):
+        reserve(ledger, "second", device(0.1))
+
+
+def test_chain_and_export(full: PrivacyLedger):
+    entries = full.entries()
+    assert full.verify(anchors=[entries[2].hash]) == []
+    assert [entry.seq for entry in entries] == [1, 2, 3, 4, 5]
+    assert all(after.prev_hash == before.hash for before, after in itertools.pairwise(entries))
+    exported = json.loads(json.dumps(full.export(), allow_nan=False))
+    assert exported["ok"]
+    assert exported["totals"] == {"people": 0.5}
+    assert [Entry(**entry) for entry in exported["entries"]] == entries
+
+
+def test_survives_reopening(full: PrivacyLedger, ledger_url: str):
+    again = PrivacyLedger(ledger_url)
+    assert again.entries() == full.entries()
+    assert again.verify() == []
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE privacy_ledger SET rho = 0.001 WHERE seq = 1",
+        "DELETE FROM privacy_ledger WHERE seq = 5",
+        "INSERT INTO privacy_ledger SELECT 9, 'void', population, launch_id, stage, unit, adjacency, rho, epsilon,"
+        " delta, binding, note, created_at, 'x', 'y' FROM privacy_ledger WHERE seq = 1",
+        "UPDATE privacy_ledger_head SET entries = 0",
+        "DELETE FROM privacy_ledger_head",
+    ],
+)
+def test_the_database_refuses_changes(full: PrivacyLedger, ledger_url: str, statement: str):
+    engine = create_engine(ledger_url)
+    with pytest.raises(exc.DatabaseError, match="append-only"), engine.begin() as connection:
+        connection.execute(text(statement))
+    engine.dispose()
+    assert full.verify() == []
+
+
+def drop_protection(ledger_url: str, *statements: str) -> None:
+    """What someone with full rights on the database can do."""
+    engine = create_engine(ledger_url)
+    with engine.begin() as connection:
+        dialect = connection.dialect.name
+        tables = {"head_forward": "privacy_ledger_head", "head_stays": "privacy_ledger_head"}
+        for name in GONE[dialect]:
+            on = f" ON {tables.get(name, 'privacy_ledger')}" if dialect == "postgresql" else ""
+            connection.execute(text(f"DROP TRIGGER privacy_ledger_{name}{on}"))
+        for statement in statements:
+            connection.execute(text(statement))
+    engine.dispose()
+
+
+CHANGE = "UPDATE privacy_ledger SET rho = 0.001 WHERE seq = 2"
+SWAP = (
+    "UPDATE privacy_ledger SET seq = 99 WHERE seq = 2",
+    "UPDATE privacy_ledger SET seq = 2 WHERE seq = 3",
+    "UPDATE privacy_ledger SET seq = 3 WHERE seq = 99",
+)
+INSERT = (
+    "INSERT INTO privacy_ledger SELECT 6, kind, population, 'third', stage, unit, adjacency, 0.0, epsilon, delta,"
+    " binding, note, created_at, hash, 'made up' FROM privacy_ledger WHERE seq = 5"
+)
+
+
+@pytest.mark.parametrize(
+    ("statements", "found"),
+    [
+        (("UPDATE privacy_ledger SET rho = NULL WHERE seq = 1",), "entry 1 .* is not what was written"),
+        ((CHANGE,), "entry 2 .* is not what was written"),
+        (("UPDATE privacy_ledger SET binding = '{}' WHERE seq = 1",), "entry 1 .* is not what was written"),
+        (("DELETE FROM privacy_ledger WHERE seq = 2",), "stands at place 2"),
+        (("DELETE FROM privacy_ledger WHERE seq = 1",), "does not follow"),
+        (("DELETE FROM privacy_ledger WHERE seq = 5",), "the head says 5 entries"),
+        (("DELETE FROM privacy_ledger",), "the head says 5 entries"),
+        ((INSERT,), "entry 6 .* is not what was written"),
+        (SWAP, "does not follow"),
+        (("DELETE FROM privacy_ledger_head",), "the head says -1 entries"),
+    ],
+)
+def test_tampering_is_found(full: PrivacyLedger, ledger_url: str, statements: tuple[str, ...], found: str):
+    drop_protection(ledger_url, *statements)
+    problems = full.verify()
+    assert any(re.search(found, problem) for problem in problems), problems
+    with pytest.raises(LedgerTampered, match="Restore it"):
+        reserve(full, "third", device(0.1))
+    assert sum("trigger" in problem for problem in problems) == len(
+        GONE[ledger_url.partition("+")[0].partition(":")[0]]
+    )
+
+
+def test_dropping_the_triggers_alone_is_found(full: PrivacyLedger, ledger_url: str):
+    drop_protection(ledger_url)
+    assert all("append-only trigger" in problem for problem in full.verify())
+    PrivacyLedger(ledger_url)  # opening it does not hide what happened
+    assert full.verify()
+
+
+def test_a_ledger_rewritten_from_the_start_is_found_by_its_anchors(full: PrivacyLedger, tmp_path: Path):
+    anchors = [entry.hash for entry in full.entries()]
+    forged = PrivacyLedger(f"sqlite:///{tmp_path / 'forged.db'}")
+    reserve(forged, "first", device(0.001))
+    assert forged.verify() == []
+    assert len(forged.verify(anchors)) == len(anchors)
+
+
+def _race(url: str, launch: str, start, results) -> None:
+    ledger = PrivacyLedger(url)
+    start.wait()
+    for number in range(6):
+        try:
+            reserve(ledger, f"{launch}-{number}", device(0.1))
+        except BudgetExceeded:
+            results.put("refused")
+        else:
+            results.put("reserved")
+
+
+def test_racing_processes_never_overspend(ledger_url: str):
+    context = multiprocessing.get_context("spawn")
+    start, results = context.Event(), context.Queue()
+    racers = [context.Process(target=_race, args=(ledger_url, f"racer-{n}", start, results)) for n in range(2)]
+    for racer in racers:
+        racer.start()
+    start.set()
+    outcomes = [results.get(timeout=60) for _ in range(12)]
+    for racer in racers:
+        racer.join(timeout=60)
+        assert racer.exitcode == 0
+    ledger = PrivacyLedger(ledger_url)
+    assert outcomes.count("reserved") == 10
+    assert ledger.total("people") == pytest.approx(1.0)
+    assert ledger.verify() == []
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [("nonsense", "not a database URL"), ("mysql://h/d", "not supported"), ("sqlite://", "in memory")],
+)
+def test_unusable_addresses(url: str, expected: str):
+    with pytest.raises(ValueError, match=expected):
+        PrivacyLedger(url)
+
+
+def test_a_database_that_does_not_answer_is_temporary_and_keeps_its_password():
+    with pytest.raises(ServiceUnavailable) as failed:
+        PrivacyLedger("postgresql+psycopg2://user:hunter2@127.0.0.1:9/nowhere")
+    assert "hunter2" not in str(failed.value)
