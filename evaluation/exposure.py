@@ -40,7 +40,8 @@ class Rank:
     Attributes:
       rank: 1 + |R| F, not rounded.
       standard_error: of ``rank``, from the estimate of F; 0 if F was counted exactly.
-      fraction: F, the share of all other secrets with a loss not larger than the canary's.
+      fraction: F, the share of all other secrets with a loss not larger than the canary's; an
+        estimate is cut to [0, 1].
       loss: nats of the secret after its prefix.
       exact: F was counted, not estimated.
     """
@@ -100,7 +101,7 @@ def rank_by_sampling(model: KeyboardLM, canary: Canary, random_continuations: in
 
 def exposure_bits(rank: float, random_continuations: int) -> float:
     """``log2 |R| - log2 rank`` (Carlini et al. 2019): 0 when last, ``log2 |R|`` when first."""
-    return math.log2(random_continuations) - math.log2(rank)
+    return max(0.0, math.log2(random_continuations) - math.log2(rank))
 
 
 def ceiling_bits(mu: float, n_u: int, alpha: float) -> float:
