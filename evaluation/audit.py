@@ -155,5 +155,5 @@ def audit(
 
 
 def _seed(seed: int, number: int) -> int:
-    """A seed of its own for each canary."""
-    return int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
+    """A seed of its own for each canary, of which nothing else that starts from the same seed knows."""
+    return int(np.random.SeedSequence([seed, number, *b"canary rank"]).generate_state(1)[0])

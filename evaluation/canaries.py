@@ -75,8 +75,9 @@ def make(config: AuditConfig, vocabulary: Vocabulary, filler: TokenStream, seed:
     """
     if len(vocabulary) <= NUM_SPECIALS:
         raise ValueError("vocabulary: it holds no word besides the specials; build it from more public text")
-    # Two streams, so that the canaries stay the same when only the filler changes.
-    word_rng, device_rng = (np.random.default_rng([seed, part]) for part in range(2))
+    # Streams of their own: canaries stay the same when only the filler changes, and share no draw
+    # with anything else that starts from the launch's seed.
+    word_rng, device_rng = (np.random.default_rng([seed, *name]) for name in (b"canary words", b"canary devices"))
     canaries = tuple(
         _draw(word_rng, vocabulary, n_u, n_e)
         for n_u in config.users
