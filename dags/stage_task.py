@@ -16,6 +16,7 @@ import os
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
 from datetime import timedelta
@@ -30,6 +31,9 @@ from launch_file import HOME, LaunchFile
 PERMANENT, TEMPORARY = 65, 75
 GPU_STAGES = frozenset({"pretrain", "adapt", "fine_tune"})
 GRACE_SECONDS = 30
+
+# Set by Ctrl-C under `airflow dags test`, which runs all tasks in one process and would go on with the next.
+_interrupted = threading.Event()
 
 
 class TacitOperator(BaseOperator):
@@ -53,9 +57,15 @@ class TacitOperator(BaseOperator):
         raise NotImplementedError
 
     def execute(self, context: Context) -> dict[str, Any]:
+        if _interrupted.is_set():
+            raise AirflowFailException(f"{self.task_id}: not started, the launch was interrupted")
         arguments = self.command(context)
         self.log.info("tacit %s", " ".join(arguments))
-        code, answer = self._run([_tacit(), *arguments])
+        try:
+            code, answer = self._run([_tacit(), *arguments])
+        except KeyboardInterrupt as error:
+            _interrupted.set()
+            raise AirflowFailException(f"{self.task_id}: interrupted; run the launch again to resume") from error
         if code == 0:
             return json.loads(answer)
         text = f"{self.task_id}: tacit exited with {code}"

@@ -1,6 +1,7 @@
 """Tasks that really run: what Airflow makes of each exit code, and what reaches XCom, log and console."""
 
 import os
+import signal
 import threading
 import time
 from datetime import UTC, datetime, timedelta
@@ -175,6 +176,27 @@ def test_a_task_over_its_time_limit_leaves_no_process_behind(dagbag, stand_in: S
         task.execution_timeout = limit
     assert states(dag_run)["pretrain"] == "failed"
     assert not [line for line in Path("/proc").glob("[0-9]*/cmdline") if str(HOME / "tacit").encode() in read(line)]
+
+
+def test_an_interrupt_ends_the_whole_launch(dagbag, stand_in: StandIn):
+    import stage_task
+
+    stand_in.behave(discover=[999])
+
+    def press_ctrl_c() -> None:
+        wait_for(lambda: "discover" in stand_in.stages(), seconds=120)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=press_ctrl_c)
+    thread.start()
+    try:
+        dag_run = run(dagbag, "demo")
+    finally:
+        stage_task._interrupted.clear()
+        thread.join()
+    assert dag_run.state == "failed"
+    assert stand_in.stages().count("discover") == 1
+    assert "build_vocabulary" not in stand_in.stages()
 
 
 def read(path: Path) -> bytes:
