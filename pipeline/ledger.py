@@ -2,7 +2,8 @@
 
 Guarantee: with all writers going through this class, the device-level rho of a population
 (the sum over launches of what was reserved, or of what was committed in its place) never
-passes the budget named at the reservation. A reservation counts as spent from the moment it
+passes the budget named at the reservation, as long as no stage spends more than it reserved
+(if one does, that is recorded, and nothing more can be reserved). A reservation counts as spent from the moment it
 is written, before any noise is drawn, and for ever if the launch dies. Item-level epsilons of
 discovery are recorded beside it and never added to it. zCDP composes by addition over
 launches (Bun & Steinke 2016, lemma 1.7), however adaptively they were chosen.

@@ -32,7 +32,7 @@ Fetch = Callable[[str, str, Path], bool]
 class StageRecord(BaseModel):
     """``result.json``: what a finished stage says about itself. Public."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
     launch_id: str
     stage: str
@@ -198,8 +198,16 @@ def record_digest(record: StageRecord) -> str:
 
 
 def record_text(record: StageRecord) -> str:
-    """``result.json`` as text; NaN and infinity are refused, they are not JSON."""
-    return json.dumps(record.model_dump(mode="json"), indent=2, sort_keys=True, allow_nan=False) + "\n"
+    """``result.json`` as text.
+
+    Raises:
+      ArithmeticError: a number that is not finite, which JSON cannot hold and no gate can compare.
+    """
+    content = record.model_dump(mode="json")
+    try:
+        return json.dumps(content, indent=2, sort_keys=True, allow_nan=False) + "\n"
+    except ValueError as error:
+        raise ArithmeticError(f"{record.stage}: the result holds a number that is not finite: {content}") from error
 
 
 def text_sha256(content: str) -> str:

@@ -146,6 +146,7 @@ def _still_true(record: StageRecord, config: LaunchConfig, run: RunDir, *, spend
 def _run_held(
     name: str, config: LaunchConfig, run: RunDir, settings: Settings, stages: Stages, tracker: Tracker | None
 ) -> StageRecord:
+    run.used.clear()
     spend = stages.spends.get(name)
     key = binding = ledger = None
     receipts: dict[str, str] = {}
@@ -184,7 +185,6 @@ def _compute(
     name: str, config: LaunchConfig, run: RunDir, settings: Settings, function: StageFunction, key: bytes | None
 ) -> StageRecord:
     """Call the stage and take stock of what it left."""
-    run.used.clear()
     started, clock = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
     _log.info("%s: started", name)
     result = function(StageContext(config, run, settings, name, key))
@@ -208,8 +208,7 @@ def _outcome_path(run: RunDir, name: str) -> Path:
 
 
 def _outcome_text(record: StageRecord, binding: Mapping[str, str] | None) -> str:
-    content = {"record": record.model_dump(mode="json"), "binding": binding}
-    return json.dumps(content, sort_keys=True, allow_nan=False)
+    return json.dumps({"record": json.loads(record_text(record)), "binding": binding})
 
 
 def _outcome(run: RunDir, name: str, config: LaunchConfig, binding: Mapping[str, str] | None) -> StageRecord | None:

@@ -45,10 +45,11 @@ class Dataset(BaseModel):
 class StageResult(BaseModel):
     """Base of every stage's result. Every field is public or already private: it goes to MLflow and XCom.
 
-    Top-level numbers become MLflow metrics ``<stage>/<field>`` and rows of the printed table.
+    Top-level numbers become MLflow metrics ``<stage>/<field>`` and rows of the printed table. A
+    number that is not finite is refused: a gate could not compare it and JSON cannot hold it.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, ser_json_inf_nan="constants")
 
     headline: dict[str, float | str] = Field(default={}, description="scalars to show on the launch's parent run")
     datasets: tuple[Dataset, ...] = ()

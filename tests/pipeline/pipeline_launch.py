@@ -1,0 +1,106 @@
+"""A launch configuration for tests of the pipeline, and small real stages."""
+
+from pipeline.config import LaunchConfig
+from pipeline.run_dir import write_text
+from pipeline.runner import Stages
+from pipeline.stage import Dataset, Spend, StageContext, StageResult, StageSpend
+
+RAW = {
+    "name": "trial",
+    "locale": "en-US",
+    "feature": "NWP",
+    "seed": 7,
+    "public_text": {"source": "sample", "max_tokens": 1000},
+    "private_text": {"source": "chitchat", "name": "people", "max_words_per_device": 100},
+    "vocabulary": {"base_size": 20, "max_new_words": 2},
+    "model": {"embedding_dim": 4, "hidden_dim": 6, "tied": True},
+    "pretrain": {
+        "steps": 1,
+        "batch_sentences": 2,
+        "sequence_words": 6,
+        "learning_rate": 0.1,
+        "evaluate_every_steps": 1,
+        "checkpoint_every_steps": 1,
+    },
+    "discovery": {"epsilon0": 1.0, "delta": 1e-6, "messages_per_device": 1, "layers": 4, "max_prefixes": 4},
+    "adapt": {"steps": 0, "batch_sentences": 2, "learning_rate": 0.1},
+    "mechanism": {
+        "kind": "tree",
+        "noise_multiplier": 6.0,
+        "clip_norm": 1.0,
+        "rounds": 8,
+        "report_goal": 2,
+        "min_sep": 2,
+        "max_participations": 2,
+        "delta": 1e-6,
+        "randomness": "secure",
+    },
+    "local_training": {"learning_rate": 0.1, "batch_sentences": 2, "sequence_words": 6, "max_words": 10},
+    "server": {"learning_rate": 1.0},
+    "audit": {"users": [1], "examples": [1], "repeats": 1},
+    "ab_test": {},
+    "policy": {
+        "max_rho": 0.5,
+        "population_max_rho": 1.0,
+        "max_discovery_epsilon0": 2.0,
+        "min_canary_rank": 100,
+        "min_top1_gain": 0.0,
+    },
+    "report": {"contact": "someone", "intended_use": "tests"},
+}
+
+
+def launch_config(**changes: object) -> LaunchConfig:
+    """The configuration with some top-level fields replaced; mappings are merged."""
+    merged = {
+        name: {**RAW[name], **value} if isinstance(value, dict) and name in RAW else value
+        for name, value in changes.items()
+    }
+    return LaunchConfig.model_validate(RAW | merged)
+
+
+class Counted(StageResult):
+    value: int
+    text: str = "ok"
+
+
+def spend(rho: float) -> Spend:
+    """A device-level spend."""
+    return Spend(unit="device", adjacency="zero-out", rho=rho, epsilon=2.0, delta=1e-6)
+
+
+class Calls:
+    """Small stages: ``plan`` writes a public file, ``fine_tune`` releases, ``ingest_private`` leaves a private file."""
+
+    def __init__(self) -> None:
+        self.made: list[str] = []
+        self.keys: list[bytes | None] = []
+
+    def ingest_private(self, ctx: StageContext) -> Counted:
+        self.made.append("ingest_private")
+        write_text(ctx.private / "store.txt", "a word nobody may see")
+        return Counted(value=1, datasets=(Dataset(name="people", digest="d" * 64, context="fine-tuning"),))
+
+    def plan(self, ctx: StageContext) -> Counted:
+        self.made.append("plan")
+        write_text(ctx.public / "numbers" / "plan.txt", f"rounds {ctx.config.mechanism.rounds}\n")
+        return Counted(
+            value=ctx.config.mechanism.rounds, curve=({"step": 1.0, "loss": 2.5}, {"step": 2.0, "loss": 1.5})
+        )
+
+    def fine_tune(self, ctx: StageContext) -> Counted:
+        self.made.append("fine_tune")
+        self.keys.append(ctx.key)
+        text = ctx.run.input("plan", "numbers/plan.txt").read_text(encoding="utf-8")
+        ctx.run.result("ingest_private")
+        write_text(ctx.private / "state.txt", "noise state")
+        write_text(ctx.public / "model.txt", text)
+        return Counted(value=2, headline={"rho": 0.25, "decision": "hold"}, spend=spend(0.25))
+
+    @property
+    def stages(self) -> Stages:
+        """What the runner takes."""
+        return Stages(
+            functions={"ingest_private": self.ingest_private, "plan": self.plan, "fine_tune": self.fine_tune},
+            spends={"fine_tune": StageSpend(planned=lambda config: spend(0.4), inputs=("plan",))},
+        )
