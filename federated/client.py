@@ -4,7 +4,9 @@ Shape legend: C devices of a chunk, P parameters (in the order of ``model.parame
 """
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Literal
 
 import torch
@@ -26,6 +28,7 @@ def clipped_sum(
     local: LocalTrainingConfig,
     clip_norm: float,
     chunk_devices: int,
+    threads: int = 1,
     kernel: Literal["batched", "reference"] = "batched",
 ) -> Tensor:
     """Sum over the devices of their clipped updates. Private until noise is added.
@@ -39,11 +42,13 @@ def clipped_sum(
     Nothing here raises on what a device holds.
 
     ``batched`` and ``reference`` do the same arithmetic in another order, so low bits differ; those
-    of ``batched`` may also change with ``chunk_devices``, the number of threads and the BLAS. The sum
-    over devices itself is in int64 and exact: its order never matters.
+    of ``batched`` may also change with ``chunk_devices``, the BLAS and torch's own threads (see
+    ``one_torch_thread``). They do not change with ``threads``: chunks are the same for any number
+    of workers, and the sum over them is in int64, exact in any order.
 
     Args:
-      chunk_devices: devices trained side by side; speed only.
+      chunk_devices: devices trained side by side in one batch of products.
+      threads: chunks at work at the same time.
 
     Returns:
       int64 ``[P]`` in units of ``clip_norm / 2^44``.
@@ -61,10 +66,30 @@ def clipped_sum(
         return total_P
     start = batched.pack(model)
     size = min(chunk_devices, _MOST_IN_A_CHUNK)
-    for first in range(0, len(ordered), size):
+
+    def one_chunk(first: int) -> Tensor:
         updates, ids = batched.train_chunk(start, ordered[first : first + size], local)
-        total_P += _chunk_sum(model, updates, ids, clip_norm)
+        return _chunk_sum(model, updates, ids, clip_norm)
+
+    with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(torch.get_num_threads(),)) as pool:
+        for chunk_P in pool.map(one_chunk, range(0, len(ordered), size)):
+            total_P += chunk_P
     return total_P
+
+
+@contextmanager
+def one_torch_thread() -> Iterator[None]:
+    """Each product on one thread, put back afterwards.
+
+    The products here are too small to split (two threads on a busy machine ran eight times slower),
+    and how they are split changes low bits.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _chunk_sum(model: KeyboardLM, updates: batched.Weights, ids: list[Tensor], clip_norm: float) -> Tensor:

@@ -8,6 +8,7 @@ DP-FTRL (Kairouz et al. 2021, algorithm 1) with momentum on the noisy mean, as i
 import copy
 import hashlib
 import logging
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ import numpy as np
 import torch
 
 from federated import checkpoint, mechanisms, participation, server
-from federated.client import clipped_sum
+from federated.client import clipped_sum, one_torch_thread
 from federated.clipping import check_clip_norm, check_report_goal, release
 from federated.config import LocalTrainingConfig, MechanismConfig, RuntimeConfig, ServerConfig
 from federated.files import private_directory
@@ -75,7 +76,7 @@ class _Run:
 
     rounds_done: int
     server: ServerState
-    noise: object
+    noise: mechanisms.MechanismState
     timer: ParticipationState
     records: Records
     curve: tuple[CurvePoint, ...]
@@ -106,8 +107,8 @@ def fine_tune(
 
     A killed run that is called again goes on from its last whole checkpoint. Cohorts are a function of
     (seed, round), noise of (key, round): what is done again is the same release, not a second one. On a
-    CPU with the same ``runtime`` and thread count the final model is bitwise that of a run without
-    a kill. A run that is complete returns its result at once.
+    CPU with the same ``runtime.chunk_devices`` the final model is bitwise that of a run without a
+    kill, whatever ``threads`` is. A run that is complete returns its result at once.
 
     Args:
       devices: text of the devices to train on; ``synthetic_D`` (bool) marks those made for the audit.
@@ -115,7 +116,7 @@ def fine_tune(
       key: secret of the noise.
       directory: private; checkpoints and ``participation.parquet``. Empty for a new run.
       on_round: gets ``round``, ``rounds``, ``seconds``, and the curve point's numbers where there is one.
-      threads: of torch, for the whole process; None leaves them alone.
+      threads: chunks of devices at work at the same time; None for the cores this process may use.
 
     Raises:
       ValueError: arguments that do not fit together; a directory of another run.
@@ -123,42 +124,42 @@ def fine_tune(
       OSError: records lost, or a GPU asked for where there is none.
     """
     _check(model, devices, synthetic_D, mechanism, runtime)
-    if threads is not None:
-        torch.set_num_threads(threads)
     private_directory(directory)
     noise_maker = mechanisms.build(mechanism)
     cohorts = Cohorts(len(devices), mechanism.report_goal, mechanism.min_sep, mechanism.max_participations, seed)
     digest = _run_digest(model, devices, synthetic_D, (mechanism, local, server_config), seed, key)
     worker = copy.deepcopy(model).to(runtime.device)
-    run = _resume(directory, digest, noise_maker)
-    if run is None:
-        start = server.init(model)
-        point = _measure(worker, validation, local.sequence_words, 0)
-        timer, no_noise = cohorts.init(), noise_maker.init(len(start.weights_P))
-        run = _Run(0, start, no_noise, timer, participation.no_records(), (point,))
-    while run.rounds_done < mechanism.rounds:
-        began = time.monotonic()
-        round_number = run.rounds_done
-        server.load_weights(worker, run.server.weights_P)
-        cohort, timer = cohorts.draw(run.timer, round_number)
-        # Drawn before any text is read: whatever could go wrong here says nothing about a device.
-        noise_P, noise = noise_maker.noise(run.noise, round_number, key)
-        rows = cohort_rows(devices, cohort, local, round_offset(seed, round_number))
-        unnoised_sum_P = clipped_sum(worker, rows, local, mechanism.clip_norm, runtime.chunk_devices)
-        released_sum_P = release(unnoised_sum_P.numpy(), noise_P, mechanism.clip_norm)
-        del unnoised_sum_P, noise_P, rows
-        stepped = server.step(run.server, released_sum_P, mechanism.report_goal, server_config)
-        records, done = run.records.add(round_number, cohort), round_number + 1
-        server.load_weights(worker, stepped.weights_P)
-        if not all(torch.isfinite(parameter).all() for parameter in worker.parameters()):
-            raise ArithmeticError(f"weights are not finite after round {done}; lower server.learning_rate")
-        last, curve = done == mechanism.rounds, run.curve
-        if last or done % runtime.evaluate_every_rounds == 0:
-            curve = (*curve, _measure(worker, validation, local.sequence_words, done))
-        run = _Run(done, stepped, noise, timer, records, curve)
-        if last or done % runtime.checkpoint_every_rounds == 0:
-            _save(run, directory, digest, noise_maker, runtime.keep_checkpoints)
-        _tell(on_round, run, mechanism.rounds, time.monotonic() - began)
+    at_once = threads or (len(os.sched_getaffinity(0)) if runtime.device == "cpu" else 1)
+    with one_torch_thread():
+        run = _resume(directory, digest, noise_maker)
+        if run is None:
+            start = server.init(model)
+            point = _measure(worker, validation, local.sequence_words, 0)
+            timer, no_noise = cohorts.init(), noise_maker.init(len(start.weights_P))
+            run = _Run(0, start, no_noise, timer, participation.no_records(), (point,))
+        while run.rounds_done < mechanism.rounds:
+            began = time.monotonic()
+            round_number = run.rounds_done
+            server.load_weights(worker, run.server.weights_P)
+            cohort, timer = cohorts.draw(run.timer, round_number)
+            # Drawn before any text is read: whatever could go wrong here says nothing about a device.
+            noise_P, noise = noise_maker.noise(run.noise, round_number, key)
+            rows = cohort_rows(devices, cohort, local, round_offset(seed, round_number))
+            unnoised_sum_P = clipped_sum(worker, rows, local, mechanism.clip_norm, runtime.chunk_devices, at_once)
+            released_sum_P = release(unnoised_sum_P.numpy(), noise_P, mechanism.clip_norm)
+            del unnoised_sum_P, noise_P, rows
+            stepped = server.step(run.server, released_sum_P, mechanism.report_goal, server_config)
+            records, done = run.records.add(round_number, cohort), round_number + 1
+            server.load_weights(worker, stepped.weights_P)
+            if not all(torch.isfinite(parameter).all() for parameter in worker.parameters()):
+                raise ArithmeticError(f"weights are not finite after round {done}; lower server.learning_rate")
+            last, curve = done == mechanism.rounds, run.curve
+            if last or done % runtime.evaluate_every_rounds == 0:
+                curve = (*curve, _measure(worker, validation, local.sequence_words, done))
+            run = _Run(done, stepped, noise, timer, records, curve)
+            if last or done % runtime.checkpoint_every_rounds == 0:
+                _save(run, directory, digest, noise_maker, runtime.keep_checkpoints)
+            _tell(on_round, run, mechanism.rounds, time.monotonic() - began)
     server.load_weights(model, run.server.weights_P)
     return FineTuneResult(
         rounds=run.rounds_done,
