@@ -126,33 +126,36 @@ def _read(path: Path) -> pa.Table:
 
 
 def _read_json_lines(path: Path) -> pa.Table:
-    with pa.input_stream(str(path), compression="detect") as stream:
-        first_line = stream.read(_PEEK).split(b"\n", 1)[0]
-    try:
-        first = json.loads(first_line or b"{}")
-    except ValueError as error:
-        raise ValueError(f"{path.name}: line 1 is not JSON ({error}); write one JSON object a line") from error
-    if not isinstance(first, dict):
-        raise ValueError(f"{path.name}: line 1 is not a JSON object; write one JSON object a line")
     # Types are declared, or Arrow would take a text that looks like a date for a date.
-    types = {"client_id": pa.large_string(), "text": pa.large_string()}
-    if "locale" in first:
-        types["locale"] = pa.large_string()
-    if "ts" in first:
-        types["ts"] = pa.large_string() if isinstance(first["ts"], str) else pa.float64()
+    text = pa.large_string()
+    schema = pa.schema({"client_id": text, "text": text, "locale": text, "ts": _json_time(path)})
     try:
-        return pyarrow.json.read_json(
+        table = pyarrow.json.read_json(
             path,
             read_options=pyarrow.json.ReadOptions(block_size=_LONGEST_LINE),
-            parse_options=pyarrow.json.ParseOptions(
-                explicit_schema=pa.schema(list(types.items())), unexpected_field_behavior="ignore"
-            ),
+            parse_options=pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
         )
     except pa.ArrowInvalid as error:
         raise ValueError(
             f"{path.name}: {error}; write one JSON object a line, client_id and text as strings "
             "(and ts as strings in all rows or as numbers in all)"
         ) from error
+    absent = [name for name in ("locale", "ts") if table[name].null_count == len(table)]
+    return table.drop_columns(absent)
+
+
+def _json_time(path: Path) -> pa.DataType:
+    """Type of ``ts``: that of the first one near the head of the file."""
+    with pa.input_stream(str(path), compression="detect") as stream:
+        *whole_lines, _ = (stream.read(_PEEK) + b"\n").split(b"\n")
+    for line in whole_lines:
+        try:
+            row = json.loads(line)
+        except ValueError:
+            break  # Cut by the peek, or not JSON: then reading the whole file says where.
+        if isinstance(row, dict) and row.get("ts") is not None:
+            return pa.large_string() if isinstance(row["ts"], str) else pa.float64()
+    return pa.large_string()
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
@@ -178,12 +181,13 @@ def _order(column: pa.ChunkedArray, file_name: str) -> pa.ChunkedArray:
         return column.cast(pa.timestamp("us", tz=zone), safe=False).cast(pa.int64())
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         try:
-            times = pd.to_datetime(pd.Series(column.to_pylist(), dtype="object"), utc=True, format="ISO8601")
+            times = pd.to_datetime(column.to_pylist(), utc=True, format="ISO8601")
         except ValueError as error:
             raise ValueError(
                 f"{file_name}: column 'ts' is text that is not ISO 8601; write 2026-01-31T12:00:00Z or a number"
             ) from error
-        return pa.chunked_array([pa.array(times).cast(pa.timestamp("us", tz="UTC"), safe=False).cast(pa.int64())])
+        microseconds = times.tz_convert(None).to_numpy().astype("datetime64[us]")
+        return pa.chunked_array([pa.array(microseconds, from_pandas=True).cast(pa.int64())])
     raise ValueError(f"{file_name}: column 'ts' is {column.type}; write a timestamp, a number or ISO 8601 text")
 
 

@@ -8,6 +8,7 @@ words are independent given its topic.
 from collections.abc import Iterator
 from functools import cache
 
+import langcodes
 import numpy as np
 import wordfreq
 
@@ -17,6 +18,7 @@ from pretrain.text import sentences
 
 _WORDS = 20_000
 _MIN_WORDS = 100
+_NEAR = 9  # Distance of langcodes: the same language, or one read in its place as a matter of course.
 _TILT = 1.5  # Standard deviation of a topic's log factor on a word.
 _TOPIC_CONCENTRATION = 0.3  # Below 1, so that a typist keeps to a few topics.
 _VOLUME_SIGMA = 1.0  # Of log volume; median to mean as 1 to 1.65.
@@ -56,13 +58,13 @@ def _devices(
 @cache
 def _frequencies(locale: str) -> tuple[tuple[str, ...], np.ndarray]:
     """Words that survive the locale's word rules unchanged, and their shares."""
-    language = locale.split("-")[0]
-    try:
-        listed = wordfreq.get_frequency_dict(language, wordlist="small")
-    except LookupError as error:
-        raise ValueError(
-            f"private_text.source: 'synthetic' has no word frequencies for locale {locale!r}; bring files"
-        ) from error
+    # wordfreq itself would take English for a language it does not know.
+    nearest, distance = langcodes.closest_match(
+        langcodes.Language.get(locale), wordfreq.available_languages("small"), max_distance=_NEAR
+    )
+    if distance > _NEAR:
+        raise ValueError(f"private_text.source: 'synthetic' has no word frequencies for locale {locale!r}; bring files")
+    listed = wordfreq.get_frequency_dict(nearest, wordlist="small")
     ranked = sorted(listed.items(), key=lambda item: (-item[1], item[0]))[:_WORDS]
     kept = {word: share for word, share in ranked if sentences(word, locale) == [[word]]}
     if len(kept) < _MIN_WORDS:

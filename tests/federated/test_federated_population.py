@@ -1,0 +1,242 @@
+import json
+import stat
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pydantic import TypeAdapter
+
+from federated.config import PopulationConfig
+from federated.population import SPLITS, StoreSummary, build_store, open_store
+from pretrain.vocabulary import EOS, UNK, Vocabulary
+
+Row = dict[str, object]
+
+
+def config(**fields: object) -> PopulationConfig:
+    base = {"source": "files", "name": "typists", "max_words_per_device": 50}
+    return TypeAdapter(PopulationConfig).validate_python(base | fields)
+
+
+def build(directory: Path, rows: list[Row] | Path, locale: str = "en-US", seed: int = 1, **fields: object):
+    if isinstance(rows, list):
+        path = directory / "typed.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        rows = path
+    summary = build_store(config(paths=[str(rows)], **fields), locale, seed, directory / "store")
+    return summary, open_store(directory / "store")
+
+
+def texts(store) -> list[list[str]]:
+    """Words of every device in store order."""
+    return [
+        [store.words.lexicon[number - 1] if number else "." for number in store.words.owner(device)]
+        for device in range(len(store.words))
+    ]
+
+
+def test_planted_disorder_is_put_in_order(tmp_path):
+    rows = [
+        {"client_id": "b", "text": "third word", "ts": "2026-01-03T00:00:00Z"},
+        {"client_id": "a", "text": "", "ts": "2026-01-01T00:00:00Z"},
+        {"client_id": "b", "text": "First one!", "ts": "2026-01-01T00:00:00Z"},
+        {"client_id": "a", "text": "hello again", "ts": "2026-01-02T00:00:00Z"},
+        {"client_id": "b", "text": "second", "ts": "2026-01-02T00:00:00+00:00"},
+        {"client_id": "b", "text": "second", "ts": "2026-01-02T00:00:00Z"},  # sent twice
+        {"client_id": "b", "text": "second", "ts": "2026-01-02T00:00:01Z"},  # typed twice
+        {"client_id": "a", "text": None, "ts": "2026-01-05T00:00:00Z"},
+        {"client_id": "empty", "text": "   ", "ts": "2026-01-05T00:00:00Z"},
+        {"client_id": "b", "text": "no time", "ts": None},
+    ]
+    summary, store = build(tmp_path, rows)
+    assert texts(store) == [
+        ["hello", "again", "."],
+        ["first", "one", ".", "second", ".", "second", ".", "third", "word", ".", "no", "time", "."],
+    ]
+    assert summary.schema == {"client_id": "string", "text": "string", "ts": "time"}
+
+
+def test_without_times_repeats_stay_in_file_order(tmp_path):
+    rows = [{"client_id": "a", "text": text} for text in ("ok", "zebra", "ok")]
+    assert texts(build(tmp_path, rows)[1]) == [["ok", ".", "zebra", ".", "ok", "."]]
+
+
+def test_one_device_in_two_files_is_one_device(tmp_path):
+    for number, text in ((1, "later words"), (2, "earlier words")):
+        table = pa.table({"client_id": ["x"], "text": [text], "ts": pa.array([10 - number], pa.int32())})
+        pq.write_table(table, tmp_path / f"part-{number}.parquet")
+    _, store = build(tmp_path, tmp_path / "part-*.parquet")
+    assert texts(store) == [["earlier", "words", ".", "later", "words", "."]]
+
+
+def test_cap_keeps_whole_sentences_from_the_start(tmp_path):
+    rows = [
+        {"client_id": "a", "text": "one two. three four five. six"},
+        {"client_id": "long", "text": "one two three four five six seven"},
+    ]
+    _, store = build(tmp_path, rows, max_words_per_device=4)
+    assert texts(store) == [["one", "two", "."], ["one", "two", "three", "four", "."]]
+
+
+def test_other_locales_are_skipped(tmp_path):
+    rows = [
+        {"client_id": "a", "text": "yes", "locale": "en_us"},
+        {"client_id": "a", "text": "oui", "locale": "fr-FR"},
+        {"client_id": "b", "text": "nul", "locale": None},
+    ]
+    assert texts(build(tmp_path, rows)[1]) == [["yes", "."]]
+    # Optional columns may start in a later line.
+    rows = [{"client_id": "b", "text": "nul"}, {"client_id": "a", "text": "late", "locale": "en-US", "ts": 2}]
+    rows += [{"client_id": "a", "text": "early", "locale": "en-US", "ts": 1.5}, rows[0] | {"locale": "fr-FR"}]
+    assert texts(build(tmp_path, rows)[1]) == [["early", ".", "late", "."]]
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({"client": ["a"], "text": ["x"]}, ["typed.parquet", "'client_id'", "missing"]),
+        ({"client_id": ["a"], "message": ["x"]}, ["typed.parquet", "'text'", "missing"]),
+        ({"client_id": ["a", None], "text": ["x", "y"]}, ["typed.parquet", "'client_id'", "1 of 2"]),
+        ({"client_id": ["a", ""], "text": ["x", "y"]}, ["typed.parquet", "'client_id'", "1 of 2"]),
+        ({"client_id": [1.5], "text": ["x"]}, ["typed.parquet", "'client_id'", "strings"]),
+        ({"client_id": ["a"], "text": [3]}, ["typed.parquet", "'text'", "strings"]),
+        ({"client_id": ["a"], "text": ["x"], "ts": [True]}, ["typed.parquet", "'ts'", "timestamp"]),
+        ({"client_id": ["a"], "text": ["x"], "ts": ["noon"]}, ["typed.parquet", "'ts'", "ISO 8601"]),
+    ],
+)
+def test_bad_columns_name_file_column_and_fix(tmp_path, columns, words):
+    path = tmp_path / "typed.parquet"
+    pq.write_table(pa.table(columns), path)
+    with pytest.raises(ValueError, match="typed") as caught:
+        build(tmp_path, path)
+    for word in words:
+        assert word in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "line", ['{"client_id": 7, "text": "x"}', '{"text": "x"}', '{"client_id": "a", "text": ', '["a", "x"]']
+)
+def test_bad_json_lines_name_the_file(tmp_path, line):
+    path = tmp_path / "typed.jsonl"
+    path.write_text(line + "\n")
+    with pytest.raises(ValueError, match=r"typed\.jsonl"):
+        build(tmp_path, path)
+
+
+def test_ids_that_look_like_dates_or_numbers_stay_text(tmp_path):
+    build(tmp_path, [{"client_id": "2026-01-01", "text": "word", "extra": {"a": 1}}])
+    ids = pq.read_table(tmp_path / "store" / "clients.parquet")["client_id"].to_pylist()
+    assert ids == ["2026-01-01"]
+    pq.write_table(pa.table({"client_id": [12], "text": ["word"]}), tmp_path / "numbers.parquet")
+    build(tmp_path, tmp_path / "numbers.parquet")
+    assert pq.read_table(tmp_path / "store" / "clients.parquet")["client_id"].to_pylist() == ["12"]
+
+
+def test_unreadable_files_are_infrastructure(tmp_path):
+    with pytest.raises(OSError, match="nothing is at"):
+        build(tmp_path, tmp_path / "absent-*.parquet")
+    damaged = tmp_path / "cut.parquet"
+    pq.write_table(pa.table({"client_id": ["a"] * 100, "text": ["x"] * 100}), damaged)
+    damaged.write_bytes(damaged.read_bytes()[:-20])
+    with pytest.raises(OSError, match=r"cut\.parquet"):
+        build(tmp_path, damaged)
+
+
+def test_no_text_or_no_spaces_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="no device"):
+        build(tmp_path, [{"client_id": "a", "text": "123"}])
+    with pytest.raises(ValueError, match="no spaces"):
+        build(tmp_path, [{"client_id": "a", "text": "word"}], locale="ja-JP")
+    with pytest.raises(ValueError, match="test_fraction"):
+        build(tmp_path, [{"client_id": "a", "text": "x"}], validation_fraction=0.5, test_fraction=0.5)
+
+
+def people(number: int) -> list[Row]:
+    return [{"client_id": f"person-{i}", "text": f"hello number {chr(97 + i % 26)}"} for i in range(number)]
+
+
+def test_splits_follow_the_fractions_and_never_move(tmp_path):
+    def assigned(rows: list[Row], seed: int) -> dict[str, int]:
+        _, store = build(tmp_path, rows, seed=seed, validation_fraction=0.1, test_fraction=0.2)
+        ids = pq.read_table(tmp_path / "store" / "clients.parquet")["client_id"].to_pylist()
+        assert ids == sorted(ids)
+        return dict(zip(ids, store.split_D.tolist(), strict=True))
+
+    first, more, other = assigned(people(1500), 1), assigned(people(2000), 1), assigned(people(1500), 2)
+    assert all(more[client] == split for client, split in first.items())
+    assert first != other
+    shares = np.bincount(list(more.values()), minlength=3) / 2000
+    # Four standard deviations of a share of 2,000 devices are at most 0.041.
+    assert np.abs(shares - [0.7, 0.1, 0.2]).max() < 0.041
+
+
+def test_summary_is_bucketed_and_holds_no_id(tmp_path):
+    summary, store = build(tmp_path, people(57))
+    assert summary.devices == 50
+    assert all(count % 10 == 0 for count in summary.devices_by_split.values())
+    exact = [int(np.sum(store.split_D == number)) for number in range(3)]
+    assert [summary.devices_by_split[name] for name in SPLITS] == [count // 10 * 10 for count in exact]
+    assert "person" not in repr(summary)
+    assert not summary.synthetic
+
+
+def test_store_is_private_and_says_when_it_is_unfinished_or_damaged(tmp_path):
+    build(tmp_path, people(30))
+    directory = tmp_path / "store"
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+    split = directory / "split.npy"
+    whole = split.read_bytes()
+    split.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    with pytest.raises(ValueError, match="damaged"):
+        open_store(directory)
+    split.write_bytes(whole)
+    open_store(directory)
+    (directory / "store.json").unlink()
+    with pytest.raises(ValueError, match="unfinished"):
+        open_store(directory)
+
+
+def test_a_rebuild_that_fails_leaves_nothing_to_open(tmp_path):
+    build(tmp_path, people(30))
+    with pytest.raises(ValueError, match="no device"):
+        build(tmp_path, [{"client_id": "a", "text": "..."}])
+    with pytest.raises(ValueError, match="unfinished"):
+        open_store(tmp_path / "store")
+
+
+def test_digest_is_of_content_and_ids(tmp_path):
+    def digest(rows: list[Row]) -> StoreSummary:
+        return build(tmp_path, rows)[0].digest
+
+    rows = people(30)
+    assert digest(rows) == digest(rows[::-1])
+    renamed = [row | {"client_id": f"x{row['client_id']}"} for row in rows]
+    assert digest(rows) != digest(renamed)
+
+
+def test_encode_and_words_agree(tmp_path):
+    _, store = build(tmp_path, people(60))
+    vocabulary = Vocabulary(("<pad>", "<bos>", "<eos>", "<unk>", "hello", "number"))
+    for split in SPLITS:
+        stream = store.encode(vocabulary, split)
+        words = list(store.device_words(split))
+        assert len(stream) == len(words) == len(store.devices(split))
+        for device, known in enumerate(words):
+            expected = [vocabulary.index.get(word, UNK) for word in known]
+            assert [token for token in stream.owner(device) if token != EOS] == expected
+    with pytest.raises(ValueError, match="split"):
+        store.devices("holdout")
+
+
+def test_chitchat_is_read_whole_and_only_in_english(tmp_path):
+    chat = config(source="chitchat", max_words_per_device=20)
+    summary = build_store(chat, "en-US", 1, tmp_path / "store")
+    store = open_store(tmp_path / "store")
+    assert len(store.words) == 1315
+    assert summary.devices == 1310
+    assert max(np.count_nonzero(store.words.owner(device)) for device in range(1315)) == 20
+    assert not summary.synthetic
+    with pytest.raises(ValueError, match="English"):
+        build_store(chat, "es-ES", 1, tmp_path / "store")
