@@ -8,7 +8,6 @@ import hashlib
 import io
 import json
 import logging
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,10 +90,7 @@ def _read(path: Path) -> Checkpoint | None:
     payload = content[head:]
     if content[: len(_MAGIC)] != _MAGIC or hashlib.sha256(payload).digest() != content[len(_MAGIC) : head]:
         return None
-    try:
-        with np.load(io.BytesIO(payload), allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except zipfile.BadZipFile:
-        return None
+    with np.load(io.BytesIO(payload), allow_pickle=False) as file:
+        arrays = {name: file[name] for name in file.files}
     meta = json.loads(arrays.pop(_META).tobytes())
     return Checkpoint(meta["rounds_done"], meta["run_digest"], arrays, meta["metrics"])
