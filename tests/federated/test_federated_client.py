@@ -1,0 +1,255 @@
+import time
+
+import numpy as np
+import pytest
+import torch
+
+from federated import client
+from federated.batched import pack, train_chunk
+from federated.client import clipped_sum, one_torch_thread
+from federated.clipping import FIXED_POINT, clip_to_grid
+from federated.config import LocalTrainingConfig
+from federated.rows import DeviceRows, cohort_rows, device_rows, round_offset
+from pretrain.model import KeyboardLM
+from pretrain.vocabulary import EOS, PAD, TokenStream, join_owners
+
+WORDS = 30
+
+
+def local(**fields: object) -> LocalTrainingConfig:
+    base = {"learning_rate": 0.4, "batch_sentences": 3, "sequence_words": 6, "epochs": 1, "max_words": 40}
+    return LocalTrainingConfig.model_validate(base | fields)
+
+
+def typed(devices: int, seed: int = 0, words: int = WORDS) -> TokenStream:
+    """Devices of very different sizes, long sentences and single words among them."""
+    rng = np.random.default_rng(seed)
+    owners = []
+    for device in range(devices):
+        sentences = [
+            np.append(np.minimum(3 + rng.zipf(1.4, size=1 + rng.integers(0, 14)), words - 1), EOS)
+            for _ in range(1 + device % 5 * 3)
+        ]
+        owners.append(np.concatenate(sentences).astype(np.int32))
+    return join_owners(owners)
+
+
+def keyboard(tied: bool, dtype: torch.dtype = torch.float32, words: int = WORDS) -> KeyboardLM:
+    torch.manual_seed(5)
+    model = KeyboardLM(words, 5, 8, tied=tied).to(dtype)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.1 * torch.randn_like(parameter)
+    return model
+
+
+def rows_of(devices: int, config: LocalTrainingConfig, seed: int = 0) -> list[DeviceRows]:
+    return cohort_rows(typed(devices, seed), np.arange(devices), config, 0.37)
+
+
+def difference(one: torch.Tensor, other: torch.Tensor) -> float:
+    return float((one.double() - other.double()).norm() / other.double().norm())
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-4)])
+@pytest.mark.parametrize("clip_norm", [0.05, 1e3])
+@pytest.mark.parametrize("epochs", [1, 3])
+def test_batched_equals_one_device_at_a_time(tied, dtype, tolerance, clip_norm, epochs):
+    config = local(epochs=epochs)
+    model, rows = keyboard(tied, dtype), rows_of(13, config)
+    expected = clipped_sum(model, rows, config, clip_norm, 1, kernel="reference")
+    assert expected.count_nonzero() > 0.5 * expected.numel()
+    for chunk_devices in (1, 4, 64):
+        found = clipped_sum(model, rows, config, clip_norm, chunk_devices)
+        assert difference(found, expected) < tolerance
+
+
+def test_reference_is_sgd_by_the_book():
+    config, model = local(batch_sentences=100), keyboard(True, torch.float64)
+    (rows,) = rows_of(1, config)
+    logits_BTV, _ = model(torch.from_numpy(rows.inputs_RT))
+    chosen = torch.log_softmax(logits_BTV, -1).gather(-1, torch.from_numpy(rows.targets_RT).long()[..., None])[..., 0]
+    loss = -chosen[torch.from_numpy(rows.targets_RT != PAD)].mean()
+    gradients = torch.autograd.grad(loss, list(model.parameters()))
+    expected = torch.cat([-config.learning_rate * gradient.flatten() for gradient in gradients])
+    found = clipped_sum(model, [rows], config, 1e3, 1, kernel="reference").double() * (1e3 / FIXED_POINT)
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", [name for name, _ in KeyboardLM(WORDS, 5, 8, tied=False).named_parameters()])
+def test_parity_where_one_tensor_dominates_the_norm(name):
+    config, model = local(), keyboard(False, torch.float64)
+    with torch.no_grad():
+        # A tensor's gradient grows when what it multiplies grows; scaling others down does the same.
+        model.get_parameter(name).mul_(0.01)
+    rows = rows_of(7, config)
+    expected = clipped_sum(model, rows, config, 0.05, 1, kernel="reference")
+    assert difference(clipped_sum(model, rows, config, 0.05, 4), expected) < 1e-10
+
+
+def test_threads_never_change_a_bit_and_chunks_only_low_ones():
+    config, model = local(epochs=2), keyboard(True)
+    rows = rows_of(23, config)
+    with one_torch_thread():
+        one = clipped_sum(model, rows, config, 0.1, 4, threads=1)
+        assert torch.equal(one, clipped_sum(model, rows, config, 0.1, 4, threads=3))
+        assert torch.equal(one, clipped_sum(model, rows[::-1], config, 0.1, 4, threads=2))
+        assert difference(clipped_sum(model, rows, config, 0.1, 7), one) < 1e-5
+
+
+def test_torch_threads_are_put_back():
+    before = torch.get_num_threads()
+    with one_torch_thread():
+        assert torch.get_num_threads() == 1
+    assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize("kernel", ["batched", "reference"])
+def test_the_start_weights_stay_as_they_are(kernel):
+    config, model = local(), keyboard(True)
+    before = [parameter.clone() for parameter in model.parameters()]
+    clipped_sum(model, rows_of(5, config), config, 0.1, 2, kernel=kernel)
+    assert all(torch.equal(one, other) for one, other in zip(model.parameters(), before, strict=True))
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_padding_adds_exactly_nothing(tied):
+    config, model = local(), keyboard(tied)
+    rows = rows_of(9, config)
+    wider = [
+        DeviceRows(
+            np.pad(own.inputs_RT, ((0, 0), (0, 5)), constant_values=PAD),
+            np.pad(own.targets_RT, ((0, 0), (0, 5)), constant_values=PAD),
+        )
+        for own in rows
+    ]
+    narrow, padded = (clipped_sum(model, own, config, 0.1, 4) for own in (rows, wider))
+    assert torch.equal(narrow, padded)
+    with_empty = [*rows, DeviceRows(np.zeros((0, 6), np.int32), np.zeros((0, 6), np.int32))]
+    assert torch.equal(clipped_sum(model, with_empty, config, 0.1, 4), narrow)
+
+
+def test_the_input_row_of_padding_never_moves():
+    config, model = local(), keyboard(False)
+    total = clipped_sum(model, rows_of(9, config), config, 0.1, 4)
+    assert torch.count_nonzero(total[:5]) == 0
+    updates, ids = train_chunk(pack(model), rows_of(4, config)[::-1], config)
+    assert updates.inputs is not None
+    for device, known in enumerate(ids):
+        assert torch.count_nonzero(updates.inputs[device, len(known) :]) == 0
+
+
+@pytest.mark.parametrize("kernel", ["batched", "reference"])
+def test_a_device_that_breaks_drops_out_alone(kernel):
+    config, model = local(), keyboard(False, torch.float64)
+    with torch.no_grad():
+        # Finite, as weights are, but infinity less infinity in the gates of who types this word.
+        model.embedding[WORDS - 1] = 1e308
+        model.gates_x *= 100
+    healthy = [DeviceRows(own.inputs_RT.clip(0, WORDS - 2), own.targets_RT) for own in rows_of(6, config)]
+    broken = DeviceRows(np.full((2, 6), WORDS - 1, np.int32), np.full((2, 6), 5, np.int32))
+    alone = clipped_sum(model, [broken], config, 0.1, 4, kernel=kernel)
+    assert torch.count_nonzero(alone) == 0
+    together = clipped_sum(model, [*healthy, broken], config, 0.1, 4, kernel=kernel)
+    assert difference(together, clipped_sum(model, healthy, config, 0.1, 4, kernel=kernel)) < 1e-12
+
+
+def test_nobody_sends_zeros():
+    config, model = local(), keyboard(True)
+    for kernel in ("batched", "reference"):
+        total = clipped_sum(model, [], config, 0.1, 4, kernel=kernel)
+        assert total.dtype == torch.int64
+        assert total.shape == (sum(parameter.numel() for parameter in model.parameters()),)
+        assert torch.count_nonzero(total) == 0
+
+
+def most_that_one_device_adds(clip_norm: float) -> float:
+    """Largest norm of what any one device adds to the sum, in clip norms (zero-out adjacency)."""
+    config, model = local(epochs=2), keyboard(True, torch.float64)
+    rows = rows_of(10, config)
+    whole = clipped_sum(model, rows, config, clip_norm, 1)
+    added = [whole - clipped_sum(model, rows[:own] + rows[own + 1 :], config, clip_norm, 1) for own in range(len(rows))]
+    return max(sum(int(value) ** 2 for value in one) ** 0.5 for one in added) / FIXED_POINT
+
+
+def too_loose(update, clip_norm):
+    return [part * 1.01 for part in clip_to_grid(update, clip_norm)]
+
+
+def layer_by_layer(update, clip_norm):
+    return [clip_to_grid([part], clip_norm)[0] for part in update]
+
+
+def not_at_all(update, clip_norm):
+    return [(part.double() * (FIXED_POINT / clip_norm)).trunc() for part in update]
+
+
+def test_no_device_adds_more_than_the_clip_norm(monkeypatch):
+    assert 0.99 < most_that_one_device_adds(0.01) <= 1.0
+    for broken in (too_loose, layer_by_layer, not_at_all):
+        monkeypatch.setattr(client, "clip_to_grid", broken)
+        assert most_that_one_device_adds(0.01) > 1.0, broken.__name__
+
+
+def words_in(rows: DeviceRows) -> int:
+    return int(np.sum((rows.targets_RT != PAD) & (rows.targets_RT != EOS)))
+
+
+def test_a_round_uses_at_most_max_words_from_its_own_offset():
+    tokens = np.concatenate([[10 + sentence] * (1 + sentence % 4) + [EOS] for sentence in range(20)])
+    config = local(max_words=9)
+    seen = set()
+    for offset in np.linspace(0, 0.999, 20):
+        rows = device_rows(tokens, config, float(offset))
+        assert 9 - 4 < words_in(rows) <= 9
+        first = int(rows.targets_RT[0, 0]) - 10
+        assert first == int(offset * 20)
+        starts = rows.targets_RT[:, 0] - 10
+        assert np.all(np.diff(starts) % 20 == 1)
+        seen |= set(starts.tolist())
+    assert seen == set(range(20))
+
+
+def test_all_is_used_where_all_fits_and_a_row_that_is_too_long_is_cut():
+    tokens = np.array([5, 6, 7, EOS, 8, EOS])
+    rows = device_rows(tokens, local(max_words=4), 0.9)
+    assert rows.targets_RT[:, 0].tolist() == [5, 8]
+    cut = device_rows(np.array([5, 6, 7, 8, EOS, 9, EOS]), local(max_words=2), 0.0)
+    assert cut.targets_RT.tolist() == [[5, 6, 0, 0, 0, 0]]
+    assert words_in(cut) == 2
+    assert len(device_rows(np.array([], dtype=np.int32), local(), 0.5).targets_RT) == 0
+
+
+def test_offsets_are_functions_of_seed_and_round():
+    offsets = [round_offset(3, number) for number in range(200)]
+    assert offsets == [round_offset(3, number) for number in range(200)]
+    assert len(set(offsets)) == 200
+    assert offsets != [round_offset(4, number) for number in range(200)]
+    assert all(0 <= offset < 1 for offset in offsets)
+
+
+def test_batches_cover_every_row_once_an_epoch():
+    rows = rows_of(5, local())[4]
+    count = len(rows.targets_RT)
+    steps = rows.steps(3, 2)
+    assert steps == 2 * -(-count // 3)
+    taken = np.concatenate([np.arange(count)[rows.batch(step, 3)] for step in range(steps)])
+    np.testing.assert_array_equal(taken, np.tile(np.arange(count), 2))
+
+
+def test_batched_is_the_faster_one():
+    config = local(batch_sentences=4, sequence_words=8, max_words=64)
+    torch.manual_seed(0)
+    model = KeyboardLM(1000, 32, 64, tied=True)
+    rows = cohort_rows(typed(64, words=1000), np.arange(64), config, 0.0)
+
+    def seconds(kernel: str) -> float:
+        began = time.process_time()
+        clipped_sum(model, rows, config, 0.1, 16, kernel=kernel)
+        return time.process_time() - began
+
+    with one_torch_thread():
+        seconds("batched")
+        # Measured 4 to 6; a busy machine must not fail this.
+        assert seconds("reference") > 1.5 * seconds("batched")
