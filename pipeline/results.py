@@ -1,35 +1,44 @@
 """What each stage returns: small, public, JSON.
 
-Nothing here may hold a client's word, an id or a number of one device. Lists are curves and
-tables that the report draws.
+Nothing here may hold a client's word, an id or a number of one device. Counts of devices are
+rounded down to tens.
 """
 
-from typing import Any, Literal
+from typing import Literal
 
+from pydantic import BaseModel
+
+from pipeline.gates import Gate
 from pipeline.stage import StageResult
 
 
 class IngestPublic(StageResult):
+    """The public corpus and the base vocabulary."""
+
     source: str
     licence: str
     documents: int
     train_tokens: int
     validation_tokens: int
-    digest: str
     vocabulary_size: int
+    corpus_digest: str
     vocabulary_digest: str
 
 
 class IngestPrivate(StageResult):
+    """The device store, as far as it may be shown."""
+
     population: str
     source: str
     synthetic: bool
     devices_at_least: int
     devices_by_split: dict[str, int]
-    digest: str
+    store_digest: str
 
 
-class Pretrain(StageResult):
+class Training(StageResult):
+    """Public training: pretraining or adaptation."""
+
     parameters: int
     steps: int
     validation_loss: float
@@ -37,41 +46,43 @@ class Pretrain(StageResult):
 
 
 class Discover(StageResult):
+    """The words' guarantee; the words are in ``words.json``."""
+
     words_found: int
     epsilon0: float
     messages_per_device: int
     device_level_epsilon0: float
-    epsilon_central: float | None
+    epsilon_central: float
     delta: float
     certificate: str
-    layers: list[dict[str, float]]
-    dropped_by_filter: dict[str, int]
+    layers: list[dict]
 
 
 class BuildVocabulary(StageResult):
+    """Base words and discovered words."""
+
     base_size: int
     added: int
     size: int
-    digest: str
-
-
-class Adapt(StageResult):
-    parameters: int
-    steps: int
-    validation_loss: float
-    validation_top1: float
+    vocabulary_digest: str
+    dropped_by_filter: dict[str, int]
 
 
 class Plan(StageResult):
+    """The worst case that the enforced limits allow."""
+
     feasible: bool
     reasons: list[str]
     sensitivity_squared: float
     rho: float
-    epsilon: dict[str, float]
-    alternatives: list[dict[str, Any]]
+    delta: float
+    epsilon: float
+    alternatives: list[dict[str, float]]
 
 
 class FineTune(StageResult):
+    """Training and its guarantee, from the participation records of protected devices."""
+
     rounds: int
     report_goal: int
     sensitivity_squared: float
@@ -81,48 +92,83 @@ class FineTune(StageResult):
     epsilon: float
     epsilon_pld: float
     accountants_agree: bool
+    accounting_methods: list[str]
     observed_min_sep: int | None
     observed_max_participations: int
     violations: int
     participation_histogram: dict[str, int]
     separation_histogram: dict[str, int]
     synthetic_devices: int
-    canary_participations: dict[str, int]
+    synthetic_participations: list[int]
+    validation_recall_before: float
+    validation_recall_after: float
 
 
 class Audit(StageResult):
+    """What the model remembers of the canaries."""
+
     worst_rank_single_user: int | None
     max_exposure_bits: float
     found_by_beam: int
     random_continuations: int
-    canaries: list[dict[str, Any]]
+    canaries: list[dict]
+
+
+class Metric(BaseModel):
+    """One metric of one arm."""
+
+    arm: str
+    metric: str
+    value: float
+    low: float
+    high: float
+
+
+class Difference(BaseModel):
+    """One paired difference."""
+
+    candidate: str
+    baseline: str
+    metric: str
+    value: float
+    low: float
+    high: float
 
 
 class AbTest(StageResult):
-    devices: int
+    """Arms on held-out test devices; ``top1_gain`` is private minus starting point."""
+
+    devices_at_least: int
     words: int
-    top1_private: float
-    top1_start: float
+    confidence: float
+    top1_recall: dict[str, float]
+    top3_recall: dict[str, float]
     top1_gain: float
     top1_gain_low: float
     top1_gain_high: float
     top3_gain_low: float
-    arms: list[dict[str, Any]]
-    differences: list[dict[str, Any]]
+    arms: list[Metric]
+    differences: list[Difference]
 
 
 class Decide(StageResult):
+    """The decision and its gates."""
+
     decision: Literal["launch", "hold"]
     reasons: list[str]
-    gates: list[dict[str, Any]]
+    gates: list[Gate]
 
 
 class Report(StageResult):
+    """The files of the report."""
+
     files: list[str]
     disclosure_sha256: str
 
 
 class Publish(StageResult):
+    """What was registered, or why nothing was."""
+
     published: bool
     reason: str
     registered_model: str | None

@@ -138,11 +138,12 @@ class MlflowTracker:
     def _experiment_id(self) -> str:
         name = f"keyboard/{self._config.locale}"
         root = self._settings.artifact_root
+        client = self._client  # before the lock: connecting takes the same one
         with _one_process(self._settings):
-            found = self._client.get_experiment_by_name(name)
+            found = client.get_experiment_by_name(name)
             if found:
                 return found.experiment_id
-            return self._client.create_experiment(name, artifact_location=root and f"{root}/{self._config.locale}")
+            return client.create_experiment(name, artifact_location=root and f"{root}/{self._config.locale}")
 
     def _find(self, key: str) -> list["Run"]:
         order = ["attributes.start_time ASC", "attributes.run_id ASC"]

@@ -1,0 +1,251 @@
+"""What the stages found, put together for the gates and for the disclosure."""
+
+import json
+from datetime import UTC, datetime
+from importlib import metadata
+
+from federated.accounting import curve
+from pipeline import gates
+from pipeline.config import LaunchConfig
+from pipeline.errors import StageInputMissing
+from pipeline.ledger import PrivacyLedger
+from pipeline.stage import StageContext
+from reports import disclosure as d
+
+_CURVE_DELTAS = tuple(10.0**-power for power in range(3, 13))
+_ASSUMPTIONS = (
+    "Devices follow the protocol: they clip nothing themselves, and the server that clips, sums and adds noise is "
+    "trusted and keeps only the noisy sum.",
+    "The timer of each device is honest, so that no device joins two rounds closer than enforced.",
+    "One person uses one device. A person with several devices gets group privacy, which is weaker.",
+    "Noise is pseudo-random under a secret 256-bit key (AES-256-CTR): the guarantee is computational.",
+)
+_LIMITATIONS = (
+    "Hyperparameters were chosen before this launch; choosing them on this population would not be covered.",
+    "Evaluation on validation and test devices is not differentially private: it releases aggregate metrics of "
+    "devices whose text trains nothing.",
+    "Discovery and training are stated for different units and are never added up.",
+    "The participation figures are those of a simulation on stored text, not of devices in the field.",
+)
+
+
+def for_gates(ctx: StageContext) -> gates.Evidence:
+    """Evidence from the stages that finished; what is missing stays missing and fails its gate."""
+    trained, compared, audited, found = (_optional(ctx, name) for name in ("fine_tune", "ab_test", "audit", "discover"))
+    ledger = PrivacyLedger(ctx.settings.ledger_url)
+    mechanism = ctx.config.mechanism
+    return gates.Evidence(
+        rho=trained.get("rho"),
+        epsilon=trained.get("epsilon"),
+        epsilon_second=trained.get("epsilon_pld"),
+        population_rho=ledger.total(ctx.config.private_text.name),
+        enforced_min_sep=mechanism.min_sep,
+        observed_min_sep=trained.get("observed_min_sep"),
+        enforced_max_participations=mechanism.max_participations,
+        observed_max_participations=trained.get("observed_max_participations"),
+        violations=trained.get("violations"),
+        discovery_epsilon0=found.get("epsilon0"),
+        worst_canary_rank=audited.get("worst_rank_single_user"),
+        random_continuations=audited.get("random_continuations"),
+        top1_gain_low=compared.get("top1_gain_low"),
+        top3_gain_low=compared.get("top3_gain_low"),
+        ledger_problems=tuple(ledger.verify()),
+    )
+
+
+def disclosure(ctx: StageContext) -> d.Disclosure:
+    """The whole document, for a launch and for a hold."""
+    config, result = ctx.config, ctx.run.result
+    public, private, trained = result("ingest_public"), result("ingest_private"), result("fine_tune")
+    decided = result("decide")
+    return d.Disclosure(
+        tool=d.Tool(
+            name="tacit",
+            version=metadata.version("tacit"),
+            git_commit=ctx.settings.git_commit,
+            lock_digests=dict(ctx.settings.lock_digests),
+        ),
+        launch=d.Launch(
+            id=ctx.run.launch_id,
+            name=config.name,
+            locale=config.locale,
+            feature=config.feature,
+            created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            contact=config.report.contact,
+            intended_use=config.report.intended_use,
+            synthetic_population=private["synthetic"],
+            seeded_randomness=config.mechanism.randomness == "seeded",
+        ),
+        decision=d.DecisionBlock(
+            decision=decided["decision"],
+            reasons=decided["reasons"],
+            gates=[d.GateResult(**gate) for gate in decided["gates"]],
+        ),
+        data_accesses=_data_accesses(config),
+        unit="device",
+        adjacency="zero-out: one device's updates replaced by zeros in every round",
+        output="the final model and, by post-processing, every noisy intermediate model; the discovered words",
+        assumptions=_ASSUMPTIONS,
+        public_text=d.PublicText(**{name: public[name] for name in d.PublicText.model_fields}),
+        population=d.Population(
+            name=private["population"],
+            source=private["source"],
+            synthetic=private["synthetic"],
+            devices_at_least=private["devices_at_least"],
+            devices_by_split=private["devices_by_split"],
+        ),
+        mechanism=_mechanism(config),
+        participation=_participation(config, trained),
+        accounting=_accounting(trained, result("plan")),
+        discovery=_discovery(ctx),
+        composition=_composition(ctx),
+        audit=_audit(_optional(ctx, "audit")),
+        utility=_utility(_optional(ctx, "ab_test")),
+        curves=d.Curves(
+            pretraining=result("pretrain")["curve"],
+            adaptation=result("adapt")["curve"],
+            fine_tuning=trained["curve"],
+        ),
+        limitations=_limitations(config, private),
+        artifacts=_artifacts(ctx),
+        verification=_verification(ctx),
+    )
+
+
+def _optional(ctx: StageContext, stage: str) -> dict:
+    try:
+        return ctx.run.result(stage)
+    except StageInputMissing:
+        return {}
+
+
+def _data_accesses(config: LaunchConfig) -> tuple[d.DataAccess, ...]:
+    held_out = "aggregate metrics of held-out devices, released without noise; their text trains nothing"
+    training = f"{config.mechanism.kind}, noise multiplier {config.mechanism.noise_multiplier:g}"
+    return (
+        d.DataAccess(stage="pretrain, adapt", data="public", covered=False),
+        d.DataAccess(
+            stage="ingest_private",
+            data="private",
+            covered=False,
+            reason="the store stays private; counts of devices rounded down to tens and a digest leave it",
+        ),
+        d.DataAccess(
+            stage="discover", data="private", covered=True, mechanism="LDP TrieHH, Subset Selection", unit="item"
+        ),
+        d.DataAccess(stage="fine_tune", data="private", covered=True, mechanism=training, unit="device"),
+        d.DataAccess(stage="fine_tune: validation curve", data="private", covered=False, reason=held_out),
+        d.DataAccess(stage="ab_test", data="private", covered=False, reason=held_out),
+        d.DataAccess(
+            stage="hyperparameter tuning",
+            data="public",
+            covered=False,
+            reason="settings come from the launch file; this launch tunes nothing on private data",
+        ),
+    )
+
+
+def _mechanism(config: LaunchConfig) -> d.MechanismBlock:
+    mechanism = config.mechanism.model_dump()
+    return d.MechanismBlock(
+        **{name: mechanism[name] for name in d.MechanismBlock.model_fields if name in mechanism},
+        local_training=config.local_training.model_dump(),
+        server=config.server.model_dump(),
+    )
+
+
+def _participation(config: LaunchConfig, trained: dict) -> d.Participation:
+    min_sep = trained["observed_min_sep"]
+    return d.Participation(
+        enforced_min_sep=config.mechanism.min_sep,
+        enforced_max_participations=config.mechanism.max_participations,
+        observed_min_sep=min_sep,
+        observed_mins=None if min_sep is None else min_sep - 1,
+        observed_max_participations=trained["observed_max_participations"],
+        violations=trained["violations"],
+        synthetic_devices=trained["synthetic_devices"],
+        participation_histogram=trained["participation_histogram"],
+        separation_histogram=trained["separation_histogram"],
+    )
+
+
+def _accounting(trained: dict, planned: dict) -> d.Accounting:
+    names = ("sensitivity_squared", "rho", "mu", "delta", "epsilon", "epsilon_pld")
+    return d.Accounting(
+        **{name: trained[name] for name in names},
+        agree=trained["accountants_agree"],
+        methods=trained["accounting_methods"],
+        planned_rho=planned["rho"],
+        curve=curve(trained["rho"], _CURVE_DELTAS),
+    )
+
+
+def _discovery(ctx: StageContext) -> d.DiscoveryBlock:
+    found = ctx.run.result("discover")
+    words = None
+    if ctx.config.report.show_new_words:
+        entries = json.loads(ctx.run.input("discover", "words.json").read_text(encoding="utf-8"))
+        words = tuple(entry["word"] for entry in entries)
+    return d.DiscoveryBlock(
+        **{name: found[name] for name in d.DiscoveryBlock.model_fields if name in found},
+        words_added=ctx.run.result("build_vocabulary")["added"],
+        words=words,
+    )
+
+
+def _composition(ctx: StageContext) -> d.Composition:
+    ledger, population = PrivacyLedger(ctx.settings.ledger_url), ctx.config.private_text.name
+    latest = {(entry.launch_id, entry.stage): entry for entry in ledger.entries(population) if entry.rho is not None}
+    return d.Composition(
+        spends=[
+            d.PopulationSpend(launch_id=entry.launch_id, stage=entry.stage, kind=entry.kind, rho=entry.rho)
+            for entry in latest.values()
+        ],
+        total_rho=ledger.total(population),
+        ceiling_rho=ctx.config.policy.population_max_rho,
+    )
+
+
+def _audit(audited: dict) -> d.AuditBlock | None:
+    if not audited:
+        return None
+    rows = [{name: row[name] for name in d.CanaryResult.model_fields} for row in audited["canaries"]]
+    return d.AuditBlock(
+        random_continuations=audited["random_continuations"],
+        worst_rank_single_user=audited["worst_rank_single_user"],
+        max_exposure_bits=audited["max_exposure_bits"],
+        canaries=rows,
+    )
+
+
+def _utility(compared: dict) -> d.Utility | None:
+    return d.Utility(**{name: compared[name] for name in d.Utility.model_fields}) if compared else None
+
+
+def _limitations(config: LaunchConfig, private: dict) -> tuple[str, ...]:
+    more = []
+    if private["synthetic"]:
+        more.append("The population is synthetic: nothing here says how real typists would fare.")
+    if config.mechanism.randomness == "seeded":
+        more.append("Noise was seeded: anyone with the launch file can subtract it, so there is no privacy at all.")
+    return (*more, *_LIMITATIONS)
+
+
+def _artifacts(ctx: StageContext) -> tuple[d.Artifact, ...]:
+    names = ("ingest_public", "pretrain", "discover", "build_vocabulary", "adapt", "fine_tune")
+    records = [record for name in names if (record := ctx.run.record(name))]
+    return tuple(
+        d.Artifact(stage=record.stage, file=file, sha256=digest)
+        for record in records
+        for file, digest in record.outputs.items()
+        if not file.startswith("corpus/")  # its digest stands in the corpus' own manifest
+    )
+
+
+def _verification(ctx: StageContext) -> d.Verification:
+    entries = PrivacyLedger(ctx.settings.ledger_url).entries()
+    return d.Verification(
+        ledger_head=entries[-1].hash if entries else None,
+        ledger_entries=len(entries),
+        command=f"tacit verify {ctx.run.launch_id}",
+    )

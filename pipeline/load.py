@@ -1,0 +1,52 @@
+"""What stages share: earlier artifacts as values, and progress as log lines."""
+
+import logging
+from collections.abc import Callable
+from functools import reduce
+
+from federated import population
+from pipeline.stage import StageContext
+from pretrain import corpus, export
+from pretrain import vocabulary as vocabularies
+from pretrain.model import KeyboardLM
+from pretrain.vocabulary import TokenStream, Vocabulary
+from pretrain.words import WordStore
+
+_log = logging.getLogger(__name__)
+
+
+def progress(ctx: StageContext) -> Callable[..., None]:
+    """A callback that logs the numbers of a point."""
+
+    def log(point: dict | object) -> None:
+        values = point if isinstance(point, dict) else vars(point)
+        numbers = {name: value for name, value in values.items() if isinstance(value, int | float)}
+        _log.info("%s: %s", ctx.stage, ", ".join(f"{name} {value:.4g}" for name, value in numbers.items()))
+
+    return log
+
+
+def vocabulary(ctx: StageContext, stage: str) -> Vocabulary:
+    """The vocabulary that a stage wrote."""
+    return vocabularies.load(ctx.run.input(stage, "vocabulary.json"))
+
+
+def model(ctx: StageContext, stage: str) -> KeyboardLM:
+    """The model that a stage wrote."""
+    return export.load_model(ctx.run.input(stage, "model.safetensors"), ctx.config.model)
+
+
+def store(ctx: StageContext) -> population.DeviceStore:
+    """The private device store."""
+    ctx.run.result("ingest_private")
+    return population.open_store(ctx.run.private("ingest_private") / "store")
+
+
+def public_streams(ctx: StageContext, words: Vocabulary) -> tuple[TokenStream, TokenStream]:
+    """Public train and validation text in a vocabulary's ids."""
+    opened = corpus.open_corpus(ctx.run.input("ingest_public", "corpus"))
+    return _encode(opened.train, words), _encode(opened.validation, words)
+
+
+def _encode(shards: list[WordStore], words: Vocabulary) -> TokenStream:
+    return reduce(TokenStream.join, (shard.encode(words) for shard in shards))

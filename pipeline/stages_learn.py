@@ -1,0 +1,204 @@
+"""Stages that make the model: ingest, pretrain, discover, adapt, plan, fine-tune."""
+
+import json
+import shutil
+
+import numpy as np
+
+from discovery import discover as trie
+from discovery.filters import reviewable
+from evaluation import canaries
+from federated import accounting, population
+from federated import plan as planner
+from federated import train as rounds
+from pipeline import load, results, spends
+from pipeline.run_dir import write_text
+from pipeline.stage import Dataset, StageContext
+from pretrain import corpus, export, extend, text, vocabulary
+from pretrain import train as public_training
+from pretrain.model import KeyboardLM, build_model, parameter_count
+
+_DISCOVERED = frozenset(
+    ("epsilon0", "messages_per_device", "device_level_epsilon0", "epsilon_central", "delta", "certificate")
+)
+
+
+def ingest_public(ctx: StageContext) -> results.IngestPublic:
+    """Public text into word shards, and the base vocabulary from its counts."""
+    config = ctx.config
+    summary = corpus.build_corpus(config.public_text, config.locale, ctx.public / "corpus", load.progress(ctx))
+    base = vocabulary.from_counts(corpus.open_corpus(ctx.public / "corpus").counts(), config.vocabulary.base_size)
+    vocabulary.save(base, ctx.public / "vocabulary.json")
+    return results.IngestPublic(
+        source=summary.source,
+        licence=summary.licence,
+        documents=summary.documents,
+        train_tokens=summary.train_tokens,
+        validation_tokens=summary.validation_tokens,
+        vocabulary_size=len(base),
+        corpus_digest=summary.digest,
+        vocabulary_digest=base.digest,
+        datasets=(Dataset(name=summary.source, digest=summary.digest, context="pretraining"),),
+    )
+
+
+def ingest_private(ctx: StageContext) -> results.IngestPrivate:
+    """Client text into the private device store; only rounded counts and a digest come out."""
+    summary = population.build_store(ctx.config.private_text, ctx.config.locale, ctx.config.seed, ctx.private / "store")
+    return results.IngestPrivate(
+        population=summary.population,
+        source=summary.source,
+        synthetic=summary.synthetic,
+        devices_at_least=summary.devices,
+        devices_by_split=summary.devices_by_split,
+        store_digest=summary.digest,
+        datasets=(Dataset(name=summary.population, digest=summary.digest, context="fine-tuning"),),
+    )
+
+
+def pretrain(ctx: StageContext) -> results.Training:
+    """A next-word model from public text alone."""
+    base = load.vocabulary(ctx, "ingest_public")
+    train, validation = load.public_streams(ctx, base)
+    model = build_model(ctx.config.model, len(base), ctx.config.seed)
+    config = ctx.config.pretrain
+    work = ctx.private / "work"
+    curve = public_training.pretrain(config, model, train, validation, work, ctx.config.seed, load.progress(ctx))
+    return _trained(ctx, model, curve)
+
+
+def discover(ctx: StageContext) -> results.Discover:
+    """New words from train devices, each of which randomises its own messages."""
+    base = load.vocabulary(ctx, "ingest_public")
+    found = trie.discover(
+        list(load.store(ctx).device_words("train")),
+        known=frozenset(base.words),
+        alphabet=text.alphabet(ctx.config.locale),
+        config=ctx.config.discovery,
+        key=ctx.key,
+        directory=ctx.private / "layers",
+        progress=load.progress(ctx),
+    )
+    write_text(ctx.public / "words.json", json.dumps([word.model_dump() for word in found.words], indent=1) + "\n")
+    note = f"local; central {found.epsilon_central:.4g} at delta {found.delta:g} by {found.certificate}"
+    return results.Discover(
+        words_found=len(found.words),
+        layers=[layer.model_dump() for layer in found.layers],
+        spend=spends.discovery(found.epsilon0, note),
+        **{name: getattr(found, name) for name in results.Discover.model_fields if name in _DISCOVERED},
+    )
+
+
+def build_vocabulary(ctx: StageContext) -> results.BuildVocabulary:
+    """Base words first, then discovered words that pass the filters, as many as the budget holds."""
+    base = load.vocabulary(ctx, "ingest_public")
+    found = json.loads(ctx.run.input("discover", "words.json").read_text(encoding="utf-8"))
+    kept, dropped = reviewable([entry["word"] for entry in found])
+    grown = vocabulary.extend(base, kept, ctx.config.vocabulary.max_new_words)
+    vocabulary.save(grown, ctx.public / "vocabulary.json")
+    return results.BuildVocabulary(
+        base_size=len(base),
+        added=len(grown) - len(base),
+        size=len(grown),
+        vocabulary_digest=grown.digest,
+        dropped_by_filter=dropped,
+    )
+
+
+def adapt(ctx: StageContext) -> results.Training:
+    """Rows for the new words, then a little more public training."""
+    grown = load.vocabulary(ctx, "build_vocabulary")
+    train, validation = load.public_streams(ctx, grown)
+    model = extend.grow(load.model(ctx, "pretrain"), load.vocabulary(ctx, "ingest_public"), grown)
+    words = ctx.config.pretrain.sequence_words
+    work = ctx.private / "work"
+    curve = extend.adapt(ctx.config.adapt, model, train, validation, words, ctx.config.seed, work, load.progress(ctx))
+    return _trained(ctx, model, curve)
+
+
+def plan(ctx: StageContext) -> results.Plan:
+    """What the guarantee will be at worst, before any device takes part."""
+    mechanism = ctx.config.mechanism
+    planned = planner.plan(mechanism, ctx.run.result("ingest_private")["devices_by_split"]["train"])
+    return results.Plan(
+        feasible=planned.feasible,
+        reasons=planned.reasons,
+        sensitivity_squared=planned.guarantee.sensitivity_squared,
+        rho=planned.guarantee.rho,
+        delta=mechanism.delta,
+        epsilon=planned.guarantee.epsilon[mechanism.delta],
+        alternatives=[vars(row) for row in planned.alternatives],
+    )
+
+
+def fine_tune(ctx: StageContext) -> results.FineTune:
+    """DP-FTRL on train devices and synthetic canary devices; accounted from what happened."""
+    config = ctx.config
+    planned = ctx.run.result("plan")
+    if not planned["feasible"]:
+        raise ValueError(f"mechanism: this plan cannot be carried out: {'; '.join(planned['reasons'])}")
+    words = load.vocabulary(ctx, "build_vocabulary")
+    store = load.store(ctx)
+    devices = store.encode(words, "train")
+    planted = canaries.make(config.audit, words, load.public_streams(ctx, words)[0], config.seed)
+    canaries.save(planted, ctx.public / "canaries.json")
+    model = load.model(ctx, "adapt")
+    done = rounds.fine_tune(
+        model,
+        devices.join(planted.devices),
+        np.arange(len(devices) + len(planted.devices)) >= len(devices),
+        store.encode(words, "validation"),
+        config.mechanism,
+        config.local_training,
+        config.server,
+        config.runtime,
+        config.seed,
+        ctx.key,
+        ctx.private / "rounds",
+        load.progress(ctx),
+    )
+    export.save_model(model, ctx.public / "model.safetensors")
+    reached = accounting.from_records(config.mechanism, done.observed)
+    observed, delta = done.observed, config.mechanism.delta
+    return results.FineTune(
+        rounds=done.rounds,
+        report_goal=config.mechanism.report_goal,
+        sensitivity_squared=reached.sensitivity_squared,
+        rho=reached.rho,
+        mu=reached.mu,
+        delta=delta,
+        epsilon=reached.epsilon[delta],
+        epsilon_pld=reached.epsilon_pld[delta],
+        accountants_agree=reached.agree,
+        accounting_methods=reached.methods,
+        observed_min_sep=observed.min_sep,
+        observed_max_participations=observed.max_participations,
+        violations=observed.violations,
+        participation_histogram=_tens(observed.participation_histogram),
+        separation_histogram=_tens(observed.separation_histogram),
+        synthetic_devices=observed.synthetic_devices,
+        synthetic_participations=done.synthetic_participations,
+        validation_recall_before=done.curve[0].validation_recall,
+        validation_recall_after=done.curve[-1].validation_recall,
+        curve=[{"step": point.round, **point.model_dump(exclude={"round"})} for point in done.curve],
+        spend=spends.training(reached, delta, f"{config.mechanism.kind}, from participation records"),
+        headline={"rho": reached.rho, "epsilon": reached.epsilon[delta], "delta": delta},
+    )
+
+
+def _trained(ctx: StageContext, model: KeyboardLM, curve: public_training.TrainingCurve) -> results.Training:
+    export.save_model(model, ctx.public / "model.safetensors")
+    shutil.rmtree(ctx.private / "work", ignore_errors=True)
+    last = curve.points[-1]
+    return results.Training(
+        parameters=parameter_count(model),
+        steps=last.step,
+        validation_loss=last.validation_loss,
+        validation_top1=last.validation_top1,
+        curve=[point.model_dump() for point in curve.points],
+    )
+
+
+def _tens(histogram: dict[int, int]) -> dict[str, int]:
+    """Counts of devices that may be shown: rounded down to tens."""
+    return {str(key): count // 10 * 10 for key, count in histogram.items()}
