@@ -27,7 +27,7 @@ launch: setup $(AIRFLOW_HOME)/.ready ## Launch FILE=dags/launches/NAME.yaml (def
 		echo "launch $(LAUNCH) did not finish; why is in $(LOG)"; exit 1; \
 	fi
 	@$(STAGES)/tacit --quiet launch $(FILE) 2>>$(LOG)  # everything is done by now: this only says how it ended
-	@echo "           or, with Airflow's UI: make up"
+	@echo "           or, with Airflow, make up; the commands named here are in .venv/stages/bin"
 
 test: setup ## Run every test: the stages' in their environment, the DAGs' in Airflow's
 	@$(STAGES)/pytest
