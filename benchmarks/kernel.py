@@ -12,7 +12,6 @@ import time
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
 from federated.client import clipped_sum, one_torch_thread
 from federated.config import LocalTrainingConfig
@@ -59,9 +58,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=3)
     repeats = parser.parse_args().repeats
-    print(
-        f"{'workload':<18}{'reference/s':>12}{'batched/s':>12}{'ratio':>8}   devices per CPU second, torch {torch.__version__}"
-    )
+    print(f"{'workload':<18}{'reference/s':>12}{'batched/s':>12}{'ratio':>8}   devices per CPU second")
     for case in CASES:
         local = LocalTrainingConfig(
             learning_rate=0.5, batch_sentences=case.batch, sequence_words=10, epochs=1, max_words=case.words

@@ -42,9 +42,7 @@ def complete_subtrees(length: int) -> list[int]:
     return [level for level in range(length.bit_length() - 1, -1, -1) if length >> level & 1]
 
 
-def tree_sensitivity_squared(
-    rounds: int, min_sep: int, max_participations: int, restarts: Sequence[int] = ()
-) -> int:
+def tree_sensitivity_squared(rounds: int, min_sep: int, max_participations: int, restarts: Sequence[int] = ()) -> int:
     """Exact squared sensitivity of binary-tree aggregation (Kairouz et al. 2021, section 4 and appendix D).
 
     Every complete node of the forest is released once with noise, so the square is the largest
