@@ -140,8 +140,7 @@ def audit(run: RunId, as_json: AsJson = False) -> None:
     found = open_existing(run)[1].result("audit")
     lines = [f"{'devices':>8} {'copies':>7} {'rank':>9} {'exposure (bits)':>16}"]
     lines += [
-        f"{row['n_u']:>8} {row['n_e']:>7} {row['rank']:>9,} {row['exposure_bits']:>16.2f}"
-        for row in found["canaries"]
+        f"{row['n_u']:>8} {row['n_e']:>7} {row['rank']:>9,} {row['exposure_bits']:>16.2f}" for row in found["canaries"]
     ]
     answer({**found, "audits": [{"type": "canary"}]}, as_json, text="\n".join(lines))
 
@@ -173,4 +172,5 @@ def _date(date: str | None) -> str | None:
 
 def main() -> None:
     """Entry point of ``tacit``."""
+    settings.let_threads_sleep()
     app(prog_name="tacit")
