@@ -8,6 +8,7 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.engine import make_url
 
 from pipeline import settings as settings_module
+from pipeline import tracking
 from pipeline.settings import Settings
 
 
@@ -29,3 +30,12 @@ def ledger_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         connection.execute(text(f"CREATE DATABASE {name}"))
     engine.dispose()
     return server.set(database=name).render_as_string(hide_password=False)
+
+
+@pytest.fixture(scope="session")
+def tracking_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An MLflow database with its tables and nothing in them."""
+    home = tmp_path_factory.mktemp("mlflow")
+    empty = settings_module.load({"TACIT_HOME": str(home)})
+    tracking.connect(empty)
+    return empty.runs_dir / "mlflow.db"

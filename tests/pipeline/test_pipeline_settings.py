@@ -1,0 +1,68 @@
+"""Addresses come from the environment; the defaults stay inside the project."""
+
+import hashlib
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pipeline import settings
+
+
+def test_defaults_are_absolute_and_under_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    here = settings.load({})
+    runs = tmp_path / "runs"
+    assert (here.home, here.runs_dir) == (tmp_path, runs)
+    assert here.ledger_url == f"sqlite:///{runs}/ledger.db"
+    assert here.tracking_uri == f"sqlite:///{runs}/mlflow.db"
+    assert here.artifact_root == f"file://{runs}/mlflow-artifacts"
+    assert not runs.exists(), "reading settings makes nothing"
+
+
+def test_environment_wins(tmp_path: Path):
+    given = {
+        "TACIT_HOME": str(tmp_path),
+        "TACIT_RUNS_DIR": str(tmp_path / "elsewhere"),
+        "TACIT_LEDGER_URL": "postgresql+psycopg2://h/d",
+        "MLFLOW_TRACKING_URI": "http://mlflow:5000",
+        "TACIT_GIT_COMMIT": "abc",
+    }
+    here = settings.load(given)
+    assert here.runs_dir == tmp_path / "elsewhere"
+    assert here.ledger_url == "postgresql+psycopg2://h/d"
+    assert (here.tracking_uri, here.artifact_root) == ("http://mlflow:5000", None)
+    assert here.git_commit == "abc"
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"TACIT_HOME": "/nowhere/at/all"}, "TACIT_HOME"),
+        ({"MLFLOW_TRACKING_URI": "./mlruns"}, "MLFLOW_TRACKING_URI"),
+        ({"MLFLOW_TRACKING_URI": "file:///tmp/mlruns"}, "MLFLOW_TRACKING_URI"),
+    ],
+)
+def test_wrong_values_name_the_variable(given: dict, field: str):
+    with pytest.raises(ValueError, match=field):
+        settings.load(given)
+
+
+def test_provenance(tmp_path: Path):
+    (tmp_path / "requirements").mkdir()
+    (tmp_path / "requirements" / "stages.lock").write_text("numpy==1\n")
+    assert settings.load({"TACIT_HOME": str(tmp_path)}).git_commit is None
+
+    def git(*arguments: str) -> str:
+        who = ("-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false")
+        done = subprocess.run(["git", *who, *arguments], cwd=tmp_path, check=True, capture_output=True, text=True)
+        return done.stdout.strip()
+
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-q", "-m", "all", "--no-verify")
+    here = settings.load({"TACIT_HOME": str(tmp_path)})
+    assert here.git_commit == git("rev-parse", "HEAD")
+    assert here.lock_digests == {"stages.lock": hashlib.sha256(b"numpy==1\n").hexdigest()}
+    (tmp_path / "requirements" / "stages.lock").write_text("numpy==2\n")
+    assert settings.load({"TACIT_HOME": str(tmp_path)}).git_commit == git("rev-parse", "HEAD") + "-dirty"
