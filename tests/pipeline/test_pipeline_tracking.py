@@ -2,7 +2,6 @@
 
 import shutil
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from pipeline_launch import Calls, launch_config
@@ -22,14 +21,6 @@ ID = launch_id(CONFIG)
 NAMES = ("ingest_private", "plan", "fine_tune")
 
 Run = Callable[[], list[bool]]
-
-
-@pytest.fixture
-def tracked(settings: Settings, tracking_database: Path) -> Settings:
-    """Settings whose tracking database has its tables already: making them takes seconds."""
-    settings.runs_dir.mkdir()
-    shutil.copy(tracking_database, settings.runs_dir / "mlflow.db")
-    return settings
 
 
 @pytest.fixture
