@@ -37,9 +37,13 @@ def shown(path: Path) -> str:
 
 
 def imports(path: Path) -> set[str]:
-    """Full names of the modules that a file imports, at any depth."""
+    """Full names of the modules that a file imports, at any depth; not those that only a type checker reads."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    nodes: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
+    while nodes:
+        node = nodes.pop()
+        typing_only = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        nodes += node.orelse if typing_only else ast.iter_child_nodes(node)
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
