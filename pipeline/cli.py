@@ -152,9 +152,10 @@ def verify(run: Annotated[str, typer.Argument(help="launch id")], as_json: AsJso
 
     Example: tacit verify demo-en-US-0123abcd
     """
+    launched = open_existing(run)
     from pipeline import verify as core
 
-    checks = core.verify(*open_existing(run))
+    checks = core.verify(*launched)
     ok = all(check.passed is not False for check in checks)
     marks = {True: "ok", False: "FAILED", None: "not here"}
     lines = [f"{marks[check.passed]:>8}  {check.id}: {check.detail}" for check in checks]

@@ -38,12 +38,11 @@ def tree(
 
     Example: tacit account tree --noise-multiplier 7 --rounds 1000 --min-sep 300 --max-participations 4 --delta 1e-10
     """
-    from federated import accounting
-
     if run is not None:
+        config, folder, _ = open_existing(run)
+        from federated import accounting
         from pipeline.verify import observed
 
-        config, folder, _ = open_existing(run)
         reached = accounting.from_records(config.mechanism, observed(folder.result("fine_tune")))
     else:
         if (min_sep is None) == (mins is None):
@@ -115,15 +114,15 @@ def _tree(
     restarts: str,
     deltas: tuple[float, ...],
 ) -> "Guarantee":
-    from federated import accounting
-    from federated.mechanisms import Tree
-
     if not noise_multiplier > 0:
         raise ValueError(f"noise-multiplier: got {noise_multiplier}; give a number above 0")
     try:
         starts = tuple(int(item) for item in restarts.split(",") if item.strip())
     except ValueError as error:
         raise ValueError(f"restarts: got {restarts!r}; give round numbers with commas, as in 128,1152") from error
+    from federated import accounting
+    from federated.mechanisms import Tree
+
     mechanism = Tree(noise_multiplier=noise_multiplier, restarts=starts)
     return accounting.guarantee_of(mechanism, rounds, min_sep, max_participations, deltas)
 

@@ -2,6 +2,7 @@
 
 import shutil
 import uuid
+import warnings
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,9 @@ def tracking_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An MLflow database with its tables and nothing in them."""
     home = tmp_path_factory.mktemp("mlflow")
     empty = settings_module.load({"TACIT_HOME": str(home)})
-    tracking.connect(empty)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # MLflow's own code uses what SQLAlchemy 2.1 deprecates
+        tracking.connect(empty)
     return empty.runs_dir / "mlflow.db"
 
 
