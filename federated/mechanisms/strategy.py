@@ -118,6 +118,24 @@ def _undominated(states: dict[int, int]) -> dict[int, int]:
     return kept
 
 
+def toeplitz_sensitivity_squared(coefficients_T: np.ndarray, min_sep: int, max_participations: int) -> float:
+    """Exact squared sensitivity of a lower-triangular Toeplitz C (McMahan et al. 2024, theorem 3.1).
+
+    For coefficients that are non-negative and never rise the worst pattern takes part as often
+    and as early as it may: rounds 0, b, 2b, ...
+
+    Raises:
+      ValueError: coefficients for which the theorem does not hold.
+    """
+    if np.any(coefficients_T < 0) or np.any(np.diff(coefficients_T) > 0):
+        raise ValueError("coefficients: must be non-negative and never rise; the sensitivity formula needs it")
+    rounds = len(coefficients_T)
+    total_T = np.zeros(rounds)
+    for first in range(0, min(max_participations * min_sep, rounds), min_sep):
+        total_T[first:] += coefficients_T[: rounds - first]
+    return float(total_T @ total_T)
+
+
 def patterns(rounds: int, min_sep: int, max_participations: int) -> Iterator[tuple[int, ...]]:
     """Every allowed pattern, smallest first: the brute force that the fast routes are held against."""
 

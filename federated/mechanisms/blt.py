@@ -1,0 +1,169 @@
+"""Buffered linear Toeplitz mechanisms: correlated noise in constant memory.
+
+McMahan et al. 2024, *A Hassle-free Algorithm for Private Learning in Practice: Don't Use Tree
+Aggregation, Use BLTs*. Symbols: theta buffer decays, omega output scales, C the strategy with
+Toeplitz coefficients ``c_0 = 1, c_i = sum_j omega_j theta_j^(i - 1)`` (their equation 2).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import dp_accounting
+import numpy as np
+
+from federated import noise
+from federated.mechanisms.strategy import check_pattern, toeplitz_sensitivity_squared
+
+STREAM = "blt"
+
+
+@dataclass(frozen=True)
+class BltState:
+    """Buffers of past noise. Secret: they let anyone subtract the noise.
+
+    Attributes:
+      round: the round that comes next.
+      buffers_BP: float64 ``[buffers, P]``, in clip norms.
+    """
+
+    round: int
+    buffers_BP: np.ndarray
+
+
+@dataclass(frozen=True)
+class Blt:
+    """DP-FTRL with BLT noise ``C^-1 z``.
+
+    Guarantee: the released sums ``sum_t + C_clip * (C^-1 z)_t`` are post-processing of one Gaussian
+    release of ``C x`` with standard deviation ``noise_multiplier`` per clip norm. With at most
+    ``max_participations`` participations ``min_sep`` or more apart it is rho-zCDP with
+    ``rho = sensitivity^2 / (2 z^2)`` under zero-out adjacency (their theorem 3.1).
+
+    Attributes:
+      noise_multiplier: z, per clip norm and before the sensitivity; not comparable with the tree's.
+      theta: decays in (0, 1).
+      omega: scales above 0 whose coefficients never rise, which theorem 3.1 needs.
+    """
+
+    noise_multiplier: float
+    theta: tuple[float, ...]
+    omega: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.theta) != len(self.omega) or not self.theta:
+            raise ValueError(
+                f"theta, omega: {len(self.theta)} and {len(self.omega)} numbers; give one of each a buffer"
+            )
+        for name, values in (("theta", self.theta), ("omega", self.omega)):
+            wrong = [value for value in values if not (0 < value < 1 if name == "theta" else value > 0)]
+            if wrong:
+                raise ValueError(f"{name}: {wrong[0]} lies outside {'(0, 1)' if name == 'theta' else '(0, inf)'}")
+        # c_1 = sum(omega), and every later ratio c_(i+1) / c_i is at most max(theta) < 1.
+        if sum(self.omega) > 1:
+            raise ValueError(
+                f"omega: the scales add up to {sum(self.omega):.6g}, so the second coefficient would exceed the first "
+                "and the sensitivity formula would not hold; scale omega down to a sum of at most 1"
+            )
+
+    def init(self, num_parameters: int) -> BltState:
+        """Before the first round: empty buffers."""
+        return BltState(0, np.zeros((len(self.theta), num_parameters)))
+
+    def noise(self, state: BltState, round_number: int, key: bytes) -> tuple[np.ndarray, BltState]:
+        """Noise of one round, ``(C^-1 z)_t`` by their algorithm 3, and the state after it.
+
+        The algorithm uses C's own parameters and never inverts anything, so decays as close to 1
+        as ``1 - 8e-12`` are harmless. It runs on past the rounds it was optimised for.
+
+        Returns:
+          float64 ``[P]`` in clip norms.
+        """
+        if round_number != state.round:
+            raise ValueError(f"round: got {round_number}, but this state goes on with round {state.round}")
+        theta_B, omega_B = np.array(self.theta), np.array(self.omega)
+        fresh_P = self.noise_multiplier * noise.gaussian(key, STREAM, round_number, state.buffers_BP.shape[1])
+        noise_P = fresh_P - omega_B @ state.buffers_BP
+        return noise_P, BltState(round_number + 1, theta_B[:, None] * state.buffers_BP + noise_P)
+
+    def coefficients(self, rounds: int) -> np.ndarray:
+        """First column of C, float64 ``[rounds]``."""
+        powers_NB = np.array(self.theta) ** np.arange(rounds - 1)[:, None]
+        return np.concatenate([[1.0], powers_NB @ np.array(self.omega)])[:rounds]
+
+    def sensitivity_squared(self, rounds: int, min_sep: int, max_participations: int) -> float:
+        """Exact squared sensitivity in clip norms squared, before the noise multiplier."""
+        check_pattern(rounds, min_sep, max_participations)
+        return toeplitz_sensitivity_squared(self.coefficients(rounds), min_sep, max_participations)
+
+    def dp_event(self, rounds: int, min_sep: int, max_participations: int) -> dp_accounting.DpEvent:
+        """One Gaussian with the whole run's sensitivity."""
+        sensitivity = self.sensitivity_squared(rounds, min_sep, max_participations) ** 0.5
+        return dp_accounting.GaussianDpEvent(self.noise_multiplier / sensitivity)
+
+    def save(self, state: BltState) -> dict[str, np.ndarray]:
+        """The state as arrays, for a private checkpoint."""
+        return {"round": np.asarray(state.round, dtype=np.int64), "buffers": state.buffers_BP}
+
+    def load(self, arrays: Mapping[str, np.ndarray]) -> BltState:
+        """What ``save`` gave."""
+        return BltState(int(arrays["round"]), np.asarray(arrays["buffers"]))
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Parameters that ran in production, with what they were optimised for (their appendix A)."""
+
+    theta: tuple[float, ...]
+    omega: tuple[float, ...]
+    rounds: int
+    min_sep: int
+    max_participations: int
+
+
+PRESETS: Mapping[str, Preset] = MappingProxyType(
+    {
+        "min-sep-100": Preset(
+            theta=(0.989739971007307, 0.7352001759538236, 0.16776199983448145, 0.1677619998016191),
+            omega=(0.20502892852480875, 0.23357939425278557, 0.03479503245420878, 0.03479509876050538),
+            rounds=2000,
+            min_sep=100,
+            max_participations=10,
+        ),
+        "min-sep-400": Preset(
+            theta=(0.9999999999921251, 0.9944453083640997, 0.8985923474607591, 0.4912001418098778),
+            omega=(0.0070314825502323835, 0.10613806907600574, 0.1898159060327625, 0.1966594748073734),
+            rounds=2000,
+            min_sep=400,
+            max_participations=5,
+        ),
+        "min-sep-1000": Preset(
+            theta=(0.9999999999983397, 0.9973412136664378, 0.9584629472313878, 0.6581796870749317),
+            omega=(0.008657392263671862, 0.05890891298180163, 0.14548176930698697, 0.2770117005326523),
+            rounds=2000,
+            min_sep=1000,
+            max_participations=2,
+        ),
+    }
+)
+
+
+def inverse_coefficients(blt: Blt, rounds: int) -> np.ndarray:
+    """First column of C^-1, ``[rounds]``, by running algorithm 3 on a unit impulse."""
+    theta_B, omega_B = np.array(blt.theta), np.array(blt.omega)
+    buffers_B, column = np.zeros(len(theta_B)), []
+    for number in range(rounds):
+        value = float(number == 0) - omega_B @ buffers_B
+        buffers_B = theta_B * buffers_B + value
+        column.append(value)
+    return np.array(column)
+
+
+def errors(inverse_coefs: Sequence[float]) -> tuple[float, float]:
+    """MaxErr and RmsErr of prefix sums per unit of noise (their proposition 3.3).
+
+    ``B = A C^-1`` is Toeplitz with the running sums of the inverse's coefficients.
+    """
+    squares = np.cumsum(inverse_coefs) ** 2
+    rounds = len(squares)
+    return float(np.sqrt(squares.sum())), float(np.sqrt((np.arange(rounds, 0, -1) * squares).sum() / rounds))

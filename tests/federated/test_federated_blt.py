@@ -1,0 +1,146 @@
+"""BLT against dense matrices, brute force and the published guarantees."""
+
+import math
+import random
+
+import numpy as np
+import pytest
+
+from federated import noise
+from federated.accounting import epsilon_of_rho
+from federated.mechanisms.blt import PRESETS, Blt, errors, inverse_coefficients
+from federated.mechanisms.strategy import pattern_sensitivity_squared, toeplitz_sensitivity_squared
+
+KEY = noise.seeded_key(9)
+BLT = Blt(noise_multiplier=2.0, theta=(0.95, 0.6, 0.2), omega=(0.1, 0.2, 0.3))
+
+
+def toeplitz(column: np.ndarray) -> np.ndarray:
+    """Lower-triangular Toeplitz matrix of a first column."""
+    lags = np.subtract.outer(np.arange(len(column)), np.arange(len(column)))
+    return np.where(lags >= 0, column[np.abs(lags)], 0.0)
+
+
+def streamed(blt: Blt, rounds: int, size: int = 3) -> np.ndarray:
+    state, rows = blt.init(size), []
+    for number in range(rounds):
+        row, state = blt.noise(state, number, KEY)
+        rows.append(row)
+    return np.array(rows)
+
+
+def drawn(rounds: int, size: int = 3) -> np.ndarray:
+    return np.array([noise.gaussian(KEY, "blt", number, size) for number in range(rounds)])
+
+
+@pytest.mark.parametrize("blt", [BLT, *(Blt(1.0, preset.theta, preset.omega) for preset in PRESETS.values())])
+def test_streamed_noise_is_the_dense_solution(blt: Blt) -> None:
+    dense = np.linalg.solve(toeplitz(blt.coefficients(60)), blt.noise_multiplier * drawn(60))
+    np.testing.assert_allclose(streamed(blt, 60), dense, rtol=0, atol=1e-12)
+
+
+def test_broken_scales_and_buffers_are_noticed() -> None:
+    dense = np.linalg.solve(toeplitz(BLT.coefficients(30)), 2.0 * drawn(30))
+    for broken in (Blt(2.0 * 2 / 3, BLT.theta, BLT.omega), Blt(2.0, BLT.theta, (0.1, 0.2, 0.31))):
+        assert np.abs(streamed(broken, 30) - dense).max() > 1e-3
+
+
+def test_inverse_coefficients_and_errors_against_dense_matrices() -> None:
+    strategy = toeplitz(BLT.coefficients(40))
+    inverse = np.linalg.inv(strategy)
+    np.testing.assert_allclose(inverse_coefficients(BLT, 40), inverse[:, 0], atol=1e-13)
+    workload = np.tril(np.ones((40, 40))) @ inverse
+    largest, rms = errors(inverse_coefficients(BLT, 40))
+    assert largest == pytest.approx(np.sqrt((workload**2).sum(axis=1).max()))
+    assert rms == pytest.approx(np.sqrt((workload**2).sum() / 40))
+
+
+def test_sensitivity_equals_brute_force() -> None:
+    rng = random.Random(3)
+    for _ in range(40):
+        rounds = rng.randint(1, 12)
+        min_sep = rng.randint(1, rounds)
+        most = rng.randint(1, -(-rounds // min_sep))
+        column = BLT.coefficients(rounds)
+        fast = toeplitz_sensitivity_squared(column, min_sep, most)
+        assert fast == pytest.approx(pattern_sensitivity_squared(toeplitz(column), min_sep, most))
+
+
+# McMahan et al. 2024, table 4: preset, noise multiplier, rounds, MinS, MaxP, rho and epsilon as printed (rounded up).
+PUBLISHED = [
+    ("min-sep-400", 7.379, 1280, 300, 4, 0.16, 3.46),
+    ("min-sep-400", 7.379, 2350, 447, 5, 0.20, 3.93),
+    ("min-sep-1000", 8.681, 2000, 2001, 1, 2.23e-2, 1.25),
+    ("min-sep-1000", 16.1, 2000, 1181, 2, 1.40e-2, 0.98),
+    ("min-sep-100", 3.12, 430, 92, 4, 1.11, 10.19),
+    ("min-sep-100", 5.5, 320, 49, 6, 0.75, 8.19),
+]
+
+
+@pytest.mark.parametrize("row", PUBLISHED)
+def test_published_guarantees(row: tuple[str, float, int, int, int, float, float]) -> None:
+    name, multiplier, rounds, mins, most, rho, epsilon = row
+    blt = Blt(multiplier, PRESETS[name].theta, PRESETS[name].omega)
+    exact = blt.sensitivity_squared(rounds, min(mins + 1, rounds), most) / (2 * multiplier**2)
+    digits = 4 if rho < 0.1 else 2
+    assert math.ceil(exact * 10**digits) / 10**digits == pytest.approx(rho)
+    assert math.ceil(epsilon_of_rho(exact, 1e-10) * 100) / 100 == pytest.approx(epsilon)
+
+
+def test_runs_on_past_the_rounds_it_was_made_for() -> None:
+    preset = PRESETS["min-sep-400"]
+    rows = streamed(Blt(1.0, preset.theta, preset.omega), 4000, size=8)
+    assert np.all(np.isfinite(rows))
+    # A stable stream: prefix noise late in the run stays within the error that its coefficients predict.
+    largest, _ = errors(inverse_coefficients(Blt(1.0, preset.theta, preset.omega), 4000))
+    assert np.abs(rows.cumsum(axis=0)).max() < 6 * largest
+
+
+def test_single_precision_buffers_would_do() -> None:
+    preset = PRESETS["min-sep-400"]
+    theta, omega = np.array(preset.theta, np.float32), np.array(preset.omega, np.float32)
+    buffers, prefix, exact, largest = np.zeros((4, 4), np.float32), np.zeros(4), np.zeros(4), 0.0
+    rows = streamed(Blt(1.0, preset.theta, preset.omega), 4000, size=4)
+    for number, row in enumerate(rows):
+        fresh = noise.gaussian(KEY, "blt", number, 4).astype(np.float32)
+        value = fresh - omega @ buffers
+        buffers = theta[:, None] * buffers + value
+        prefix, exact = prefix + value, exact + row
+        largest = max(largest, np.abs(exact).max())
+        assert np.abs(prefix - exact).max() < 1e-5 * largest
+
+
+def test_saved_state_goes_on_bitwise() -> None:
+    rows, state = streamed(BLT, 12), BLT.init(3)
+    for number in range(12):
+        row, state = BLT.noise(state, number, KEY)
+        assert np.array_equal(row, rows[number])
+        state = BLT.load({name: array.copy() for name, array in BLT.save(state).items()})
+
+
+@pytest.mark.statistical
+def test_first_rounds_noise_has_its_scale() -> None:
+    size = 50_000
+    first, _ = BLT.noise(BLT.init(size), 0, KEY)
+    for factor, right in ((1.0, True), (2 / 3, False), (3 / 2, False)):
+        assert bool(abs((first * factor).var() / 4 - 1) < 5 * np.sqrt(2 / size)) is right
+
+
+@pytest.mark.parametrize(
+    ("theta", "omega", "message"),
+    [
+        ((0.9,), (0.1, 0.2), "one of each"),
+        ((1.0,), (0.1,), "theta: 1.0"),
+        ((0.9,), (-0.1,), "omega: -0.1"),
+        ((0.9, 0.5), (0.8, 0.3), "add up to 1.1"),
+        ((), (), "one of each"),
+    ],
+)
+def test_bad_parameters_are_refused(theta: tuple[float, ...], omega: tuple[float, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Blt(1.0, theta, omega)
+
+
+def test_rising_coefficients_are_refused() -> None:
+    with pytest.raises(ValueError, match="never rise"):
+        toeplitz_sensitivity_squared(np.array([1.0, 0.5, 0.6]), 1, 1)
