@@ -9,7 +9,7 @@ import logging
 import re
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -17,6 +17,9 @@ from rich.console import Console
 from pipeline import cli_account, cli_ledger, cli_release, config, settings
 from pipeline.cli_support import AsJson, LaunchPath, RunId, answer, command, open_existing, read_launch
 from pipeline.errors import PERMANENT
+
+if TYPE_CHECKING:
+    from pipeline.runner import Stages
 
 _HELP = """Launch private keyboard language models.
 
@@ -48,6 +51,9 @@ def _configure(quiet: Annotated[bool, typer.Option("--quiet", "-q", help="warnin
         stream=sys.stderr,
         force=True,
     )
+    # The quantiser of onnxruntime tells the root logger about every tensor.
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(lambda record: record.name != "root" or record.levelno >= logging.WARNING)
     for noisy in ("mlflow", "alembic", "httpx", "datasets", "matplotlib", "fontTools"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
@@ -75,7 +81,7 @@ def launch(file: LaunchPath, date: Date = None, as_json: AsJson = False) -> None
 
     Example: tacit launch dags/launches/demo-en-US.yaml
     """
-    from pipeline import display, runner, stages, tracking
+    from pipeline import display, runner, tracking
 
     parsed, here = read_launch(file), settings.load()
     run_id = config.launch_id(parsed, _date(date))
@@ -84,7 +90,7 @@ def launch(file: LaunchPath, date: Date = None, as_json: AsJson = False) -> None
         parsed,
         run_id,
         here,
-        stages.STAGES,
+        _load_stages,
         tracking.MlflowTracker(here, parsed, run_id),
         on_stage=lambda outcome: display.show_stage(outcome, console),
     )
@@ -122,10 +128,11 @@ def stage(
     parsed, here = read_launch(file), settings.load()
     if name not in config.STAGE_NAMES:
         raise ValueError(f"stage: {name!r} does not exist; choose one of {', '.join(config.STAGE_NAMES)}")
-    from pipeline import display, runner, stages, tracking
+    from pipeline import display, runner, tracking
 
     tracker = tracking.MlflowTracker(here, parsed, run)
-    outcome = runner.run_stage(name, parsed, run, here, stages.STAGES, tracker)
+    outcome = runner.find_done(name, parsed, run, here, tracker)
+    outcome = outcome or runner.run_stage(name, parsed, run, here, _load_stages(), tracker)
     display.show_stage(outcome, Console(stderr=True))
     answer(outcome.result, as_json, text=f"{name}: {'done before' if outcome.skipped else 'done'}")
 
@@ -163,6 +170,13 @@ def verify(run: Annotated[str, typer.Argument(help="launch id")], as_json: AsJso
     answer(content, as_json, text="\n".join([*lines, "verified" if ok else "NOT verified"]))
     if not ok:
         raise typer.Exit(PERMANENT)
+
+
+def _load_stages() -> "Stages":
+    """The stages and all they import (torch takes seconds); a finished launch never asks for them."""
+    from pipeline.stages import STAGES
+
+    return STAGES
 
 
 def _date(date: str | None) -> str | None:

@@ -76,6 +76,15 @@ def open_run(config: LaunchConfig, run_id: str, settings: Settings, tracker: Tra
     return run
 
 
+def find_done(
+    name: str, config: LaunchConfig, run_id: str, settings: Settings, tracker: Tracker | None = None
+) -> StageOutcome | None:
+    """The stage's outcome if it needs no work; asked before the stages, and torch with them, are imported."""
+    run = open_run(config, run_id, settings, tracker)
+    record = run.record(name)
+    return StageOutcome(record, skipped=True) if record and _still_true(record, config, run) else None
+
+
 def run_stage(
     name: str,
     config: LaunchConfig,
@@ -97,8 +106,7 @@ def run_stage(
     run = open_run(config, run_id, settings, tracker)
     with run.lock(name):
         record = run.record(name)
-        if record and _still_true(record, config, run, spends=name in stages.spends):
-            _log.info("%s: already done, skipped", name)
+        if record and _still_true(record, config, run):
             return StageOutcome(record, skipped=True)
         return StageOutcome(_run_held(name, config, run, settings, stages, tracker), skipped=False)
 
@@ -107,7 +115,7 @@ def run_launch(
     config: LaunchConfig,
     run_id: str,
     settings: Settings,
-    stages: Stages,
+    load_stages: Callable[[], Stages],
     tracker: Tracker | None = None,
     on_stage: Callable[[StageOutcome], None] = lambda outcome: None,
 ) -> dict[str, StageOutcome]:
@@ -121,17 +129,19 @@ def run_launch(
         if name == "publish" and config.reviewers:
             _log.warning("publish: left out, it needs the approval of %s", ", ".join(config.reviewers))
             continue
-        outcomes[name] = run_stage(name, config, run_id, settings, stages, tracker)
+        done = find_done(name, config, run_id, settings, tracker)
+        outcomes[name] = done or run_stage(name, config, run_id, settings, load_stages(), tracker)
         on_stage(outcomes[name])
     return outcomes
 
 
-def _still_true(record: StageRecord, config: LaunchConfig, run: RunDir, *, spends: bool) -> bool:
+def _still_true(record: StageRecord, config: LaunchConfig, run: RunDir, *, released: bool | None = None) -> bool:
     """Whether a record holds: same configuration, same inputs, outputs with the digests it names."""
     if record.config_digest != config_digest(config):
         return False
     # A release stays what it was when its private folder is gone; other stages make theirs again.
-    if record.private_outputs and not spends and not _has_private_files(run, record.stage):
+    released = bool(record.ledger) if released is None else released
+    if record.private_outputs and not released and not _has_private_files(run, record.stage):
         return False
     for path, digest in record.inputs.items():
         stage, _, name = path.partition("/")
@@ -218,7 +228,7 @@ def _outcome(run: RunDir, name: str, config: LaunchConfig, binding: Mapping[str,
         return None
     content = json.loads(path.read_text(encoding="utf-8"))
     record = StageRecord.model_validate(content["record"])
-    if content["binding"] != binding or not _still_true(record, config, run, spends=True):
+    if content["binding"] != binding or not _still_true(record, config, run, released=binding is not None):
         return None
     _log.info("%s: was computed before an interruption, finishing it", name)
     return record

@@ -72,10 +72,11 @@ def let_threads_sleep() -> None:
 
 
 def quiet_mlflow() -> None:
-    """Switch MLflow's telemetry and its git warning off; must run before MLflow is imported."""
+    """Switch MLflow's telemetry and its chatter off; must run before MLflow is imported."""
     for name, value in {
         "MLFLOW_DISABLE_TELEMETRY": "true",
         "DO_NOT_TRACK": "true",
+        "MLFLOW_LOGGING_LEVEL": "WARNING",
         "GIT_PYTHON_REFRESH": "quiet",
         "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
         "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",

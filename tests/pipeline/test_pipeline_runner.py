@@ -11,7 +11,7 @@ import pytest
 from pipeline_launch import Calls, Counted, launch_config
 
 from pipeline import runner
-from pipeline.config import LaunchConfig, launch_id
+from pipeline.config import STAGE_NAMES, LaunchConfig, launch_id
 from pipeline.errors import BudgetExceeded, LedgerConflict, PermanentError, StageInputMissing
 from pipeline.ledger import PrivacyLedger
 from pipeline.run_dir import RESULT, RunDir, StageRecord
@@ -265,8 +265,6 @@ def test_a_crash_at_any_step_is_repaired_by_running_again(
 
 
 def test_launch_runs_every_stage_in_order_and_leaves_publication_to_reviewers(settings: Settings):
-    from pipeline.config import STAGE_NAMES
-
     seen: list[str] = []
     stages = Stages(functions={name: lambda ctx: Counted(value=1) for name in STAGE_NAMES}, spends={})
     for config, expected in (
@@ -275,6 +273,23 @@ def test_launch_runs_every_stage_in_order_and_leaves_publication_to_reviewers(se
     ):
         seen.clear()
         outcomes = runner.run_launch(
-            config, launch_id(config), settings, stages, on_stage=lambda outcome: seen.append(outcome.record.stage)
+            config,
+            launch_id(config),
+            settings,
+            lambda: stages,
+            on_stage=lambda outcome: seen.append(outcome.record.stage),
         )
         assert seen == list(outcomes) == expected
+
+
+def test_a_finished_launch_never_loads_its_stages(settings: Settings):
+    stages = Stages(functions={name: lambda ctx: Counted(value=1) for name in STAGE_NAMES}, spends={})
+    runner.run_launch(CONFIG, ID, settings, lambda: stages)
+
+    def unwanted() -> Stages:
+        raise AssertionError("the stages were loaded though nothing was left to do")
+
+    assert all(outcome.skipped for outcome in runner.run_launch(CONFIG, ID, settings, unwanted).values())
+    (settings.runs_dir / ID / "public" / "publish" / RESULT).unlink()
+    with pytest.raises(AssertionError, match="were loaded"):
+        runner.run_launch(CONFIG, ID, settings, unwanted)
