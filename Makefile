@@ -30,8 +30,7 @@ launch: setup $(AIRFLOW_HOME)/.ready ## Launch FILE=dags/launches/NAME.yaml (def
 	@echo "           or, with Airflow, make up; the commands named here are in .venv/stages/bin"
 
 test: setup ## Run every test: the stages' in their environment, the DAGs' in Airflow's
-	@$(STAGES)/pytest
-	@.venv/airflow/bin/pytest tests/dags
+	@status=0; $(STAGES)/pytest || status=1; .venv/airflow/bin/pytest tests/dags || status=1; exit $$status
 
 check: setup ## Lint, format, import directions, environments, launch files, lock files
 	$(STAGES)/ruff check .
