@@ -1,0 +1,158 @@
+"""A disclosure for tests. No launch made these numbers."""
+
+from reports.disclosure import Disclosure
+
+
+def example(**changes: object) -> Disclosure:
+    """A whole disclosure; ``changes`` replaces top-level blocks."""
+    curve = [{"step": float(step), "validation_loss": 8.0 - step / 4} for step in range(4)]
+    arms = [
+        {"arm": arm, "metric": metric, "value": value, "low": value - 0.01, "high": value + 0.01}
+        for arm, value in (("start", 0.06), ("private", 0.09))
+        for metric in ("top1_recall", "top3_recall", "cross_entropy")
+    ]
+    content = {
+        "tool": {"name": "tacit", "version": "0.0", "git_commit": "abc", "lock_digests": {"stages.lock": "d" * 64}},
+        "launch": {
+            "id": "test-fixture-01",
+            "name": "test-fixture",
+            "locale": "en-US",
+            "feature": "NWP",
+            "created_at": "2026-01-02T03:04:05+00:00",
+            "contact": "the tests",
+            "intended_use": "a test",
+            "synthetic_population": False,
+            "seeded_randomness": False,
+        },
+        "decision": {
+            "decision": "launch",
+            "reasons": ["all gates passed"],
+            "gates": [
+                {
+                    "id": f"gate_{n}",
+                    "title": f"title {n}",
+                    "value": n / 7,
+                    "threshold": 2.0,
+                    "passed": True,
+                    "evidence": "e",
+                }
+                for n in range(5)
+            ],
+        },
+        "data_accesses": [
+            {"stage": "pretrain", "data": "public", "covered": False},
+            {"stage": "fine_tune", "data": "private", "covered": True, "mechanism": "tree", "unit": "device"},
+            {"stage": "ab_test", "data": "private", "covered": False, "reason": "held-out aggregates"},
+        ],
+        "unit": "device",
+        "adjacency": "zero-out: a device's updates replaced by zeros",
+        "output": "the final model",
+        "assumptions": ["devices follow the protocol"],
+        "public_text": {"source": "sample", "licence": "CC BY-SA", "documents": 12, "train_tokens": 3456},
+        "population": {
+            "name": "people",
+            "source": "files",
+            "synthetic": False,
+            "devices_at_least": 990,
+            "devices_by_split": {"train": 700},
+        },
+        "mechanism": {
+            "kind": "tree",
+            "clip_norm": 0.3,
+            "noise_multiplier": 6.0,
+            "rounds": 16,
+            "report_goal": 200,
+            "delta": 1e-6,
+            "randomness": "secure",
+            "local_training": {"learning_rate": 0.5},
+            "server": {"learning_rate": 1.0},
+        },
+        "participation": {
+            "enforced_min_sep": 4,
+            "enforced_max_participations": 4,
+            "observed_min_sep": 4,
+            "observed_mins": 3,
+            "observed_max_participations": 4,
+            "violations": 0,
+            "synthetic_devices": 15,
+            "participation_histogram": {"2": 40, "3": 460, "4": 410},
+            "separation_histogram": {"4": 1390},
+        },
+        "accounting": {
+            "sensitivity_squared": 36.0,
+            "rho": 0.50012,
+            "mu": 1.00012,
+            "delta": 1e-6,
+            "epsilon": 4.8812,
+            "epsilon_pld": 4.8812,
+            "agree": True,
+            "methods": ["route one", "route two"],
+            "planned_rho": 0.6,
+            "curve": [[1e-4, 3.8], [1e-6, 4.88], [1e-8, 5.7]],
+        },
+        "discovery": {
+            "epsilon0": 8.0,
+            "messages_per_device": 10,
+            "device_level_epsilon0": 80.0,
+            "epsilon_central": 8.0,
+            "delta": 1e-6,
+            "certificate": "clones",
+            "layers": [
+                {"layer": n, "messages": 1150, "domain": 30, "kept": 20, "finished": n, "epsilon_central": 8.0}
+                for n in (1, 2)
+            ],
+            "words_found": 2,
+            "words_added": 2,
+            "words": None,
+        },
+        "composition": {
+            "spends": [{"launch_id": "test-fixture-01", "stage": "fine_tune", "kind": "commit", "rho": 0.50012}],
+            "total_rho": 0.50012,
+            "ceiling_rho": 8.0,
+        },
+        "audit": {
+            "random_continuations": 2_000_000,
+            "worst_rank_single_user": 700_000,
+            "max_exposure_bits": 1.5,
+            "canaries": [
+                {
+                    "words": "one two three four five",
+                    "n_u": n_u,
+                    "n_e": 14,
+                    "participations": 4,
+                    "rank": 700_000,
+                    "rank_standard_error": 900.0,
+                    "exposure_bits": 1.5,
+                    "ceiling_bits": 10.2,
+                    "found_by_beam": False,
+                    "loss": 21.0,
+                }
+                for n_u in (1, 4)
+            ],
+        },
+        "utility": {
+            "devices_at_least": 250,
+            "words": 52_252,
+            "confidence": 0.95,
+            "arms": arms,
+            "differences": [
+                {
+                    "candidate": "private",
+                    "baseline": "start",
+                    "metric": "top1_recall",
+                    "value": 0.03,
+                    "low": 0.02,
+                    "high": 0.04,
+                }
+            ],
+        },
+        "curves": {
+            "pretraining": curve,
+            "adaptation": curve,
+            "fine_tuning": [{"step": float(step), "validation_recall": 0.05 + step / 100} for step in range(4)],
+        },
+        "limitations": ["a limitation"],
+        "artifacts": [{"stage": "fine_tune", "file": "model.safetensors", "sha256": "a" * 64}],
+        "verification": {"ledger_head": "b" * 64, "ledger_entries": 4, "command": "tacit verify test-fixture-01"},
+    }
+    return Disclosure.model_validate(content | changes)
