@@ -4,6 +4,10 @@ Route one is the exact curve of the Gaussian mechanism (Balle and Wang 2018, the
 two hands the same Gaussian to dp_accounting's privacy loss distributions, under its zero-out
 relation. Correlated noise needs no other theory: after multiplication by C the release is one
 Gaussian of sensitivity ``sens(C)`` and multiplier z (Kairouz et al. 2021, theorem 4.1).
+
+Both routes start from one sensitivity, so a mistake there would pass both. It is therefore
+computed twice too, by programs of different construction, wherever the second is affordable;
+``Guarantee.methods`` says whether it was.
 """
 
 import math
@@ -23,6 +27,8 @@ METHODS = (
     "exact Gaussian curve at mu = sqrt(2 rho) (Balle and Wang 2018)",
     "privacy loss distribution, dp_accounting 0.6.0, REPLACE_SPECIAL (zero-out)",
 )
+SENSITIVITY_TWICE = "sensitivity by two programs that agree: over subtrees, and forward over rounds"
+SENSITIVITY_ONCE = "sensitivity by the program over subtrees alone: too many patterns for the second"
 
 
 @dataclass(frozen=True)
@@ -46,7 +52,7 @@ class Guarantee:
     epsilon: Mapping[float, float]
     epsilon_pld: Mapping[float, float]
     agree: bool
-    methods: tuple[str, str] = METHODS
+    methods: tuple[str, ...] = METHODS
     unit: str = "device"
     adjacency: str = "zero-out"
 
@@ -67,9 +73,17 @@ def guarantee_of(
 
     Raises:
       ValueError: limits that cannot happen, or a delta outside (0, 1).
-      ArithmeticError: the two routes disagree by more than ``AGREEMENT``.
+      ArithmeticError: the two routes disagree by more than ``AGREEMENT``, or the two
+        sensitivities differ.
     """
     squared = mechanism.sensitivity_squared(rounds, min_sep, max_participations)
+    again = mechanism.second_sensitivity_squared(rounds, min_sep, max_participations)
+    if again is not None and not math.isclose(squared, again, rel_tol=1e-9):
+        raise ArithmeticError(
+            f"sensitivity_squared: {squared:g} over subtrees but {again:g} forward over rounds, for {rounds} rounds at "
+            f"min_sep {min_sep} and max_participations {max_participations}; one of the programs is wrong, so this run "
+            "must not be published"
+        )
     rho = squared / (2 * mechanism.noise_multiplier**2)
     exact = {delta: epsilon_of_rho(rho, delta) for delta in deltas}
     accountant = pld.PLDAccountant(dp_accounting.NeighboringRelation.REPLACE_SPECIAL)
@@ -81,7 +95,18 @@ def guarantee_of(
                 f"epsilon at delta {delta:g}: {value:.6f} by the Gaussian curve but {second[delta]:.6f} by the privacy "
                 "loss distribution; one of the accountants is wrong, so this run must not be published"
             )
-    return Guarantee(rounds, min_sep, max_participations, squared, rho, math.sqrt(2 * rho), exact, second, agree=True)
+    return Guarantee(
+        rounds=rounds,
+        min_sep=min_sep,
+        max_participations=max_participations,
+        sensitivity_squared=squared,
+        rho=rho,
+        mu=math.sqrt(2 * rho),
+        epsilon=exact,
+        epsilon_pld=second,
+        agree=True,
+        methods=(*METHODS, SENSITIVITY_ONCE if again is None else SENSITIVITY_TWICE),
+    )
 
 
 def from_records(config: MechanismConfig, observed: Observed, deltas: Iterable[float] = ()) -> Guarantee:

@@ -11,6 +11,7 @@ import dp_accounting
 import numpy as np
 
 from federated import noise
+from federated.mechanisms.forward import tree_sensitivity_squared_forward
 from federated.mechanisms.strategy import segments, tree_sensitivity_squared
 
 STREAM = "tree"
@@ -89,6 +90,12 @@ class Tree:
         """Exact squared sensitivity in clip norms squared, before the noise multiplier."""
         restarts = [restart for restart in self.restarts if restart < rounds]
         return float(tree_sensitivity_squared(rounds, min_sep, max_participations, restarts))
+
+    def second_sensitivity_squared(self, rounds: int, min_sep: int, max_participations: int) -> float | None:
+        """The same number by an unrelated program; None where that one would take too long."""
+        restarts = [restart for restart in self.restarts if restart < rounds]
+        squared = tree_sensitivity_squared_forward(rounds, min_sep, max_participations, restarts)
+        return None if squared is None else float(squared)
 
     def dp_event(self, rounds: int, min_sep: int, max_participations: int) -> dp_accounting.DpEvent:
         """One Gaussian with the whole run's sensitivity."""

@@ -1,4 +1,4 @@
-"""Epsilon against mpmath, published numbers and a second accountant; the plan's reasons."""
+"""Epsilon against mpmath, published numbers and a second accountant."""
 
 import itertools
 
@@ -7,10 +7,18 @@ import numpy as np
 import pytest
 
 from federated import accounting
-from federated.accounting import curve, delta_of_epsilon, epsilon_of_rho, from_records, guarantee, round_up
+from federated.accounting import (
+    curve,
+    delta_of_epsilon,
+    epsilon_of_rho,
+    from_records,
+    guarantee,
+    guarantee_of,
+    round_up,
+)
 from federated.config import TreeMechanism
+from federated.mechanisms import Tree, tree
 from federated.participation import Cohorts, no_records, observe
-from federated.plan import plan
 
 MECHANISM = TreeMechanism(
     kind="tree",
@@ -71,6 +79,25 @@ def test_a_wrong_accountant_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
         guarantee(MECHANISM, 20, 5, 4, (1e-10,))
 
 
+def test_a_wrong_sensitivity_is_caught_although_both_conversions_agree_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = tree.tree_sensitivity_squared
+    monkeypatch.setattr(tree, "tree_sensitivity_squared", lambda *row: right(*row) - 1)
+    with pytest.raises(ArithmeticError, match="sensitivity_squared: 35 over subtrees but 36 forward"):
+        guarantee(MECHANISM, 20, 5, 4, (1e-10,))
+
+
+def test_the_method_says_whether_the_sensitivity_was_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert guarantee(MECHANISM, 20, 5, 4, (1e-10,)).methods[2] == accounting.SENSITIVITY_TWICE
+    monkeypatch.setattr(tree, "tree_sensitivity_squared_forward", lambda *_: None)
+    assert guarantee(MECHANISM, 20, 5, 4, (1e-10,)).methods[2] == accounting.SENSITIVITY_ONCE
+
+
+def test_restarts_lower_the_guarantee_as_published() -> None:
+    whole = guarantee_of(Tree(noise_multiplier=7.0), 2800, 372, 7, (1e-10,))
+    cut = guarantee_of(Tree(noise_multiplier=7.0, restarts=(128, 1152, 2176)), 2800, 372, 7, (1e-10,))
+    assert (round(whole.rho, 4), round(cut.rho, 4)) == (1.3061, 0.9388)
+
+
 def test_what_happened_is_accounted_not_what_was_planned() -> None:
     cohorts = Cohorts(num_devices=400, report_goal=10, min_sep=5, max_participations=4, seed=1)
     state, records = cohorts.init(), no_records()
@@ -83,16 +110,6 @@ def test_what_happened_is_accounted_not_what_was_planned() -> None:
     assert observed.max_participations < 4
     assert reached.rho < planned.rho
     assert reached.max_participations == observed.max_participations
-
-
-def test_plan_says_which_number_must_change() -> None:
-    assert plan(MECHANISM, 1000).feasible
-    short = plan(MECHANISM, 30)
-    assert not short.feasible
-    assert "lower report_goal to 6 or min_sep to 3" in short.reasons[0]
-    assert "raise max_participations to 7 or lower rounds to 12" in short.reasons[1]
-    rhos = [row.rho for row in short.alternatives]
-    assert rhos == sorted(rhos, reverse=True)
 
 
 def test_printed_numbers_are_rounded_up() -> None:
