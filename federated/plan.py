@@ -1,19 +1,35 @@
 """What a mechanism will cost and whether the population can carry it; needs no private data."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from federated import mechanisms
 from federated.accounting import Guarantee, epsilon_of_rho, guarantee
 from federated.config import MechanismConfig
 
-_ALTERNATIVES = (0.5, 1.0, 2.0, 4.0)
+_NOISE_FACTORS = (0.5, 1.0, 2.0, 4.0)
+_GOAL_FACTORS = (0.5, 1.0, 2.0, 4.0)
 
 
 @dataclass(frozen=True)
 class Alternative:
-    """The same run at another noise multiplier: rho falls with its square, noise in the model grows with it."""
+    """The same run with one number changed, and what follows from it.
+
+    Attributes:
+      noise_multiplier: rho falls with its square.
+      report_goal: a smaller one lets a device rest longer, so ``min_sep`` grows and rho falls.
+      min_sep: as configured, or the most that the population carries at another report goal.
+      max_participations: as configured, or fewer where ``min_sep`` allows fewer.
+      noise_per_device: ``noise_multiplier / report_goal``, a node's noise in the mean update in
+        clip norms: the price of the row, because utility falls as it grows.
+    """
 
     noise_multiplier: float
+    report_goal: int
+    min_sep: int
+    max_participations: int
+    noise_per_device: float
     rho: float
     epsilon: float
 
@@ -44,14 +60,58 @@ def plan(config: MechanismConfig, population_estimate: int) -> Plan:
         guarantee=worst,
         feasible=not reasons,
         reasons=tuple(reasons),
-        alternatives=tuple(
-            Alternative(
-                config.noise_multiplier * factor,
-                worst.rho / factor**2,
-                epsilon_of_rho(worst.rho / factor**2, config.delta),
-            )
-            for factor in _ALTERNATIVES
+        alternatives=rho_for(
+            config,
+            population_estimate,
+            noise_multipliers=[config.noise_multiplier * factor for factor in _NOISE_FACTORS],
+            report_goals=sorted({max(1, int(config.report_goal * factor)) for factor in _GOAL_FACTORS}),
         ),
+    )
+
+
+def rho_for(
+    config: MechanismConfig,
+    population_estimate: int,
+    noise_multipliers: Sequence[float] = (),
+    report_goals: Sequence[int] = (),
+) -> tuple[Alternative, ...]:
+    """Worst-case rho if one number of a launch were another.
+
+    Rows of ``noise_multipliers`` keep every other number. Rows of ``report_goals`` take the
+    ``min_sep`` that the population then carries; those it could not carry are left out.
+
+    Raises:
+      ValueError: a noise multiplier or report goal that is not above 0.
+    """
+    for name, values in (("noise_multipliers", noise_multipliers), ("report_goals", report_goals)):
+        wrong = [value for value in values if not value > 0]
+        if wrong:
+            raise ValueError(f"{name}: got {wrong[0]}, expected numbers above 0")
+    changed = [config.model_copy(update={"noise_multiplier": value}) for value in noise_multipliers]
+    for goal in report_goals:
+        rest = min(population_estimate // goal, config.rounds)
+        if rest < 1:
+            continue
+        most = min(config.max_participations, -(-config.rounds // rest))
+        row = config.model_copy(update={"report_goal": goal, "min_sep": rest, "max_participations": most})
+        if not _shortfalls(row, population_estimate):
+            changed.append(row)
+    return tuple(_alternative(row) for row in changed)
+
+
+def _alternative(config: MechanismConfig) -> Alternative:
+    # Advice, so one route is enough; the plan's own guarantee takes both.
+    mechanism = mechanisms.build(config)
+    squared = mechanism.sensitivity_squared(config.rounds, config.min_sep, config.max_participations)
+    rho = squared / (2 * config.noise_multiplier**2)
+    return Alternative(
+        noise_multiplier=config.noise_multiplier,
+        report_goal=config.report_goal,
+        min_sep=config.min_sep,
+        max_participations=config.max_participations,
+        noise_per_device=config.noise_multiplier / config.report_goal,
+        rho=rho,
+        epsilon=epsilon_of_rho(rho, config.delta),
     )
 
 

@@ -1,0 +1,84 @@
+"""The plan: what the enforced limits cost, which number must change, and what other numbers would give."""
+
+import pytest
+
+from federated.accounting import guarantee
+from federated.config import TreeMechanism
+from federated.plan import plan, rho_for
+
+MECHANISM = TreeMechanism(
+    kind="tree",
+    noise_multiplier=7.0,
+    clip_norm=0.3,
+    rounds=20,
+    report_goal=10,
+    min_sep=5,
+    max_participations=4,
+    delta=1e-10,
+    randomness="seeded",
+)
+
+
+def test_the_plan_is_the_guarantee_of_the_enforced_limits() -> None:
+    planned = plan(MECHANISM, 1000)
+    assert planned.feasible
+    assert planned.reasons == ()
+    assert planned.guarantee == guarantee(MECHANISM, 20, 5, 4, (1e-10,))
+
+
+def test_an_impossible_plan_says_which_number_must_change() -> None:
+    short = plan(MECHANISM, 30)
+    assert not short.feasible
+    assert "lower report_goal to 6 or min_sep to 3" in short.reasons[0]
+    assert "raise max_participations to 7 or lower rounds to 12" in short.reasons[1]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"report_goal": 6, "max_participations": 4, "rounds": 20},
+        {"min_sep": 3, "max_participations": 7},
+        {"min_sep": 3, "rounds": 12, "max_participations": 4},
+    ],
+)
+def test_the_changes_that_a_reason_names_are_enough(changes: dict[str, int]) -> None:
+    assert not plan(MECHANISM, 30).feasible
+    assert plan(MECHANISM.model_copy(update=changes), 30).feasible
+
+
+def test_more_noise_lowers_rho_by_its_square() -> None:
+    single, double = rho_for(MECHANISM, 1000, noise_multipliers=[7.0, 14.0])
+    worst = plan(MECHANISM, 1000).guarantee
+    assert (single.rho, single.epsilon) == (worst.rho, worst.epsilon[1e-10])
+    assert double.rho == pytest.approx(single.rho / 4)
+    assert double.epsilon < single.epsilon
+    assert double.noise_per_device == pytest.approx(1.4)
+
+
+def test_a_smaller_report_goal_buys_rest_and_so_privacy() -> None:
+    rows = rho_for(MECHANISM, 100, report_goals=[5, 10, 20])
+    assert [(row.report_goal, row.min_sep, row.max_participations) for row in rows] == [
+        (5, 20, 1),
+        (10, 10, 2),
+        (20, 5, 4),
+    ]
+    assert [row.rho for row in rows] == sorted(row.rho for row in rows)
+    assert rows[0].noise_per_device == 4 * rows[2].noise_per_device
+
+
+def test_rows_that_the_population_cannot_carry_are_left_out() -> None:
+    assert [row.report_goal for row in rho_for(MECHANISM, 100, report_goals=[20, 40, 200])] == [20]
+
+
+def test_alternatives_change_one_number_each() -> None:
+    rows = plan(MECHANISM, 1000).alternatives
+    assert {row.noise_multiplier for row in rows} == {3.5, 7.0, 14.0, 28.0}
+    assert {row.report_goal for row in rows} == {5, 10, 20, 40}
+    assert all(row.noise_multiplier == 7.0 or row.report_goal == 10 for row in rows)
+
+
+def test_numbers_that_cannot_be_are_named() -> None:
+    with pytest.raises(ValueError, match="noise_multipliers: got 0"):
+        rho_for(MECHANISM, 100, noise_multipliers=[0.0])
+    with pytest.raises(ValueError, match="report_goals: got -1"):
+        rho_for(MECHANISM, 100, report_goals=[-1])
