@@ -9,6 +9,7 @@ from pipeline import gates
 from pipeline.config import LaunchConfig
 from pipeline.errors import StageInputMissing
 from pipeline.ledger import PrivacyLedger
+from pipeline.spends import SPENDS
 from pipeline.stage import StageContext
 from reports import disclosure as d
 
@@ -49,7 +50,7 @@ def for_gates(ctx: StageContext) -> gates.Evidence:
         random_continuations=audited.get("random_continuations"),
         top1_gain_low=compared.get("top1_gain_low"),
         top3_gain_low=compared.get("top3_gain_low"),
-        ledger_problems=tuple(ledger.verify()),
+        ledger_problems=tuple(ledger.verify(_receipts(ctx))),
     )
 
 
@@ -110,6 +111,12 @@ def disclosure(ctx: StageContext) -> d.Disclosure:
         artifacts=_artifacts(ctx),
         verification=_verification(ctx),
     )
+
+
+def _receipts(ctx: StageContext) -> list[str]:
+    """Hashes of the ledger's entries that this launch's stages were given; a ledger written anew lacks them."""
+    records = [record for name in SPENDS if (record := ctx.run.record(name))]
+    return [receipt for record in records for receipt in record.ledger.values()]
 
 
 def _optional(ctx: StageContext, stage: str) -> dict:

@@ -123,7 +123,7 @@ def _gates(evidence: Evidence, policy: PolicyConfig) -> Iterator[Gate]:
         "top3_guardrail",
         "loss of top-3 recall",
         evidence.top3_gain_low,
-        -policy.max_top3_loss,
+        0.0 - policy.max_top3_loss,  # not -0.0
         "lower end of the interval, private minus starting point",
     )
     yield _ledger(evidence)
