@@ -117,3 +117,10 @@ def test_a_locale_that_yaml_does_not_read_as_text_is_refused(dagbag, tmp_path, l
         read_launch_file(path)
     path.write_text(f'name: norwegian\nlocale: "{locale}"\n', encoding="utf-8")
     assert read_launch_file(path).locale == locale
+
+
+def test_the_celery_executor_of_the_compose_file_can_be_imported(database):
+    # celery 5.7 broke this import while `pip check` stayed clean.
+    from airflow.providers.celery.executors.celery_executor import CeleryExecutor
+
+    assert CeleryExecutor.is_production
