@@ -18,6 +18,7 @@ from federated.accounting import (
 )
 from federated.config import TreeMechanism
 from federated.mechanisms import Tree, tree
+from federated.mechanisms.blt import PRESETS, Blt
 from federated.participation import Cohorts, no_records, observe
 
 MECHANISM = TreeMechanism(
@@ -90,6 +91,14 @@ def test_the_method_says_whether_the_sensitivity_was_checked(monkeypatch: pytest
     assert guarantee(MECHANISM, 20, 5, 4, (1e-10,)).methods[2] == accounting.SENSITIVITY_TWICE
     monkeypatch.setattr(tree, "tree_sensitivity_squared_forward", lambda *_: None)
     assert guarantee(MECHANISM, 20, 5, 4, (1e-10,)).methods[2] == accounting.SENSITIVITY_ONCE
+
+
+def test_a_mechanism_without_a_second_program_says_so() -> None:
+    preset = PRESETS["min-sep-400"]
+    reached = guarantee_of(Blt(7.379, preset.theta, preset.omega), 1280, 301, 4, (1e-10,))
+    # McMahan et al. 2024, table 4, es-ES: both rounded up there.
+    assert (round_up(reached.rho), round_up(reached.epsilon[1e-10])) == (0.16, 3.46)
+    assert reached.methods[2] == accounting.SENSITIVITY_ONCE
 
 
 def test_restarts_lower_the_guarantee_as_published() -> None:
