@@ -183,9 +183,8 @@ class Composition(Config):
 
 
 class CanaryResult(Config):
-    """One canary of the memorisation audit. Canary words are synthetic."""
+    """One canary of the memorisation audit; its random words are in ``canaries.json``."""
 
-    words: str
     n_u: int
     n_e: int
     participations: int | None

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tiny_launch import CLIENTS, client_id, leaks, planted, write_launch
+from tiny_launch import CLIENTS, SHARED_NEW, client_id, leaks, planted, write_launch
 
 from pipeline.config import STAGE_NAMES, launch_id, load_launch
 
@@ -172,6 +172,7 @@ def test_same_launch_through_the_dag(tmp_path: Path) -> None:
     with sqlite3.connect(airflow_home / "airflow.db") as database:
         values = dict(database.execute("select task_id, value from xcom").fetchall())
     assert decision["decision"] in values["decide"]
+    assert not any(word in "".join(values.values()) for word in SHARED_NEW), "XCom carries numbers, not words"
 
     shutil.rmtree(tmp_path / "runs" / run_id / "private")
     file.unlink()

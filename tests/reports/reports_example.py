@@ -116,7 +116,6 @@ def example(**changes: object) -> Disclosure:
             "max_exposure_bits": 1.5,
             "canaries": [
                 {
-                    "words": "one two three four five",
                     "n_u": n_u,
                     "n_e": 14,
                     "participations": 4,
