@@ -7,7 +7,7 @@ engineer tunes the other.
 
 from typing import Annotated, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from pretrain.config import Config, Fraction
 
@@ -44,11 +44,10 @@ class SyntheticPopulation(_Population):
 PopulationConfig = Annotated[FilePopulation | ChitchatPopulation | SyntheticPopulation, Field(discriminator="source")]
 
 
-class TreeMechanism(Config):
-    """DP-FTRL with tree aggregation and Honaker's variance reduction (Kairouz et al. 2021)."""
-
-    kind: Literal["tree"]
-    noise_multiplier: PositiveFloat = Field(description="noise std per clip norm, before sensitivity")
+class _Mechanism(Config):
+    noise_multiplier: PositiveFloat = Field(
+        description="noise std per clip norm, before sensitivity; not comparable between mechanisms"
+    )
     clip_norm: PositiveFloat = Field(description="L2 bound C of one device's whole update")
     rounds: PositiveInt
     report_goal: PositiveInt = Field(description="devices aggregated in a round; the fixed denominator")
@@ -60,7 +59,48 @@ class TreeMechanism(Config):
     )
 
 
-MechanismConfig = TreeMechanism
+class TreeMechanism(_Mechanism):
+    """DP-FTRL with tree aggregation and Honaker's variance reduction (Kairouz et al. 2021)."""
+
+    kind: Literal["tree"]
+    restarts: tuple[PositiveInt, ...] = Field(default=(), description="rounds at which a new tree begins")
+
+    @model_validator(mode="after")
+    def _restarts_lie_inside(self) -> "TreeMechanism":
+        if list(self.restarts) != sorted(set(self.restarts)) or any(value >= self.rounds for value in self.restarts):
+            raise ValueError(
+                f"restarts: {list(self.restarts)} must rise and lie between 1 and {self.rounds - 1}, "
+                "the rounds of this run"
+            )
+        return self
+
+
+class BltMechanism(_Mechanism):
+    """DP-FTRL with a buffered linear Toeplitz mechanism (McMahan et al. 2024)."""
+
+    kind: Literal["blt"]
+    preset: Literal["min-sep-100", "min-sep-400", "min-sep-1000"] | None = Field(
+        default=None, description="parameters that ran in production; give this, or theta and omega"
+    )
+    theta: tuple[Annotated[float, Field(gt=0.0, lt=1.0)], ...] = ()
+    omega: tuple[PositiveFloat, ...] = ()
+
+    @model_validator(mode="after")
+    def _one_set_of_parameters(self) -> "BltMechanism":
+        if (self.preset is None) == (not self.theta) or len(self.theta) != len(self.omega):
+            raise ValueError(
+                f"preset: {self.preset!r} with {len(self.theta)} theta and {len(self.omega)} omega; "
+                "give either a preset, or as many theta as omega"
+            )
+        if sum(self.omega) > 1:
+            raise ValueError(
+                f"omega: the scales add up to {sum(self.omega):.6g}; scale them down to a sum of at most 1, "
+                "or the sensitivity formula does not hold"
+            )
+        return self
+
+
+MechanismConfig = Annotated[TreeMechanism | BltMechanism, Field(discriminator="kind")]
 
 
 class LocalTrainingConfig(Config):

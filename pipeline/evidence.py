@@ -154,8 +154,10 @@ def _data_accesses(config: LaunchConfig) -> tuple[d.DataAccess, ...]:
 
 def _mechanism(config: LaunchConfig) -> d.MechanismBlock:
     mechanism = config.mechanism.model_dump()
+    known = {*d.MechanismBlock.model_fields, "min_sep", "max_participations"}
     return d.MechanismBlock(
         **{name: mechanism[name] for name in d.MechanismBlock.model_fields if name in mechanism},
+        parameters={name: str(value) for name, value in mechanism.items() if name not in known and value},
         local_training=config.local_training.model_dump(),
         server=config.server.model_dump(),
     )

@@ -102,6 +102,7 @@ class MechanismBlock(Config):
     report_goal: int
     delta: float
     randomness: str
+    parameters: dict[str, str] = Field(default={}, description="what is particular to this mechanism")
     local_training: dict[str, float]
     server: dict[str, float]
 
