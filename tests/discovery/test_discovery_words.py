@@ -1,0 +1,153 @@
+"""From a device's words to found words: the device's path, the samplers, whole runs, filters."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from discovery import discover as trie
+from discovery.config import DiscoveryConfig
+from discovery.coverage import coverage
+from discovery.device import END, Broadcast, report
+from discovery.filters import reviewable
+from discovery.randomizer import Keystream, of_size, subset_selection
+from discovery.sampler import sample
+
+KEY = bytes(range(32))
+CONFIG = DiscoveryConfig(epsilon0=8.0, delta=1e-6, messages_per_device=4, layers=6, max_prefixes=30, significance_z=4.0)
+ALPHABET = "abcdefghijklmnopqrstuvwxyz"
+PLANTED = ("haha", "lol", "yeah", "cool")
+
+
+@pytest.mark.parametrize("kind", ["random", "greedy"])
+@pytest.mark.parametrize("held", [0, 1, 4, 9])
+def test_every_device_sends_exactly_as_many(kind: str, held: int) -> None:
+    chosen = sample({item: item + 1 for item in range(held)}, 4, kind, 99, Keystream(KEY, "s"))
+    assert len(chosen) == 4
+    assert np.sum(chosen == 99) == max(4 - held, 0)
+    assert len(set(chosen.tolist()) - {99}) == min(held, 4)
+
+
+def test_greedy_takes_the_most_frequent_and_breaks_ties_by_number() -> None:
+    counts = {7: 2, 1: 2, 5: 9, 3: 2}
+    for order in (counts, dict(reversed(counts.items()))):
+        assert sample(order, 3, "greedy", 99, Keystream(KEY, "s")).tolist() == [5, 1, 3]
+
+
+@pytest.mark.statistical
+def test_random_takes_every_candidate_equally_often() -> None:
+    bits = Keystream(KEY, "r")
+    taken = np.bincount(
+        np.concatenate([sample({item: 10**item for item in range(6)}, 2, "random", 9, bits) for _ in range(3000)])
+    )
+    assert np.all(np.abs(taken - 1000) < 5 * np.sqrt(3000 / 3 * 2 / 3))
+
+
+def heard(words: list[str], layer: int = 1, prefixes: tuple[str, ...] = ("",)) -> set[str | None]:
+    """Candidates behind a device's messages, read with a randomiser that all but never lies."""
+    broadcast = Broadcast(layer, prefixes, ALPHABET + END)
+    randomizer = of_size(200.0, broadcast.domain, 1)
+    sent = report(words, frozenset({"the"}), broadcast, randomizer, CONFIG, Keystream(KEY, "d"))
+    assert sent.shape == (4, 1)
+    items = set(sent.ravel().tolist())
+    return {None if item == broadcast.none else broadcast.candidate(item) for item in items}
+
+
+def test_device_says_only_what_may_be_said() -> None:
+    assert heard(["haha", "the", "zzzzzzzzz", "naïve"]) == {"h", None}
+    assert heard(["haha", "hello"], layer=3, prefixes=("he",)) == {"hel", None}
+    assert heard(["ha", "he"], layer=3, prefixes=("ha",)) == {"ha" + END, None}
+    assert heard([]) == {None}
+
+
+def devices(count: int = 600) -> list[list[str]]:
+    rng = np.random.default_rng(0)
+    rare = ["".join(rng.choice(list(ALPHABET), size=5)) for _ in range(count)]
+    return [["the", rare[number], *rng.choice(PLANTED, size=3).tolist()] for number in range(count)]
+
+
+def run(folder: Path, people: list[list[str]], key: bytes = KEY, config: DiscoveryConfig = CONFIG, **more: object):
+    return trie.discover(
+        people, known=frozenset({"the"}), alphabet=ALPHABET, config=config, key=key, directory=folder, **more
+    )
+
+
+def test_finds_what_many_type_and_nothing_else(tmp_path: Path) -> None:
+    found = run(tmp_path, devices())
+    assert {word.word for word in found.words} == set(PLANTED)
+    for word in found.words:
+        assert 0 < word.low < word.share < word.high
+    assert found.device_level_epsilon0 == 32.0
+    assert found.epsilon_central == max(layer.epsilon_central for layer in found.layers) <= 8.0
+    assert all(layer.messages == 400 for layer in found.layers)
+
+
+def test_rare_words_and_noise_alone_find_nothing(tmp_path: Path) -> None:
+    people = [[row[1]] for row in devices()]
+    assert not run(tmp_path, people).words
+
+
+def test_killed_between_layers_ends_the_same(tmp_path: Path) -> None:
+    whole = run(tmp_path / "whole", devices())
+
+    class Killed(Exception):
+        pass
+
+    def stop(point: dict) -> None:
+        if point["layer"] == 3:
+            raise Killed
+
+    with pytest.raises(Killed):
+        run(tmp_path / "cut", devices(), progress=stop)
+    done = {path.name for path in (tmp_path / "cut").glob("layer-*.json")}
+    assert done == {"layer-01.json", "layer-02.json", "layer-03.json"}
+    assert run(tmp_path / "cut", devices()) == whole
+
+
+def test_a_retry_sends_the_same_bits_and_another_key_others(tmp_path: Path) -> None:
+    first = run(tmp_path / "a", devices())
+    assert run(tmp_path / "b", devices()) == first
+    assert run(tmp_path / "c", devices(), key=KEY[::-1]) != first
+
+
+def test_a_device_answers_in_one_layer_only(tmp_path: Path) -> None:
+    groups = trie.assign(101, 6, KEY, tmp_path)
+    assert sorted(np.concatenate(groups).tolist()) == list(range(101))
+    layer_D = np.load(tmp_path / "devices.npy")
+    assert all(np.all(layer_D[group] == number) for number, group in enumerate(groups, start=1))
+    assert (tmp_path / "devices.npy").parent.stat().st_mode & 0o777
+
+
+def test_no_surviving_prefix_ends_early(tmp_path: Path) -> None:
+    found = run(tmp_path, [["the"]] * 60, config=CONFIG.model_copy(update={"epsilon0": 30.0}))
+    assert len(found.layers) == 1
+    assert not found.words
+
+
+def test_too_few_devices_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="lower layers"):
+        run(tmp_path, [["haha"]] * 3)
+
+
+def test_domain_counts_every_candidate_and_none() -> None:
+    broadcast = Broadcast(2, ("a", "b"), "xy" + END)
+    names = [broadcast.candidate(item) for item in range(broadcast.none)]
+    assert names == ["ax", "ay", "a" + END, "bx", "by", "b" + END]
+    assert [broadcast.item(name) for name in names] == list(range(6))
+    assert broadcast.item("cx") is None
+    assert broadcast.item("aq") is None
+    assert subset_selection(8.0, broadcast.domain).domain == 7
+
+
+def test_filters_count_what_they_drop() -> None:
+    words = ["haha", "call1234", "a@b.org", "www.x", "de89370400440532", "x", "--", "Slur"]
+    kept, dropped = reviewable(words, blocked=["slur"])
+    assert kept == ["haha"]
+    assert sum(dropped.values()) == 7
+    assert dropped["blocklist"] == 1
+    assert dropped["one letter"] == 1
+
+
+def test_coverage_is_a_share_of_tokens() -> None:
+    assert coverage(["haha", "lol", "lol"], {"haha": 6, "xyzzy": 2}) == 0.75
+    assert coverage(["haha"], {}) == 0.0
