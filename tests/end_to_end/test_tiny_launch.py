@@ -152,6 +152,40 @@ def test_another_mechanism_is_one_block_of_the_file(launched: Launched) -> None:
     assert json.loads(tacit(launched.home, "verify", run_id, "--json").stdout)["ok"]
 
 
+def test_a_hold_on_made_up_typists_has_its_report_and_publishes_nothing(tmp_path: Path) -> None:
+    population = {
+        "source": "synthetic",
+        "name": "made-up",
+        "devices": 90,
+        "mean_words": 40,
+        "max_words_per_device": 60,
+        "test_fraction": 0.35,
+    }
+    policy = {
+        "max_rho": 2.0,
+        "population_max_rho": 5.0,
+        "max_discovery_epsilon0": 8.0,
+        "min_canary_rank": 1,
+        "min_top1_gain": 0.99,
+        "max_top3_loss": 1.0,
+    }
+    file = write_launch(tmp_path, private_text=population, policy=policy)
+    done = tacit(tmp_path, "launch", str(file), "--json")
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["decision"] == "hold"
+    assert "gain in top-1 recall" in " ".join(answer["reasons"])
+    public = tmp_path / "runs" / answer["launch_id"] / "public"
+    page = (public / "report" / "report.html").read_text(encoding="utf-8")
+    assert "on hold. Nothing was published" in page
+    assert "population is synthetic" in page
+    assert not json.loads((public / "publish" / "result.json").read_text(encoding="utf-8"))["result"]["published"]
+    assert not list((public / "publish").glob("bundle*"))
+    with sqlite3.connect(tmp_path / "runs" / "mlflow.db") as database:
+        assert database.execute("select count(*) from registered_models").fetchone() == (0,)
+        assert database.execute("select count(*) from runs").fetchone()[0] > len(STAGE_NAMES)
+
+
 @pytest.mark.skipif(not AIRFLOW.exists(), reason="the Airflow environment is not built; run `make setup`")
 def test_same_launch_through_the_dag(tmp_path: Path) -> None:
     file = write_launch(tmp_path)
