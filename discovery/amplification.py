@@ -11,6 +11,8 @@ from scipy import special, stats
 
 CERTIFICATE = "clones (Feldman et al. 2021, numerical)"
 _BLOCKS = 2000
+# Beyond it no number of messages that could exist holds a clone, and e^eps0 leaves the range of floats.
+_NO_CLONES = 50.0
 
 
 def clones(epsilon0: float, messages: int, delta: float) -> float:
@@ -30,6 +32,8 @@ def clones(epsilon0: float, messages: int, delta: float) -> float:
         raise ValueError(
             f"epsilon0, messages, delta: got {epsilon0}, {messages}, {delta}; expected above 0, at least 1, in (0, 1)"
         )
+    if epsilon0 > _NO_CLONES:
+        return epsilon0
     if _delta(epsilon0, 0.0, messages, delta / 1000) <= delta:
         return 0.0
     low, high = 0.0, epsilon0
@@ -56,7 +60,9 @@ def _delta(epsilon0: float, epsilon: float, messages: int, tail: float) -> float
     reach = log / 3 + math.sqrt(log * log / 9 + 2 * mean * (1 - chance) * log)
     first, last = max(0, math.floor(mean - reach)), min(messages - 1, math.ceil(mean + reach))
     starts = np.unique(np.linspace(first, last + 1, _BLOCKS + 1).astype(np.int64))
-    weights = np.diff(stats.binom.cdf(starts - 1, messages - 1, chance))
+    # Each difference on the side where the numbers are small: next to 1 they hold nothing below 1e-16.
+    below, above = (tail_of(starts - 1, messages - 1, chance) for tail_of in (stats.binom.cdf, stats.binom.sf))
+    weights = np.where(starts[:-1] > mean, -np.diff(above), np.diff(below))
     return float(np.sum(weights * _delta_given(epsilon0, epsilon, starts[:-1]))) + tail
 
 
@@ -65,12 +71,12 @@ def _delta_given(epsilon0: float, epsilon: float, clones_N: np.ndarray) -> np.nd
 
     With ``E = e^eps``, ``p = e^eps0 / (e^eps0 + 1)``, ``u = p - E (1 - p)``, ``v = E p - (1 - p)`` and
     ``t = floor(v (c + 1) / (u + v)) + 1``: ``u pmf(t - 1) - (E - 1) P(X > t - 1)``, X ~ Bin(c, 1/2).
+    Here ``u = p (1 - e^(eps - eps0))``, ``u + v = (E + 1) (2 p - 1)`` and ``t = c + 2 - ceil(u (c + 1) / (u + v))``.
     """
-    truth = special.expit(epsilon0)
-    growth = math.exp(epsilon)
-    u, v = truth - growth * (1 - truth), growth * truth - (1 - truth)
+    u = special.expit(epsilon0) * -math.expm1(epsilon - epsilon0)
     if u <= 0:
         return np.zeros(len(clones_N))
-    threshold = np.floor(v * (clones_N + 1) / (u + v))
+    share = u / ((math.exp(epsilon) + 1) * math.tanh(epsilon0 / 2))
+    threshold = clones_N + 1 - np.maximum(np.ceil(share * (clones_N + 1)), 1)
     half = stats.binom(clones_N, 0.5)
     return np.maximum(u * half.pmf(threshold) - math.expm1(epsilon) * half.sf(threshold), 0.0)

@@ -1,5 +1,7 @@
 """What one device does in one layer, from the broadcast to its messages. Nothing else sees its words."""
 
+import hashlib
+import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -52,6 +54,12 @@ class Broadcast:
         return self.prefixes[prefix] + self.letters[letter]
 
     @cached_property
+    def digest(self) -> str:
+        """Names the device's random bits: an answer to other candidates never shares them with this one."""
+        content = json.dumps([self.layer, self.letters, self.prefixes])
+        return hashlib.sha256(content.encode()).hexdigest()
+
+    @cached_property
     def _prefix_numbers(self) -> dict[str, int]:
         return {prefix: number for number, prefix in enumerate(self.prefixes)}
 
@@ -72,12 +80,15 @@ def report(
 
     Guarantee: each message is ``epsilon0``-LDP for the item in it; changing one occurrence of a
     word changes at most one item (``sampler.sample``). Device level: ``C * epsilon0``. Words that
-    cannot be finished within the layers are left out here, on the device, as are known words.
+    can never be finished (too long, empty, a foreign letter, ``END`` inside) are left out here, on the
+    device, as are known words.
     """
     longest = config.layers - 1
+    typed = frozenset(broadcast.letters) - {END}
     counts: Counter[int] = Counter()
     for word in words:
-        if word not in known and broadcast.layer - 1 <= len(word) <= longest:
+        long_enough = max(broadcast.layer - 1, 1) <= len(word) <= longest
+        if long_enough and word not in known and typed.issuperset(word):
             item = broadcast.item((word + END)[: broadcast.layer])
             if item is not None:
                 counts[item] += 1

@@ -4,6 +4,8 @@ Each layer asks devices that no other layer asked, so layers do not add up. The 
 summed votes only; raw messages are never stored.
 """
 
+import hashlib
+import hmac
 import json
 import logging
 import os
@@ -103,7 +105,8 @@ def discover(
       directory: private; one file for each finished layer, so that a killed run goes on.
 
     Raises:
-      ValueError: fewer devices than layers.
+      ValueError: fewer devices than layers, a key that is not 32 bytes, or a directory that holds
+        the answers of other devices or to other questions.
     """
     if len(device_words) < config.layers:
         raise ValueError(
@@ -112,6 +115,7 @@ def discover(
         )
     letters = "".join(sorted(set(string.printable if config.alphabet == "printable" else alphabet) - {END})) + END
     groups = assign(len(device_words), config.layers, key, directory)
+    _claim(directory, _fingerprint(device_words, known, letters, config, key))
     prefixes: tuple[str, ...] = ("",)
     states: list[_LayerState] = []
     for number, group in enumerate(groups, start=1):
@@ -164,7 +168,7 @@ def _run_layer(
     randomizer = subset_selection(config.epsilon0, broadcast.domain)
     votes_d = np.zeros(broadcast.domain, dtype=np.int64)
     for device in group.tolist():
-        bits = Keystream(key, f"layer {number} device {device}")
+        bits = Keystream(key, f"device {device} answers {broadcast.digest}")
         messages_Ck = report(device_words[device], known, broadcast, randomizer, config, bits)
         np.add.at(votes_d, messages_Ck.ravel(), 1)
 
@@ -202,6 +206,33 @@ def _run_layer(
     return _LayerState(row=row, prefixes=tuple(sorted(survivors)), words=tuple(words))
 
 
+def _fingerprint(
+    device_words: Sequence[Sequence[str]], known: frozenset[str], letters: str, config: DiscoveryConfig, key: bytes
+) -> str:
+    """Changes with anything that the answers depend on; keyed, so that it tells nothing about the words."""
+    digest = hmac.new(key, config.model_dump_json().encode(), hashlib.sha256)
+    for part in (letters, *sorted(known)):
+        digest.update(json.dumps(part).encode())
+    for words in device_words:
+        digest.update(json.dumps(list(words)).encode())
+    return digest.hexdigest()
+
+
+def _claim(directory: Path, fingerprint: str) -> None:
+    """Refuse finished layers of another discovery: their prefixes and their epsilon are not this one's."""
+    path = directory / "fingerprint"
+    if path.exists():
+        if path.read_text(encoding="utf-8") != fingerprint:
+            raise ValueError(
+                f"directory: {directory} holds a discovery with other devices, known words, alphabet, "
+                "configuration or key; its devices have answered, so start a new launch in an empty directory"
+            )
+    elif any(directory.glob("layer-*.json")):
+        raise ValueError(f"directory: {directory} holds layers of an unknown discovery; use an empty directory")
+    else:
+        _write(path, fingerprint)
+
+
 def _path(directory: Path, number: int) -> Path:
     return directory / f"layer-{number:02d}.json"
 
@@ -212,10 +243,13 @@ def _load(directory: Path, number: int) -> _LayerState | None:
 
 
 def _save(directory: Path, state: _LayerState) -> None:
-    path = _path(directory, state.row.layer)
+    _write(_path(directory, state.row.layer), state.model_dump_json())
+
+
+def _write(path: Path, content: str) -> None:
     temporary = path.with_suffix(".tmp")
     with temporary.open("w", encoding="utf-8") as file:
-        file.write(state.model_dump_json())
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)

@@ -8,7 +8,7 @@ import regex
 _SHAPES = (
     ("digits", regex.compile(r"\d{3,}")),
     ("e-mail", regex.compile(r"\S+@\S+")),
-    ("web address", regex.compile(r"https?|www\.|\S+\.(com|org|net|io|edu|gov)\b")),
+    ("web address", regex.compile(r"(?i)https?|www\.|\S+\.(com|org|net|io|edu|gov)\b")),
     ("account number", regex.compile(r"(?i)^[a-z]{2}\d{2}[a-z0-9]{6,}$")),
     ("one letter", regex.compile(r"^.$")),
     ("no letter", regex.compile(r"^\P{L}+$")),

@@ -13,14 +13,17 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from scipy import stats
 
+# Below it, p - q is lost in the rounding of p.
+_LEAST_EPSILON0 = 1e-6
+
 
 @dataclass(frozen=True)
 class SubsetSelection:
     """One randomiser: send k of d items, the true one among them with probability p.
 
-    Guarantee: exactly ``epsilon0``-LDP for every k, because
-    ``P[S | v in S] / P[S | v not in S] = (p / (1 - p)) (d - k) / k = e^epsilon0``. The unit is
-    the item of one message; a device that sends C messages has C times that.
+    Guarantee: ``epsilon0``-LDP for every k, because
+    ``P[S | v in S] / P[S | v not in S] = (p / (1 - p)) (d - k) / k = e^epsilon0``; rounding only
+    lowers p. The unit is the item of one message; a device that sends C messages has C times that.
 
     Attributes:
       domain: d, the None item included.
@@ -40,20 +43,25 @@ def subset_selection(epsilon0: float, domain: int) -> SubsetSelection:
     """The randomiser whose k, of the two integers next to ``d / (e^eps + 1)``, has the smaller variance.
 
     Raises:
-      ValueError: fewer than two items, or epsilon0 not above 0.
+      ValueError: fewer than two items, or epsilon0 not a finite number of at least 1e-6.
     """
     if domain < 2:
         raise ValueError(f"domain: {domain} items leave nothing to hide among; at least 2 are needed")
-    if not (epsilon0 > 0 and math.isfinite(epsilon0)):
-        raise ValueError(f"epsilon0: got {epsilon0}, expected a finite number above 0")
+    if not (epsilon0 >= _LEAST_EPSILON0 and math.isfinite(epsilon0)):
+        raise ValueError(f"epsilon0: got {epsilon0}, expected a finite number of at least {_LEAST_EPSILON0:g}")
     ideal = domain * math.exp(-epsilon0) / (1 + math.exp(-epsilon0))
     sizes = {min(max(size, 1), domain - 1) for size in (math.floor(ideal), math.ceil(ideal))}
     return min((of_size(epsilon0, domain, size) for size in sorted(sizes)), key=noise_variance)
 
 
 def of_size(epsilon0: float, domain: int, size: int) -> SubsetSelection:
-    """The randomiser with a given k. ``e^-eps`` keeps p exact where ``e^eps`` would overflow."""
+    """The randomiser with a given k. ``e^-eps`` keeps p exact where ``e^eps`` would overflow.
+
+    p is rounded down to a multiple of 2^-53, below any error of its computation: ``uniform`` is then
+    below it with exactly that probability, and a large epsilon0 cannot make it 1.
+    """
     inclusion = size / (size + (domain - size) * math.exp(-epsilon0))
+    inclusion = math.floor(inclusion * (1 - 2.0**-50) * 2.0**53) / 2.0**53
     background = (inclusion * (size - 1) + (1 - inclusion) * size) / (domain - 1)
     return SubsetSelection(epsilon0, domain, size, inclusion, background)
 
@@ -65,7 +73,7 @@ def noise_variance(randomizer: SubsetSelection) -> float:
 
 
 def randomise(randomizer: SubsetSelection, value: int, bits: "Keystream") -> np.ndarray:
-    """One message: k distinct item numbers, int64 ``[k]``, in no meaningful order.
+    """One message: k distinct item numbers, int64 ``[k]``, ascending: any other order could tell which is true.
 
     Raises:
       ValueError: the value is not an item of the domain.
@@ -75,7 +83,7 @@ def randomise(randomizer: SubsetSelection, value: int, bits: "Keystream") -> np.
     included = bits.uniform() < randomizer.inclusion
     others = bits.subset(randomizer.domain - 1, randomizer.size - included)
     others += others >= value  # the items other than the true one, numbered without a gap
-    return np.append(others, value) if included else others
+    return np.sort(np.append(others, value) if included else others)
 
 
 def estimate(randomizer: SubsetSelection, votes: np.ndarray, messages: int) -> np.ndarray:
@@ -114,6 +122,8 @@ class Keystream:
     _WORDS = 256
 
     def __init__(self, key: bytes, name: str) -> None:
+        if len(key) != 32:
+            raise ValueError(f"key: got {len(key)} bytes, expected 32 from the operating system")
         subkey = hmac.digest(key, f"tacit discovery 1|{name}".encode(), hashlib.sha256)
         self._stream = Cipher(algorithms.AES(subkey), modes.CTR(bytes(16))).encryptor()
         self._buffer = np.empty(0, dtype=np.uint64)
@@ -134,15 +144,21 @@ class Keystream:
         """A uniform ``count``-subset of ``range(population)``, int64.
 
         Draws with replacement and keeps the first ``count`` distinct numbers; when that is most
-        of the population, it draws what to leave out. The remainder of a 64-bit word favours
-        small numbers by less than ``population / 2^64``.
+        of the population, it draws what to leave out. Words above the greatest multiple of
+        ``population`` are drawn again, since their remainders would favour small numbers.
         """
         if 2 * count > population:
             left_out = self.subset(population, population - count)
             return np.setdiff1d(np.arange(population), left_out, assume_unique=True)
         drawn = np.empty(0, dtype=np.int64)
         while len(drawn) < count:
-            more = (self.words(count - len(drawn)) % np.uint64(population)).astype(np.int64)
+            words = self.words(count - len(drawn))
+            fair = words[words <= np.uint64(2**64 - 1 - 2**64 % population)]
+            more = (fair % np.uint64(population)).astype(np.int64)
             _, first = np.unique(np.concatenate([drawn, more]), return_index=True)
             drawn = np.concatenate([drawn, more])[np.sort(first)]
         return drawn
+
+    def permutation(self, count: int) -> np.ndarray:
+        """A uniform order of ``range(count)``, int64, up to the ``count^2 / 2^65`` chance of equal words."""
+        return np.argsort(self.words(count), kind="stable")

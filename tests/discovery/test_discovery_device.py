@@ -1,0 +1,170 @@
+"""One device: which words it may speak about, exactly C messages, and an order that tells nothing."""
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from discovery.config import DiscoveryConfig
+from discovery.device import END, Broadcast, report
+from discovery.randomizer import Keystream, of_size, subset_selection
+from discovery.sampler import sample
+
+KEY = bytes(range(32))
+NONE = 99
+
+
+def config(**changes) -> DiscoveryConfig:
+    values = {"epsilon0": 4.0, "delta": 1e-6, "messages_per_device": 3, "layers": 5, "max_prefixes": 50} | changes
+    return DiscoveryConfig(**values)
+
+
+def items_of(counts: dict[int, int], contributions: int, kind: str, name: str = "s") -> list[int]:
+    return sample(counts, contributions, kind, NONE, Keystream(KEY, name)).tolist()
+
+
+@pytest.mark.parametrize("kind", ["random", "greedy"])
+@pytest.mark.parametrize("candidates", [0, 1, 2, 3, 4, 20])
+def test_exactly_c_items_distinct_and_none_for_the_rest(kind, candidates):
+    counts = {item: 1 + item % 3 for item in range(candidates)}
+    chosen = items_of(counts, 3, kind)
+    real = [item for item in chosen if item != NONE]
+    assert len(chosen) == 3
+    assert len(set(real)) == len(real) == min(candidates, 3)
+    assert set(real) <= set(counts)
+
+
+def test_greedy_takes_the_most_frequent_and_breaks_ties_by_item_number_alone():
+    counts = {7: 2, 3: 2, 5: 9, 1: 2, 8: 1}
+    for order in itertools.permutations(counts):
+        assert set(items_of({item: counts[item] for item in order}, 3, "greedy")) == {5, 1, 3}
+
+
+def test_random_ignores_how_often_a_candidate_was_typed():
+    once, often = {4: 1, 6: 1, 9: 1, 2: 1}, {9: 1, 2: 500, 6: 3, 4: 40}
+    for trial in range(20):
+        assert items_of(once, 2, "random", str(trial)) == items_of(often, 2, "random", str(trial))
+
+
+@pytest.mark.statistical
+def test_random_sampling_is_uniform_over_ordered_subsets():
+    seen = dict.fromkeys(itertools.permutations(range(4), 2), 0)
+    for trial in range(6000):
+        seen[tuple(items_of(dict.fromkeys(range(4), 1), 2, "random", str(trial)))] += 1
+    assert stats.chisquare(list(seen.values())).pvalue > 1e-5
+
+
+def selections(counts: dict[int, int], contributions: int, kind: str) -> list[frozenset]:
+    """All equally likely choices, as multisets, from the definition in the paper."""
+    if len(counts) <= contributions:
+        return [frozenset(counts)]
+    if kind == "greedy":
+        return [frozenset(sorted(counts, key=lambda item: (-counts[item], item))[:contributions])]
+    return [frozenset(chosen) for chosen in itertools.combinations(counts, contributions)]
+
+
+@pytest.mark.parametrize("kind", ["random", "greedy"])
+def test_one_changed_occurrence_moves_at_most_one_item(kind):
+    """Theorem 1 rests on this. Both choices are walked in all small cases; random ones need a coupling."""
+    for contributions in (1, 2, 3):
+        for row in itertools.product(range(3), repeat=4):
+            counts = {item: times for item, times in enumerate(row) if times}
+            for gone, new in itertools.permutations(range(5), 2):
+                if gone not in counts:
+                    continue
+                after = counts | {new: counts.get(new, 0) + 1}
+                after[gone] -= 1
+                after = {item: times for item, times in after.items() if times}
+                if kind == "greedy":
+                    before_set = set(items_of(counts, contributions, kind)) - {NONE}
+                    after_set = set(items_of(after, contributions, kind)) - {NONE}
+                    assert max(len(before_set - after_set), len(after_set - before_set)) <= 1
+                else:
+                    assert _couples(selections(counts, contributions, kind), selections(after, contributions, kind))
+
+
+def _couples(left: list[frozenset], right: list[frozenset]) -> bool:
+    """Whether a coupling of two uniform choices has both within one item: a perfect matching of copies."""
+    rows = left * len(right)
+    columns = right * len(left)
+    matched: dict[int, int] = {}
+
+    def place(row: int, tried: set[int]) -> bool:
+        for column, other in enumerate(columns):
+            near = max(len(rows[row] - other), len(other - rows[row])) <= 1
+            if near and column not in tried:
+                tried.add(column)
+                if column not in matched or place(matched[column], tried):
+                    matched[column] = row
+                    return True
+        return False
+
+    return all(place(row, set()) for row in range(len(rows)))
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("kind", ["random", "greedy"])
+def test_the_place_of_a_message_says_nothing_about_its_item(kind):
+    counts = {1: 1, 2: 50, 3: 7}
+    places = [items_of(counts, 4, kind, str(trial)).index(2) for trial in range(3000)]
+    assert stats.chisquare(np.bincount(places, minlength=4)).pvalue > 1e-5
+
+
+def told(words: list[str], broadcast: Broadcast, known: frozenset[str] = frozenset(), **changes) -> list[str | None]:
+    """Candidates in the device's messages with randomisation as good as off (p within 1e-14 of 1, k = 1)."""
+    sure = of_size(40.0, broadcast.domain, 1)
+    sent = report(words, known, broadcast, sure, config(**changes), Keystream(KEY, "t"))
+    assert sent.shape == (changes.get("messages_per_device", 3), 1)
+    found = [None if item == broadcast.none else broadcast.candidate(int(item)) for item in sent[:, 0]]
+    return sorted(found, key=lambda candidate: (candidate is None, candidate or ""))
+
+
+FIRST = Broadcast(1, ("",), "abc" + END)
+
+
+def test_a_device_speaks_of_its_own_prefixes():
+    assert told(["ab", "cb", "ab"], FIRST) == ["a", "c", None]
+    third = Broadcast(3, ("ab", "ca"), "abc" + END)
+    assert told(["abb", "ca", "bcb"], third) == ["abb", "ca" + END, None]
+
+
+@pytest.mark.parametrize(
+    "silent",
+    ["ab", "abcab", "", "aé", "éa", "ab" + END + "c", END, "a b"],
+    ids=["known", "too long", "empty", "foreign last", "foreign first", "end inside", "end", "space"],
+)
+@pytest.mark.parametrize("layer", [1, 2, 3])
+def test_words_that_must_not_count_never_do(silent, layer):
+    prefixes = tuple("".join(p) for p in itertools.product("abc", repeat=layer - 1))
+    broadcast = Broadcast(layer, prefixes, "abc" + END)
+    assert told([silent] * 5, broadcast, frozenset({"ab"})) == [None, None, None]
+    assert told([silent] * 5 + ["cccc"], broadcast, frozenset({"ab"})) == ["cccc"[:layer], None, None]
+
+
+def test_finished_words_and_dropped_prefixes_become_none():
+    assert told(["a", "bb"], Broadcast(3, ("bb", "ab"), "ab" + END)) == ["bb" + END, None, None]
+    assert told(["abb"], Broadcast(3, ("bb",), "ab" + END)) == [None, None, None]
+
+
+def test_numbers_and_candidates_are_one_to_one():
+    broadcast = Broadcast(2, ("a", "c"), "abc" + END)
+    candidates = [broadcast.candidate(item) for item in range(broadcast.none)]
+    assert len(set(candidates)) == broadcast.domain - 1 == 8
+    assert [broadcast.item(candidate) for candidate in candidates] == list(range(8))
+    assert broadcast.item("bb") is None
+    assert broadcast.item("az") is None
+
+
+def test_a_retry_sends_the_same_bits_and_every_device_sends_as_much():
+    randomizer = subset_selection(4.0, FIRST.domain)
+    sent = [report(["ab"], frozenset(), FIRST, randomizer, config(), Keystream(KEY, "d")) for _ in range(2)]
+    assert np.array_equal(*sent)
+    for words in ([], ["ab"], ["a", "b", "c", "ab", "bc"] * 9):
+        assert report(words, frozenset(), FIRST, randomizer, config(), Keystream(KEY, "d")).shape == sent[0].shape
+
+
+def test_other_questions_are_answered_with_other_bits():
+    assert FIRST.digest == Broadcast(1, ("",), "abc" + END).digest
+    others = [Broadcast(2, ("",), "abc" + END), Broadcast(1, ("a",), "abc" + END), Broadcast(1, ("",), "ab" + END)]
+    assert len({FIRST.digest, *(other.digest for other in others)}) == 4
