@@ -1,4 +1,7 @@
-"""Services for tests marked ``services``. Collected in Airflow's environment too: no import of this project here."""
+"""Services for tests marked ``services`` or ``browser``.
+
+Collected in Airflow's environment too: no import of this project here.
+"""
 
 import os
 import secrets
@@ -30,16 +33,33 @@ def _postgres_programs() -> Path | None:
     return Path(on_path).resolve().parent if on_path else None
 
 
-def _install_postgres() -> None:
-    # Debian's package would make and start a cluster of its own on port 5432.
-    _MAKE_NO_CLUSTER.parent.mkdir(parents=True, exist_ok=True)
-    if not _MAKE_NO_CLUSTER.exists():
-        _MAKE_NO_CLUSTER.write_text("create_main_cluster = false\n", encoding="utf-8")
+def _install(package: str) -> None:
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        _unavailable(f"{package} is not installed and this user cannot install it")
     variables = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-    for command in (["update"], ["install", "-y", "--no-install-recommends", "postgresql"]):
+    for command in (["update"], ["install", "-y", "--no-install-recommends", package]):
         done = subprocess.run(["apt-get", *command], env=variables, capture_output=True, text=True, check=False)
         if done.returncode:
-            _unavailable(f"PostgreSQL cannot be installed: {done.stderr.strip()[-300:]}")
+            _unavailable(f"{package} cannot be installed: {done.stderr.strip()[-300:]}")
+
+
+def _install_postgres() -> None:
+    # Debian's package would make and start a cluster of its own on port 5432.
+    if os.geteuid() == 0 and not _MAKE_NO_CLUSTER.exists():
+        _MAKE_NO_CLUSTER.parent.mkdir(parents=True, exist_ok=True)
+        _MAKE_NO_CLUSTER.write_text("create_main_cluster = false\n", encoding="utf-8")
+    _install("postgresql")
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """Path of a Chromium that can run headless."""
+    if shutil.which("chromium") is None:
+        _install("chromium")
+    found = shutil.which("chromium")
+    if found is None:
+        _unavailable("chromium was installed but is not on the path")
+    return found
 
 
 @pytest.fixture(scope="session")
@@ -47,8 +67,6 @@ def postgres_url() -> Iterator[str]:
     """URL of a PostgreSQL cluster of this test run: own folder, own loopback port, ended afterwards."""
     root = os.geteuid() == 0
     if _postgres_programs() is None:
-        if not root or shutil.which("apt-get") is None:
-            _unavailable("PostgreSQL is not installed and this user cannot install it")
         _install_postgres()
     programs = _postgres_programs()
     if programs is None:
