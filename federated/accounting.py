@@ -169,10 +169,3 @@ def _log_delta(mu: float, epsilon: float) -> float:
 def curve(rho: float, deltas: Iterable[float]) -> list[tuple[float, float]]:
     """Points (delta, epsilon) of the exact curve."""
     return [(delta, epsilon_of_rho(rho, delta)) for delta in deltas]
-
-
-def round_up(value: float, digits: int = 2) -> float:
-    """Upwards: a printed guarantee may be weaker than the true one, never stronger."""
-    scale = 10**digits
-    # Undo the float error of a product that is a whole number on paper, such as 0.29 * 100.
-    return math.ceil(round(value * scale, 9)) / scale
