@@ -188,10 +188,13 @@ def test_an_interrupt_ends_the_whole_launch(dagbag, stand_in: StandIn):
         os.kill(os.getpid(), signal.SIGINT)
 
     thread = threading.Thread(target=press_ctrl_c)
+    # A shell's background job is started deaf to the interrupt.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     thread.start()
     try:
         dag_run = run(dagbag, "demo")
     finally:
+        signal.signal(signal.SIGINT, before)
         stage_task._interrupted.clear()
         thread.join()
     assert dag_run.state == "failed"
