@@ -18,6 +18,7 @@ from scipy.signal import fftconvolve, lfilter
 
 from federated.mechanisms.banded import Banded, from_coefficients, from_matrix
 from federated.mechanisms.blt import errors
+from federated.mechanisms.strategy import check_pattern
 
 
 @dataclass(frozen=True)
@@ -79,11 +80,14 @@ def optimise_banded(
     Raises:
       ValueError: an argument out of range, with the reason.
     """
+    check_pattern(rounds, min_sep, max_participations)
     if not 1 <= bands <= min(rounds, min_sep):
         raise ValueError(
             f"bands: got {bands}, expected 1 to {min(rounds, min_sep)} for {rounds} rounds at min_sep {min_sep}; with "
             "more the columns of one device overlap and their norms do not add up"
         )
+    if kind not in ("matrix", "toeplitz"):
+        raise ValueError(f"kind: got {kind!r}, expected 'matrix' or 'toeplitz'")
     if max_iterations < 1:
         raise ValueError(f"max_iterations: got {max_iterations}, expected at least 1")
     began = time.process_time()
