@@ -64,6 +64,10 @@ class Banded:
             raise ValueError("lags: must be finite with a positive diagonal, or C could not be inverted")
         if np.any(np.triu(self.lags_NL[:bands], 1)):
             raise ValueError("lags: entries before round 0 must be 0")
+        # A copy nobody else can write to: a strategy changed after accounting would void the guarantee.
+        lags_NL = np.array(self.lags_NL, dtype=np.float64)
+        lags_NL.flags.writeable = False
+        object.__setattr__(self, "lags_NL", lags_NL)
 
     @property
     def rounds(self) -> int:

@@ -239,6 +239,15 @@ def test_noise_has_the_covariance_of_the_strategy() -> None:
         assert bool(off < 5 * np.sqrt(2 / size)) is right
 
 
+def test_a_strategy_cannot_be_changed_afterwards() -> None:
+    lags = np.array([[1.0, 0.0], [1.0, 0.5]])
+    banded = Banded(1.0, lags)
+    lags[1, 1] = 9.0
+    assert banded.lags_NL[1, 1] == 0.5
+    with pytest.raises(ValueError, match="read-only"):
+        banded.lags_NL[1, 1] = 9.0
+
+
 def test_bad_strategies_and_rounds_are_refused() -> None:
     good = np.array([[1.0, 0.0], [1.0, 0.5], [1.0, 0.5]])
     cases = [
