@@ -76,7 +76,7 @@ up() {
     wait_for api-server "http://127.0.0.1:$AIRFLOW_PORT/api/v2/version"
     wait_for mlflow "http://127.0.0.1:$MLFLOW_PORT/health"
     echo "Airflow   http://127.0.0.1:$AIRFLOW_PORT   user admin, or privacy-reviewer to approve; passwords: $passwords"
-    echo "MLflow    http://127.0.0.1:$MLFLOW_PORT"
+    echo "MLflow    http://127.0.0.1:$MLFLOW_PORT   choose 'Model training' at the top left"
     echo "Logs      $state"
     echo "Stop      make down"
 }

@@ -143,10 +143,7 @@ class MlflowTracker:
             found = client.get_experiment_by_name(name)
             if found:
                 return found.experiment_id
-            # Without it the UI opens on traces of chat agents, which there are none of.
-            tags = {"mlflow.experimentKind": "custom_model_development"}
-            place = root and f"{root}/{self._config.locale}"
-            return client.create_experiment(name, artifact_location=place, tags=tags)
+            return client.create_experiment(name, artifact_location=root and f"{root}/{self._config.locale}")
 
     def _find(self, key: str) -> list["Run"]:
         order = ["attributes.start_time ASC", "attributes.run_id ASC"]
