@@ -204,7 +204,7 @@ def _search_matrix(start: Banded, max_iterations: int) -> tuple[Banded, int]:
     places_F = np.flatnonzero(inside_NN)
     iterations = 0
     if len(places_F):
-        options = {"maxiter": max_iterations, "maxcor": 20, "ftol": 1e-12, "gtol": 1e-9}
+        options = {"maxiter": max_iterations, "maxcor": 10, "ftol": 1e-9, "gtol": 1e-9}
         free_F = raw_NN.reshape(-1)[places_F]
         end = minimize(matrix_objective, free_F, (places_F, rounds), "L-BFGS-B", jac=True, options=options)
         raw_NN.reshape(-1)[places_F] = end.x
