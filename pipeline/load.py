@@ -2,14 +2,13 @@
 
 import logging
 from collections.abc import Callable
-from functools import reduce
 
 from federated import population
 from pipeline.stage import StageContext
 from pretrain import corpus, export
 from pretrain import vocabulary as vocabularies
 from pretrain.model import KeyboardLM
-from pretrain.vocabulary import TokenStream, Vocabulary
+from pretrain.vocabulary import TokenStream, Vocabulary, join_streams
 from pretrain.words import WordStore
 
 _log = logging.getLogger(__name__)
@@ -49,4 +48,4 @@ def public_streams(ctx: StageContext, words: Vocabulary) -> tuple[TokenStream, T
 
 
 def _encode(shards: list[WordStore], words: Vocabulary) -> TokenStream:
-    return reduce(TokenStream.join, (shard.encode(words) for shard in shards))
+    return join_streams([shard.encode(words) for shard in shards])

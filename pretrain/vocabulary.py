@@ -93,10 +93,17 @@ class TokenStream:
 
     def join(self, other: "TokenStream") -> "TokenStream":
         """All owners of this stream, then all of the other."""
-        return TokenStream(
-            np.concatenate([self.tokens_N, other.tokens_N]),
-            np.concatenate([self.offsets_D1, self.offsets_D1[-1] + other.offsets_D1[1:]]),
-        )
+        return join_streams([self, other])
+
+
+def join_streams(streams: list[TokenStream]) -> TokenStream:
+    """All owners of all streams in order, copied once."""
+    starts = np.cumsum([0, *(len(stream.tokens_N) for stream in streams)])
+    offsets = [start + stream.offsets_D1[1:] for start, stream in zip(starts, streams, strict=False)]
+    return TokenStream(
+        np.concatenate([stream.tokens_N for stream in streams]),
+        np.concatenate([np.zeros(1, dtype=np.int64), *offsets]),
+    )
 
 
 def join_owners(owners: list[np.ndarray]) -> TokenStream:

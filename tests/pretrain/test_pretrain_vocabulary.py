@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pretrain import vocabulary
-from pretrain.vocabulary import EOS, SPECIALS, UNK, TokenStream, Vocabulary, from_counts, join_owners
+from pretrain.vocabulary import EOS, SPECIALS, UNK, TokenStream, Vocabulary, from_counts, join_owners, join_streams
 from pretrain.words import SENTENCE_END, open_words, write_words
 
 OWNERS = [[["a", "b"], [], ["b", "c", "b"]], [], [["d"]]]
@@ -107,3 +107,13 @@ def test_another_format_is_refused(tmp_path: Path) -> None:
     (tmp_path / "meta.json").write_text(json.dumps(meta | {"format": "other"}), encoding="utf-8")
     with pytest.raises(ValueError, match="format 'other'"):
         open_words(tmp_path)
+
+
+def test_many_streams_join_like_two_at_a_time() -> None:
+    streams = [join_owners([np.array([4, 2]), np.array([5, 6, 2])]), join_owners([]), join_owners([np.array([7, 2])])]
+    joined = join_streams(streams)
+    again = streams[0].join(streams[1]).join(streams[2])
+    assert joined.tokens_N.tolist() == again.tokens_N.tolist() == [4, 2, 5, 6, 2, 7, 2]
+    assert joined.offsets_D1.tolist() == again.offsets_D1.tolist() == [0, 2, 5, 7]
+    assert joined.offsets_D1.dtype == np.int64
+    assert joined.tokens_N.dtype == np.int32
