@@ -1,0 +1,106 @@
+"""What every mechanism promises, whichever it is."""
+
+import inspect
+import itertools
+import math
+
+import dp_accounting
+import numpy as np
+import pytest
+
+from federated import accounting, noise
+from federated.mechanisms.banded import from_coefficients
+from federated.mechanisms.blt import PRESETS, Blt
+from federated.mechanisms.tree import Tree
+
+KEY = noise.seeded_key(21)
+ROUNDS, SIZE = 12, 5
+MECHANISMS = {
+    "tree": Tree(1.7),
+    "tree with restarts": Tree(1.7, restarts=(5, 8)),
+    "blt": Blt(1.7, PRESETS["min-sep-100"].theta, PRESETS["min-sep-100"].omega),
+    "banded": from_coefficients(1.7, np.array([1.0, 0.5, 0.3]), ROUNDS),
+}
+every_mechanism = pytest.mark.parametrize("mechanism", MECHANISMS.values(), ids=MECHANISMS)
+
+
+def stream(mechanism: object, rounds: int = ROUNDS, size: int = SIZE, key: bytes = KEY) -> np.ndarray:
+    state, rows = mechanism.init(size), []
+    for number in range(rounds):
+        row, state = mechanism.noise(state, number, key)
+        rows.append(row)
+    return np.array(rows)
+
+
+@every_mechanism
+def test_noise_is_a_pure_function_of_key_and_round(mechanism: object) -> None:
+    state = mechanism.init(SIZE)
+    first, after = mechanism.noise(state, 0, KEY)
+    again, _ = mechanism.noise(state, 0, KEY)
+    assert np.array_equal(first, again)
+    assert first.dtype == np.float64
+    assert not np.array_equal(first, mechanism.noise(state, 0, noise.seeded_key(22))[0])
+    one, _ = mechanism.noise(after, 1, KEY)
+    assert np.array_equal(one, mechanism.noise(after, 1, KEY)[0]), "a state must not change when it is used"
+
+
+@every_mechanism
+def test_every_round_brings_noise_of_its_own(mechanism: object) -> None:
+    rows = stream(mechanism)
+    assert len({value for row in rows for value in row}) == ROUNDS * SIZE
+    assert np.linalg.matrix_rank(rows) == SIZE
+
+
+@every_mechanism
+def test_rounds_come_in_order(mechanism: object) -> None:
+    state = mechanism.init(SIZE)
+    with pytest.raises(ValueError, match="goes on with round 0"):
+        mechanism.noise(state, 3, KEY)
+
+
+@every_mechanism
+def test_killed_and_resumed_at_any_round_is_bitwise_the_same(mechanism: object) -> None:
+    whole = stream(mechanism)
+    for cut in range(ROUNDS):
+        state = mechanism.init(SIZE)
+        for number in range(cut):
+            _, state = mechanism.noise(state, number, KEY)
+        arrays = {name: np.array(array, copy=True) for name, array in mechanism.save(state).items()}
+        row, _ = mechanism.noise(mechanism.load(arrays), cut, KEY)
+        assert np.array_equal(row, whole[cut])
+
+
+@every_mechanism
+def test_sensitivity_grows_with_participations_and_shrinks_with_separation(mechanism: object) -> None:
+    more = [mechanism.sensitivity_squared(ROUNDS, 3, most) for most in (1, 2, 3, 4)]
+    assert all(a < b for a, b in itertools.pairwise(more))
+    apart = [mechanism.sensitivity_squared(ROUNDS, min_sep, 2) for min_sep in (3, 5, 8)]
+    assert all(a >= b for a, b in itertools.pairwise(apart))
+    with pytest.raises(ValueError, match="at most 4"):
+        mechanism.sensitivity_squared(ROUNDS, 3, 5)
+
+
+@every_mechanism
+def test_event_and_guarantee_tell_the_same_story(mechanism: object) -> None:
+    squared = mechanism.sensitivity_squared(ROUNDS, 3, 4)
+    event = mechanism.dp_event(ROUNDS, 3, 4)
+    assert isinstance(event, dp_accounting.GaussianDpEvent)
+    assert event.noise_multiplier == pytest.approx(1.7 / math.sqrt(squared))
+    reached = accounting.guarantee_of(mechanism, ROUNDS, 3, 4, (1e-6,))
+    assert reached.rho == pytest.approx(squared / (2 * 1.7**2))
+    assert reached.agree
+
+
+@pytest.mark.statistical
+@every_mechanism
+def test_first_round_has_its_scale_and_no_other(mechanism: object) -> None:
+    size = 60_000
+    first = stream(mechanism, rounds=1, size=size)[0]
+    for factor, right in ((1.0, True), (2 / 3, False), (3 / 2, False)):
+        deviation = abs((first * factor / 1.7).var() - 1)
+        assert bool(deviation < 5 * np.sqrt(2 / size)) is right
+
+
+@every_mechanism
+def test_the_guarantee_stands_in_the_docstring(mechanism: object) -> None:
+    assert "Guarantee:" in inspect.getdoc(type(mechanism))
