@@ -4,14 +4,18 @@ Colours are mid-tones and text follows ``currentColor``, so one picture serves l
 """
 
 import io
+import math
 import re
 from collections.abc import Callable, Sequence
 
 import matplotlib as mpl
+from markupsafe import escape
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
-from reports.disclosure import Curves, Disclosure, Utility
+from reports.disclosure import Accounting, AuditBlock, Curves, Disclosure, DiscoveryBlock, Participation, Utility
+from reports.formats import arm_name, metric_name, says_nothing, up
 
 _BLUE, _ORANGE, _GREEN, _RED = "#3b82c4", "#d9822b", "#2e9e6b", "#d1495b"
 # Drawn in this colour and then replaced, since SVG from matplotlib cannot say "the text's colour".
@@ -28,30 +32,37 @@ _STYLE = {
     "ytick.color": _INK,
     "axes.spines.top": False,
     "axes.spines.right": False,
+    "axes.axisbelow": True,
     "legend.frameon": False,
     "grid.alpha": 0.25,
 }
+_RECALLS = ("top1_recall", "top3_recall")
 
 
 def all_figures(disclosure: Disclosure) -> dict[str, str]:
     """SVG by name; a figure without data is left out."""
-    figures = {
-        "training": _public_training(disclosure.curves),
-        "fine_tuning": _fine_tuning(disclosure.curves),
-        "epsilon": _epsilon(disclosure),
-        "participation": _participation(disclosure),
-        "discovery": _discovery(disclosure),
-    }
-    if disclosure.audit:
-        figures["canaries"] = _canaries(disclosure)
-    if disclosure.utility:
-        figures["utility"] = _utility(disclosure.utility)
+    curves, utility, audit = disclosure.curves, disclosure.utility, disclosure.audit
+    figures = {}
+    if curves.pretraining or curves.adaptation:
+        figures["training"] = _public_training(curves)
+    if curves.fine_tuning:
+        figures["fine_tuning"] = _fine_tuning(curves)
+    if disclosure.accounting.curve:
+        figures["epsilon"] = _epsilon(disclosure.accounting)
+    if disclosure.participation.participation_histogram:
+        figures["participation"] = _participation(disclosure.participation)
+    if disclosure.discovery.layers:
+        figures["discovery"] = _discovery(disclosure.discovery)
+    if audit and audit.canaries:
+        figures["canaries"] = _canaries(audit)
+    if utility and any(row.metric in _RECALLS for row in utility.differences):
+        figures["utility"] = _utility(utility)
     return figures
 
 
-def _svg(title: str, draw: Callable[[Axes], None], height: float = 3.0) -> str:
+def _svg(title: str, description: str, draw: Callable[[Axes], None], height: float = 2.7) -> str:
     with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=(7.2, height), layout="constrained")
+        figure = Figure(figsize=(6.4, height), layout="constrained")
         axes = figure.add_subplot()
         draw(axes)
         buffer = io.StringIO()
@@ -63,131 +74,138 @@ def _svg(title: str, draw: Callable[[Axes], None], height: float = 3.0) -> str:
     svg = re.sub(r'\bid="', f'id="{name}-', svg)
     svg = re.sub(r'(xlink:href="#|url\(#)', rf"\g<1>{name}-", svg)
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r'(<svg\b[^>]*?) width="[^"]*"', r"\1", svg, count=1)
-    svg = re.sub(r'(<svg\b[^>]*?) height="[^"]*"', r"\1", svg, count=1)
-    return re.sub(r"(<svg\b[^>]*>)", rf"\1<title>{title}</title>", svg, count=1).replace("<svg", '<svg role="img"', 1)
+    for size in ("width", "height"):  # of the page, not of the picture
+        svg = re.sub(rf'(<svg\b[^>]*?) {size}="[^"]*"', r"\1", svg, count=1)
+    spoken = f'<title id="{name}-title">{escape(title)}</title><desc id="{name}-desc">{escape(description)}</desc>'
+    opening = f'<svg role="img" aria-labelledby="{name}-title {name}-desc"'
+    return re.sub(r"(<svg\b[^>]*>)", lambda found: found[1] + spoken, svg, count=1).replace("<svg", opening, 1)
 
 
 def _public_training(curves: Curves) -> str:
+    phases = (("pretraining", curves.pretraining, _BLUE), ("adaptation to new words", curves.adaptation, _ORANGE))
+    drawn = [phase for phase in phases if phase[1]]
+
     def draw(axes: Axes) -> None:
-        last = 0.0
-        for name, points, colour in (
-            ("pretraining", curves.pretraining, _BLUE),
-            ("adaptation to new words", curves.adaptation, _ORANGE),
-        ):
-            if points:
-                axes.plot(
-                    [last + point["step"] for point in points],
-                    [point["validation_loss"] for point in points],
-                    marker="o",
-                    markersize=3,
-                    color=colour,
-                    label=name,
-                )
-                last += points[-1]["step"]
-        axes.set(xlabel="step", ylabel="loss on held-out public text (nats)")
+        before = 0.0
+        for name, points, colour in drawn:
+            steps = [before + point["step"] for point in points]
+            losses = [point["validation_loss"] for point in points]
+            axes.plot(steps, losses, marker="o", markersize=3, color=colour, label=name)
+            before += points[-1]["step"]
+        axes.set(xlabel="step", ylabel="loss on held-out\npublic text (nats)")
         axes.grid(visible=True)
         axes.legend()
 
-    return _svg("Public training", draw)
+    ends = "; ".join(f"{name} ends at {points[-1]['validation_loss']:.3f} nats" for name, points, _ in drawn)
+    return _svg("Public training", f"Loss by step: {ends}.", draw)
 
 
 def _fine_tuning(curves: Curves) -> str:
+    rounds = [point["step"] for point in curves.fine_tuning]
+    recall = [100 * point["validation_recall"] for point in curves.fine_tuning]
+
     def draw(axes: Axes) -> None:
-        rounds = [point["step"] for point in curves.fine_tuning]
-        recall = [100 * point["validation_recall"] for point in curves.fine_tuning]
         axes.plot(rounds, recall, marker="o", markersize=3, color=_GREEN)
-        axes.set(xlabel="round", ylabel="top-1 recall on validation\ndevices (%)")
-        axes.set_ylim(bottom=0)
+        axes.set(xlabel="round", ylabel="top-1 recall on\nvalidation devices (%)")
+        axes.set_ylim(bottom=0, top=1.08 * max(*recall, 1e-6))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(visible=True)
 
-    return _svg("Private training by round", draw)
+    description = f"Top-1 recall goes from {recall[0]:.2f}% to {recall[-1]:.2f}% at round {rounds[-1]:g}."
+    return _svg("Private training by round", description, draw)
 
 
-def _epsilon(disclosure: Disclosure) -> str:
-    accounting = disclosure.accounting
+def _epsilon(accounting: Accounting) -> str:
+    label = f"ε ≤ {up(accounting.epsilon)} at δ = {accounting.delta:g}"
 
     def draw(axes: Axes) -> None:
         deltas, epsilons = zip(*accounting.curve, strict=True)
-        axes.semilogx(deltas, epsilons, color=_BLUE)
+        axes.semilogx(deltas, epsilons, color=_BLUE, marker="o", markersize=3)
         axes.plot([accounting.delta], [accounting.epsilon], marker="o", color=_RED)
-        axes.annotate(
-            f"ε = {accounting.epsilon:.2f} at δ = {accounting.delta:g}",
-            (accounting.delta, accounting.epsilon),
-            textcoords="offset points",
-            xytext=(8, 6),
-        )
+        place = (accounting.delta, accounting.epsilon)
+        axes.annotate(label, place, textcoords="offset points", xytext=(8, 8))
         axes.set(xlabel="δ", ylabel="ε")
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(bottom=0, top=1.15 * max(*epsilons, accounting.epsilon, 1e-9))
         axes.grid(visible=True)
 
-    return _svg("Epsilon for every delta", draw)
+    return _svg("Epsilon for every delta", f"The exact Gaussian curve; {label}.", draw)
 
 
-def _participation(disclosure: Disclosure) -> str:
-    seen = disclosure.participation
+def _participation(seen: Participation) -> str:
+    counts = {int(key): value for key, value in seen.participation_histogram.items()}
+    limit = seen.enforced_max_participations
 
     def draw(axes: Axes) -> None:
-        counts = {int(key): value for key, value in seen.participation_histogram.items()}
         axes.bar(list(counts), list(counts.values()), color=_BLUE, width=0.7)
-        limit = seen.enforced_max_participations
-        axes.axvline(limit + 0.5, color=_RED, linestyle="--", label=f"enforced: at most {limit}")
-        axes.set(xlabel="rounds one device joined", ylabel="devices (tens)")
-        axes.set_xticks(sorted({*counts, limit}))
-        axes.legend(loc="upper left")
+        axes.axvline(limit + 0.5, color=_RED, linestyle="--")
+        place = (limit + 0.5, 1.02)
+        axes.annotate(
+            f"enforced: at most {limit}", place, xycoords=("data", "axes fraction"), color=_RED, ha="right", va="bottom"
+        )
+        axes.set(xlabel="rounds one device joined", ylabel="devices,\nrounded down to tens")
+        axes.set_xlim(min(counts) - 0.6, max(*counts, limit) + 0.6)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=12))
 
-    return _svg("Participation of protected devices", draw)
+    most = seen.observed_max_participations
+    return _svg("Participation of protected devices", f"At most {most} rounds of {limit} allowed.", draw)
 
 
-def _discovery(disclosure: Disclosure) -> str:
-    layers = disclosure.discovery.layers
-
+def _discovery(discovery: DiscoveryBlock) -> str:
     def draw(axes: Axes) -> None:
-        places = [layer.layer for layer in layers]
-        axes.bar([p - 0.2 for p in places], [layer.kept for layer in layers], 0.4, color=_BLUE, label="prefixes kept")
-        words = [layer.finished for layer in layers]
+        places = [row.layer for row in discovery.layers]
+        kept, words = ([getattr(row, name) for row in discovery.layers] for name in ("kept", "finished"))
+        axes.bar([place - 0.2 for place in places], kept, 0.4, color=_BLUE, label="prefixes kept")
         axes.bar([place + 0.2 for place in places], words, 0.4, color=_ORANGE, label="words found")
-        axes.set(xlabel="layer (characters, end of word included)", ylabel="count")
-        axes.set_xticks(places)
-        axes.legend()
+        axes.set(xlabel="layer (letters, end of word included)", ylabel="count", xticks=places)
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.2), ncols=2)
 
-    return _svg("Discovery by layer", draw)
+    description = f"{discovery.words_found} words found over {len(discovery.layers)} layers."
+    return _svg("Discovery by layer", description, draw)
 
 
-def _canaries(disclosure: Disclosure) -> str:
-    rows = disclosure.audit.canaries if disclosure.audit else ()
+def _canaries(audit: AuditBlock) -> str:
+    cells = sorted({(row.n_u, row.n_e) for row in audit.canaries})
+    places = dict(zip(cells, _rows_down(len(cells)), strict=True))
 
     def draw(axes: Axes) -> None:
-        labels = [f"{row.n_u} device{'s' * (row.n_u > 1)} × {row.n_e}" for row in rows]
-        places = _rows_down(len(rows))
-        axes.plot([row.exposure_bits for row in rows], places, "o", color=_BLUE, label="exposure")
-        capped = [(row.ceiling_bits, place) for row, place in zip(rows, places, strict=True) if row.ceiling_bits]
-        if capped:
-            axes.plot(*zip(*capped, strict=True), "|", color=_RED, markersize=14, label="ceiling from the guarantee")
-        axes.set(xlabel="bits", yticks=places, yticklabels=labels)
-        axes.set_xlim(left=-0.5)
+        for name, kind in (("exposure", "o"), ("ceiling from the guarantee", "|")):
+            rows = [row for row in audit.canaries if kind == "o" or not says_nothing(row, audit)]
+            bits = [row.exposure_bits if kind == "o" else row.ceiling_bits for row in rows]
+            at = [places[row.n_u, row.n_e] for row in rows]
+            if rows:
+                colour, size = (_BLUE, 6) if kind == "o" else (_RED, 18)
+                axes.plot(bits, at, kind, color=colour, markersize=size, markeredgewidth=2, label=name, alpha=0.85)
+        labels = [f"{n_u} device{'s' * (n_u > 1)}, {n_e} {'copies' if n_e > 1 else 'copy'}" for n_u, n_e in cells]
+        axes.set(xlabel="exposure (bits)", yticks=list(places.values()), yticklabels=labels)
+        axes.set_xlim(-0.5, math.log2(audit.random_continuations) + 0.5)
+        axes.set_ylim(0.4, len(cells) + 0.6)
         axes.grid(visible=True, axis="x")
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=2)
+        axes.legend(loc="lower center", bbox_to_anchor=(0.4, 1.0), ncols=2)
 
-    return _svg("Canary exposure against its ceiling", draw, height=1.6 + 0.3 * len(rows))
+    description = f"The most exposed canary has {audit.max_exposure_bits:.2f} bits."
+    return _svg("Canary exposure against its ceiling", description, draw, height=1.3 + 0.34 * len(cells))
 
 
 def _utility(utility: Utility) -> str:
-    rows = [row for row in utility.differences if row.metric in ("top1_recall", "top3_recall")]
+    rows = [row for row in utility.differences if row.metric in _RECALLS]
 
     def draw(axes: Axes) -> None:
         places = _rows_down(len(rows))
         for row, place in zip(rows, places, strict=True):
-            colour = _BLUE if row.metric == "top1_recall" else _ORANGE
+            colour = _BLUE if row.metric == _RECALLS[0] else _ORANGE
             axes.plot([100 * row.low, 100 * row.high], [place, place], color=colour, linewidth=2)
             axes.plot([100 * row.value], [place], "o", color=colour)
-        names = {"top1_recall": "top-1", "top3_recall": "top-3"}
-        labels = [f"{row.candidate} − {row.baseline}, {names[row.metric]}" for row in rows]
+        labels = [f"− {arm_name(row.baseline)},\n{metric_name(row.metric)}" for row in rows]
         axes.axvline(0, color=_INK, linewidth=1)
         axes.set(xlabel="difference in recall (percentage points)", yticks=places, yticklabels=labels)
+        axes.set_ylim(0.4, len(rows) + 0.6)
         axes.grid(visible=True, axis="x")
 
-    return _svg("Differences between arms", draw, height=1.2 + 0.32 * len(rows))
+    listed = "; ".join(
+        f"{metric_name(row.metric)} minus {arm_name(row.baseline)} {100 * row.low:+.2f} to {100 * row.high:+.2f}"
+        for row in rows
+    )
+    return _svg("Differences between arms", f"{listed} points.", draw, height=0.9 + 0.42 * len(rows))
 
 
 def _rows_down(count: int) -> Sequence[int]:

@@ -1,37 +1,34 @@
 """An index of every launch that has a report: one static page, nothing to serve."""
 
+import logging
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from pydantic import ValidationError
 
 from reports.disclosure import Disclosure
-from reports.render import TEMPLATES, percent, up
+from reports.render import environment, write
+
+_LOG = logging.getLogger(__name__)
 
 
 def build(runs_dir: Path) -> Path:
     """Write ``runs_dir/index.html``, newest launch first, and return it.
 
-    Raises:
-      ValueError: a disclosure that this version cannot read; names the file.
+    A disclosure that this version cannot read is listed by its folder, without numbers.
     """
-    rows = []
-    for path in runs_dir.glob("*/public/report/disclosure.json"):
+    rows, unreadable = [], []
+    for path in sorted(runs_dir.glob("*/public/report/disclosure.json")):
+        link = path.with_name("report.html").relative_to(runs_dir).as_posix()
         try:
             disclosure = Disclosure.model_validate_json(path.read_bytes())
-        except ValidationError as error:
-            raise ValueError(f"{path}: not a disclosure of this version; move the run elsewhere") from error
-        rows.append((disclosure, path.with_name("report.html").relative_to(runs_dir).as_posix(), _top1(disclosure)))
+        except ValidationError:
+            _LOG.warning("%s: not a disclosure of this version; listed without numbers", path)
+            unreadable.append((link.split("/")[0], link))
+            continue
+        rows.append((disclosure, link, _top1(disclosure)))
     rows.sort(key=lambda row: (row[0].launch.created_at, row[0].launch.id), reverse=True)
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    )
-    environment.filters.update(up=up, percent=percent)
-    page = runs_dir / "index.html"
-    temporary = page.with_name(".index.html.tmp")
-    temporary.write_text(environment.get_template("site.html.j2").render(rows=rows), encoding="utf-8")
-    temporary.replace(page)
-    return page
+    page = environment(html=True).get_template("site.html.j2").render(rows=rows, unreadable=unreadable)
+    return write(runs_dir / "index.html", page)
 
 
 def _top1(disclosure: Disclosure) -> float | None:

@@ -1,0 +1,178 @@
+"""How numbers and names read in a report. Privacy losses round up: never stronger than the truth."""
+
+import json
+import math
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from statistics import NormalDist
+
+from markupsafe import Markup
+
+from reports.disclosure import AuditBlock, CanaryResult, Difference, Disclosure, GateResult
+
+_STRONG, _REASONABLE = 1.0, 10.0
+METRICS = {
+    "top1_recall": "top-1 recall",
+    "top3_recall": "top-3 recall",
+    "invocab_accuracy": "top-1 accuracy, known words",
+    "cross_entropy": "cross-entropy, known words (nats)",
+}
+ARMS = {
+    "ngram": "n-gram, public text",
+    "pretrained": "public model",
+    "start": "public model with the new words",
+    "private": "this launch",
+}
+
+
+def strength(epsilon: float) -> str:
+    """A plain word for an epsilon, after the tiers of Ponomareva et al. 2023, section 5.2."""
+    if epsilon <= _STRONG:
+        return "strong"
+    return "reasonable" if epsilon <= _REASONABLE else "weak"
+
+
+def up(value: float | None, digits: int = 2) -> str:
+    """A privacy loss, rounded up to ``digits`` places; exact in decimal, so 0.29 stays 0.29."""
+    if value is None:
+        return "none"
+    if not math.isfinite(value):
+        return "without bound"
+    return str(Decimal(repr(float(value))).quantize(Decimal(1).scaleb(-digits), rounding=ROUND_CEILING))
+
+
+def percent(value: float) -> str:
+    """A share in percent."""
+    return f"{100 * value:.2f}%"
+
+
+def number(value: float | None) -> str:
+    """A count or a plain figure."""
+    if value is None:
+        return "–"
+    if float(value).is_integer():
+        return f"{int(value):,}"
+    return f"{value:.4g}"
+
+
+def at_least(value: int) -> str:
+    """A count of devices that was rounded down to tens."""
+    return f"{value:,} or more" if value else "fewer than 10"
+
+
+def histogram(counts: dict[str, int]) -> str:
+    """A histogram of device counts in one line, by growing key; 0 stands for fewer than ten."""
+    shown = (f"{key}: {at_least(counts[key])}" for key in sorted(counts, key=int))
+    return "; ".join(shown) or "none"
+
+
+def gate_value(gate: GateResult) -> str:
+    """A gate's value in four digits, rounded against the launch: a pass never looks safer than it was."""
+    if gate.value is None or gate.threshold is None or not math.isfinite(gate.value):
+        return "missing" if gate.value is None else number(gate.value)
+    if gate.value.is_integer():
+        return number(gate.value)
+    exact = Decimal(repr(gate.value))
+    towards_threshold = ROUND_CEILING if gate.value < gate.threshold else ROUND_FLOOR
+    away = ROUND_FLOOR if gate.value < gate.threshold else ROUND_CEILING
+    step = Decimal(1).scaleb(exact.adjusted() - 3)
+    return f"{float(exact.quantize(step, rounding=towards_threshold if gate.passed else away)):.4g}"
+
+
+def metric_name(name: str) -> str:
+    """A metric in words."""
+    return METRICS.get(name, name)
+
+
+def arm_name(name: str) -> str:
+    """An arm in words."""
+    return ARMS.get(name, name)
+
+
+def metric_value(value: float, metric: str) -> str:
+    """A metric in its own unit."""
+    return f"{value:.3f}" if metric == "cross_entropy" else percent(value)
+
+
+def metric_change(value: float, metric: str) -> str:
+    """A difference with its sign: nats, or percentage points."""
+    return f"{value:+.3f}" if metric == "cross_entropy" else f"{100 * value:+.2f} pp"
+
+
+def verdict(row: Difference) -> str:
+    """What the interval says about the candidate; metrics of known words depend on the arm's vocabulary."""
+    if not row.metric.endswith("_recall"):
+        return "–"
+    if row.low <= 0 <= row.high:
+        return "no clear difference"
+    return "better" if row.low > 0 else "worse"
+
+
+def ceiling(row: CanaryResult, audit: AuditBlock) -> str:
+    """The exposure that the guarantee allows; above what ranks can show it says nothing."""
+    if row.ceiling_bits is None:
+        return "none"
+    if says_nothing(row, audit):
+        return "says nothing"
+    return f"{row.ceiling_bits:.1f}"
+
+
+def says_nothing(row: CanaryResult, audit: AuditBlock) -> bool:
+    """No ceiling, or one that even rank 1 stays under."""
+    return row.ceiling_bits is None or row.ceiling_bits >= math.log2(audit.random_continuations)
+
+
+def guesser(mu: float, false_alarms: float) -> str:
+    """How often the best possible attacker is right about one device, rounded up.
+
+    The trade-off of mu-GDP: at most ``Phi(Phi^-1(false_alarms) + mu)`` (Dong et al. 2022).
+    """
+    normal = NormalDist()
+    # The error of cdf, about 1e-15, must not push a whole tenth up.
+    return up(round(100 * normal.cdf(normal.inv_cdf(false_alarms) + mu), 9), 1) + "%"
+
+
+def warnings(disclosure: Disclosure) -> list[str]:
+    """What a reader must not miss, worst first."""
+    launch, accounting, seen = disclosure.launch, disclosure.accounting, disclosure.participation
+    said = []
+    if disclosure.decision.decision == "hold":
+        said.append("This launch is on hold. Nothing was published.")
+    if launch.seeded_randomness:
+        said.append(
+            "Noise was seeded. Anyone with the launch file can subtract it: this run protects nobody, and the "
+            "losses below are what secret noise would have given."
+        )
+    if not accounting.agree:
+        said.append("The two accountants do not agree. Do not rely on either.")
+    if seen.violations:
+        said.append(f"The enforced participation bounds were broken; violations: {seen.violations:,}.")
+    if launch.synthetic_population:
+        said.append(
+            "The population is synthetic: no real person's text was used, and no figure here says how real people "
+            "would fare."
+        )
+    if (disclosure.tool.git_commit or "").endswith("-dirty"):
+        said.append("Made from source code with uncommitted changes: nobody else can run the same code.")
+    return said
+
+
+def markdown(value: object) -> object:
+    """Text that can form no Markdown or HTML and cannot leave its table cell; markup from templates passes."""
+    if isinstance(value, Markup) or not isinstance(value, str):
+        return value
+    for character in "\\`*[]|":
+        value = value.replace(character, "\\" + character)
+    return " ".join(value.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").split())
+
+
+def code(value: object) -> Markup:
+    """A Markdown code span; a backtick or a line break cannot end it."""
+    return Markup("`" + " ".join(str(value).replace("`", "'").replace("|", "/").split()) + "`")
+
+
+def yaml(value: str | float) -> Markup:
+    """A value in front matter: JSON is YAML. A small number keeps a point, else YAML 1.1 reads it as text."""
+    if isinstance(value, float):
+        digits, exponent = f"{value:e}".split("e")
+        return Markup(f"{float(digits)}e{exponent}")
+    return Markup(json.dumps(value, ensure_ascii=False))

@@ -1,0 +1,67 @@
+"""Privacy losses round up, verdicts follow intervals, and gates round against the launch."""
+
+import pytest
+
+from reports import formats
+from reports.disclosure import Difference, GateResult
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "shown"),
+    [(4.8812, 2, "4.89"), (0.29, 2, "0.29"), (0.290000001, 2, "0.30"), (0.5, 4, "0.5000"), (1e-9, 3, "0.001")],
+)
+def test_losses_are_rounded_up(value: float, digits: int, shown: str) -> None:
+    assert formats.up(value, digits) == shown
+    assert float(shown) >= value
+
+
+def test_losses_that_are_missing_or_infinite_are_said() -> None:
+    assert formats.up(None) == "none"
+    assert formats.up(float("inf")) == "without bound"
+
+
+def test_strength_has_three_tiers() -> None:
+    assert [formats.strength(value) for value in (1.0, 1.01, 10.0, 10.01)] == [
+        "strong",
+        "reasonable",
+        "reasonable",
+        "weak",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "threshold", "passed", "shown"),
+    [
+        (0.500011, 1.0, True, "0.5001"),  # at most: up, towards the threshold
+        (1.000001, 1.0, False, "1.001"),  # not 1, which would look like a pass
+        (0.0264399, 0.0, True, "0.02643"),  # at least: down
+        (-0.0264391, 0.0, False, "-0.02644"),
+        (748642.0, 1000.0, True, "748,642"),
+        (None, 1.0, False, "missing"),
+    ],
+)
+def test_gate_values_round_against_the_launch(value: float | None, threshold: float, passed: bool, shown: str) -> None:
+    gate = GateResult(id="g", title="t", value=value, threshold=threshold, passed=passed, evidence="e")
+    assert formats.gate_value(gate) == shown
+
+
+def test_verdict_needs_an_interval_clear_of_zero() -> None:
+    def said(low: float, high: float, metric: str = "top1_recall") -> str:
+        row = Difference(candidate="a", baseline="b", metric=metric, value=(low + high) / 2, low=low, high=high)
+        return formats.verdict(row)
+
+    assert said(0.01, 0.02) == "better"
+    assert said(-0.02, -0.01) == "worse"
+    assert said(-0.01, 0.02) == "no clear difference"
+    assert said(-0.02, -0.01, "cross_entropy") == "–"
+
+
+def test_guesser_follows_the_trade_off_curve() -> None:
+    assert formats.guesser(0.0, 0.001) == "0.1%"
+    # TPR at FPR 1e-3 for rho 0.25, 0.89, 1.86: 0.0086, 0.0395, 0.123.
+    assert [formats.guesser((2 * rho) ** 0.5, 0.001) for rho in (0.25, 0.89, 1.86)] == ["0.9%", "4.0%", "12.3%"]
+
+
+def test_small_counts_are_not_given() -> None:
+    assert formats.histogram({"10": 0, "9": 20}) == "9: 20 or more; 10: fewer than 10"
+    assert formats.histogram({}) == "none"
