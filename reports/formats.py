@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from statistics import NormalDist
 
@@ -162,7 +163,7 @@ def markdown(value: object) -> object:
         return value
     for character in "\\`*[]|":
         value = value.replace(character, "\\" + character)
-    return " ".join(value.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").split())
+    return re.sub(r"\s+", " ", value.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;"))
 
 
 def code(value: object) -> Markup:
