@@ -10,6 +10,50 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from pretrain.config import Config
+from reports.disclosure_parts import (
+    Accounting,
+    ArmMetric,
+    AuditBlock,
+    CanaryResult,
+    Composition,
+    Curves,
+    Difference,
+    DiscoveryBlock,
+    DiscoveryLayer,
+    MechanismBlock,
+    Participation,
+    Population,
+    PopulationSpend,
+    PublicText,
+    Utility,
+)
+
+__all__ = (
+    "SCHEMA_VERSION",
+    "Accounting",
+    "ArmMetric",
+    "Artifact",
+    "AuditBlock",
+    "CanaryResult",
+    "Composition",
+    "Curves",
+    "DataAccess",
+    "DecisionBlock",
+    "Difference",
+    "Disclosure",
+    "DiscoveryBlock",
+    "DiscoveryLayer",
+    "GateResult",
+    "Launch",
+    "MechanismBlock",
+    "Participation",
+    "Population",
+    "PopulationSpend",
+    "PublicText",
+    "Tool",
+    "Utility",
+    "Verification",
+)
 
 SCHEMA_VERSION = "1"
 
@@ -53,7 +97,14 @@ class DecisionBlock(Config):
 
     decision: Literal["launch", "hold"]
     reasons: tuple[str, ...]
-    gates: tuple[GateResult, ...]
+    gates: tuple[GateResult, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _follows_from_the_gates(self) -> "DecisionBlock":
+        failed = [gate.id for gate in self.gates if not gate.passed]
+        if self.decision == "launch" and failed:
+            raise ValueError(f"decision: 'launch' although {', '.join(failed)} failed; it must be 'hold'")
+        return self
 
 
 class DataAccess(Config):
@@ -68,181 +119,11 @@ class DataAccess(Config):
 
     @model_validator(mode="after")
     def _uncovered_needs_a_reason(self) -> "DataAccess":
-        if self.data == "private" and not self.covered and not self.reason:
+        if self.data == "private" and not self.covered and not (self.reason or "").strip():
             raise ValueError(f"reason: stage {self.stage!r} uses private data outside the guarantee; say why")
+        if self.covered and not (self.mechanism and self.unit):
+            raise ValueError(f"mechanism, unit: stage {self.stage!r} counts as covered; say by what and for whom")
         return self
-
-
-class PublicText(Config):
-    """Where the public model came from."""
-
-    source: str
-    licence: str
-    documents: int
-    train_tokens: int
-
-
-class Population(Config):
-    """Who took part; counts are rounded down to tens."""
-
-    name: str
-    source: str
-    synthetic: bool
-    devices_at_least: int
-    devices_by_split: dict[str, int]
-
-
-class MechanismBlock(Config):
-    """The mechanism as configured."""
-
-    kind: str
-    clip_norm: float
-    noise_multiplier: float
-    rounds: int
-    report_goal: int
-    delta: float
-    randomness: str
-    parameters: dict[str, str] = Field(default={}, description="what is particular to this mechanism")
-    local_training: dict[str, float]
-    server: dict[str, float]
-
-
-class Participation(Config):
-    """What was enforced, and what the records show for protected devices.
-
-    ``min_sep`` is the difference of two rounds; the papers' MinS is ``min_sep - 1``.
-    Histogram counts are rounded down to tens; 0 stands for fewer than ten.
-    """
-
-    enforced_min_sep: int
-    enforced_max_participations: int
-    observed_min_sep: int | None
-    observed_mins: int | None
-    observed_max_participations: int
-    violations: int
-    synthetic_devices: int
-    participation_histogram: dict[str, int]
-    separation_histogram: dict[str, int]
-
-
-class Accounting(Config):
-    """The device-level guarantee of training, from observed participation."""
-
-    sensitivity_squared: float
-    rho: float
-    mu: float
-    delta: float
-    epsilon: float
-    epsilon_pld: float
-    agree: bool
-    methods: tuple[str, ...]
-    planned_rho: float
-    curve: tuple[tuple[float, float], ...] = Field(description="(delta, epsilon) of the exact Gaussian curve")
-
-
-class DiscoveryLayer(Config):
-    """One layer of the trie."""
-
-    layer: int
-    messages: int
-    domain: int
-    kept: int
-    finished: int
-    epsilon_central: float
-
-
-class DiscoveryBlock(Config):
-    """The item-level guarantee of word discovery; never added to the device-level rho."""
-
-    epsilon0: float
-    messages_per_device: int
-    device_level_epsilon0: float
-    epsilon_central: float
-    delta: float
-    certificate: str
-    layers: tuple[DiscoveryLayer, ...]
-    words_found: int
-    words_added: int
-    words: tuple[str, ...] | None = Field(description="None until a person has reviewed them")
-
-
-class PopulationSpend(Config):
-    """One device-level entry of the ledger on this population."""
-
-    launch_id: str
-    stage: str
-    kind: str
-    rho: float
-
-
-class Composition(Config):
-    """All launches on this population so far."""
-
-    spends: tuple[PopulationSpend, ...]
-    total_rho: float
-    ceiling_rho: float
-
-
-class CanaryResult(Config):
-    """One canary of the memorisation audit; its random words are in ``canaries.json``."""
-
-    n_u: int
-    n_e: int
-    participations: int | None
-    rank: int
-    rank_standard_error: float
-    exposure_bits: float
-    ceiling_bits: float | None
-    found_by_beam: bool
-    loss: float
-
-
-class AuditBlock(Config):
-    """The memorisation audit (Ramaswamy et al. 2020)."""
-
-    random_continuations: int
-    worst_rank_single_user: int | None
-    max_exposure_bits: float
-    canaries: tuple[CanaryResult, ...]
-
-
-class ArmMetric(Config):
-    """One metric of one arm on held-out devices, with its interval."""
-
-    arm: str
-    metric: str
-    value: float
-    low: float
-    high: float
-
-
-class Difference(Config):
-    """Candidate minus baseline, paired by device, with its interval."""
-
-    candidate: str
-    baseline: str
-    metric: str
-    value: float
-    low: float
-    high: float
-
-
-class Utility(Config):
-    """The offline comparison; plain aggregates over held-out devices, not differentially private."""
-
-    devices_at_least: int
-    words: int
-    confidence: float
-    arms: tuple[ArmMetric, ...]
-    differences: tuple[Difference, ...]
-
-
-class Curves(Config):
-    """Training curves, each a list of points."""
-
-    pretraining: tuple[dict[str, float], ...]
-    adaptation: tuple[dict[str, float], ...]
-    fine_tuning: tuple[dict[str, float], ...]
 
 
 class Artifact(Config):
@@ -286,3 +167,21 @@ class Disclosure(Config):
     limitations: tuple[str, ...]
     artifacts: tuple[Artifact, ...]
     verification: Verification
+
+    @model_validator(mode="after")
+    def _a_launch_has_its_evidence(self) -> "Disclosure":
+        missing = [name for name in ("audit", "utility") if getattr(self, name) is None]
+        if self.decision.decision == "launch" and missing:
+            raise ValueError(f"decision: 'launch' without {' and '.join(missing)}; missing evidence means 'hold'")
+        return self
+
+    @model_validator(mode="after")
+    def _warnings_match_what_was_run(self) -> "Disclosure":
+        seeded, synthetic = self.mechanism.randomness == "seeded", self.population.synthetic
+        if (self.launch.seeded_randomness, self.launch.synthetic_population) != (seeded, synthetic):
+            raise ValueError(
+                f"launch: seeded_randomness {self.launch.seeded_randomness} and synthetic_population "
+                f"{self.launch.synthetic_population}, but the mechanism's randomness is {self.mechanism.randomness!r} "
+                f"and population.synthetic is {synthetic}; they must say the same"
+            )
+        return self

@@ -62,12 +62,14 @@ def test_machine_and_people_read_the_same(tmp_path: Path, name: str) -> None:
 def test_another_disclosure_gives_other_numbers(tmp_path: Path, name: str) -> None:
     """Nothing is typed into a template: changed values show, and the old ones are gone."""
     changed = example(
-        accounting=block("accounting", rho=0.7777, mu=1.2345, epsilon=6.5432, epsilon_pld=6.5432, planned_rho=0.9),
+        accounting=block(
+            "accounting", rho=0.7777, mu=math.sqrt(2 * 0.7777), epsilon=6.5432, epsilon_pld=6.5432, planned_rho=0.9
+        ),
         mechanism=block("mechanism", rounds=23, report_goal=321, clip_norm=0.123),
         composition=block("composition", spends=[], total_rho=2.2222),
     )
     text = visible(rendered(changed, tmp_path)[name])
-    for shown in ("0.778", "1.24", "6.55", "6.5432", "23 rounds", "321", "0.123", "2.2222"):
+    for shown in ("0.778", "1.25", "6.55", "6.5432", "23 rounds", "321", "0.123", "2.2222"):
         assert shown in text
     for gone in ("0.501", "1.01", "4.89", "4.8812", "0.5002", "16 rounds"):
         assert gone not in text
@@ -78,6 +80,8 @@ def test_losses_of_different_units_are_never_added(tmp_path: Path) -> None:
     total = 4.8812 + 8.0, 0.50012 + 8.0, 4.8812 + 80.0
     for name in PAGES:
         assert "never added" in files[name]
+        assert "Given the vocabulary, whatever one device typed" in visible(files[name])
+        assert "for training with the vocabulary given" in visible(files[name])
         for wrong in total:
             assert f"{wrong:.1f}" not in visible(files[name])
 
@@ -153,6 +157,8 @@ def test_weak_synthetic_seeded_and_held_are_said_loudly(tmp_path: Path) -> None:
     loud = rendered(
         example(
             launch=block("launch", synthetic_population=True, seeded_randomness=True),
+            population=block("population", synthetic=True),
+            mechanism=block("mechanism", randomness="seeded"),
             decision=block("decision", decision="hold", reasons=["budget exceeded"]),
             accounting=block("accounting", epsilon=12.0, epsilon_pld=12.5, agree=False),
             participation=block("participation", violations=3),
@@ -180,13 +186,15 @@ def test_weak_synthetic_seeded_and_held_are_said_loudly(tmp_path: Path) -> None:
 
 
 def test_a_launch_with_a_warning_is_amber(tmp_path: Path) -> None:
-    page = rendered(example(launch=block("launch", synthetic_population=True)), tmp_path)["report.html"]
+    made_up = example(launch=block("launch", synthetic_population=True), population=block("population", synthetic=True))
+    page = rendered(made_up, tmp_path)["report.html"]
     assert 'class="amber on"' in page
     assert "with warnings" in page
 
 
 def test_missing_parts_still_give_a_report(tmp_path: Path) -> None:
     bare = example(
+        decision=block("decision", decision="hold", reasons=["evidence is missing"]),
         audit=None,
         utility=None,
         curves={"pretraining": [], "adaptation": [], "fine_tuning": []},

@@ -1,0 +1,211 @@
+"""Blocks of the disclosure that hold what the stages measured.
+
+Counts of devices are rounded down to tens before they get here. Privacy losses are per launch.
+"""
+
+import math
+
+from pydantic import Field, model_validator
+
+from pretrain.config import Config
+
+_SAME = 1e-6  # relative; what is further apart is a mistake, not rounding
+
+
+class PublicText(Config):
+    """Where the public model came from."""
+
+    source: str
+    licence: str
+    documents: int
+    train_tokens: int
+
+
+class Population(Config):
+    """Who took part; counts are rounded down to tens."""
+
+    name: str
+    source: str
+    synthetic: bool
+    devices_at_least: int
+    devices_by_split: dict[str, int]
+
+
+class MechanismBlock(Config):
+    """The mechanism as configured."""
+
+    kind: str
+    clip_norm: float
+    noise_multiplier: float
+    rounds: int
+    report_goal: int
+    delta: float
+    randomness: str
+    parameters: dict[str, str] = Field(default={}, description="what is particular to this mechanism")
+    local_training: dict[str, float]
+    server: dict[str, float]
+
+
+class Participation(Config):
+    """What was enforced, and what the records show for protected devices.
+
+    ``min_sep`` is the difference of two rounds; the papers' MinS is ``min_sep - 1``.
+    Histogram counts are rounded down to tens; 0 stands for fewer than ten.
+    """
+
+    enforced_min_sep: int
+    enforced_max_participations: int
+    observed_min_sep: int | None
+    observed_mins: int | None
+    observed_max_participations: int
+    violations: int
+    synthetic_devices: int
+    participation_histogram: dict[str, int]
+    separation_histogram: dict[str, int]
+
+    @model_validator(mode="after")
+    def _mins_is_one_less(self) -> "Participation":
+        expected = None if self.observed_min_sep is None else self.observed_min_sep - 1
+        if self.observed_mins != expected:
+            raise ValueError(
+                f"observed_mins: {self.observed_mins} with observed_min_sep {self.observed_min_sep}; MinS counts the "
+                f"rounds strictly between, so it is {expected}"
+            )
+        return self
+
+
+class Accounting(Config):
+    """The device-level guarantee of training, from observed participation."""
+
+    sensitivity_squared: float
+    rho: float
+    mu: float
+    delta: float
+    epsilon: float
+    epsilon_pld: float
+    agree: bool
+    methods: tuple[str, ...]
+    planned_rho: float
+    curve: tuple[tuple[float, float], ...] = Field(description="(delta, epsilon) of the exact Gaussian curve")
+
+    @model_validator(mode="after")
+    def _mu_follows_from_rho(self) -> "Accounting":
+        expected = math.sqrt(2 * self.rho) if self.rho >= 0 else math.nan
+        if not math.isclose(self.mu, expected, rel_tol=_SAME):
+            raise ValueError(f"mu: {self.mu} with rho {self.rho}; it is sqrt(2 rho) = {expected}")
+        return self
+
+
+class DiscoveryLayer(Config):
+    """One layer of the trie."""
+
+    layer: int
+    messages: int
+    domain: int
+    kept: int
+    finished: int
+    epsilon_central: float
+
+
+class DiscoveryBlock(Config):
+    """The item-level guarantee of word discovery; never added to the device-level rho."""
+
+    epsilon0: float
+    messages_per_device: int
+    device_level_epsilon0: float
+    epsilon_central: float
+    delta: float
+    certificate: str
+    layers: tuple[DiscoveryLayer, ...]
+    words_found: int
+    words_added: int
+    words: tuple[str, ...] | None = Field(description="None until a person has reviewed them")
+
+    @model_validator(mode="after")
+    def _a_device_sends_all_its_messages(self) -> "DiscoveryBlock":
+        expected = self.messages_per_device * self.epsilon0
+        if not math.isclose(self.device_level_epsilon0, expected, rel_tol=_SAME):
+            raise ValueError(
+                f"device_level_epsilon0: {self.device_level_epsilon0}; {self.messages_per_device} messages at epsilon0 "
+                f"{self.epsilon0} make {expected}"
+            )
+        return self
+
+
+class PopulationSpend(Config):
+    """One device-level entry of the ledger on this population."""
+
+    launch_id: str
+    stage: str
+    kind: str
+    rho: float
+
+
+class Composition(Config):
+    """All launches on this population so far."""
+
+    spends: tuple[PopulationSpend, ...]
+    total_rho: float
+    ceiling_rho: float
+
+
+class CanaryResult(Config):
+    """One canary of the memorisation audit; its random words are in ``canaries.json``."""
+
+    n_u: int
+    n_e: int
+    participations: int | None
+    rank: int
+    rank_standard_error: float
+    exposure_bits: float
+    ceiling_bits: float | None
+    found_by_beam: bool
+    loss: float
+
+
+class AuditBlock(Config):
+    """The memorisation audit (Ramaswamy et al. 2020)."""
+
+    random_continuations: int
+    worst_rank_single_user: int | None
+    max_exposure_bits: float
+    canaries: tuple[CanaryResult, ...]
+
+
+class ArmMetric(Config):
+    """One metric of one arm on held-out devices, with its interval."""
+
+    arm: str
+    metric: str
+    value: float
+    low: float
+    high: float
+
+
+class Difference(Config):
+    """Candidate minus baseline, paired by device, with its interval."""
+
+    candidate: str
+    baseline: str
+    metric: str
+    value: float
+    low: float
+    high: float
+
+
+class Utility(Config):
+    """The offline comparison; plain aggregates over held-out devices, not differentially private."""
+
+    devices_at_least: int
+    words: int
+    confidence: float
+    arms: tuple[ArmMetric, ...]
+    differences: tuple[Difference, ...]
+
+
+class Curves(Config):
+    """Training curves, each a list of points."""
+
+    pretraining: tuple[dict[str, float], ...]
+    adaptation: tuple[dict[str, float], ...]
+    fine_tuning: tuple[dict[str, float], ...]
