@@ -89,7 +89,7 @@ class BltMechanism(_Mechanism):
     def _one_set_of_parameters(self) -> "BltMechanism":
         if (self.preset is None) == (not self.theta) or len(self.theta) != len(self.omega):
             raise ValueError(
-                f"preset: {self.preset!r} with {len(self.theta)} theta and {len(self.omega)} omega; "
+                f"got {self.preset or 'no'} preset, {len(self.theta)} theta and {len(self.omega)} omega; "
                 "give either a preset, or as many theta as omega"
             )
         if sum(self.omega) > 1:
