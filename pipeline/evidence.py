@@ -26,6 +26,8 @@ _LIMITATIONS = (
     "Evaluation on validation and test devices is not differentially private: it releases aggregate metrics of "
     "devices whose text trains nothing.",
     "Discovery and training are stated for different units and are never added up.",
+    "Every launch discovers words anew: item-level losses of several launches on one population do add up. The "
+    "ledger lists them, but no ceiling is enforced on their sum.",
     "The participation figures are those of a simulation on stored text, not of devices in the field.",
 )
 
@@ -85,7 +87,10 @@ def disclosure(ctx: StageContext) -> d.Disclosure:
         data_accesses=_data_accesses(config),
         unit="device",
         adjacency="zero-out: one device's updates replaced by zeros in every round",
-        output="the final model and, by post-processing, every noisy intermediate model; the discovered words",
+        output=(
+            "the final model and, by post-processing, every noisy intermediate model, with the vocabulary given; the "
+            "discovered words are an output of their own, under their guarantee per typed word"
+        ),
         assumptions=_ASSUMPTIONS,
         public_text=d.PublicText(**{name: public[name] for name in d.PublicText.model_fields}),
         population=d.Population(
