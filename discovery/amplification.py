@@ -5,14 +5,15 @@ Theorem 3.2 of their 2023 paper has an erratum and is not used.
 """
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from scipy import special, stats
 
 CERTIFICATE = "clones (Feldman et al. 2021, numerical)"
 _BLOCKS = 2000
-# Beyond it no number of messages that could exist holds a clone, and e^eps0 leaves the range of floats.
-_NO_CLONES = 50.0
+# Beyond it no number of messages that could exist hides a message, and e^eps0 leaves the range of floats.
+NO_COVER = 50.0
 
 
 def clones(epsilon0: float, messages: int, delta: float) -> float:
@@ -28,23 +29,55 @@ def clones(epsilon0: float, messages: int, delta: float) -> float:
     Raises:
       ValueError: a parameter outside its range.
     """
+    checked(epsilon0, messages, delta)
+    if epsilon0 > NO_COVER:
+        return epsilon0
+    return least_epsilon(lambda epsilon: _delta(epsilon0, epsilon, messages, delta / 1000), delta, epsilon0, 1e-6)
+
+
+def checked(epsilon0: float, messages: int, delta: float) -> None:
+    """Refuse parameters outside their ranges with a ValueError."""
     if not (epsilon0 > 0 and messages >= 1 and 0 < delta < 1):
         raise ValueError(
             f"epsilon0, messages, delta: got {epsilon0}, {messages}, {delta}; expected above 0, at least 1, in (0, 1)"
         )
-    if epsilon0 > _NO_CLONES:
-        return epsilon0
-    if _delta(epsilon0, 0.0, messages, delta / 1000) <= delta:
+
+
+def least_epsilon(delta_at: Callable[[float], float], delta: float, known: float, precision: float) -> float:
+    """Least epsilon whose delta is small enough, from above and to ``precision`` of it; at most ``known``.
+
+    Args:
+      delta_at: falls with epsilon.
+      known: an epsilon that is certified already.
+    """
+    if delta_at(0.0) <= delta:
         return 0.0
-    low, high = 0.0, epsilon0
-    # delta falls with epsilon, and ``high`` always satisfies it.
-    while high - low > 1e-6 * high:
+    low, high = 0.0, known
+    while high - low > precision * high:
         middle = (low + high) / 2
-        if _delta(epsilon0, middle, messages, delta / 1000) <= delta:
+        if delta_at(middle) <= delta:
             high = middle
         else:
             low = middle
     return high
+
+
+def window(trials: int, chance: float, tail: float, blocks: int) -> np.ndarray:
+    """Edges of blocks of a binomial's values, int64: block i is ``edges[i] .. edges[i + 1] - 1``.
+
+    By Bernstein's inequality the binomial is outside all of them with probability at most ``tail``.
+    """
+    mean, log = trials * chance, math.log(2 / tail)
+    reach = log / 3 + math.sqrt(log * log / 9 + 2 * mean * (1 - chance) * log)
+    first, last = max(0, math.floor(mean - reach)), min(trials, math.ceil(mean + reach))
+    return np.unique(np.linspace(first, last + 1, blocks + 1).astype(np.int64))
+
+
+def block_chances(edges: np.ndarray, trials: int, chance: float) -> np.ndarray:
+    """Probability of each block of ``window``."""
+    # Each difference on the side where the numbers are small: next to 1 they hold nothing below 1e-16.
+    below, above = (tail_of(edges - 1, trials, chance) for tail_of in (stats.binom.cdf, stats.binom.sf))
+    return np.where(edges[:-1] > trials * chance, -np.diff(above), np.diff(below))
 
 
 def _delta(epsilon0: float, epsilon: float, messages: int, tail: float) -> float:
@@ -54,16 +87,9 @@ def _delta(epsilon0: float, epsilon: float, messages: int, tail: float) -> float
     binomials; more clones never hurt, so a block of C is bounded by its least member.
     """
     chance = math.exp(-epsilon0)
-    mean = (messages - 1) * chance
-    # Bernstein's inequality: C leaves the window with probability at most ``tail``.
-    log = math.log(2 / tail)
-    reach = log / 3 + math.sqrt(log * log / 9 + 2 * mean * (1 - chance) * log)
-    first, last = max(0, math.floor(mean - reach)), min(messages - 1, math.ceil(mean + reach))
-    starts = np.unique(np.linspace(first, last + 1, _BLOCKS + 1).astype(np.int64))
-    # Each difference on the side where the numbers are small: next to 1 they hold nothing below 1e-16.
-    below, above = (tail_of(starts - 1, messages - 1, chance) for tail_of in (stats.binom.cdf, stats.binom.sf))
-    weights = np.where(starts[:-1] > mean, -np.diff(above), np.diff(below))
-    return float(np.sum(weights * _delta_given(epsilon0, epsilon, starts[:-1]))) + tail
+    edges = window(messages - 1, chance, tail, _BLOCKS)
+    weights = block_chances(edges, messages - 1, chance)
+    return float(np.sum(weights * _delta_given(epsilon0, epsilon, edges[:-1]))) + tail
 
 
 def _delta_given(epsilon0: float, epsilon: float, clones_N: np.ndarray) -> np.ndarray:

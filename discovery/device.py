@@ -10,7 +10,8 @@ from functools import cached_property
 import numpy as np
 
 from discovery.config import DiscoveryConfig
-from discovery.randomizer import Keystream, SubsetSelection, randomise
+from discovery.keystream import Keystream
+from discovery.randomizer import SubsetSelection, randomise
 from discovery.sampler import sample
 
 END = "\x03"  # ends a word; outside every alphabet, so no typed character can stand for it
@@ -59,6 +60,16 @@ class Broadcast:
         content = json.dumps([self.layer, self.letters, self.prefixes])
         return hashlib.sha256(content.encode()).hexdigest()
 
+    @property
+    def stream(self) -> str:
+        """Name of the keystreams that answer it."""
+        return f"answers {self.digest}"
+
+    @cached_property
+    def typed(self) -> frozenset[str]:
+        """Letters that words may hold."""
+        return frozenset(self.letters) - {END}
+
     @cached_property
     def _prefix_numbers(self) -> dict[str, int]:
         return {prefix: number for number, prefix in enumerate(self.prefixes)}
@@ -66,6 +77,18 @@ class Broadcast:
     @cached_property
     def _letter_numbers(self) -> dict[str, int]:
         return {letter: number for number, letter in enumerate(self.letters)}
+
+
+def spoken_item(word: str, known: frozenset[str], broadcast: Broadcast, config: DiscoveryConfig) -> int | None:
+    """The item that a word stands for in this layer; None where the device keeps silent about it.
+
+    Words that can never be finished (too long, empty, a foreign letter, ``END`` inside) are left
+    out here, on the device, as are known words and words whose prefix did not survive.
+    """
+    long_enough = max(broadcast.layer - 1, 1) <= len(word) <= config.layers - 1
+    if not long_enough or word in known or not broadcast.typed.issuperset(word):
+        return None
+    return broadcast.item((word + END)[: broadcast.layer])
 
 
 def report(
@@ -79,18 +102,9 @@ def report(
     """The device's C randomised messages, int64 ``[C, k]``.
 
     Guarantee: each message is ``epsilon0``-LDP for the item in it; changing one occurrence of a
-    word changes at most one item (``sampler.sample``). Device level: ``C * epsilon0``. Words that
-    can never be finished (too long, empty, a foreign letter, ``END`` inside) are left out here, on the
-    device, as are known words.
+    word changes at most one item (``sampler.sample``). Device level: ``C * epsilon0``.
     """
-    longest = config.layers - 1
-    typed = frozenset(broadcast.letters) - {END}
-    counts: Counter[int] = Counter()
-    for word in words:
-        long_enough = max(broadcast.layer - 1, 1) <= len(word) <= longest
-        if long_enough and word not in known and typed.issuperset(word):
-            item = broadcast.item((word + END)[: broadcast.layer])
-            if item is not None:
-                counts[item] += 1
+    spoken = (spoken_item(word, known, broadcast, config) for word in words)
+    counts = Counter(item for item in spoken if item is not None)
     items = sample(dict(counts), config.messages_per_device, config.sampler, broadcast.none, bits)
     return np.stack([randomise(randomizer, int(item), bits) for item in items])

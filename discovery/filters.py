@@ -2,16 +2,19 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from pathlib import Path
 
 import regex
 
 _SHAPES = (
     ("digits", regex.compile(r"\d{3,}")),
     ("e-mail", regex.compile(r"\S+@\S+")),
-    ("web address", regex.compile(r"(?i)https?|www\.|\S+\.(com|org|net|io|edu|gov)\b")),
+    ("handle", regex.compile(r"^[@#]")),
+    ("web address", regex.compile(r"(?i)https?|www\.|\w\.\p{L}{2,}")),
     ("account number", regex.compile(r"(?i)^[a-z]{2}\d{2}[a-z0-9]{6,}$")),
     ("one letter", regex.compile(r"^.$")),
     ("no letter", regex.compile(r"^\P{L}+$")),
+    ("invisible character", regex.compile(r"[\p{C}\p{Z}]")),
 )
 
 
@@ -31,6 +34,12 @@ def reviewable(words: Iterable[str], blocked: Iterable[str] = ()) -> tuple[list[
         else:
             dropped[reason] += 1
     return kept, dict(dropped)
+
+
+def read_blocklist(path: Path) -> tuple[str, ...]:
+    """A locale's public blocklist: UTF-8, one word a line; blank lines and lines that start with ``#`` do not count."""
+    lines = (line.strip() for line in path.read_text(encoding="utf-8").splitlines())
+    return tuple(line for line in lines if line and not line.startswith("#"))
 
 
 def _shape(word: str) -> str | None:

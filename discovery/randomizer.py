@@ -4,14 +4,12 @@ Wang et al. 2016 and Ye and Barg 2017; algorithm 1 of Sun & Sun 2024. Symbols: d
 k subset size, p probability that the true item is in the subset, q that another one is.
 """
 
-import hashlib
-import hmac
 import math
 from dataclasses import dataclass
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from scipy import stats
+
+from discovery.keystream import Keystream
 
 # Below it, p - q is lost in the rounding of p.
 _LEAST_EPSILON0 = 1e-6
@@ -72,7 +70,7 @@ def noise_variance(randomizer: SubsetSelection) -> float:
     return q * (1 - q) / (p - q) ** 2
 
 
-def randomise(randomizer: SubsetSelection, value: int, bits: "Keystream") -> np.ndarray:
+def randomise(randomizer: SubsetSelection, value: int, bits: Keystream) -> np.ndarray:
     """One message: k distinct item numbers, int64 ``[k]``, ascending: any other order could tell which is true.
 
     Raises:
@@ -97,68 +95,3 @@ def estimate_deviation(randomizer: SubsetSelection, count: np.ndarray, messages:
     p, q = randomizer.inclusion, randomizer.background
     held = np.clip(count, 0, messages)
     return np.sqrt(held * p * (1 - p) + (messages - held) * q * (1 - q)) / (p - q)
-
-
-def significant_votes(randomizer: SubsetSelection, messages: int, z: float) -> int:
-    """Least votes that noise alone reaches with at most the upper tail probability of z deviations.
-
-    By the exact binomial tail: with few messages ``n q`` is far below 1 and ``n q + z sqrt(n q)``
-    would let two stray votes pass for a word.
-    """
-    tail = stats.norm.sf(z)
-    votes = math.floor(messages * randomizer.background) + 1
-    while stats.binom.sf(votes - 1, messages, randomizer.background) > tail:
-        votes += 1
-    return votes
-
-
-class Keystream:
-    """Random bits of one device in one layer: AES-256-CTR under a key derived by HMAC-SHA256.
-
-    The secret is drawn from the operating system once. Deriving from it, instead of drawing
-    anew, memoises each message: a retry sends the same bits, so it is the same release.
-    """
-
-    _WORDS = 256
-
-    def __init__(self, key: bytes, name: str) -> None:
-        if len(key) != 32:
-            raise ValueError(f"key: got {len(key)} bytes, expected 32 from the operating system")
-        subkey = hmac.digest(key, f"tacit discovery 1|{name}".encode(), hashlib.sha256)
-        self._stream = Cipher(algorithms.AES(subkey), modes.CTR(bytes(16))).encryptor()
-        self._buffer = np.empty(0, dtype=np.uint64)
-
-    def words(self, count: int) -> np.ndarray:
-        """``count`` uniform 64-bit words."""
-        while len(self._buffer) < count:
-            fresh = self._stream.update(bytes(8 * max(self._WORDS, count)))
-            self._buffer = np.concatenate([self._buffer, np.frombuffer(fresh, dtype="<u8")])
-        taken, self._buffer = self._buffer[:count], self._buffer[count:]
-        return taken
-
-    def uniform(self) -> float:
-        """A number in [0, 1) with 53 random bits."""
-        return int(self.words(1)[0] >> np.uint64(11)) * 2.0**-53
-
-    def subset(self, population: int, count: int) -> np.ndarray:
-        """A uniform ``count``-subset of ``range(population)``, int64.
-
-        Draws with replacement and keeps the first ``count`` distinct numbers; when that is most
-        of the population, it draws what to leave out. Words above the greatest multiple of
-        ``population`` are drawn again, since their remainders would favour small numbers.
-        """
-        if 2 * count > population:
-            left_out = self.subset(population, population - count)
-            return np.setdiff1d(np.arange(population), left_out, assume_unique=True)
-        drawn = np.empty(0, dtype=np.int64)
-        while len(drawn) < count:
-            words = self.words(count - len(drawn))
-            fair = words[words <= np.uint64(2**64 - 1 - 2**64 % population)]
-            more = (fair % np.uint64(population)).astype(np.int64)
-            _, first = np.unique(np.concatenate([drawn, more]), return_index=True)
-            drawn = np.concatenate([drawn, more])[np.sort(first)]
-        return drawn
-
-    def permutation(self, count: int) -> np.ndarray:
-        """A uniform order of ``range(count)``, int64, up to the ``count^2 / 2^65`` chance of equal words."""
-        return np.argsort(self.words(count), kind="stable")

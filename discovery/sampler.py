@@ -4,7 +4,7 @@ from typing import Literal
 
 import numpy as np
 
-from discovery.randomizer import Keystream
+from discovery.keystream import Keystream
 
 
 def sample(

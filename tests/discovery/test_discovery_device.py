@@ -8,7 +8,8 @@ from scipy import stats
 
 from discovery.config import DiscoveryConfig
 from discovery.device import END, Broadcast, report
-from discovery.randomizer import Keystream, of_size, subset_selection
+from discovery.keystream import Keystream
+from discovery.randomizer import of_size, subset_selection
 from discovery.sampler import sample
 
 KEY = bytes(range(32))

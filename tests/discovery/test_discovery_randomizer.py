@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from discovery.anonymity import significant_votes
+from discovery.keystream import Keystream
 from discovery.randomizer import (
-    Keystream,
     SubsetSelection,
     estimate,
     estimate_deviation,
     noise_variance,
     of_size,
     randomise,
-    significant_votes,
     subset_selection,
 )
 

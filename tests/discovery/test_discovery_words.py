@@ -1,16 +1,20 @@
 """From a device's words to found words: the device's path, the samplers, whole runs, filters."""
 
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from discovery import discover as trie
+from discovery import state
+from discovery import trie as rounds
 from discovery.config import DiscoveryConfig
-from discovery.coverage import coverage
+from discovery.coverage import coverage, coverage_interval
 from discovery.device import END, Broadcast, report
-from discovery.filters import reviewable
-from discovery.randomizer import Keystream, of_size, subset_selection
+from discovery.filters import read_blocklist, reviewable
+from discovery.keystream import Keystream
+from discovery.randomizer import of_size, subset_selection
 from discovery.sampler import sample
 
 KEY = bytes(range(32))
@@ -111,7 +115,8 @@ def test_a_retry_sends_the_same_bits_and_another_key_others(tmp_path: Path) -> N
 
 
 def test_a_device_answers_in_one_layer_only(tmp_path: Path) -> None:
-    groups = trie.assign(101, 6, KEY, tmp_path)
+    groups = trie.assign(101, 6, KEY)
+    state.record(tmp_path, groups)
     assert sorted(np.concatenate(groups).tolist()) == list(range(101))
     layer_D = np.load(tmp_path / "devices.npy")
     assert all(np.all(layer_D[group] == number) for number, group in enumerate(groups, start=1))
@@ -138,15 +143,60 @@ def test_domain_counts_every_candidate_and_none() -> None:
     assert subset_selection(8.0, broadcast.domain).domain == 7
 
 
-def test_filters_count_what_they_drop() -> None:
-    words = ["haha", "call1234", "a@b.org", "www.x", "de89370400440532", "x", "--", "Slur"]
-    kept, dropped = reviewable(words, blocked=["slur"])
-    assert kept == ["haha"]
-    assert sum(dropped.values()) == 7
-    assert dropped["blocklist"] == 1
-    assert dropped["one letter"] == 1
+def test_filters_count_what_they_drop(tmp_path: Path) -> None:
+    listed = tmp_path / "blocked.txt"
+    listed.write_text("# reviewed\n\nslur\n  straße \n", encoding="utf-8")
+    words = {
+        "haha": None, "it's": None, "mp3": None, "e.g": None, "co-op": None, "éa": None,
+        "call1234": "digits", "a@b.org": "e-mail", "@bob": "handle", "www.x": "web address",
+        "shop.xyz": "web address", "de89abcdef": "account number", "x": "one letter", "--": "no letter",
+        "a\u200bb": "invisible character", "Slur": "blocklist", "STRASSE": "blocklist",
+    }  # fmt: skip
+    kept, dropped = reviewable(words, blocked=read_blocklist(listed))
+    assert kept == [word for word, reason in words.items() if reason is None]
+    assert dropped == Counter(reason for reason in words.values() if reason)
 
 
 def test_coverage_is_a_share_of_tokens() -> None:
     assert coverage(["haha", "lol", "lol"], {"haha": 6, "xyzzy": 2}) == 0.75
     assert coverage(["haha"], {}) == 0.0
+
+
+def test_coverage_interval_holds_the_truth_as_often_as_it_says() -> None:
+    rng = np.random.default_rng(1)
+    rates, sizes = rng.beta(2, 3, size=20_000), rng.integers(0, 60, size=20_000)
+    covered = rng.binomial(sizes, rates)
+    truth = covered.sum() / sizes.sum()
+    hits = too_narrow = 0
+    for sample_of in rng.integers(0, 20_000, size=(300, 80)):
+        devices = [{"haha": int(covered[d]), "zzz": int(sizes[d] - covered[d])} for d in sample_of]
+        low, high = coverage_interval(["haha"], devices, 0.95)
+        hits += low <= truth <= high
+        pooled = {word: sum(counts[word] for counts in devices) for word in ("haha", "zzz")}
+        share, total = coverage(["haha"], pooled), sum(pooled.values())
+        # Tokens of a device are alike: an interval that counts tokens is too narrow.
+        too_narrow += abs(share - truth) <= 1.96 * np.sqrt(share * (1 - share) / total)
+    assert 0.91 <= hits / 300 <= 0.98
+    assert too_narrow / 300 < 0.75
+    assert coverage_interval(["haha"], [{}, {}], 0.9) == (0.0, 0.0)
+    with pytest.raises(ValueError, match="devices, confidence"):
+        coverage_interval(["haha"], [{"haha": 1}], 0.9)
+
+
+def test_one_by_one_and_together_find_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = run(tmp_path / "alone", devices())
+    monkeypatch.setattr(rounds, "_WORTH_COMPILING", 1)
+    monkeypatch.setattr(rounds, "_CHUNK_DEVICES", 37)
+    assert run(tmp_path / "together", devices()) == alone
+
+
+def test_the_guarantee_says_all_of_it(tmp_path: Path) -> None:
+    found = run(tmp_path, devices())
+    for part in ("item", "swap", "8-local", "32, local", "1e-06", "worst of", "clones", "one layer only", "Never add"):
+        assert part in found.guarantee
+    assert found.epsilon_attack <= found.epsilon_blanket <= found.epsilon_central <= found.epsilon0
+
+
+def test_no_letters_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="alphabet"):
+        trie.discover(devices(), known=frozenset(), alphabet="", config=CONFIG, key=KEY, directory=tmp_path)

@@ -1,0 +1,53 @@
+"""How many votes make a word: thresholds against noise and against words that too few devices hold.
+
+Both look at votes, which are noisy already, so they cost no privacy.
+"""
+
+import math
+
+import numpy as np
+from scipy import stats
+
+from discovery.randomizer import SubsetSelection
+
+
+def significant_votes(randomizer: SubsetSelection, messages: int, z: float) -> int:
+    """Least votes that noise alone reaches with at most the upper tail probability of z deviations.
+
+    By the exact binomial tail: with few messages ``n q`` is far below 1 and ``n q + z sqrt(n q)``
+    would let two stray votes pass for a word.
+    """
+    tail = stats.norm.sf(z)
+    votes = math.floor(messages * randomizer.background) + 1
+    while stats.binom.sf(votes - 1, messages, randomizer.background) > tail:
+        votes += 1
+    return votes
+
+
+def anonymous_votes(randomizer: SubsetSelection, messages: int, holders: int, chance: float) -> int:
+    """Least votes that an item in fewer than ``holders`` messages reaches with at most ``chance``.
+
+    Guarantee: a word that is published only with this many votes is (holders, chance)-anonymous
+    (Sun & Sun 2024, definition 3), exactly: the votes for an item in m of n messages are
+    ``Bin(m, p) + Bin(n - m, q)``. It says nothing that local privacy does not; it can be stated in
+    people when every device sends an item at most once, which is so.
+
+    Raises:
+      ValueError: fewer than one holder or more than messages, or a chance outside (0, 1).
+    """
+    if not (1 <= holders <= messages and 0 < chance < 1):
+        raise ValueError(
+            f"holders, chance: got {holders}, {chance}; expected from 1 to the {messages} messages, and within (0, 1)"
+        )
+    p, q = randomizer.inclusion, randomizer.background
+    own = stats.binom.pmf(np.arange(holders), holders - 1, p)
+
+    def reached(votes: int) -> float:
+        others = stats.binom.sf(votes - 1 - np.arange(holders), messages - holders + 1, q)
+        return float(np.dot(own, others))
+
+    low, high = 0, messages + 1  # reached(high) is 0
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if reached(middle) <= chance else (middle, high)
+    return high
