@@ -13,7 +13,14 @@ import dp_accounting
 import numpy as np
 
 from federated import noise
-from federated.mechanisms.strategy import check_pattern, toeplitz_sensitivity_squared
+from federated.mechanisms.pairs import sensitivity_squared_by_pairs
+from federated.mechanisms.strategy import (
+    check_noise_multiplier,
+    check_pattern,
+    check_restarts,
+    segments,
+    toeplitz_sensitivity_squared,
+)
 
 STREAM = "blt"
 
@@ -38,19 +45,27 @@ class Blt:
     Guarantee: the released sums ``sum_t + C_clip * (C^-1 z)_t`` are post-processing of one Gaussian
     release of ``C x`` with standard deviation ``noise_multiplier`` per clip norm. With at most
     ``max_participations`` participations ``min_sep`` or more apart it is rho-zCDP with
-    ``rho = sensitivity^2 / (2 z^2)`` under zero-out adjacency (their theorem 3.1).
+    ``rho = sensitivity^2 / (2 z^2)`` under zero-out adjacency (their theorem 3.1). A restart
+    empties the buffers, so C is then block diagonal: the same release, another C.
 
     Attributes:
       noise_multiplier: z, per clip norm and before the sensitivity; not comparable with the tree's.
       theta: decays in (0, 1).
       omega: scales above 0 whose coefficients never rise, which theorem 3.1 needs.
+      restarts: rounds that begin with empty buffers, rising; those past a run's end do nothing.
+
+    Raises:
+      ValueError: values that give no noise, or a C that the sensitivity formula does not cover.
     """
 
     noise_multiplier: float
     theta: tuple[float, ...]
     omega: tuple[float, ...]
+    restarts: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
+        check_noise_multiplier(self.noise_multiplier)
+        check_restarts(self.restarts)
         if len(self.theta) != len(self.omega) or not self.theta:
             raise ValueError(
                 f"theta, omega: {len(self.theta)} and {len(self.omega)} numbers; give one of each a buffer"
@@ -82,19 +97,26 @@ class Blt:
         if round_number != state.round:
             raise ValueError(f"round: got {round_number}, but this state goes on with round {state.round}")
         theta_B, omega_B = np.array(self.theta), np.array(self.omega)
-        fresh_P = self.noise_multiplier * noise.gaussian(key, STREAM, round_number, state.buffers_BP.shape[1])
-        noise_P = fresh_P - omega_B @ state.buffers_BP
-        return noise_P, BltState(round_number + 1, theta_B[:, None] * state.buffers_BP + noise_P)
+        buffers_BP = np.zeros_like(state.buffers_BP) if round_number in self.restarts else state.buffers_BP
+        fresh_P = self.noise_multiplier * noise.gaussian(key, STREAM, round_number, buffers_BP.shape[1])
+        noise_P = fresh_P - omega_B @ buffers_BP
+        return noise_P, BltState(round_number + 1, theta_B[:, None] * buffers_BP + noise_P)
 
     def coefficients(self, rounds: int) -> np.ndarray:
-        """First column of C, float64 ``[rounds]``."""
+        """First column of C without restarts, float64 ``[rounds]``; each block of C holds its beginning."""
         powers_NB = np.array(self.theta) ** np.arange(rounds - 1)[:, None]
         return np.concatenate([[1.0], powers_NB @ np.array(self.omega)])[:rounds]
 
     def sensitivity_squared(self, rounds: int, min_sep: int, max_participations: int) -> float:
         """Exact squared sensitivity in clip norms squared, before the noise multiplier."""
         check_pattern(rounds, min_sep, max_participations)
-        return toeplitz_sensitivity_squared(self.coefficients(rounds), min_sep, max_participations)
+        restarts = [restart for restart in self.restarts if restart < rounds]
+        return toeplitz_sensitivity_squared(self.coefficients(rounds), min_sep, max_participations, restarts)
+
+    def second_sensitivity_squared(self, rounds: int, min_sep: int, max_participations: int) -> float | None:
+        """The same number by an unrelated program; None where that one would take too long."""
+        restarts = [restart for restart in self.restarts if restart < rounds]
+        return sensitivity_squared_by_pairs(self.theta, self.omega, rounds, min_sep, max_participations, restarts)
 
     def dp_event(self, rounds: int, min_sep: int, max_participations: int) -> dp_accounting.DpEvent:
         """One Gaussian with the whole run's sensitivity."""
@@ -160,10 +182,24 @@ def inverse_coefficients(blt: Blt, rounds: int) -> np.ndarray:
 
 
 def errors(inverse_coefs: Sequence[float]) -> tuple[float, float]:
-    """MaxErr and RmsErr of prefix sums per unit of noise (their proposition 3.3).
+    """MaxErr and RmsErr of prefix sums per unit of noise, in a run without restarts (their proposition 3.3).
 
     ``B = A C^-1`` is Toeplitz with the running sums of the inverse's coefficients.
     """
     squares = np.cumsum(inverse_coefs) ** 2
     rounds = len(squares)
     return float(np.sqrt(squares.sum())), float(np.sqrt((np.arange(rounds, 0, -1) * squares).sum() / rounds))
+
+
+def prefix_variances(blt: Blt, rounds: int) -> np.ndarray:
+    """Variance of the noise in each prefix of released sums, ``[rounds]``, for ``z = 1``.
+
+    Blocks have independent noise, and all of a closed block's stays in every later prefix.
+    """
+    spans = segments(rounds, [restart for restart in blt.restarts if restart < rounds])
+    within_T = np.cumsum(np.cumsum(inverse_coefficients(blt, max(end - start for start, end in spans))) ** 2)
+    variances, closed = [], 0.0
+    for start, end in spans:
+        variances.append(closed + within_T[: end - start])
+        closed = variances[-1][-1]
+    return np.concatenate(variances)

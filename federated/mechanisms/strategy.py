@@ -7,12 +7,15 @@ that lie b or more apart.
 """
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 # Larger than any blocked start; int32 leaves room to add to it.
 _NEVER = np.int32(2**30)
+# Coefficients computed in float64 may seem to rise by a last digit where they are flat.
+_ROUNDING = 1e-12
 _Rows = dict[int, np.ndarray]
 
 
@@ -27,6 +30,21 @@ def check_pattern(rounds: int, min_sep: int, max_participations: int) -> None:
             f"max_participations: {max_participations} cannot happen, {rounds} rounds at min_sep {min_sep} allow at "
             f"most {most}; pass the observed number or {most}"
         )
+
+
+def check_noise_multiplier(noise_multiplier: float) -> None:
+    """ValueError unless there is noise, and a finite amount of it."""
+    if not 0 < noise_multiplier < math.inf:
+        raise ValueError(
+            f"noise_multiplier: got {noise_multiplier}, expected a finite number above 0, the standard deviation in "
+            "clip norms; without noise there is no guarantee"
+        )
+
+
+def check_restarts(restarts: Sequence[int]) -> None:
+    """ValueError unless the rounds rise and none is before round 1, where every run starts afresh anyway."""
+    if list(restarts) != sorted(set(restarts)) or any(restart < 1 for restart in restarts):
+        raise ValueError(f"restarts: got {list(restarts)}; give each round once, rising, the first at least 1")
 
 
 def segments(rounds: int, restarts: Sequence[int]) -> list[tuple[int, int]]:
@@ -118,22 +136,59 @@ def _undominated(states: dict[int, int]) -> dict[int, int]:
     return kept
 
 
-def toeplitz_sensitivity_squared(coefficients_T: np.ndarray, min_sep: int, max_participations: int) -> float:
+def toeplitz_sensitivity_squared(
+    coefficients_T: np.ndarray, min_sep: int, max_participations: int, restarts: Sequence[int] = ()
+) -> float:
     """Exact squared sensitivity of a lower-triangular Toeplitz C (McMahan et al. 2024, theorem 3.1).
 
     For coefficients that are non-negative and never rise the worst pattern takes part as often
     and as early as it may: rounds 0, b, 2b, ...
 
+    A restart begins C anew: one truncated block per span of rounds, blocks share no row, and only
+    the separation ties a device's participations in one to those in the next. Proof of the
+    program over (participations so far, rounds still blocked): among all ways to put p
+    participations into a block whose first s rounds are blocked, s, s + b, s + 2b, ... has its
+    q-th participation earliest and every gap shortest, and ``<C_i, C_j>``, a sum over rounds j to
+    the block's end of products of coefficients, never rises with j or with ``j - i``, so this way
+    has the largest square and also blocks the fewest rounds of the next block. A later block's
+    best square never falls when fewer of its rounds are blocked, so by induction over blocks it
+    is enough to choose how many participations each block gets.
+
+    Returns:
+      The square, in units of clip norm squared.
+
     Raises:
-      ValueError: coefficients for which the theorem does not hold.
+      ValueError: coefficients for which the theorem does not hold, or restarts outside the run.
     """
-    if np.any(coefficients_T < 0) or np.any(np.diff(coefficients_T) > 0):
-        raise ValueError("coefficients: must be non-negative and never rise; the sensitivity formula needs it")
-    rounds = len(coefficients_T)
-    total_T = np.zeros(rounds)
-    for first in range(0, min(max_participations * min_sep, rounds), min_sep):
-        total_T[first:] += coefficients_T[: rounds - first]
-    return float(total_T @ total_T)
+    if not np.all(np.isfinite(coefficients_T)) or np.any(coefficients_T < 0):
+        raise ValueError("coefficients: must be finite and non-negative; the sensitivity formula needs it")
+    if np.any(np.diff(coefficients_T) > _ROUNDING * coefficients_T[0]):
+        raise ValueError(
+            f"coefficients: number {int(np.argmax(np.diff(coefficients_T))) + 1} is larger than the one before it, but "
+            "they must never rise; the sensitivity formula needs it"
+        )
+    reached: dict[tuple[int, int], float] = {(0, 0): 0.0}
+    for start, end in segments(len(coefficients_T), restarts):
+        following: dict[tuple[int, int], float] = {}
+        squares = {
+            blocked: _earliest_squares(coefficients_T[: max(0, end - start - blocked)], min_sep, max_participations)
+            for blocked in {blocked for _, blocked in reached}
+        }
+        for (used, blocked), value in reached.items():
+            for inside, square in enumerate(squares[blocked][: max_participations - used + 1]):
+                state = (used + inside, max(0, blocked + inside * min_sep - (end - start)))
+                following[state] = max(following.get(state, 0.0), value + square)
+        reached = following
+    return max(reached.values())
+
+
+def _earliest_squares(coefficients_T: np.ndarray, min_sep: int, most: int) -> list[float]:
+    """``||C 1_P||^2`` for the earliest pattern of 0, 1, 2, ... participations in one block."""
+    total_T, squares = np.zeros(len(coefficients_T)), [0.0]
+    for first in range(0, min(most * min_sep, len(coefficients_T)), min_sep):
+        total_T[first:] += coefficients_T[: len(coefficients_T) - first]
+        squares.append(float(total_T @ total_T))
+    return squares
 
 
 def patterns(rounds: int, min_sep: int, max_participations: int) -> Iterator[tuple[int, ...]]:
