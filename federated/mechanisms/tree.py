@@ -1,35 +1,47 @@
 """Tree aggregation with Honaker's variance reduction: the mechanism of DP-FTRL.
 
+A node's noise is regenerated from the key and the node's name whenever it is wanted, so the
+state is the number of the round. Noise kept in memory is a cache: with it a round draws two
+vectors on average, without it a merge draws its left subtree again, and the bits are the same.
+
 Kairouz et al. 2021, *Practical and Private (Deep) Learning without Sampling or Shuffling*,
 section 4 and appendix B; Honaker 2015 for the combination of a node with its children.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import dp_accounting
 import numpy as np
 
 from federated import noise
 from federated.mechanisms.forward import tree_sensitivity_squared_forward
-from federated.mechanisms.strategy import segments, tree_sensitivity_squared
+from federated.mechanisms.strategy import (
+    check_noise_multiplier,
+    check_restarts,
+    complete_subtrees,
+    segments,
+    tree_sensitivity_squared,
+)
 
 STREAM = "tree"
 
 
 @dataclass(frozen=True)
 class TreeState:
-    """Noise of the subtrees that make up the current prefix. Secret: it lets anyone subtract the noise.
+    """Where a run stands. Two integers say it all; nothing else is ever saved.
 
     Attributes:
       round: the round that comes next.
-      levels: heights of the complete subtrees, strictly falling.
-      estimates_LP: float64 ``[len(levels), P]``, Honaker's estimate of each subtree's noise, in clip norms.
+      num_parameters: P.
+      cached: float64 ``[P]`` or None for each complete subtree of the present tree, oldest and
+        tallest first: Honaker's estimate of its noise, in clip norms. Empty after ``load``.
+        Secret: it lets anyone subtract the noise.
     """
 
     round: int
-    levels: tuple[int, ...]
-    estimates_LP: np.ndarray
+    num_parameters: int
+    cached: tuple[np.ndarray | None, ...] = field(default=(), repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -44,15 +56,22 @@ class Tree:
 
     Attributes:
       noise_multiplier: z, standard deviation of a node's noise in clip norms.
-      restarts: rounds at which a new tree begins, ascending.
+      restarts: rounds at which a new tree begins, rising; those past a run's end do nothing.
+
+    Raises:
+      ValueError: a multiplier that gives no noise, or restarts that do not rise from 1 on.
     """
 
     noise_multiplier: float
     restarts: tuple[int, ...] = ()
 
+    def __post_init__(self) -> None:
+        check_noise_multiplier(self.noise_multiplier)
+        check_restarts(self.restarts)
+
     def init(self, num_parameters: int) -> TreeState:
         """Before the first round."""
-        return TreeState(0, (), np.empty((0, num_parameters)))
+        return TreeState(0, num_parameters)
 
     def noise(self, state: TreeState, round_number: int, key: bytes) -> tuple[np.ndarray, TreeState]:
         """Noise to add to one round's sum, so that prefixes of released sums carry the tree's noise.
@@ -67,24 +86,24 @@ class Tree:
         """
         if round_number != state.round:
             raise ValueError(f"round: got {round_number}, but this state goes on with round {state.round}")
-        size = state.estimates_LP.shape[1]
-        levels, estimates = list(state.levels), list(state.estimates_LP)
-        if round_number in self.restarts:
-            # The closed trees' noise stays in every later prefix; the new tree adds to it.
-            levels, estimates = [], []
-        before_P = np.sum(estimates, axis=0) if estimates else np.zeros(size)
+        size = state.num_parameters
+        # A closed tree's noise stays in every later prefix, so a restart just leaves it behind.
+        first = max((restart for restart in self.restarts if restart <= round_number), default=0)
+        open_levels = complete_subtrees(round_number - first)
+        estimates = list(state.cached or [None] * len(open_levels))[: len(open_levels)]
+        estimate_P = self._node(key, round_number, 0, size)
+        merged_P: np.ndarray | float = 0.0
         level = 0
-        estimate_P = self._node(key, round_number, level, size)
-        while levels and levels[-1] == level:
+        while open_levels and open_levels[-1] == level:
+            open_levels.pop()
+            left_P = estimates.pop()
+            if left_P is None:
+                left_P = self._estimate(key, round_number - (1 << level), level, size)
+            merged_P = merged_P + left_P
             level += 1
-            weight = own_weight(level)
-            children_P = estimates.pop() + estimate_P
-            levels.pop()
-            estimate_P = weight * self._node(key, round_number, level, size) + (1 - weight) * children_P
-        levels.append(level)
-        estimates.append(estimate_P)
-        after = TreeState(round_number + 1, tuple(levels), np.stack(estimates))
-        return np.sum(after.estimates_LP, axis=0) - before_P, after
+            estimate_P = self._joined(key, round_number, level, left_P, estimate_P)
+        # The prefix's noise is the sum of the open subtrees' estimates; those that did not merge cancel.
+        return estimate_P - merged_P, TreeState(round_number + 1, size, (*estimates, estimate_P))
 
     def sensitivity_squared(self, rounds: int, min_sep: int, max_participations: int) -> float:
         """Exact squared sensitivity in clip norms squared, before the noise multiplier."""
@@ -103,17 +122,34 @@ class Tree:
         return dp_accounting.GaussianDpEvent(self.noise_multiplier / sensitivity)
 
     def save(self, state: TreeState) -> dict[str, np.ndarray]:
-        """The state as arrays, for a private checkpoint."""
+        """The state as arrays, for a private checkpoint: two integers and no noise.
+
+        Whoever reads the checkpoint without the key learns nothing about the tree's noise.
+        """
         return {
             "round": np.asarray(state.round, dtype=np.int64),
-            "levels": np.asarray(state.levels, dtype=np.int64),
-            "estimates": state.estimates_LP,
+            "num_parameters": np.asarray(state.num_parameters, dtype=np.int64),
         }
 
-    def load(self, arrays: dict[str, np.ndarray]) -> TreeState:
-        """What ``save`` gave."""
-        levels = tuple(int(level) for level in arrays["levels"])
-        return TreeState(int(arrays["round"]), levels, np.asarray(arrays["estimates"]))
+    def load(self, arrays: Mapping[str, np.ndarray]) -> TreeState:
+        """What ``save`` gave, goes on with the same bits.
+
+        Rounds draw the noise that they miss again, when they come to need it: the left subtree of
+        a merge, ``2^(h + 1)`` vectors at height h, once. A whole run redraws each node once at most.
+        """
+        return TreeState(int(arrays["round"]), int(arrays["num_parameters"]))
+
+    def _estimate(self, key: bytes, last_leaf: int, level: int, size: int) -> np.ndarray:
+        """Honaker's estimate of a complete subtree, from the noise of all its nodes."""
+        if level == 0:
+            return self._node(key, last_leaf, 0, size)
+        left_P = self._estimate(key, last_leaf - (1 << level - 1), level - 1, size)
+        return self._joined(key, last_leaf, level, left_P, self._estimate(key, last_leaf, level - 1, size))
+
+    def _joined(self, key: bytes, last_leaf: int, level: int, left_P: np.ndarray, right_P: np.ndarray) -> np.ndarray:
+        """Honaker's estimate of a node from its own noise and its children's estimates."""
+        weight = own_weight(level)
+        return weight * self._node(key, last_leaf, level, len(left_P)) + (1 - weight) * (left_P + right_P)
 
     def _node(self, key: bytes, last_leaf: int, level: int, size: int) -> np.ndarray:
         """A node's own noise. (last leaf, level) names a node, so no two nodes share bits."""

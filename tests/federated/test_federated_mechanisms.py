@@ -1,5 +1,6 @@
 """Tree aggregation against dense matrices; sensitivity against brute force and published numbers."""
 
+import dataclasses
 import itertools
 import random
 from dataclasses import dataclass
@@ -103,14 +104,69 @@ def test_prefix_noise_has_the_stated_variance() -> None:
     assert own_weight(1) == pytest.approx(2 / 3)
 
 
-def test_saved_state_goes_on_bitwise() -> None:
+@pytest.mark.parametrize("restarts", [(), (5,), (4, 9), (1, 2, 3)])
+def test_killed_at_any_round_it_goes_on_bitwise_to_the_end(restarts: tuple[int, ...]) -> None:
+    tree, rounds = Tree(noise_multiplier=1.0, restarts=restarts), 21
+    rows, state = streamed(tree, rounds), tree.init(SIZE)
+    for cut in range(rounds):
+        resumed = tree.load({name: array.copy() for name, array in tree.save(state).items()})
+        for number in range(cut, rounds):
+            row, resumed = tree.noise(resumed, number, KEY)
+            assert np.array_equal(row, rows[number])
+        _, state = tree.noise(state, cut, KEY)
+
+
+def test_what_is_cached_makes_no_difference() -> None:
+    """Any part of the cache may go missing at any time."""
+    rng, tree = random.Random(1), Tree(noise_multiplier=2.0, restarts=(13,))
+    rows, state = streamed(tree, 40), tree.init(SIZE)
+    for number in range(40):
+        kept = tuple(estimate if rng.random() < 0.5 else None for estimate in state.cached)
+        row, state = tree.noise(dataclasses.replace(state, cached=kept), number, KEY)
+        assert np.array_equal(row, rows[number])
+
+
+def test_a_checkpoint_holds_no_noise() -> None:
     tree = Tree(noise_multiplier=1.0)
-    rows = streamed(tree, 13)
     state = tree.init(SIZE)
     for number in range(13):
+        _, state = tree.noise(state, number, KEY)
+    assert {name: array.tolist() for name, array in tree.save(state).items()} == {"round": 13, "num_parameters": SIZE}
+    assert all(array.dtype == np.int64 for array in tree.save(state).values())
+    assert "cached" not in repr(state)
+
+
+def test_a_round_draws_two_vectors_on_average_and_a_resumed_one_no_node_twice() -> None:
+    drawn: list[tuple[int, int]] = []
+
+    @dataclass(frozen=True)
+    class Counted(Tree):
+        def _node(self, key: bytes, last_leaf: int, level: int, size: int) -> np.ndarray:
+            drawn.append((last_leaf, level))
+            return super()._node(key, last_leaf, level, size)
+
+    tree = Counted(noise_multiplier=1.0)
+    streamed(tree, 64)
+    assert sorted(drawn) == sorted(node_names(64))
+    drawn.clear()
+    state = tree.load(tree.save(tree.init(SIZE)) | {"round": np.asarray(48)})
+    for number in range(48, 63):
+        _, state = tree.noise(state, number, KEY)
+    # Rounds 0 to 31 and 32 to 47 stay closed until round 63 merges them: nothing of them was drawn.
+    assert len(drawn) == len(set(drawn))
+    assert min(leaf for leaf, _ in drawn) == 48
+    tree.noise(state, 63, KEY)
+    assert sorted(drawn) == sorted(node_names(64))
+
+
+def test_the_noise_that_is_handed_out_can_be_changed() -> None:
+    """A caller that scales it in place must not scale the next rounds' too."""
+    tree = Tree(noise_multiplier=1.0)
+    rows, state = streamed(tree, 9), tree.init(SIZE)
+    for number in range(9):
         row, state = tree.noise(state, number, KEY)
         assert np.array_equal(row, rows[number])
-        state = tree.load({name: array.copy() for name, array in tree.save(state).items()})
+        row *= 100.0
 
 
 def test_rounds_cannot_be_skipped() -> None:
@@ -186,3 +242,15 @@ def test_impossible_patterns_are_refused(row: tuple[int, int, int], message: str
 def test_restart_outside_the_run_is_refused() -> None:
     with pytest.raises(ValueError, match="restarts"):
         tree_sensitivity_squared(10, 2, 2, (12,))
+
+
+@pytest.mark.parametrize("multiplier", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_multiplier_without_noise_is_refused(multiplier: float) -> None:
+    with pytest.raises(ValueError, match=f"noise_multiplier: got {multiplier}, expected a finite number above 0"):
+        Tree(multiplier)
+
+
+@pytest.mark.parametrize("restarts", [(0,), (-3,), (4, 4), (9, 4)])
+def test_restarts_that_cannot_be_are_refused(restarts: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="rising, the first at least 1"):
+        Tree(1.0, restarts)
