@@ -8,10 +8,13 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from scipy import special, stats
+from scipy import optimize, special, stats
 
 CERTIFICATE = "clones (Feldman et al. 2021, numerical)"
-_BLOCKS = 2000
+ERRATUM = "Theorem 3.2 of Feldman et al. 2023: erratum, not certified"
+# The coarse sum brackets the answer. The fine one has every number of clones in a block of its own
+# until the blocks are so narrow against that number that they cost less than 1e-6 of epsilon.
+_COARSE, _FINE = 300, 20_000
 # Beyond it no number of messages that could exist hides a message, and e^eps0 leaves the range of floats.
 NO_COVER = 50.0
 
@@ -32,7 +35,25 @@ def clones(epsilon0: float, messages: int, delta: float) -> float:
     checked(epsilon0, messages, delta)
     if epsilon0 > NO_COVER:
         return epsilon0
-    return least_epsilon(lambda epsilon: _delta(epsilon0, epsilon, messages, delta / 1000), delta, epsilon0, 1e-6)
+    coarse = least_epsilon(_delta_of(epsilon0, messages, delta * 1e-6, _COARSE), delta, epsilon0, 1e-4)
+    return least_epsilon(_delta_of(epsilon0, messages, delta * 1e-6, _FINE), delta, coarse, 1e-9)
+
+
+def closed_2023(epsilon0: float, messages: int, delta: float) -> float | None:
+    """The closed form of theorem 3.2 of Feldman et al. 2023, which Sun & Sun 2024 print; None outside its range.
+
+    It certifies nothing: the theorem has an erratum. Show it beside ``ERRATUM`` only, to compare with the paper.
+
+    Raises:
+      ValueError: a parameter outside its range.
+    """
+    checked(epsilon0, messages, delta)
+    cover = messages / (8 * math.log(2 / delta)) - 1
+    if cover <= 0 or epsilon0 > min(math.log(cover), NO_COVER):
+        return None
+    ratio = math.exp(epsilon0)
+    spread = 4 * math.sqrt(2 * math.log(4 / delta) / ((ratio + 1) * messages)) + 4 / messages
+    return math.log1p(math.expm1(epsilon0) * spread)
 
 
 def checked(epsilon0: float, messages: int, delta: float) -> None:
@@ -47,19 +68,26 @@ def least_epsilon(delta_at: Callable[[float], float], delta: float, known: float
     """Least epsilon whose delta is small enough, from above and to ``precision`` of it; at most ``known``.
 
     Args:
-      delta_at: falls with epsilon.
+      delta_at: falls with epsilon; above 0.
       known: an epsilon that is certified already.
     """
-    if delta_at(0.0) <= delta:
-        return 0.0
-    low, high = 0.0, known
-    while high - low > precision * high:
-        middle = (low + high) / 2
-        if delta_at(middle) <= delta:
-            high = middle
-        else:
-            low = middle
-    return high
+
+    def excess(epsilon: float) -> float:
+        return math.log(delta_at(epsilon) / delta)
+
+    if excess(known) >= 0:
+        return known
+    low = 0.9 * known  # often a coarser sum's answer, and then close
+    if excess(low) <= 0:
+        if excess(0.0) <= 0:
+            return 0.0
+        low, known = 0.0, low
+    # Nearly a straight line in most cases, so a few steps do.
+    least = optimize.brentq(excess, low, known, xtol=precision * known * 1e-3, rtol=max(precision / 4, 1e-15))
+    step = precision / 4 * max(least, 1e-3 * known)
+    while least < known and excess(least) > 0:  # the root may be approached from below
+        least, step = least + step, 2 * step
+    return min(least, known)
 
 
 def window(trials: int, chance: float, tail: float, blocks: int) -> np.ndarray:
@@ -80,16 +108,16 @@ def block_chances(edges: np.ndarray, trials: int, chance: float) -> np.ndarray:
     return np.where(edges[:-1] > trials * chance, -np.diff(above), np.diff(below))
 
 
-def _delta(epsilon0: float, epsilon: float, messages: int, tail: float) -> float:
-    """Upper bound on delta at epsilon, ``tail`` included.
+def _delta_of(epsilon0: float, messages: int, tail: float, blocks: int) -> Callable[[float], float]:
+    """Upper bound on delta as a function of epsilon, ``tail`` included.
 
     The number of clones is C ~ Bin(n - 1, e^-eps0). Given C the pair of theorem 3.1 is a pair of
     binomials; more clones never hurt, so a block of C is bounded by its least member.
     """
     chance = math.exp(-epsilon0)
-    edges = window(messages - 1, chance, tail, _BLOCKS)
+    edges = window(messages - 1, chance, tail, blocks)
     weights = block_chances(edges, messages - 1, chance)
-    return float(np.sum(weights * _delta_given(epsilon0, epsilon, edges[:-1]))) + tail
+    return lambda epsilon: float(np.sum(weights * _delta_given(epsilon0, epsilon, edges[:-1]))) + tail
 
 
 def _delta_given(epsilon0: float, epsilon: float, clones_N: np.ndarray) -> np.ndarray:

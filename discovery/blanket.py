@@ -16,6 +16,7 @@ from discovery.randomizer import SubsetSelection
 
 CERTIFICATE = "privacy blanket of Subset Selection (Balle et al. 2019)"
 _SINGLES, _QUIET, _BOTH = 300, 8, 4
+_COARSE = 30
 
 
 def blanket(randomizer: SubsetSelection, messages: int, delta: float) -> float:
@@ -31,11 +32,19 @@ def blanket(randomizer: SubsetSelection, messages: int, delta: float) -> float:
     known = clones(randomizer.epsilon0, messages, delta)
     if randomizer.epsilon0 > NO_COVER:
         return known
-    return least_epsilon(lambda epsilon: blanket_delta(randomizer, messages, epsilon, delta / 1000), delta, known, 1e-4)
+
+    def least(blocks: int, known: float, precision: float) -> float:
+        return least_epsilon(
+            lambda epsilon: blanket_delta(randomizer, messages, epsilon, delta / 1000, blocks), delta, known, precision
+        )
+
+    return least(_SINGLES, least(_COARSE, known, 1e-3), 1e-5)
 
 
-def blanket_delta(randomizer: SubsetSelection, messages: int, epsilon: float, tail: float) -> float:
-    """Upper bound on delta at epsilon, ``tail`` included.
+def blanket_delta(
+    randomizer: SubsetSelection, messages: int, epsilon: float, tail: float, blocks: int = _SINGLES
+) -> float:
+    """Upper bound on delta at epsilon, ``tail`` included; more blocks make it tighter.
 
     With ``R = e^eps0``, ``E = e^eps`` and, among the covers, N1 (N2) that hold only the one (other)
     item, Nb both, N0 neither: ``delta <= E[F+] / n``, ``F = (R - E) N1 - (E R - 1) N2 - (E - 1) (R Nb + N0)``.
@@ -49,7 +58,7 @@ def blanket_delta(randomizer: SubsetSelection, messages: int, epsilon: float, ta
     neither = gamma * (d - k) * (d - k - 1) / pairs
 
     # F <= R n everywhere, so what lies outside the window adds at most R times its probability.
-    starts = window(messages, single, tail / ratio, _SINGLES)
+    starts = window(messages, single, tail / ratio, blocks)
     weights_S = block_chances(starts, messages, single)
     least_S, most_S = starts[:-1], starts[1:] - 1
 
