@@ -13,7 +13,8 @@ import dp_accounting
 import numpy as np
 
 from federated import noise
-from federated.mechanisms.strategy import check_pattern
+from federated.mechanisms.strategy import check_noise_multiplier, check_pattern
+from federated.mechanisms.windows import MAX_ROUNDS, sensitivity_squared_by_windows
 
 STREAM = "banded"
 
@@ -55,8 +56,7 @@ class Banded:
     lags_NL: np.ndarray
 
     def __post_init__(self) -> None:
-        if not self.noise_multiplier > 0:
-            raise ValueError(f"noise_multiplier: got {self.noise_multiplier}, expected above 0")
+        check_noise_multiplier(self.noise_multiplier)
         rounds, bands = self.lags_NL.shape
         if not 1 <= bands <= rounds:
             raise ValueError(f"lags: {bands} bands for {rounds} rounds; expected 1 to {rounds}")
@@ -118,14 +118,20 @@ class Banded:
             participations less than ``bands`` apart.
         """
         check_pattern(rounds, min_sep, max_participations)
-        if rounds > self.rounds:
-            raise ValueError(f"rounds: got {rounds}, but this strategy has {self.rounds}; make a longer one")
+        self._check_rounds(rounds)
         if max_participations > 1 and min_sep < self.bands:
             raise ValueError(
                 f"min_sep: {min_sep} is less than the {self.bands} bands, so columns of one device would overlap and "
                 f"their norms would not add up; use at most {min_sep} bands"
             )
         return _heaviest_pattern(self._column_squares(rounds), min_sep, max_participations)
+
+    def second_sensitivity_squared(self, rounds: int, min_sep: int, max_participations: int) -> float | None:
+        """The same number by an unrelated program; None where that one would take too long."""
+        self._check_rounds(rounds)
+        if rounds > MAX_ROUNDS:
+            return None
+        return sensitivity_squared_by_windows(self.matrix()[:rounds, :rounds], min_sep, max_participations)
 
     def dp_event(self, rounds: int, min_sep: int, max_participations: int) -> dp_accounting.DpEvent:
         """One Gaussian with the whole run's sensitivity."""
@@ -148,6 +154,10 @@ class Banded:
         for lag in range(self.bands):
             strategy_NN[np.arange(lag, self.rounds), np.arange(self.rounds - lag)] = self.lags_NL[lag:, lag]
         return strategy_NN
+
+    def _check_rounds(self, rounds: int) -> None:
+        if rounds > self.rounds:
+            raise ValueError(f"rounds: got {rounds}, but this strategy has {self.rounds}; make a longer one")
 
     def _column_squares(self, rounds: int) -> np.ndarray:
         """Squared norm of each column among the first rounds, ``[rounds]``."""
