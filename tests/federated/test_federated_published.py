@@ -1,0 +1,108 @@
+"""Every printed number that follows from its inputs, and that the comparison can say no."""
+
+import dataclasses
+import math
+import re
+
+import pytest
+
+from federated import published
+from federated.published import ROWS, Row, check
+
+FAST = [row for row in ROWS if row.follows and not row.slow]
+
+
+@pytest.mark.parametrize("row", FAST, ids=lambda row: row.name)
+def test_a_printed_number_follows_from_its_inputs(row: Row) -> None:
+    done = check(row)
+    assert done.match, f"printed {row.printed}, ours {done.ours}, accepted {row.accepted}"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("row", [row for row in ROWS if row.follows and row.slow], ids=lambda row: row.name)
+def test_a_printed_number_that_takes_minutes(row: Row) -> None:
+    assert check(row).match
+
+
+def test_how_many_there_are() -> None:
+    assert len({row.name for row in ROWS}) == len(ROWS)
+    assert sum(row.follows for row in ROWS) == 117
+    assert [row.name for row in ROWS if not row.follows and not row.note] == []
+    assert all(row.note for row in ROWS if row.allowed and row.source != published.NOTEBOOK)
+
+
+@pytest.mark.parametrize(
+    ("part", "ours"),
+    [("pt-PT TreeAgg-7, rho", 0.43878), ("pt-PT TreeAgg-7, epsilon", 6.0959), ("es-ES BandMF-1.411, rho", None)],
+)
+def test_what_does_not_follow_is_computed_and_not_faked(part: str, ours: float | None) -> None:
+    (row,) = (row for row in ROWS if row.name.endswith(part))
+    done = check(row)
+    assert (not done.match, done.fine) == (True, True)
+    assert done.ours == (None if ours is None else pytest.approx(ours, abs=1e-4))
+    assert done.match is (None if ours is None else False)
+
+
+def _first(recipe: str) -> Row:
+    return next(row for row in ROWS if row.recipe == recipe)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "name", "change"),
+    [
+        ("tree", "noise_multiplier", lambda value: 1.02 * value),
+        ("tree", "max_participations", lambda value: value - 1),
+        ("blt", "noise_multiplier", lambda value: 0.9 * value),
+        ("blt", "preset", lambda _: "min-sep-1000"),
+        ("unit-columns", "max_participations", lambda value: value - 1),
+        ("printed-rho", "rho", lambda value: 0.99 * value),
+        ("renyi-of-rho", "delta", lambda value: 2 * value),
+        ("moments-2018", "rate", lambda value: 1.2 * value),
+        ("without-replacement-2020", "report_goal", lambda value: value - 50),
+        ("tree-full", "max_participations", lambda value: value - 1),
+        ("blt-optimised", "min_sep", lambda value: value + 2),
+        ("blt-one-start", "buffers", lambda _: 2),
+    ],
+)
+def test_another_input_would_not_have_been_printed_so(recipe: str, name: str, change) -> None:
+    row = _first(recipe)
+    wrong = dataclasses.replace(row, inputs={**row.inputs, name: change(row.inputs[name])})
+    assert check(row).match
+    assert not check(wrong).match
+    assert not check(wrong).fine
+
+
+def test_separations_are_not_mixed_up() -> None:
+    row = next(row for row in ROWS if row.row == "NWP en-IN")
+    # Taken for a min_sep, the paper's 170 would be a MinS of 169.
+    wrong = dataclasses.replace(row, inputs={**row.inputs, "mins": 169})
+    assert check(wrong).ours == pytest.approx(116 / 98)
+    assert not check(wrong).match
+
+
+def test_rounding_is_that_of_the_paper() -> None:
+    row = _first("tree")
+    for rounding, least, most in (("nearest", 0.475, 0.485), ("up", 0.47, 0.48), ("down", 0.48, 0.49)):
+        accepted = dataclasses.replace(row, printed="0.48", rounding=rounding).accepted
+        assert accepted == pytest.approx((least, most), abs=1e-7)
+        assert accepted[0] < least
+    assert dataclasses.replace(row, printed="2.23e-2").accepted == pytest.approx((0.02225, 0.02235), abs=1e-9)
+    # Both numbers of the BLT paper's table 4 are rounded up: nearest would have printed 0.15 and 8.18.
+    nearest = [dataclasses.replace(row, rounding="nearest") for row in ROWS if row.source == published.BLT]
+    table_4 = [check(row) for row in nearest if row.table == "4" and row.follows]
+    assert {done.row.name for done in table_4 if not done.match} >= {
+        "McMahan et al. 2024 (BLT), table 4, es-ES BLT-7.379, rho",
+        "McMahan et al. 2024 (BLT), table 4, pt-PT BLT-5.5, epsilon",
+    }
+
+
+def test_inputs_cannot_be_changed() -> None:
+    with pytest.raises(TypeError):
+        _first("tree").inputs["rounds"] = 1
+
+
+def test_every_recipe_is_computed_and_none_is_a_copy() -> None:
+    for row in ROWS:
+        assert not any(math.isclose(row.published, value) for value in row.inputs.values() if isinstance(value, float))
+        assert re.fullmatch(r"[0-9.]+(e-[0-9]+)?", row.printed)
