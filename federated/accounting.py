@@ -12,13 +12,13 @@ computed twice too, by programs of different construction, wherever the second i
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import dp_accounting
 from dp_accounting import pld
 from scipy import optimize, special
 
-from federated import mechanisms
+from federated import mechanisms, sampled
 from federated.config import MechanismConfig
 from federated.participation import Observed
 
@@ -27,7 +27,8 @@ METHODS = (
     "exact Gaussian curve at mu = sqrt(2 rho) (Balle and Wang 2018)",
     "privacy loss distribution, dp_accounting 0.6.0, REPLACE_SPECIAL (zero-out)",
 )
-SENSITIVITY_TWICE = "sensitivity by two programs that agree: over subtrees, and forward over rounds"
+SENSITIVITY_TWICE = "sensitivity by two programs of different construction that agree"
+SENSITIVITY_COUNTED = "sensitivity^2 of independent noise is the number of participations, from the records"
 SENSITIVITY_ONCE = "sensitivity by one program alone: no second one, or too many patterns for it"
 
 
@@ -36,11 +37,14 @@ class Guarantee:
     """What one device is promised. Every number is for the whole run.
 
     Attributes:
-      sensitivity_squared: in clip norms squared.
+      sensitivity_squared: in clip norms squared, ``norm_inflation`` included.
       rho: zero-concentrated DP, ``sensitivity^2 / (2 z^2)``.
       mu: Gaussian DP, ``sqrt(2 rho)``.
       epsilon: delta -> epsilon by the exact Gaussian curve.
       epsilon_pld: delta -> epsilon by the second route.
+      norm_inflation: what rounding before secure aggregation may add to a device's norm, as a factor.
+      amplified: what sampling gains, under an assumption of its own; None where nothing is sampled. The
+        other numbers hold without it.
     """
 
     rounds: int
@@ -55,6 +59,8 @@ class Guarantee:
     methods: tuple[str, ...] = METHODS
     unit: str = "device"
     adjacency: str = "zero-out"
+    norm_inflation: float = 1.0
+    amplified: sampled.Amplified | None = None
 
 
 def guarantee(
@@ -65,29 +71,43 @@ def guarantee(
 
 
 def guarantee_of(
-    mechanism: mechanisms.Mechanism, rounds: int, min_sep: int, max_participations: int, deltas: Iterable[float]
+    mechanism: mechanisms.Mechanism,
+    rounds: int,
+    min_sep: int,
+    max_participations: int,
+    deltas: Iterable[float],
+    norm_inflation: float = 1.0,
 ) -> Guarantee:
     """The guarantee of ``rounds`` rounds in which every device kept to the two limits.
 
-    Guarantee: zero-out adjacency, unit one device; holds for adaptively chosen updates.
+    Guarantee: zero-out adjacency, unit one device; holds for adaptively chosen updates. It does not
+    count on anything being sampled; ``amplified`` does, for independent noise.
+
+    Args:
+      norm_inflation: a device's contribution may be this many clip norms long.
 
     Raises:
       ValueError: limits that cannot happen, or a delta outside (0, 1).
       ArithmeticError: the two routes disagree by more than ``AGREEMENT``, or the two
         sensitivities differ.
     """
+    if not 1 <= norm_inflation < math.inf:
+        raise ValueError(f"norm_inflation: got {norm_inflation}, expected a finite number of at least 1")
+    deltas = tuple(deltas)
+    # A longer contribution under the same noise is the same as the bound under less noise.
+    accounted = replace(mechanism, noise_multiplier=mechanism.noise_multiplier / norm_inflation)
     squared = mechanism.sensitivity_squared(rounds, min_sep, max_participations)
     again = _second_sensitivity_squared(mechanism, rounds, min_sep, max_participations)
     if again is not None and not math.isclose(squared, again, rel_tol=1e-9):
         raise ArithmeticError(
-            f"sensitivity_squared: {squared:g} over subtrees but {again:g} forward over rounds, for {rounds} rounds at "
+            f"sensitivity_squared: {squared:g} by one program but {again:g} by the other, for {rounds} rounds at "
             f"min_sep {min_sep} and max_participations {max_participations}; one of the programs is wrong, so this run "
             "must not be published"
         )
-    rho = squared / (2 * mechanism.noise_multiplier**2)
+    rho = squared / (2 * accounted.noise_multiplier**2)
     exact = {delta: epsilon_of_rho(rho, delta) for delta in deltas}
     accountant = pld.PLDAccountant(dp_accounting.NeighboringRelation.REPLACE_SPECIAL)
-    accountant.compose(mechanism.dp_event(rounds, min_sep, max_participations))
+    accountant.compose(accounted.dp_event(rounds, min_sep, max_participations))
     second = {delta: float(accountant.get_epsilon(delta)) for delta in exact}
     for delta, value in exact.items():
         if abs(value - second[delta]) > AGREEMENT * max(1.0, value):
@@ -99,38 +119,62 @@ def guarantee_of(
         rounds=rounds,
         min_sep=min_sep,
         max_participations=max_participations,
-        sensitivity_squared=squared,
+        sensitivity_squared=squared * norm_inflation**2,
         rho=rho,
         mu=math.sqrt(2 * rho),
         epsilon=exact,
         epsilon_pld=second,
         agree=True,
-        methods=(*METHODS, SENSITIVITY_ONCE if again is None else SENSITIVITY_TWICE),
+        methods=(*METHODS, _sensitivity_method(mechanism, again)),
+        norm_inflation=norm_inflation,
+        amplified=_amplified(accounted, rounds, deltas),
+    )
+
+
+def _sensitivity_method(mechanism: mechanisms.Mechanism, again: float | None) -> str:
+    if isinstance(mechanism, mechanisms.Independent):
+        return SENSITIVITY_COUNTED
+    return SENSITIVITY_ONCE if again is None else SENSITIVITY_TWICE
+
+
+def _amplified(mechanism: mechanisms.Mechanism, rounds: int, deltas: tuple[float, ...]) -> sampled.Amplified | None:
+    if not isinstance(mechanism, mechanisms.Independent):
+        return None
+    return sampled.amplified(
+        mechanism.sampling, mechanism.noise_multiplier, mechanism.sampling_rate, mechanism.population, rounds, deltas
     )
 
 
 def _second_sensitivity_squared(
     mechanism: mechanisms.Mechanism, rounds: int, min_sep: int, max_participations: int
 ) -> float | None:
-    match mechanism:
-        case mechanisms.Tree():
-            return mechanism.second_sensitivity_squared(rounds, min_sep, max_participations)
-        case _:
-            return None
+    # Independent noise has nothing to compute: the participations are the sensitivity.
+    second = getattr(mechanism, "second_sensitivity_squared", None)
+    return None if second is None else second(rounds, min_sep, max_participations)
 
 
-def from_records(config: MechanismConfig, observed: Observed, deltas: Iterable[float] = ()) -> Guarantee:
+def from_records(
+    config: MechanismConfig,
+    observed: Observed,
+    deltas: Iterable[float] = (),
+    mechanism: mechanisms.Mechanism | None = None,
+    norm_inflation: float = 1.0,
+) -> Guarantee:
     """The guarantee of what happened: observed rounds, separation and participations.
 
     A device that joined once only leaves no separation to observe; the enforced one is used,
     which the single participation makes irrelevant.
+
+    Args:
+      mechanism: the one that made the noise, from its mechanism file; None to build it.
     """
-    return guarantee(
-        config,
+    return guarantee_of(
+        mechanism or mechanisms.build(config),
         rounds=observed.rounds,
         min_sep=min(observed.min_sep or config.min_sep, observed.rounds),
         max_participations=max(observed.max_participations, 1),
         deltas=tuple(deltas) or (config.delta,),
+        norm_inflation=norm_inflation,
     )
 
 

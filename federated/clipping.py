@@ -4,7 +4,8 @@ Shape legend: P parameters.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -19,10 +20,47 @@ MAX_DEVICES = 2**63 // FIXED_POINT - 1
 _SAFETY = 1.0 - 2.0**-20
 
 
-def clip_to_grid(update: Sequence[Tensor], clip_norm: float) -> list[Tensor]:
+@dataclass(frozen=True)
+class Clip:
+    """How one round clips and counts.
+
+    Attributes:
+      norm: C, the L2 bound of one device's whole update.
+      per_layer: bound each layer by ``C / sqrt(layers)`` first (McMahan et al. 2018, section 3.1).
+      below: count the devices whose update, before any clipping, has at most this norm.
+      weight_words: a device weighs ``min(words / weight_words, 1)``; None: every device weighs 1.
+    """
+
+    norm: float
+    per_layer: bool = False
+    below: float | None = None
+    weight_words: int | None = None
+
+    def weight(self, words: int) -> float:
+        """Weight of a device that trained on so many words."""
+        return 1.0 if self.weight_words is None else min(words / self.weight_words, 1.0)
+
+
+def shrink_layers(layers: Mapping[str, Tensor], clip_norm: float) -> None:
+    """Scale each layer of one device's update, in place, to norm ``clip_norm / sqrt(layers)`` at most.
+
+    Rounding may leave a layer a hair above; the guarantee rests on ``clip_to_grid``, which follows.
+    """
+    bound = clip_norm / math.sqrt(len(layers))
+    for layer in layers.values():
+        # A norm that is not finite makes the layer so, and ``clip_to_grid`` then drops the device.
+        layer.mul_(bound / layer.norm().clamp(min=bound))
+
+
+def norm_of(update: Sequence[Tensor]) -> float:
+    """Joint L2 norm of one device's update, summed in float64."""
+    return math.sqrt(sum(float(part.double().square().sum()) for part in update))
+
+
+def clip_to_grid(update: Sequence[Tensor], clip_norm: float, weight: float = 1.0) -> list[Tensor]:
     """One device's whole update, clipped and on the integer grid.
 
-    ``trunc(x * min(1, C (1 - 2^-20) / norm) * 2^44 / C)`` with the norm of all tensors together. All
+    ``trunc(x * w * min(1, C (1 - 2^-20) / norm) * 2^44 / C)`` with the norm of all tensors together. All
     zeros if the norm is not finite, so that the device drops out of the sum (it still counts in the
     fixed denominator).
 
@@ -31,6 +69,7 @@ def clip_to_grid(update: Sequence[Tensor], clip_norm: float) -> list[Tensor]:
 
     Args:
       update: the update in parts, any shapes.
+      weight: in [0, 1], applied after clipping.
 
     Returns:
       The parts as float64 that holds whole numbers; up to 512 of them add up exactly as they are.
@@ -40,7 +79,7 @@ def clip_to_grid(update: Sequence[Tensor], clip_norm: float) -> list[Tensor]:
     norm = math.sqrt(float(torch.dot(flat_P, flat_P)))
     if math.isfinite(norm):
         factor = min(1.0, clip_norm * _SAFETY / norm) if norm else 1.0
-        flat_P.mul_(factor * (FIXED_POINT / clip_norm)).trunc_()
+        flat_P.mul_(factor * weight * (FIXED_POINT / clip_norm)).trunc_()
     else:
         flat_P.zero_()
     sizes = [part.numel() for part in update]

@@ -1,4 +1,4 @@
-"""Private files: written whole or not at all, readable by their owner only."""
+"""Files written whole or not at all, readable by their owner only unless said otherwise."""
 
 import os
 from pathlib import Path
@@ -13,14 +13,14 @@ def private_directory(path: Path) -> Path:
     return path
 
 
-def replace_file(path: Path, content: bytes | Buffer) -> None:
-    """Put a file of mode 0600 in the place of ``path`` in one step.
+def replace_file(path: Path, content: bytes | Buffer, mode: int = 0o600) -> None:
+    """Put a file, its owner's alone unless ``mode`` says otherwise, in the place of ``path`` in one step.
 
     After a crash at any point, ``path`` holds the old content or the new, never a part of it.
     """
     temporary = path.with_name(path.name + ".partial")
     temporary.unlink(missing_ok=True)
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)
         file.flush()

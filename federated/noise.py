@@ -14,7 +14,7 @@ import os
 
 import numpy as np
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 KEY_BYTES = 32
@@ -46,13 +46,9 @@ def gaussian(key: bytes, stream: str, index: int, size: int) -> np.ndarray:
     Raises:
       ValueError: the key is not 32 bytes, or index or size is negative.
     """
-    if len(key) != KEY_BYTES:
-        raise ValueError(f"key: {len(key)} bytes, expected {KEY_BYTES}; draw one with new_key()")
     if index < 0 or size < 0:
         raise ValueError(f"index, size: got {index}, {size}; neither may be negative")
-    info = f"tacit noise 1|{stream}|{index}".encode()
-    subkey = HKDF(algorithm=hashes.SHA256(), length=32, salt=None, info=info).derive(key)
-    keystream = Cipher(algorithms.AES(subkey), modes.CTR(bytes(16))).encryptor()
+    keystream = _keystream(key, f"tacit noise 1|{stream}|{index}")
     pairs = (size + 1) // 2
     normals = np.empty((pairs, 2))
     for start in range(0, pairs, _BLOCK):
@@ -60,6 +56,22 @@ def gaussian(key: bytes, stream: str, index: int, size: int) -> np.ndarray:
         bits = np.frombuffer(keystream.update(bytes(16 * len(rows))), dtype="<u8").reshape(-1, 2)
         rows[:] = box_muller(bits)
     return normals.reshape(-1)[:size]
+
+
+def subkey(key: bytes, purpose: str) -> bytes:
+    """A key for one purpose; nothing drawn under it tells of what is drawn under another (HKDF-SHA256)."""
+    if len(key) != KEY_BYTES:
+        raise ValueError(f"key: {len(key)} bytes, expected {KEY_BYTES}; draw one with new_key()")
+    return HKDF(algorithm=hashes.SHA256(), length=KEY_BYTES, salt=None, info=purpose.encode()).derive(key)
+
+
+def uniform_words(key: bytes, stream: str, index: int, size: int) -> np.ndarray:
+    """Independent uniform 64-bit words, uint64 ``[size]``, for secret choices such as who is sampled."""
+    return np.frombuffer(_keystream(key, f"tacit words 1|{stream}|{index}").update(bytes(8 * size)), dtype="<u8")
+
+
+def _keystream(key: bytes, info: str) -> CipherContext:
+    return Cipher(algorithms.AES(subkey(key, info)), modes.CTR(bytes(16))).encryptor()
 
 
 def box_muller(bits_N2: np.ndarray) -> np.ndarray:

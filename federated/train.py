@@ -2,11 +2,11 @@
 
 Shape legend: D devices, P parameters.
 
-DP-FTRL (Kairouz et al. 2021, algorithm 1) with momentum on the noisy mean, as in Xu et al. 2023.
+DP-FTRL (Kairouz et al. 2021, algorithm 1) with momentum on the noisy mean, as in Xu et al. 2023; with
+independent noise DP-FedAvg and DP-FedSGD (McMahan et al. 2018, algorithm 1).
 """
 
 import copy
-import hashlib
 import logging
 import os
 import time
@@ -17,40 +17,21 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from federated import checkpoint, mechanisms, participation, server
-from federated.client import clipped_sum, one_torch_thread
-from federated.clipping import check_clip_norm, check_report_goal, release
+from federated import mechanisms, participation, run_state, server
+from federated.client import Aggregate, aggregate, one_torch_thread, single_batch
+from federated.clipping import Clip, check_clip_norm, check_report_goal
 from federated.config import LocalTrainingConfig, MechanismConfig, RuntimeConfig, ServerConfig
 from federated.files import private_directory
-from federated.participation import Cohorts, Observed, ParticipationState, Records
+from federated.participation import Cohorts, Observed
+from federated.privatize import PrivacyState, privatizer
 from federated.rows import cohort_rows, round_offset
-from federated.server import ServerState
-from pretrain.config import Config
+from federated.run_state import CurvePoint, RunState
+from federated.sampling import SampledCohorts
 from pretrain.model import KeyboardLM
 from pretrain.train import evaluate
 from pretrain.vocabulary import BOS, PAD, UNK, TokenStream
 
-_RECORDS_FILE = "participation.parquet"
-_NOISE_PREFIX = "mechanism."
 _log = logging.getLogger(__name__)
-
-
-class CurvePoint(Config):
-    """The model on validation devices after ``round`` rounds; round 0 is the start.
-
-    Sums over held-out devices whose data trains nothing. They carry no noise, so they are outside
-    the guarantee of the training devices; reports say so.
-
-    Attributes:
-      validation_loss: nats per target, sentence ends and unknown words included.
-      validation_top1: accuracy over words that the vocabulary holds.
-      validation_recall: the same hits over all words; an unknown word is a miss.
-    """
-
-    round: int
-    validation_loss: float
-    validation_top1: float
-    validation_recall: float
 
 
 @dataclass(frozen=True)
@@ -70,18 +51,6 @@ class FineTuneResult:
     synthetic_participations: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class _Run:
-    """State between two rounds. Private."""
-
-    rounds_done: int
-    server: ServerState
-    noise: mechanisms.MechanismState
-    timer: ParticipationState
-    records: Records
-    curve: tuple[CurvePoint, ...]
-
-
 def fine_tune(
     model: KeyboardLM,
     devices: TokenStream,
@@ -96,19 +65,21 @@ def fine_tune(
     directory: Path,
     on_round: Callable[[dict[str, float]], None] | None = None,
     threads: int | None = None,
+    noise_maker: mechanisms.Mechanism | None = None,
 ) -> FineTuneResult:
-    """Train ``model`` in place by DP-FTRL.
+    """Train ``model`` in place by federated learning with the noise of ``mechanism``.
 
-    Guarantee: the sequence of all models is a post-processing of the mechanism's noisy prefix sums
-    of updates clipped to ``mechanism.clip_norm``; no device takes part twice within
-    ``mechanism.min_sep`` rounds or more than ``mechanism.max_participations`` times. Zero-out
+    Guarantee: the sequence of all models is a post-processing of what ``federated.privatize`` releases
+    from updates clipped to the clip norm in use. With correlated noise no device takes part twice
+    within ``mechanism.min_sep`` rounds or more than ``mechanism.max_participations`` times. Zero-out
     adjacency, unit one device. What that is worth: ``accounting.from_records(mechanism, result.observed)``.
     Between reading a device's text and adding noise nothing depends on the text but the sum.
 
     A killed run that is called again goes on from its last whole checkpoint. Cohorts are a function of
-    (seed, round), noise of (key, round): what is done again is the same release, not a second one. On a
-    CPU with the same ``runtime.chunk_devices`` the final model is bitwise that of a run without a
-    kill, whatever ``threads`` is. A run that is complete returns its result at once.
+    (seed, round) or, where they must be secret, of (key, round); noise of (key, round): what is done
+    again is the same release, not a second one. On a CPU with the same ``runtime.chunk_devices`` the
+    final model is bitwise that of a run without a kill, whatever ``threads`` is. A run that is complete
+    returns its result at once.
 
     Args:
       devices: text of the devices to train on; ``synthetic_D`` (bool) marks those made for the audit.
@@ -117,6 +88,7 @@ def fine_tune(
       directory: private; checkpoints and ``participation.parquet``. Empty for a new run.
       on_round: gets ``round``, ``rounds``, ``seconds``, and the curve point's numbers where there is one.
       threads: chunks of devices at work at the same time; None for the cores this process may use.
+      noise_maker: the mechanism from a mechanism file; None to build it.
 
     Raises:
       ValueError: arguments that do not fit together; a directory of another run.
@@ -125,40 +97,45 @@ def fine_tune(
     """
     _check(model, devices, synthetic_D, mechanism, runtime)
     private_directory(directory)
-    noise_maker = mechanisms.build(mechanism)
-    cohorts = Cohorts(len(devices), mechanism.report_goal, mechanism.min_sep, mechanism.max_participations, seed)
-    digest = _run_digest(model, devices, synthetic_D, (mechanism, local, server_config), seed, key)
+    privatize = privatizer(mechanism, noise_maker or mechanisms.build(mechanism))
+    cohorts = _cohorts(mechanism, len(devices), int(np.sum(synthetic_D)), seed, key)
+    digest = run_state.run_digest(model, devices, synthetic_D, (mechanism, local, server_config), seed, key)
     worker = copy.deepcopy(model).to(runtime.device)
     at_once = threads or (len(os.sched_getaffinity(0)) if runtime.device == "cpu" else 1)
     with one_torch_thread():
-        run = _resume(directory, digest, noise_maker)
+        run = run_state.resume(directory, digest, privatize)
         if run is None:
-            start = server.init(model)
-            point = _measure(worker, validation, local.sequence_words, 0)
-            timer, no_noise = cohorts.init(), noise_maker.init(len(start.weights_P))
-            run = _Run(0, start, no_noise, timer, participation.no_records(), (point,))
+            start = server.init(model, server_config)
+            privacy = privatize.init(len(start.weights_P))
+            point = _measure(worker, validation, local.sequence_words, 0, privacy)
+            run = RunState(0, start, privacy, cohorts.init(), participation.no_records(), (point,))
         while run.rounds_done < mechanism.rounds:
             began = time.monotonic()
-            round_number = run.rounds_done
+            round_number, privacy = run.rounds_done, privatize.begin(run.privacy)
             server.load_weights(worker, run.server.weights_P)
             cohort, timer = cohorts.draw(run.timer, round_number)
-            # Drawn before any text is read: whatever could go wrong here says nothing about a device.
-            noise_P, noise = noise_maker.noise(run.noise, round_number, key)
-            rows = cohort_rows(devices, cohort, local, round_offset(seed, round_number))
-            unnoised_sum_P = clipped_sum(worker, rows, local, mechanism.clip_norm, runtime.chunk_devices, at_once)
-            released_sum_P = release(unnoised_sum_P.numpy(), noise_P, mechanism.clip_norm)
-            del unnoised_sum_P, noise_P, rows
-            stepped = server.step(run.server, released_sum_P, mechanism.report_goal, server_config)
+            drawn = privatize.draw(privacy, key)
+            offset = round_offset(seed, round_number)
+            rows = cohort_rows(devices, cohort, local, offset)
+            if local.algorithm == "fedsgd":
+                rows = [single_batch(own, local.batch_sentences, offset) for own in rows]
+            unnoised = aggregate(worker, rows, local, _clip(mechanism, privacy), runtime.chunk_devices, at_once)
+            del rows
+            released_sum_P, privacy = privatize.privatize(
+                _weighted_sum(mechanism, unnoised), unnoised.below, drawn, privacy
+            )
+            del unnoised, drawn
+            stepped = server.step(run.server, released_sum_P, _denominator(mechanism), server_config)
             records, done = run.records.add(round_number, cohort), round_number + 1
             server.load_weights(worker, stepped.weights_P)
             if not all(torch.isfinite(parameter).all() for parameter in worker.parameters()):
                 raise ArithmeticError(f"weights are not finite after round {done}; lower server.learning_rate")
             last, curve = done == mechanism.rounds, run.curve
             if last or done % runtime.evaluate_every_rounds == 0:
-                curve = (*curve, _measure(worker, validation, local.sequence_words, done))
-            run = _Run(done, stepped, noise, timer, records, curve)
+                curve = (*curve, _measure(worker, validation, local.sequence_words, done, privacy))
+            run = RunState(done, stepped, privacy, timer, records, curve)
             if last or done % runtime.checkpoint_every_rounds == 0:
-                _save(run, directory, digest, noise_maker, runtime.keep_checkpoints)
+                run_state.save(run, directory, digest, privatize, runtime.keep_checkpoints)
             _tell(on_round, run, mechanism.rounds, time.monotonic() - began)
     server.load_weights(model, run.server.weights_P)
     return FineTuneResult(
@@ -169,7 +146,50 @@ def fine_tune(
     )
 
 
-def _tell(on_round: Callable[[dict[str, float]], None] | None, run: _Run, rounds: int, seconds: float) -> None:
+def _cohorts(
+    mechanism: MechanismConfig, num_devices: int, num_synthetic: int, seed: int, key: bytes
+) -> Cohorts | SampledCohorts:
+    if mechanism.kind != "independent":
+        return Cohorts(num_devices, mechanism.report_goal, mechanism.min_sep, mechanism.max_participations, seed)
+    if num_devices - num_synthetic < mechanism.population:
+        # Fewer devices would be sampled at a higher rate than accounted (fixed rounds), or the mean be off.
+        raise ValueError(
+            f"mechanism.population: {mechanism.population} devices are accounted for, but there are fewer to train on; "
+            "lower it to a number that is surely reached"
+        )
+    rate = mechanism.report_goal / mechanism.population
+    poisson = mechanism.sampling == "poisson"
+    return SampledCohorts(num_devices, mechanism.report_goal, rate, poisson, key, mechanism.rounds)
+
+
+def _clip(mechanism: MechanismConfig, privacy: PrivacyState) -> Clip:
+    return Clip(
+        norm=privacy.clip_norm,
+        per_layer=mechanism.clipping == "per-layer",
+        below=privacy.estimate if mechanism.adaptive_clipping else None,
+        weight_words=mechanism.weight_words if mechanism.kind == "independent" else None,
+    )
+
+
+def _denominator(mechanism: MechanismConfig) -> float:
+    """What every round's sum is divided by."""
+    return mechanism.denominator if mechanism.kind == "independent" else float(mechanism.report_goal)
+
+
+def _weighted_sum(mechanism: MechanismConfig, unnoised: Aggregate) -> np.ndarray:
+    """The sum to be released, int64 ``[P]``.
+
+    With the clipped estimator of McMahan et al. 2018 (equation 3) it is scaled down where more weight
+    arrived than the fixed denominator, which makes it 2 clip norms sensitive (their lemma 1).
+    """
+    unnoised_sum_P = unnoised.sum_P.numpy()
+    if mechanism.kind != "independent" or mechanism.estimator == "fixed":
+        return unnoised_sum_P
+    factor = mechanism.denominator / max(mechanism.denominator, unnoised.weight)
+    return np.trunc(unnoised_sum_P * factor).astype(np.int64)
+
+
+def _tell(on_round: Callable[[dict[str, float]], None] | None, run: RunState, rounds: int, seconds: float) -> None:
     message: dict[str, float] = {"round": run.rounds_done, "rounds": rounds, "seconds": seconds}
     if run.curve[-1].round == run.rounds_done:
         message |= run.curve[-1].model_dump()
@@ -178,12 +198,20 @@ def _tell(on_round: Callable[[dict[str, float]], None] | None, run: _Run, rounds
         on_round(message)
 
 
-def _measure(model: KeyboardLM, validation: TokenStream, sequence_words: int, done: int) -> CurvePoint:
+def _measure(
+    model: KeyboardLM, validation: TokenStream, sequence_words: int, done: int, privacy: PrivacyState
+) -> CurvePoint:
     loss, top1 = evaluate(model, validation, sequence_words)
     known = int(np.sum(validation.tokens_N > UNK))
     unknown = int(np.sum(validation.tokens_N == UNK))
-    recall = top1 * known / max(known + unknown, 1)
-    return CurvePoint(round=done, validation_loss=loss, validation_top1=top1, validation_recall=recall)
+    return CurvePoint(
+        round=done,
+        validation_loss=loss,
+        validation_top1=top1,
+        validation_recall=top1 * known / max(known + unknown, 1),
+        clip_norm=privacy.clip_norm,
+        clip_estimate=privacy.estimate,
+    )
 
 
 def _check(
@@ -212,59 +240,3 @@ def _check(
         raise ValueError(f"runtime.workers: {runtime.workers}, but training runs in one process; set it to 1")
     if runtime.device == "cuda" and not torch.cuda.is_available():
         raise OSError("runtime.device: 'cuda', but no GPU is visible here; run on a GPU worker or set 'cpu'")
-
-
-def _run_digest(
-    model: KeyboardLM,
-    devices: TokenStream,
-    synthetic_D: np.ndarray,
-    configs: tuple[Config, ...],
-    seed: int,
-    key: bytes,
-) -> str:
-    total = hashlib.sha256(b"tacit fine-tune run")
-    for config in configs:
-        total.update(config.model_dump_json().encode())
-    total.update(str(seed).encode())
-    # Only a digest of the key: a checkpoint alone must not undo the noise.
-    total.update(hashlib.sha256(b"tacit key check" + key).digest())
-    for array in (devices.tokens_N, devices.offsets_D1, synthetic_D, server.flat_weights(model)):
-        total.update(np.ascontiguousarray(array).data)
-    return total.hexdigest()
-
-
-def _save(run: _Run, directory: Path, digest: str, noise_maker: mechanisms.Mechanism, keep: int) -> None:
-    # Records first: they may be ahead of the checkpoint after a crash, never behind it.
-    participation.save_records(run.records, directory / _RECORDS_FILE)
-    arrays = {
-        "weights": run.server.weights_P,
-        "momentum": run.server.momentum_P,
-        "last_round": run.timer.last_round_D,
-        "count": run.timer.count_D,
-        **{_NOISE_PREFIX + name: array for name, array in noise_maker.save(run.noise).items()},
-    }
-    metrics = [point.model_dump() for point in run.curve]
-    checkpoint.save(checkpoint.Checkpoint(run.rounds_done, digest, arrays, metrics), directory, keep)
-
-
-def _resume(directory: Path, digest: str, noise_maker: mechanisms.Mechanism) -> _Run | None:
-    found = checkpoint.load_latest(directory, digest)
-    if found is None:
-        return None
-    arrays = found.arrays
-    records = participation.load_records(directory / _RECORDS_FILE).before(found.rounds_done)
-    if len(records.rounds_N) != int(arrays["count"].sum()):
-        raise OSError(
-            f"{_RECORDS_FILE}: {len(records.rounds_N)} records of {int(arrays['count'].sum())} participations; "
-            "the file is damaged, and without it nothing can be accounted: restore it"
-        )
-    _log.info("goes on after round %d", found.rounds_done)
-    noise = {name.removeprefix(_NOISE_PREFIX): arrays[name] for name in arrays if name.startswith(_NOISE_PREFIX)}
-    return _Run(
-        found.rounds_done,
-        ServerState(arrays["weights"], arrays["momentum"]),
-        noise_maker.load(noise),
-        ParticipationState(arrays["last_round"], arrays["count"]),
-        records,
-        tuple(CurvePoint.model_validate(point) for point in found.metrics),
-    )

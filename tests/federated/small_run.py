@@ -60,7 +60,9 @@ def model_at_start() -> KeyboardLM:
     return build_model(ModelConfig(embedding_dim=4, hidden_dim=6, tied=True), WORDS, seed=2)
 
 
-def run(launch: Launch, directory: Path, on_round=None, threads: int = 1) -> tuple[np.ndarray, FineTuneResult]:
+def run(
+    launch: Launch, directory: Path, on_round=None, threads: int = 1, **more: object
+) -> tuple[np.ndarray, FineTuneResult]:
     """Flat weights at the end, and the result."""
     model = model_at_start()
     result = fine_tune(
@@ -77,5 +79,6 @@ def run(launch: Launch, directory: Path, on_round=None, threads: int = 1) -> tup
         directory,
         on_round,
         threads,
+        **more,
     )
     return server.flat_weights(model), result

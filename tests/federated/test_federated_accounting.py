@@ -19,6 +19,7 @@ from federated.accounting import (
 from federated.config import TreeMechanism
 from federated.mechanisms import Tree, tree
 from federated.mechanisms.blt import PRESETS, Blt
+from federated.mechanisms.independent import Independent
 from federated.participation import Cohorts, no_records, observe
 
 MECHANISM = TreeMechanism(
@@ -83,7 +84,7 @@ def test_a_wrong_accountant_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_wrong_sensitivity_is_caught_although_both_conversions_agree_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
     right = tree.tree_sensitivity_squared
     monkeypatch.setattr(tree, "tree_sensitivity_squared", lambda *row: right(*row) - 1)
-    with pytest.raises(ArithmeticError, match="sensitivity_squared: 35 over subtrees but 36 forward"):
+    with pytest.raises(ArithmeticError, match="sensitivity_squared: 35 by one program but 36 by the other"):
         guarantee(MECHANISM, 20, 5, 4, (1e-10,))
 
 
@@ -93,12 +94,31 @@ def test_the_method_says_whether_the_sensitivity_was_checked(monkeypatch: pytest
     assert guarantee(MECHANISM, 20, 5, 4, (1e-10,)).methods[2] == accounting.SENSITIVITY_ONCE
 
 
-def test_a_mechanism_without_a_second_program_says_so() -> None:
+def test_published_blt_by_two_programs() -> None:
     preset = PRESETS["min-sep-400"]
     reached = guarantee_of(Blt(7.379, preset.theta, preset.omega), 1280, 301, 4, (1e-10,))
     # McMahan et al. 2024, table 4, es-ES: both rounded up there.
     assert [math.ceil(value * 100) / 100 for value in (reached.rho, reached.epsilon[1e-10])] == [0.16, 3.46]
-    assert reached.methods[2] == accounting.SENSITIVITY_ONCE
+    assert reached.methods[2] == accounting.SENSITIVITY_TWICE
+
+
+def test_independent_noise_is_accounted_with_and_without_its_sample() -> None:
+    mechanism = Independent(2.0, "poisson", 0.1, 1000)
+    reached = guarantee_of(mechanism, 20, 1, 5, (1e-6,))
+    assert reached.rho == pytest.approx(5 / (2 * 2.0**2))
+    assert reached.methods[2] == accounting.SENSITIVITY_COUNTED
+    assert reached.amplified is not None
+    assert reached.amplified.epsilon[1e-6] < guarantee_of(mechanism, 20, 1, 20, (1e-6,)).epsilon[1e-6]
+    assert guarantee_of(Tree(2.0), 20, 5, 4, (1e-6,)).amplified is None
+
+
+def test_a_longer_contribution_costs_its_square() -> None:
+    plain, longer = (guarantee_of(Tree(6.0), 16, 4, 4, (1e-6,), inflation) for inflation in (1.0, 1.1))
+    assert longer.rho == pytest.approx(plain.rho * 1.1**2)
+    assert longer.sensitivity_squared == pytest.approx(plain.sensitivity_squared * 1.1**2)
+    assert longer.epsilon_pld[1e-6] > plain.epsilon_pld[1e-6]
+    with pytest.raises(ValueError, match="norm_inflation"):
+        guarantee_of(Tree(6.0), 16, 4, 4, (1e-6,), 0.9)
 
 
 def test_restarts_lower_the_guarantee_as_published() -> None:

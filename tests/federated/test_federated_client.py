@@ -170,15 +170,15 @@ def most_that_one_device_adds(clip_norm: float) -> float:
     return max(sum(int(value) ** 2 for value in one) ** 0.5 for one in added) / FIXED_POINT
 
 
-def too_loose(update, clip_norm):
+def too_loose(update, clip_norm, weight=1.0):
     return [part * 1.01 for part in clip_to_grid(update, clip_norm)]
 
 
-def layer_by_layer(update, clip_norm):
+def layer_by_layer(update, clip_norm, weight=1.0):
     return [clip_to_grid([part], clip_norm)[0] for part in update]
 
 
-def not_at_all(update, clip_norm):
+def not_at_all(update, clip_norm, weight=1.0):
     return [(part.double() * (FIXED_POINT / clip_norm)).trunc() for part in update]
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from small_run import DEVICES, SYNTHETIC, WORDS, Launch, mechanism, model_at_start, run, stream
 
-from federated import server, train
+from federated import privatize, server, train
 from federated.config import RuntimeConfig
 from federated.participation import load_records
 from federated.train import FineTuneResult
@@ -100,8 +100,8 @@ def test_noise_is_as_promised_and_the_same_check_rejects_two_thirds(tmp_path, mo
     # Four standard errors of the standard deviation of the model's 386 weights.
     tolerance = 4 / (2 * 386) ** 0.5
     assert abs(noise_off_by(Launch(), tmp_path / "ours")) < tolerance
-    release = train.release
-    monkeypatch.setattr(train, "release", lambda total_P, noise_P, norm: release(total_P, noise_P * 2 / 3, norm))
+    release = privatize.release
+    monkeypatch.setattr(privatize, "release", lambda total_P, noise_P, norm: release(total_P, noise_P * 2 / 3, norm))
     assert abs(noise_off_by(Launch(), tmp_path / "less")) > tolerance
 
 
@@ -114,7 +114,7 @@ def test_updates_that_are_not_finite_do_not_stop_a_run(tmp_path):
 
 def test_noise_is_drawn_before_text_is_read(tmp_path, monkeypatch):
     order: list[str] = []
-    for module, name in ((train, "cohort_rows"), (train.mechanisms.Tree, "noise"), (train, "release")):
+    for module, name in ((train, "cohort_rows"), (train.mechanisms.Tree, "noise"), (privatize, "release")):
         real = getattr(module, name)
 
         def noted(*arguments, real=real, name=name):

@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 import torch
 
 from federated import server
@@ -17,21 +18,43 @@ def test_weights_go_in_and_out_in_the_model_s_own_order():
     np.testing.assert_array_equal(flat_P[: 11 * 3].reshape(11, 3), model.embedding.detach().numpy())
 
 
-def test_momentum_by_hand():
-    config = ServerConfig(learning_rate=0.5, momentum=0.9)
-    state = server.ServerState(np.array([1.0]), np.array([0.0]))
-    momentum = weight = 0.0
-    weight = 1.0
-    for released in (4.0, -2.0, 6.0):
-        state = server.step(state, np.array([released]), 2, config)
-        momentum = 0.9 * momentum + released / 2
-        weight += 0.5 * momentum
-    np.testing.assert_allclose(state.weights_P, [weight], rtol=1e-15)
-    np.testing.assert_allclose(state.momentum_P, [momentum], rtol=1e-15)
+def start(config: ServerConfig, size: int) -> server.ServerState:
+    second_P = np.zeros(size) if config.optimizer == "adam" else np.empty(0)
+    return server.ServerState(np.ones(size), np.zeros(size), second_P, 0)
+
+
+def torch_twin(config: ServerConfig, weights: torch.nn.Parameter) -> torch.optim.Optimizer:
+    match config.optimizer:
+        case "sgd":
+            return torch.optim.SGD([weights], lr=config.learning_rate)
+        case "momentum" | "nesterov":
+            nesterov = config.optimizer == "nesterov"
+            return torch.optim.SGD([weights], lr=config.learning_rate, momentum=config.momentum, nesterov=nesterov)
+        case _:
+            betas = (config.momentum, config.second_momentum)
+            return torch.optim.Adam([weights], lr=config.learning_rate, betas=betas, eps=config.adaptivity)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "nesterov", "adam"])
+def test_each_optimiser_is_torch_s_own_on_the_mean_update(optimizer):
+    config = ServerConfig(optimizer=optimizer, learning_rate=0.3, momentum=0.8, second_momentum=0.95)
+    rng = np.random.default_rng(3)
+    state = start(config, 7)
+    weights = torch.nn.Parameter(torch.ones(7, dtype=torch.float64))
+    twin = torch_twin(config, weights)
+    for _ in range(6):
+        released_P = rng.normal(size=7)
+        state = server.step(state, released_P, 4, config)
+        weights.grad = torch.from_numpy(-released_P / 4)
+        twin.step()
+    np.testing.assert_allclose(state.weights_P, weights.detach().numpy(), rtol=1e-12)
 
 
 def test_a_step_leaves_the_state_before_alone():
-    state = server.ServerState(np.ones(3), np.zeros(3))
-    server.step(state, np.ones(3), 4, ServerConfig(learning_rate=1.0))
-    np.testing.assert_array_equal(state.weights_P, np.ones(3))
-    np.testing.assert_array_equal(state.momentum_P, np.zeros(3))
+    for optimizer in ("momentum", "adam"):
+        config = ServerConfig(optimizer=optimizer, learning_rate=1.0)
+        state = start(config, 3)
+        server.step(state, np.ones(3), 4, config)
+        np.testing.assert_array_equal(state.weights_P, np.ones(3))
+        np.testing.assert_array_equal(state.momentum_P, np.zeros(3))
+        assert not state.second_P.any()

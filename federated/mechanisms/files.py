@@ -1,0 +1,44 @@
+"""The mechanism file: a mechanism as JSON, with every digit that its guarantee depends on."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+
+from federated.files import replace_file
+from federated.mechanisms import Banded, Blt, Independent, Mechanism, Tree
+
+_KINDS = {"tree": Tree, "blt": Blt, "banded": Banded, "independent": Independent}
+
+
+def save(mechanism: Mechanism, path: Path) -> None:
+    """Write the file in one step; ``load`` gives back the same numbers to the last bit."""
+    kind = next(name for name, made in _KINDS.items() if isinstance(mechanism, made))
+    content = {"kind": kind, **asdict(mechanism)}
+    if isinstance(mechanism, Banded):
+        content["lags_NL"] = mechanism.lags_NL.tolist()
+    replace_file(path, (json.dumps(content) + "\n").encode(), mode=0o644)
+
+
+def load(path: Path) -> Mechanism:
+    """Read a mechanism file.
+
+    Raises:
+      ValueError: not a mechanism file, or numbers that no mechanism can have.
+      OSError: it cannot be read.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path.name}: not a mechanism file: {error}; write one with 'tacit optimize'") from error
+    kind = content.pop("kind", None) if isinstance(content, dict) else None
+    if kind not in _KINDS:
+        raise ValueError(f"{path.name}: kind is {kind!r}; a mechanism file names one of {', '.join(_KINDS)}")
+    if kind == "banded":
+        content["lags_NL"] = np.array(content.get("lags_NL", []), dtype=np.float64, ndmin=2)
+    values = {name: tuple(value) if isinstance(value, list) else value for name, value in content.items()}
+    try:
+        return _KINDS[kind](**values)
+    except TypeError as error:
+        raise ValueError(f"{path.name}: fields do not fit kind {kind!r}: {error}") from error
