@@ -184,11 +184,16 @@ def best(
 
 
 def report_goals(planning: PlanningConfig) -> list[int]:
-    """Round numbers to try, the ceiling last; the population must fill one round of each."""
+    """Round numbers to try, the ceiling last; the population must fill one round of each.
+
+    None is below the rehearsal's: with fewer devices the mean update itself is noisier than
+    anything that was rehearsed.
+    """
     ceiling = min(planning.max_report_goal, planning.usable_population)
+    least = max(ceiling / _GOALS_DOWN_TO, min(planning.rehearsal.report_goal, ceiling))
     decades = range(math.ceil(math.log10(ceiling)) + 1)
     nice = {int(factor * 10**decade) for decade in decades for factor in _NICE}
-    return sorted({goal for goal in nice if ceiling / _GOALS_DOWN_TO <= goal < ceiling} | {ceiling})
+    return sorted({goal for goal in nice if least <= goal < ceiling} | {math.ceil(least), ceiling})
 
 
 def search(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from pipeline import cli_account, cli_ledger, cli_optimize, cli_release, config, settings
+from pipeline import cli_account, cli_ledger, cli_optimize, cli_plan, cli_release, config, settings
 from pipeline.cli_support import AsJson, LaunchPath, RunId, answer, command, open_existing, read_launch
 from pipeline.errors import PERMANENT
 
@@ -35,7 +35,7 @@ app = typer.Typer(help=_HELP, no_args_is_help=True, pretty_exceptions_enable=Fal
 app.add_typer(cli_account.app, name="account")
 app.add_typer(cli_ledger.app, name="ledger")
 app.add_typer(cli_optimize.app, name="optimize")
-app.command("plan")(cli_account.plan)
+app.command("plan")(cli_plan.plan)
 app.command("predict")(cli_release.predict)
 app.command("rollback")(cli_release.rollback)
 app.command("site")(cli_release.site)

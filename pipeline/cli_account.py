@@ -1,16 +1,12 @@
-"""``tacit account`` and ``tacit plan``: guarantees without running anything."""
+"""``tacit account``: guarantees without running anything."""
 
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline import settings
-from pipeline.cli_support import AsJson, LaunchPath, answer, command, open_existing, read_launch
-from pipeline.config import LaunchConfig, launch_id
+from pipeline.cli_support import AsJson, answer, command, open_existing
 from pipeline.display import round_up
-from pipeline.run_dir import RunDir
 
 if TYPE_CHECKING:
     from federated.accounting import Guarantee
@@ -113,36 +109,6 @@ def shuffle(
     epsilon = amplification.clones(epsilon0, messages, delta)
     content = {"epsilon0": epsilon0, "messages": messages, "delta": delta, "clones": epsilon}
     answer(content, as_json, text=f"epsilon {round_up(epsilon)} at delta {delta:g}, item level, swap adjacency")
-
-
-@command
-def plan(
-    file: LaunchPath,
-    devices: Annotated[
-        int | None, typer.Option(help="train devices of the population; default: what was ingested")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Worst-case guarantee of a launch file, from its enforced bounds alone.
-
-    Example: tacit plan dags/launches/demo-en-US.yaml --devices 900
-    """
-    from federated import plan as core
-
-    config = read_launch(file)
-    planned = core.plan(config.mechanism, devices if devices is not None else _ingested(config))
-    content, text = _guarantee(planned.guarantee)
-    content |= {"feasible": planned.feasible, "reasons": list(planned.reasons)}
-    content["alternatives"] = [asdict(row) for row in planned.alternatives]
-    verdict = "feasible" if planned.feasible else "not feasible: " + "; ".join(planned.reasons)
-    answer(content, as_json, text=f"{text}\n{verdict}")
-
-
-def _ingested(config: LaunchConfig) -> int:
-    record = RunDir(settings.load().runs_dir, launch_id(config)).record("ingest_private")
-    if record is None:
-        raise ValueError("devices: unknown before 'ingest_private' ran; give an estimate, as in --devices 100000")
-    return record.result["devices_by_split"]["train"]
 
 
 def _limits(

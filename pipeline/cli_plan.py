@@ -1,0 +1,159 @@
+"""``tacit plan``: what a launch file costs, and what would be better."""
+
+import logging
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from pipeline import settings
+from pipeline.cli_support import AsJson, LaunchPath, answer, command, read_launch
+from pipeline.config import LaunchConfig, launch_id
+from pipeline.display import round_up
+from pipeline.run_dir import RunDir
+
+if TYPE_CHECKING:
+    from federated.plan import Plan
+    from federated.plan_config import PlanningConfig
+    from federated.plan_proposal import Proposal
+    from federated.plan_search import Option
+
+_log = logging.getLogger(__name__)
+
+
+@command
+def plan(
+    file: LaunchPath,
+    devices: Annotated[
+        int | None,
+        typer.Option(help="devices of the population; default: planning.population_estimate, or what was ingested"),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="folder for plan.json and the pictures; default: runs/ID/public/planning")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Worst-case guarantee of a launch file and, where it has a planning block, what to run instead.
+
+    Reads no private text: a launch file is enough.
+
+    Example: tacit plan dags/launches/demo-en-US.yaml --devices 900
+    """
+    from federated import plan as core
+
+    config = read_launch(file)
+    planning = getattr(config, "planning", None)
+    estimate = _devices(config, planning, devices)
+    planned = core.plan(config.mechanism, estimate)
+    content = _worst_case(planned)
+    text = _worst_case_text(planned, estimate)
+    if planning is None:
+        if out is not None:
+            raise ValueError(
+                "out: only the planner draws pictures; give the launch file a planning block, or drop --out"
+            )
+        answer(content, as_json, text=f"{text}\nFor a proposal, add a planning block to {file}.")
+        return
+
+    from federated import plan_proposal, plan_sweep
+    from pipeline import plan_files
+
+    if devices is not None:
+        planning = planning.model_copy(update={"population_estimate": devices})
+    proposal = plan_proposal.propose(config.mechanism, planning, _tell)
+    swept = plan_sweep.sweeps(planning, proposal.chosen, proposal.noise_to_signal, _tell)
+    directory = out or RunDir(settings.load().runs_dir, launch_id(config)).path / "public" / "planning"
+    paths = plan_files.write(proposal, swept, planning, directory)
+    content |= {"proposal": plan_files.as_json(proposal, swept), "files": [str(path) for path in paths]}
+    if not as_json:
+        Console(stderr=True).print(_table(proposal.alternatives, proposal.target.rho))
+    answer(content, as_json, text="\n".join([text, "", *_proposal_text(proposal), "", f"files: {directory}"]))
+
+
+def _tell(message: str) -> None:
+    _log.info("plan: %s", message)
+
+
+def _devices(config: LaunchConfig, planning: "PlanningConfig | None", devices: int | None) -> int:
+    if devices is not None:
+        return devices
+    if planning is not None:
+        return planning.population_estimate
+    record = RunDir(settings.load().runs_dir, launch_id(config)).record("ingest_private")
+    if record is None:
+        raise ValueError("devices: unknown before 'ingest_private' ran; give an estimate, as in --devices 100000")
+    return record.result["devices_by_split"]["train"]
+
+
+def _worst_case(planned: "Plan") -> dict:
+    worst = planned.guarantee
+    return {
+        "sensitivity_squared": worst.sensitivity_squared,
+        "rho": worst.rho,
+        "mu": worst.mu,
+        "epsilon": {f"{delta:g}": value for delta, value in worst.epsilon.items()},
+        "method": "; ".join(worst.methods),
+        "unit": worst.unit,
+        "adjacency": worst.adjacency,
+        "feasible": planned.feasible,
+        "reasons": list(planned.reasons),
+        "alternatives": [asdict(row) for row in planned.alternatives],
+    }
+
+
+def _worst_case_text(planned: "Plan", devices: int) -> str:
+    worst = planned.guarantee
+    lines = [
+        f"The launch file as it stands: rho {worst.rho:.6g} (zCDP), mu {worst.mu:.6g} (GDP), "
+        f"sensitivity^2 {worst.sensitivity_squared:g}"
+    ]
+    lines += [f"  epsilon {round_up(value)} at delta {delta:g}" for delta, value in worst.epsilon.items()]
+    lines.append(f"  per {worst.unit}, {worst.adjacency} adjacency, at worst within the enforced limits")
+    if planned.feasible:
+        return "\n".join([*lines, f"  feasible: {devices:,} devices can fill every round"])
+    return "\n".join([*lines, "  not feasible:", *(f"  - {reason}" for reason in planned.reasons)])
+
+
+def _proposal_text(proposal: "Proposal") -> list[str]:
+    target, chosen = proposal.target, proposal.chosen
+    wanted = f"rho {target.rho:.4g} (epsilon {round_up(target.epsilon)} at delta {target.delta:g})"
+    reached = f"rho {chosen.rho:.4g}, epsilon {round_up(chosen.epsilon)}"
+    if proposal.feasible:
+        lines = [f"Proposal: {reached}; the target, {wanted}, is met."]
+    else:
+        lines = [f"The target, {wanted}, cannot be met: {reached} is the nearest. One of these would do:"]
+        lines += [f"  - {change.sentence}" for change in proposal.changes if change.needed is not None]
+        lines += [f"  ({change.sentence})" for change in proposal.changes if change.needed is None]
+    lines += ["Why:", *(f"  - {reason}" for reason in proposal.reasons)]
+    from federated.plan_proposal import to_yaml
+
+    return [*lines, "For the launch file:", to_yaml(proposal.mechanism)]
+
+
+def _table(options: "tuple[Option, ...]", target_rho: float) -> Table:
+    table = Table(
+        title="The same usefulness by other means; noise-to-signal is the same in every row", title_justify="left"
+    )
+    columns = ("mechanism", "rounds", "report goal", "noise multiplier", "min_sep", "joins at most", "rho", "epsilon")
+    for name in (*columns, "copies", "note"):
+        table.add_column(name, justify="left" if name in ("mechanism", "note") else "right")
+    for row in options:
+        meets = row.rho is not None and row.rho <= target_rho
+        note = row.note or ("meets the target" if meets else "")
+        table.add_row(
+            row.label,
+            f"{row.rounds:,}",
+            f"{row.report_goal:,}",
+            f"{row.noise_multiplier:g}",
+            f"{row.min_sep:,}",
+            f"{row.max_participations:,}",
+            "-" if row.rho is None else f"{row.rho:.4g}",
+            round_up(row.epsilon),
+            f"{row.copies:,}",
+            note,
+            style="bold" if row is options[0] else None,
+        )
+    return table
