@@ -76,6 +76,28 @@ class NGram:
         ids = [np.full(self.vocabulary_size, id_1[0]) for id_1 in self._ends([context])]
         return self._probability(ids, np.arange(self.vocabulary_size))
 
+    def dense(self, last_BK: np.ndarray) -> np.ndarray:
+        """Probabilities ``[B, V]`` after each row's last tokens, ``<bos>`` included, -1 before it.
+
+        The same numbers as ``distribution``, for many contexts at once: a length's k-grams after one
+        context are a run of its sorted keys, so only what was seen is written over the shorter one.
+        """
+        prob_BV = np.tile(self.levels[0].prob_G, (len(last_BK), 1))
+        for k in range(2, self.order + 1):
+            # The context of k - 1 tokens, built up from its first.
+            context_B = last_BK[:, -(k - 1)]
+            for place in range(k - 2, 0, -1):
+                key_B = context_B * self.vocabulary_size + last_BK[:, -place]
+                context_B = np.where(context_B >= 0, _find(self.levels[k - 1 - place].key_G, key_B), -1)
+            known = np.flatnonzero(context_B >= 0)
+            prob_BV[known] *= self.levels[k - 2].backoff_G[context_B[known], None]
+            key_G = self.levels[k - 1].key_G
+            first, last = (np.searchsorted(key_G, (context_B[known] + more) * self.vocabulary_size) for more in (0, 1))
+            for row, low, high in zip(known, first, last, strict=True):
+                words = key_G[low:high] - context_B[row] * self.vocabulary_size
+                prob_BV[row, words] = self.levels[k - 1].prob_G[low:high]
+        return prob_BV
+
     def top_k(self, contexts: Sequence[Sequence[int]], k: int) -> np.ndarray:
         """Word ids ``[len(contexts), k]``, likeliest first, ties by id, no specials; -1 if there are fewer words.
 

@@ -1,0 +1,97 @@
+"""``HeldOut``: the sentences of held-out devices, spelled out, for a simulated typist to type again.
+
+Shape legend: P typed words, S sentences, D devices.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from pretrain.vocabulary import EOS, TokenStream, Vocabulary, join_owners
+from pretrain.words import SENTENCE_END, WordStore
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """What held-out devices typed. Private.
+
+    Attributes:
+      spellings: every distinct word, the ones no vocabulary holds included.
+      word_P: int64, number of each typed word's spelling.
+      starts_S, lengths_S: int64, where each sentence begins and its words; none is empty.
+      device_S: int64, ascending.
+      devices: how many, silent ones included.
+    """
+
+    spellings: tuple[str, ...]
+    word_P: np.ndarray
+    starts_S: np.ndarray
+    lengths_S: np.ndarray
+    device_S: np.ndarray
+    devices: int
+
+    @cached_property
+    def sentence_P(self) -> np.ndarray:
+        """Sentence of each word."""
+        return np.repeat(np.arange(len(self.lengths_S)), self.lengths_S)
+
+    @cached_property
+    def device_P(self) -> np.ndarray:
+        """Device of each word."""
+        return self.device_S[self.sentence_P]
+
+    @cached_property
+    def place_P(self) -> np.ndarray:
+        """Place of each word in its sentence, from 0."""
+        return np.arange(len(self.word_P)) - self.starts_S[self.sentence_P]
+
+    @cached_property
+    def number_S(self) -> np.ndarray:
+        """Place of each sentence on its device, from 0: a counter that other devices do not move."""
+        first = np.searchsorted(self.device_S, self.device_S)
+        return np.arange(len(self.device_S)) - first
+
+    def ids(self, vocabulary: Vocabulary) -> np.ndarray:
+        """``[P]`` int64 ids of the words in a vocabulary, ``<unk>`` included."""
+        return vocabulary.ids(self.spellings).astype(np.int64)[self.word_P]
+
+    def stream(self, vocabulary: Vocabulary) -> TokenStream:
+        """The same text as one owner a device."""
+        ids_P = np.insert(self.ids(vocabulary), self.starts_S[1:], EOS) if len(self.starts_S) else np.empty(0)
+        ids_P = np.append(ids_P, EOS) if len(self.starts_S) else ids_P
+        size_D = np.bincount(self.device_S, weights=self.lengths_S + 1, minlength=self.devices).astype(np.int64)
+        return join_owners(np.split(ids_P, np.cumsum(size_D)[:-1]))
+
+
+def held_out(words: WordStore, owners: np.ndarray, max_words: int | None = None) -> HeldOut:
+    """The given owners' sentences.
+
+    Args:
+      max_words: stop after the sentence that reaches this many, sentence by sentence over all devices
+        (everybody's first, then everybody's second), so that a small number still hears many devices.
+    """
+    sentences, device, number = [], [], []
+    for place, owner in enumerate(owners):
+        tokens = np.asarray(words.owner(int(owner)), dtype=np.int64)
+        pieces = np.split(tokens, np.flatnonzero(tokens == SENTENCE_END) + 1)[:-1]
+        sentences += [piece[:-1] for piece in pieces]
+        device += [place] * len(pieces)
+        number += range(len(pieces))
+    lengths_S = np.array([len(piece) for piece in sentences], dtype=np.int64)
+    keep_S = np.arange(len(sentences))
+    if max_words is not None:
+        turn_S = np.lexsort((device, number))
+        before_S = np.cumsum(lengths_S[turn_S]) - lengths_S[turn_S]
+        keep_S = np.sort(turn_S[before_S < max_words])
+    lexicon_P = np.concatenate([np.empty(0, np.int64), *(sentences[place] for place in keep_S)])
+    used, word_P = np.unique(lexicon_P, return_inverse=True)
+    lengths_S = lengths_S[keep_S]
+    return HeldOut(
+        spellings=tuple(words.lexicon[number - 1] for number in used),
+        word_P=word_P.astype(np.int64),
+        starts_S=np.cumsum(lengths_S) - lengths_S,
+        lengths_S=lengths_S,
+        device_S=np.array(device, dtype=np.int64)[keep_S],
+        devices=len(owners),
+    )
