@@ -20,6 +20,7 @@ from typing import Literal
 import numpy as np
 from scipy.optimize import minimize
 from scipy.special import expit
+from threadpoolctl import threadpool_limits
 
 from federated.mechanisms.blt import Blt, errors, inverse_coefficients
 from federated.mechanisms.strategy import check_pattern, toeplitz_sensitivity_squared
@@ -86,18 +87,20 @@ def optimise_blt(
     began = time.process_time()
     weights_N = np.ones(rounds) if loss == "max" else np.arange(rounds, 0, -1) / rounds
     ends = []
-    for start_Q in starts(rounds, min_sep, num_buffers, seed):
-        end = minimize(
-            objective,
-            start_Q,
-            (weights_N, min_sep, max_participations),
-            "L-BFGS-B",
-            jac=True,
-            bounds=[(-_LOGIT_BOUND, _LOGIT_BOUND)] * len(start_Q),
-            options={"maxiter": 600, "maxcor": 20, "ftol": 1e-11, "gtol": 1e-8},
-        )
-        if np.isfinite(end.fun):
-            ends.append((float(end.fun), end.x))
+    # L-BFGS-B multiplies matrices of a few numbers; several threads would spend ten times the CPU on waiting.
+    with threadpool_limits(1, user_api="blas"):
+        for start_Q in starts(rounds, min_sep, num_buffers, seed):
+            end = minimize(
+                objective,
+                start_Q,
+                (weights_N, min_sep, max_participations),
+                "L-BFGS-B",
+                jac=True,
+                bounds=[(-_LOGIT_BOUND, _LOGIT_BOUND)] * len(start_Q),
+                options={"maxiter": 600, "maxcor": 20, "ftol": 1e-11, "gtol": 1e-8},
+            )
+            if np.isfinite(end.fun):
+                ends.append((float(end.fun), end.x))
     if not ends:
         raise ArithmeticError(f"no start for {num_buffers} buffers over {rounds} rounds ended with a finite loss")
     best, logits_Q = min(ends, key=lambda end: end[0])
