@@ -1,4 +1,4 @@
-"""What one device does in one layer, from the broadcast to its messages. Nothing else sees its words."""
+"""What one device does in one layer, from the question to its messages. Nothing else sees its words."""
 
 import hashlib
 import json
@@ -55,17 +55,6 @@ class Broadcast:
         return self.prefixes[prefix] + self.letters[letter]
 
     @cached_property
-    def digest(self) -> str:
-        """Names the device's random bits: an answer to other candidates never shares them with this one."""
-        content = json.dumps([self.layer, self.letters, self.prefixes])
-        return hashlib.sha256(content.encode()).hexdigest()
-
-    @property
-    def stream(self) -> str:
-        """Name of the keystreams that answer it."""
-        return f"answers {self.digest}"
-
-    @cached_property
     def typed(self) -> frozenset[str]:
         """Letters that words may hold."""
         return frozenset(self.letters) - {END}
@@ -108,3 +97,43 @@ def report(
     counts = Counter(item for item in spoken if item is not None)
     items = sample(dict(counts), config.messages_per_device, config.sampler, broadcast.none, bits)
     return np.stack([randomise(randomizer, int(item), bits) for item in items])
+
+
+@dataclass(frozen=True)
+class Question:
+    """All that a layer asks, the same for every device of its group; public.
+
+    Attributes:
+      pass_number: 1, 2, ...; a device is asked in one layer of one pass only.
+      known: words that every device leaves out: the base vocabulary and what earlier passes found.
+    """
+
+    pass_number: int
+    broadcast: Broadcast
+    randomizer: SubsetSelection
+    known: frozenset[str]
+    config: DiscoveryConfig
+
+    @cached_property
+    def stream(self) -> str:
+        """Name of the random bits that answer it.
+
+        It changes with everything asked, so an answer to another question never shares bits with
+        this one. To the same question a device gives the same answer again.
+        """
+        content = [
+            self.pass_number, self.broadcast.layer, self.broadcast.letters, self.broadcast.prefixes, sorted(self.known),
+            self.randomizer.epsilon0, self.randomizer.size, self.config.messages_per_device, self.config.layers,
+            self.config.sampler,
+        ]  # fmt: skip
+        return f"answers {hashlib.sha256(json.dumps(content).encode()).hexdigest()}"
+
+    def item(self, word: str) -> int:
+        """The item that a word stands for; -1 for silence."""
+        item = spoken_item(word, self.known, self.broadcast, self.config)
+        return -1 if item is None else item
+
+    def answer(self, words: Sequence[str], device: int, key: bytes) -> np.ndarray:
+        """``report`` of one device, int64 ``[C, k]``, with its own random bits."""
+        bits = Keystream(key, self.stream, device)
+        return report(words, self.known, self.broadcast, self.randomizer, self.config, bits)

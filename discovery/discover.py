@@ -1,6 +1,6 @@
 """LDP TrieHH: words that many devices type, letter by letter (Sun & Sun 2024, algorithm 2).
 
-Each layer asks devices that no other layer asked, so layers do not add up.
+Each layer of each pass asks devices that no other one asked, so their losses do not add up.
 """
 
 import logging
@@ -10,18 +10,19 @@ from pathlib import Path
 
 import numpy as np
 
-from discovery import state
+from discovery import participation, state
 from discovery.config import DiscoveryConfig
-from discovery.device import END, Broadcast
-from discovery.keystream import Keystream
+from discovery.device import END
 from discovery.results import DiscoveryResult, LayerState
-from discovery.trie import run_layer
+from discovery.shards import ask
+from discovery.trie import close_layer, question_of
+from discovery.typed import TypedWords
 
 _log = logging.getLogger(__name__)
 
 
 def discover(
-    device_words: Sequence[Sequence[str]],
+    device_words: Sequence[Sequence[str]] | TypedWords,
     *,
     known: frozenset[str],
     alphabet: str,
@@ -29,60 +30,82 @@ def discover(
     key: bytes,
     directory: Path,
     progress: Callable[[dict], None] | None = None,
+    processes: int = 1,
 ) -> DiscoveryResult:
-    """One pass over the population.
+    """All passes over the population.
 
     Args:
       device_words: the words of each device, in its order of typing.
-      known: public words; every device removes them before it answers.
+      known: public words; every device removes them, and what earlier passes found, before it answers.
       alphabet: letters of the locale, used unless the configuration says 'printable'.
       key: 32 secret bytes that all devices' random bits derive from in this simulation.
-      directory: private; one file for each finished layer, so that a killed run goes on.
+      directory: private; participation records and one file for each finished layer, so that a killed run goes on.
+      processes: that share a layer's devices; the result does not depend on it.
 
     Raises:
       ValueError: fewer devices than layers, no letters, a key that is not 32 bytes, or a directory
         that holds the answers of other devices or to other questions.
-      ArithmeticError: votes or certificates went wrong.
+      ArithmeticError: votes, certificates or participation went wrong.
     """
-    if len(device_words) < config.layers:
+    typed = device_words if isinstance(device_words, TypedWords) else TypedWords.gather(device_words)
+    if len(typed) < config.layers * config.passes:
         raise ValueError(
-            f"discovery.layers: {config.layers} layers need as many devices, there are {len(device_words)}; "
-            "lower layers or wait for more devices"
+            f"discovery.layers: {config.layers} layers in {config.passes} passes need as many devices, there are "
+            f"{len(typed)}; lower layers or passes, or wait for more devices"
         )
     letters = "".join(sorted(set(string.printable if config.alphabet == "printable" else alphabet) - {END})) + END
     if letters == END:
         raise ValueError("alphabet: it is empty; give the letters that words of this locale hold")
-    state.claim(directory, state.fingerprint(device_words, known, letters, config, key))
-    groups = assign(len(device_words), config.layers, key)
-    state.record(directory, groups)
-    prefixes: tuple[str, ...] = ("",)
+    state.claim(directory, state.fingerprint(typed, known, letters, config, key))
+    groups = participation.assign(len(typed), config, key)
     done: list[LayerState] = []
-    for number, group in enumerate(groups, start=1):
-        layer = state.load(directory, number)
-        if layer is None:
-            layer = run_layer(Broadcast(number, prefixes, letters), group, device_words, known, config, key)
-            state.save(directory, layer)
-        done.append(layer)
-        prefixes = layer.prefixes
-        if progress:
-            progress(layer.row.model_dump())
-        if not prefixes:
-            _log.info("discover: no prefix survived layer %d, so no longer word can be found", number)
-            break
+    for number in range(1, config.passes + 1):
+        found = {word.word for layer in done for word in layer.words}
+        done += _one_pass(number, typed, known | found, letters, config, key, directory, groups, progress, processes)
+    rows = tuple(layer.row for layer in done)
+    participation.check(directory, rows, config.messages_per_device)
     words = [word for layer in done for word in layer.words]
     return DiscoveryResult(
         words=tuple(sorted(words, key=lambda word: (-word.share, word.word))),
-        layers=tuple(layer.row for layer in done),
+        rows=rows,
         epsilon0=config.epsilon0,
         messages_per_device=config.messages_per_device,
         device_level_epsilon0=config.messages_per_device * config.epsilon0,
-        epsilon_central=max(layer.bounds.clones for layer in done),
-        epsilon_blanket=max(layer.bounds.blanket for layer in done),
-        epsilon_attack=max(layer.bounds.attack for layer in done),
+        epsilon_central=max(row.clones for row in rows),
+        epsilon_blanket=max(row.blanket for row in rows),
+        epsilon_attack=max(row.attack for row in rows),
         delta=config.delta,
     )
 
 
-def assign(devices: int, layers: int, key: bytes) -> list[np.ndarray]:
-    """Disjoint groups of device numbers, int64, one a layer, by a secret permutation."""
-    return [np.sort(group) for group in np.array_split(Keystream(key, "layers").permutation(devices), layers)]
+def _one_pass(
+    number: int,
+    typed: TypedWords,
+    known: frozenset[str],
+    letters: str,
+    config: DiscoveryConfig,
+    key: bytes,
+    directory: Path,
+    groups: dict[tuple[int, int], np.ndarray],
+    progress: Callable[[dict], None] | None,
+    processes: int,
+) -> list[LayerState]:
+    prefixes: tuple[str, ...] = ("",)
+    done = []
+    for layer in range(1, config.layers + 1):
+        closed = state.load(directory, number, layer)
+        if closed is None:
+            question = question_of(number, layer, prefixes, letters, known, config)
+            group = groups[number, layer]
+            answering = participation.answering(group, config, key)
+            participation.record(directory, number, layer, group, answering)
+            closed = close_layer(question, ask(question, answering, typed, key, processes), len(group))
+            state.save(directory, closed)
+        done.append(closed)
+        prefixes = closed.prefixes
+        if progress:
+            progress(closed.row.model_dump())
+        if not prefixes:
+            _log.info("discover: no prefix survived layer %d of pass %d: no longer word can be found", layer, number)
+            break
+    return done

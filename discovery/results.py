@@ -5,22 +5,27 @@ from pydantic import BaseModel, ConfigDict
 from discovery.amplification import CERTIFICATE
 
 
-class FoundWord(BaseModel):
-    """A finished word and the share of its layer's messages that held it, with a 95% interval."""
-
+class _Value(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class FoundWord(_Value):
+    """A finished word and the share of its layer's messages that held it, with a 95% interval.
+
+    The interval is that of a word chosen before the votes were seen. Words are chosen for having many
+    votes, so those just above the threshold are on average rarer than their estimate.
+    """
 
     word: str
     layer: int
     share: float
     low: float
     high: float
+    pass_number: int = 1
 
 
-class Layer(BaseModel):
-    """One layer as the report shows it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class Layer(_Value):
+    """One layer in short."""
 
     layer: int
     messages: int
@@ -30,45 +35,64 @@ class Layer(BaseModel):
     epsilon_central: float
 
 
-class Bounds(BaseModel):
-    """Central epsilon of one layer, from the messages received, three ways; bytes of one message."""
+class LayerRow(_Value):
+    """One layer of one pass in full. Everything follows from noisy votes and public numbers.
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    Attributes:
+      asked, messages: messages that would have come from all devices asked, and those received.
+      domain, size: items to choose from, None included, and items in a message.
+      message_bytes: length of a message as it travels.
+      noise: standard deviation of the estimate, in messages, for an item that nobody holds.
+      word_votes: least votes that publish a word.
+      one_holder_chance: at most this probable is a word published that one device typed.
+      kept, finished: prefixes that go on, words found.
+      clones, blanket: central epsilon from the messages received, by two certificates; both hold.
+      attack: what an explicit attack reaches; no certificate can be below it.
+      closed_2023: the paper's closed form. Its theorem has an erratum: not certified. None outside its range.
+    """
 
+    pass_number: int
+    layer: int
+    asked: int
+    messages: int
+    domain: int
+    size: int
+    message_bytes: int
+    noise: float
+    word_votes: int
+    one_holder_chance: float
+    kept: int
+    finished: int
     clones: float
     blanket: float
     attack: float
-    message_bytes: int
+    closed_2023: float | None
 
 
-class LayerState(BaseModel):
+class LayerState(_Value):
     """A finished layer. Votes are noisy, so all of it may be kept; the words are not reviewed yet."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    row: Layer
+    row: LayerRow
     prefixes: tuple[str, ...]
     words: tuple[FoundWord, ...]
-    bounds: Bounds
 
 
-class DiscoveryResult(BaseModel):
+class DiscoveryResult(_Value):
     """Public: words are outputs of the private mechanism, and nothing else here depends on a device.
 
     Guarantee: item-level ``epsilon0``-LDP under swap adjacency; ``messages_per_device * epsilon0``
     for a whole device; (epsilon_central, delta) for the item after shuffling, at the worst
-    layer. None of these adds to the rho of training, whose unit is the device.
+    layer of all passes, since a device answers in one layer of one pass only. None of these adds
+    to the rho of training, whose unit is the device.
 
     Attributes:
       epsilon_central: by ``certificate``.
       epsilon_blanket: the same statement by the privacy blanket, never larger.
-      epsilon_attack: what an explicit attack reaches; the truth lies between.
+      epsilon_attack: what an explicit attack reaches at some layer; the truth is not below.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     words: tuple[FoundWord, ...]
-    layers: tuple[Layer, ...]
+    rows: tuple[LayerRow, ...]
     epsilon0: float
     messages_per_device: int
     device_level_epsilon0: float
@@ -81,13 +105,29 @@ class DiscoveryResult(BaseModel):
     adjacency: str = "swap"
 
     @property
+    def layers(self) -> tuple[Layer, ...]:
+        """The rows in short."""
+        return tuple(
+            Layer(
+                layer=row.layer,
+                messages=row.messages,
+                domain=row.domain,
+                kept=row.kept,
+                finished=row.finished,
+                epsilon_central=row.clones,
+            )
+            for row in self.rows
+        )
+
+    @property
     def guarantee(self) -> str:
         """The whole statement in words."""
         return (
             f"One typed word (unit: item, adjacency: swap): {self.epsilon0:g}-local differential privacy, whoever "
             f"sees the message. All {self.messages_per_device} messages of a device: {self.device_level_epsilon0:g}, "
-            f"local. One typed word after shuffling, at the worst of {len(self.layers)} layers: "
-            f"({self.epsilon_central:.4g}, {self.delta:g}) by {self.certificate}, if messages cannot be linked to "
-            "devices. Each device answers in one layer only. Never add this to the rho of training: its unit is the "
-            "device."
+            f"local. One typed word after shuffling, at the worst of {len(self.rows)} layers: "
+            f"({self.epsilon_central:.4g}, {self.delta:g}) by {self.certificate}, "
+            f"({self.epsilon_blanket:.4g}, {self.delta:g}) by the privacy blanket, if messages cannot be linked to "
+            "devices. Each device answers in one layer only, of one pass. Votes are summed as they come; raw messages "
+            "are not stored. Never add this to the rho of training: its unit is the device."
         )

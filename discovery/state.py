@@ -1,28 +1,29 @@
-"""What a discovery keeps in its private directory: who it asked, and every finished layer."""
+"""What a discovery keeps in its private directory: whose answers these are, and every finished layer."""
 
 import hashlib
 import hmac
-import io
 import json
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from discovery.config import DiscoveryConfig
 from discovery.results import LayerState
+from discovery.typed import TypedWords
+
+# Fields that no answer depends on: changing one does not make the answers another discovery's.
+_AFTERWARDS = frozenset({"blocklist"})
 
 
-def fingerprint(
-    device_words: Sequence[Sequence[str]], known: frozenset[str], letters: str, config: DiscoveryConfig, key: bytes
-) -> str:
+def fingerprint(typed: TypedWords, known: frozenset[str], letters: str, config: DiscoveryConfig, key: bytes) -> str:
     """Changes with anything that the answers depend on; keyed, so that it tells nothing about the words."""
-    digest = hmac.new(key, b"tacit discovery 2" + config.model_dump_json().encode(), hashlib.sha256)
-    for part in (letters, *sorted(known)):
-        digest.update(json.dumps(part).encode())
-    for words in device_words:
-        digest.update(json.dumps(list(words)).encode())
+    settings = config.model_dump(mode="json", exclude=_AFTERWARDS)
+    digest = hmac.new(key, b"tacit discovery 3", hashlib.sha256)
+    for part in (settings, letters, sorted(known), typed.distinct):
+        digest.update(json.dumps(part, sort_keys=True).encode() + b"\n")
+    for numbers in (typed.starts, typed.numbers):
+        digest.update(np.ascontiguousarray(numbers).data)
     return digest.hexdigest()
 
 
@@ -35,42 +36,34 @@ def claim(directory: Path, asked: str) -> None:
                 f"directory: {directory} holds a discovery with other devices, known words, alphabet, "
                 "configuration or key; its devices have answered, so start a new launch in an empty directory"
             )
-    elif any(directory.glob("layer-*.json")):
+    elif any(directory.glob("*layer-*")):
         raise ValueError(f"directory: {directory} holds layers of an unknown discovery; use an empty directory")
     else:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _write(path, asked.encode())
+        directory.chmod(0o700)
+        write(path, asked.encode())
 
 
-def record(directory: Path, groups: Sequence[np.ndarray]) -> None:
-    """The participation record: ``devices.npy`` holds the layer of each device, int16, from 1."""
-    layer_D = np.empty(sum(map(len, groups)), dtype=np.int16)
-    for number, group in enumerate(groups, start=1):
-        layer_D[group] = number
-    content = io.BytesIO()
-    np.save(content, layer_D)
-    _write(directory / "devices.npy", content.getvalue())
-
-
-def load(directory: Path, number: int) -> LayerState | None:
+def load(directory: Path, pass_number: int, layer: int) -> LayerState | None:
     """A finished layer, or None."""
-    path = _path(directory, number)
+    path = _path(directory, pass_number, layer)
     return LayerState.model_validate(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
 
 
 def save(directory: Path, state: LayerState) -> None:
     """Keep a finished layer, whole or not at all."""
-    _write(_path(directory, state.row.layer), state.model_dump_json().encode())
+    write(_path(directory, state.row.pass_number, state.row.layer), state.model_dump_json().encode())
 
 
-def _path(directory: Path, number: int) -> Path:
-    return directory / f"layer-{number:02d}.json"
-
-
-def _write(path: Path, content: bytes) -> None:
+def write(path: Path, content: bytes) -> None:
+    """Replace a file, whole or not at all."""
     temporary = path.with_suffix(".tmp")
     with temporary.open("wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
+
+
+def _path(directory: Path, pass_number: int, layer: int) -> Path:
+    return directory / f"pass-{pass_number:02d}-layer-{layer:02d}.json"

@@ -4,15 +4,18 @@ import itertools
 import math
 import time
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from discovery import trie
 from discovery.amplification import clones
-from discovery.anonymity import anonymous_votes
+from discovery.anonymity import anonymous_votes, lemma_1, publication_chance
 from discovery.attack import attack
 from discovery.blanket import blanket, blanket_delta
+from discovery.config import DiscoveryConfig
+from discovery.device import END
 from discovery.randomizer import SubsetSelection, of_size, subset_selection
 
 # epsilon0, messages, delta -> for domain 1,000 and 100,001: blanket in blocks of two (coarser than ours, so
@@ -106,20 +109,30 @@ def test_the_attack_is_one(domain, size, epsilon0):
         assert exact_delta(randomizer, 3, reached) >= delta * (1 - 1e-6)
 
 
+def config(epsilon0: float, delta: float) -> DiscoveryConfig:
+    return DiscoveryConfig(epsilon0=epsilon0, delta=delta, messages_per_device=1, layers=5, max_prefixes=100)
+
+
 def test_a_certificate_below_the_attack_is_refused(monkeypatch):
     randomizer = subset_selection(6.0, 1000)
-    bounds = trie.certify(randomizer, 1_000_000, 1e-8)
-    assert bounds.attack <= bounds.blanket <= bounds.clones
+    question = trie.question_of(1, 1, ("",), "ab" + END, frozenset(), config(8.0, 1e-8))
+    bounds = trie.certify(replace(question, randomizer=randomizer), 1_000_000)
+    assert bounds["attack"] <= bounds["blanket"] <= bounds["clones"]
     # An unsound bound: noise that counts all messages as cover, not the half that is.
     monkeypatch.setattr(trie, "blanket", lambda randomizer, messages, delta: blanket(randomizer, 2 * messages, delta))
     with pytest.raises(ArithmeticError, match="attack"):
-        trie.certify(randomizer, 1_000_000, 1e-8)
+        trie.certify(replace(question, randomizer=randomizer), 1_000_000)
 
 
 @pytest.mark.parametrize(("epsilon0", "messages"), [(60.0, 10**6), (8.0, 1), (8.0, 1150), (30.0, 1000)])
 def test_no_help_from_few_messages(epsilon0, messages):
-    bounds = trie.certify(subset_selection(epsilon0, 2901), messages, 1e-6)
-    assert bounds.attack <= bounds.blanket <= bounds.clones <= epsilon0
+    prefixes = tuple(f"{number:03d}" for number in range(100))
+    question = trie.question_of(
+        1, 4, prefixes, "abcdefghijklmnopqrstuvwxyz01" + END, frozenset(), config(epsilon0, 1e-6)
+    )
+    assert question.randomizer == subset_selection(epsilon0, 2901)
+    bounds = trie.certify(question, messages)
+    assert bounds["attack"] <= bounds["blanket"] <= bounds["clones"] <= epsilon0
 
 
 @pytest.mark.parametrize("bound", [blanket, attack])
@@ -161,3 +174,52 @@ def test_anonymous_votes_of_the_paper_s_scale():
 def test_impossible_anonymity_is_refused(holders, chance):
     with pytest.raises(ValueError, match="holders, chance"):
         anonymous_votes(subset_selection(1.0, 10), 10, holders, chance)
+
+
+def test_publication_chance_is_the_sum():
+    randomizer, count = subset_selection(2.0, 30), 200
+    for held, votes in ((0, 20), (1, 27), (7, 30), (200, 150)):
+        assert publication_chance(randomizer, count, held, votes) == pytest.approx(
+            reached(randomizer, count, held, votes), rel=1e-9
+        )
+    assert publication_chance(randomizer, count, 3, 0) == 1.0
+
+
+# epsilon0, messages, kept, domain, holders -> lemma 1, computed independently.
+@pytest.mark.parametrize(
+    ("epsilon0", "messages", "kept", "domain", "holders", "figure"),
+    [
+        (10, 30_000_000, 10_000, 1_000_001, 20, 0.21775993),
+        (10, 30_000_000, 10_000, 1_000_001, 50, 0.355),
+        (8, 2_000_000, 2_000, 200_001, 50, 0.23729681),
+        (6, 10_000_000, 2_000, 200_001, 100, 0.06766513),
+    ],
+)
+def test_lemma_1_as_in_the_paper(epsilon0, messages, kept, domain, holders, figure):
+    randomizer = subset_selection(float(epsilon0), domain)
+    assert lemma_1(randomizer, messages, kept, holders) == pytest.approx(figure, rel=2e-3)
+    assert lemma_1(randomizer, messages, kept, holders) <= figure * 1.001
+    assert lemma_1(randomizer, messages, kept, 1) >= kept / domain
+
+
+@pytest.mark.parametrize(("domain", "size"), [(20, 1), (20, 2), (3, 1), (2, 1)])
+def test_lemma_1_says_nothing_about_small_messages(domain, size):
+    assert lemma_1(of_size(2.0, domain, size), 1000, 5, 10) == 1.0
+
+
+@pytest.mark.statistical
+def test_lemma_1_holds_where_it_can_be_simulated():
+    """A rare item is kept no more often than the lemma allows, and about as often as it must be."""
+    randomizer, count, kept, holders = of_size(2.0, 60, 12), 400, 5, 3
+    rng = np.random.default_rng(0)
+    stayed, runs = 0, 300
+    for _ in range(runs):
+        votes = np.zeros(60)
+        for number in range(count):
+            value = 0 if number < holders else 1 + number % 8
+            others = np.delete(np.arange(60), value)
+            included = rng.random() < randomizer.inclusion
+            votes[rng.choice(others, size=12 - included, replace=False)] += 1
+            votes[value] += included
+        stayed += votes[0] >= np.sort(votes)[-kept]
+    assert stayed / runs <= lemma_1(randomizer, count, kept, holders) + 0.03

@@ -1,13 +1,14 @@
 """One device: which words it may speak about, exactly C messages, and an order that tells nothing."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from discovery.config import DiscoveryConfig
-from discovery.device import END, Broadcast, report
+from discovery.device import END, Broadcast, Question, report
 from discovery.keystream import Keystream
 from discovery.randomizer import of_size, subset_selection
 from discovery.sampler import sample
@@ -166,6 +167,21 @@ def test_a_retry_sends_the_same_bits_and_every_device_sends_as_much():
 
 
 def test_other_questions_are_answered_with_other_bits():
-    assert FIRST.digest == Broadcast(1, ("",), "abc" + END).digest
-    others = [Broadcast(2, ("",), "abc" + END), Broadcast(1, ("a",), "abc" + END), Broadcast(1, ("",), "ab" + END)]
-    assert len({FIRST.digest, *(other.digest for other in others)}) == 4
+    base = Question(1, FIRST, subset_selection(4.0, FIRST.domain), frozenset({"the"}), config())
+    assert base.stream == replace(base, broadcast=Broadcast(1, ("",), "abc" + END)).stream
+    others = [
+        replace(base, pass_number=2),
+        replace(base, broadcast=Broadcast(2, ("",), "abc" + END)),
+        replace(base, broadcast=Broadcast(1, ("a",), "abc" + END)),
+        replace(base, broadcast=Broadcast(1, ("",), "ab" + END)),
+        replace(base, randomizer=subset_selection(3.0, FIRST.domain)),
+        replace(base, randomizer=of_size(4.0, FIRST.domain, 2)),
+        replace(base, known=frozenset({"the", "ab"})),
+        replace(base, config=config(messages_per_device=4)),
+        replace(base, config=config(layers=4)),
+        replace(base, config=config(sampler="greedy")),
+    ]
+    assert len({base.stream, *(other.stream for other in others)}) == 11
+    sent = [base.answer(["ab"], 3, KEY), base.answer(["ab"], 3, KEY), base.answer(["ab"], 4, KEY)]
+    assert np.array_equal(sent[0], sent[1])
+    assert not np.array_equal(sent[0], sent[2])

@@ -67,13 +67,21 @@ class _Chosen(Keystream):
     """Words chosen by the test, in place of the cipher's."""
 
     def __init__(self, words: list[int]) -> None:
-        self._buffer = np.array(words, dtype=np.uint64)
+        self._buffer = np.array(words, dtype=np.uint32)
 
 
-def test_words_whose_remainder_favours_small_numbers_are_drawn_again():
-    # 2^64 = 1 mod 3: only the last word is in excess, and its remainder is 0.
-    assert _Chosen([2**64 - 1, 2**64 - 2]).subset(3, 1).tolist() == [2]
-    assert _Chosen([2**64 - 1]).subset(4, 1).tolist() == [3]
+def test_words_that_would_favour_a_number_are_drawn_again():
+    # 2^32 = 1 mod 3: the first third has one word too many, which is 0.
+    thirds = [0, 2**32 // 3 + 1, 2 * 2**32 // 3 + 1, 2**32]
+    for number in range(3):
+        for word in (max(thirds[number], 1), thirds[number + 1] - 1):
+            assert _Chosen([0, word]).subset(3, 1).tolist() == [number]
+    assert _Chosen([0]).subset(4, 1).tolist() == [0]
+
+
+def test_a_population_that_no_word_reaches_is_refused():
+    with pytest.raises(ValueError, match="population"):
+        Keystream(KEY, "x").subset(2**31 + 1, 1)
 
 
 @pytest.mark.statistical

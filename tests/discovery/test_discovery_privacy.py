@@ -158,26 +158,32 @@ def changed(**fields) -> DiscoveryConfig:
     return CONFIG.model_copy(update=fields)
 
 
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 @pytest.mark.parametrize(
     "change",
     [
         {"config": changed(epsilon0=2.0)},
         {"config": changed(messages_per_device=3)},
         {"config": changed(max_prefixes=5)},
+        {"config": changed(passes=2)},
+        {"config": changed(dropout=0.1)},
         {"known": frozenset({"the", "lol"})},
         {"alphabet": "ahlo"},
         {"key": KEY[::-1]},
         {"people": [*PEOPLE[:-1], ["other"]]},
     ],
-    ids=["epsilon0", "messages", "prefixes", "known", "alphabet", "key", "people"],
+    ids=["epsilon0", "messages", "prefixes", "passes", "dropout", "known", "alphabet", "key", "people"],
 )
 def test_layers_of_another_discovery_are_not_resumed(tmp_path, change):
     whole = run(tmp_path)
-    (tmp_path / "layer-03.json").unlink()
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}  # who was asked, too
+    (tmp_path / "pass-01-layer-03.json").unlink()
+    before = contents(tmp_path)  # who was asked, too
     with pytest.raises(ValueError, match="start a new launch"):
         run(tmp_path, **change)
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert contents(tmp_path) == before
     assert run(tmp_path) == whole
 
 
@@ -191,11 +197,17 @@ def test_layers_that_say_nothing_of_their_origin_are_not_resumed(tmp_path):
 def test_what_is_kept_holds_no_word_that_was_not_found(tmp_path):
     secret = "hatlo"
     run(tmp_path, people=[*PEOPLE, [secret] * 50], config=changed(layers=6, epsilon0=10.0))
-    kept = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    kept = b"".join(contents(tmp_path).values())
     assert b"layer" in kept
     assert secret.encode() not in kept
 
 
 def test_the_private_folder_is_closed_to_others(tmp_path):
+    run(tmp_path / "layers")
+    assert all(path.stat().st_mode & 0o077 == 0 for path in (tmp_path / "layers", tmp_path / "layers/participation"))
+
+
+def test_a_folder_that_was_open_is_closed_before_anything_is_written(tmp_path):
+    (tmp_path / "layers").mkdir(mode=0o755)
     run(tmp_path / "layers")
     assert (tmp_path / "layers").stat().st_mode & 0o077 == 0

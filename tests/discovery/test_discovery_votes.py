@@ -1,16 +1,18 @@
 """The batched route sends what devices send one by one, bit for bit, and what travels comes back whole."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from discovery import trie, votes
+from discovery import shards
 from discovery.config import DiscoveryConfig
-from discovery.device import END, Broadcast
+from discovery.device import END, Broadcast, Question
 from discovery.encoding import decode, encode, message_bytes
 from discovery.keystream import Keystream, first_words
 from discovery.randomizer import of_size, randomise, subset_selection
+from discovery.typed import TypedWords
 
 KEY = bytes(range(32))
 LETTERS = "abcdefgh" + END
@@ -31,61 +33,75 @@ def config(**changes) -> DiscoveryConfig:
     return DiscoveryConfig(**(values | changes))
 
 
-def both_routes(broadcast: Broadcast, randomizer, settings: DiscoveryConfig, devices: np.ndarray):
-    words = dict(zip(devices.tolist(), people(len(devices)), strict=True))
-    asked = (devices, words, KNOWN, broadcast, randomizer, settings, KEY)
-    return trie.ask_one_by_one(*asked), trie.ask_together(*asked)
+def asked(broadcast: Broadcast, randomizer, settings: DiscoveryConfig, pass_number: int = 1) -> Question:
+    return Question(pass_number, broadcast, randomizer, KNOWN, settings)
+
+
+def both_routes(question: Question, devices: np.ndarray, monkeypatch) -> list[np.ndarray]:
+    typed, routes = TypedWords.gather(people(len(devices))), []
+    for worth in (10**9, 0):
+        monkeypatch.setattr(shards, "WORTH_COMPILING", worth)
+        routes.append(shards.votes_of_shard(question, devices, typed, KEY).votes_d)
+    return routes
 
 
 @pytest.mark.parametrize("sampler", ["random", "greedy"])
 @pytest.mark.parametrize("contributions", [1, 3, 10])
 @pytest.mark.parametrize("epsilon0", [0.5, 2.0, 8.0])
 @pytest.mark.parametrize("layer", [1, 2, 3])
-def test_batches_send_the_same_bits(layer, epsilon0, contributions, sampler):
+def test_batches_send_the_same_bits(layer, epsilon0, contributions, sampler, monkeypatch):
     prefixes = tuple(sorted("".join(letters) for letters in itertools.product("abcd", repeat=layer - 1)))
     broadcast = Broadcast(layer, prefixes, LETTERS)
     randomizer = subset_selection(epsilon0, broadcast.domain)
     settings = config(epsilon0=epsilon0, messages_per_device=contributions, sampler=sampler)
-    alone, together = both_routes(broadcast, randomizer, settings, np.arange(80) * 7 + 5)
+    alone, together = both_routes(asked(broadcast, randomizer, settings), np.arange(80) * 7 + 5, monkeypatch)
     assert np.array_equal(alone, together)
     assert together.sum() == 80 * contributions * randomizer.size
 
 
+FIRST = Broadcast(1, ("",), LETTERS)
+
+
 @pytest.mark.parametrize("size", [1, 4, 5, 8, 9])
-def test_subsets_of_most_of_the_domain_too(size):
-    broadcast = Broadcast(1, ("",), LETTERS)
-    assert np.array_equal(*both_routes(broadcast, of_size(1.0, 10, size), config(), np.arange(60)))
+def test_subsets_of_most_of_the_domain_too(size, monkeypatch):
+    assert np.array_equal(*both_routes(asked(FIRST, of_size(1.0, 10, size), config()), np.arange(60), monkeypatch))
 
 
 def test_devices_whose_words_run_out_still_answer(monkeypatch):
-    broadcast = Broadcast(1, ("",), LETTERS)
-    randomizer = of_size(1.0, 10, 4)
-    expected, _ = both_routes(broadcast, randomizer, config(), np.arange(60))
-    for width in (1, 6, 14, 19):
-        monkeypatch.setattr(votes, "_words_needed", lambda *_, width=width: width)
-        assert np.array_equal(both_routes(broadcast, randomizer, config(), np.arange(60))[1], expected)
+    question = asked(FIRST, of_size(1.0, 10, 4), config())
+    expected, _ = both_routes(question, np.arange(60), monkeypatch)
+    for width in (1, 6, 14, 19, 31):
+        monkeypatch.setattr(shards, "_words_needed", lambda *_, width=width: width)
+        assert np.array_equal(both_routes(question, np.arange(60), monkeypatch)[1], expected)
 
 
-def test_next_to_no_device_runs_out():
-    randomizer, count = subset_selection(3.0, 2000), 20_000
-    votes_d = np.zeros(2000, dtype=np.int64)
-    nothing = np.empty(0, dtype=np.int64)
-    starts = np.zeros(count + 1, dtype=np.int64)
-    left = votes.add_votes(votes_d, randomizer, np.arange(count), starts, nothing, nothing, 2, False, KEY, "n")
-    assert len(left) <= 2
-    assert votes_d.sum() == (count - len(left)) * 2 * randomizer.size
+def silent(count: int) -> TypedWords:
+    return TypedWords((), np.zeros(count + 1, dtype=np.int64), np.empty(0, dtype=np.int32))
+
+
+@pytest.mark.parametrize("contributions", [1, 10])
+def test_next_to_no_device_runs_out(contributions, monkeypatch):
+    broadcast = Broadcast(2, tuple("abcdefgh"), LETTERS * 30)
+    question = asked(broadcast, subset_selection(3.0, broadcast.domain), config(messages_per_device=contributions))
+    late = []
+    monkeypatch.setattr(shards, "_one_by_one", lambda votes_d, question, devices_N, *_: late.extend(devices_N))
+    shard = shards.votes_of_shard(question, np.arange(20_000), silent(20_000), KEY)
+    assert len(late) <= 2
+    assert shard.votes_d.sum() == (20_000 - len(late)) * contributions * question.randomizer.size
 
 
 @pytest.mark.statistical
 def test_the_batched_votes_follow_the_law():
-    randomizer, count, value = subset_selection(2.0, 60), 40_000, 11
-    votes_d = np.zeros(60, dtype=np.int64)
-    items, ones = np.full(count, value), np.ones(count, dtype=np.int64)
-    votes.add_votes(votes_d, randomizer, np.arange(count), np.arange(count + 1), items, ones, 1, False, KEY, "l")
+    count, word = 40_000, 11
+    broadcast = Broadcast(2, tuple("abcdefgh"), LETTERS)
+    randomizer = subset_selection(2.0, broadcast.domain)
+    question = asked(broadcast, randomizer, config(messages_per_device=1))
+    typed = TypedWords((broadcast.candidate(word),), np.arange(count + 1), np.zeros(count, dtype=np.int32))
+    votes_d = shards.votes_of_shard(question, np.arange(count), typed, KEY).votes_d
 
     def accepted(true_rate: float, other_rate: float) -> bool:
-        rates = np.full(60, other_rate)
-        rates[value] = true_rate
+        rates = np.full(broadcast.domain, other_rate)
+        rates[word] = true_rate
         return bool(np.all(np.abs(votes_d - count * rates) < 5 * np.sqrt(count * rates * (1 - rates))))
 
     p, q = randomizer.inclusion, randomizer.background
@@ -94,10 +110,49 @@ def test_the_batched_votes_follow_the_law():
         assert not accepted(*wrong)
 
 
-def test_a_wrong_number_of_votes_stops_the_layer(monkeypatch):
-    monkeypatch.setattr(trie, "ask_one_by_one", lambda *asked: np.ones(asked[3].domain, dtype=np.int64))
+def test_a_wrong_number_of_votes_stops_the_layer():
+    question = asked(FIRST, of_size(1.0, 10, 4), config())
+    good = shards.votes_of_shard(question, np.arange(30), TypedWords.gather(people(30)), KEY)
+    assert np.array_equal(shards.merge(question, [good]).votes_d, good.votes_d)
     with pytest.raises(ArithmeticError, match="votes"):
-        trie.run_layer(Broadcast(1, ("",), LETTERS), np.arange(30), people(30), KNOWN, config(), KEY)
+        shards.merge(question, [replace(good, devices=31)])
+    with pytest.raises(ValueError, match="another question"):
+        shards.merge(asked(FIRST, of_size(1.0, 10, 4), config(), pass_number=2), [good])
+
+
+@pytest.mark.parametrize("parts", [1, 2, 7])
+def test_shards_add_up_to_one_process(parts):
+    question = asked(FIRST, of_size(1.0, 10, 4), config())
+    group, typed = np.arange(5, 95), TypedWords.gather(people(100))
+    whole = shards.ask(question, group, typed, KEY)
+    pieces = [
+        shards.votes_of_shard(question, part, typed.take(part), KEY) for part in np.array_split(group[::-1], parts)
+    ]
+    stored = [shards.ShardVotes.from_bytes(piece.to_bytes()) for piece in pieces]
+    merged = shards.merge(question, stored)
+    assert merged.devices == whole.devices == 90
+    assert np.array_equal(merged.votes_d, whole.votes_d)
+    # Numbers of devices matter: the same words under other numbers are other messages.
+    assert not np.array_equal(shards.votes_of_shard(question, group + 1, typed.take(group), KEY).votes_d, whole.votes_d)
+
+
+def test_real_processes_give_the_votes_of_one(monkeypatch):
+    monkeypatch.setattr(shards, "_SHARD_DEVICES", 23)
+    question = asked(FIRST, of_size(1.0, 10, 4), config())
+    group, typed = np.arange(0, 100, 2), TypedWords.gather(people(100))
+    assert np.array_equal(
+        shards.ask(question, group, typed, KEY, processes=2).votes_d, shards.ask(question, group, typed, KEY).votes_d
+    )
+
+
+def test_typed_words_come_back():
+    words = people(20)
+    typed = TypedWords.gather(words)
+    assert [typed.of(device) for device in range(20)] == words
+    some = np.array([7, 0, 19])
+    assert [typed.take(some).of(row) for row in range(3)] == [words[device] for device in some]
+    assert set(typed.take(some).distinct) == {word for device in some for word in words[device]}
+    assert len(TypedWords.gather([])) == 0
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 300])

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from discovery import discover as trie
-from discovery import state
-from discovery import trie as rounds
+from discovery import shards
 from discovery.config import DiscoveryConfig
 from discovery.coverage import coverage, coverage_interval
 from discovery.device import END, Broadcast, report
@@ -103,8 +102,8 @@ def test_killed_between_layers_ends_the_same(tmp_path: Path) -> None:
 
     with pytest.raises(Killed):
         run(tmp_path / "cut", devices(), progress=stop)
-    done = {path.name for path in (tmp_path / "cut").glob("layer-*.json")}
-    assert done == {"layer-01.json", "layer-02.json", "layer-03.json"}
+    done = {path.name for path in (tmp_path / "cut").glob("*.json")}
+    assert done == {f"pass-01-layer-0{number}.json" for number in (1, 2, 3)}
     assert run(tmp_path / "cut", devices()) == whole
 
 
@@ -112,14 +111,6 @@ def test_a_retry_sends_the_same_bits_and_another_key_others(tmp_path: Path) -> N
     first = run(tmp_path / "a", devices())
     assert run(tmp_path / "b", devices()) == first
     assert run(tmp_path / "c", devices(), key=KEY[::-1]) != first
-
-
-def test_a_device_answers_in_one_layer_only(tmp_path: Path) -> None:
-    groups = trie.assign(101, 6, KEY)
-    state.record(tmp_path, groups)
-    assert sorted(np.concatenate(groups).tolist()) == list(range(101))
-    layer_D = np.load(tmp_path / "devices.npy")
-    assert all(np.all(layer_D[group] == number) for number, group in enumerate(groups, start=1))
 
 
 def test_no_surviving_prefix_ends_early(tmp_path: Path) -> None:
@@ -185,14 +176,26 @@ def test_coverage_interval_holds_the_truth_as_often_as_it_says() -> None:
 
 def test_one_by_one_and_together_find_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     alone = run(tmp_path / "alone", devices())
-    monkeypatch.setattr(rounds, "_WORTH_COMPILING", 1)
-    monkeypatch.setattr(rounds, "_CHUNK_DEVICES", 37)
+    monkeypatch.setattr(shards, "WORTH_COMPILING", 1)
+    monkeypatch.setattr(shards, "_SHARD_DEVICES", 37)
     assert run(tmp_path / "together", devices()) == alone
 
 
 def test_the_guarantee_says_all_of_it(tmp_path: Path) -> None:
     found = run(tmp_path, devices())
-    for part in ("item", "swap", "8-local", "32, local", "1e-06", "worst of", "clones", "one layer only", "Never add"):
+    for part in (
+        "item",
+        "swap",
+        "8-local",
+        "32, local",
+        "1e-06",
+        "worst of",
+        "clones",
+        "blanket",
+        "one layer only",
+        "not stored",
+        "Never add",
+    ):
         assert part in found.guarantee
     assert found.epsilon_attack <= found.epsilon_blanket <= found.epsilon_central <= found.epsilon0
 

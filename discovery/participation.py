@@ -1,0 +1,80 @@
+"""Who was asked in which layer of which pass, and what the records prove.
+
+Groups are disjoint, so a device's losses do not add up over layers and passes. The records are
+private: they name devices.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from discovery.config import DiscoveryConfig
+from discovery.keystream import Keystream, first_words
+from discovery.results import LayerRow
+from discovery.state import write
+
+_FOLDER = "participation"
+
+
+def assign(devices: int, config: DiscoveryConfig, key: bytes) -> dict[tuple[int, int], np.ndarray]:
+    """Disjoint groups of device numbers, int64 and ascending, by (pass, layer) from 1, by a secret permutation."""
+    places = [(number, layer) for number in range(1, config.passes + 1) for layer in range(1, config.layers + 1)]
+    shares = np.array_split(Keystream(key, "layers").permutation(devices), len(places))
+    return {place: np.sort(share) for place, share in zip(places, shares, strict=True)}
+
+
+def answering(group: np.ndarray, config: DiscoveryConfig, key: bytes) -> np.ndarray:
+    """Those of a group that answer, int64; the others drop out, for the same devices again in a retry."""
+    if not config.dropout:
+        return group
+    chances = first_words(key, "dropouts", group, 1)[:, 0] * 2.0**-32
+    return group[chances >= config.dropout]
+
+
+def record(directory: Path, pass_number: int, layer: int, asked: np.ndarray, answered: np.ndarray) -> None:
+    """Write down a group before its votes are used: asked once is asked, answer or not.
+
+    Columns: ``device`` int64, ``pass`` and ``layer`` int16, ``answered`` bool.
+    """
+    table = pa.table(
+        {
+            "device": pa.array(asked, pa.int64()),
+            "pass": pa.array(np.full(len(asked), pass_number), pa.int16()),
+            "layer": pa.array(np.full(len(asked), layer), pa.int16()),
+            "answered": pa.array(np.isin(asked, answered), pa.bool_()),
+        }
+    )
+    folder = directory / _FOLDER
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink)
+    write(folder / f"pass-{pass_number:02d}-layer-{layer:02d}.parquet", sink.getvalue().to_pybytes())
+
+
+def read(directory: Path) -> pa.Table:
+    """All records, in the order of passes and layers."""
+    paths = sorted((directory / _FOLDER).glob("*.parquet"))
+    return pa.concat_tables([pq.read_table(path) for path in paths])
+
+
+def check(directory: Path, rows: tuple[LayerRow, ...], messages_per_device: int) -> None:
+    """Compare the records with what the layers claim to have received.
+
+    Raises:
+      ArithmeticError: a device was asked twice, or a layer counts other messages than its devices sent.
+    """
+    table = read(directory)
+    devices = table["device"].to_numpy()
+    if len(np.unique(devices)) != len(devices):
+        raise ArithmeticError("participation: a device was asked in two layers, so losses of layers add up")
+    places = table["pass"].to_numpy().astype(np.int64) * 100 + table["layer"].to_numpy()
+    answered = table["answered"].to_numpy()
+    for row in rows:
+        sent = int(answered[places == row.pass_number * 100 + row.layer].sum()) * messages_per_device
+        if sent != row.messages:
+            raise ArithmeticError(
+                f"participation: pass {row.pass_number}, layer {row.layer} counts {row.messages} messages, its devices "
+                f"sent {sent}; its certificate is not true"
+            )

@@ -1,0 +1,51 @@
+"""What devices typed, held once: distinct words and, for each device, their numbers.
+
+Shape legend: V distinct words, D devices, N occurrences.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class TypedWords:
+    """The words of each device, in its order of typing. Private: never leaves the private directory or the process.
+
+    Attributes:
+      distinct: V words, each once.
+      starts: int64 ``[D + 1]``; device i typed the occurrences from ``starts[i]`` up to ``starts[i + 1]``.
+      numbers: int32 ``[N]``, the word of each occurrence.
+    """
+
+    distinct: tuple[str, ...]
+    starts: np.ndarray
+    numbers: np.ndarray
+
+    def __len__(self) -> int:
+        """Devices."""
+        return len(self.starts) - 1
+
+    def of(self, device: int) -> list[str]:
+        """The words of one device."""
+        return [self.distinct[word] for word in self.numbers[self.starts[device] : self.starts[device + 1]].tolist()]
+
+    def take(self, devices: np.ndarray) -> "TypedWords":
+        """Only these devices, in this order, with only their words."""
+        lengths = self.starts[devices + 1] - self.starts[devices]
+        starts = np.concatenate([[0], np.cumsum(lengths)])
+        places = np.repeat(self.starts[devices] - starts[:-1], lengths) + np.arange(starts[-1])
+        used, numbers = np.unique(self.numbers[places], return_inverse=True)
+        return TypedWords(tuple(self.distinct[word] for word in used.tolist()), starts, numbers.astype(np.int32))
+
+    @staticmethod
+    def gather(device_words: Iterable[Sequence[str]]) -> "TypedWords":
+        """From a list of words for each device."""
+        known: dict[str, int] = {}
+        numbers, starts = [], [0]
+        for words in device_words:
+            numbers.append(np.array([known.setdefault(word, len(known)) for word in words], dtype=np.int32))
+            starts.append(starts[-1] + len(words))
+        joined = np.concatenate(numbers) if numbers else np.empty(0, dtype=np.int32)
+        return TypedWords(tuple(known), np.array(starts, dtype=np.int64), joined)

@@ -1,0 +1,137 @@
+"""Passes, dropouts and participation: nobody answers twice, and only what arrived is certified."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from discovery import discover as trie
+from discovery import participation
+from discovery.amplification import clones
+from discovery.config import Anonymity, DiscoveryConfig
+from discovery.results import DiscoveryResult
+
+KEY = bytes(range(32))
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+CONFIG = DiscoveryConfig(epsilon0=8.0, delta=1e-6, messages_per_device=4, layers=6, max_prefixes=30, passes=2)
+PLANTED = ("haha", "lol", "yeah", "cool")
+
+
+def devices(count: int = 1200) -> list[list[str]]:
+    rng = np.random.default_rng(0)
+    rare = ["".join(rng.choice(list(LETTERS), size=5)) for _ in range(count)]
+    return [["the", rare[number], *rng.choice(PLANTED, size=3).tolist()] for number in range(count)]
+
+
+def run(folder: Path, people: list[list[str]] | None = None, progress=None, **changes) -> DiscoveryResult:
+    config = DiscoveryConfig.model_validate(CONFIG.model_dump() | changes)
+    people = devices() if people is None else people
+    return trie.discover(
+        people, known=frozenset({"the"}), alphabet=LETTERS, config=config, key=KEY, directory=folder, progress=progress
+    )
+
+
+@pytest.mark.parametrize("passes", [1, 2, 3])
+def test_groups_part_the_population_whatever_the_passes(passes):
+    groups = participation.assign(101, CONFIG.model_copy(update={"passes": passes}), KEY)
+    assert len(groups) == 6 * passes
+    assert sorted(np.concatenate(list(groups.values())).tolist()) == list(range(101))
+    assert max(map(len, groups.values())) - min(map(len, groups.values())) <= 1
+
+
+def test_a_device_answers_in_one_layer_of_one_pass_only(tmp_path):
+    found = run(tmp_path)
+    table = pq.read_table(tmp_path / "participation")
+    asked = table["device"].to_numpy()
+    assert len(np.unique(asked)) == len(asked) == 1200
+    assert {(row.pass_number, row.layer) for row in found.rows} == set(
+        zip(table["pass"].to_pylist(), table["layer"].to_pylist(), strict=True)
+    )
+    assert table["answered"].to_numpy().all()
+
+
+def test_the_second_pass_looks_past_what_the_first_one_found(tmp_path):
+    found = run(tmp_path)
+    first = {word.word for word in found.words if word.pass_number == 1}
+    second = {word.word for word in found.words if word.pass_number == 2}
+    assert first == set(PLANTED)
+    assert not first & second
+    # One that does not would find them again.
+    single = run(tmp_path / "one", devices()[600:], passes=1)
+    assert {word.word for word in single.words} == set(PLANTED)
+
+
+def test_a_cap_that_hides_words_lifts_in_the_second_pass(tmp_path):
+    people = [[PLANTED[0], PLANTED[0][:2] + "x", "lol"] if number % 4 else ["cool"] for number in range(1200)]
+    one = run(tmp_path / "one", people, passes=1, max_prefixes=2, messages_per_device=2)
+    two = run(tmp_path / "two", people, passes=2, max_prefixes=2, messages_per_device=2)
+    assert {word.word for word in one.words} < {word.word for word in two.words}
+
+
+def test_killed_in_the_second_pass_ends_the_same(tmp_path):
+    whole = run(tmp_path / "whole")
+
+    class Killed(Exception):
+        pass
+
+    def stop(point: dict) -> None:
+        if (point["pass_number"], point["layer"]) == (2, 2):
+            raise Killed
+
+    with pytest.raises(Killed):
+        run(tmp_path / "cut", progress=stop)
+    # What was asked just before the crash is asked again of the same devices, and answered the same.
+    (tmp_path / "cut" / "pass-02-layer-02.json").unlink()
+    assert run(tmp_path / "cut") == whole
+
+
+def test_devices_that_drop_out_send_nothing_and_do_not_count(tmp_path):
+    whole, lossy = run(tmp_path / "whole"), run(tmp_path / "lossy", dropout=0.3)
+    assert {word.word for word in lossy.words} >= set(PLANTED)
+    for row in lossy.rows:
+        assert row.asked == 100 * 4
+        assert 0.5 < row.messages / row.asked < 0.9
+        assert row.messages % 4 == 0
+        assert row.clones == clones(8.0, row.messages, 1e-6)
+    assert min(row.messages for row in lossy.rows) < min(row.messages for row in whole.rows)
+    worst = min(lossy.rows, key=lambda row: row.messages)
+    assert lossy.epsilon_central == clones(8.0, worst.messages, 1e-6)
+    answered = pq.read_table(tmp_path / "lossy" / "participation")["answered"].to_numpy()
+    assert answered.sum() * 4 == sum(row.messages for row in lossy.rows)
+    assert run(tmp_path / "again", dropout=0.3) == lossy
+
+
+def test_a_layer_that_nobody_answers_ends_the_pass_and_releases_nothing(tmp_path):
+    found = run(tmp_path, dropout=0.999999)
+    assert [row.messages for row in found.rows] == [0, 0]
+    assert found.epsilon_central == 0.0
+    assert not found.words
+
+
+def test_records_that_contradict_the_layers_are_noticed(tmp_path):
+    found = run(tmp_path)
+    participation.check(tmp_path, found.rows, 4)
+    with pytest.raises(ArithmeticError, match="certificate is not true"):
+        participation.check(tmp_path, (found.rows[0].model_copy(update={"messages": 404}),), 4)
+    participation.record(tmp_path, 2, 6, np.array([5, 6]), np.array([5]))
+    group = participation.assign(1200, CONFIG, KEY)[1, 1]
+    participation.record(tmp_path, 2, 6, group[:3], group[:3])
+    with pytest.raises(ArithmeticError, match="asked in two layers"):
+        participation.check(tmp_path, found.rows[:1], 4)
+
+
+def test_k_anonymity_raises_the_threshold_and_is_kept(tmp_path):
+    plain = run(tmp_path / "plain")
+    strict = run(tmp_path / "strict", anonymity=Anonymity(holders=60, chance=1e-6).model_dump())
+    assert all(a.word_votes < b.word_votes for a, b in zip(plain.rows, strict.rows, strict=False))
+    assert all(row.one_holder_chance < 1e-3 for row in plain.rows)
+    assert {word.word for word in strict.words} <= {word.word for word in plain.words}
+    impossible = run(tmp_path / "impossible", anonymity={"holders": 401, "chance": 1e-6})
+    assert not impossible.words
+    assert all(row.word_votes == row.messages + 1 for row in impossible.rows)
+
+
+def test_too_few_devices_for_all_passes_is_said(tmp_path):
+    with pytest.raises(ValueError, match="2 passes"):
+        run(tmp_path, devices(11))
