@@ -11,6 +11,7 @@ between devices but not between arms cancels, and an arm against itself is exact
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Literal, Protocol
 
@@ -26,6 +27,17 @@ class Arm(Protocol):
 
     def ratios(self) -> dict[str, Ratio]:
         """Numerators and denominators ``[D]`` of each metric."""
+
+
+@dataclass(frozen=True)
+class Merged:
+    """Several counts of one arm as one: next-word metrics and sessions, say."""
+
+    parts: tuple[Arm, ...]
+
+    def ratios(self) -> dict[str, Ratio]:
+        """All metrics of all parts, in order; a later part's metric of the same name counts."""
+        return {metric: ratio for part in self.parts for metric, ratio in part.ratios().items()}
 
 
 class _Result(BaseModel):
@@ -67,6 +79,7 @@ class AbResult(_Result):
     Attributes:
       devices_at_least: devices with at least one word, rounded down to tens.
       buckets: buckets that hold a device; with few devices one may stay empty.
+      undefined: metrics left out because some arm had nothing to divide by.
       differentially_private: always False. These are plain aggregates over held-out devices: no
         training guarantee covers them, and a disclosure must say so.
     """
@@ -76,6 +89,7 @@ class AbResult(_Result):
     confidence: float
     arms: tuple[ArmMetric, ...]
     differences: tuple[Difference, ...]
+    undefined: tuple[str, ...] = ()
     differentially_private: Literal[False] = False
 
     def arm(self, arm: str, metric: str) -> ArmMetric:
@@ -96,6 +110,7 @@ def compare(
     *,
     pairs: Sequence[tuple[str, str]] | None = None,
     keys: Sequence[str] | None = None,
+    leave_out_undefined: bool = False,
 ) -> AbResult:
     """Estimate every metric of every arm and the paired differences.
 
@@ -105,6 +120,7 @@ def compare(
       confidence: of each single interval, such as 0.95. Nothing is adjusted for looking at many.
       pairs: ``(candidate, baseline)``; without it, every arm against every earlier one.
       keys: pseudonymous key of each device; without it, its number.
+      leave_out_undefined: name metrics without an interval in ``undefined`` instead of refusing.
 
     Raises:
       ValueError: arms of different devices, too few devices for the buckets, or a metric nobody can have.
@@ -112,6 +128,12 @@ def compare(
     tables = {name: arm.ratios() for name, arm in arms.items()}
     metrics = _common_metrics(tables)
     bucket_D, used = _buckets(tables, salt, buckets, keys)
+    undefined = [
+        metric
+        for metric in metrics
+        if leave_out_undefined and not all(_defined(table[metric][1], bucket_D, used) for table in tables.values())
+    ]
+    metrics = [metric for metric in metrics if metric not in undefined]
     wanted = list(pairs) if pairs is not None else [(new, old) for old, new in combinations(tables, 2)]
     leave_one_out = {
         (name, metric): ratios(*table[metric], bucket_D, used, metric)
@@ -145,6 +167,7 @@ def compare(
             for metric in metrics
         ),
         differences=tuple(difference(*pair, metric) for pair in wanted for metric in metrics),
+        undefined=tuple(undefined),
     )
 
 
@@ -181,6 +204,12 @@ def interval(values_1B: np.ndarray, confidence: float) -> Estimate:
     error = float(np.sqrt((count - 1) / count * np.sum((without_B - without_B.mean()) ** 2)))
     margin = float(stats.t.ppf((1 + confidence) / 2, count - 1)) * error
     return Estimate(value=value, low=value - margin, high=value + margin, standard_error=error)
+
+
+def _defined(denominator_D: np.ndarray, bucket_D: np.ndarray, buckets: int) -> bool:
+    """Whether something is left to divide by whichever bucket is left out."""
+    held = np.bincount(bucket_D, weights=denominator_D, minlength=buckets)
+    return bool(np.all(held.sum() - held > 0))
 
 
 def _common_metrics(tables: Mapping[str, Mapping[str, Ratio]]) -> list[str]:

@@ -76,12 +76,22 @@ def rank(log_probs_V, word):
     own = log_probs_V[word]
     before = 0
     if own == -np.inf:
+        # Nobody's candidate, and no better than another such.
         return len(log_probs_V)
     for other in range(NUM_SPECIALS, len(log_probs_V)):
         # One comparison for nearly every word: this loop is most of the simulator's own time.
         if log_probs_V[other] >= own - _TIE and (log_probs_V[other] > own + _TIE or other < word):
             before += 1
     return before
+
+
+@numba.njit(nogil=True)
+def ranks(log_probs_BV, words_B):
+    """``rank`` of one word of each row: int64 ``[B]``."""
+    rank_B = np.empty(len(words_B), np.int64)
+    for row in range(len(words_B)):
+        rank_B[row] = rank(log_probs_BV[row], words_B[row])
+    return rank_B
 
 
 @numba.njit(nogil=True)
