@@ -1,0 +1,159 @@
+"""Standard errors by three methods, their coverage, and what an interval decides."""
+
+import numpy as np
+import pytest
+
+from evaluation import ab, statistics
+from evaluation.metrics import Ratio
+
+
+class Table:
+    """An arm from its numbers."""
+
+    def __init__(self, **ratios: Ratio) -> None:
+        self.table = ratios
+
+    def ratios(self) -> dict[str, Ratio]:
+        return self.table
+
+
+def paired(rng: np.random.Generator, devices: int, lift: float) -> tuple[Ratio, Ratio]:
+    """Heavy-tailed devices of different skill; the candidate's rate is the baseline's times ``1 + lift``."""
+    words_D = np.ceil(rng.lognormal(3.5, 1.0, devices))
+    skill_D = rng.beta(4, 16, devices)
+    shared = rng.random((devices, 2))
+    noise = 0.02 * rng.standard_normal((2, devices))
+    old = words_D * np.clip(skill_D + noise[0] * shared[:, 0], 0, 1)
+    new = words_D * np.clip(skill_D * (1 + lift) + noise[1] * shared[:, 1], 0, 1)
+    return (new, words_D), (old, words_D)
+
+
+@pytest.mark.statistical
+def test_paired_intervals_cover_by_all_three_methods_and_unpaired_ones_do_not() -> None:
+    rng = np.random.default_rng(0)
+    devices, trials, lift = 1500, 2000, 0.05
+    # Beta(4, 16) has mean 0.2; clipping binds on a few devices in a thousand, by far less than an error.
+    truth = 0.2 * lift
+    bucket_D = ab.bucket_of([str(number) for number in range(devices)], "salt", 20)
+    covered = {"jackknife": 0, "delta": 0, "unpaired": 0, "half": 0}
+    spread = []
+    for _ in range(trials):
+        new, old = paired(rng, devices, lift)
+        values = ab.ratios(*new, bucket_D, 20) - ab.ratios(*old, bucket_D, 20)
+        got = ab.interval(values, 0.95)
+        error = statistics.delta_error(new, old)
+        zero = (np.zeros(devices), new[1])
+        apart = np.hypot(statistics.delta_error(new, zero), statistics.delta_error(old, zero))
+        miss = abs(got.value - truth)
+        spread.append(got.value - truth)
+        covered["jackknife"] += got.low <= truth <= got.high
+        covered["delta"] += miss <= 1.96 * error
+        covered["unpaired"] += miss <= 1.96 * apart
+        covered["half"] += miss <= (got.high - got.low) / 4
+    shares = {name: count / trials for name, count in covered.items()}
+    assert 0.94 <= shares["jackknife"] <= 0.96, shares
+    assert 0.935 <= shares["delta"] <= 0.96, shares
+    # Broken on purpose: intervals of half the width, and ones that forget the pairing.
+    assert shares["half"] < 0.75, shares
+    assert shares["unpaired"] > 0.99, shares
+    assert np.std(spread) == pytest.approx(error, rel=0.35)
+
+
+@pytest.mark.statistical
+def test_an_arm_against_an_equal_one_is_called_different_one_time_in_twenty() -> None:
+    rng = np.random.default_rng(1)
+    bucket_D = ab.bucket_of([str(number) for number in range(600)], "salt", 20)
+    alarms = 0
+    for _ in range(2000):
+        new, old = paired(rng, 600, 0.0)
+        got = ab.interval(ab.ratios(*new, bucket_D, 20) - ab.ratios(*old, bucket_D, 20), 0.95)
+        alarms += not got.low <= 0 <= got.high
+    assert 0.035 <= alarms / 2000 <= 0.065
+
+
+def test_the_delta_method_is_the_textbook_for_means_and_agrees_with_the_bootstrap() -> None:
+    rng = np.random.default_rng(2)
+    a, b = rng.normal(3, 1, 400), rng.normal(2, 1, 400)
+    ones = np.ones(400)
+    expected = np.std(a - b, ddof=1) / np.sqrt(400)
+    assert statistics.delta_error((a, ones), (b, ones)) == pytest.approx(expected, rel=1e-9)
+    new, old = paired(rng, 800, 0.03)
+    delta = statistics.delta_error(new, old)
+    assert statistics.bootstrap_error(new, old, 7, 4000) == pytest.approx(delta, rel=0.06)
+    assert statistics.bootstrap_error(new, old, 7) == statistics.bootstrap_error(new, old, 7)
+
+
+def test_second_opinions_agree_on_many_devices_and_not_on_one_that_outweighs_all() -> None:
+    rng = np.random.default_rng(3)
+    for heavy, agree in ((False, True), (True, False)):
+        new, old = paired(rng, 800, 0.03)
+        if heavy:
+            for ratio in (new, old):
+                ratio[0][0], ratio[1][0] = 1e6, 4e6
+            new[0][0] *= 1.3
+        tables = {"old": {"prate": old}, "new": {"prate": new}}
+        result = ab.compare({name: Table(**table) for name, table in tables.items()}, "salt", 20, 0.95)
+        (row,) = statistics.second_opinions(tables, result, "new", "old", ["prate"], 5)
+        assert row.agree is agree, row
+
+
+def verdict(**changes: float) -> statistics.Verdict:
+    """Of an arm whose every device changes by the given relative amounts, with almost no noise."""
+    rng = np.random.default_rng(4)
+    words_D = np.full(200, 100.0)
+    jitter = 1 + 1e-4 * rng.standard_normal(200)
+    base = {"prate": 20.0, "words_modified": 10.0, "words_per_minute": 30.0, "top3_recall": 30.0, "errors_left": 2.0}
+    old = Table(**{name: (value * np.ones(200), words_D) for name, value in base.items()})
+    new = Table(**{name: (value * (1 + changes.get(name, 0.0)) * jitter, words_D) for name, value in base.items()})
+    result = ab.compare({"old": old, "new": new}, "salt", 20, 0.95)
+    return statistics.verdict(result, "new", "old", "prate", 0.005)
+
+
+@pytest.mark.parametrize(
+    ("changes", "passes", "fails"),
+    [
+        ({}, True, []),
+        ({"prate": 0.02}, True, []),
+        ({"prate": -0.004}, True, []),
+        ({"prate": -0.006}, False, ["prate"]),
+        ({"words_modified": 0.02}, False, ["words_modified"]),
+        ({"words_modified": -0.5}, True, []),
+        ({"words_per_minute": -0.02}, False, ["words_per_minute"]),
+        ({"errors_left": 0.009}, True, []),
+    ],
+)
+def test_not_inferior_means_the_whole_interval_and_no_hurt_guardrail(changes, passes, fails) -> None:
+    got = verdict(**changes)
+    assert got.passes is passes
+    assert [check.metric for check in got.checks if not check.passes] == fails
+    assert got.missing == ()
+
+
+def test_missing_evidence_does_not_pass() -> None:
+    words_D = np.full(50, 10.0)
+    arms = {name: Table(top1_recall=(words_D / 5, words_D)) for name in ("old", "new")}
+    got = statistics.verdict(ab.compare(arms, "salt", 5, 0.95), "new", "old", "prate", 0.005)
+    assert not got.passes
+    assert "prate" in got.missing
+    with pytest.raises(ValueError, match=r"margin: -0\.1 is negative"):
+        statistics.verdict(ab.compare(arms, "salt", 5, 0.95), "new", "old", "prate", -0.1)
+
+
+def test_what_has_nothing_to_divide_by_is_named() -> None:
+    words_D = np.full(50, 10.0)
+    rare_D = np.where(np.arange(50) == 0, 1.0, 0.0)
+    arms = {name: Table(prate=(words_D, words_D), compose_prate=(rare_D, rare_D)) for name in ("old", "new")}
+    with pytest.raises(ValueError, match="compose_prate: without one bucket"):
+        ab.compare(arms, "salt", 5, 0.95)
+    result = ab.compare(arms, "salt", 5, 0.95, leave_out_undefined=True)
+    assert result.undefined == ("compose_prate",)
+    assert {row.metric for row in result.arms} == {"prate"}
+    parts = ab.Merged((Table(a=(words_D, words_D)), Table(b=(rare_D, words_D))))
+    assert list(parts.ratios()) == ["a", "b"]
+
+
+def test_signs() -> None:
+    assert statistics.sign_stable([0.1, 2, 3])
+    assert statistics.sign_stable([0, 0, 0])
+    assert not statistics.sign_stable([0.1, -2, 3])
+    assert not statistics.sign_stable([0.1, 0, 3])
