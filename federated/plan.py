@@ -4,9 +4,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from federated import mechanisms
+from federated import mechanisms, plan_costs
 from federated.accounting import Guarantee, epsilon_of_rho, guarantee
 from federated.config import MechanismConfig
+from federated.sampled import amplified
 
 _NOISE_FACTORS = (0.5, 1.0, 2.0, 4.0)
 _GOAL_FACTORS = (0.5, 1.0, 2.0, 4.0)
@@ -21,6 +22,8 @@ class Alternative:
       report_goal: a smaller one lets a device rest longer, so ``min_sep`` grows and rho falls.
       min_sep: as configured, or the most that the population carries at another report goal.
       max_participations: as configured, or fewer where ``min_sep`` allows fewer.
+      rho: without any gain from sampling.
+      epsilon: with it, where there is sampling.
       noise_per_device: ``noise_multiplier / report_goal``, a node's noise in the mean update in
         clip norms: the price of the row, because utility falls as it grows.
     """
@@ -88,7 +91,8 @@ def rho_for(
         if wrong:
             raise ValueError(f"{name}: got {wrong[0]}, expected numbers above 0")
     changed = [config.model_copy(update={"noise_multiplier": value}) for value in noise_multipliers]
-    for goal in report_goals:
+    # A banded strategy is made for its min_sep, and independent noise has none: their rows end here.
+    for goal in report_goals if config.kind in ("tree", "blt") else ():
         rest = min(population_estimate // goal, config.rounds)
         if rest < 1:
             continue
@@ -99,11 +103,28 @@ def rho_for(
     return tuple(_alternative(row) for row in changed)
 
 
+def _with_report_goal(config: MechanismConfig, devices: int, goal: int) -> MechanismConfig | None:
+    """The configuration at another report goal; None if the population could not carry it."""
+    changes = {"report_goal": goal}
+    if config.kind != "independent":
+        rest = min(devices // goal, config.rounds)
+        if rest < 1:
+            return None
+        changes |= {"min_sep": rest, "max_participations": min(config.max_participations, -(-config.rounds // rest))}
+        if config.kind == "banded":
+            changes["bands"] = min(config.bands, rest)
+    row = config.model_copy(update=changes)
+    return None if goal > devices or _shortfalls(row, devices) else row
+
+
 def _alternative(config: MechanismConfig) -> Alternative:
     # Advice, so one route is enough; the plan's own guarantee takes both.
-    mechanism = mechanisms.build(config)
-    squared = mechanism.sensitivity_squared(config.rounds, config.min_sep, config.max_participations)
-    rho = squared / (2 * config.noise_multiplier**2)
+    rho = _sensitivity_squared(config) / (2 * config.noise_multiplier**2)
+    epsilon = epsilon_of_rho(rho, config.delta)
+    if config.kind == "independent":
+        rate = config.report_goal / config.population
+        limits = (config.noise_multiplier, rate, config.population, config.rounds)
+        epsilon = amplified(config.sampling, *limits, (config.delta,)).epsilon[config.delta]
     return Alternative(
         noise_multiplier=config.noise_multiplier,
         report_goal=config.report_goal,
@@ -111,12 +132,29 @@ def _alternative(config: MechanismConfig) -> Alternative:
         max_participations=config.max_participations,
         noise_per_device=config.noise_multiplier / config.report_goal,
         rho=rho,
-        epsilon=epsilon_of_rho(rho, config.delta),
+        epsilon=epsilon,
     )
+
+
+def _sensitivity_squared(config: MechanismConfig) -> float:
+    limits = (config.rounds, config.min_sep, config.max_participations)
+    if config.kind != "banded":
+        return mechanisms.build(config).sensitivity_squared(*limits)
+    if config.form == "toeplitz":
+        return plan_costs.banded(*limits, config.bands).sensitivity_squared
+    # Columns of norm 1 that never overlap: nothing to search for, which would take minutes.
+    return float(config.max_participations)
 
 
 def _shortfalls(config: MechanismConfig, devices: int) -> list[str]:
     reasons = []
+    if config.kind == "independent":
+        if devices < config.population:
+            reasons.append(
+                f"population {config.population} is what the sampling rate is accounted for, but there are about "
+                f"{devices} devices: lower population to {devices} or less"
+            )
+        return reasons
     resting = config.report_goal * min(config.min_sep, config.rounds)
     if devices < resting:
         reasons.append(

@@ -133,7 +133,7 @@ def _optional(ctx: StageContext, stage: str) -> dict:
 
 def _data_accesses(config: LaunchConfig) -> tuple[d.DataAccess, ...]:
     held_out = "aggregate metrics of held-out devices, released without noise; their text trains nothing"
-    training = f"{config.mechanism.kind}, noise multiplier {config.mechanism.noise_multiplier:g}"
+    training = f"{config.mechanism.kind} noise, multiplier {config.mechanism.noise_multiplier:g}"
     return (
         d.DataAccess(stage="pretrain, adapt", data="public", covered=False),
         d.DataAccess(
@@ -162,10 +162,16 @@ def _mechanism(config: LaunchConfig) -> d.MechanismBlock:
     known = {*d.MechanismBlock.model_fields, "min_sep", "max_participations"}
     return d.MechanismBlock(
         **{name: mechanism[name] for name in d.MechanismBlock.model_fields if name in mechanism},
-        parameters={name: str(value) for name, value in mechanism.items() if name not in known and value},
+        parameters={name: _shown(value) for name, value in mechanism.items() if name not in known and value},
         local_training=config.local_training.model_dump(),
         server=config.server.model_dump(),
     )
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name.replace('_', ' ')} {_shown(inner)}" for name, inner in value.items())
+    return ", ".join(map(_shown, value)) if isinstance(value, tuple | list) else str(value)
 
 
 def _participation(config: LaunchConfig, trained: dict) -> d.Participation:
@@ -190,6 +196,8 @@ def _accounting(trained: dict, planned: dict) -> d.Accounting:
         agree=trained["accountants_agree"],
         methods=trained["accounting_methods"],
         planned_rho=planned["rho"],
+        norm_inflation=trained["norm_inflation"],
+        amplified=trained["amplified"],
         curve=curve(trained["rho"], _CURVE_DELTAS),
     )
 

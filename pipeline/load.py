@@ -4,6 +4,9 @@ import logging
 from collections.abc import Callable
 
 from federated import population
+from federated.mechanisms import Mechanism
+from federated.mechanisms import files as mechanism_files
+from pipeline.run_dir import RunDir
 from pipeline.stage import StageContext
 from pretrain import corpus, export
 from pretrain import vocabulary as vocabularies
@@ -11,6 +14,7 @@ from pretrain.model import KeyboardLM
 from pretrain.vocabulary import TokenStream, Vocabulary, join_streams
 from pretrain.words import WordStore
 
+MECHANISM = "mechanism.json"
 _log = logging.getLogger(__name__)
 
 
@@ -33,6 +37,11 @@ def vocabulary(ctx: StageContext, stage: str) -> Vocabulary:
 def model(ctx: StageContext, stage: str) -> KeyboardLM:
     """The model that a stage wrote."""
     return export.load_model(ctx.run.input(stage, "model.safetensors"), ctx.config.model)
+
+
+def mechanism(run: RunDir) -> Mechanism:
+    """The mechanism that the plan stage wrote: the same numbers on every machine and at every retry."""
+    return mechanism_files.load(run.input("plan", MECHANISM))
 
 
 def store(ctx: StageContext) -> population.DeviceStore:

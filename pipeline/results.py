@@ -80,6 +80,18 @@ class Plan(StageResult):
     alternatives: list[dict[str, float]]
 
 
+class Amplified(BaseModel):
+    """What secret sampling adds to the guarantee of independent noise; counts in no ledger and no gate."""
+
+    sampling: Literal["poisson", "fixed"]
+    sampling_rate: float
+    epsilon: float
+    epsilon_second: float | None
+    methods: list[str]
+    adjacency: str
+    assumption: str
+
+
 class FineTune(StageResult):
     """Training and its guarantee, from the participation records of protected devices."""
 
@@ -93,6 +105,8 @@ class FineTune(StageResult):
     epsilon_pld: float
     accountants_agree: bool
     accounting_methods: list[str]
+    norm_inflation: float
+    amplified: Amplified | None
     observed_min_sep: int | None
     observed_max_participations: int
     violations: int

@@ -168,7 +168,7 @@ def _run_held(
             population=config.private_text.name,
             launch_id=run.launch_id,
             stage=name,
-            spend=spend.planned(config),
+            spend=spend.planned(config, run),
             budget_rho=config.policy.population_max_rho,
             binding=binding,
         )

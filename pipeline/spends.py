@@ -1,19 +1,24 @@
-"""What the spending stages reserve before they run: worst cases from the configuration alone."""
+"""What the spending stages reserve before they run: worst cases, without a look at private data."""
 
 from collections.abc import Mapping
 
 from federated import accounting
 from pipeline.config import LaunchConfig
+from pipeline.run_dir import RunDir
 from pipeline.stage import Spend, StageSpend
 
 
-def planned_training(config: LaunchConfig) -> Spend:
-    """The mechanism at its enforced limits."""
-    mechanism = config.mechanism
-    worst = accounting.guarantee(
-        mechanism, mechanism.rounds, mechanism.min_sep, mechanism.max_participations, (mechanism.delta,)
+def planned_training(config: LaunchConfig, run: RunDir) -> Spend:
+    """The planned mechanism at its enforced limits, as the plan stage accounted it."""
+    planned = run.result("plan")
+    return Spend(
+        unit="device",
+        adjacency="zero-out",
+        rho=planned["rho"],
+        epsilon=planned["epsilon"],
+        delta=planned["delta"],
+        note=f"{config.mechanism.kind}, planned",
     )
-    return training(worst, mechanism.delta, f"{mechanism.kind}, planned")
 
 
 def training(reached: accounting.Guarantee, delta: float, note: str) -> Spend:
@@ -28,7 +33,7 @@ def training(reached: accounting.Guarantee, delta: float, note: str) -> Spend:
     )
 
 
-def planned_discovery(config: LaunchConfig) -> Spend:
+def planned_discovery(config: LaunchConfig, run: RunDir) -> Spend:
     """The local guarantee of one message; it does not depend on who answers."""
     return discovery(config.discovery.epsilon0, "local, planned")
 
@@ -40,5 +45,5 @@ def discovery(epsilon0: float, note: str) -> Spend:
 
 SPENDS: Mapping[str, StageSpend] = {
     "discover": StageSpend(planned=planned_discovery, inputs=("ingest_public", "ingest_private")),
-    "fine_tune": StageSpend(planned=planned_training, inputs=("ingest_private", "build_vocabulary", "adapt")),
+    "fine_tune": StageSpend(planned=planned_training, inputs=("ingest_private", "build_vocabulary", "adapt", "plan")),
 }

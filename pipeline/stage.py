@@ -85,10 +85,10 @@ StageFunction = Callable[[StageContext], StageResult]
 class StageSpend:
     """What a stage reserves before it runs, and the earlier stages that decide what it will release.
 
-    ``planned`` is a worst case from the configuration alone. The outputs of ``inputs`` are
-    written into the reservation together with a commitment to the stage's key, so that a
-    retry is the same release or is refused.
+    ``planned`` is a worst case from the configuration and what earlier stages planned; it looks at no
+    private data. The outputs of ``inputs`` are written into the reservation together with a
+    commitment to the stage's key, so that a retry is the same release or is refused.
     """
 
-    planned: Callable[[LaunchConfig], Spend]
+    planned: Callable[[LaunchConfig, RunDir], Spend]
     inputs: tuple[str, ...]

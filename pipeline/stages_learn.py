@@ -8,9 +8,11 @@ import numpy as np
 from discovery import discover as trie
 from discovery.filters import reviewable
 from evaluation import canaries
-from federated import accounting, population
+from federated import accounting, mechanisms, population
 from federated import plan as planner
 from federated import train as rounds
+from federated.mechanisms import files as mechanism_files
+from federated.sampled import Amplified
 from pipeline import load, results, spends
 from pipeline.run_dir import write_text
 from pipeline.stage import Dataset, StageContext
@@ -117,9 +119,11 @@ def adapt(ctx: StageContext) -> results.Training:
 
 
 def plan(ctx: StageContext) -> results.Plan:
-    """What the guarantee will be at worst, before any device takes part."""
+    """The mechanism, and what its guarantee will be at worst, before any device takes part."""
     mechanism = ctx.config.mechanism
+    # The figure of the report, not the exact one: what a plan says may be shown.
     planned = planner.plan(mechanism, ctx.run.result("ingest_private")["devices_by_split"]["train"])
+    mechanism_files.save(mechanisms.build(mechanism), ctx.public / load.MECHANISM)
     return results.Plan(
         feasible=planned.feasible,
         reasons=planned.reasons,
@@ -142,7 +146,7 @@ def fine_tune(ctx: StageContext) -> results.FineTune:
     devices = store.encode(words, "train")
     planted = canaries.make(config.audit, words, load.public_streams(ctx, words)[0], config.seed)
     canaries.save(planted, ctx.public / "canaries.json")
-    model = load.model(ctx, "adapt")
+    model, mechanism = load.model(ctx, "adapt"), load.mechanism(ctx.run)
     done = rounds.fine_tune(
         model,
         devices.join(planted.devices),
@@ -156,9 +160,10 @@ def fine_tune(ctx: StageContext) -> results.FineTune:
         ctx.key,
         ctx.private / "rounds",
         load.progress(ctx),
+        noise_maker=mechanism,
     )
     export.save_model(model, ctx.public / "model.safetensors")
-    reached = accounting.from_records(config.mechanism, done.observed)
+    reached = accounting.from_records(config.mechanism, done.observed, mechanism=mechanism)
     observed, delta = done.observed, config.mechanism.delta
     return results.FineTune(
         rounds=done.rounds,
@@ -171,6 +176,8 @@ def fine_tune(ctx: StageContext) -> results.FineTune:
         epsilon_pld=reached.epsilon_pld[delta],
         accountants_agree=reached.agree,
         accounting_methods=reached.methods,
+        norm_inflation=reached.norm_inflation,
+        amplified=_amplified(reached.amplified, delta),
         observed_min_sep=observed.min_sep,
         observed_max_participations=observed.max_participations,
         violations=observed.violations,
@@ -196,6 +203,20 @@ def _trained(ctx: StageContext, model: KeyboardLM, curve: public_training.Traini
         validation_loss=last.validation_loss,
         validation_top1=last.validation_top1,
         curve=[point.model_dump() for point in curve.points],
+    )
+
+
+def _amplified(sampled: Amplified | None, delta: float) -> results.Amplified | None:
+    if sampled is None:
+        return None
+    return results.Amplified(
+        sampling=sampled.sampling,
+        sampling_rate=sampled.sampling_rate,
+        epsilon=sampled.epsilon[delta],
+        epsilon_second=None if sampled.epsilon_second is None else sampled.epsilon_second[delta],
+        methods=sampled.methods,
+        adjacency=sampled.adjacency,
+        assumption=sampled.assumption,
     )
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from federated import accounting, participation, population
+from federated import accounting, mechanisms, participation, population
 from federated.participation import Cohorts, Observed
-from pipeline import evidence
+from pipeline import evidence, load
 from pipeline.config import STAGE_NAMES, LaunchConfig, config_digest
 from pipeline.gates import decide
 from pipeline.ledger import PrivacyLedger
@@ -38,7 +38,7 @@ def verify(config: LaunchConfig, run: RunDir, settings: Settings) -> list[Check]
     records = {name: record for name in STAGE_NAMES if (record := run.record(name))}
     return [
         *_files(config, run, records),
-        *_guarantee(config, records),
+        *_guarantee(config, run, records),
         _participation(config, run, records),
         *_ledger(run, settings, records),
         _decision(config, run, settings, records),
@@ -61,17 +61,41 @@ def _files(config: LaunchConfig, run: RunDir, records: dict[str, StageRecord]) -
             yield Check(id=f"files:{name}", passed=True, detail=f"{len(record.outputs)} files have their digests")
 
 
-def _guarantee(config: LaunchConfig, records: dict[str, StageRecord]) -> Iterator[Check]:
-    if "fine_tune" not in records:
+def _guarantee(config: LaunchConfig, run: RunDir, records: dict[str, StageRecord]) -> Iterator[Check]:
+    if "fine_tune" not in records or "plan" not in records:
         return
     stated = records["fine_tune"].result
-    again = accounting.from_records(config.mechanism, observed(stated))
-    for name, value in (("rho", again.rho), ("epsilon", again.epsilon[config.mechanism.delta])):
+    mechanism = load.mechanism(run)
+    again = accounting.from_records(
+        config.mechanism, observed(stated), mechanism=mechanism, norm_inflation=stated["norm_inflation"]
+    )
+    yield _mechanism(config, mechanism)
+    derived = [("rho", again.rho, stated["rho"]), ("epsilon", again.epsilon[config.mechanism.delta], stated["epsilon"])]
+    if again.amplified is not None and stated["amplified"] is not None:
+        amplified = again.amplified.epsilon[config.mechanism.delta]
+        derived.append(("amplified epsilon", amplified, stated["amplified"]["epsilon"]))
+    for name, value, said in derived:
         yield Check(
             id=name,
-            passed=math.isclose(value, stated[name], rel_tol=_TOLERANCE),
-            detail=f"stated {stated[name]:.6g}, derived again from observed participation {value:.6g}",
+            passed=math.isclose(value, said, rel_tol=_TOLERANCE),
+            detail=f"stated {said:.6g}, derived again from observed participation {value:.6g}",
         )
+
+
+def _mechanism(config: LaunchConfig, mechanism: mechanisms.Mechanism) -> Check:
+    """The file that the noise came from is what the launch file asks for.
+
+    A banded strategy is searched for, and a search ends a little differently on another machine; what
+    its guarantee rests on is the matrix in the file.
+    """
+    asked = config.mechanism
+    if isinstance(mechanism, mechanisms.Banded):
+        same = (asked.kind, asked.rounds, asked.bands) == ("banded", mechanism.rounds, mechanism.bands)
+        same = same and asked.noise_multiplier == mechanism.noise_multiplier
+    else:
+        same = asked.kind != "banded" and mechanisms.build(asked) == mechanism
+    detail = "the mechanism file is what the launch file asks for" if same else "not what the launch file asks for"
+    return Check(id="mechanism", passed=same, detail=detail)
 
 
 def _participation(config: LaunchConfig, run: RunDir, records: dict[str, StageRecord]) -> Check:

@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 from pretrain.config import Config
 from reports.disclosure_parts import (
     Accounting,
+    Amplified,
     ArmMetric,
     AuditBlock,
     CanaryResult,
@@ -31,6 +32,7 @@ from reports.disclosure_parts import (
 __all__ = (
     "SCHEMA_VERSION",
     "Accounting",
+    "Amplified",
     "ArmMetric",
     "Artifact",
     "AuditBlock",
@@ -173,6 +175,14 @@ class Disclosure(Config):
         missing = [name for name in ("audit", "utility") if getattr(self, name) is None]
         if self.decision.decision == "launch" and missing:
             raise ValueError(f"decision: 'launch' without {' and '.join(missing)}; missing evidence means 'hold'")
+        return self
+
+    @model_validator(mode="after")
+    def _only_independent_noise_is_sampled(self) -> "Disclosure":
+        if self.accounting.amplified is not None and self.mechanism.kind != "independent":
+            raise ValueError(
+                f"accounting.amplified: given for {self.mechanism.kind} noise; only independent noise has it"
+            )
         return self
 
     @model_validator(mode="after")

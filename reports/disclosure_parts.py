@@ -4,6 +4,7 @@ Counts of devices are rounded down to tens before they get here. Privacy losses 
 """
 
 import math
+from typing import Literal
 
 from pydantic import Field, model_validator
 
@@ -34,7 +35,7 @@ class Population(Config):
 class MechanismBlock(Config):
     """The mechanism as configured."""
 
-    kind: str
+    kind: Literal["tree", "blt", "banded", "independent"]
     clip_norm: float
     noise_multiplier: float
     rounds: int
@@ -42,8 +43,8 @@ class MechanismBlock(Config):
     delta: float
     randomness: str
     parameters: dict[str, str] = Field(default={}, description="what is particular to this mechanism")
-    local_training: dict[str, float]
-    server: dict[str, float]
+    local_training: dict[str, float | str]
+    server: dict[str, float | str]
 
 
 class Participation(Config):
@@ -74,6 +75,18 @@ class Participation(Config):
         return self
 
 
+class Amplified(Config):
+    """What secret sampling adds to the guarantee of independent noise; no gate and no ledger entry counts on it."""
+
+    sampling: str
+    sampling_rate: float
+    epsilon: float
+    epsilon_second: float | None
+    methods: tuple[str, ...]
+    adjacency: str
+    assumption: str = Field(min_length=1)
+
+
 class Accounting(Config):
     """The device-level guarantee of training, from observed participation."""
 
@@ -86,6 +99,8 @@ class Accounting(Config):
     agree: bool
     methods: tuple[str, ...]
     planned_rho: float
+    norm_inflation: float = Field(default=1.0, ge=1.0, description="a device's contribution in clip norms, at most")
+    amplified: Amplified | None = None
     curve: tuple[tuple[float, float], ...] = Field(description="(delta, epsilon) of the exact Gaussian curve")
 
     @model_validator(mode="after")

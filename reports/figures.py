@@ -47,6 +47,8 @@ def all_figures(disclosure: Disclosure) -> dict[str, str]:
         figures["training"] = _public_training(curves)
     if curves.fine_tuning:
         figures["fine_tuning"] = _fine_tuning(curves)
+        if len({point["clip_norm"] for point in curves.fine_tuning if "clip_norm" in point}) > 1:
+            figures["clip_norm"] = _clip_norm(curves)
     if disclosure.accounting.curve:
         figures["epsilon"] = _epsilon(disclosure.accounting)
     if disclosure.participation.participation_histogram:
@@ -113,6 +115,22 @@ def _fine_tuning(curves: Curves) -> str:
 
     description = f"Top-1 recall goes from {recall[0]:.2f}% to {recall[-1]:.2f}% at round {rounds[-1]:g}."
     return _svg("Private training by round", description, draw)
+
+
+def _clip_norm(curves: Curves) -> str:
+    rounds = [point["step"] for point in curves.fine_tuning]
+    norms = [point["clip_norm"] for point in curves.fine_tuning]
+
+    def draw(axes: Axes) -> None:
+        axes.step(rounds, norms, where="pre", color=_BLUE, label="in use")
+        axes.plot(rounds, [point["clip_estimate"] for point in curves.fine_tuning], color=_GREEN, label="estimate")
+        axes.set(xlabel="round", ylabel="clip norm")
+        axes.set_ylim(bottom=0)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.legend()
+        axes.grid(visible=True)
+
+    return _svg("Clip norm by round", f"The clip norm goes from {norms[0]:.3g} to {norms[-1]:.3g}.", draw)
 
 
 def _epsilon(accounting: Accounting) -> str:

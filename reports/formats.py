@@ -46,13 +46,28 @@ def percent(value: float) -> str:
     return f"{100 * value:.2f}%"
 
 
-def number(value: float | None) -> str:
-    """A count or a plain figure."""
+def number(value: float | str | None) -> str:
+    """A count or a plain figure; words stay what they are."""
     if value is None:
         return "–"
+    if isinstance(value, str):
+        return value
     if float(value).is_integer():
         return f"{int(value):,}"
     return f"{value:.4g}"
+
+
+_MECHANISMS = {
+    "tree": "DP-FTRL, tree aggregation (Kairouz et al. 2021)",
+    "blt": "DP-FTRL, buffered linear Toeplitz (McMahan et al. 2024)",
+    "banded": "DP-FTRL, banded matrix factorisation (Choquette-Choo et al. 2023)",
+    "independent": "DP-FedAvg, independent noise (McMahan et al. 2018)",
+}
+
+
+def mechanism_name(kind: str) -> str:
+    """The mechanism and who described it."""
+    return _MECHANISMS[kind]
 
 
 def at_least(value: int) -> str:

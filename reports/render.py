@@ -26,6 +26,7 @@ _FILTERS = (
     formats.metric_name,
     formats.metric_value,
     formats.number,
+    formats.mechanism_name,
     formats.percent,
     formats.strength,
     formats.up,

@@ -102,5 +102,5 @@ class Calls:
         """What the runner takes."""
         return Stages(
             functions={"ingest_private": self.ingest_private, "plan": self.plan, "fine_tune": self.fine_tune},
-            spends={"fine_tune": StageSpend(planned=lambda config: spend(0.4), inputs=("plan",))},
+            spends={"fine_tune": StageSpend(planned=lambda config, run: spend(0.4), inputs=("plan",))},
         )

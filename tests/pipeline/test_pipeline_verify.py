@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from pipeline_launch import Counted, launch_config
 
-from federated import accounting, participation, population
+from federated import accounting, mechanisms, participation, population
+from federated.mechanisms import files
 from federated.participation import Cohorts
 from pipeline import evidence, gates, runner
 from pipeline.config import STAGE_NAMES, LaunchConfig, launch_id
@@ -70,8 +71,15 @@ def fine_tune(ctx: StageContext) -> Result:
         separation_histogram={str(key): value for key, value in seen.separation_histogram.items()},
         violations=seen.violations,
         synthetic_devices=seen.synthetic_devices,
+        norm_inflation=1.0,
+        amplified=None,
         spend=spent(reached.rho, epsilon),
     )
+
+
+def plan(ctx: StageContext) -> Result:
+    files.save(mechanisms.build(ctx.config.mechanism), ctx.public / "mechanism.json")
+    return Result(value=1)
 
 
 def decide(ctx: StageContext) -> Result:
@@ -97,12 +105,13 @@ def launched(tmp_path_factory: pytest.TempPathFactory) -> tuple[LaunchConfig, Pa
     home = tmp_path_factory.mktemp("verify")
     rows = [{"client_id": f"c{number}", "text": "see you soon"} for number in range(DEVICES)]
     pq.write_table(pa.Table.from_pylist(rows), home / "clients.parquet")
-    files = {"source": "files", "name": "people", "paths": [str(home / "clients.parquet")], "max_words_per_device": 9}
-    config = LaunchConfig.model_validate(launch_config().model_dump() | {"private_text": files})
-    special = {"ingest_private": ingest_private, "fine_tune": fine_tune, "decide": decide, "report": report}
+    text = {"source": "files", "name": "people", "paths": [str(home / "clients.parquet")], "max_words_per_device": 9}
+    config = LaunchConfig.model_validate(launch_config().model_dump() | {"private_text": text})
+    special = {"ingest_private": ingest_private, "plan": plan, "fine_tune": fine_tune}
+    special |= {"decide": decide, "report": report}
     stages = Stages(
         functions={name: special.get(name, other) for name in STAGE_NAMES},
-        spends={"fine_tune": StageSpend(planned=lambda config: spent(0.5, 9.0), inputs=("ingest_private",))},
+        spends={"fine_tune": StageSpend(planned=lambda config, run: spent(0.5, 9.0), inputs=("ingest_private",))},
     )
     here = settings_module.load({"TACIT_HOME": str(home)})
     runner.run_launch(config, launch_id(config), here, lambda: stages)
