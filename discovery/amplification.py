@@ -6,6 +6,7 @@ Theorem 3.2 of their 2023 paper has an erratum and is not used.
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 from scipy import optimize, special, stats
@@ -19,6 +20,7 @@ _COARSE, _FINE = 300, 20_000
 NO_COVER = 50.0
 
 
+@lru_cache(maxsize=64)  # the layers of a pass ask for the same
 def clones(epsilon0: float, messages: int, delta: float) -> float:
     """Central epsilon of ``messages`` shuffled reports of an epsilon0-LDP randomiser.
 

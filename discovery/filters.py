@@ -6,12 +6,15 @@ from pathlib import Path
 
 import regex
 
+PASSED = "passed"
+
 _SHAPES = (
-    ("digits", regex.compile(r"\d{3,}")),
+    ("account number", regex.compile(r"(?i)^[a-z]{2}\d{2}[a-z0-9]{6,}$")),
+    ("digits", regex.compile(r"\d{3,}|(?:\d\D*){4,}")),
+    ("password", regex.compile(r"(?:\p{L}+\d+){2,}\p{L}|(?:\d+\p{L}+){2,}\d")),
     ("e-mail", regex.compile(r"\S+@\S+")),
     ("handle", regex.compile(r"^[@#]")),
     ("web address", regex.compile(r"(?i)https?|www\.|\w\.\p{L}{2,}")),
-    ("account number", regex.compile(r"(?i)^[a-z]{2}\d{2}[a-z0-9]{6,}$")),
     ("one letter", regex.compile(r"^.$")),
     ("no letter", regex.compile(r"^\P{L}+$")),
     ("invisible character", regex.compile(r"[\p{C}\p{Z}]")),
@@ -25,15 +28,15 @@ def reviewable(words: Iterable[str], blocked: Iterable[str] = ()) -> tuple[list[
       words: in any order, which is kept.
       blocked: words that must not be suggested in this locale, compared without case.
     """
+    verdicts = verdict_of_each(words, blocked)
+    kept = [word for word, verdict in verdicts if verdict == PASSED]
+    return kept, dict(Counter(verdict for _, verdict in verdicts if verdict != PASSED))
+
+
+def verdict_of_each(words: Iterable[str], blocked: Iterable[str] = ()) -> list[tuple[str, str]]:
+    """Each word with ``PASSED`` or the reason why it may not go on."""
     barred = {word.casefold() for word in blocked}
-    kept, dropped = [], Counter()
-    for word in words:
-        reason = "blocklist" if word.casefold() in barred else _shape(word)
-        if reason is None:
-            kept.append(word)
-        else:
-            dropped[reason] += 1
-    return kept, dict(dropped)
+    return [(word, "blocklist" if word.casefold() in barred else _shape(word) or PASSED) for word in words]
 
 
 def read_blocklist(path: Path) -> tuple[str, ...]:

@@ -36,8 +36,12 @@ class TypedWords:
         lengths = self.starts[devices + 1] - self.starts[devices]
         starts = np.concatenate([[0], np.cumsum(lengths)])
         places = np.repeat(self.starts[devices] - starts[:-1], lengths) + np.arange(starts[-1])
-        used, numbers = np.unique(self.numbers[places], return_inverse=True)
-        return TypedWords(tuple(self.distinct[word] for word in used.tolist()), starts, numbers.astype(np.int32))
+        numbers = self.numbers[places]
+        used = np.flatnonzero(np.bincount(numbers, minlength=1))
+        renumbered = np.zeros(max(len(self.distinct), 1), dtype=np.int32)
+        renumbered[used] = np.arange(len(used))
+        distinct = tuple(self.distinct[word] for word in used.tolist()) if len(numbers) else ()
+        return TypedWords(distinct, starts, renumbered[numbers])
 
     @staticmethod
     def gather(device_words: Iterable[Sequence[str]]) -> "TypedWords":

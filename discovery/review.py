@@ -1,0 +1,89 @@
+"""The list that a person decides on: every found word, how sure it is, and what the filters say.
+
+It holds words that nobody has looked at, so it belongs in the private directory.
+"""
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from discovery.filters import PASSED, verdict_of_each
+from discovery.results import FoundWord
+from discovery.state import write
+
+_COLUMNS = ("number", "decision", "word", "share", "low", "high", "pass_number", "layer", "verdict")
+# A spreadsheet takes a cell that begins so for a formula.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+class Candidate(BaseModel):
+    """One word under review.
+
+    Attributes:
+      share, low, high: estimated share of its layer's messages that held it, with a 95% interval.
+      verdict: ``filters.PASSED`` or the reason why a filter stopped it.
+      decision: what a person wrote; empty where nobody did.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    number: int
+    word: str
+    share: float
+    low: float
+    high: float
+    pass_number: int
+    layer: int
+    verdict: str
+    decision: Literal["", "keep", "drop"] = ""
+
+    @property
+    def kept(self) -> bool:
+        """A person's word counts most; without it, the filters'."""
+        return self.decision == "keep" or (self.decision == "" and self.verdict == PASSED)
+
+
+def candidates(words: Iterable[FoundWord], blocked: Iterable[str] = ()) -> tuple[Candidate, ...]:
+    """All found words, most frequent first, with what the filters say."""
+    ranked = sorted(words, key=lambda found: (-found.share, found.word))
+    verdicts = verdict_of_each([found.word for found in ranked], blocked)
+    return tuple(
+        Candidate(number=number, verdict=verdict, **found.model_dump())
+        for number, (found, (_, verdict)) in enumerate(zip(ranked, verdicts, strict=True), start=1)
+    )
+
+
+def write_review(directory: Path, listed: Sequence[Candidate]) -> None:
+    """``review.csv``, whose column ``decision`` a person fills with 'keep' or 'drop', and ``review.json``."""
+    sheet = io.StringIO()
+    rows = csv.DictWriter(sheet, _COLUMNS)
+    rows.writeheader()
+    for candidate in listed:
+        row = candidate.model_dump()
+        if candidate.word.startswith(_FORMULA):
+            row["word"] = "'" + candidate.word
+        rows.writerow({name: f"{value:.6f}" if isinstance(value, float) else value for name, value in row.items()})
+    write(directory / "review.csv", sheet.getvalue().encode())
+    write(directory / "review.json", json.dumps([row.model_dump() for row in listed], indent=1).encode())
+
+
+def read_review(directory: Path) -> tuple[Candidate, ...]:
+    """The words with the decisions of ``review.csv``; the words themselves come from ``review.json``.
+
+    Raises:
+      ValueError: a row that is missing, that is not of this list, or whose decision is unknown.
+    """
+    listed = [Candidate.model_validate(row) for row in json.loads((directory / "review.json").read_text("utf-8"))]
+    with (directory / "review.csv").open(encoding="utf-8", newline="") as file:
+        decisions = {row["number"]: row["decision"].strip().lower() for row in csv.DictReader(file)}
+    if decisions.keys() != {str(candidate.number) for candidate in listed}:
+        raise ValueError("review.csv: its rows are not those of review.json; fill in the column 'decision' only")
+    wrong = sorted(set(decisions.values()) - {"", "keep", "drop"})
+    if wrong:
+        raise ValueError(f"review.csv: decision {wrong[0]!r} is unknown; write 'keep', 'drop' or nothing")
+    return tuple(candidate.model_copy(update={"decision": decisions[str(candidate.number)]}) for candidate in listed)

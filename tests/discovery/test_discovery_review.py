@@ -1,0 +1,90 @@
+"""What a person gets to decide on, and what comes of the decisions."""
+
+import csv
+
+import pytest
+
+from discovery.filters import PASSED, reviewable
+from discovery.results import FoundWord
+from discovery.review import candidates, read_review, write_review
+
+WORDS = ("haha", "-ish", "bob@x.org", "slur", "=cmd", "it's", 'quo"te,d')
+
+
+def found() -> tuple[FoundWord, ...]:
+    return tuple(
+        FoundWord(word=word, layer=len(word) + 1, share=share / 100, low=share / 200, high=share / 50, pass_number=2)
+        for share, word in enumerate(WORDS, start=1)
+    )
+
+
+def decide(folder, decisions: dict[str, str]) -> None:
+    """As a person would, in a spreadsheet."""
+    with (folder / "review.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    for row in rows:
+        row["decision"] = decisions.get(row["word"], row["decision"])
+    with (folder / "review.csv").open("w", encoding="utf-8", newline="") as file:
+        sheet = csv.DictWriter(file, rows[0].keys())
+        sheet.writeheader()
+        sheet.writerows(rows)
+
+
+def test_every_word_is_listed_with_its_interval_and_verdict(tmp_path):
+    listed = candidates(found(), blocked=["SLUR"])
+    assert [row.word for row in listed] == list(reversed(WORDS))
+    assert [row.number for row in listed] == list(range(1, 8))
+    assert all(row.low < row.share < row.high for row in listed)
+    verdicts = {row.word: row.verdict for row in listed}
+    assert verdicts["haha"] == verdicts["it's"] == PASSED
+    assert (verdicts["bob@x.org"], verdicts["slur"]) == ("e-mail", "blocklist")
+    write_review(tmp_path, listed)
+    assert read_review(tmp_path) == listed
+    kept = [row.word for row in listed if row.kept]
+    assert kept == reviewable(reversed(WORDS), ["slur"])[0]
+
+
+def test_a_person_s_decision_counts_most(tmp_path):
+    write_review(tmp_path, candidates(found(), blocked=["slur"]))
+    decide(tmp_path, {"haha": "drop", "bob@x.org": " Keep "})
+    kept = {row.word for row in read_review(tmp_path) if row.kept}
+    assert kept == set(WORDS) - {"haha", "slur"}
+
+
+def test_a_spreadsheet_runs_no_word_as_a_formula(tmp_path):
+    write_review(tmp_path, candidates(found()))
+    text = (tmp_path / "review.csv").read_text(encoding="utf-8")
+    assert ",'=cmd," in text
+    assert ",'-ish," in text
+    assert {row.word for row in read_review(tmp_path)} == set(WORDS)
+
+
+def test_a_review_that_cannot_be_read_is_refused(tmp_path):
+    write_review(tmp_path, candidates(found()))
+    decide(tmp_path, {"haha": "perhaps"})
+    with pytest.raises(ValueError, match="'perhaps' is unknown"):
+        read_review(tmp_path)
+    lines = (tmp_path / "review.csv").read_text(encoding="utf-8").splitlines(keepends=True)
+    (tmp_path / "review.csv").write_text("".join(lines[:-1]), encoding="utf-8")
+    with pytest.raises(ValueError, match="not those of"):
+        read_review(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("word", "reason"),
+    [
+        ("12-34-56", "digits"),
+        ("n1e2w3f4", "digits"),
+        ("a1b2c", "password"),
+        ("1a2b3", "password"),
+        ("gb29nwbk601613", "account number"),
+        ("bob@mail", "e-mail"),
+        ("mp3", None),
+        ("b2b", None),
+        ("4x4", None),
+        ("h2o", None),
+        ("covid19", None),
+    ],
+)
+def test_shapes_of_personal_data(word, reason):
+    assert reviewable([word]) == ([word] if reason is None else [], {} if reason is None else {reason: 1})
