@@ -1,0 +1,110 @@
+"""What the server does in a round of secure aggregation: it meets masked vectors, ciphertexts and shares.
+
+Nothing here has access to an update, to a device's secrets or to the run's key.
+
+Shape legend: N elements of a vector.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from federated.secagg import sharing
+from federated.secagg.device import Opened, PublicKeys, pair_seed, pair_sign
+from federated.secagg.encode import low_bits
+from federated.secagg.stream import add_mask, word_of
+
+
+class Server:
+    """One round: collect keys, pass messages on, add up masked vectors as they come, take the masks off.
+
+    Guarantee: of a device whose vector was added, only its self mask is asked for; of one that was not,
+    only the private key of its masks. Either alone leaves its vector hidden.
+    """
+
+    def __init__(self, order: int, bits: int, graph: Sequence[Sequence[int]], threshold: int, round_number: int):
+        """``graph``: neighbours of each device; ``order``: N."""
+        self._bits, self._graph = bits, graph
+        self._threshold, self._round = threshold, round_number
+        self._public: dict[int, PublicKeys] = {}
+        self._mail: dict[int, dict[int, bytes]] = {own: {} for own in range(len(graph))}
+        self._total_N = np.zeros(order, dtype=word_of(bits))
+        self._added: set[int] = set()
+        self._closed = False
+        self._self_masks: dict[int, dict[int, bytes]] = {own: {} for own in range(len(graph))}
+        self._private_keys: dict[int, dict[int, bytes]] = {own: {} for own in range(len(graph))}
+
+    @property
+    def survivors(self) -> int:
+        """Devices whose vectors are in the sum."""
+        return len(self._added)
+
+    def advertise(self, index: int, keys: PublicKeys) -> None:
+        """A device's public keys."""
+        self._public[index] = keys
+
+    def keys_for(self, index: int) -> dict[int, PublicKeys]:
+        """Public keys of a device's neighbours."""
+        return {other: self._public[other] for other in self._graph[index]}
+
+    def post(self, sender: int, messages: Mapping[int, bytes]) -> None:
+        """Encrypted shares, to be passed on."""
+        for receiver, message in messages.items():
+            self._mail[receiver][sender] = message
+
+    def mail_for(self, index: int) -> dict[int, bytes]:
+        """Encrypted shares for a device, by sender."""
+        return self._mail[index]
+
+    def add(self, index: int, masked_N: np.ndarray) -> None:
+        """A device's masked vector.
+
+        Raises:
+          ValueError: it has been added, or came after survivors were asked to open secrets.
+        """
+        if self._closed or index in self._added:
+            raise ValueError(f"secagg: a vector of device {index} came twice or too late; it must not be added")
+        self._added.add(index)
+        self._total_N += masked_N
+
+    def question(self, index: int) -> tuple[frozenset[int], frozenset[int]]:
+        """Which of a device's neighbours are alive, and which dropped. No vector is taken after this."""
+        self._closed = True
+        neighbours = frozenset(self._graph[index])
+        return neighbours & self._added, neighbours - self._added
+
+    def collect(self, index: int, opened: Opened) -> None:
+        """A survivor's answer."""
+        for kept, told in ((self._self_masks, opened.self_masks), (self._private_keys, opened.private_keys)):
+            for owner, (number, share) in told.items():
+                kept[owner][number] = share
+
+    def unmasked_sum(self) -> np.ndarray:
+        """Sum of the vectors of all survivors modulo 2^bits.
+
+        Raises:
+          OSError: too few survivors answered; the round is lost.
+          ArithmeticError: shares that do not fit a device's public key.
+        """
+        if not self._added:
+            raise OSError("secure aggregation lost this round: no device stayed; run it again with others")
+        total_N = self._total_N.copy()
+        for own in sorted(self._added):
+            add_mask(total_N, sharing.combine(self._self_masks[own], self._threshold), -1)
+        for own in sorted(set(range(len(self._graph))) - self._added):
+            partners = [other for other in self._graph[own] if other in self._added]
+            if partners:
+                private = self._recovered(own)
+                for other in partners:
+                    seed = pair_seed(private, self._public[other].masks, self._round)
+                    add_mask(total_N, seed, pair_sign(own, other))
+        total_N &= low_bits(self._bits)
+        return total_N
+
+    def _recovered(self, own: int) -> X25519PrivateKey:
+        secret = sharing.combine(self._private_keys[own], self._threshold)
+        private = X25519PrivateKey.from_private_bytes(secret)
+        if private.public_key().public_bytes_raw() != self._public[own].masks:
+            raise ArithmeticError("secagg: recovered a private key that is not the device's; a share is wrong")
+        return private
