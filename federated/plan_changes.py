@@ -12,7 +12,7 @@ from federated import plan_search
 from federated.accounting import epsilon_of_rho
 from federated.plan_config import PlanningConfig
 from federated.plan_costs import round_up
-from federated.plan_search import Option, Target
+from federated.plan_search import Found, Option, Target
 
 
 @dataclass(frozen=True)
@@ -31,20 +31,21 @@ class Change:
 
 
 def changes(
-    planning: PlanningConfig, nearest: Option, ratio: float, target: Target, on_progress: Callable[[str], None]
+    planning: PlanningConfig, found: Found, ratio: float, target: Target, on_progress: Callable[[str], None]
 ) -> tuple[Change, ...]:
     """Each number that could be changed alone.
 
     Args:
-      nearest: the option of least rho; it misses the target.
+      found: the option of least rho; it misses the target.
     """
     on_progress("which number would have to change")
+    nearest = found.option
     return (
         _report_goal(planning, nearest, ratio, target),
         _population(planning, nearest, ratio, target),
         _rounds(planning, nearest, ratio, target),
         *_memory(planning, nearest, ratio, target),
-        _noise(planning, nearest, ratio, target),
+        _noise(planning, found, ratio, target),
         _target(planning, nearest, target),
     )
 
@@ -146,8 +147,8 @@ def _memory(planning: PlanningConfig, nearest: Option, ratio: float, target: Tar
     return (Change("max_noise_copies", planning.max_noise_copies, least.copies, sentence),)
 
 
-def _noise(planning: PlanningConfig, nearest: Option, ratio: float, target: Target) -> Change:
-    needed = round_up(ratio * math.sqrt(nearest.rho / target.rho), 3)
+def _noise(planning: PlanningConfig, found: Found, ratio: float, target: Target) -> Change:
+    needed = round_up(found.strategy.loss / (found.option.report_goal * math.sqrt(2 * target.rho)), 3)
     sentence = f"bear a noise-to-signal ratio of {needed:g}, not {ratio:g}; rehearse what that costs in accuracy"
     return Change("noise_to_signal", planning.noise_to_signal, needed, sentence)
 

@@ -144,9 +144,9 @@ def blt(rounds: int, min_sep: int, max_participations: int, buffers: int) -> Str
 
 
 @functools.cache
-def banded(rounds: int, min_sep: int, max_participations: int) -> Strategy:
-    """The banded Toeplitz strategy of least RmsErr at unit norm, with as many bands as ``min_sep`` allows."""
-    bands = min(rounds, min_sep)
+def banded(rounds: int, min_sep: int, max_participations: int, bands: int | None = None) -> Strategy:
+    """The banded Toeplitz strategy of least RmsErr at unit norm; by default as many bands as ``min_sep`` allows."""
+    bands = min(rounds, min_sep) if bands is None else bands
     coefficients_K = _toeplitz_coefficients(rounds, bands)
     made = from_coefficients(1.0, coefficients_K, rounds)
     return Strategy(

@@ -79,7 +79,7 @@ def propose(
         chosen=chosen,
         timer_hours=chosen.min_sep * planning.round_minutes / 60,
         reasons=_reasons(planning, mechanism, block, chosen, tried, ratio, target),
-        changes=() if found else changes(planning, nearest.option, ratio, target, on_progress),
+        changes=() if found else changes(planning, nearest, ratio, target, on_progress),
         alternatives=_alternatives(planning, chosen, tried, ratio, target),
     )
 

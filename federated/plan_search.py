@@ -20,6 +20,8 @@ from federated.sampled import amplified
 
 # Mechanisms closer than this in rho are equal, and the one that needs less memory wins.
 _WORTH_MEMORY = 0.01
+# More buffers lower rho by less than this, so only near the target do they decide.
+_WORTH_A_LOOK = 0.05
 _GOALS_DOWN_TO = 64
 _NICE = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.5, 8.0)
 INDEPENDENT = "independent"
@@ -219,9 +221,9 @@ def search(
             found = best(planning, rounds, goal, ratio, target)
             if found is None:
                 continue
-            if chosen is None and found.option.rho <= target.rho:
-                chosen = best(planning, rounds, goal, ratio, target, thorough=True)
-                found = chosen
+            if chosen is None and found.option.rho <= target.rho * (1 + _WORTH_A_LOOK):
+                found = best(planning, rounds, goal, ratio, target, thorough=True)
+                chosen = found if found.option.rho <= target.rho else None
             tried.append(found)
         if chosen is not None:
             return chosen, tried

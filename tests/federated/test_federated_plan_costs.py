@@ -1,0 +1,140 @@
+"""The noise-to-signal ratio and the losses behind a plan: by hand, by dense matrices, and as published."""
+
+import math
+
+import numpy as np
+import pytest
+
+from federated import plan_costs
+from federated.config import BandedMechanism, BltMechanism, TreeMechanism
+from federated.mechanisms import build
+from federated.mechanisms.banded import from_matrix
+from federated.mechanisms.blt import Blt
+from federated.mechanisms.independent import Independent
+from federated.mechanisms.optimise_banded import optimise_banded
+from federated.mechanisms.tree import Tree
+
+SHARED = {"clip_norm": 1.0, "delta": 1e-10, "randomness": "seeded"}
+
+
+def streamed_rms_error(mechanism: object, rounds: int) -> float:
+    """From the noise itself: variance of each prefix over many coordinates."""
+    state, prefix_P, squares = mechanism.init(20_000), np.zeros(20_000), []
+    for number in range(rounds):
+        noise_P, state = mechanism.noise(state, number, b"k" * 32)
+        prefix_P = prefix_P + noise_P
+        squares.append(np.mean(prefix_P**2))
+    return float(np.mean(squares) ** 0.5)
+
+
+def test_by_hand() -> None:
+    # Two rounds of a tree: variance 1, then 2/3 (Honaker). Three independent rounds: 1, 2, 3.
+    assert plan_costs.rms_error(Tree(1.0), 2) == pytest.approx(math.sqrt(5 / 6))
+    assert plan_costs.rms_error(Independent(1.0, "poisson", 0.5, 10), 3) == pytest.approx(math.sqrt(2))
+    config = TreeMechanism(
+        kind="tree", noise_multiplier=6.0, rounds=2, report_goal=30, min_sep=1, max_participations=2, **SHARED
+    )
+    assert plan_costs.noise_to_signal(config) == pytest.approx(0.2 * math.sqrt(5 / 6))
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        Tree(1.0),
+        Tree(1.0, (4, 8)),
+        Blt(1.0, (0.9, 0.4), (0.2, 0.3)),
+        optimise_banded(13, 4, 4, 4, "toeplitz").strategy,
+        optimise_banded(13, 4, 4, 4, "matrix").strategy,
+        Independent(1.0, "poisson", 0.5, 10),
+    ],
+    ids=["tree", "restarts", "blt", "toeplitz", "matrix", "independent"],
+)
+def test_the_error_is_that_of_the_noise_that_is_made(mechanism: object) -> None:
+    # 20,000 coordinates of 13 rounds: a standard error of about 0.5%; a wrong scale would be off by far more.
+    assert streamed_rms_error(mechanism, 13) == pytest.approx(plan_costs.rms_error(mechanism, 13), rel=0.015)
+
+
+def test_a_banded_matrix_that_is_not_toeplitz_is_not_taken_for_one() -> None:
+    strategy = np.eye(6) + np.diag([0.5, 0.1, 0.5, 0.1, 0.5], -1)
+    prefix = np.cumsum(np.linalg.inv(strategy), axis=0)
+    expected = math.sqrt(np.mean(np.sum(prefix**2, axis=1)))
+    assert plan_costs.rms_error(from_matrix(1.0, strategy, 2), 6) == pytest.approx(expected)
+    assert plan_costs.rms_error(from_matrix(1.0, strategy, 2), 3) != pytest.approx(expected)
+
+
+def test_losses_of_table_3() -> None:
+    # McMahan et al. 2024, table 3 (2052 rounds, b 342, k 6) and its optimum for RmsLoss; the tree as it streams.
+    assert plan_costs.tree(2052, 342, 6).loss == pytest.approx(19.27, abs=0.006)
+    assert plan_costs.blt(2052, 342, 6, 2).loss == pytest.approx(9.1828, abs=0.0005)
+    # BandMF, a column for each round, has 8.60; one column for all rounds comes within 3%.
+    assert 8.60 < plan_costs.banded(2052, 342, 6).loss < 1.03 * 8.60
+
+
+def test_a_published_guarantee_of_one_participation() -> None:
+    # McMahan et al. 2024, table 4, pt-BR BandMF-4.523 over 2000 rounds: columns of norm 1, rho 2.45e-2 rounded up.
+    squared = plan_costs.banded(2000, 2000, 1).sensitivity_squared
+    assert squared / (2 * 4.523**2) == pytest.approx(0.024441, abs=1e-6)
+
+
+def test_a_small_simulation_scales_to_the_published_launch() -> None:
+    # Xu et al. 2023, section 2.5: 0.54 at report goal 500 in simulation is 7 at 6,500 devices.
+    small = TreeMechanism(
+        kind="tree", noise_multiplier=0.54, rounds=2000, report_goal=500, min_sep=400, max_participations=5, **SHARED
+    )
+    ratio = plan_costs.noise_to_signal(small)
+    assert plan_costs.tree(2000, 400, 5).noise_multiplier(ratio, 6500) == pytest.approx(7.02)
+
+
+def test_the_same_ratio_means_the_same_noise_in_the_model() -> None:
+    ratio, goal, rounds = 0.01, 200, 12
+    for strategy in (plan_costs.tree(rounds, 4, 3), plan_costs.blt(rounds, 4, 3, 2), plan_costs.banded(rounds, 4, 3)):
+        multiplier = strategy.noise_multiplier(ratio, goal)
+        assert ratio <= multiplier * strategy.rms_error / goal <= ratio * 1.001
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 3, 7, 8, 13, 40])
+def test_copies_of_the_tree_are_the_most_subtrees_open_at_once(rounds: int) -> None:
+    state, most = Tree(1.0).init(1), 0
+    for number in range(rounds):
+        _, state = Tree(1.0).noise(state, number, b"k" * 32)
+        most = max(most, len(state.cached))
+    assert plan_costs.tree(rounds, rounds, 1).copies == most
+
+
+def test_restarts_are_chosen_for_the_least_loss() -> None:
+    found = plan_costs.tree_with_restarts(16, 4, 4)
+    assert found.loss == min(plan_costs.tree(16, 4, 4, restarts).loss for restarts in [(4, 8, 12), (8,)])
+    assert plan_costs.tree_with_restarts(4, 4, 1) is None
+
+
+@pytest.mark.parametrize(
+    ("strategy", "config"),
+    [
+        (plan_costs.tree(16, 4, 4, (8,)), TreeMechanism),
+        (plan_costs.blt(16, 4, 4, 2), BltMechanism),
+        (plan_costs.banded(16, 4, 4), BandedMechanism),
+    ],
+)
+def test_a_launch_builds_the_strategy_that_was_planned(strategy: plan_costs.Strategy, config: type) -> None:
+    block = config(
+        kind=strategy.kind,
+        noise_multiplier=1.0,
+        rounds=16,
+        report_goal=1,
+        min_sep=4,
+        max_participations=4,
+        **strategy.parameters,
+        **SHARED,
+    )
+    assert build(block).sensitivity_squared(16, 4, 4) == pytest.approx(strategy.sensitivity_squared, rel=1e-9)
+    assert plan_costs.noise_to_signal(block) == pytest.approx(strategy.rms_error, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "expected"),
+    [(7.00001, 4, 7.001), (0.54, 4, 0.54), (12341.0, 3, 12400.0), (0.30000000000000004, 4, 0.3001), (2.0, 1, 2.0)],
+)
+def test_rounding_up_never_falls_below(value: float, digits: int, expected: float) -> None:
+    assert plan_costs.round_up(value, digits) == expected
+    assert plan_costs.round_up(value, digits) >= value
