@@ -35,31 +35,39 @@ def add_answers(
         longest = max(longest, starts[device + 1] - starts[device])
     spoken = np.empty(longest, dtype=np.int64)
     often = np.empty(longest, dtype=np.int64)
+    keys = np.empty(max(longest, contributions), dtype=np.uint64)
+    order = np.empty(max(longest, contributions), dtype=np.int64)
     for device in range(len(words_NW)):
         words_W = words_NW[device]
-        held = _candidates(spoken, often, numbers[starts[device] : starts[device + 1]], item_V)
+        held = _candidates(spoken, often, keys, order, numbers[starts[device] : starts[device + 1]], item_V)
         at = 0
         if held <= contributions:
             filled[:held] = spoken[:held]
             filled[held:] = domain - 1
         elif greedy:
-            filled[:] = spoken[np.argsort(-often[:held], kind="mergesort")[:contributions]]
+            for place in range(held):
+                keys[place], order[place] = np.uint64(len(spoken) - often[place]), place
+            _sort(keys, order, held)
+            for place in range(contributions):
+                filled[place] = spoken[order[place]]
         else:
             at = _subset(subset, seen, words_W, at, held, contributions)
             if at >= 0:
-                filled[:] = spoken[subset[:contributions]]
+                for place in range(contributions):
+                    filled[place] = spoken[subset[place]]
         if at < 0 or at + 2 * contributions > len(words_W):
             answered_N[device] = False
             continue
-        order = np.argsort(_keys(words_W[at : at + 2 * contributions]), kind="mergesort")
+        for place in range(contributions):
+            keys[place], order[place] = _pair(words_W, at + 2 * place), place
+        _sort(keys, order, contributions)
         at += 2 * contributions
         for message in range(contributions):
             if at + 2 > len(words_W):
                 at = -1
                 break
             value = filled[order[message]]
-            drawn = (np.uint64(words_W[at]) << _HIGH | np.uint64(words_W[at + 1])) >> np.uint64(11)
-            included = drawn < np.uint64(inclusion)
+            included = _pair(words_W, at) >> np.uint64(11) < np.uint64(inclusion)
             others = size - 1 if included else size
             at = _subset(subset, seen, words_W, at + 2, domain - 1, others)
             if at < 0:
@@ -78,34 +86,44 @@ def add_answers(
 
 
 @numba.njit(nogil=True)
-def _candidates(spoken, often, numbers, item_V):
+def _candidates(spoken, often, keys, order, numbers, item_V):
     """A device's distinct items, ascending, into ``spoken`` and how often each into ``often``; their count."""
     count = 0
     for number in numbers:
         if item_V[number] >= 0:
-            spoken[count] = item_V[number]
+            keys[count], order[count] = np.uint64(item_V[number]), count
             count += 1
-    if count == 0:
-        return 0
-    spoken[:count].sort()
+    _sort(keys, order, count)
     held = 0
-    often[0] = 0
     for place in range(count):
-        if spoken[place] != spoken[held]:
+        item = np.int64(keys[place])
+        if held == 0 or item != spoken[held - 1]:
+            spoken[held], often[held] = item, 0
             held += 1
-            spoken[held] = spoken[place]
-            often[held] = 0
-        often[held] += 1
-    return held + 1
+        often[held - 1] += 1
+    return held
 
 
 @numba.njit(nogil=True)
-def _keys(words):
-    """Pairs of words as numbers of 64 bits."""
-    keys = np.empty(len(words) // 2, dtype=np.uint64)
-    for place in range(len(keys)):
-        keys[place] = np.uint64(words[2 * place]) << _HIGH | np.uint64(words[2 * place + 1])
-    return keys
+def _sort(keys, order, count):
+    """Sort the first ``count`` keys with their ``order``, equals by ``order``: Shell's, which compiles in no time."""
+    gap = 1
+    while gap < count // 3:
+        gap = 3 * gap + 1
+    while gap > 0:
+        for place in range(gap, count):
+            key, number, hole = keys[place], order[place], place
+            while hole >= gap and (keys[hole - gap] > key or (keys[hole - gap] == key and order[hole - gap] > number)):
+                keys[hole], order[hole] = keys[hole - gap], order[hole - gap]
+                hole -= gap
+            keys[hole], order[hole] = key, number
+        gap //= 3
+
+
+@numba.njit(nogil=True)
+def _pair(words_W, at):
+    """Two words as a number of 64 bits."""
+    return np.uint64(words_W[at]) << _HIGH | np.uint64(words_W[at + 1])
 
 
 @numba.njit(nogil=True)
