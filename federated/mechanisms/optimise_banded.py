@@ -226,18 +226,15 @@ def _product_inside(gram_NN: np.ndarray, inverse_NN: np.ndarray, keep_NN: np.nda
     """``G C^-T`` where ``keep`` holds and 0 elsewhere; only the rows that a block of columns keeps are computed.
 
     Args:
-      gram_NN: G, of which only the lower half is read.
+      gram_NN: G; its lower half is enough, as row i and column j <= i meet only ``G[i, :j + 1]``.
       inverse_NN: C^-1.
-      keep_NN: bool.
+      keep_NN: bool, nothing above the diagonal.
     """
     product_NN = np.zeros(gram_NN.shape)
     for start in range(0, len(gram_NN), _BLOCK):
         end = min(start + _BLOCK, len(gram_NN))
         last = int(np.flatnonzero(keep_NN[:, start:end].any(axis=1))[-1]) + 1
-        rows = gram_NN[start:last, :end].copy()
-        square = np.tril(rows[: end - start, start:])
-        rows[: end - start, start:] = square + np.tril(square, -1).T
-        product_NN[start:last, start:end] = rows @ inverse_NN[start:end, :end].T
+        product_NN[start:last, start:end] = gram_NN[start:last, :end] @ inverse_NN[start:end, :end].T
     product_NN *= keep_NN
     return product_NN
 
