@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from evaluation.geometry import Keyboard
-from evaluation.inference import NUM_SPECIALS
-from pretrain.vocabulary import Vocabulary
+from pretrain.vocabulary import SPECIALS, Vocabulary
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class Lexicon:
 def build(vocabulary: Vocabulary, keys: Keyboard) -> Lexicon:
     """The trie of all words that are no specials."""
     spelled = sorted(
-        (tuple(keys.spell(word)), number) for number, word in enumerate(vocabulary.words) if number >= NUM_SPECIALS
+        (tuple(keys.spell(word)), number) for number, word in enumerate(vocabulary.words) if number >= len(SPECIALS)
     )
     char, depth, end, first, last, word = [-1], [0], [0], [0], [0], [-1]
     path: list[int] = [0]
