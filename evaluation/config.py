@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from pretrain.config import Config
 
@@ -38,3 +38,15 @@ class AbTestConfig(Config):
     buckets: Annotated[int, Field(ge=2)] = Field(default=20, description="user buckets of the jackknife")
     confidence: Annotated[float, Field(gt=0.5, lt=1.0)] = 0.95
     max_devices: PositiveInt | None = Field(default=None, description="evaluate this many test devices at most")
+    session_words: NonNegativeInt = Field(default=4000, description="words typed again by each calibration; 0: none")
+    compose_rate: Annotated[float, Field(gt=0.0, lt=1.0)] = Field(
+        default=0.05, description="share of words before which the baseline may offer a phrase"
+    )
+    history_weight: Annotated[float, Field(ge=0.0, lt=1.0)] = Field(
+        default=0.2, description="largest share of the user's own history in the arms that have one; 0: no such arms"
+    )
+    rare_after: PositiveInt = Field(default=1000, description="public words beyond this many are rare")
+    margin: Annotated[float, Field(ge=0.0, lt=1.0)] = Field(
+        default=0.005, description="relative loss of the primary metric that still counts as neutral"
+    )
+    guardrail_margin: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.01

@@ -85,6 +85,11 @@ class Keyboard:
         return [self.index[character] for character in word]
 
 
+def has_keyboard(locale: str) -> bool:
+    """Whether sessions can be simulated for a locale."""
+    return langcodes.Language.get(locale).maximize().script == "Latn"
+
+
 def keyboard(locale: str, characters: str) -> Keyboard:
     """The keyboard of a locale.
 
@@ -95,10 +100,10 @@ def keyboard(locale: str, characters: str) -> Keyboard:
       ValueError: the locale's script has no layout here.
     """
     language = langcodes.Language.get(locale)
-    script = language.maximize().script or ""
-    if script != "Latn":
+    if not has_keyboard(locale):
+        script = language.maximize().script or "unknown"
         raise ValueError(
-            f"locale: no keyboard for {locale!r} (script {script or 'unknown'}); only Latin layouts are known, "
+            f"locale: no keyboard for {locale!r} (script {script}); only Latin layouts are known, "
             "set ab_test.session_words to 0"
         )
     keys = _keys(_LAYOUTS.get(language.language or "", _QWERTY))

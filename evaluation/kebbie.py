@@ -3,7 +3,7 @@
 kebbie is no dependency of this project (it pins an old numpy, OpenCV and Appium). In an environment
 of its own, with this project on the path,
 
-    pip install kebbie numba onnxruntime langcodes wordfreq pydantic
+    pip install kebbie "pyarrow<20" numba onnxruntime langcodes wordfreq pydantic
     python -c "import kebbie; from evaluation.kebbie import corrector; print(kebbie.evaluate(corrector('bundle')))"
 
 Nothing here imports torch. Gestures are not read, so kebbie's swipe score is 0; positions of its own

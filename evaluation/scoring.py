@@ -44,9 +44,12 @@ class Scored:
     devices: int
 
     def per_device(self, chosen_P: np.ndarray | None = None) -> PerDevice:
-        """Counts by device over chosen words (all if None), as ``metrics.recall`` gives them."""
+        """Counts by device over chosen words (all if None), as ``metrics.recall`` gives them.
+
+        A word that the arm gives no chance counts as outside its vocabulary.
+        """
         keep_P = np.ones(len(self.id_P), dtype=bool) if chosen_P is None else chosen_P
-        known_P = keep_P & (self.id_P != UNK)
+        known_P = keep_P & (self.id_P != UNK) & np.isfinite(self.loss_P)
 
         def count(of_P: np.ndarray) -> np.ndarray:
             return np.bincount(self.device_P[of_P], minlength=self.devices)

@@ -12,7 +12,7 @@ from evaluation.history import WithHistory
 from evaluation.ngram import NGram
 from pretrain.config import ModelConfig
 from pretrain.model import KeyboardLM, build_model
-from pretrain.vocabulary import BOS, UNK
+from pretrain.vocabulary import BOS, UNK, Vocabulary
 
 
 @pytest.fixture
@@ -164,3 +164,10 @@ def test_head_words_tell_a_model_that_only_knows_the_frequent_ones() -> None:
     assert (rows[10].typed, rows[10].predicted, rows[10].right) == (3 / 5, 5 / 6, 2 / 3)
     assert (rows[1000].typed, rows[1000].predicted, rows[1000].right) == (4 / 5, 1, 1)
     assert slices.distinct_words(scored) == 3
+
+
+def test_fewer_words_count_as_in_a_vocabulary_of_its_own(words: HeldOut) -> None:
+    known = vocabulary()
+    small = Vocabulary(known.words[:20])
+    scored = scoring.score(arms.neural(model(20), len(known)), words, words.ids(known))
+    same(scored.per_device(), metrics.recall(model(20), words.stream(small)))

@@ -43,6 +43,8 @@ def test_every_letter_has_a_key_and_no_two_keys_overlap(locale: str) -> None:
 
 
 def test_what_has_no_keyboard_is_refused_with_the_fix() -> None:
+    assert geometry.has_keyboard("pt-BR")
+    assert not geometry.has_keyboard("ru-RU")
     with pytest.raises(ValueError, match=r"no keyboard for 'ru-RU' \(script Cyrl\).*session_words to 0"):
         geometry.keyboard("ru-RU", "")
     with pytest.raises(ValueError, match=r"no key for \['ж'\]"):
