@@ -5,7 +5,7 @@ Nothing here was computed; ``federated.published`` does that.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from types import MappingProxyType
 from typing import Literal
@@ -168,16 +168,11 @@ def _blt_3() -> list[Row]:
         for quantity, printed in (("MaxLoss", largest), ("RmsLoss", rms)):
             rows.append(Row(BLT, "3", name, quantity, printed, recipe, {**_RUN, **inputs}, note=note))
     banded = {**_RUN, "bands": 342}
-    rows += [
-        Row(
-            BLT, "3", "BandMF band=342", "MaxLoss", "10.21", "banded-optimised", banded, follows=False, slow=True,
-            note="incidental: only RmsLoss is minimised, and many strategies share its value",
-        ),
-        Row(
-            BLT, "3", "BandMF band=342", "RmsLoss", "8.60", "banded-optimised", banded, allowed=0.0075, slow=True,
-            note="the paper's search stopped elsewhere on the same flat floor",
-        ),
-    ]  # fmt: skip
+    # Only RmsLoss is minimised; 8.5952 lies on the edge between 8.59 and 8.60.
+    for quantity, printed, off in (("MaxLoss", "10.21", 0.0), ("RmsLoss", "8.60", 1e-3)):
+        note = "a search of minutes; its end depends on when it stops" if off else ""
+        row = Row(BLT, "3", "BandMF band=342", quantity, printed, "banded-optimised", banded, slow=True, note=note)
+        rows.append(replace(row, allowed=off))
     return rows
 
 

@@ -18,16 +18,10 @@ def test_a_printed_number_follows_from_its_inputs(row: Row) -> None:
     assert done.match, f"printed {row.printed}, ours {done.ours}, accepted {row.accepted}"
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("row", [row for row in ROWS if row.follows and row.slow], ids=lambda row: row.name)
-def test_a_printed_number_that_takes_minutes(row: Row) -> None:
-    assert check(row).match
-
-
 def test_how_many_there_are() -> None:
     assert len({row.name for row in ROWS}) == len(ROWS)
-    assert sum(row.follows for row in ROWS) == 117
+    assert sum(row.follows for row in ROWS) == 118
+    assert {row.row for row in ROWS if row.slow} == {"BandMF band=342"}
     assert [row.name for row in ROWS if not row.follows and not row.note] == []
     assert all(row.note for row in ROWS if row.allowed and row.source != published.NOTEBOOK)
 

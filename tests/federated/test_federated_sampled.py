@@ -209,6 +209,13 @@ def test_a_wrong_accountant_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
         amplified("poisson", 1.0, 0.02, 1000, 2000, (1e-6,))
 
 
+@pytest.mark.parametrize("rounds", [900, 1100, 3000])
+def test_losses_beyond_floating_point_are_no_contradiction(rounds: int) -> None:
+    # exp(epsilon) overflows near epsilon 709, inside the second of these runs.
+    reached = amplified("poisson", 1.0, 1.0, 100, rounds, (1e-9,))
+    assert reached.epsilon[1e-9] == pytest.approx(epsilon_of_rho(rounds / 2, 1e-9), rel=1e-6)
+
+
 def test_the_result_says_how_and_on_what_condition() -> None:
     poisson = amplified("poisson", 1.0, 0.02, 1000, 10, (1e-6,))
     fixed = amplified("fixed", 1.0, 0.02, 1000, 10, (1e-6,))

@@ -124,30 +124,6 @@ def test_a_database_that_is_down_is_temporary(tacit: Shell):
     assert "hunter2" not in done.stdout + done.stderr
 
 
-def test_account_tree(tacit: Shell):
-    shape = ("--noise-multiplier", "7", "--rounds", "1000", "--max-participations", "4")
-    answer = tacit.json("account", "tree", *shape, "--min-sep", "300", "--delta", "1e-10", "--delta", "1e-6")
-    assert answer["rho"] == pytest.approx(answer["sensitivity_squared"] / 98)
-    assert answer["mu"] == pytest.approx((2 * answer["rho"]) ** 0.5)
-    assert list(answer["epsilon"]) == ["1e-10", "1e-06"]
-    assert answer["epsilon"]["1e-10"] > answer["epsilon"]["1e-06"]
-    by_mins = tacit.json("account", "tree", *shape, "--mins", "299")
-    assert by_mins["sensitivity_squared"] == answer["sensitivity_squared"]
-    restarted = tacit.json("account", "tree", *shape, "--min-sep", "300", "--restarts", "128,256")
-    assert restarted["sensitivity_squared"] != answer["sensitivity_squared"]
-    assert "not both" in tacit.json("account", "tree", *shape, code=65)["error"]
-    assert "restarts" in tacit.json("account", "tree", *shape, "--mins", "9", "--restarts", "x", code=65)["error"]
-    assert "--rounds" in tacit.json("account", "tree", "--mins", "9", code=65)["error"]
-
-
-def test_account_shuffle(tacit: Shell):
-    few, many = (
-        tacit.json("account", "shuffle", "--epsilon0", "4", "--messages", messages, "--delta", "1e-8")["clones"]
-        for messages in ("1000", "1000000")
-    )
-    assert 0 < many < few <= 4
-
-
 def test_plan(tacit: Shell, file: str):
     answer = tacit.json("plan", file, "--devices", "1000")
     assert answer["feasible"]
