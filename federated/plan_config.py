@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
 
-from pretrain.config import Config, Fraction
+from pretrain.config import Config, CorpusConfig, Fraction
 
 Kind = Literal["tree", "blt", "banded"]
 
@@ -16,6 +16,10 @@ Kind = Literal["tree", "blt", "banded"]
 class RehearsalConfig(Config):
     """A small simulation on public text: Xu et al. 2023, section 2.5."""
 
+    public_text: CorpusConfig | None = Field(
+        default=None,
+        description="text that reads like typing, not seen in pretraining; default: the launch's own public text",
+    )
     pseudo_users: PositiveInt = Field(default=600, description="parts of the public text that play devices")
     words_per_user: Literal["heavy-tailed", "fixed"] = Field(
         default="heavy-tailed", description="word budgets: log-normal, as people type, or all the same"
@@ -28,7 +32,7 @@ class RehearsalConfig(Config):
     )
     server_learning_rates: tuple[PositiveFloat, ...] = Field(default=(0.5, 1.0, 2.0), min_length=1)
     noise_to_signal: tuple[PositiveFloat, ...] = Field(
-        default=(0.01, 0.02, 0.04, 0.08, 0.16),
+        default=(0.0025, 0.005, 0.01, 0.02, 0.04),
         min_length=1,
         description="ratios to try: root-mean-square noise in a sum of mean updates, per coordinate, in clip norms",
     )

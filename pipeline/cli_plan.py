@@ -73,6 +73,44 @@ def plan(
     answer(content, as_json, text="\n".join([text, "", *_proposal_text(proposal), "", f"files: {directory}"]))
 
 
+@command
+def rehearse(
+    file: LaunchPath,
+    as_json: AsJson = False,
+) -> None:
+    """Simulate the launch in small on its public text: clip norm, server rate and the noise it can bear.
+
+    Runs the stages ingest_public and pretrain if they have not run; the launch then finds them done.
+    Run it again to resume.
+
+    Example: tacit rehearse dags/launches/demo-en-US.yaml
+    """
+    config, here = read_launch(file), settings.load()
+    run_id = launch_id(config)
+    planning = getattr(config, "planning", None)
+    if planning is None:
+        raise ValueError(f"planning: {file} has no such block, and the rehearsal is described in it; add one")
+    from pipeline import rehearse as core
+    from pipeline import tracking
+    from pipeline.stages import STAGES
+
+    tracker = tracking.MlflowTracker(here, config, run_id)
+    done = core.run(config, planning, run_id, here, STAGES, tracker, lambda line: _log.info("rehearse: %s", line))
+    found = done.found
+    lines = [
+        f"On {found.pseudo_users:,} pseudo-users with {found.words:,} words of public text:",
+        f"  clip norm {found.clip_norm:g}, the median of the updates' norms",
+        f"  server learning rate {found.server_learning_rate:g}, the most accurate of those tried",
+        f"  accuracy {found.start_accuracy:.4f} before, {found.noiseless_accuracy:.4f} after training without noise",
+        *(f"  noise-to-signal {trial.noise_to_signal:g}: {trial.accuracy:.4f}" for trial in found.noise_trials),
+        *(f"note: {remark}" for remark in done.remarks),
+        "For the launch file:",
+        done.paste,
+        f"files: {done.directory}",
+    ]
+    answer({**core.as_json(done), "directory": str(done.directory)}, as_json, text="\n".join(lines))
+
+
 def _tell(message: str) -> None:
     _log.info("plan: %s", message)
 

@@ -72,14 +72,16 @@ def plan_figure(panels: Sequence[Panel], target_rho: float, chosen_rho: float) -
     return figure
 
 
-def rehearsal_figure(trials: Sequence[Trial], noiseless: float, start: float, max_loss: float, chosen: float) -> Figure:
+def rehearsal_figure(
+    trials: Sequence[Trial], noiseless: float, start: float, max_loss: float, chosen: float | None
+) -> Figure:
     """Accuracy on held-out pseudo-users against noise.
 
     Args:
       noiseless: accuracy without noise.
       start: accuracy before the first round.
       max_loss: accuracy that noise may cost.
-      chosen: the largest ratio within it; 0 if there is none.
+      chosen: the largest ratio within it; None if there is none.
     """
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(6.4, 4.0), layout="constrained")
@@ -89,7 +91,7 @@ def rehearsal_figure(trials: Sequence[Trial], noiseless: float, start: float, ma
         axes.axhline(100 * noiseless, color=_GREEN, label="without noise")
         axes.axhline(100 * (noiseless - max_loss), color=_RED, linestyle="--", label="least accepted")
         axes.axhline(100 * start, color=_INK, linestyle=":", label="before training")
-        if chosen:
+        if chosen is not None:
             axes.axvline(chosen, color=_BLUE, linewidth=6, alpha=0.2, label="largest accepted ratio")
         axes.set_xscale("log")
         axes.set_xticks(ratios, [f"{ratio:g}" for ratio in ratios])
