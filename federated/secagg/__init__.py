@@ -28,6 +28,9 @@ __all__ = ["Encoding", "SecureSum", "check_graph", "plan_encoding", "run_protoco
 class SecureSum:
     """What the server has after a round, before noise. Private.
 
+    Secure aggregation does not make the sum private: the server is still trusted to add the noise
+    before anything leaves it.
+
     Attributes:
       unnoised_sum_P: int64 ``[P]`` in units of the clip norm / 2^44, as ``clipping.release`` takes it.
       survivors: devices in the sum.
@@ -54,7 +57,8 @@ def secure_sum(
     Guarantee: zeroing one update moves ``unnoised_sum_P * 2^-44`` by at most ``encoding.inflated_norm`` in
     L2 norm, for any coins of the devices (see ``plan_encoding`` for the mode without element clip).
     A pure function of its arguments: a retried round is the same release. For that the devices' secrets
-    come from the run's key; in the field each device draws its own.
+    come from the run's key and their places in ``updates``; in the field each device draws its own. Places
+    may depend on the data: the coins of any two are alike.
 
     Args:
       updates: one a device, float64 ``[P]`` in clip norms of L2 norm at most 1; None for a device that drops
@@ -75,9 +79,8 @@ def secure_sum(
             "plan it for the largest cohort"
         )
     check_graph(num_devices, neighbours, threshold)
-    secret = noise.subkey(key, f"secagg round|{round_number}")
     devices = [
-        Device(index, round_number, encoding.bits, threshold, noise.subkey(secret, f"device|{index}"))
+        Device(index, round_number, encoding.bits, threshold, noise.subkey(key, f"secagg device|{index}"))
         for index in range(num_devices)
     ]
     graph = circulant(num_devices, neighbours, public_seed, round_number)

@@ -60,13 +60,17 @@ class Device:
     """
 
     def __init__(self, index: int, round_number: int, bits: int, threshold: int, key: bytes):
-        """``key``: 32 secret bytes, of this device and round alone."""
+        """``key``: 32 secret bytes of this device; every round gets secrets of its own from it."""
+
+        def secret(purpose: str) -> bytes:
+            return noise.subkey(key, f"secagg {purpose}|{round_number}")
+
         self.index = index
-        self.rounding_key = noise.subkey(key, "secagg rounding")
+        self.rounding_key = secret("rounding")
         self._round, self._bits, self._threshold = round_number, bits, threshold
-        self._channel = X25519PrivateKey.from_private_bytes(noise.subkey(key, "secagg channel"))
-        self._masks = X25519PrivateKey.from_private_bytes(noise.subkey(key, "secagg masks"))
-        self._self_mask = noise.subkey(key, "secagg self mask")
+        self._channel = X25519PrivateKey.from_private_bytes(secret("channel"))
+        self._masks = X25519PrivateKey.from_private_bytes(secret("masks"))
+        self._self_mask = secret("self mask")
         self._neighbours: Mapping[int, PublicKeys] = {}
         self._held: dict[int, Share] = {}
         self._opened = False

@@ -46,9 +46,9 @@ def arithmetic_error(order: int) -> float:
 
     A product with an f x f matrix of signs is off by at most ``f u / (1 - f u)`` times the product of
     absolute values in any order of summation (Higham 2002, section 3.1), which has norm f where the
-    result has sqrt(f); u = 2^-53. Two more roundings come from the signs' scale.
+    result has sqrt(f); u = 2^-53. The last term is for the conversions and scales before and after.
     """
-    return sum(part * math.sqrt(part) for part in factors(order)) * 2.0**-52 + 2.0**-51
+    return sum(part * math.sqrt(part) for part in factors(order)) * 2.0**-52 + 2.0**-50
 
 
 @dataclass(frozen=True)

@@ -175,6 +175,19 @@ def test_the_server_sees_uniform_words_whatever_the_plaintext(bits: int) -> None
     assert _independent((vectors[0] + (half >> word_of(bits).type(1))) & low_bits(bits), vectors[0], bits) < 1e-6
 
 
+def test_no_mask_is_used_in_two_rounds() -> None:
+    """The same devices with the same vectors: the difference of two rounds' messages is uniform again."""
+    rounds = []
+    for number in (0, 1):
+        devices = [Device(own, number, 32, 3, seeded_key(own)) for own in range(5)]
+        server = Recorder(SIZE, 32, circulant(5, 4, 1, number), 3, number)
+        run_protocol(server, devices, _vectors(5, 32))
+        rounds.append(server.seen)
+    for own in range(5):
+        assert _uniform(rounds[0][own] - rounds[1][own], 32) > 1e-4
+    assert _uniform(rounds[0][0] - rounds[0][0], 32) < 1e-6
+
+
 # Attacks.
 
 
