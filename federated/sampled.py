@@ -157,6 +157,9 @@ def _poisson(z: float, rate: float, rounds: int, deltas: tuple[float, ...], adja
     accountant.compose(dp_accounting.SelfComposedDpEvent(event, rounds))
     first = {delta: float(accountant.get_epsilon(delta)) for delta in deltas}
     for delta, value in first.items():
+        # Infinite is no contradiction: with a delta below the tails that were cut off, nothing finite can be said.
+        if math.isinf(value):
+            continue
         slack = _SLACK if value < _OVERFLOW else 1.0
         if not value <= second[delta] * (1 + _SLACK) + slack:
             raise ArithmeticError(
@@ -169,11 +172,14 @@ def _poisson(z: float, rate: float, rounds: int, deltas: tuple[float, ...], adja
                 f"epsilon at delta {delta:g}: {value:.6f} with sampling is above {plain[delta]:.6f} without, which "
                 "cannot be; the accountant is wrong, so this run must not be published"
             )
+    # Each of the three is an upper bound.
+    best = {delta: min(value, second[delta], plain[delta]) for delta, value in first.items()}
+    silent = ", ".join(f"{delta:g}" for delta, value in first.items() if math.isinf(value))
+    instead = f"; silent at delta {silent}, so the least of the others there" if silent else ""
     methods = (
-        "privacy loss distribution of Poisson-sampled Gaussians, dp_accounting 0.6.0 (reported)",
+        f"privacy loss distribution of Poisson-sampled Gaussians, dp_accounting 0.6.0 (reported{instead})",
         "Renyi orders 2 to 256 in closed form (Mironov et al. 2019), conversion of Canonne et al. 2020 (second)",
     )
-    best = {delta: min(value, plain[delta]) for delta, value in first.items()}
     return Amplified("poisson", rate, best, second, plain, methods, adjacency)
 
 
