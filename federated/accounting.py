@@ -21,6 +21,7 @@ from scipy import optimize, special
 from federated import mechanisms, sampled
 from federated.config import MechanismConfig
 from federated.participation import Observed
+from federated.secagg import Encoding
 
 AGREEMENT = 1e-3
 METHODS = (
@@ -77,6 +78,7 @@ def guarantee_of(
     max_participations: int,
     deltas: Iterable[float],
     norm_inflation: float = 1.0,
+    failure_probability: float = 0.0,
 ) -> Guarantee:
     """The guarantee of ``rounds`` rounds in which every device kept to the two limits.
 
@@ -85,6 +87,8 @@ def guarantee_of(
 
     Args:
       norm_inflation: a device's contribution may be this many clip norms long.
+      failure_probability: chance that the run breaks that bound; taken off every delta. rho then
+        holds but for that chance.
 
     Raises:
       ValueError: limits that cannot happen, or a delta outside (0, 1).
@@ -105,10 +109,14 @@ def guarantee_of(
             "must not be published"
         )
     rho = squared / (2 * accounted.noise_multiplier**2)
-    exact = {delta: epsilon_of_rho(rho, delta) for delta in deltas}
+    if not 0 <= failure_probability < min(deltas, default=1.0):
+        raise ValueError(
+            f"failure_probability: {failure_probability:g} is not below the delta of {min(deltas):g}; raise secagg.bits"
+        )
+    exact = {delta: epsilon_of_rho(rho, delta - failure_probability) for delta in deltas}
     accountant = pld.PLDAccountant(dp_accounting.NeighboringRelation.REPLACE_SPECIAL)
     accountant.compose(accounted.dp_event(rounds, min_sep, max_participations))
-    second = {delta: float(accountant.get_epsilon(delta)) for delta in exact}
+    second = {delta: float(accountant.get_epsilon(delta - failure_probability)) for delta in exact}
     for delta, value in exact.items():
         if abs(value - second[delta]) > AGREEMENT * max(1.0, value):
             raise ArithmeticError(
@@ -127,8 +135,18 @@ def guarantee_of(
         agree=True,
         methods=(*METHODS, _sensitivity_method(mechanism, again)),
         norm_inflation=norm_inflation,
-        amplified=_amplified(accounted, rounds, deltas),
+        amplified=_amplified(accounted, rounds, deltas, failure_probability),
     )
+
+
+def cost(encoding: Encoding | None, rounds: int) -> dict[str, float]:
+    """What secure aggregation adds to a guarantee: the two last arguments of ``guarantee_of``."""
+    if encoding is None:
+        return {"norm_inflation": 1.0, "failure_probability": 0.0}
+    return {
+        "norm_inflation": encoding.inflated_norm,
+        "failure_probability": rounds * encoding.wrap_probability,
+    }
 
 
 def _sensitivity_method(mechanism: mechanisms.Mechanism, again: float | None) -> str:
@@ -137,12 +155,21 @@ def _sensitivity_method(mechanism: mechanisms.Mechanism, again: float | None) ->
     return SENSITIVITY_ONCE if again is None else SENSITIVITY_TWICE
 
 
-def _amplified(mechanism: mechanisms.Mechanism, rounds: int, deltas: tuple[float, ...]) -> sampled.Amplified | None:
+def _amplified(
+    mechanism: mechanisms.Mechanism, rounds: int, deltas: tuple[float, ...], failure_probability: float
+) -> sampled.Amplified | None:
     if not isinstance(mechanism, mechanisms.Independent):
         return None
-    return sampled.amplified(
-        mechanism.sampling, mechanism.noise_multiplier, mechanism.sampling_rate, mechanism.population, rounds, deltas
+    left = {delta - failure_probability: delta for delta in deltas}
+    found = sampled.amplified(
+        mechanism.sampling, mechanism.noise_multiplier, mechanism.sampling_rate, mechanism.population, rounds, left
     )
+    named = {
+        name: None if values is None else {left[delta]: value for delta, value in values.items()}
+        for name, values in vars(found).items()
+        if name.startswith("epsilon")
+    }
+    return replace(found, **named)
 
 
 def _second_sensitivity_squared(
@@ -158,7 +185,7 @@ def from_records(
     observed: Observed,
     deltas: Iterable[float] = (),
     mechanism: mechanisms.Mechanism | None = None,
-    norm_inflation: float = 1.0,
+    encoding: Encoding | None = None,
 ) -> Guarantee:
     """The guarantee of what happened: observed rounds, separation and participations.
 
@@ -167,6 +194,7 @@ def from_records(
 
     Args:
       mechanism: the one that made the noise, from its mechanism file; None to build it.
+      encoding: of secure aggregation; None without it.
     """
     return guarantee_of(
         mechanism or mechanisms.build(config),
@@ -174,7 +202,7 @@ def from_records(
         min_sep=min(observed.min_sep or config.min_sep, observed.rounds),
         max_participations=max(observed.max_participations, 1),
         deltas=tuple(deltas) or (config.delta,),
-        norm_inflation=norm_inflation,
+        **cost(encoding, observed.rounds),
     )
 
 

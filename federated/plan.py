@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from federated import mechanisms, plan_costs
-from federated.accounting import Guarantee, epsilon_of_rho, guarantee
+from federated.accounting import Guarantee, cost, epsilon_of_rho, guarantee_of
 from federated.config import MechanismConfig
 from federated.sampled import amplified
+from federated.secagg import Encoding
 
 _NOISE_FACTORS = (0.5, 1.0, 2.0, 4.0)
 _GOAL_FACTORS = (0.5, 1.0, 2.0, 4.0)
@@ -47,17 +48,25 @@ class Plan:
     alternatives: tuple[Alternative, ...]
 
 
-def plan(config: MechanismConfig, population_estimate: int) -> Plan:
+def plan(config: MechanismConfig, population_estimate: int, encoding: Encoding | None = None) -> Plan:
     """Account the enforced limits and see whether cohorts can be filled.
 
     Args:
       population_estimate: devices that may take part; a bucketed or public figure.
+      encoding: of secure aggregation, whose rounding counts; None without it.
 
     Returns:
       A plan; ``feasible`` is False when a typical round would miss the report goal, and every
       reason names the number that would have to change.
     """
-    worst = guarantee(config, config.rounds, config.min_sep, config.max_participations, (config.delta,))
+    worst = guarantee_of(
+        mechanisms.build(config),
+        config.rounds,
+        config.min_sep,
+        config.max_participations,
+        (config.delta,),
+        **cost(encoding, config.rounds),
+    )
     reasons = _shortfalls(config, population_estimate)
     return Plan(
         guarantee=worst,

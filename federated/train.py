@@ -17,8 +17,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from federated import mechanisms, participation, run_state, server
-from federated.client import Aggregate, aggregate, one_torch_thread, single_batch
+from federated import mechanisms, participation, run_state, secagg, server
+from federated.aggregation import largest_cohort, plan_encoding, round_sum
+from federated.client import Aggregate, one_torch_thread, single_batch
 from federated.clipping import Clip, check_clip_norm, check_report_goal
 from federated.config import LocalTrainingConfig, MechanismConfig, RuntimeConfig, ServerConfig
 from federated.files import private_directory
@@ -27,7 +28,7 @@ from federated.privatize import PrivacyState, privatizer
 from federated.rows import cohort_rows, round_offset
 from federated.run_state import CurvePoint, RunState
 from federated.sampling import SampledCohorts
-from pretrain.model import KeyboardLM
+from pretrain.model import KeyboardLM, parameter_count
 from pretrain.train import evaluate
 from pretrain.vocabulary import BOS, PAD, UNK, TokenStream
 
@@ -43,12 +44,14 @@ class FineTuneResult:
       curve: public.
       observed: from the participation records; the accountant's input.
       synthetic_participations: rounds that each synthetic device joined, in their order.
+      encoding: how secure aggregation wrote updates as integers; None without it.
     """
 
     rounds: int
     curve: tuple[CurvePoint, ...]
     observed: Observed
     synthetic_participations: tuple[int, ...]
+    encoding: secagg.Encoding | None
 
 
 def fine_tune(
@@ -100,6 +103,7 @@ def fine_tune(
     privatize = privatizer(mechanism, noise_maker or mechanisms.build(mechanism))
     cohorts = _cohorts(mechanism, len(devices), int(np.sum(synthetic_D)), seed, key)
     digest = run_state.run_digest(model, devices, synthetic_D, (mechanism, local, server_config), seed, key)
+    encoding = plan_encoding(mechanism, parameter_count(model), len(devices))
     worker = copy.deepcopy(model).to(runtime.device)
     at_once = threads or (len(os.sched_getaffinity(0)) if runtime.device == "cpu" else 1)
     with one_torch_thread():
@@ -119,7 +123,10 @@ def fine_tune(
             rows = cohort_rows(devices, cohort, local, offset)
             if local.algorithm == "fedsgd":
                 rows = [single_batch(own, local.batch_sentences, offset) for own in rows]
-            unnoised = aggregate(worker, rows, local, _clip(mechanism, privacy), runtime.chunk_devices, at_once)
+            clip = _clip(mechanism, privacy)
+            unnoised = round_sum(
+                worker, rows, local, clip, mechanism, encoding, runtime, at_once, round_number, seed, key
+            )
             del rows
             released_sum_P, privacy = privatize.privatize(
                 _weighted_sum(mechanism, unnoised), unnoised.below, drawn, privacy
@@ -143,6 +150,7 @@ def fine_tune(
         curve=run.curve,
         observed=participation.observe(run.records, run.rounds_done, cohorts, synthetic_D),
         synthetic_participations=tuple(run.records.participations(len(devices))[synthetic_D].tolist()),
+        encoding=encoding,
     )
 
 
@@ -222,7 +230,7 @@ def _check(
     runtime: RuntimeConfig,
 ) -> None:
     """Everything that could raise on data later is looked at now, before the first round."""
-    check_report_goal(mechanism.report_goal)
+    check_report_goal(largest_cohort(mechanism, len(devices)))
     check_clip_norm(mechanism.clip_norm)
     if not len(devices):
         raise ValueError("devices: none to train on; check the private store's train split")

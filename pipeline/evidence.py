@@ -102,7 +102,7 @@ def disclosure(ctx: StageContext) -> d.Disclosure:
         ),
         mechanism=_mechanism(config),
         participation=_participation(config, trained),
-        accounting=_accounting(trained, result("plan")),
+        accounting=_accounting(config, trained, result("plan")),
         discovery=_discovery(ctx),
         composition=_composition(ctx),
         audit=_audit(_optional(ctx, "audit")),
@@ -189,17 +189,25 @@ def _participation(config: LaunchConfig, trained: dict) -> d.Participation:
     )
 
 
-def _accounting(trained: dict, planned: dict) -> d.Accounting:
+def _accounting(config: LaunchConfig, trained: dict, planned: dict) -> d.Accounting:
     names = ("sensitivity_squared", "rho", "mu", "delta", "epsilon", "epsilon_pld")
     return d.Accounting(
         **{name: trained[name] for name in names},
         agree=trained["accountants_agree"],
         methods=trained["accounting_methods"],
         planned_rho=planned["rho"],
-        norm_inflation=trained["norm_inflation"],
+        secagg=_secagg(config, trained),
         amplified=trained["amplified"],
         curve=curve(trained["rho"], _CURVE_DELTAS),
     )
+
+
+def _secagg(config: LaunchConfig, trained: dict) -> d.SecAgg | None:
+    agreed, encoding = config.mechanism.secagg, trained["secagg"]
+    if agreed is None or encoding is None:
+        return None
+    stated = {name: encoding[name] for name in d.SecAgg.model_fields if name in encoding}
+    return d.SecAgg(neighbours=agreed.neighbours, threshold=agreed.threshold, **stated)
 
 
 def _discovery(ctx: StageContext) -> d.DiscoveryBlock:

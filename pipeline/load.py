@@ -3,14 +3,17 @@
 import logging
 from collections.abc import Callable
 
+import torch
+
 from federated import population
 from federated.mechanisms import Mechanism
 from federated.mechanisms import files as mechanism_files
+from pipeline.config import LaunchConfig
 from pipeline.run_dir import RunDir
 from pipeline.stage import StageContext
 from pretrain import corpus, export
 from pretrain import vocabulary as vocabularies
-from pretrain.model import KeyboardLM
+from pretrain.model import KeyboardLM, build_model, parameter_count
 from pretrain.vocabulary import TokenStream, Vocabulary, join_streams
 from pretrain.words import WordStore
 
@@ -42,6 +45,19 @@ def model(ctx: StageContext, stage: str) -> KeyboardLM:
 def mechanism(run: RunDir) -> Mechanism:
     """The mechanism that the plan stage wrote: the same numbers on every machine and at every retry."""
     return mechanism_files.load(run.input("plan", MECHANISM))
+
+
+def most_parameters(config: LaunchConfig) -> int:
+    """Size of the model if every place for a new word is taken."""
+    words = config.vocabulary.base_size + config.vocabulary.max_new_words
+    with torch.device("meta"):
+        return parameter_count(build_model(config.model, words, config.seed))
+
+
+def most_devices(ctx: StageContext) -> int:
+    """Devices that training may draw from, the audit's included; its counts are known only rounded down."""
+    planted = sum(ctx.config.audit.users) * len(ctx.config.audit.examples) * ctx.config.audit.repeats
+    return ctx.run.result("ingest_private")["devices_by_split"]["train"] + 10 + planted
 
 
 def store(ctx: StageContext) -> population.DeviceStore:

@@ -106,6 +106,7 @@ class FineTune(StageResult):
     accountants_agree: bool
     accounting_methods: list[str]
     norm_inflation: float
+    secagg: dict[str, int | float | None] | None
     amplified: Amplified | None
     observed_min_sep: int | None
     observed_max_participations: int

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import asdict
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from evaluation import canaries
 from federated import accounting, mechanisms, population
 from federated import plan as planner
 from federated import train as rounds
+from federated.aggregation import plan_encoding
 from federated.mechanisms import files as mechanism_files
 from federated.sampled import Amplified
 from pipeline import load, results, spends
@@ -122,7 +124,9 @@ def plan(ctx: StageContext) -> results.Plan:
     """The mechanism, and what its guarantee will be at worst, before any device takes part."""
     mechanism = ctx.config.mechanism
     # The figure of the report, not the exact one: what a plan says may be shown.
-    planned = planner.plan(mechanism, ctx.run.result("ingest_private")["devices_by_split"]["train"])
+    devices = ctx.run.result("ingest_private")["devices_by_split"]["train"]
+    encoding = plan_encoding(mechanism, load.most_parameters(ctx.config), load.most_devices(ctx))
+    planned = planner.plan(mechanism, devices, encoding)
     mechanism_files.save(mechanisms.build(mechanism), ctx.public / load.MECHANISM)
     return results.Plan(
         feasible=planned.feasible,
@@ -163,7 +167,7 @@ def fine_tune(ctx: StageContext) -> results.FineTune:
         noise_maker=mechanism,
     )
     export.save_model(model, ctx.public / "model.safetensors")
-    reached = accounting.from_records(config.mechanism, done.observed, mechanism=mechanism)
+    reached = accounting.from_records(config.mechanism, done.observed, mechanism=mechanism, encoding=done.encoding)
     observed, delta = done.observed, config.mechanism.delta
     return results.FineTune(
         rounds=done.rounds,
@@ -177,6 +181,7 @@ def fine_tune(ctx: StageContext) -> results.FineTune:
         accountants_agree=reached.agree,
         accounting_methods=reached.methods,
         norm_inflation=reached.norm_inflation,
+        secagg=None if done.encoding is None else asdict(done.encoding),
         amplified=_amplified(reached.amplified, delta),
         observed_min_sep=observed.min_sep,
         observed_max_participations=observed.max_participations,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from federated import accounting, mechanisms, participation, population
+from federated import accounting, mechanisms, participation, population, secagg
 from federated.participation import Cohorts, Observed
 from pipeline import evidence, load
 from pipeline.config import STAGE_NAMES, LaunchConfig, config_digest
@@ -66,9 +66,14 @@ def _guarantee(config: LaunchConfig, run: RunDir, records: dict[str, StageRecord
         return
     stated = records["fine_tune"].result
     mechanism = load.mechanism(run)
-    again = accounting.from_records(
-        config.mechanism, observed(stated), mechanism=mechanism, norm_inflation=stated["norm_inflation"]
-    )
+    encoding = None
+    if config.mechanism.secagg is not None:
+        # Made again from the launch file; only the sizes are taken from what was stated.
+        said = stated["secagg"]
+        encoding = secagg.plan_encoding(
+            said["num_parameters"], said["devices"], config.mechanism.secagg.bits, config.mechanism.secagg.element_clip
+        )
+    again = accounting.from_records(config.mechanism, observed(stated), mechanism=mechanism, encoding=encoding)
     yield _mechanism(config, mechanism)
     derived = [("rho", again.rho, stated["rho"]), ("epsilon", again.epsilon[config.mechanism.delta], stated["epsilon"])]
     if again.amplified is not None and stated["amplified"] is not None:

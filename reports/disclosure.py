@@ -26,6 +26,7 @@ from reports.disclosure_parts import (
     Population,
     PopulationSpend,
     PublicText,
+    SecAgg,
     Utility,
 )
 
@@ -52,6 +53,7 @@ __all__ = (
     "Population",
     "PopulationSpend",
     "PublicText",
+    "SecAgg",
     "Tool",
     "Utility",
     "Verification",

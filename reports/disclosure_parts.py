@@ -75,6 +75,18 @@ class Participation(Config):
         return self
 
 
+class SecAgg(Config):
+    """How devices wrote their updates under secure aggregation, and what that costs."""
+
+    bits: int
+    neighbours: int
+    threshold: int
+    inflated_norm: float = Field(ge=1.0, description="a device's contribution in clip norms, at most")
+    wrap_probability: float = Field(ge=0.0, le=1.0, description="a round; taken off delta for every round")
+    clipped_fraction: float
+    rounding_std: float = Field(description="of each parameter of the sum, in clip norms")
+
+
 class Amplified(Config):
     """What secret sampling adds to the guarantee of independent noise; no gate and no ledger entry counts on it."""
 
@@ -99,7 +111,7 @@ class Accounting(Config):
     agree: bool
     methods: tuple[str, ...]
     planned_rho: float
-    norm_inflation: float = Field(default=1.0, ge=1.0, description="a device's contribution in clip norms, at most")
+    secagg: SecAgg | None = None
     amplified: Amplified | None = None
     curve: tuple[tuple[float, float], ...] = Field(description="(delta, epsilon) of the exact Gaussian curve")
 

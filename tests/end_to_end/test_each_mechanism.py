@@ -20,7 +20,7 @@ SPACED = BASE | {"noise_multiplier": 4.0, "min_sep": 2, "max_participations": 2}
 ADAPTIVE = {"target_quantile": 0.5, "learning_rate": 0.2, "bit_noise_std": 5.0}
 BLOCKS = {
     "tree": SPACED | {"kind": "tree", "restarts": [3], "adaptive_clipping": ADAPTIVE},
-    "blt": SPACED | {"kind": "blt", "preset": "min-sep-100"},
+    "blt": SPACED | {"kind": "blt", "preset": "min-sep-100", "secagg": {"bits": 32, "neighbours": 4, "threshold": 3}},
     "banded": SPACED | {"kind": "banded", "bands": 2, "form": "matrix"},
     "independent": BASE | {"kind": "independent", "noise_multiplier": 2.0, "sampling": "poisson", "population": 30},
 }
@@ -48,6 +48,7 @@ def test_the_report_states_the_guarantee_of_its_mechanism(home: Path, kind: str)
     assert said.accounting.epsilon == pytest.approx(accounting.epsilon_of_rho(said.accounting.rho, 1e-6))
     html = (public / "report" / "report.html").read_text(encoding="utf-8")
     assert NAMES[kind] in html
+    assert ("Under secure aggregation (32-bit sums, 4 neighbours" in html) == (kind == "blt")
     assert ("With sampling counted" in html) == (kind == "independent")
     if kind == "independent":
         amplified = said.accounting.amplified

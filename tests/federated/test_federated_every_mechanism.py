@@ -23,6 +23,8 @@ KINDS = {
     "blt": SPACED | {"kind": "blt", "preset": "min-sep-100"},
     "blt, adaptive": SPACED | {"kind": "blt", "preset": "min-sep-100", "restarts": [4], "adaptive_clipping": ADAPTIVE},
     "banded matrix": SPACED | {"kind": "banded", "bands": 3, "form": "matrix"},
+    "tree, secagg": SPACED | {"kind": "tree", "secagg": {"bits": 32, "neighbours": 4, "threshold": 3}},
+    "poisson, secagg": DRAWN | {"sampling": "poisson", "secagg": {"bits": 24, "neighbours": 2, "threshold": 2}},
     "banded toeplitz": SPACED | {"kind": "banded", "bands": 2, "form": "toeplitz"},
     "poisson": DRAWN | {"sampling": "poisson"},
     "fixed": DRAWN | {"sampling": "fixed"},
@@ -67,14 +69,48 @@ def test_the_records_bear_out_the_guarantee(kind: str, tmp_path: Path) -> None:
     _, result = run(launch, tmp_path)
     records = load_records(tmp_path / "participation.parquet")
     assert result.observed.violations == 0
-    reached = accounting.from_records(launch.mechanism, result.observed)
-    worst = accounting.guarantee(
-        launch.mechanism, 9, launch.mechanism.min_sep, launch.mechanism.max_participations, (1e-5,)
-    )
+    reached = accounting.from_records(launch.mechanism, result.observed, encoding=result.encoding)
+    limits = (9, launch.mechanism.min_sep, launch.mechanism.max_participations)
+    cost = accounting.cost(result.encoding, 9)
+    worst = accounting.guarantee_of(mechanisms.build(launch.mechanism), *limits, (1e-5,), **cost)
     assert 0 < reached.rho <= worst.rho
     assert (reached.amplified is not None) == (launch.mechanism.kind == "independent")
     if KINDS[kind].get("sampling") == "fixed":
         assert set(np.bincount(records.rounds_N)) == {6}
+
+
+def test_secure_aggregation_changes_the_sum_by_its_rounding_alone(tmp_path: Path) -> None:
+    quiet = {"noise_multiplier": 1e-6, "rounds": 7}  # later cohorts are too small to hide in
+    launches = {
+        name: Launch(mechanism=PARSER.validate_python(KINDS[name] | quiet)) for name in ("tree", "tree, secagg")
+    }
+    (plain_P, _), (secure_P, result) = (run(launch, tmp_path / name) for name, launch in launches.items())
+    assert not np.array_equal(plain_P, secure_P)
+    # Three cohorts of devices a round for nine rounds with momentum: far below one clip norm, and not zero.
+    assert np.abs(plain_P - secure_P).max() < 9 * 10 * 20 * result.encoding.rounding_std * 0.2 / 6
+    assert 1 < result.encoding.inflated_norm < 1.01
+
+
+def test_secure_aggregation_is_paid_for(tmp_path: Path) -> None:
+    launch = launch_of("tree, secagg")
+    _, result = run(launch, tmp_path)
+    with_it = accounting.from_records(launch.mechanism, result.observed, encoding=result.encoding)
+    without = accounting.from_records(launch.mechanism, result.observed)
+    assert with_it.rho == pytest.approx(without.rho * result.encoding.inflated_norm**2, rel=1e-12)
+    wrapping = replace(result.encoding, wrap_probability=1e-7)
+    assert (
+        accounting.from_records(launch.mechanism, result.observed, encoding=wrapping).epsilon[1e-5]
+        > (with_it.epsilon[1e-5])
+    )
+    with pytest.raises(ValueError, match="failure_probability"):
+        accounting.from_records(launch.mechanism, result.observed, encoding=replace(wrapping, wrap_probability=1e-5))
+
+
+def test_a_cohort_too_small_to_hide_in_sends_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    fields = KINDS["tree"] | {"max_participations": 1, "secagg": {"bits": 32, "neighbours": 4, "threshold": 3}}
+    _, result = run(Launch(mechanism=PARSER.validate_python(fields)), tmp_path)
+    assert result.rounds == 9
+    assert "too few for secure aggregation" in caplog.text
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "nesterov", "adam"])

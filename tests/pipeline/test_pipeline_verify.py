@@ -71,7 +71,7 @@ def fine_tune(ctx: StageContext) -> Result:
         separation_histogram={str(key): value for key, value in seen.separation_histogram.items()},
         violations=seen.violations,
         synthetic_devices=seen.synthetic_devices,
-        norm_inflation=1.0,
+        secagg=None,
         amplified=None,
         spend=spent(reached.rho, epsilon),
     )

@@ -1,0 +1,83 @@
+"""The sum of one round: in the open, or under secure aggregation.
+
+Shape legend: P parameters.
+"""
+
+import logging
+import math
+from collections.abc import Sequence
+
+import torch
+
+from federated import secagg
+from federated.client import Aggregate, aggregate, clipped_updates
+from federated.clipping import Clip
+from federated.config import LocalTrainingConfig, MechanismConfig, RuntimeConfig
+from federated.rows import DeviceRows
+from pretrain.model import KeyboardLM
+
+# A Poisson cohort is larger than its mean by this many standard deviations about never (1e-33).
+_DEVIATIONS = 12
+_log = logging.getLogger(__name__)
+
+
+def largest_cohort(mechanism: MechanismConfig, num_devices: int) -> int:
+    """Most devices that a round may hold."""
+    if mechanism.kind != "independent" or mechanism.sampling == "fixed":
+        return mechanism.report_goal
+    mean = mechanism.report_goal / mechanism.population * num_devices
+    return min(num_devices, math.ceil(mean + _DEVIATIONS * math.sqrt(mean) + _DEVIATIONS))
+
+
+def plan_encoding(mechanism: MechanismConfig, num_parameters: int, num_devices: int) -> secagg.Encoding | None:
+    """How devices write their updates as integers; None without secure aggregation.
+
+    Raises:
+      ValueError: ``secagg.bits`` cannot hold such a sum, or the graph cannot be made.
+    """
+    if mechanism.secagg is None:
+        return None
+    cohort = largest_cohort(mechanism, num_devices)
+    secagg.check_graph(cohort, mechanism.secagg.neighbours, mechanism.secagg.threshold)
+    return secagg.plan_encoding(num_parameters, cohort, mechanism.secagg.bits, mechanism.secagg.element_clip)
+
+
+def round_sum(
+    model: KeyboardLM,
+    rows: Sequence[DeviceRows],
+    local: LocalTrainingConfig,
+    clip: Clip,
+    mechanism: MechanismConfig,
+    encoding: secagg.Encoding | None,
+    runtime: RuntimeConfig,
+    threads: int,
+    round_number: int,
+    seed: int,
+    key: bytes,
+) -> Aggregate:
+    """Sum over one cohort of clipped updates, in units of ``clip.norm / 2^44``. Private until noise is added.
+
+    Guarantee: zeroing one device moves the sum by at most ``clip.norm`` (``clip.norm`` times
+    ``encoding.inflated_norm`` under secure aggregation) in L2 norm. Under secure aggregation the server
+    works on masked vectors and their sum alone.
+    A cohort too small to hide in sends nothing: its round adds noise to zero.
+    """
+    if encoding is None or mechanism.secagg is None:
+        return aggregate(model, rows, local, clip, runtime.chunk_devices, threads)
+    agreed = mechanism.secagg
+    if len(rows) <= agreed.neighbours:
+        _log.warning(
+            "round %d: %d devices are too few for secure aggregation; nothing is sent", round_number, len(rows)
+        )
+        return Aggregate(torch.zeros(encoding.num_parameters, dtype=torch.int64), 0.0, 0.0)
+    summed = secagg.secure_sum(
+        clipped_updates(model, rows, local, clip),
+        len(rows),
+        encoding,
+        round_number,
+        key,
+        seed,
+        agreed.neighbours,
+        agreed.threshold,
+    )
+    return Aggregate(torch.from_numpy(summed.unnoised_sum_P), 0.0, 0.0)
