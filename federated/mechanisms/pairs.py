@@ -51,7 +51,10 @@ def sensitivity_squared_by_pairs(
     if sum((end - start) ** 2 for start, end in spans) > max_pairs:
         return None
     theta_B, omega_B = np.array(theta), np.array(omega)
-    charges = {length: _charges(theta_B, omega_B, length, min_sep) for length in {end - start for start, end in spans}}
+    charges = {
+        length: _charges(theta_B, omega_B, length, min_sep, max_participations)
+        for length in {end - start for start, end in spans}
+    }
 
     @functools.cache
     def squares(length: int, first: int) -> list[float]:
@@ -74,10 +77,10 @@ def sensitivity_squared_by_pairs(
     return best(0, max_participations, 0)
 
 
-def _charges(theta_B: np.ndarray, omega_B: np.ndarray, length: int, min_sep: int) -> np.ndarray:
-    """``[g, j]``: what a participation at j or later adds at most to the square, with g of them before it.
+def _charges(theta_B: np.ndarray, omega_B: np.ndarray, length: int, min_sep: int, most: int) -> np.ndarray:
+    """``[g, j]`` for g below ``most``: what a participation at j or later adds at most, with g of them before it.
 
-    That is its own ``||C_j'||^2`` and twice ``<C_i, C_j'>`` for each of the g, where ``j' >= j``
+    To the square, that is its own ``||C_j'||^2`` and twice ``<C_i, C_j'>`` for each of the g, where ``j' >= j``
     and the nearest lies b or more before it, the next 2 b or more, and so on.
 
     With ``m = length - 1 - j'`` rounds after the later column, ``d = j' - i`` and ``c_0 = 1``,
@@ -94,12 +97,12 @@ def _charges(theta_B: np.ndarray, omega_B: np.ndarray, length: int, min_sep: int
     powers_BD = np.exp(logs_B[:, None] * distances_D)
     first_D = omega_B @ np.exp(logs_B[:, None] * (distances_D - 1))
     first_D[0] = 1.0
-    largest_GJ = np.empty((steps, length))
+    largest_GJ = np.empty((min(steps, most), length))
     for start in range(0, length, _CHUNK):
         columns_J = np.arange(start, min(start + _CHUNK, length))
         products_JD = first_D + tails_BJ[:, columns_J].T @ powers_BD
         products_JD[distances_D > columns_J[:, None]] = 0.0  # no column before round 0
         in_step_GJ = products_JD.reshape(len(columns_J), steps, min_sep).max(axis=2).T
-        largest_GJ[:, columns_J] = np.maximum.accumulate(in_step_GJ[::-1], axis=0)[::-1]
+        largest_GJ[:, columns_J] = np.maximum.accumulate(in_step_GJ[::-1], axis=0)[::-1][:most]
     largest_GJ = np.maximum.accumulate(largest_GJ[:, ::-1], axis=1)[:, ::-1]
     return 2 * np.cumsum(largest_GJ, axis=0) - largest_GJ[0]
