@@ -1,0 +1,134 @@
+"""All arms on real held-out devices: the comparison of a launch in miniature, as tables.
+
+.venv/stages/bin/python benchmarks/ab_table.py FOLDER [--only NAME]
+
+FOLDER holds ``users/*.parquet`` (``client_id, text, locale, ts``) and ``public/*.parquet`` (``text``)
+under the names listed in POPULATIONS. Prints Markdown. Minutes for each population on one core.
+"""
+
+import argparse
+import tempfile
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+from ab_arms import Trained, train, words_of
+
+from evaluation import comparison
+from evaluation.ab import Estimate
+from evaluation.config import AbTestConfig
+from evaluation.results import Comparison
+
+POPULATIONS = {
+    "fr-FR_88milsms": ("fr-FR", "users/fr-FR_88milsms.parquet", "public/fr-FR_public.parquet", "text messages"),
+    "en_blogs": ("en-US", "users/en_blogs.parquet", "public/en-US_blogs_web.parquet", "bloggers"),
+    "en-US_chitchat": ("en-US", "users/en-US_chitchat.parquet", "public/en-US_public.parquet", "typed chat"),
+}
+CONFIG = AbTestConfig(buckets=20, session_words=8000, max_devices=600)
+PAIRS = (
+    ("private", "champion"),
+    ("private", "pretrained"),
+    ("private", "ngram"),
+    ("private_history", "ngram_history"),
+    ("upper_bound", "private"),
+)
+RATES = ("top1_recall", "top3_recall", "prate", "compose_trigger_rate", "words_modified", "keystroke_savings")
+SHOWN = (*RATES, "words_per_minute")
+
+
+def main() -> None:
+    """Train, compare, print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--only", choices=sorted(POPULATIONS))
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    for name, (locale, users, public, about) in POPULATIONS.items():
+        if given.only in (None, name):
+            began = time.process_time()
+            with tempfile.TemporaryDirectory() as folder:
+                trained = train(given.folder / users, given.folder / public, locale, Path(folder))
+                middle = time.process_time()
+                result = comparison.run(
+                    trained.arms,
+                    trained.devices,
+                    trained.vocabulary,
+                    trained.base_size,
+                    locale,
+                    "NWP",
+                    CONFIG,
+                    name,
+                    1,
+                    PAIRS,
+                )
+            print("\n".join(table(name, about, trained, result)))
+            spent = f"{middle - began:.0f} s to train all arms, {time.process_time() - middle:.0f} s to compare them"
+            print(f"\nCPU time of one thread: {spent}.\n", flush=True)
+
+
+def table(name: str, about: str, trained: Trained, result: Comparison) -> Iterable[str]:
+    """One population in Markdown."""
+    words = words_of(trained.devices.words, trained.devices.test[: CONFIG.max_devices])
+    yield f"## {name}: {about}\n"
+    yield (
+        f"{trained.train_devices} training devices, {trained.report_goal} a round; {result.table.devices_at_least}+ "
+        f"test devices with {words:,} words, {result.session_words:,} typed again. The private arm's noise: rho "
+        f"{trained.rho:.3g}, epsilon {trained.epsilon:.3g} at delta {trained.delta:g} (seeded, for this table only)."
+    )
+    yield "\n### Arms, 95% jackknife intervals\n"
+    yield "| arm | " + " | ".join(SHOWN) + " |"
+    yield "|---" * (len(SHOWN) + 1) + "|"
+    for arm in trained.arms:
+        cells = [_cell(result.table.arm(arm, metric).estimate, metric) for metric in _kept(result)]
+        yield f"| {arm} | " + " | ".join(cells) + " |"
+    yield "\n### Paired differences\n"
+    yield "| candidate - baseline | " + " | ".join(SHOWN) + " | not inferior (0.5%) |"
+    yield "|---" * (len(SHOWN) + 2) + "|"
+    for (new, old), verdict in zip(PAIRS, result.verdicts, strict=True):
+        cells = [_cell(result.table.difference(new, old, metric).absolute, metric, "+") for metric in _kept(result)]
+        failed = [check.metric for check in verdict.checks if not check.passes] + list(verdict.missing)
+        yield (
+            f"| {new} - {old} | "
+            + " | ".join(cells)
+            + f" | {'yes' if verdict.passes else 'no: ' + ', '.join(failed)} |"
+        )
+    yield "\n### Top-3 recall by slice\n"
+    parts = list(dict.fromkeys(row.part for row in result.slices))
+    yield "| arm | " + " | ".join(parts) + " |"
+    yield "|---" * (len(parts) + 1) + "|"
+    for arm in trained.arms:
+        yield f"| {arm} | " + " | ".join(_cell(result.slice_of(part, arm, "top3_recall"), "") for part in parts) + " |"
+    yield "\n### Frequent words: share of first candidates among the most frequent 10, 100, 1000 words\n"
+    yield "| arm | 10 | 100 | 1000 | different first candidates |"
+    yield "|---|---|---|---|---|"
+    heads = {(row.arm, row.words): row for row in result.head_words}
+    yield "| (typed) | " + " | ".join(f"{100 * heads['ngram', head].typed:.1f}" for head in (10, 100, 1000)) + " | |"
+    for arm, distinct in result.distinct_first_words.items():
+        shares = " | ".join(f"{100 * heads[arm, head].predicted:.1f}" for head in (10, 100, 1000))
+        yield f"| {arm} | {shares} | {distinct} |"
+    yield "\n### What the numbers lean on\n"
+    shaky = [f"{row.candidate} - {row.baseline} {row.metric}" for row in result.signs if not row.stable]
+    yield f"- Differences that change sign with the calibration: {', '.join(shaky) or 'none'}."
+    apart = [row.metric for row in result.second_opinions if not row.agree]
+    yield f"- Standard errors of {' - '.join(PAIRS[0])} that three methods disagree on: {', '.join(apart) or 'none'}."
+    settings = "; ".join(
+        f"{row.arm} {'never' if row.threshold_nats is None else f'{100 * row.right_share:.0f}% right'}"
+        for row in result.compose
+    )
+    yield f"- Smart Compose on the tuning devices: {settings}."
+    yield f"- Without an interval: {', '.join(result.table.undefined) or 'none'}."
+
+
+def _kept(result: Comparison) -> list[str]:
+    return [metric for metric in SHOWN if metric not in result.table.undefined]
+
+
+def _cell(estimate: Estimate, metric: str, sign: str = "") -> str:
+    scale = 1 if metric == "words_per_minute" else 100
+    half = scale * (estimate.high - estimate.low) / 2
+    return f"{scale * estimate.value:{sign}.2f} ± {half:.2f}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+"""Figures of the offline comparison as inline SVG, from plain numbers, in the style of ``reports.figures``."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+
+from reports.figures import _BLUE, _GREEN, _INK, _ORANGE, _RED, _rows_down, _svg
+
+_COLOURS = (_BLUE, _ORANGE, _GREEN, _RED, "#8a63c9", "#7a7a7a", "#4aa3b8", "#b38600")
+
+
+@dataclass(frozen=True)
+class Change:
+    """A relative change of a candidate over a baseline, such as 0.02 for 2% more.
+
+    Attributes:
+      label: what is compared; rows of one group stand together.
+      higher_is_better: False for errors.
+      margin: the loss that still counts as neutral, drawn as a bar; None draws none.
+    """
+
+    group: str
+    label: str
+    value: float
+    low: float
+    high: float
+    higher_is_better: bool = True
+    margin: float | None = None
+
+
+@dataclass(frozen=True)
+class SliceValue:
+    """A share of words (0 to 1) of one arm in one slice, with its interval."""
+
+    part: str
+    arm: str
+    value: float
+    low: float
+    high: float
+
+
+def forest(changes: Sequence[Change]) -> str:
+    """Forest plot of relative changes: green is better, red is worse, blue may be either.
+
+    Raises:
+      ValueError: nothing to draw.
+    """
+    if not changes:
+        raise ValueError("changes: none; give at least one")
+    groups = list(dict.fromkeys(change.group for change in changes))
+    ordered = [change for group in groups for change in changes if change.group == group]
+    # A heading takes a row of its own.
+    lines: list[Change | str] = []
+    for group in groups:
+        lines += [group, *(change for change in ordered if change.group == group)]
+    places = _rows_down(len(lines))
+
+    def draw(axes: Axes) -> None:
+        labels = []
+        for line, place in zip(lines, places, strict=True):
+            if isinstance(line, str):
+                labels.append(line)
+                continue
+            labels.append(f"{line.label}{'' if line.higher_is_better else ' ↓'}")
+            axes.plot([100 * line.low, 100 * line.high], [place, place], color=_colour(line), linewidth=2)
+            axes.plot([100 * line.value], [place], "o", color=_colour(line), markersize=5)
+            if line.margin is not None:
+                limit = -line.margin if line.higher_is_better else line.margin
+                axes.plot([100 * limit], [place], "|", color=_INK, markersize=11, markeredgewidth=1.5)
+        axes.axvline(0, color=_INK, linewidth=1)
+        axes.set(xlabel="relative change (%)", yticks=list(places), yticklabels=labels)
+        for line, tick in zip(lines, axes.yaxis.get_major_ticks(), strict=True):
+            tick.label1.set_fontweight("bold" if isinstance(line, str) else "normal")
+            tick.tick1line.set_visible(not isinstance(line, str))
+        axes.set_ylim(0.4, len(lines) + 0.6)
+        axes.grid(visible=True, axis="x")
+
+    spoken = "; ".join(
+        f"{row.group}, {row.label}: {100 * row.value:+.2f}%, "
+        f"{100 * row.low:+.2f} to {100 * row.high:+.2f}, {_word(row)}"
+        for row in ordered
+    )
+    return _svg("Relative changes between arms", f"{spoken}.", draw, height=0.9 + 0.24 * len(lines))
+
+
+def by_slice(values: Sequence[SliceValue], label: str) -> str:
+    """A metric of every arm in every slice, with intervals.
+
+    Args:
+      label: the metric, such as ``top-3 recall (%)``.
+
+    Raises:
+      ValueError: nothing to draw, or more arms than there are colours.
+    """
+    arms = list(dict.fromkeys(row.arm for row in values))
+    parts = list(dict.fromkeys(row.part for row in values))
+    if not 0 < len(arms) <= len(_COLOURS):
+        raise ValueError(f"values: {len(arms)} arms; give 1 to {len(_COLOURS)}")
+    places = dict(zip(parts, _rows_down(len(parts)), strict=True))
+    step = 0.7 / len(arms)
+
+    def draw(axes: Axes) -> None:
+        for number, arm in enumerate(arms):
+            rows = [row for row in values if row.arm == arm]
+            at = [places[row.part] + 0.35 - step * (number + 0.5) for row in rows]
+            colour = _COLOURS[number]
+            for row, place in zip(rows, at, strict=True):
+                axes.plot([100 * row.low, 100 * row.high], [place, place], color=colour, linewidth=1.5)
+            axes.plot([100 * row.value for row in rows], at, "o", color=colour, markersize=4, label=arm)
+        for boundary in range(1, len(parts)):
+            axes.axhline(boundary + 0.5, color=_INK, linewidth=0.5, alpha=0.25)
+        axes.set(xlabel=label, yticks=list(places.values()), yticklabels=parts)
+        axes.set_ylim(0.5, len(parts) + 0.5)
+        axes.set_xlim(left=0)
+        axes.grid(visible=True, axis="x")
+        axes.legend(loc="lower center", bbox_to_anchor=(0.45, 1.0), ncols=min(4, len(arms)), fontsize=9)
+
+    spoken = "; ".join(f"{row.part}, {row.arm}: {100 * row.value:.2f}" for row in values)
+    return _svg(f"By slice: {label}", f"{spoken}.", draw, height=1.4 + 0.16 * len(arms) * len(parts))
+
+
+def _better(row: Change) -> tuple[bool, bool]:
+    """Whether the whole interval is better, and whether it is worse."""
+    above, below = row.low > 0, row.high < 0
+    return (above, below) if row.higher_is_better else (below, above)
+
+
+def _colour(row: Change) -> str:
+    better, worse = _better(row)
+    return _GREEN if better else _RED if worse else _BLUE
+
+
+def _word(row: Change) -> str:
+    better, worse = _better(row)
+    return "better" if better else "worse" if worse else "no clear difference"
