@@ -199,7 +199,7 @@ def fine_tune(ctx: StageContext) -> Stated:
         separation_histogram={"3": 1},
         violations=0,
         synthetic_devices=0,
-        norm_inflation=1.25,
+        secagg=None,
         spend=spend(0.1),
     )
 
@@ -226,7 +226,7 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LaunchConfig:
 
 def test_a_run_is_accounted_from_what_happened(trained: LaunchConfig) -> None:
     told = answer("tree", "--run", launch_id(trained))
-    reached = accounting.guarantee_of(Tree(6.0), 6, 3, 2, (RAW["mechanism"]["delta"],), norm_inflation=1.25)
+    reached = accounting.guarantee_of(Tree(6.0), 6, 3, 2, (RAW["mechanism"]["delta"],))
     assert told["rho"] == reached.rho
     assert list(told["epsilon"]) == ["1e-06"]
     assert list(answer("tree", "--run", launch_id(trained), "--delta", "1e-9")["epsilon"]) == ["1e-09"]
