@@ -138,15 +138,6 @@ def of_run(run: str, kind: str, deltas: list[float] | None) -> "Guarantee":
     if used != kind:
         raise ValueError(f"run: {run} used kind {used}; use: tacit account {used} --run {run}")
     wanted = checked_deltas(deltas) if deltas else ()
-    from federated import accounting
-    from pipeline import load
-    from pipeline.verify import observed
+    from pipeline.verify import guarantee_again
 
-    stated = folder.result("fine_tune")
-    return accounting.from_records(
-        config.mechanism,
-        observed(stated),
-        wanted,
-        mechanism=load.mechanism(folder),
-        norm_inflation=stated["norm_inflation"],
-    )
+    return guarantee_again(config, folder, wanted)

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
@@ -65,16 +65,8 @@ def _guarantee(config: LaunchConfig, run: RunDir, records: dict[str, StageRecord
     if "fine_tune" not in records or "plan" not in records:
         return
     stated = records["fine_tune"].result
-    mechanism = load.mechanism(run)
-    encoding = None
-    if config.mechanism.secagg is not None:
-        # Made again from the launch file; only the sizes are taken from what was stated.
-        said = stated["secagg"]
-        encoding = secagg.plan_encoding(
-            said["num_parameters"], said["devices"], config.mechanism.secagg.bits, config.mechanism.secagg.element_clip
-        )
-    again = accounting.from_records(config.mechanism, observed(stated), mechanism=mechanism, encoding=encoding)
-    yield _mechanism(config, mechanism)
+    again = guarantee_again(config, run)
+    yield _mechanism(config, load.mechanism(run))
     derived = [("rho", again.rho, stated["rho"]), ("epsilon", again.epsilon[config.mechanism.delta], stated["epsilon"])]
     if again.amplified is not None and stated["amplified"] is not None:
         amplified = again.amplified.epsilon[config.mechanism.delta]
@@ -176,6 +168,23 @@ def _numbers(content: object) -> set[float]:
     if isinstance(content, list):
         return set().union(*(_numbers(value) for value in content))
     return {content} if isinstance(content, float) else set()
+
+
+def guarantee_again(config: LaunchConfig, run: RunDir, deltas: Iterable[float] = ()) -> accounting.Guarantee:
+    """The guarantee of a launch that has trained, from what happened and its mechanism file.
+
+    Raises:
+      StageInputMissing: it has not trained, or a file is lost.
+    """
+    stated = run.result("fine_tune")
+    agreed, encoding = config.mechanism.secagg, None
+    if agreed is not None:
+        # Made again from the launch file; only the sizes are taken from what was stated.
+        sizes = (stated["secagg"]["num_parameters"], stated["secagg"]["devices"])
+        encoding = secagg.plan_encoding(*sizes, agreed.bits, agreed.element_clip)
+    return accounting.from_records(
+        config.mechanism, observed(stated), deltas, mechanism=load.mechanism(run), encoding=encoding
+    )
 
 
 def observed(result: dict) -> Observed:
