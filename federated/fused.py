@@ -1,0 +1,216 @@
+"""What the kernel does between two matrix products, compiled for the CPU: one pass over memory each.
+
+Shape legend: C devices of a chunk, N positions (step by step), L labelled positions, H hidden,
+G = 3H gates (forget, candidate, output), V vocabulary, B rows.
+
+``unfused`` says the same in torch. A number that is not finite stays so: a broken device has to be
+seen as broken where its update is clipped.
+"""
+
+import math
+
+import numba
+import numpy as np
+from numba import types
+from numba.extending import intrinsic, overload
+
+# Sums may be taken in another order (the same one every time); nothing is assumed to be finite.
+_ANY_ORDER = {"reassoc", "contract", "nsz"}
+_ONE, _HALF, _TWO = np.float32(1.0), np.float32(0.5), np.float32(2.0)
+
+
+@intrinsic
+def _bits(_typing, number):
+    """The bits of a float as an integer of its size."""
+    whole = types.int32 if number == types.float32 else types.int64
+
+    def generate(context, builder, _signature, arguments):
+        return builder.bitcast(arguments[0], context.get_value_type(whole))
+
+    return whole(number), generate
+
+
+@intrinsic
+def _float(_typing, whole):
+    """The float that has these bits."""
+    number = types.float32 if whole == types.int32 else types.float64
+
+    def generate(context, builder, _signature, arguments):
+        return builder.bitcast(arguments[0], context.get_value_type(number))
+
+    return number(whole), generate
+
+
+def _exp(x):
+    return math.exp(x)
+
+
+@overload(_exp, jit_options={"fastmath": {"contract"}})
+def _exp_by_type(x):
+    if x != types.float32:
+        return lambda x: math.exp(x)
+    low, high = np.float32(-87.0), np.float32(88.0)
+    per_ln2, ln2_high, ln2_low = np.float32(1.44269504), np.float32(0.693359375), np.float32(-2.12194440e-4)
+    # Taylor's series to the seventh power is as good as float32 on [-ln 2 / 2, ln 2 / 2].
+    c7, c6, c5, c4, c3 = (np.float32(1 / math.factorial(power)) for power in (7, 6, 5, 4, 3))
+    exponent_at, bias = np.int32(23), np.int32(127)
+
+    def single(x):
+        # NaN is neither below nor above, and passes.
+        x = low if x < low else x
+        x = high if x > high else x
+        whole = np.rint(x * per_ln2)
+        r = (x - whole * ln2_high) - whole * ln2_low
+        p = ((((c7 * r + c6) * r + c5) * r + c4) * r + c3) * r + _HALF
+        power = _float(np.int32((np.int32(whole) + bias) << exponent_at))
+        return ((p * r + _ONE) * r + _ONE) * power
+
+    return single
+
+
+def _tanh(x):
+    return math.tanh(x)
+
+
+@overload(_tanh, jit_options={"fastmath": {"contract"}})
+def _tanh_by_type(x):
+    if x != types.float32:
+        return lambda x: math.tanh(x)
+    limit = np.float32(0.4)
+    # Taylor's series near zero, where one minus something close to one would lose its digits.
+    t3, t5, t7, t9, t11 = (np.float32(c) for c in (-1 / 3, 2 / 15, -17 / 315, 62 / 2835, -1382 / 155925))
+
+    def single(x):
+        z = x * x
+        near = x + x * z * ((((t11 * z + t9) * z + t7) * z + t5) * z + t3)
+        far = _ONE - _TWO / (_exp(_TWO * x) + _ONE)
+        return near if abs(x) < limit else far
+
+    return single
+
+
+def _largest(row_V, bias_V):
+    return np.max(row_V + bias_V)
+
+
+@overload(_largest)
+def _largest_by_type(row_V, bias_V):
+    """Largest ``row + bias``: as integers, whose maximum the compiler takes many at a time."""
+    integer, bits = (np.int32, 32) if row_V.dtype == types.float32 else (np.int64, 64)
+    sign_at, others = integer(bits - 1), integer(2 ** (bits - 1) - 1)
+    lowest = integer(-(2 ** (bits - 1)))
+
+    def largest(row_V, bias_V):
+        top = lowest
+        for v in range(len(row_V)):
+            key = _bits(row_V[v] + bias_V[v])
+            # Negative floats are ordered the other way round. NaN ends up on top, or below all.
+            top = max(top, integer(key ^ (integer(key >> sign_at) & others)))
+        return _float(integer(top ^ (integer(top >> sign_at) & others)))
+
+    return largest
+
+
+@numba.njit(nogil=True, cache=True, fastmath=_ANY_ORDER)
+def train_bias(logits_LV, bias_V, targets_L, slope_V, rate):
+    """Logits (still without bias) become the loss's gradient by logit, times L; the bias is trained.
+
+    Args:
+      slope_V: scratch.
+      rate: learning rate over L.
+    """
+    one = logits_LV.dtype.type(1)
+    slope_V[:] = 0
+    for position in range(len(logits_LV)):
+        row_V = logits_LV[position]
+        top = _largest(row_V, bias_V)
+        total = row_V.dtype.type(0)
+        for v in range(len(row_V)):
+            row_V[v] = _exp(row_V[v] + bias_V[v] - top)
+            total += row_V[v]
+        scale = row_V.dtype.type(one / total)
+        for v in range(len(row_V)):
+            row_V[v] *= scale
+            slope_V[v] += row_V[v]
+        row_V[targets_L[position]] -= one
+        slope_V[targets_L[position]] -= one
+    for v in range(len(bias_V)):
+        bias_V[v] -= rate * slope_V[v]
+
+
+@numba.njit(nogil=True, cache=True, fastmath={"contract"})
+def cell_forward(gates_CNG, cell_CNH, tanh_CNH, mixed_CNH, start, before, rows):
+    """One time step from the gates' inputs, which become their outputs in place.
+
+    Args:
+      start, before: first position of this step and of the one before; -1 if there is none.
+      rows: of this step.
+    """
+    one = gates_CNG.dtype.type(1)
+    hidden = cell_CNH.shape[2]
+    for device in range(len(gates_CNG)):
+        for row in range(rows):
+            forget_H = gates_CNG[device, start + row, :hidden]
+            candidate_H = gates_CNG[device, start + row, hidden : 2 * hidden]
+            output_H = gates_CNG[device, start + row, 2 * hidden :]
+            cell_H, tanh_H = cell_CNH[device, start + row], tanh_CNH[device, start + row]
+            mixed_H = mixed_CNH[device, start + row]
+            for h in range(hidden):
+                forget_H[h] = one / (one + _exp(-forget_H[h]))
+                candidate_H[h] = _tanh(candidate_H[h])
+                output_H[h] = one / (one + _exp(-output_H[h]))
+            if before < 0:
+                for h in range(hidden):
+                    cell_H[h] = candidate_H[h] - forget_H[h] * candidate_H[h]
+            else:
+                before_H = cell_CNH[device, before + row]
+                for h in range(hidden):
+                    cell_H[h] = candidate_H[h] + forget_H[h] * (before_H[h] - candidate_H[h])
+            for h in range(hidden):
+                tanh_H[h] = _tanh(cell_H[h])
+                mixed_H[h] = output_H[h] * tanh_H[h]
+
+
+@numba.njit(nogil=True, cache=True, fastmath={"contract"})
+def cell_backward(gates_CNG, cell_CNH, tanh_CNH, d_mixed_CBH, d_cell_CBH, start, before, rows):
+    """One time step backward: the gates' outputs become gradients by the gates' inputs in place.
+
+    Args:
+      d_cell_CBH: gradient by this step's cell from the steps after it; becomes that by the cell before.
+    """
+    one = gates_CNG.dtype.type(1)
+    zero = gates_CNG.dtype.type(0)
+    hidden = cell_CNH.shape[2]
+    for device in range(len(gates_CNG)):
+        for row in range(rows):
+            forget_H = gates_CNG[device, start + row, :hidden]
+            candidate_H = gates_CNG[device, start + row, hidden : 2 * hidden]
+            output_H = gates_CNG[device, start + row, 2 * hidden :]
+            tanh_H = tanh_CNH[device, start + row]
+            before_H = cell_CNH[device, max(before, 0) + row]
+            d_mixed_H, d_cell_H = d_mixed_CBH[device, row], d_cell_CBH[device, row]
+            kept = zero if before < 0 else one
+            for h in range(hidden):
+                forget, candidate, output, tanh = forget_H[h], candidate_H[h], output_H[h], tanh_H[h]
+                d_cell = d_mixed_H[h] * output * (one - tanh * tanh) + d_cell_H[h]
+                d_before = d_cell * forget
+                forget_H[h] = d_cell * (kept * before_H[h] - candidate) * forget * (one - forget)
+                candidate_H[h] = (d_cell - d_before) * (one - candidate * candidate)
+                output_H[h] = d_mixed_H[h] * tanh * output * (one - output)
+                d_cell_H[h] = d_before
+
+
+@numba.njit(nogil=True, cache=True, fastmath=_ANY_ORDER)
+def sum_of_squares(part):
+    """Sum of squares in float64 of a flat array."""
+    total = 0.0
+    for i in range(len(part)):
+        total += np.float64(part[i]) * np.float64(part[i])
+    return total
+
+
+@numba.njit(nogil=True, cache=True)
+def add_whole(total, part, scale):
+    """Add ``part * scale``, cut to whole numbers towards zero, to a flat int64 ``total``."""
+    for i in range(len(part)):
+        total[i] += np.int64(np.float64(part[i]) * scale)
