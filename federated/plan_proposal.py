@@ -202,4 +202,6 @@ def _reasons(
         reasons.append(
             f"Clip norm {block.clip_norm:g} stays fixed: adaptive clipping needs restarts, and this mechanism has none."
         )
+    if mechanism.secagg:
+        reasons.append("Secure aggregation rounds the updates, which adds a little to rho; the plan stage counts it.")
     return tuple(reasons)

@@ -149,7 +149,7 @@ def independent(planning: PlanningConfig, rounds: int, report_goal: int, ratio: 
     reached = amplified("poisson", multiplier, rate, planning.usable_population, rounds, (delta,))
     return Option(
         kind=INDEPENDENT,
-        label="independent, sampled",
+        label="independent",
         rounds=rounds,
         report_goal=report_goal,
         noise_multiplier=multiplier,

@@ -43,7 +43,7 @@ def sweeps(
     """The three pictures of a plan, as numbers.
 
     Report goals go beyond the ceiling and populations beyond the estimate, to show what more would
-    bring. Every mechanism is drawn, whether the plan may choose it or not.
+    bring. The mechanisms are those that the plan may choose, whatever memory they take.
     """
     rounds, goal, devices = chosen.rounds, chosen.report_goal, planning.population_estimate
 
@@ -71,14 +71,14 @@ def sweeps(
         on_progress(f"rho against {over.replace('_', ' ')}")
         place = ("rounds", "report_goal", "population_estimate").index(over)
         curves = []
-        for kind, label in _LABELS.items():
+        for kind in planning.mechanisms:
             points = []
             for value in span:
                 numbers = [rounds, goal, devices]
                 numbers[place] = value
                 reached = rho(kind, *numbers)
                 points += [] if reached is None else [(value, reached)]
-            curves.append(Curve(label, tuple(points)))
+            curves.append(Curve(_LABELS[kind], tuple(points)))
         found.append(Sweep(over, at, tuple(curves)))
     return tuple(found)
 

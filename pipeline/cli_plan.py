@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -69,7 +70,7 @@ def plan(
     paths = plan_files.write(proposal, swept, planning, directory)
     content |= {"proposal": plan_files.as_json(proposal, swept), "files": [str(path) for path in paths]}
     if not as_json:
-        Console(stderr=True).print(_table(proposal.alternatives, proposal.target.rho))
+        _show(proposal.alternatives, proposal.target.rho, Console(stderr=True))
     answer(content, as_json, text="\n".join([text, "", *_proposal_text(proposal), "", f"files: {directory}"]))
 
 
@@ -171,27 +172,20 @@ def _proposal_text(proposal: "Proposal") -> list[str]:
     return [*lines, "For the launch file:", to_yaml(proposal.mechanism)]
 
 
-def _table(options: "tuple[Option, ...]", target_rho: float) -> Table:
-    table = Table(
-        title="The same usefulness by other means; noise-to-signal is the same in every row", title_justify="left"
-    )
-    columns = ("mechanism", "rounds", "report goal", "noise multiplier", "min_sep", "joins at most", "rho", "epsilon")
-    for name in (*columns, "copies", "note"):
-        table.add_column(name, justify="left" if name in ("mechanism", "note") else "right")
+def _show(options: "tuple[Option, ...]", target_rho: float, console: Console) -> None:
+    """The alternatives in 80 columns, and what else must be known about some of them."""
+    several = len({row.rounds for row in options}) > 1
+    table = Table(title="The same noise in the model by other means", title_justify="left", box=SIMPLE_HEAD)
+    columns = ("mechanism", *(("rounds",) if several else ()), "report\ngoal", "noise\nmult.", "min_sep", "joins\n<=")
+    for name in (*columns, "rho", "epsilon", "copies", "meets"):
+        table.add_column(name, justify="left" if name == "mechanism" else "right", no_wrap=True)
     for row in options:
-        meets = row.rho is not None and row.rho <= target_rho
-        note = row.note or ("meets the target" if meets else "")
-        table.add_row(
-            row.label,
-            f"{row.rounds:,}",
-            f"{row.report_goal:,}",
-            f"{row.noise_multiplier:g}",
-            f"{row.min_sep:,}",
-            f"{row.max_participations:,}",
-            "-" if row.rho is None else f"{row.rho:.4g}",
-            round_up(row.epsilon),
-            f"{row.copies:,}",
-            note,
-            style="bold" if row is options[0] else None,
-        )
-    return table
+        meets = "-" if row.rho is None else "yes" if row.rho <= target_rho else "no"
+        cells = [row.label, f"{row.rounds:,}", f"{row.report_goal:,}", f"{row.noise_multiplier:g}", f"{row.min_sep:,}"]
+        cells += [f"{row.max_participations:,}", "-" if row.rho is None else f"{row.rho:.4g}", round_up(row.epsilon)]
+        cells += [f"{row.copies:,}", meets]
+        table.add_row(*cells[:1], *cells[1 if several else 2 :], style="bold" if row is options[0] else None)
+    console.print(table)
+    for row in options:
+        if row.note:
+            console.print(f"{row.label}: {row.note}", highlight=False, markup=False)
