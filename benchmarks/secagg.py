@@ -3,7 +3,8 @@
     OMP_NUM_THREADS=1 .venv/stages/bin/python benchmarks/secagg.py [--repeats 5] [--parameters 2400000]
 
 Cases take turns, and each figure is a median of CPU times. 'recover' is what each device that drops out
-costs the server on top, 'round' is once a round (signs and decoding); the others are once for each device.
+costs the server on top, 'round' is once a round (signs and decoding); the others are once for each device,
+and the last column is what they take together, server included, over adding up in the open ('plain').
 Below: what the encoding costs in privacy (the norm) and accuracy (std per parameter, in clip norms).
 """
 

@@ -1,7 +1,7 @@
 """What secure aggregation does to a sum, bounded before any device is asked.
 
 Kairouz, Liu, Steinke 2021, *The Distributed Discrete Gaussian Mechanism for Federated Learning with
-Secure Aggregation*: algorithm 1 and theorem 1. Symbols there: d the order of the transform, gamma the
+Secure Aggregation*: algorithm 1, theorem 1 and proposition 22. Symbols there: d the order of the transform, gamma the
 granularity (1 / ``scale``), beta the bias, m the modulus 2^bits, n the devices. Noise is not part of it
 here: as in Xu et al. 2023 the decoded sum gets the central noise of DP-FTRL.
 
@@ -82,7 +82,7 @@ def plan_encoding(
     The inflation is theorem 1's: ``min((1 + g)^2, 1 + g^2 / 4 + sqrt(2 ln(1 / beta)) (1 + g / 2) / scale)``
     with ``g = sqrt(N) / scale``, plus what float64 and the final grid of 2^-44 can add. The wrap bound: each
     element of a rotated vector of norm L is a sum of N independent signs, so it exceeds ``tau L / sqrt(N)``
-    with probability at most ``2 exp(-tau^2 / 2)`` (Hoeffding; their lemma on flattening with rho = 1); rounding moves
+    with probability at most ``2 exp(-tau^2 / 2)`` (Hoeffding; their lemma 29 with rho = 1); rounding moves
     a sum of ``devices`` by less than ``devices``; then a union over N elements and the two rounds compared.
 
     Args:

@@ -1,7 +1,7 @@
 """Who shares masks with whom: Bell et al. 2020, *Secure Single-Server Aggregation with (Poly)Logarithmic Overhead*.
 
 Each device has few neighbours instead of all others (Bonawitz et al. 2017): a circulant graph over an order
-shuffled anew every round, their section 3.
+shuffled anew every round.
 """
 
 import numpy as np

@@ -1,9 +1,9 @@
 """Flattening: a randomised Hadamard transform, H D x / sqrt(N) with public random signs D.
 
 Kairouz, Liu, Steinke 2021, *The Distributed Discrete Gaussian Mechanism for Federated Learning with
-Secure Aggregation*, section 4.2, which allows any matrix with entries +-1/sqrt(N). Sylvester's needs N to
-be a power of two, up to twice the parameters. Here N may also be 12 or 20 times one, with Paley's matrix
-as one Kronecker factor: at most a third is padding, and the tail bounds are the same.
+Secure Aggregation*, lemma 29, which allows any orthogonal matrix with entries +-1/sqrt(N). Sylvester's needs
+N to be a power of two, up to twice the parameters. Here N may also be 12 or 20 times one, with Paley's
+matrix as one Kronecker factor: at most a third more than the parameters, and the same tail bounds.
 
 Shape legend: P parameters, N >= P the order of the transform.
 """

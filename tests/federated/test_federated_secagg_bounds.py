@@ -42,6 +42,23 @@ def test_the_norm_is_theorem_1_in_its_own_symbols() -> None:
         assert bounds.rounded_norm(d, 1 / gamma, beta) == pytest.approx(float(expected), rel=1e-14)
 
 
+@pytest.mark.parametrize(
+    ("gamma", "beta", "published"),
+    [
+        (1e-9, 0.01, 1.000000001642451),
+        (1e-9, 0.5, 1.0000000007137142),
+        (1e-2, 0.01, 158.13231445360802),
+        (1e-2, 0.5, 158.12296930808552),
+        (1e-2, 1.0, 158.11704525445697),
+    ],
+)
+def test_the_norm_is_that_of_tensorflow_federated(gamma: float, beta: float, published: float) -> None:
+    """Constants of its discretization tests, at a norm of 1 and 10^9 dimensions."""
+    assert bounds.rounded_norm(10**9, 1 / gamma, beta) == pytest.approx(published, rel=1e-6)
+    if gamma < 1e-5:
+        assert bounds.rounded_norm(10**9, 1 / gamma, beta) - 1 == pytest.approx(published - 1, rel=1e-6)
+
+
 def test_the_wrap_bound_is_hoeffdings_with_a_union() -> None:
     plan = plan_encoding(4096, 100, 16, element_clip=False, wrap_probability=1e-6)
     room = (2**15 - 1) // 100 - 1
