@@ -76,17 +76,18 @@ def table(name: str, about: str, trained: Trained, result: Comparison) -> Iterab
         f"test devices with {words:,} words, {result.session_words:,} typed again. The private arm's noise: rho "
         f"{trained.rho:.3g}, epsilon {trained.epsilon:.3g} at delta {trained.delta:g} (seeded, for this table only)."
     )
+    kept = [metric for metric in SHOWN if metric not in result.table.undefined]
     yield "\n### Arms, 95% jackknife intervals\n"
-    yield "| arm | " + " | ".join(SHOWN) + " |"
-    yield "|---" * (len(SHOWN) + 1) + "|"
+    yield "| arm | " + " | ".join(kept) + " |"
+    yield "|---" * (len(kept) + 1) + "|"
     for arm in trained.arms:
-        cells = [_cell(result.table.arm(arm, metric).estimate, metric) for metric in _kept(result)]
+        cells = [_cell(result.table.arm(arm, metric).estimate, metric) for metric in kept]
         yield f"| {arm} | " + " | ".join(cells) + " |"
     yield "\n### Paired differences\n"
-    yield "| candidate - baseline | " + " | ".join(SHOWN) + " | not inferior (0.5%) |"
-    yield "|---" * (len(SHOWN) + 2) + "|"
+    yield "| candidate - baseline | " + " | ".join(kept) + " | not inferior (0.5%) |"
+    yield "|---" * (len(kept) + 2) + "|"
     for (new, old), verdict in zip(PAIRS, result.verdicts, strict=True):
-        cells = [_cell(result.table.difference(new, old, metric).absolute, metric, "+") for metric in _kept(result)]
+        cells = [_cell(result.table.difference(new, old, metric).absolute, metric, "+") for metric in kept]
         failed = [check.metric for check in verdict.checks if not check.passes] + list(verdict.missing)
         yield (
             f"| {new} - {old} | "
@@ -118,10 +119,6 @@ def table(name: str, about: str, trained: Trained, result: Comparison) -> Iterab
     )
     yield f"- Smart Compose on the tuning devices: {settings}."
     yield f"- Without an interval: {', '.join(result.table.undefined) or 'none'}."
-
-
-def _kept(result: Comparison) -> list[str]:
-    return [metric for metric in SHOWN if metric not in result.table.undefined]
 
 
 def _cell(estimate: Estimate, metric: str, sign: str = "") -> str:

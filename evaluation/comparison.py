@@ -128,7 +128,8 @@ def _compose_settings(
             threshold = compose.threshold_at_rate(scored, rate)
             wanted = compose.right_share(scored, threshold)
         else:
-            threshold = compose.threshold_at_share(scored, wanted)
+            # Where the baseline's phrases are never right there is no rate to be equal at.
+            threshold = compose.threshold_at_share(scored, wanted) if wanted > 0 else np.inf
         thresholds[arm] = threshold
         share = compose.right_share(scored, threshold)
         settings.append(

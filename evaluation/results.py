@@ -2,9 +2,9 @@
 
 from pydantic import BaseModel, ConfigDict
 
-from evaluation.ab import AbResult, Estimate
+from evaluation.ab import AbResult, ArmMetric, Estimate
 from evaluation.slices import HeadShare
-from evaluation.statistics import SecondOpinion, Verdict
+from evaluation.statistics import FEATURE_METRICS, SecondOpinion, Verdict
 
 
 class _Row(BaseModel):
@@ -59,6 +59,16 @@ class Comparison(_Row):
     compose: tuple[ComposeSetting, ...]
     signs: tuple[SignCheck, ...]
     session_words: int
+
+    def of_feature(self, feature: str) -> tuple[ArmMetric, ...]:
+        """The metrics that a launch of ``NWP``, ``SC`` or ``OTF`` is told by (Xu et al. 2023, tables 1 and 2).
+
+        Raises:
+          ValueError: another feature.
+        """
+        if feature not in FEATURE_METRICS:
+            raise ValueError(f"feature: {feature!r} is none of {', '.join(FEATURE_METRICS)}")
+        return tuple(row for row in self.table.arms if row.metric in FEATURE_METRICS[feature])
 
     def slice_of(self, part: str, arm: str, metric: str, baseline: str | None = None) -> Estimate:
         """One slice's estimate; KeyError if that slice was too small."""

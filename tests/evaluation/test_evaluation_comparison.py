@@ -98,6 +98,39 @@ def test_slices_add_up_and_compose_is_at_equal_rates(compared) -> None:
     assert (untrained.threshold_nats, untrained.trigger_rate) == (None, 0)
 
 
+@pytest.mark.parametrize(
+    ("feature", "primary", "told"),
+    [
+        ("NWP", "prate", {"prate", "strip_accuracy", "click_through_rate"}),
+        ("SC", "compose_trigger_rate", {"compose_prate", "compose_trigger_rate"}),
+        ("OTF", "words_modified", {"words_modified", "words_per_minute", "errors_left"}),
+    ],
+)
+def test_one_model_is_judged_by_the_feature_it_is_launched_for(compared, feature, primary, told) -> None:
+    result, devices, entrants = compared
+    pairs = [("ngram_history", "ngram")]
+    again = comparison.run(entrants, devices, vocabulary(), BASE, "en-US", feature, CONFIG, "salt", 1, pairs)
+    assert {row.metric for row in again.of_feature(feature)} == told - set(again.table.undefined)
+    first = again.verdicts[0].checks[0]
+    assert (first.metric, first.role) == (primary, "primary")
+    assert [check.metric for check in again.verdicts[0].checks].count(primary) == 1
+    assert again.table.difference("ngram_history", "ngram", primary) == result.table.difference(
+        "ngram_history", "ngram", primary
+    )
+    with pytest.raises(ValueError, match="feature: 'GIF' is none of NWP, SC, OTF"):
+        again.of_feature("GIF")
+
+
+def test_a_baseline_that_is_never_right_silences_all(compared) -> None:
+    _, devices, entrants = compared
+    order = {"pretrained": entrants["pretrained"], "ngram": entrants["ngram"]}
+    pairs = [("ngram", "pretrained")]
+    result = comparison.run(order, devices, vocabulary(), BASE, "en-US", "SC", CONFIG, "salt", 1, pairs)
+    assert [row.threshold_nats for row in result.compose] == [None, None]
+    # No phrase, no rate: the primary metric of SC is missing or zero, and that is no pass.
+    assert not result.verdicts[0].passes
+
+
 def test_no_sessions_no_session_metrics_and_what_is_refused(compared) -> None:
     _, devices, entrants = compared
     plain = CONFIG.model_copy(update={"session_words": 0})
