@@ -17,6 +17,7 @@ from federated.config import (
     RuntimeConfig,
     ServerConfig,
 )
+from federated.plan_config import PlanningConfig
 from pipeline import config_errors
 from pretrain.config import (
     AdaptConfig,
@@ -82,6 +83,9 @@ class LaunchConfig(Config):
     discovery: DiscoveryConfig
     adapt: AdaptConfig
     mechanism: MechanismConfig
+    planning: PlanningConfig | None = Field(
+        default=None, description="what 'tacit plan' and 'tacit rehearse' may choose from; changes nothing by itself"
+    )
     local_training: LocalTrainingConfig
     server: ServerConfig
     audit: AuditConfig

@@ -1,6 +1,7 @@
 """Stages that make the model: ingest, pretrain, discover, adapt, plan, fine-tune."""
 
 import json
+import logging
 import shutil
 from dataclasses import asdict
 
@@ -9,19 +10,20 @@ import numpy as np
 from discovery import discover as trie
 from discovery.filters import reviewable
 from evaluation import canaries
-from federated import accounting, mechanisms, population
+from federated import accounting, mechanisms, plan_proposal, plan_sweep, population
 from federated import plan as planner
 from federated import train as rounds
 from federated.aggregation import plan_encoding
 from federated.mechanisms import files as mechanism_files
 from federated.sampled import Amplified
-from pipeline import load, results, spends
+from pipeline import load, plan_files, results, spends
 from pipeline.run_dir import write_text
 from pipeline.stage import Dataset, StageContext
 from pretrain import corpus, export, extend, text, vocabulary
 from pretrain import train as public_training
 from pretrain.model import KeyboardLM, build_model, parameter_count
 
+_log = logging.getLogger(__name__)
 _DISCOVERED = frozenset(
     ("epsilon0", "messages_per_device", "device_level_epsilon0", "epsilon_central", "delta", "certificate")
 )
@@ -128,6 +130,10 @@ def plan(ctx: StageContext) -> results.Plan:
     encoding = plan_encoding(mechanism, load.most_parameters(ctx.config), load.most_devices(ctx))
     planned = planner.plan(mechanism, devices, encoding)
     mechanism_files.save(mechanisms.build(mechanism), ctx.public / load.MECHANISM)
+    if ctx.config.planning is not None:
+        proposal = plan_proposal.propose(mechanism, ctx.config.planning, _tell)
+        swept = plan_sweep.sweeps(ctx.config.planning, proposal.chosen, proposal.noise_to_signal, _tell)
+        plan_files.write(proposal, swept, ctx.config.planning, ctx.public)
     return results.Plan(
         feasible=planned.feasible,
         reasons=planned.reasons,
@@ -196,6 +202,10 @@ def fine_tune(ctx: StageContext) -> results.FineTune:
         spend=spends.training(reached, delta, f"{config.mechanism.kind}, from participation records"),
         headline={"rho": reached.rho, "epsilon": reached.epsilon[delta], "delta": delta},
     )
+
+
+def _tell(message: str) -> None:
+    _log.info("plan: %s", message)
 
 
 def _trained(ctx: StageContext, model: KeyboardLM, curve: public_training.TrainingCurve) -> results.Training:
