@@ -46,7 +46,7 @@ def plan(
     from federated import plan as core
 
     config = read_launch(file)
-    planning = getattr(config, "planning", None)
+    planning = config.planning
     estimate = _devices(config, planning, devices)
     planned = core.plan(config.mechanism, estimate)
     content = _worst_case(planned)
@@ -88,7 +88,7 @@ def rehearse(
     """
     config, here = read_launch(file), settings.load()
     run_id = launch_id(config)
-    planning = getattr(config, "planning", None)
+    planning = config.planning
     if planning is None:
         raise ValueError(f"planning: {file} has no such block, and the rehearsal is described in it; add one")
     from pipeline import rehearse as core
