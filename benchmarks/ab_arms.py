@@ -1,6 +1,6 @@
 """Arms of one launch in miniature, trained on files of public and of private text, for ``ab_table.py``.
 
-Models are small (embedding 48, hidden 128, 5,000 words) so that one core trains all of them in
+Models are small (embedding 48, hidden 128, 3,000 words) so that one core trains all of them in
 minutes. New words are simply those that most training devices use and the public text lacks: this
 measures the comparison of arms, not discovery. Noise is seeded, for the same table every time.
 """
@@ -30,11 +30,12 @@ from pretrain.vocabulary import TokenStream, Vocabulary, extend, from_counts
 from pretrain.words import WordStore, write_words
 
 SEED, SEQUENCE = 1, 20
-BASE_SIZE, NEW_WORDS, FEWEST_DEVICES = 5000, 200, 10
-PUBLIC_WORDS, WORDS_A_DEVICE = 700_000, 400
+BASE_SIZE, NEW_WORDS, FEWEST_DEVICES = 3000, 200, 10
+PUBLIC_WORDS, WORDS_A_DEVICE = 400_000, 200
 NGRAM_ORDER, HISTORY_WEIGHT = 3, 0.2
-PRETRAIN_STEPS, ADAPT_STEPS, UPPER_BOUND_STEPS = 1200, 100, 600
-ROUNDS, CHAMPION_ROUNDS, MIN_SEP, MOST = 24, 8, 4, 4
+PRETRAIN_STEPS, ADAPT_STEPS, UPPER_BOUND_STEPS = 600, 40, 250
+ROUNDS, CHAMPION_ROUNDS, MIN_SEP, MOST = 16, 5, 4, 4
+MOST_A_ROUND = 80
 NOISE, CLIP, SERVER_RATE = 3.0, 0.3, 1.0
 
 
@@ -86,7 +87,7 @@ def train(users: Path, public: Path, locale: str, folder: Path) -> Trained:
         folder / "adapt",
     )
     devices = store.encode(grown, "train")
-    goal = max(20, len(devices) // (2 * MIN_SEP))
+    goal = min(MOST_A_ROUND, len(devices) // (2 * MIN_SEP))
     private, champion = copy.deepcopy(start), copy.deepcopy(start)
     _federated(champion, devices, store.encode(grown, "validation"), CHAMPION_ROUNDS, goal, folder / "champion")
     told = _federated(private, devices, store.encode(grown, "validation"), ROUNDS, goal, folder / "private")
