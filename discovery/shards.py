@@ -19,7 +19,7 @@ from discovery.typed import TypedWords
 _CHUNK_WORDS = 2**22  # 16 MiB of random words at a time
 _SHARD_DEVICES = 50_000
 # Fewer devices have answered one by one before the batched route is compiled.
-WORTH_COMPILING = 5_000
+WORTH_COMPILING = 1_000
 
 
 @dataclass(frozen=True)

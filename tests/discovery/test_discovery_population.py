@@ -1,0 +1,59 @@
+"""Whole runs on a population whose truth is known: what the paper claims about samplers, passes and epsilon."""
+
+import time
+
+import numpy as np
+import pytest
+
+from discovery import discover as trie
+from discovery.config import DiscoveryConfig
+from discovery.typed import TypedWords
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+WORDS, DEVICES = 2_000, 40_000
+_SYLLABLES = [first + second for first in "bcdfghklmnprstv" for second in "aeiou"]
+
+
+@pytest.fixture(scope="module")
+def population() -> tuple[TypedWords, dict[str, float]]:
+    """Heavy users: 150 words each of 2,000 made of syllables, by Zipf's law; and the weight of each word."""
+    rng = np.random.default_rng(0)
+    words: dict[str, None] = {}
+    while len(words) < WORDS:
+        words["".join(rng.choice(_SYLLABLES, size=rng.integers(1, 4)))] = None
+    weights = 1 / np.arange(1, WORDS + 1) ** 0.9
+    weights /= weights.sum()
+    numbers = rng.choice(WORDS, size=DEVICES * 150, p=weights).astype(np.int32)
+    typed = TypedWords(tuple(words), np.arange(DEVICES + 1) * 150, numbers)
+    return typed, dict(zip(words, weights.tolist(), strict=True))
+
+
+def run(population, folder, **changes):
+    typed, weights = population
+    values = {"epsilon0": 8.0, "delta": 1e-6, "messages_per_device": 8, "layers": 7, "max_prefixes": 250} | changes
+    found = trie.discover(
+        typed, known=frozenset(), alphabet=LETTERS, config=DiscoveryConfig(**values), key=bytes(32), directory=folder
+    )
+    covered = sum(weights.get(word.word, 0.0) for word in found.words)
+    return covered, sum(word.word not in weights for word in found.words), found
+
+
+@pytest.mark.slow
+@pytest.mark.statistical
+def test_random_beats_greedy_two_passes_beat_one_and_epsilon_helps(population, tmp_path):
+    began = time.process_time()
+    greedy, false_greedy, _ = run(population, tmp_path / "g1", sampler="greedy")
+    one, false_one, _ = run(population, tmp_path / "r1")
+    two, false_two, found = run(population, tmp_path / "r2", passes=2)
+    assert one >= greedy + 0.03
+    assert two >= one + 0.03
+    assert max(false_greedy, false_one, false_two) <= 10
+    by_epsilon = [run(population, tmp_path / f"e{e}", passes=2, epsilon0=e)[0] for e in (5.0, 6.5)]
+    assert by_epsilon[0] < by_epsilon[1] < two
+    assert time.process_time() - began < 120
+    # Without the threshold noise comes through as words.
+    _, unfiltered, _ = run(population, tmp_path / "z0", passes=2, significance_z=0.0)
+    assert unfiltered > 10
+    # Estimates hold the truth about as often as they say, but for choosing the lucky ones.
+    weights = population[1]
+    assert sum(word.share > 0 and word.word in weights for word in found.words) == len(found.words) - false_two
