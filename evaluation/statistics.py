@@ -27,6 +27,7 @@ FEATURE_METRICS = {
     "SC": ("compose_prate", "compose_trigger_rate"),
     "OTF": ("words_modified", "words_per_minute", "errors_left"),
 }
+_WEIGHTS_AT_ONCE = 2_000_000
 GUARDRAILS = ("words_modified", "words_per_minute", "top3_recall", "errors_left")
 
 
@@ -74,12 +75,19 @@ def delta_error(candidate: Ratio, baseline: Ratio) -> float:
 
 def bootstrap_error(candidate: Ratio, baseline: Ratio, seed: int, resamples: int = 2000) -> float:
     """Standard error of the same difference over Poisson resamples of devices, one set for both arms."""
-    weight_RD = np.random.default_rng(seed).poisson(1.0, size=(resamples, len(candidate[0])))
-    values = [
-        (weight_RD @ numerator_D) / np.maximum(weight_RD @ denominator_D, 1e-300)
-        for numerator_D, denominator_D in (candidate, baseline)
-    ]
-    return float(np.std(values[0] - values[1], ddof=1))
+    rng = np.random.default_rng(seed)
+    devices = len(candidate[0])
+    differences: list[np.ndarray] = []
+    # A few resamples at a time: all of them for a million devices would not fit into memory.
+    at_once = max(1, _WEIGHTS_AT_ONCE // devices)
+    for start in range(0, resamples, at_once):
+        weight_RD = rng.poisson(1.0, size=(min(at_once, resamples - start), devices))
+        new, old = (
+            (weight_RD @ numerator_D) / np.maximum(weight_RD @ denominator_D, 1e-300)
+            for numerator_D, denominator_D in (candidate, baseline)
+        )
+        differences.append(new - old)
+    return float(np.std(np.concatenate(differences), ddof=1))
 
 
 def second_opinions(
