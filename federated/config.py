@@ -64,10 +64,11 @@ class SecAggConfig(Config):
 
     @model_validator(mode="after")
     def _enough_shares(self) -> "SecAggConfig":
-        if self.threshold > self.neighbours:
+        degree = self.neighbours + self.neighbours % 2
+        if not degree < 2 * self.threshold <= 2 * degree:
             raise ValueError(
-                f"threshold: {self.threshold} shares, but each device has {self.neighbours} neighbours to hold one; "
-                f"lower it to {self.neighbours}"
+                f"threshold: {self.threshold} of {degree} neighbours' shares; it must be more than half of them, or a "
+                f"server that tells two stories could open a device, and no more than all: {degree // 2 + 1} to {degree}"
             )
         return self
 
