@@ -117,11 +117,6 @@ def test_devices_on_the_command_line_replace_the_estimate(home: Path) -> None:
     assert few["rho"] > many["rho"]
 
 
-def test_the_planning_block_is_no_part_of_the_launch(home: Path) -> None:
-    with_block = load_launch(written(home))
-    assert launch_id(with_block) == launch_id(with_block.model_copy(update={"planning": None}))
-
-
 def test_without_a_planning_block(home: Path) -> None:
     path = home / "plain.yaml"
     path.write_text(yaml.safe_dump(RAW))
