@@ -68,7 +68,7 @@ class SecAggConfig(Config):
         if not degree < 2 * self.threshold <= 2 * degree:
             raise ValueError(
                 f"threshold: {self.threshold} of {degree} neighbours' shares; it must be more than half of them, or a "
-                f"server that tells two stories could open a device, and no more than all: {degree // 2 + 1} to {degree}"
+                f"server that tells two stories could open a device, and not above all: {degree // 2 + 1} to {degree}"
             )
         return self
 
