@@ -17,7 +17,7 @@ import torch
 from evaluation.inference import float64_copy, rows_of
 from evaluation.ngram import NGram
 from pretrain.model import KeyboardLM
-from pretrain.vocabulary import BOS, UNK
+from pretrain.vocabulary import BOS, UNK, Vocabulary
 
 
 class NextWord(Protocol):
@@ -108,6 +108,58 @@ class PublicNGram:
     def rows(self, state: Any, rows_B: np.ndarray) -> Any:
         """See ``NextWord``."""
         return state[rows_B]
+
+
+@dataclass(frozen=True)
+class Translated:
+    """An arm with a vocabulary of its own, such as the champion of an earlier launch; make it with ``translated``.
+
+    Attributes:
+      theirs_V: int64, the arm's id of each word of the comparison, -1 for words it lacks.
+    """
+
+    arm: NextWord
+    theirs_V: np.ndarray
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Words of the comparison."""
+        return len(self.theirs_V)
+
+    def start(self, earlier_B: Sequence[np.ndarray]) -> tuple[np.ndarray, Any]:
+        """See ``NextWord``."""
+        log_probs_BV, state = self.arm.start([self._ids(earlier) for earlier in earlier_B])
+        return self._ours(log_probs_BV), state
+
+    def step(self, words_B: np.ndarray, state: Any) -> tuple[np.ndarray, Any]:
+        """See ``NextWord``."""
+        log_probs_BV, state = self.arm.step(self._ids(words_B), state)
+        return self._ours(log_probs_BV), state
+
+    def rows(self, state: Any, rows_B: np.ndarray) -> Any:
+        """See ``NextWord``."""
+        return self.arm.rows(state, rows_B)
+
+    def _ids(self, words: np.ndarray) -> np.ndarray:
+        theirs = self.theirs_V[np.asarray(words, dtype=np.int64)]
+        return np.where(theirs >= 0, theirs, UNK)
+
+    def _ours(self, log_probs_BV: np.ndarray) -> np.ndarray:
+        return np.where(self.theirs_V >= 0, log_probs_BV[:, self.theirs_V], -np.inf)
+
+
+def translated(arm: NextWord, own: Vocabulary, comparison: Vocabulary) -> Translated:
+    """An arm that speaks ``own`` in the ids of ``comparison``.
+
+    A word that only ``own`` holds is never suggested: to be fair to the arm, extend the comparison's
+    vocabulary by ``own.words`` first (``vocabulary.extend``).
+
+    Raises:
+      ValueError: ``own`` is not the arm's vocabulary.
+    """
+    if len(own) != arm.vocabulary_size:
+        raise ValueError(f"own: {len(own)} words, the arm speaks {arm.vocabulary_size}; give the arm's vocabulary")
+    return Translated(arm, np.array([own.index.get(word, -1) for word in comparison.words], dtype=np.int64))
 
 
 def _padded(log_probs_BV: np.ndarray, size: int) -> np.ndarray:

@@ -10,6 +10,7 @@ from evaluation import arms, metrics, ngram, scoring, slices
 from evaluation.heldout import HeldOut
 from evaluation.history import WithHistory
 from evaluation.ngram import NGram
+from pretrain import vocabulary as vocabularies
 from pretrain.config import ModelConfig
 from pretrain.model import KeyboardLM, build_model
 from pretrain.vocabulary import BOS, UNK, Vocabulary
@@ -171,3 +172,26 @@ def test_fewer_words_count_as_in_a_vocabulary_of_its_own(words: HeldOut) -> None
     small = Vocabulary(known.words[:20])
     scored = scoring.score(arms.neural(model(20), len(known)), words, words.ids(known))
     same(scored.per_device(), metrics.recall(model(20), words.stream(small)))
+
+
+def test_an_arm_of_another_vocabulary_in_ours(words: HeldOut) -> None:
+    ours = vocabulary()
+    theirs = Vocabulary((*ours.words[:4], "elsewhere", *reversed(ours.words[6:])))
+    own = arms.neural(model(len(theirs)))
+    arm = arms.translated(own, theirs, ours)
+    scored = scoring.score(arm, words, words.ids(ours))
+    there = scoring.score(own, words, words.ids(theirs))
+    known = words.ids(theirs) != UNK
+    np.testing.assert_allclose(scored.loss_P[known], there.loss_P[known], rtol=1e-12)
+    lacking = ~known & (words.ids(ours) != UNK)
+    assert lacking.any()
+    assert np.all(np.isinf(scored.loss_P[lacking]))
+    # Only the word that we lack can move a rank, and only by one place.
+    assert set((there.rank_P - scored.rank_P)[known]) <= {0, 1}
+    with_theirs = vocabularies.extend(ours, theirs.words, 10)
+    fair = scoring.score(arms.translated(own, theirs, with_theirs), words, words.ids(with_theirs))
+    np.testing.assert_array_equal(fair.rank_P[known], there.rank_P[known])
+    mixed = WithHistory(arm, 0.3)
+    assert np.isfinite(scoring.score(mixed, words, words.ids(ours)).loss_P[known]).all()
+    with pytest.raises(ValueError, match="own: 34 words, the arm speaks 33"):
+        arms.translated(own, ours, ours)
