@@ -97,51 +97,44 @@ def sgd_step(weights: DeviceWeights, batch: Batch, learning_rate: float, space: 
     output_layer = _one_at_a_time if space.fuse else _side_by_side
     output_layer(weights, outs_CNE, d_outs_CNE, batch, learning_rate, space)
 
-    # Products with a transposed matrix of this shape run at a third of the speed: transpose once.
-    gates_CGK = space("gates across", devices, 3 * hidden, 2 * embedding + 1).copy_(gates_CKG.mT)
-    projection_CEH = space("projection across", devices, embedding, hidden).copy_(projection_CHE.mT)
+    # A few rows times a transposed matrix run at a third of the speed: transposed once for all steps.
+    recurrent_CGE = space("recurrent", devices, 3 * hidden, embedding).copy_(gates_CKG[:, bottom:].mT)
     d_cell_CBH = space("d_cell", devices, sizes[0], hidden).zero_()
     for step in reversed(range(len(sizes))):
         first, size = starts[step], sizes[step]
         span = slice(first, first + size)
         d_mixed_CBH = space("d_mixed", devices, size, hidden)
-        torch.bmm(d_outs_CNE[:, span], projection_CEH, out=d_mixed_CBH)
+        torch.bmm(d_outs_CNE[:, span], projection_CHE.mT, out=d_mixed_CBH)
         tape.backward(d_mixed_CBH, d_cell_CBH, first, starts[step - 1] if step else -1, size)
         if step:
             before = starts[step - 1]
             # Rows that ended before get nothing back.
-            d_outs_CNE[:, before : before + size].baddbmm_(gates_CNG[:, span], gates_CGK[:, :, bottom:])
-    d_words_CNE = torch.bmm(gates_CNG, gates_CGK[..., :embedding], out=space("d_words", devices, positions, embedding))
+            d_outs_CNE[:, before : before + size].baddbmm_(gates_CNG[:, span], recurrent_CGE)
+    d_words_CNE = torch.bmm(gates_CNG, gates_CKG[:, :embedding].mT, out=space("d_words", devices, positions, embedding))
     gates_CKG.baddbmm_(seen_CNK.mT, gates_CNG, alpha=-learning_rate)
     projection_CHE.baddbmm_(tape.mixed_CNH.mT, d_outs_CNE, alpha=-learning_rate)
     flat_table.index_add_(0, rows_CN.flatten(), d_words_CNE.flatten(0, 1), alpha=-learning_rate)
 
 
-@dataclass(frozen=True)
 class _Tape:
-    """What the backward pass needs of the forward pass."""
+    """What the backward pass needs of the forward pass, and the passes between the products."""
 
-    gates_CNG: Tensor
-    cell_CNH: Tensor
-    tanh_CNH: Tensor
-    mixed_CNH: Tensor
-    space: Space
+    def __init__(self, gates_CNG: Tensor, cell_CNH: Tensor, tanh_CNH: Tensor, mixed_CNH: Tensor, space: Space) -> None:
+        self.mixed_CNH, self._fuse = mixed_CNH, space.fuse
+        self._arrays = [self._seen(own) for own in (gates_CNG, cell_CNH, tanh_CNH, mixed_CNH)]
+
+    def _seen(self, tensor: Tensor) -> Tensor | np.ndarray:
+        return tensor.numpy() if self._fuse else tensor
 
     def forward(self, first: int, before: int, rows: int) -> None:
         """One time step of the cell."""
-        arrays = self.gates_CNG, self.cell_CNH, self.tanh_CNH, self.mixed_CNH
-        if self.space.fuse:
-            fused.cell_forward(*(array.numpy() for array in arrays), first, before, rows)
-        else:
-            unfused.cell_forward(*arrays, first, before, rows)
+        (fused if self._fuse else unfused).cell_forward(*self._arrays, first, before, rows)
 
     def backward(self, d_mixed_CBH: Tensor, d_cell_CBH: Tensor, first: int, before: int, rows: int) -> None:
-        """One time step of the cell; ``gates_CNG`` becomes the gradient."""
-        arrays = self.gates_CNG, self.cell_CNH, self.tanh_CNH, d_mixed_CBH, d_cell_CBH
-        if self.space.fuse:
-            fused.cell_backward(*(array.numpy() for array in arrays), first, before, rows)
-        else:
-            unfused.cell_backward(*arrays, first, before, rows)
+        """One time step of the cell; the gates become their gradient."""
+        gates, cell, tanh, _ = self._arrays
+        d_mixed, d_cell = self._seen(d_mixed_CBH), self._seen(d_cell_CBH)
+        (fused if self._fuse else unfused).cell_backward(gates, cell, tanh, d_mixed, d_cell, first, before, rows)
 
 
 def _one_at_a_time(

@@ -45,7 +45,7 @@ def _exp(x):
     return math.exp(x)
 
 
-@overload(_exp, jit_options={"fastmath": {"contract"}})
+@overload(_exp, jit_options={"fastmath": {"contract"}, "error_model": "numpy"})
 def _exp_by_type(x):
     if x != types.float32:
         return lambda x: math.exp(x)
@@ -72,19 +72,26 @@ def _tanh(x):
     return math.tanh(x)
 
 
-@overload(_tanh, jit_options={"fastmath": {"contract"}})
+@overload(_tanh, jit_options={"fastmath": {"contract"}, "error_model": "numpy"})
 def _tanh_by_type(x):
     if x != types.float32:
         return lambda x: math.tanh(x)
-    limit = np.float32(0.4)
-    # Taylor's series near zero, where one minus something close to one would lose its digits.
-    t3, t5, t7, t9, t11 = (np.float32(c) for c in (-1 / 3, 2 / 15, -17 / 315, 62 / 2835, -1382 / 155925))
+    low, high = np.float32(-9.1), np.float32(9.1)
+    per_ln2, ln2_high, ln2_low = np.float32(1.44269504), np.float32(0.693359375), np.float32(-2.12194440e-4)
+    c7, c6, c5, c4, c3 = (np.float32(1 / math.factorial(power)) for power in (7, 6, 5, 4, 3))
+    exponent_at, bias = np.int32(23), np.int32(127)
 
     def single(x):
-        z = x * x
-        near = x + x * z * ((((t11 * z + t9) * z + t7) * z + t5) * z + t3)
-        far = _ONE - _TWO / (_exp(_TWO * x) + _ONE)
-        return near if abs(x) < limit else far
+        # tanh x = m / (m + 2) with m = e^2x - 1, whose digits near zero survive; beyond 9 it is 1.
+        x = low if x < low else x
+        x = high if x > high else x
+        x = x + x
+        whole = np.rint(x * per_ln2)
+        r = (x - whole * ln2_high) - whole * ln2_low
+        p = ((((c7 * r + c6) * r + c5) * r + c4) * r + c3) * r + _HALF
+        power = _float(np.int32((np.int32(whole) + bias) << exponent_at))
+        less_one = (p * r + _ONE) * r * power + (power - _ONE)
+        return less_one / (less_one + _TWO)
 
     return single
 
@@ -111,7 +118,7 @@ def _largest_by_type(row_V, bias_V):
     return largest
 
 
-@numba.njit(nogil=True, cache=True, fastmath=_ANY_ORDER)
+@numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=_ANY_ORDER)
 def train_bias(logits_LV, bias_V, targets_L, slope_V, rate):
     """Logits (still without bias) become the loss's gradient by logit, times L; the bias is trained.
 
@@ -138,7 +145,7 @@ def train_bias(logits_LV, bias_V, targets_L, slope_V, rate):
         bias_V[v] -= rate * slope_V[v]
 
 
-@numba.njit(nogil=True, cache=True, fastmath={"contract"})
+@numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})
 def cell_forward(gates_CNG, cell_CNH, tanh_CNH, mixed_CNH, start, before, rows):
     """One time step from the gates' inputs, which become their outputs in place.
 
@@ -171,7 +178,7 @@ def cell_forward(gates_CNG, cell_CNH, tanh_CNH, mixed_CNH, start, before, rows):
                 mixed_H[h] = output_H[h] * tanh_H[h]
 
 
-@numba.njit(nogil=True, cache=True, fastmath={"contract"})
+@numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})
 def cell_backward(gates_CNG, cell_CNH, tanh_CNH, d_mixed_CBH, d_cell_CBH, start, before, rows):
     """One time step backward: the gates' outputs become gradients by the gates' inputs in place.
 
@@ -200,7 +207,7 @@ def cell_backward(gates_CNG, cell_CNH, tanh_CNH, d_mixed_CBH, d_cell_CBH, start,
                 d_cell_H[h] = d_before
 
 
-@numba.njit(nogil=True, cache=True, fastmath=_ANY_ORDER)
+@numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=_ANY_ORDER)
 def sum_of_squares(part):
     """Sum of squares in float64 of a flat array."""
     total = 0.0
@@ -209,8 +216,15 @@ def sum_of_squares(part):
     return total
 
 
-@numba.njit(nogil=True, cache=True)
+@numba.njit(nogil=True, cache=True, error_model="numpy")
 def add_whole(total, part, scale):
     """Add ``part * scale``, cut to whole numbers towards zero, to a flat int64 ``total``."""
     for i in range(len(part)):
         total[i] += np.int64(np.float64(part[i]) * scale)
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")
+def add_whole_rows(total_VE, ids_U, part_UE, scale):
+    """The same for some rows of a matrix."""
+    for row in range(len(ids_U)):
+        add_whole(total_VE[ids_U[row]], part_UE[row], scale)

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from federated import client
+from federated import sums
 from federated.batched import pack, train_chunk
-from federated.client import clipped_sum, one_torch_thread
-from federated.clipping import FIXED_POINT, clip_to_grid
+from federated.client import aggregate, clipped_sum, one_torch_thread
+from federated.clipping import FIXED_POINT, Clip
 from federated.config import LocalTrainingConfig
 from federated.rows import DeviceRows, cohort_rows, device_rows, round_offset
+from federated.sums import Sums, grid_scale, joint_norm
 from pretrain.model import KeyboardLM
 from pretrain.vocabulary import EOS, PAD, TokenStream, join_owners
 
@@ -161,32 +162,58 @@ def test_nobody_sends_zeros():
         assert torch.count_nonzero(total) == 0
 
 
+def summed(model: KeyboardLM, devices: list[DeviceRows], config: LocalTrainingConfig, clip: Clip) -> torch.Tensor:
+    start = pack(model)
+    total = Sums.zeros(start)
+    for rows in devices:
+        total.add(*train_chunk(start, [rows], config), [rows], clip)
+    return total.flat(model)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("per_layer", [True, False])
+def test_running_sums_are_those_of_clip_to_grid(tied, per_layer):
+    config, model = local(), keyboard(tied, torch.float64)
+    clip = Clip(0.05, per_layer, below=0.3, weight_words=20)
+    devices = [rows for rows in rows_of(9, config) if len(rows.targets_RT)]
+    expected = aggregate(model, devices, config, clip, 1, kernel="reference")
+    halves = [Sums.zeros(pack(model)) for _ in range(2)]
+    for number, rows in enumerate(devices):
+        halves[number % 2].add(*train_chunk(pack(model), [rows], config), [rows], clip)
+    halves[0].merge(halves[1])
+    assert difference(halves[0].flat(model), expected.sum_P) < 1e-10
+    assert halves[0].counts[0] / 2 == expected.below
+    assert halves[0].counts[1] / FIXED_POINT == pytest.approx(expected.weight, abs=1e-9)
+
+
 def most_that_one_device_adds(clip_norm: float) -> float:
     """Largest norm of what any one device adds to the sum, in clip norms (zero-out adjacency)."""
     config, model = local(epochs=2), keyboard(True, torch.float64)
     rows = rows_of(10, config)
-    whole = clipped_sum(model, rows, config, clip_norm, 1)
-    added = [whole - clipped_sum(model, rows[:own] + rows[own + 1 :], config, clip_norm, 1) for own in range(len(rows))]
+    rows = [own for own in rows if len(own.targets_RT)]
+    clip = Clip(clip_norm)
+    whole = summed(model, rows, config, clip)
+    added = [whole - summed(model, rows[:own] + rows[own + 1 :], config, clip) for own in range(len(rows))]
     return max(sum(int(value) ** 2 for value in one) ** 0.5 for one in added) / FIXED_POINT
 
 
-def too_loose(update, clip_norm, weight=1.0):
-    return [part * 1.01 for part in clip_to_grid(update, clip_norm)]
+def too_loose(norm, clip_norm, weight=1.0):
+    return grid_scale(norm, clip_norm, weight) * 1.01
 
 
-def layer_by_layer(update, clip_norm, weight=1.0):
-    return [clip_to_grid([part], clip_norm)[0] for part in update]
+def not_at_all(norm, clip_norm, weight=1.0):
+    return FIXED_POINT / clip_norm
 
 
-def not_at_all(update, clip_norm, weight=1.0):
-    return [(part.double() * (FIXED_POINT / clip_norm)).trunc() for part in update]
+def output_layer_forgotten(parts):
+    return joint_norm(parts[:2])
 
 
-def test_no_device_adds_more_than_the_clip_norm(monkeypatch):
+@pytest.mark.parametrize("broken", [too_loose, not_at_all, output_layer_forgotten])
+def test_no_device_adds_more_than_the_clip_norm(monkeypatch, broken):
     assert 0.99 < most_that_one_device_adds(0.01) <= 1.0
-    for broken in (too_loose, layer_by_layer, not_at_all):
-        monkeypatch.setattr(client, "clip_to_grid", broken)
-        assert most_that_one_device_adds(0.01) > 1.0, broken.__name__
+    monkeypatch.setattr(sums, "joint_norm" if broken is output_layer_forgotten else "grid_scale", broken)
+    assert most_that_one_device_adds(0.01) > 1.0
 
 
 def words_in(rows: DeviceRows) -> int:

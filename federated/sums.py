@@ -1,0 +1,132 @@
+"""What devices add up to, as integers.
+
+Shape legend: U distinct words of a device, E embedding, V vocabulary, P parameters.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from federated import batched, fused
+from federated.clipping import FIXED_POINT, Clip, shrink_layers
+from federated.rows import DeviceRows
+from pretrain.model import KeyboardLM
+from pretrain.vocabulary import EOS, PAD
+
+# Strictly inside the ball: rounding must not lift a norm above the clip norm.
+_SAFETY = 1.0 - 2.0**-20
+
+
+@dataclass(frozen=True)
+class Sums:
+    """A running sum, changed in place; integers, so that the order of adding changes nothing. Private.
+
+    Attributes:
+      inputs_VE: int64 in units of ``clip.norm / 2^44``; None if tied.
+      shared: the other tensors in the order of ``batched.Weights.shared``.
+      counts: int64: twice the sum of ``below`` bits, and the weights in units of 2^-44.
+    """
+
+    inputs_VE: Tensor | None
+    shared: tuple[Tensor, ...]
+    counts: np.ndarray
+
+    @staticmethod
+    def zeros(start: batched.Weights) -> "Sums":
+        """Of nobody."""
+        shared = tuple(torch.zeros_like(part, dtype=torch.int64) for part in start.shared())
+        inputs_VE = None if start.inputs is None else torch.zeros_like(start.inputs, dtype=torch.int64)
+        return Sums(inputs_VE, shared, np.zeros(2, dtype=np.int64))
+
+    def add(self, updates: batched.Weights, ids: Sequence[Tensor], rows: Sequence[DeviceRows], clip: Clip) -> None:
+        """One chunk of devices as ``batched.train_chunk`` returns it; changes ``updates`` if clipped by layer.
+
+        Guarantee: a device adds a vector of joint L2 norm at most 1 clip norm: its update is scaled as
+        ``grid_scale`` says and cut towards zero. One that is not finite adds nothing.
+        """
+        for device, own_rows in enumerate(rows):
+            parts = [part[device] for part in updates.shared()]
+            own = batched.Weights(None, *parts)
+            if updates.inputs is not None:
+                own = batched.Weights(updates.inputs[device, : len(ids[device])], *parts)
+            weight, scale = self._count(batched.unpack(own), own, own_rows, clip)
+            self.counts[1] += round(weight * FIXED_POINT)
+            if not scale:
+                continue
+            for total, part in zip(self.shared, parts, strict=True):
+                _add_whole(total, part, scale)
+            if self.inputs_VE is not None and own.inputs is not None:
+                _add_whole_rows(self.inputs_VE, ids[device], own.inputs, scale)
+
+    def _count(
+        self, layers: Mapping[str, Tensor], own: batched.Weights, rows: DeviceRows, clip: Clip
+    ) -> tuple[float, float]:
+        """Weight of a device, and the factor that puts its update on the grid."""
+        parts = [*own.shared(), *([] if own.inputs is None else [own.inputs])]
+        norm = joint_norm(parts)
+        if clip.below is not None:
+            # A norm that is not finite is not below anything.
+            self.counts[0] += 1 if norm <= clip.below else -1
+        if clip.per_layer:
+            shrink_layers(layers, clip.norm)
+            norm = joint_norm(parts)
+        weight = clip.weight(int(np.sum((rows.targets_RT != PAD) & (rows.targets_RT != EOS))))
+        return weight, grid_scale(norm, clip.norm, weight)
+
+    def merge(self, other: "Sums") -> None:
+        """Add another running sum."""
+        for total, part in zip(self.shared, other.shared, strict=True):
+            total.add_(part)
+        if self.inputs_VE is not None and other.inputs_VE is not None:
+            self.inputs_VE.add_(other.inputs_VE)
+        np.add(self.counts, other.counts, out=self.counts)
+
+    def flat(self, model: KeyboardLM) -> Tensor:
+        """int64 ``[P]`` on the CPU, in the order of ``model.parameters()``."""
+        named = batched.unpack(batched.Weights(self.inputs_VE, *self.shared))
+        return torch.cat([named[name].flatten() for name, _ in model.named_parameters()]).cpu()
+
+
+def grid_scale(norm: float, clip_norm: float, weight: float = 1.0) -> float:
+    """What an update of this joint L2 norm is multiplied by, before it is cut towards zero to integers.
+
+    ``w * min(1, C (1 - 2^-20) / norm) * 2^44 / C``; 0 if the norm is not finite.
+
+    Guarantee: the integers, times ``C / 2^44``, have joint L2 norm at most C.
+
+    Args:
+      weight: in [0, 1], applied after clipping.
+    """
+    if not math.isfinite(norm):
+        return 0.0
+    factor = min(1.0, clip_norm * _SAFETY / norm) if norm else 1.0
+    return factor * weight * (FIXED_POINT / clip_norm)
+
+
+def joint_norm(parts: Sequence[Tensor]) -> float:
+    """L2 norm of all tensors together, summed in float64; may be infinite or NaN."""
+    squares = 0.0
+    for part in parts:
+        if part.device.type == "cpu":
+            squares += float(fused.sum_of_squares(part.reshape(-1).numpy()))
+        else:
+            squares += float(part.double().square().sum())
+    return math.sqrt(squares) if squares >= 0 else math.nan
+
+
+def _add_whole(total: Tensor, part: Tensor, scale: float) -> None:
+    if part.device.type == "cpu":
+        fused.add_whole(total.view(-1).numpy(), part.reshape(-1).numpy(), scale)
+    else:
+        total += (part.double() * scale).trunc().long()
+
+
+def _add_whole_rows(total_VE: Tensor, ids_U: Tensor, part_UE: Tensor, scale: float) -> None:
+    if part_UE.device.type == "cpu":
+        fused.add_whole_rows(total_VE.numpy(), ids_U.numpy(), part_UE.numpy(), scale)
+    else:
+        total_VE.index_add_(0, ids_U, (part_UE.double() * scale).trunc().long())
