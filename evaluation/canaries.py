@@ -5,6 +5,10 @@ excluded: a prefix of two and a secret of three. It is put on ``n_u`` synthetic 
 times on each, among sentences of public text. Nothing here is anyone's data, so canaries and
 synthetic devices may be shown.
 
+Two populations, each with the whole grid of its own, never mixed in a number: *compliant* devices obey the
+timer like any other, so the formal guarantee holds for them; *stress* devices are always available, as in
+the paper, and take part one or two orders of magnitude more often than a real device ever could.
+
 A secret that is uniform and independent of everything else is what makes the audit's ceiling
 (``exposure.ceiling_bits``) a theorem; do not choose canaries by hand.
 """
@@ -14,6 +18,7 @@ import json
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -23,7 +28,8 @@ from pretrain.vocabulary import EOS, TokenStream, Vocabulary, join_owners
 
 PREFIX_WORDS = 2
 SECRET_WORDS = 3
-_FORMAT = "tacit-canaries-1"
+_FORMAT = "tacit-canaries-2"
+Population = Literal["compliant", "stress"]
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,7 @@ class Canary:
     ids: tuple[int, ...]
     n_u: int
     n_e: int
+    population: Population = "compliant"
 
     @property
     def prefix(self) -> tuple[int, ...]:
@@ -51,7 +58,7 @@ class CanarySet:
     """Canaries and the synthetic devices that type them.
 
     Attributes:
-      canaries: in the order of the grid: n_u, then n_e, then repeat.
+      canaries: in the order of the grid: population, then n_u, then n_e, then repeat.
       devices: one owner a synthetic device, ``sentences_per_device`` sentences each.
       canary_of_device_D: int64, which canary each device types.
       vocabulary_digest: the snapshot that canaries, devices and references are written in.
@@ -61,6 +68,12 @@ class CanarySet:
     devices: TokenStream
     canary_of_device_D: np.ndarray
     vocabulary_digest: str
+
+    @property
+    def stress_D(self) -> np.ndarray:
+        """Bool: devices that are always available, outside the timer and the cap on participations."""
+        stress_N = np.array([canary.population == "stress" for canary in self.canaries])
+        return stress_N[self.canary_of_device_D]
 
 
 def make(config: AuditConfig, vocabulary: Vocabulary, filler: TokenStream, seed: int) -> CanarySet:
@@ -79,7 +92,8 @@ def make(config: AuditConfig, vocabulary: Vocabulary, filler: TokenStream, seed:
     # with anything else that starts from the launch's seed.
     word_rng, device_rng = (np.random.default_rng([seed, *name]) for name in (b"canary words", b"canary devices"))
     canaries = tuple(
-        _draw(word_rng, vocabulary, n_u, n_e)
+        _draw(word_rng, vocabulary, n_u, n_e, population)
+        for population in config.populations
         for n_u in config.users
         for n_e in config.examples
         for _ in range(config.repeats)
@@ -121,7 +135,7 @@ def load(path: Path) -> CanarySet:
     tokens_N = np.frombuffer(zlib.decompress(base64.b64decode(content["tokens"])), dtype="<i4").astype(np.int32)
     return CanarySet(
         tuple(
-            Canary(tuple(entry["words"]), tuple(entry["ids"]), entry["n_u"], entry["n_e"])
+            Canary(tuple(entry["words"]), tuple(entry["ids"]), entry["n_u"], entry["n_e"], entry["population"])
             for entry in content["canaries"]
         ),
         TokenStream(tokens_N, np.asarray(content["offsets"], dtype=np.int64)),
@@ -130,9 +144,9 @@ def load(path: Path) -> CanarySet:
     )
 
 
-def _draw(rng: np.random.Generator, vocabulary: Vocabulary, n_u: int, n_e: int) -> Canary:
+def _draw(rng: np.random.Generator, vocabulary: Vocabulary, n_u: int, n_e: int, population: Population) -> Canary:
     ids = rng.integers(NUM_SPECIALS, len(vocabulary), size=PREFIX_WORDS + SECRET_WORDS).tolist()
-    return Canary(tuple(vocabulary.words[number] for number in ids), tuple(ids), n_u, n_e)
+    return Canary(tuple(vocabulary.words[number] for number in ids), tuple(ids), n_u, n_e, population)
 
 
 def _device(

@@ -1,6 +1,6 @@
 """Configuration of the memorisation audit and of the offline A/B comparison."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
@@ -17,6 +17,15 @@ class AuditConfig(Config):
     users: tuple[PositiveInt, ...] = Field(min_length=1, description="n_u: synthetic devices that share a canary")
     examples: tuple[PositiveInt, ...] = Field(min_length=1, description="n_e: copies of it on each device")
     repeats: PositiveInt = Field(description="canaries in each cell of the grid")
+    populations: tuple[Literal["compliant", "stress"], ...] = Field(
+        default=("compliant",),
+        min_length=1,
+        description="a grid for each: devices that obey the timer, and devices that are always available",
+    )
+    stress_rate: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
+        default=0.575, description="chance of a stress device to join a round; 1,150 of 2,000 in the paper"
+    )
+    directions: NonNegativeInt = Field(default=1000, description="direction canaries of the noise audit; 0: none")
     sentences_per_device: PositiveInt = 200
     random_continuations: PositiveInt = 2_000_000
     beam_width: PositiveInt = 5
@@ -28,6 +37,8 @@ class AuditConfig(Config):
                 f"examples: {max(self.examples)} copies do not fit on a device of {self.sentences_per_device} "
                 f"sentences; lower it or raise sentences_per_device"
             )
+        if len(set(self.populations)) != len(self.populations):
+            raise ValueError(f"populations: {list(self.populations)} names one twice; give each once")
         return self
 
 

@@ -5,21 +5,24 @@ import pytest
 import torch
 
 from evaluation import canaries, exposure
-from evaluation.audit import AuditResult, audit
+from evaluation.audit import AuditResult, audit, own_mu
 from evaluation.config import AuditConfig
 from pretrain.config import ModelConfig
 from pretrain.model import KeyboardLM, build_model, next_word_loss, sentence_rows
-from pretrain.vocabulary import EOS, SPECIALS, Vocabulary, join_owners
+from pretrain.vocabulary import EOS, SPECIALS, TokenStream, Vocabulary, join_owners
 
 WORDS = Vocabulary(SPECIALS + tuple(f"w{number}" for number in range(60)))
 CONFIG = AuditConfig(users=(1, 4), examples=(1, 8), repeats=2, sentences_per_device=10, random_continuations=2_000_000)
 
 
+def filler() -> TokenStream:
+    rng = np.random.default_rng(0)
+    return join_owners([np.concatenate([np.append(rng.integers(4, 64, size=5), EOS) for _ in range(100)])])
+
+
 @pytest.fixture(scope="module")
 def planted() -> canaries.CanarySet:
-    rng = np.random.default_rng(0)
-    filler = join_owners([np.concatenate([np.append(rng.integers(4, 64, size=5), EOS) for _ in range(100)])])
-    return canaries.make(CONFIG, WORDS, filler, seed=3)
+    return canaries.make(CONFIG, WORDS, filler(), seed=3)
 
 
 @pytest.fixture(scope="module")
@@ -53,11 +56,13 @@ def test_one_row_a_canary_with_its_own_numbers(result: AuditResult, planted: can
         assert row.ceiling_bits == exposure.ceiling_bits(0.5, row.n_u, 0.05 / 4)
         assert row.within_ceiling == (row.exposure_bits <= row.ceiling_bits)
         assert (row.rank_standard_error == 0) == (row.method == "counted")
+        assert row.exposure_low_bits <= row.exposure_bits <= row.exposure_high_bits
 
 
 def test_an_unprotected_model_is_caught(result: AuditResult) -> None:
     heavy = [row for row in result.canaries if row.n_e == 8]
     assert all(row.found_by_beam and row.rank == 1 for row in heavy)
+    assert all(row.found_by_best_first for row in heavy)
     assert result.worst_rank_single_user == 1
     assert any(row.within_ceiling is False for row in heavy if row.n_u == 1)
     assert result.found_by_beam_single_user >= 2
@@ -71,6 +76,40 @@ def test_a_model_that_never_saw_them_passes(planted: canaries.CanarySet) -> None
     assert clean.worst_rank_single_user > 1000
     assert all(row.within_ceiling for row in clean.canaries)
     assert all(row.participations is None for row in clean.canaries)
+
+
+def test_populations_are_kept_apart_and_each_ceiling_follows_from_its_own_rounds() -> None:
+    config = CONFIG.model_copy(update={"populations": ("compliant", "stress")})
+    planted = canaries.make(config, WORDS, filler(), seed=3)
+    joined_TD = np.zeros((8, len(planted.devices)), dtype=bool)
+    joined_TD[[0, 4]] = True
+    joined_TD[:, planted.stress_D] = True
+    mine_N = own_mu(planted, joined_TD, np.eye(8), 4.0)
+    compliant = [canary.population == "compliant" for canary in planted.canaries]
+    users = np.array([canary.n_u for canary in planted.canaries])
+    np.testing.assert_allclose(mine_N, users * np.where(compliant, np.sqrt(2), np.sqrt(8)) / 4)
+    fresh = build_model(ModelConfig(embedding_dim=16, hidden_dim=32, tied=True), len(WORDS), seed=5)
+    rows = audit(fresh, planted, config, WORDS, seed=1, mu=0.5, own_mu_N=mine_N, nodes=100).canaries
+    assert [row.population for row in rows] == [canary.population for canary in planted.canaries]
+    for row, own in zip(rows, mine_N, strict=True):
+        assert row.ceiling_bits == exposure.ceiling_bits(own, 1, 0.05 / 4)
+    # Without their own rounds nothing is promised of devices outside the rules.
+    without = audit(fresh, planted, config, WORDS, seed=1, mu=0.5, nodes=100)
+    assert all((row.ceiling_bits is None) == (row.population == "stress") for row in without.canaries)
+    with pytest.raises(ValueError, match="3 devices, but 40 are synthetic"):
+        own_mu(planted, joined_TD[:, :3], np.eye(8), 4.0)
+    with pytest.raises(ValueError, match="2 entries for 16 canaries"):
+        audit(fresh, planted, config, WORDS, seed=1, own_mu_N=np.zeros(2))
+
+
+def test_canaries_remembered_too_well_on_average_are_seen(trained: KeyboardLM, planted: canaries.CanarySet) -> None:
+    fresh = build_model(ModelConfig(embedding_dim=16, hidden_dim=32, tied=True), len(WORDS), seed=5)
+    clean, leaky = (audit(model, planted, CONFIG, WORDS, seed=1, mu=0.5, nodes=200) for model in (fresh, trained))
+    assert clean.broken_ceilings == 0
+    assert clean.pooled_p_value > 0.05
+    assert leaky.broken_ceilings >= 2
+    assert leaky.pooled_p_value < 1e-6
+    assert audit(fresh, planted, CONFIG, WORDS, seed=1, nodes=100).pooled_p_value is None
 
 
 def test_the_gate_reads_only_single_device_canaries(trained: KeyboardLM) -> None:

@@ -36,6 +36,19 @@ def test_the_papers_grid_has_27_canaries_on_189_devices() -> None:
     assert len({canary.ids for canary in made.canaries}) == 27
 
 
+def test_two_populations_have_a_grid_each_and_share_no_canary() -> None:
+    config = PAPER.model_copy(update={"populations": ("compliant", "stress")})
+    made = canaries.make(config, WORDS, filler(), seed=1)
+    assert len(made.canaries) == 54
+    assert len({canary.ids for canary in made.canaries}) == 54
+    assert made.stress_D.tolist() == [False] * 189 + [True] * 189
+    # The compliant grid is the one that there is without the other.
+    assert made.canaries[:27] == canaries.make(PAPER, WORDS, filler(), seed=1).canaries
+    assert {canary.population for canary in made.canaries[27:]} == {"stress"}
+    with pytest.raises(ValidationError, match="names one twice"):
+        AuditConfig(users=(1,), examples=(1,), repeats=1, populations=("stress", "stress"))
+
+
 def test_each_device_has_exactly_its_copies_and_public_sentences() -> None:
     text = filler()
     public = set(sentences(text.tokens_N))
@@ -75,7 +88,7 @@ def test_a_function_of_the_seed_and_canaries_do_not_depend_on_the_filler() -> No
 
 
 def test_json_round_trip(tmp_path: Path) -> None:
-    made = canaries.make(PAPER, WORDS, filler(), seed=1)
+    made = canaries.make(PAPER.model_copy(update={"populations": ("compliant", "stress")}), WORDS, filler(), seed=1)
     canaries.save(made, tmp_path / "canaries.json")
     read = canaries.load(tmp_path / "canaries.json")
     assert read.canaries == made.canaries
