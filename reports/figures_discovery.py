@@ -54,6 +54,7 @@ def words_by_layer(found: Sequence[Sequence[int]], false: Sequence[Sequence[int]
         raise ValueError(f"found: got {len(found)} passes; give 1 to {len(_COLOURS)}")
     if false is not None and [len(row) for row in false] != [len(row) for row in found]:
         raise ValueError("false: it must have the passes and layers of 'found'")
+    first_wrong = next((number for number, row in enumerate(false or ()) if any(row)), None)
     names = ["words found"] if len(found) == 1 else [f"pass {number}" for number in range(1, len(found) + 1)]
 
     def draw(axes: Axes) -> None:
@@ -63,10 +64,11 @@ def words_by_layer(found: Sequence[Sequence[int]], false: Sequence[Sequence[int]
             axes.bar(places, row, width, color=_COLOURS[number], label=names[number])
             if false is not None:
                 wrong = [-count for count in false[number]]
-                axes.bar(places, wrong, width, color=_RED, label="false words" if number == 0 else None)
+                axes.bar(places, wrong, width, color=_RED, label="false words" if number == first_wrong else None)
         axes.axhline(0, color="#808080", linewidth=0.8)
-        axes.set(xlabel="layer (letters, end of word included)", ylabel="words")
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=16))
+        depth = max(map(len, found))
+        axes.set(xlabel="layer (letters, end of word included)", ylabel="words", xticks=range(1, depth + 1))
+        axes.set_xlim(0.4, depth + 0.6)
         axes.yaxis.set_major_locator(MaxNLocator(integer=True))
         axes.yaxis.set_major_formatter(lambda value, _: f"{abs(value):.0f}")
         axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4)
@@ -105,12 +107,13 @@ def domain_and_noise(domains: Sequence[Sequence[int]], noises: Sequence[Sequence
         axes.set(xlabel="layer (letters, end of word included)", ylabel="items in the domain", yscale="log")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=16))
         right.set_ylabel("noise (% of messages)")
-        right.set_ylim(bottom=0)
+        right.set_ylim(0, 140 * max(max(row) for row in noises))
         right.spines["right"].set_visible(True)
         axes.grid(visible=True)
         lines = [*axes.get_lines(), *right.get_lines()]
-        axes.legend(lines, [line.get_label() for line in lines], loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4)
+        axes.legend(lines, [line.get_label() for line in lines], loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
 
     most = max(map(max, domains))
     loudest = max(max(row) for row in noises)
-    return _svg("Domain and noise by layer", f"At most {most:,} items; noise at most {100 * loudest:.3f}%.", draw)
+    said = f"At most {most:,} items; noise at most {100 * loudest:.3f}%."
+    return _svg("Domain and noise by layer", said, draw, height=2.9)
