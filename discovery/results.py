@@ -1,5 +1,7 @@
 """What a discovery says to the world, and what it keeps between layers."""
 
+import math
+
 from pydantic import BaseModel, ConfigDict
 
 from discovery.amplification import CERTIFICATE
@@ -126,8 +128,14 @@ class DiscoveryResult(_Value):
             f"One typed word (unit: item, adjacency: swap): {self.epsilon0:g}-local differential privacy, whoever "
             f"sees the message. All {self.messages_per_device} messages of a device: {self.device_level_epsilon0:g}, "
             f"local. One typed word after shuffling, at the worst of {len(self.rows)} layers: "
-            f"({self.epsilon_central:.4g}, {self.delta:g}) by {self.certificate}, "
-            f"({self.epsilon_blanket:.4g}, {self.delta:g}) by the privacy blanket, if messages cannot be linked to "
+            f"({_up(self.epsilon_central)}, {self.delta:g}) by {self.certificate}, "
+            f"({_up(self.epsilon_blanket)}, {self.delta:g}) by the privacy blanket, if messages cannot be linked to "
             "devices. Each device answers in one layer only, of one pass. Votes are summed as they come; raw messages "
             "are not stored. Never add this to the rho of training: its unit is the device."
         )
+
+
+def _up(value: float) -> str:
+    """Four digits, never below the value."""
+    step = 10.0 ** (math.floor(math.log10(value)) - 3) if value > 0 else 1.0
+    return f"{math.ceil(value / step * (1 - 1e-15)) * step:.4g}"
