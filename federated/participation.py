@@ -14,9 +14,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from federated.availability import Availability
 from federated.files import replace_file
 
 _NEVER = -1
+# Guesses at available devices, rounds of them, before all devices are looked at.
+_GUESSES = 4
+_SMALL = 4
 _COHORT_STREAM = 0x636F686F7274  # "cohort": apart from every other use of the launch's seed
 
 
@@ -43,6 +47,7 @@ class Cohorts:
       min_sep: rounds from one participation to the next, at least.
       max_participations: rounds one device may join, at most.
       seed: the launch's public seed.
+      availability: which devices check in, and which of the selected report; None: all, at once.
     """
 
     num_devices: int
@@ -50,6 +55,7 @@ class Cohorts:
     min_sep: int
     max_participations: int
     seed: int
+    availability: Availability | None = None
 
     def init(self) -> ParticipationState:
         """Nobody has joined yet."""
@@ -58,16 +64,17 @@ class Cohorts:
         )
 
     def available(self, state: ParticipationState, round_number: int) -> np.ndarray:
-        """Devices whose timer has run out and who may still join, ascending."""
-        rested_D = (state.last_round_D == _NEVER) | (round_number - state.last_round_D >= self.min_sep)
-        return np.flatnonzero(rested_D & (state.count_D < self.max_participations))
+        """Devices whose timer has run out, who may still join and who check in, ascending."""
+        return np.flatnonzero(self._ready(state, round_number, slice(None)))
 
     def draw(self, state: ParticipationState, round_number: int) -> tuple[np.ndarray, ParticipationState]:
         """The cohort of one round and the state after it.
 
         A pure function of (seed, round, state), so a retried round has the same cohort. Uniform
         over the sets of ``report_goal`` available devices; all of them if there are fewer, and the
-        round goes on: the denominator of the mean stays the report goal.
+        round goes on: the denominator of the mean stays the report goal. With ``availability`` more
+        are selected, some drop out, and those after the first ``report_goal`` are too late; only who is
+        aggregated counts as having joined.
 
         Guarantee: no device joins two rounds less than ``min_sep`` apart, nor more than
         ``max_participations`` rounds. The draw reads no client data.
@@ -75,44 +82,98 @@ class Cohorts:
         Returns:
           Device numbers, int64, ascending; and the new state (the old one is unchanged).
         """
-        ready = self.available(state, round_number)
         rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([_COHORT_STREAM, self.seed, round_number])))
-        cohort = ready
-        if len(ready) > self.report_goal:
-            cohort = np.sort(rng.choice(ready, size=self.report_goal, replace=False, shuffle=False))
+        if self.availability is None:
+            cohort = self._select(state, round_number, rng, self.report_goal)
+        else:
+            selected = self._select(state, round_number, rng, self.availability.selected(self.report_goal))
+            cohort = self.availability.reporting(selected, round_number)[: self.report_goal]
+        cohort = np.sort(cohort)
         last_round_D, count_D = state.last_round_D.copy(), state.count_D.copy()
         last_round_D[cohort] = round_number
         count_D[cohort] += 1
         return cohort, ParticipationState(last_round_D, count_D)
 
+    def _ready(self, state: ParticipationState, round_number: int, devices: np.ndarray | slice) -> np.ndarray:
+        last, count = state.last_round_D[devices], state.count_D[devices]
+        ready = ((last == _NEVER) | (round_number - last >= self.min_sep)) & (count < self.max_participations)
+        if self.availability is not None:
+            numbers = np.arange(self.num_devices) if isinstance(devices, slice) else devices
+            ready[ready] = self.availability.awake(numbers[ready], round_number)
+        return ready
 
-@dataclass(frozen=True)
+    def _select(
+        self, state: ParticipationState, round_number: int, rng: np.random.Generator, wanted: int
+    ) -> np.ndarray:
+        """So many available devices in random order, every order equally likely; all if there are fewer.
+
+        In a large population devices are drawn at random and kept if available, which costs what
+        the cohort costs; if that finds too few, the rest comes from a look at all devices.
+        """
+        taken = np.empty(0, dtype=np.int64)
+        for _ in range(_GUESSES if self.num_devices > _SMALL * wanted else 0):
+            tried = rng.integers(self.num_devices, size=2 * (wanted - len(taken)))
+            both = np.concatenate([taken, tried[self._ready(state, round_number, tried)]])
+            _, first = np.unique(both, return_index=True)
+            taken = both[np.sort(first)]
+            if len(taken) >= wanted:
+                return taken[:wanted]
+        rest = np.setdiff1d(self.available(state, round_number), taken, assume_unique=True)
+        missing = min(wanted - len(taken), len(rest))
+        return np.concatenate([taken, rng.choice(rest, size=missing, replace=False)])
+
+
 class Records:
     """What happened: one entry per (round, device) that was aggregated. Private.
+
+    A value: adding a round makes a new one, which shares the earlier rounds with the old one.
 
     Attributes:
       rounds_N: int32, ascending.
       devices_N: int32.
     """
 
-    rounds_N: np.ndarray
-    devices_N: np.ndarray
+    def __init__(self, rounds_N: np.ndarray, devices_N: np.ndarray) -> None:
+        self._parts = [(rounds_N, devices_N)]
+        self._size = 1
+
+    @property
+    def rounds_N(self) -> np.ndarray:
+        return self._joined()[0]
+
+    @property
+    def devices_N(self) -> np.ndarray:
+        return self._joined()[1]
 
     def add(self, round_number: int, cohort: np.ndarray) -> "Records":
-        """These records and one more round."""
-        return Records(
-            np.concatenate([self.rounds_N, np.full(len(cohort), round_number, dtype=np.int32)]),
-            np.concatenate([self.devices_N, cohort.astype(np.int32)]),
-        )
+        """These records and one more round; costs what the cohort costs."""
+        later = Records.__new__(Records)
+        # The list only grows. Two values that part ways no longer share it.
+        shared = len(self._parts) == self._size
+        later._parts = self._parts if shared else self._parts[: self._size]
+        later._parts.append((np.full(len(cohort), round_number, dtype=np.int32), cohort.astype(np.int32)))
+        later._size = self._size + 1
+        return later
 
     def before(self, round_number: int) -> "Records":
         """The records of earlier rounds."""
-        keep = self.rounds_N < round_number
-        return Records(self.rounds_N[keep], self.devices_N[keep])
+        rounds_N, devices_N = self._joined()
+        keep = rounds_N < round_number
+        return Records(rounds_N[keep], devices_N[keep])
 
     def participations(self, num_devices: int) -> np.ndarray:
         """How many rounds each device joined, int64 ``[D]``."""
         return np.bincount(self.devices_N, minlength=num_devices)
+
+    def _joined(self) -> tuple[np.ndarray, np.ndarray]:
+        parts = self._parts[: self._size]
+        if len(parts) == 1:
+            return parts[0]
+        rounds_N, devices_N = (np.concatenate(column) for column in zip(*parts, strict=True))
+        if len(self._parts) == self._size:
+            # Once joined, joined for good: the next call only adds what came since.
+            self._parts, self._size = [(rounds_N, devices_N)], 1
+        return rounds_N, devices_N
 
 
 def no_records() -> Records:

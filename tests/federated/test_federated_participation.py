@@ -149,3 +149,15 @@ def test_records_are_private_whole_and_cut_at_a_round(tmp_path):
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(OSError, match=r"participation\.parquet"):
         load_records(path)
+
+
+def test_records_are_values():
+    first = no_records().add(0, np.array([3, 5]))
+    one, other = first.add(1, np.array([1])), first.add(1, np.array([2]))
+    assert first.devices_N.tolist() == [3, 5]
+    assert one.devices_N.tolist() == [3, 5, 1]
+    assert other.devices_N.tolist() == [3, 5, 2]
+    longer = one.add(2, np.array([4]))
+    assert one.devices_N.tolist() == [3, 5, 1]
+    assert longer.rounds_N.tolist() == [0, 0, 1, 2]
+    assert longer.rounds_N.dtype == longer.devices_N.dtype == np.int32

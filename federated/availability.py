@@ -1,0 +1,99 @@
+"""When devices can train: by night, on a charger; some selected ones never report.
+
+Shape legend: S devices asked about, D devices of the population.
+
+Everything is a function of (seed, device, hour or round) by a counter-based hash, so that nothing
+has to be kept for a device and a round costs what its cohort costs. Bonawitz et al. 2019 (*Towards
+Federated Learning at Scale*, sections 2 and 9) describe the day and night of availability,
+selecting 130% of the goal, and the 6% to 10% that drop out.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+_ZONE, _COIN, _DROP, _DELAY = range(4)
+_DAY_HOURS = 24.0
+
+
+@dataclass(frozen=True)
+class Availability:
+    """A population's day.
+
+    Attributes:
+      night_fraction, day_fraction: devices that check in at the best and the worst hour of their day.
+      best_hour: local time of the former.
+      zone_spread_hours: local times of a population are spread evenly over so many hours.
+      minutes_per_round: how long a round takes.
+      over_selection: devices selected for each one wanted.
+      dropout: probability that a selected device does not report.
+      seed: the launch's public seed.
+    """
+
+    night_fraction: float = 0.9
+    day_fraction: float = 0.2
+    best_hour: float = 2.0
+    zone_spread_hours: float = 3.0
+    minutes_per_round: float = 30.0
+    over_selection: float = 1.3
+    dropout: float = 0.08
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("night_fraction", "day_fraction", "dropout"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name}: {getattr(self, name)} is no probability; give a number from 0 to 1")
+        if not (self.minutes_per_round > 0 and self.over_selection >= 1):
+            raise ValueError(
+                f"minutes_per_round: {self.minutes_per_round}, over_selection: {self.over_selection}; "
+                "give minutes above 0 and an over-selection of at least 1"
+            )
+
+    def fraction(self, local_hour: np.ndarray) -> np.ndarray:
+        """Probability of checking in at a local time."""
+        swing = (1 + np.cos((local_hour - self.best_hour) * (2 * math.pi / _DAY_HOURS))) / 2
+        return self.day_fraction + (self.night_fraction - self.day_fraction) * swing
+
+    def hour(self, round_number: int) -> float:
+        """Hours since the first round."""
+        return round_number * self.minutes_per_round / 60
+
+    def awake(self, devices_S: np.ndarray, round_number: int) -> np.ndarray:
+        """bool ``[S]``: checks in during this round's hour. One coin an hour, not one a round."""
+        hour = self.hour(round_number)
+        zone_S = uniform(self.seed, _ZONE, devices_S, 0) * self.zone_spread_hours
+        local_S = (np.floor(hour) + zone_S) % _DAY_HOURS
+        return uniform(self.seed, _COIN, devices_S, int(hour)) < self.fraction(local_S)
+
+    def selected(self, report_goal: int) -> int:
+        """Devices to select for a report goal."""
+        return math.ceil(report_goal * self.over_selection)
+
+    def reporting(self, devices_S: np.ndarray, round_number: int) -> np.ndarray:
+        """Those that report, in order of arrival; the round closes after the report goal."""
+        stay = devices_S[uniform(self.seed, _DROP, devices_S, round_number) >= self.dropout]
+        return stay[np.argsort(uniform(self.seed, _DELAY, stay, round_number), kind="stable")]
+
+
+def rounds_of_timer(timer_hours: float, minutes_per_round: float) -> int:
+    """``min_sep`` that a timer in hours keeps, if rounds take at least ``minutes_per_round``.
+
+    A device may come back once the timer has run out: the first round that begins then is this many
+    after the one before. Rounds that take longer only make the real separation in hours larger.
+    """
+    if not (timer_hours >= 0 and minutes_per_round > 0):
+        raise ValueError(f"timer_hours: {timer_hours}, minutes_per_round: {minutes_per_round}; give positive numbers")
+    return max(1, math.ceil(timer_hours * 60 / minutes_per_round))
+
+
+def uniform(seed: int, stream: int, devices_S: np.ndarray, time: int) -> np.ndarray:
+    """float64 in [0, 1) of each device: the same question always gets the same answer."""
+    rng = np.random.SeedSequence([0x617661696C, seed, stream, time]).generate_state(1, np.uint64)
+    # splitmix64 (Steele et al. 2014) of the device's number, from a start of its own for each question.
+    with np.errstate(over="ignore"):
+        mixed = (devices_S.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15) + rng
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        mixed ^= mixed >> np.uint64(31)
+    return (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53

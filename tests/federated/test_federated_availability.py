@@ -1,0 +1,132 @@
+import time
+from collections import Counter
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from federated.availability import Availability, rounds_of_timer, uniform
+from federated.participation import Cohorts, ParticipationState, no_records, observe
+
+POPULATION = 40_000
+DAY = Availability(seed=4)
+
+
+def test_coins_are_uniform_independent_and_repeatable():
+    devices = np.arange(100_000)
+    one, again, other = (uniform(1, 2, devices, number) for number in (7, 7, 8))
+    np.testing.assert_array_equal(one, again)
+    assert stats.kstest(one, "uniform").pvalue > 1e-3
+    assert stats.kstest(one * 0.99, "uniform").pvalue < 1e-3
+    assert abs(np.corrcoef(one, other)[0, 1]) < 4 / np.sqrt(len(devices))
+    assert abs(np.corrcoef(one[1:], one[:-1])[0, 1]) < 4 / np.sqrt(len(devices))
+    assert not np.array_equal(one, uniform(2, 2, devices, 7))
+    np.testing.assert_array_equal(one[[5, 99]], uniform(1, 2, np.array([5, 99]), 7))
+
+
+@pytest.mark.statistical
+def test_availability_follows_the_day():
+    devices = np.arange(POPULATION)
+    flat = replace(DAY, zone_spread_hours=0.0)
+    seen = [flat.awake(devices, number).mean() for number in range(0, 96, 2)]
+    promised = flat.fraction(np.arange(48.0) % 24)
+    error = np.sqrt(promised * (1 - promised) / POPULATION)
+    assert np.all(np.abs(seen - promised) < 4.5 * error)
+    assert max(promised) == pytest.approx(0.9)
+    assert min(promised) == pytest.approx(0.2)
+    # Another day, as a mistaken clock would have it, does not pass.
+    assert np.any(np.abs(seen - flat.fraction(np.arange(48.0) % 24 + 1)) > 4.5 * error)
+
+
+def test_a_device_keeps_its_mind_within_an_hour():
+    devices = np.arange(1000)
+    np.testing.assert_array_equal(DAY.awake(devices, 0), DAY.awake(devices, 1))
+    assert not np.array_equal(DAY.awake(devices, 1), DAY.awake(devices, 2))
+
+
+@pytest.mark.statistical
+def test_dropout_and_order_of_arrival():
+    devices = np.arange(POPULATION)
+    arrived = DAY.reporting(devices, 3)
+    assert abs(len(arrived) / POPULATION - 0.92) < 4 * np.sqrt(0.08 * 0.92 / POPULATION)
+    # Arrival says nothing about the device's number.
+    assert abs(np.corrcoef(arrived, np.arange(len(arrived)))[0, 1]) < 4 / np.sqrt(len(arrived))
+    np.testing.assert_array_equal(arrived, DAY.reporting(devices, 3))
+    assert len(np.unique(arrived)) == len(arrived)
+
+
+def test_rules_hold_with_nights_and_dropouts():
+    cohorts = Cohorts(600, 20, 6, 4, seed=2, availability=DAY)
+    state, records, sizes = cohorts.init(), no_records(), []
+    for number in range(90):
+        before = cohorts.available(state, number)
+        cohort, state = cohorts.draw(state, number)
+        assert np.isin(cohort, before).all()
+        assert np.all(np.diff(cohort) > 0)
+        records = records.add(number, cohort)
+        sizes.append(len(cohort))
+    observed = observe(records, 90, cohorts, np.zeros(600, dtype=bool))
+    assert observed.violations == 0
+    assert observed.min_sep is not None
+    assert observed.min_sep >= 6
+    assert max(sizes) == 20
+    assert int(state.count_D.sum()) == sum(sizes)
+    # Over-selection makes up for dropouts: without it, rounds fall short.
+    bare = Cohorts(600, 20, 6, 4, seed=2, availability=replace(DAY, over_selection=1.0))
+    assert sum(len(bare.draw(bare.init(), number)[0]) for number in range(20)) < 20 * 20
+
+
+def test_nobody_awake_is_an_empty_round():
+    night = replace(DAY, night_fraction=0.0, day_fraction=0.0)
+    cohort, _ = Cohorts(5000, 20, 1, 4, seed=2, availability=night).draw(Cohorts(5000, 20, 1, 4, 2).init(), 0)
+    assert not len(cohort)
+
+
+@pytest.mark.parametrize(("hours", "minutes", "rounds"), [(0, 30, 1), (24, 30, 48), (24, 7, 206), (0.1, 30, 1)])
+def test_a_timer_in_hours(hours, minutes, rounds):
+    assert rounds_of_timer(hours, minutes) == rounds
+    assert rounds * minutes >= hours * 60
+
+
+@pytest.mark.parametrize("wrong", [{"dropout": 1.5}, {"over_selection": 0.9}, {"minutes_per_round": 0}])
+def test_mistakes_are_named(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        Availability(**wrong)
+    with pytest.raises(ValueError, match="timer_hours"):
+        rounds_of_timer(-1, 30)
+
+
+def guessed_pairs(draw) -> float:
+    """P value of the hypothesis that pairs of the 7 available of 12 devices are equally likely."""
+    cohorts = Cohorts(12, 2, 5, 9, seed=3)
+    ready = [0, 1, 4, 5, 8, 9, 11]
+    last_D = np.full(12, 4000, dtype=np.int32)
+    last_D[ready] = -1
+    state = ParticipationState(last_D, np.zeros(12, dtype=np.int32))
+    pairs = Counter(tuple(draw(cohorts, state, number).tolist()) for number in range(4004 - 4000, 4004))
+    return float(stats.chisquare([pairs[pair] for pair in combinations(ready, 2)]).pvalue)
+
+
+@pytest.mark.statistical
+def test_guessing_is_uniform_over_all_sets():
+    assert guessed_pairs(lambda cohorts, state, number: cohorts.draw(state, number)[0]) > 1e-3
+
+    def lowest_of_those_guessed(cohorts, state, number):
+        rng = np.random.default_rng(number)
+        found = [device for device in rng.integers(12, size=40) if state.last_round_D[device] == -1]
+        return np.array(sorted(set(found[:6]))[:2] if len(set(found[:6])) > 1 else [0, 1])
+
+    assert guessed_pairs(lowest_of_those_guessed) < 1e-3
+
+
+def test_a_million_devices_plan_in_milliseconds():
+    cohorts = Cohorts(1_000_000, 6500, 100, 8, seed=1)
+    state, spent = cohorts.init(), []
+    for number in range(10):
+        began = time.thread_time()
+        _, state = cohorts.draw(state, number)
+        spent.append(time.thread_time() - began)
+    # Measured 4 to 8 ms; looking at every device with one random number each takes 30 and more.
+    assert np.median(spent) < 0.025
