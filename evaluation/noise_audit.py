@@ -110,7 +110,7 @@ def noise_audit(
     rows.append(
         AuditRow(
             type="lower_bound",
-            quantity=f"epsilon is at least, {bound.correct} of {bound.guesses} guesses right; a low bound proves nothing",
+            quantity=f"epsilon is at least ({bound.correct} of {bound.guesses} guesses right); a low bound is no proof",
             estimate=bound.epsilon_at_least,
             low=bound.epsilon_at_least,
             high=bound.epsilon_at_least,
