@@ -87,13 +87,13 @@ def _report_goal(planning: PlanningConfig, nearest: Option, ratio: float, target
         changed = planning.model_copy(update={"max_report_goal": goal})
         return _meets(changed, nearest.kind, nearest.rounds, ratio, target)
 
-    now = planning.max_report_goal
-    needed = _first(_round_numbers(now + 1, planning.usable_population), meets)
+    now, most = planning.max_report_goal, planning.usable_population // 2
+    needed = _first(_round_numbers(now + 1, most), meets)
     sentence = (
-        f"raise max_report_goal from {now:,} to {needed:,}"
+        f"raise max_report_goal from {now:,} to {needed:,}, and every device may join each "
+        f"{planning.usable_population // needed:,} rounds"
         if needed
-        else f"no report goal is large enough: up to all {planning.usable_population:,} devices a round, they come "
-        "back so often that rho stays above the target"
+        else f"no report goal is large enough: with {most:,}, half of all devices every round, rho is above the target"
     )
     return Change("max_report_goal", now, needed, sentence)
 

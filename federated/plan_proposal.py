@@ -195,9 +195,8 @@ def _reasons(
     ]
     if len(planning.rounds) > 1:
         counts = ", ".join(f"{rounds:,}" for rounds in sorted(planning.rounds))
-        reasons.append(
-            f"{chosen.rounds:,} rounds: of {counts}, the most that {'meet' if met else 'come near'} the target."
-        )
+        why = "the most that meet the target" if met else "nearest to the target"
+        reasons.append(f"{chosen.rounds:,} rounds: of {counts}, {why}.")
     if mechanism.adaptive_clipping and not block.adaptive_clipping:
         reasons.append(
             f"Clip norm {block.clip_norm:g} stays fixed: adaptive clipping needs restarts, and this mechanism has none."

@@ -22,7 +22,7 @@ from federated.sampled import amplified
 _WORTH_MEMORY = 0.01
 # More buffers lower rho by less than this, so only near the target do they decide.
 _WORTH_A_LOOK = 0.05
-_GOALS_DOWN_TO = 64
+_GOALS_DOWN_TO = 16
 _NICE = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.5, 8.0)
 INDEPENDENT = "independent"
 
@@ -192,10 +192,10 @@ def report_goals(planning: PlanningConfig) -> list[int]:
     anything that was rehearsed.
     """
     ceiling = min(planning.max_report_goal, planning.usable_population)
-    least = max(ceiling / _GOALS_DOWN_TO, min(planning.rehearsal.report_goal, ceiling))
+    rehearsed = min(planning.rehearsal.report_goal, ceiling)
     decades = range(math.ceil(math.log10(ceiling)) + 1)
-    nice = {int(factor * 10**decade) for decade in decades for factor in _NICE}
-    return sorted({goal for goal in nice if least <= goal < ceiling} | {math.ceil(least), ceiling})
+    goals = {int(factor * 10**decade) for decade in decades for factor in _NICE} | {rehearsed}
+    return sorted({goal for goal in goals if max(ceiling / _GOALS_DOWN_TO, rehearsed) <= goal < ceiling} | {ceiling})
 
 
 def search(

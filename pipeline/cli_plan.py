@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -175,9 +174,10 @@ def _proposal_text(proposal: "Proposal") -> list[str]:
 def _show(options: "tuple[Option, ...]", target_rho: float, console: Console) -> None:
     """The alternatives in 80 columns, and what else must be known about some of them."""
     several = len({row.rounds for row in options}) > 1
-    table = Table(title="The same noise in the model by other means", title_justify="left", box=SIMPLE_HEAD)
+    title = "The same noise in the model by other means; ok: meets the target"
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0))
     columns = ("mechanism", *(("rounds",) if several else ()), "report\ngoal", "noise\nmult.", "min_sep", "joins\n<=")
-    for name in (*columns, "rho", "epsilon", "copies", "meets"):
+    for name in (*columns, "rho", "epsilon", "copies", "ok"):
         table.add_column(name, justify="left" if name == "mechanism" else "right", no_wrap=True)
     for row in options:
         meets = "-" if row.rho is None else "yes" if row.rho <= target_rho else "no"
