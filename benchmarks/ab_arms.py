@@ -1,6 +1,6 @@
 """Arms of one launch in miniature, trained on files of public and of private text, for ``ab_table.py``.
 
-Models are small (embedding 48, hidden 128, 3,000 words) so that one core trains all of them in
+Models are small (embedding 48, hidden 128, 4,000 words) so that one core trains all of them in
 minutes. New words are simply those that most training devices use and the public text lacks: this
 measures the comparison of arms, not discovery. Noise is seeded, for the same table every time.
 """
@@ -30,10 +30,11 @@ from pretrain.vocabulary import TokenStream, Vocabulary, extend, from_counts
 from pretrain.words import WordStore, write_words
 
 SEED, SEQUENCE = 1, 20
-BASE_SIZE, NEW_WORDS, FEWEST_DEVICES = 3000, 200, 10
+BASE_SIZE, NEW_WORDS, FEWEST_DEVICES = 4000, 200, 10
 PUBLIC_WORDS, WORDS_A_DEVICE = 400_000, 200
 NGRAM_ORDER, HISTORY_WEIGHT = 3, 0.2
-PRETRAIN_STEPS, ADAPT_STEPS, UPPER_BOUND_STEPS = 600, 40, 250
+PRETRAIN_STEPS, ADAPT_STEPS, UPPER_BOUND_STEPS = 2000, 100, 600
+BATCH = 16
 ROUNDS, CHAMPION_ROUNDS, MIN_SEP, MOST = 16, 5, 4, 4
 MOST_A_ROUND = 80
 NOISE, CLIP, SERVER_RATE = 3.0, 0.3, 1.0
@@ -75,11 +76,11 @@ def train(users: Path, public: Path, locale: str, folder: Path) -> Trained:
     grown = extend(base, _new_words(store, base), NEW_WORDS)
 
     model = build_model(ModelConfig(embedding_dim=48, hidden_dim=128, tied=True), len(base), SEED)
-    _on_public(model, text.encode(base), PRETRAIN_STEPS, 3e-3, folder / "pretrain")
+    _on_public(model, text.encode(base), PRETRAIN_STEPS, 6e-3, folder / "pretrain")
     start = grow(model, base, grown)
     split = _split(text.encode(grown))
     adapt(
-        AdaptConfig(steps=ADAPT_STEPS, batch_sentences=64, learning_rate=1e-3),
+        AdaptConfig(steps=ADAPT_STEPS, batch_sentences=BATCH, learning_rate=1e-3),
         start,
         *split,
         SEQUENCE,
@@ -92,7 +93,7 @@ def train(users: Path, public: Path, locale: str, folder: Path) -> Trained:
     _federated(champion, devices, store.encode(grown, "validation"), CHAMPION_ROUNDS, goal, folder / "champion")
     told = _federated(private, devices, store.encode(grown, "validation"), ROUNDS, goal, folder / "private")
     bound = copy.deepcopy(start)
-    _on_public(bound, devices, UPPER_BOUND_STEPS, 1e-3, folder / "bound")
+    _on_public(bound, devices, UPPER_BOUND_STEPS, 2e-3, folder / "bound")
 
     size = len(grown)
     public_ngram = arms.PublicNGram(NGram.fit(text.encode(grown), grown, NGRAM_ORDER))
@@ -146,7 +147,7 @@ def _federated(
 def _on_public(model: KeyboardLM, stream: TokenStream, steps: int, rate: float, folder: Path) -> None:
     config = PretrainConfig(
         steps=steps,
-        batch_sentences=64,
+        batch_sentences=BATCH,
         sequence_words=SEQUENCE,
         learning_rate=rate,
         evaluate_every_steps=steps,

@@ -25,7 +25,7 @@ POPULATIONS = {
     "en_blogs": ("en-US", "users/en_blogs.parquet", "public/en-US_blogs_web.parquet", "bloggers"),
     "en-US_chitchat": ("en-US", "users/en-US_chitchat.parquet", "public/en-US_public.parquet", "typed chat"),
 }
-CONFIG = AbTestConfig(buckets=20, session_words=4000, max_devices=200)
+CONFIG = AbTestConfig(buckets=20, session_words=4000, compose_rate=0.02, max_devices=200)
 PAIRS = (
     ("private", "champion"),
     ("private", "pretrained"),

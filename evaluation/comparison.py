@@ -3,8 +3,9 @@
 Shape legend: P words, D devices.
 
 One call for a launch, a benchmark or a notebook. Next-word metrics come from all held-out words,
-session metrics from ``session_words`` of them typed again by the median calibration; the other
-calibrations only have to agree on the sign. Nothing here is differentially private.
+session metrics from ``session_words`` of them typed again by the median calibration, once for the
+strip and the corrections and once more for Smart Compose; the other calibrations only have to agree
+on the sign. Nothing here is differentially private.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ from evaluation import ab, compose, keystrokes, scoring, sessions, slices, stati
 from evaluation.arms import NextWord
 from evaluation.config import AbTestConfig
 from evaluation.heldout import HeldOut, held_out
+from evaluation.metrics import Ratio
 from evaluation.results import Comparison, ComposeSetting, SignCheck, SliceRow
 from pretrain.vocabulary import Vocabulary
 from pretrain.words import WordStore
@@ -86,8 +88,11 @@ def run(
             )
         thresholds, settings = _compose_settings(arms, tuning, vocabulary, config.compose_rate, workers)
         short = held_out(devices.words, test, config.session_words)
-        typed = _sessions(arms, short, vocabulary, locale, thresholds, seed, workers)
-        counts = {arm: ab.Merged((counts[arm], typed[typist.MEDIAN.name][arm])) for arm in arms}
+        typed, offered = _sessions(arms, short, vocabulary, locale, thresholds, seed, workers)
+        counts = {
+            arm: ab.Merged((counts[arm], _Chosen(typed[typist.MEDIAN.name][arm], False), _Chosen(offered[arm], True)))
+            for arm in arms
+        }
         signs = [_sign(typed, pair, metric) for pair in pairs for metric in SIGN_METRICS]
     tables = {arm: each.ratios() for arm, each in counts.items()}
     result = ab.compare(counts, name, config.buckets, config.confidence, pairs=pairs, leave_out_undefined=True)
@@ -151,16 +156,38 @@ def _sessions(
     thresholds: Mapping[str, float],
     seed: int,
     workers: int,
-) -> dict[str, dict[str, sessions.Session]]:
-    """Sessions by calibration and arm."""
-    found = {}
+) -> tuple[dict[str, dict[str, sessions.Session]], dict[str, sessions.Session]]:
+    """Sessions without Smart Compose by calibration and arm, and sessions with it by arm.
+
+    Apart, because phrases cost attention: one feature's faults must not be another's.
+    """
+    found, offered = {}, {}
     for calibration in typist.CALIBRATIONS:
         script = keystrokes.prepare(text, vocabulary, locale, calibration, seed)
         found[calibration.name] = {
-            arm: sessions.simulate(script, text, model, compose_threshold=thresholds[arm], workers=workers)
-            for arm, model in arms.items()
+            arm: sessions.simulate(script, text, model, workers=workers) for arm, model in arms.items()
         }
-    return found
+        if calibration is typist.MEDIAN:
+            offered = {
+                arm: sessions.simulate(script, text, model, compose_threshold=thresholds[arm], workers=workers)
+                for arm, model in arms.items()
+            }
+    return found, offered
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """The metrics of a session that are about Smart Compose, or the ones that are not."""
+
+    session: sessions.Session
+    compose: bool
+
+    def ratios(self) -> dict[str, Ratio]:
+        return {
+            metric: ratio
+            for metric, ratio in self.session.ratios().items()
+            if (metric in statistics.FEATURE_METRICS["SC"]) == self.compose
+        }
 
 
 def _sign(typed: Mapping[str, Mapping[str, sessions.Session]], pair: tuple[str, str], metric: str) -> SignCheck:

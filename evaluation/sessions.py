@@ -227,4 +227,6 @@ def sureness(arm: NextWord, log_probs_BV: np.ndarray, state: object, floor: floa
         second_log_B = next_BV[np.arange(len(hopeful)), second_B]
         phrase_B2[hopeful] = np.stack([first_B[hopeful], second_B], axis=1)
         sure_B[hopeful] = np.minimum(first_log_B[hopeful], (first_log_B[hopeful] + second_log_B) / 2)
+    # Below the floor some phrases were never looked at, so none may count: a threshold there would lie.
+    sure_B[sure_B < floor] = -np.inf
     return sure_B, phrase_B2

@@ -94,6 +94,10 @@ def test_slices_add_up_and_compose_is_at_equal_rates(compared) -> None:
     assert base.right_share > 0.1
     assert history.right_share >= base.right_share
     assert history.trigger_rate > 0
+    # What is set on the tuning devices holds on the others.
+    assert result.table.arm("ngram", "compose_trigger_rate").estimate.value == pytest.approx(
+        base.trigger_rate, abs=0.05
+    )
     # An arm that is never right enough keeps quiet.
     assert (untrained.threshold_nats, untrained.trigger_rate) == (None, 0)
 

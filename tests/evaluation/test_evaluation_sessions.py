@@ -241,5 +241,9 @@ def test_compose_thresholds_compare_like_with_like(words) -> None:
     looser = np.unique(scored.sure_P[(scored.sure_P < found) & np.isfinite(scored.sure_P)])
     assert all(compose.right_share(scored, value) < share for value in looser), "the lowest that is right as often"
     assert compose.threshold_at_share(scored, 1.01) == np.inf
+    # Nothing between the floor and what was looked at: at any threshold both passes show the same phrases.
+    floored = scoring.score(taught(words), words, ids, compose_floor=tau)
+    np.testing.assert_array_equal(floored.sure_P >= tau, scored.sure_P >= tau)
+    assert floored.sure_P[np.isfinite(floored.sure_P)].min() >= tau
     with pytest.raises(ValueError, match="compose_rate: 0"):
         compose.threshold_at_rate(scored, 0)
