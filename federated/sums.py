@@ -5,6 +5,7 @@ Shape legend: U distinct words of a device, E embedding, V vocabulary, P paramet
 
 import math
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,9 +14,13 @@ from torch import Tensor
 
 from federated import batched, fused
 from federated.clipping import FIXED_POINT, Clip, shrink_layers
+from federated.config import LocalTrainingConfig
 from federated.rows import DeviceRows
 from pretrain.model import KeyboardLM
 from pretrain.vocabulary import EOS, PAD
+
+# Sums of weights are whole numbers too, in these units.
+_WEIGHT_UNIT = 2**30
 
 # Strictly inside the ball: rounding must not lift a norm above the clip norm.
 _SAFETY = 1.0 - 2.0**-20
@@ -28,12 +33,23 @@ class Sums:
     Attributes:
       inputs_VE: int64 in units of ``clip.norm / 2^44``; None if tied.
       shared: the other tensors in the order of ``batched.Weights.shared``.
-      counts: int64: twice the sum of ``below`` bits, and the weights in units of 2^-44.
+      counts: int64: twice the sum of the bits (1/2 for an update of norm ``clip.below`` at most, else
+        -1/2), and the devices' weights in units of 2^-30, each rounded up.
     """
 
     inputs_VE: Tensor | None
     shared: tuple[Tensor, ...]
     counts: np.ndarray
+
+    @property
+    def below(self) -> float:
+        """Sum of the bits."""
+        return float(self.counts[0]) / 2
+
+    @property
+    def weight(self) -> float:
+        """Sum of the weights, at least."""
+        return float(self.counts[1]) / _WEIGHT_UNIT
 
     @staticmethod
     def zeros(start: batched.Weights) -> "Sums":
@@ -54,7 +70,7 @@ class Sums:
             if updates.inputs is not None:
                 own = batched.Weights(updates.inputs[device, : len(ids[device])], *parts)
             weight, scale = self._count(batched.unpack(own), own, own_rows, clip)
-            self.counts[1] += round(weight * FIXED_POINT)
+            self.counts[1] += math.ceil(weight * _WEIGHT_UNIT)
             if not scale:
                 continue
             for total, part in zip(self.shared, parts, strict=True):
@@ -89,6 +105,52 @@ class Sums:
         """int64 ``[P]`` on the CPU, in the order of ``model.parameters()``."""
         named = batched.unpack(batched.Weights(self.inputs_VE, *self.shared))
         return torch.cat([named[name].flatten() for name, _ in model.named_parameters()]).cpu()
+
+
+def most_steps_first(devices: Sequence[DeviceRows], local: LocalTrainingConfig) -> list[DeviceRows]:
+    """Devices that have rows, in the order in which they are cut into chunks."""
+    return sorted(
+        (rows for rows in devices if len(rows.targets_RT)),
+        key=lambda rows: (rows.steps(local.batch_sentences, local.epochs), rows.targets_RT.astype(bool).sum()),
+        reverse=True,
+    )
+
+
+def chunked_sum(
+    model: KeyboardLM,
+    ordered: Sequence[DeviceRows],
+    local: LocalTrainingConfig,
+    clip: Clip,
+    chunk_devices: int,
+    threads: int = 1,
+    part: int = 0,
+    parts: int = 1,
+) -> Sums:
+    """Train devices in chunks and add them up.
+
+    Chunks are the same for any ``threads`` and ``parts``, and the sum is one of integers: so are its bits.
+
+    Args:
+      ordered: by ``most_steps_first``.
+      part, parts: of all chunks take every ``parts``-th, from number ``part``; the sum of all parts is the whole.
+      threads: chunks at work at the same time.
+    """
+    chunks = [ordered[first : first + chunk_devices] for first in range(0, len(ordered), chunk_devices)]
+    # Any thread takes the next chunk; a list's iterator may be shared.
+    waiting = iter(chunks[part::parts])
+    start = batched.pack(model)
+
+    def one_thread(_number: int) -> Sums:
+        own = Sums.zeros(start)
+        for rows in waiting:
+            own.add(*batched.train_chunk(start, rows, local), rows, clip)
+        return own
+
+    with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(torch.get_num_threads(),)) as pool:
+        total, *others = pool.map(one_thread, range(threads))
+    for other in others:
+        total.merge(other)
+    return total
 
 
 def grid_scale(norm: float, clip_norm: float, weight: float = 1.0) -> float:
