@@ -68,6 +68,9 @@ class Worker:
         flat.copy_(moved)
 
 
+ALONE = Worker()
+
+
 @contextmanager
 def joined(device: str = "cpu", timeout_seconds: float = 600.0) -> Iterator[Worker]:
     """This process among those that ``torch.distributed.run`` started; alone if it was not started so.
@@ -80,7 +83,7 @@ def joined(device: str = "cpu", timeout_seconds: float = 600.0) -> Iterator[Work
       OSError: the others are not there in time.
     """
     if not distributed.is_torchelastic_launched():
-        yield Worker()
+        yield ALONE
         return
     try:
         distributed.init_process_group(
