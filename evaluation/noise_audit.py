@@ -86,10 +86,12 @@ def noise_audit(
     Raises:
       ValueError: shapes that do not fit; see ``matched_filter`` and ``one_shot``.
     """
-    included_N = directions.included_N
-    found = matched_filter(trace.projections_TN, trace.joined_TN, included_N, claim, alpha)
+    # Where cohorts are sampled some canaries may never have had a round; they tell nothing.
+    joined_N = trace.joined_TN.any(axis=0)
+    included_N = directions.included_N[joined_N]
+    found = matched_filter(trace.projections_TN[:, joined_N], trace.joined_TN[:, joined_N], included_N, claim, alpha)
     rows = _matched_rows(found)
-    projected_N = cosines(change_P, directions.project(change_P))
+    projected_N = cosines(change_P, directions.project(change_P)[joined_N])
     final = one_shot(projected_N[included_N], len(change_P), claim.delta, directions.seed, confidence=1 - alpha)
     rows.append(
         AuditRow(

@@ -48,3 +48,14 @@ def test_a_bug_fails_its_rows_and_says_why(broken: type[HalfNoise], kinds: set[s
     failed = {row.type: row.reason for row in found.rows if row.passed is False}
     assert set(failed) == kinds
     assert all(failed.values())
+
+
+def test_canaries_that_never_had_a_round_are_left_out() -> None:
+    projections_TN, joined_TN, _ = honest_run(blt(), 0)
+    directions = Directions((PARAMETERS,), 500, 0)
+    fewer_TN = joined_TN.copy()
+    fewer_TN[:, ~directions.included_N & (np.arange(500) < 250)] = False
+    change_P = final_change(projections_TN, directions)
+    found = noise_audit(Trace(projections_TN, fewer_TN), directions, change_P, claim(blt()))
+    assert found.rows[0].n == fewer_TN.any(axis=0).sum() < 500
+    assert found.passed
