@@ -44,7 +44,7 @@ class Setting:
     users: TokenStream
     held_out: TokenStream
     config: RehearsalConfig
-    local: LocalTrainingConfig
+    local_training: LocalTrainingConfig
     server: ServerConfig
     runtime: RuntimeConfig
     seed: int
@@ -188,7 +188,7 @@ def _run(setting: Setting, work: Path, name: str, rate: float, ratio: float, cli
             np.zeros(len(setting.users), dtype=bool),
             setting.held_out,
             mechanism,
-            setting.local,
+            setting.local_training,
             setting.server.model_copy(update={"learning_rate": rate}),
             setting.runtime.model_copy(update={"evaluate_every_rounds": mechanism.rounds}),
             setting.seed,
@@ -245,7 +245,7 @@ def _digest(setting: Setting) -> str:
     # Another tolerance or another grid judges and adds trials; it does not change those that are done.
     shared = setting.config.model_dump(exclude={"server_learning_rates", "noise_to_signal", "max_accuracy_loss"})
     total = hashlib.sha256(json.dumps(shared, sort_keys=True).encode())
-    total.update(setting.local.model_dump_json().encode())
+    total.update(setting.local_training.model_dump_json().encode())
     total.update(setting.server.model_dump_json(exclude={"learning_rate"}).encode())
     total.update(str(setting.seed).encode())
     for stream in (setting.users, setting.held_out):

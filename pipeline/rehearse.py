@@ -67,7 +67,7 @@ def run(
             users=users,
             held_out=held_out,
             config=small,
-            local=config.local_training,
+            local_training=config.local_training,
             server=config.server,
             runtime=config.runtime,
             seed=config.seed,

@@ -44,7 +44,7 @@ def setting(config: RehearsalConfig = CONFIG) -> Setting:
         users=users,
         held_out=pattern(4, 2),
         config=config,
-        local=LocalTrainingConfig(learning_rate=0.8, batch_sentences=2, sequence_words=6, max_words=16),
+        local_training=LocalTrainingConfig(learning_rate=0.8, batch_sentences=2, sequence_words=6, max_words=16),
         server=ServerConfig(learning_rate=123.0),
         runtime=RuntimeConfig(chunk_devices=4),
         seed=7,
