@@ -44,11 +44,12 @@ def test_by_hand() -> None:
         Tree(1.0),
         Tree(1.0, (4, 8)),
         Blt(1.0, (0.9, 0.4), (0.2, 0.3)),
+        Blt(1.0, (0.9, 0.4), (0.2, 0.3), (4, 8)),
         optimise_banded(13, 4, 4, 4, "toeplitz").strategy,
         optimise_banded(13, 4, 4, 4, "matrix").strategy,
         Independent(1.0, "poisson", 0.5, 10),
     ],
-    ids=["tree", "restarts", "blt", "toeplitz", "matrix", "independent"],
+    ids=["tree", "restarts", "blt", "blt-restarts", "toeplitz", "matrix", "independent"],
 )
 def test_the_error_is_that_of_the_noise_that_is_made(mechanism: object) -> None:
     # 20,000 coordinates of 13 rounds: a standard error of about 0.5%; a wrong scale would be off by far more.
