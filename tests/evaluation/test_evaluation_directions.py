@@ -8,6 +8,7 @@ from evaluation import whitening
 from evaluation.directions import UPDATE_NORM, Directions, hadamard
 from evaluation.whiteness import whiteness
 from federated import noise
+from federated.mechanisms.banded import Banded, from_coefficients
 from federated.mechanisms.blt import Blt
 from federated.mechanisms.tree import Tree, prefix_variances
 
@@ -46,12 +47,21 @@ def test_a_function_of_the_seed_that_is_committed_to() -> None:
 
 
 @pytest.mark.parametrize(
-    "mechanism", [Tree(1.0), Tree(1.0, (5, 11)), Blt(1.0, (0.9, 0.5), (0.3, 0.2)), Blt(1.0, (0.9,), (0.4,), (6,))]
+    "mechanism",
+    [
+        Tree(1.0),
+        Tree(1.0, (5, 11)),
+        Blt(1.0, (0.9, 0.5), (0.3, 0.2)),
+        Blt(1.0, (0.9,), (0.4,), (6,)),
+        from_coefficients(1.0, np.array([1.0, 0.5, 0.3]), 16),
+    ],
 )
-def test_whitened_noise_of_the_mechanism_is_independent(mechanism: Tree | Blt) -> None:
+def test_whitened_noise_of_the_mechanism_is_independent(mechanism: Tree | Blt | Banded) -> None:
     rounds, size = 16, 40_000
     if isinstance(mechanism, Tree):
         whitener_TT = whitening.of_tree(rounds, mechanism.restarts)
+    elif isinstance(mechanism, Banded):
+        whitener_TT = mechanism.matrix()
     else:
         whitener_TT = whitening.of_coefficients(mechanism.coefficients(rounds), mechanism.restarts)
     assert np.array_equal(whitener_TT, np.tril(whitener_TT))
