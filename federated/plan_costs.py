@@ -22,10 +22,10 @@ from scipy.signal import lfilter
 from federated import mechanisms
 from federated.config import MechanismConfig
 from federated.mechanisms.banded import Banded, from_coefficients
-from federated.mechanisms.blt import Blt, errors, inverse_coefficients
+from federated.mechanisms.blt import Blt, errors
+from federated.mechanisms.blt import prefix_variances as blt_variances
 from federated.mechanisms.optimise import optimise_blt
 from federated.mechanisms.optimise_banded import fhu_coefficients, toeplitz_objective
-from federated.mechanisms.strategy import segments
 from federated.mechanisms.tree import Tree, prefix_variances
 
 
@@ -91,7 +91,7 @@ def rms_error(mechanism: object, rounds: int) -> float:
             restarts = [restart for restart in mechanism.restarts if restart < rounds]
             return float(np.sqrt(prefix_variances(rounds, restarts).mean()))
         case Blt():
-            return _blt_rms_error(mechanism, rounds)
+            return float(np.sqrt(blt_variances(mechanism, rounds).mean()))
         case Banded():
             return _banded_rms_error(mechanism, rounds)
         case _:
@@ -179,16 +179,6 @@ def _toeplitz_rms_error(coefficients_K: np.ndarray, rounds: int) -> float:
     impulse_T = np.zeros(rounds)
     impulse_T[0] = 1.0
     return errors(lfilter([1.0], coefficients_K, impulse_T))[1]
-
-
-def _blt_rms_error(mechanism: Blt, rounds: int) -> float:
-    # Noise before a restart stays in every later prefix; nothing after it cancels any of it.
-    sums_T = np.cumsum(np.cumsum(inverse_coefficients(mechanism, rounds)) ** 2)
-    variances, closed = [], 0.0
-    for start, end in segments(rounds, [restart for restart in mechanism.restarts if restart < rounds]):
-        variances.append(closed + sums_T[: end - start])
-        closed = variances[-1][-1]
-    return float(np.sqrt(np.concatenate(variances).mean()))
 
 
 def _banded_rms_error(mechanism: Banded, rounds: int) -> float:
