@@ -26,17 +26,6 @@ class FoundWord(_Value):
     pass_number: int = 1
 
 
-class Layer(_Value):
-    """One layer in short."""
-
-    layer: int
-    messages: int
-    domain: int
-    kept: int
-    finished: int
-    epsilon_central: float
-
-
 class LayerRow(_Value):
     """One layer of one pass in full. Everything follows from noisy votes and public numbers.
 
@@ -105,21 +94,6 @@ class DiscoveryResult(_Value):
     certificate: str = CERTIFICATE
     unit: str = "item"
     adjacency: str = "swap"
-
-    @property
-    def layers(self) -> tuple[Layer, ...]:
-        """The rows in short."""
-        return tuple(
-            Layer(
-                layer=row.layer,
-                messages=row.messages,
-                domain=row.domain,
-                kept=row.kept,
-                finished=row.finished,
-                epsilon_central=row.clones,
-            )
-            for row in self.rows
-        )
 
     @property
     def guarantee(self) -> str:

@@ -145,6 +145,12 @@ def _data_accesses(config: LaunchConfig) -> tuple[d.DataAccess, ...]:
         d.DataAccess(
             stage="discover", data="private", covered=True, mechanism="LDP TrieHH, Subset Selection", unit="item"
         ),
+        d.DataAccess(
+            stage="build_vocabulary: coverage",
+            data="private",
+            covered=False,
+            reason="one share over validation devices, released without noise; their text trains nothing",
+        ),
         d.DataAccess(stage="fine_tune", data="private", covered=True, mechanism=training, unit="device"),
         d.DataAccess(stage="fine_tune: validation curve", data="private", covered=False, reason=held_out),
         d.DataAccess(stage="ab_test", data="private", covered=False, reason=held_out),
@@ -216,10 +222,12 @@ def _discovery(ctx: StageContext) -> d.DiscoveryBlock:
     if ctx.config.report.show_new_words:
         entries = json.loads(ctx.run.input("discover", "words.json").read_text(encoding="utf-8"))
         words = tuple(entry["word"] for entry in entries)
+    built = ctx.run.result("build_vocabulary")
     return d.DiscoveryBlock(
         **{name: found[name] for name in d.DiscoveryBlock.model_fields if name in found},
-        words_added=ctx.run.result("build_vocabulary")["added"],
+        words_added=built["added"],
         words=words,
+        **{name: built[name] for name in ("reviewed", "coverage", "coverage_low", "coverage_high")},
     )
 
 

@@ -53,6 +53,8 @@ class Discover(StageResult):
     messages_per_device: int
     device_level_epsilon0: float
     epsilon_central: float
+    epsilon_clones: float
+    epsilon_attack: float
     delta: float
     certificate: str
     layers: list[dict]
@@ -65,7 +67,11 @@ class BuildVocabulary(StageResult):
     added: int
     size: int
     vocabulary_digest: str
-    dropped_by_filter: dict[str, int]
+    dropped: dict[str, int]
+    reviewed: bool
+    coverage: float
+    coverage_low: float
+    coverage_high: float
 
 
 class Plan(StageResult):

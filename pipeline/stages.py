@@ -12,16 +12,8 @@ what one makes for another passes through here as plain data.
 from pipeline import spends
 from pipeline.runner import Stages
 from pipeline.stages_judge import ab_test, audit, decide, publish, report
-from pipeline.stages_learn import (
-    adapt,
-    build_vocabulary,
-    discover,
-    fine_tune,
-    ingest_private,
-    ingest_public,
-    plan,
-    pretrain,
-)
+from pipeline.stages_learn import adapt, fine_tune, ingest_private, ingest_public, plan, pretrain
+from pipeline.stages_words import build_vocabulary, discover
 
 STAGES = Stages(
     functions={

@@ -1,14 +1,11 @@
-"""Stages that make the model: ingest, pretrain, discover, adapt, plan, fine-tune."""
+"""Stages that make the model: ingest, pretrain, adapt, plan, fine-tune."""
 
-import json
 import logging
 import shutil
 from dataclasses import asdict
 
 import numpy as np
 
-from discovery import discover as trie
-from discovery.filters import reviewable
 from evaluation import canaries
 from federated import accounting, mechanisms, plan_proposal, plan_sweep, population
 from federated import plan as planner
@@ -17,16 +14,12 @@ from federated.aggregation import plan_encoding
 from federated.mechanisms import files as mechanism_files
 from federated.sampled import Amplified
 from pipeline import load, plan_files, results, spends
-from pipeline.run_dir import write_text
 from pipeline.stage import Dataset, StageContext
-from pretrain import corpus, export, extend, text, vocabulary
+from pretrain import corpus, export, extend, vocabulary
 from pretrain import train as public_training
 from pretrain.model import KeyboardLM, build_model, parameter_count
 
 _log = logging.getLogger(__name__)
-_DISCOVERED = frozenset(
-    ("epsilon0", "messages_per_device", "device_level_epsilon0", "epsilon_central", "delta", "certificate")
-)
 
 
 def ingest_public(ctx: StageContext) -> results.IngestPublic:
@@ -71,44 +64,6 @@ def pretrain(ctx: StageContext) -> results.Training:
     work = ctx.private / "work"
     curve = public_training.pretrain(config, model, train, validation, work, ctx.config.seed, load.progress(ctx))
     return _trained(ctx, model, curve)
-
-
-def discover(ctx: StageContext) -> results.Discover:
-    """New words from train devices, each of which randomises its own messages."""
-    base = load.vocabulary(ctx, "ingest_public")
-    found = trie.discover(
-        list(load.store(ctx).device_words("train")),
-        known=frozenset(base.words),
-        alphabet=text.alphabet(ctx.config.locale),
-        config=ctx.config.discovery,
-        key=ctx.key,
-        directory=ctx.private / "layers",
-        progress=load.progress(ctx),
-    )
-    write_text(ctx.public / "words.json", json.dumps([word.model_dump() for word in found.words], indent=1) + "\n")
-    note = f"local; central {found.epsilon_central:.4g} at delta {found.delta:g} by {found.certificate}"
-    return results.Discover(
-        words_found=len(found.words),
-        layers=[layer.model_dump() for layer in found.layers],
-        spend=spends.discovery(found.epsilon0, note),
-        **{name: getattr(found, name) for name in results.Discover.model_fields if name in _DISCOVERED},
-    )
-
-
-def build_vocabulary(ctx: StageContext) -> results.BuildVocabulary:
-    """Base words first, then discovered words that pass the filters, as many as the budget holds."""
-    base = load.vocabulary(ctx, "ingest_public")
-    found = json.loads(ctx.run.input("discover", "words.json").read_text(encoding="utf-8"))
-    kept, dropped = reviewable([entry["word"] for entry in found])
-    grown = vocabulary.extend(base, kept, ctx.config.vocabulary.max_new_words)
-    vocabulary.save(grown, ctx.public / "vocabulary.json")
-    return results.BuildVocabulary(
-        base_size=len(base),
-        added=len(grown) - len(base),
-        size=len(grown),
-        vocabulary_digest=grown.digest,
-        dropped_by_filter=dropped,
-    )
 
 
 def adapt(ctx: StageContext) -> results.Training:

@@ -52,6 +52,9 @@ class VocabularyConfig(Config):
 
     base_size: Annotated[int, Field(ge=8)] = Field(description="rows taken from public text, specials included")
     max_new_words: Annotated[int, Field(ge=0)] = Field(description="rows that private discovery may add")
+    review: bool = Field(
+        default=False, description="stop until a person has written 'keep' or 'drop' beside every discovered word"
+    )
 
 
 class ModelConfig(Config):

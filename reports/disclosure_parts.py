@@ -3,6 +3,7 @@
 Counts of devices are rounded down to tens before they get here. Privacy losses are per launch.
 """
 
+import itertools
 import math
 from typing import Literal
 
@@ -124,28 +125,43 @@ class Accounting(Config):
 
 
 class DiscoveryLayer(Config):
-    """One layer of the trie."""
+    """One layer of the trie, of one pass. Messages are rounded down to whole tens of devices."""
 
+    pass_number: int
     layer: int
     messages: int
     domain: int
+    noise: float = Field(description="standard deviation of an estimate, in messages, for an item nobody holds")
+    word_votes: int = Field(description="least votes that publish a word")
     kept: int
     finished: int
-    epsilon_central: float
+    clones: float
+    blanket: float
+    attack: float
 
 
 class DiscoveryBlock(Config):
-    """The item-level guarantee of word discovery; never added to the device-level rho."""
+    """The item-level guarantee of word discovery; never added to the device-level rho.
+
+    ``epsilon_central`` is by the certificate named; ``epsilon_clones`` by the older one; ``epsilon_attack`` is
+    what an attack reaches, so the truth lies between it and the certificates.
+    """
 
     epsilon0: float
     messages_per_device: int
     device_level_epsilon0: float
     epsilon_central: float
+    epsilon_clones: float
+    epsilon_attack: float
     delta: float
     certificate: str
     layers: tuple[DiscoveryLayer, ...]
     words_found: int
     words_added: int
+    reviewed: bool
+    coverage: float | None = Field(description="share of unknown words on held-out devices that are now known")
+    coverage_low: float | None
+    coverage_high: float | None
     words: tuple[str, ...] | None = Field(description="None until a person has reviewed them")
 
     @model_validator(mode="after")
@@ -155,6 +171,16 @@ class DiscoveryBlock(Config):
             raise ValueError(
                 f"device_level_epsilon0: {self.device_level_epsilon0}; {self.messages_per_device} messages at epsilon0 "
                 f"{self.epsilon0} make {expected}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _certificates_are_in_order(self) -> "DiscoveryBlock":
+        order = (self.epsilon_attack, self.epsilon_central, self.epsilon_clones, self.epsilon0)
+        if any(low > high * (1 + _SAME) for low, high in itertools.pairwise(order)):
+            raise ValueError(
+                f"epsilon_central: attack {self.epsilon_attack}, certificate {self.epsilon_central}, clones "
+                f"{self.epsilon_clones} and epsilon0 {self.epsilon0} must rise; one of them is wrong"
             )
         return self
 

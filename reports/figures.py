@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from reports.disclosure import Accounting, AuditBlock, Curves, Disclosure, DiscoveryBlock, Participation, Utility
+from reports.disclosure import Accounting, AuditBlock, Curves, Disclosure, Participation, Utility
 from reports.formats import arm_name, metric_name, says_nothing, up
 
 _BLUE, _ORANGE, _GREEN, _RED = "#3b82c4", "#d9822b", "#2e9e6b", "#d1495b"
@@ -53,8 +53,6 @@ def all_figures(disclosure: Disclosure) -> dict[str, str]:
         figures["epsilon"] = _epsilon(disclosure.accounting)
     if disclosure.participation.participation_histogram:
         figures["participation"] = _participation(disclosure.participation)
-    if disclosure.discovery.layers:
-        figures["discovery"] = _discovery(disclosure.discovery)
     if audit and audit.canaries:
         figures["canaries"] = _canaries(audit)
     if utility and any(row.metric in _RECALLS for row in utility.differences):
@@ -166,19 +164,6 @@ def _participation(seen: Participation) -> str:
 
     most = seen.observed_max_participations
     return _svg("Participation of protected devices", f"At most {most} rounds of {limit} allowed.", draw)
-
-
-def _discovery(discovery: DiscoveryBlock) -> str:
-    def draw(axes: Axes) -> None:
-        places = [row.layer for row in discovery.layers]
-        kept, words = ([getattr(row, name) for row in discovery.layers] for name in ("kept", "finished"))
-        axes.bar([place - 0.2 for place in places], kept, 0.4, color=_BLUE, label="prefixes kept")
-        axes.bar([place + 0.2 for place in places], words, 0.4, color=_ORANGE, label="words found")
-        axes.set(xlabel="layer (letters, end of word included)", ylabel="count", xticks=places)
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.2), ncols=2)
-
-    description = f"{discovery.words_found} words found over {len(discovery.layers)} layers."
-    return _svg("Discovery by layer", description, draw)
 
 
 def _canaries(audit: AuditBlock) -> str:

@@ -5,9 +5,26 @@ from collections.abc import Mapping, Sequence
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
+from reports.disclosure_parts import DiscoveryBlock
 from reports.figures import _BLUE, _GREEN, _ORANGE, _RED, _svg
 
 _COLOURS = (_BLUE, _ORANGE, _GREEN, _RED)
+
+
+def of_discovery(discovery: DiscoveryBlock) -> dict[str, str]:
+    """The report's figures of a discovery: SVG by name; none without layers or with more passes than colours."""
+    rows = [row for row in discovery.layers if row.messages]
+    passes = sorted({row.pass_number for row in rows})
+    if not 0 < len(passes) <= len(_COLOURS):
+        return {}
+    by_pass = [[row for row in rows if row.pass_number == number] for number in passes]
+    return {
+        "words_by_layer": words_by_layer([[row.finished for row in own] for own in by_pass]),
+        "domain_and_noise": domain_and_noise(
+            [[row.domain for row in own] for own in by_pass],
+            [[row.noise / row.messages for row in own] for own in by_pass],
+        ),
+    }
 
 
 def coverage_by_epsilon(

@@ -12,6 +12,7 @@ from markupsafe import Markup
 from reports import formats
 from reports.disclosure import Disclosure
 from reports.figures import all_figures
+from reports.figures_discovery import of_discovery
 
 TEMPLATES = Path(__file__).parent / "templates"
 _FILTERS = (
@@ -42,7 +43,8 @@ def render(disclosure: Disclosure, directory: Path) -> list[Path]:
     Raises:
       OSError: the directory does not exist or cannot be written.
     """
-    figures = {name: Markup(svg) for name, svg in all_figures(disclosure).items()}
+    drawn = all_figures(disclosure) | of_discovery(disclosure.discovery)
+    figures = {name: Markup(svg) for name, svg in drawn.items()}
     html, markdown = environment(html=True), environment(html=False)
     contents = {
         "disclosure.json": disclosure.model_dump_json(indent=1) + "\n",

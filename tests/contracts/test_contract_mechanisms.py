@@ -11,6 +11,7 @@ import pytest
 from federated import accounting, noise
 from federated.mechanisms.banded import from_coefficients
 from federated.mechanisms.blt import PRESETS, Blt
+from federated.mechanisms.independent import Independent
 from federated.mechanisms.tree import Tree
 
 KEY = noise.seeded_key(21)
@@ -19,6 +20,8 @@ MECHANISMS = {
     "tree": Tree(1.7),
     "tree with restarts": Tree(1.7, restarts=(5, 8)),
     "blt": Blt(1.7, PRESETS["min-sep-100"].theta, PRESETS["min-sep-100"].omega),
+    "blt with restarts": Blt(1.7, PRESETS["min-sep-100"].theta, PRESETS["min-sep-100"].omega, (5, 8)),
+    "independent": Independent(1.7, "poisson", 0.5, 20),
     "banded": from_coefficients(1.7, np.array([1.0, 0.5, 0.3]), ROUNDS),
 }
 every_mechanism = pytest.mark.parametrize("mechanism", MECHANISMS.values(), ids=MECHANISMS)

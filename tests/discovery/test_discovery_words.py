@@ -81,8 +81,8 @@ def test_finds_what_many_type_and_nothing_else(tmp_path: Path) -> None:
     for word in found.words:
         assert 0 < word.low < word.share < word.high
     assert found.device_level_epsilon0 == 32.0
-    assert found.epsilon_central == max(layer.epsilon_central for layer in found.layers) <= 8.0
-    assert all(layer.messages == 400 for layer in found.layers)
+    assert found.epsilon_central == max(row.clones for row in found.rows) <= 8.0
+    assert all(row.messages == 400 for row in found.rows)
 
 
 def test_rare_words_and_noise_alone_find_nothing(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_a_retry_sends_the_same_bits_and_another_key_others(tmp_path: Path) -> N
 
 def test_no_surviving_prefix_ends_early(tmp_path: Path) -> None:
     found = run(tmp_path, [["the"]] * 60, config=CONFIG.model_copy(update={"epsilon0": 30.0}))
-    assert len(found.layers) == 1
+    assert len(found.rows) == 1
     assert not found.words
 
 

@@ -94,15 +94,22 @@ def example(**changes: object) -> Disclosure:
             "epsilon0": 8.0,
             "messages_per_device": 10,
             "device_level_epsilon0": 80.0,
-            "epsilon_central": 8.0,
+            "epsilon_central": 7.9,
+            "epsilon_clones": 8.0,
+            "epsilon_attack": 7.1,
             "delta": 1e-6,
-            "certificate": "clones",
+            "certificate": "privacy blanket",
             "layers": [
-                {"layer": n, "messages": 1150, "domain": 30, "kept": 20, "finished": n, "epsilon_central": 8.0}
+                {"pass_number": 1, "layer": n, "messages": 1100, "domain": 30, "kept": 20, "finished": n}
+                | {"noise": 14.0, "word_votes": 9, "clones": 8.0, "blanket": 7.9, "attack": 7.1}
                 for n in (1, 2)
             ],
             "words_found": 2,
             "words_added": 2,
+            "reviewed": False,
+            "coverage": 0.21,
+            "coverage_low": 0.18,
+            "coverage_high": 0.24,
             "words": None,
         },
         "composition": {

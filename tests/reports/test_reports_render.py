@@ -13,6 +13,7 @@ from reports_example import example
 
 from reports.disclosure import DataAccess, Disclosure
 from reports.figures import all_figures
+from reports.figures_discovery import of_discovery
 from reports.render import render
 
 PAGES = ("report.html", "report.md")
@@ -104,7 +105,8 @@ def test_page_is_whole_and_needs_nothing_else(tmp_path: Path) -> None:
     assert len(set(seen)) == len(seen), "ids of figures clash"
     assert "@import" not in page
     assert re.search(r"url\((?!#)", page) is None
-    assert page.count("<svg") == len(all_figures(example())) == 7
+    drawn = all_figures(example()) | of_discovery(example().discovery)
+    assert page.count("<svg") == len(drawn) == 8
 
 
 def test_figures_are_the_same_every_time_and_can_be_read_aloud() -> None:
@@ -224,7 +226,7 @@ def test_one_point_and_one_canary_are_enough_for_every_figure() -> None:
         curves={name: points[:1] for name, points in block("curves").items()},
         participation=block("participation", participation_histogram={"1": 10}),
     )
-    assert len(all_figures(one)) == 7
+    assert len(all_figures(one)) == 6
 
 
 def test_a_ceiling_that_rank_one_stays_under_says_nothing(tmp_path: Path) -> None:

@@ -1,0 +1,108 @@
+"""Stages that find words: discover, build the vocabulary."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+from discovery import coverage, filters, review
+from discovery import discover as trie
+from discovery.results import DiscoveryResult, FoundWord
+from pipeline import load, results, spends
+from pipeline.errors import PermanentError
+from pipeline.run_dir import write_text
+from pipeline.stage import StageContext
+from pretrain import text, vocabulary
+
+_SAME = frozenset(("epsilon0", "messages_per_device", "device_level_epsilon0", "epsilon_attack", "delta"))
+_LAYER = ("pass_number", "layer", "domain", "noise", "word_votes", "kept", "finished", "clones", "blanket", "attack")
+
+
+def discover(ctx: StageContext) -> results.Discover:
+    """New words from train devices, each of which randomises its own messages."""
+    base = load.vocabulary(ctx, "ingest_public")
+    found = trie.discover(
+        list(load.store(ctx).device_words("train")),
+        known=frozenset(base.words),
+        alphabet=text.alphabet(ctx.config.locale),
+        config=ctx.config.discovery,
+        key=ctx.key,
+        directory=ctx.private / "layers",
+        progress=load.progress(ctx),
+    )
+    write_text(ctx.public / "words.json", json.dumps([word.model_dump() for word in found.words], indent=1) + "\n")
+    note = f"local; central {found.epsilon_blanket:.4g} at delta {found.delta:g} by the privacy blanket"
+    return results.Discover(
+        words_found=len(found.words),
+        epsilon_central=found.epsilon_blanket,
+        epsilon_clones=found.epsilon_central,
+        certificate="privacy blanket of Subset Selection (Balle et al. 2019)",
+        layers=_layers(found),
+        spend=spends.discovery(found.epsilon0, note),
+        **{name: getattr(found, name) for name in _SAME},
+    )
+
+
+def _layers(found: DiscoveryResult) -> list[dict]:
+    """Rows that may be shown: messages rounded down to whole tens of devices."""
+    tens = 10 * found.messages_per_device
+    return [
+        {name: getattr(row, name) for name in _LAYER} | {"messages": row.messages // tens * tens} for row in found.rows
+    ]
+
+
+def build_vocabulary(ctx: StageContext) -> results.BuildVocabulary:
+    """Base words first, then discovered words that filters and people let pass, as many as the budget holds."""
+    base, config = load.vocabulary(ctx, "ingest_public"), ctx.config
+    found = json.loads(ctx.run.input("discover", "words.json").read_text(encoding="utf-8"))
+    blocked = filters.read_blocklist(Path(config.discovery.blocklist)) if config.discovery.blocklist else ()
+    listed = review.candidates([FoundWord.model_validate(entry) for entry in found], blocked)
+    if config.vocabulary.review:
+        listed = _reviewed(ctx, listed)
+    grown = vocabulary.extend(base, [word.word for word in listed if word.kept], config.vocabulary.max_new_words)
+    vocabulary.save(grown, ctx.public / "vocabulary.json")
+    counts = [_unknown(words, base) for words in load.store(ctx).device_words("validation")]
+    added = set(grown.words) - set(base.words)
+    # One held-out device has no spread to measure: then all that is known is that a share is a share.
+    low, high = coverage.coverage_interval(added, counts, config.ab_test.confidence) if len(counts) > 1 else (0.0, 1.0)
+    return results.BuildVocabulary(
+        base_size=len(base),
+        added=len(added),
+        size=len(grown),
+        vocabulary_digest=grown.digest,
+        dropped=dict(Counter(_reason(word) for word in listed if not word.kept)),
+        reviewed=config.vocabulary.review,
+        coverage=coverage.coverage(added, sum(counts, Counter())),
+        coverage_low=low,
+        coverage_high=high,
+    )
+
+
+def _reviewed(ctx: StageContext, listed: tuple[review.Candidate, ...]) -> tuple[review.Candidate, ...]:
+    """The candidates with a person's decisions.
+
+    Raises:
+      PermanentError: somebody has yet to decide; the text says where.
+    """
+    folder = ctx.private / "review"
+    if not (folder / "review.csv").exists():
+        folder.mkdir(mode=0o700, exist_ok=True)
+        review.write_review(folder, listed)
+    decided = review.read_review(folder)
+    if [word.word for word in decided] != [word.word for word in listed]:
+        raise PermanentError(f"review: {folder} holds the words of another discovery; remove it and run again")
+    open_words = sum(not word.decision for word in decided)
+    if open_words:
+        raise PermanentError(
+            f"vocabulary.review: {open_words} of {len(decided)} words wait for a decision; write 'keep' or 'drop' in "
+            f"the column 'decision' of {folder / 'review.csv'} and run the launch again"
+        )
+    return decided
+
+
+def _reason(word: review.Candidate) -> str:
+    return "dropped by a person" if word.decision == "drop" else word.verdict
+
+
+def _unknown(words: Iterable[str], base: vocabulary.Vocabulary) -> Counter[str]:
+    return Counter(word for word in words if word not in base.index)

@@ -1,0 +1,50 @@
+"""Discovered words wait for a person where the launch file asks for one."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from test_tiny_launch import tacit
+from tiny_launch import write_launch
+
+from pipeline.config import launch_id, load_launch
+from pipeline.errors import PERMANENT
+from pretrain import vocabulary
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_person_decides_on_every_word(tmp_path: Path) -> None:
+    file = write_launch(tmp_path, vocabulary={"base_size": 80, "max_new_words": 8, "review": True})
+    run_id = launch_id(load_launch(file))
+
+    def stage(name: str) -> tuple[int, dict]:
+        done = tacit(tmp_path, "stage", name, "--launch", str(file), "--run", run_id, "--json")
+        return done.returncode, json.loads(done.stdout or "{}")
+
+    for name in ("ingest_public", "ingest_private", "discover"):
+        assert stage(name)[0] == 0
+    code, refused = stage("build_vocabulary")
+    assert code == PERMANENT
+    assert "wait for a decision" in json.dumps(refused)
+    sheet = tmp_path / "runs" / run_id / "private" / "build_vocabulary" / "review" / "review.csv"
+    with sheet.open(encoding="utf-8", newline="") as source:
+        rows = list(csv.DictReader(source))
+    words = [row["word"] for row in rows]
+    assert "lol" in words, "typed by all: discovery finds it"
+    for row in rows:
+        row["decision"] = "drop" if row["word"] == "lol" else "keep"
+    with sheet.open("w", encoding="utf-8", newline="") as target:
+        writer = csv.DictWriter(target, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    code, built = stage("build_vocabulary")
+    assert code == 0
+    assert built["reviewed"]
+    assert built["dropped"] == {"dropped by a person": 1}
+    assert built["added"] == len(words) - 1
+    assert 0 < built["coverage_low"] <= built["coverage"] <= built["coverage_high"] < 1
+    grown = vocabulary.load(tmp_path / "runs" / run_id / "public" / "build_vocabulary" / "vocabulary.json")
+    assert "lol" not in grown.words
+    assert set(words) - {"lol"} <= set(grown.words)
