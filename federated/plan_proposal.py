@@ -179,6 +179,11 @@ def _reasons(
     smaller = [option for option in smaller if option.report_goal < chosen.report_goal]
     met = chosen.rho <= target.rho
     before = f"; the next smaller, {smaller[-1].report_goal:,}, gives {smaller[-1].rho:.4g}" if smaller else ""
+    if chosen.report_goal == planning.rehearsal.report_goal:
+        before = "; the rehearsal has no fewer devices in a round, so smaller ones were not tried"
+    joins = f"a device joins at most {chosen.max_participations:,} of {chosen.rounds:,} rounds"
+    if chosen.max_participations == 1:
+        joins = "no device joins twice"
     reasons = [
         f"Noise-to-signal {ratio:.4g} ({source}): the noise in the model, as a root mean square over rounds, per "
         "coordinate and in clip norms of the mean update. It is held for every row, so all rows are equally useful.",
@@ -186,7 +191,7 @@ def _reasons(
         + (f"the smallest tried that meets rho {target.rho:.4g}{before}." if met else "nearest to the target of all."),
         f"min_sep {chosen.min_sep:,}: {planning.usable_population:,} devices ({1 - planning.spare_fraction:.0%} of "
         f"{planning.population_estimate:,}) fill {chosen.min_sep:,} rounds of {chosen.report_goal:,} before one must "
-        f"return, so a device joins at most {chosen.max_participations:,} of {chosen.rounds:,} rounds.",
+        f"return, so {joins}.",
         f"Timer {chosen.min_sep * planning.round_minutes / 60:,.1f} hours: a device that joins at the start of a round "
         f"must sleep through {chosen.min_sep:,} rounds of {planning.round_minutes:g} minutes; rounds slower than that "
         "would let it back too soon.",
