@@ -1,0 +1,238 @@
+"""Simulation speed beside pfl 0.6.0 and Flower 1.41, and how the cost of a round grows.
+
+    .venv/stages/bin/python benchmarks/simulation.py [--turns 3] [--peers pfl,flower] [--cases tiny,...]
+
+Same weights, rows, batches, learning rate and clip. Everybody runs one round of the same devices in turn, on
+one thread; figures are medians of CPU time, the first turn left out. Each peer lives in an
+environment of its own under ``build/``, made at the first run. Flower's figure is that of its whole
+process tree.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from kernel import Case, typed
+
+from federated.client import clipped_sum, one_torch_thread
+from federated.config import LocalTrainingConfig
+from federated.noise import seeded_key
+from federated.participation import Cohorts, no_records
+from federated.rows import DeviceRows
+from pretrain.config import ModelConfig
+from pretrain.model import KeyboardLM, build_model
+
+ROOT = Path(__file__).parents[1]
+PEERS = {
+    "pfl": ("pfl_peer.py", ["pfl[pytorch]==0.6.0", "torch==2.13.0"]),
+    "flower": ("flower_peer.py", ["flwr[simulation]==1.41.0", "ray==2.55.1", "torch==2.13.0", "psutil"]),
+}
+PAPER = ModelConfig(embedding_dim=96, hidden_dim=670, tied=False)
+CASES = {
+    "tiny": Case("tiny", 2_000, ModelConfig(embedding_dim=32, hidden_dim=64, tied=False), 64, 4, 64, 16),
+    "100": Case("10K, 100 words", 10_000, PAPER, 100, 5, 12, 2),
+    "1600": Case("10K, 1600 words", 10_000, PAPER, 1600, 8, 2, 1),
+}
+CLIP, RATE = 0.3, 0.5
+
+
+class Peer:
+    """A peer's process, which runs a round when told to."""
+
+    def __init__(self, name: str, workload: Path) -> None:
+        script, _ = PEERS[name]
+        python = environment(name)
+        peers = Path(__file__).parent / "peers"
+        settings = ["OMP_NUM_THREADS=1", "FLWR_TELEMETRY_ENABLED=0", f"PYTHONPATH={peers}"]
+        self.log = (ROOT / "build" / f"bench-{name}.log").open("w")
+        self.process = subprocess.Popen(
+            ["env", *settings, str(python), str(peers / script), str(workload)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            text=True,
+            cwd=workload.parent,
+        )
+        self.read()
+
+    def read(self) -> float | None:
+        """CPU seconds of the last round."""
+        for line in self.process.stdout or ():
+            if line.startswith('{"seconds"'):
+                return json.loads(line)["seconds"]
+        raise OSError(f"a peer ended; see {self.log.name}")
+
+    def round(self) -> float:
+        """Run one round."""
+        self.tell("go")
+        return float(self.read() or 0.0)
+
+    def tell(self, word: str) -> None:
+        """Send a line."""
+        if self.process.stdin is None:
+            raise OSError("a peer has no input")
+        self.process.stdin.write(word + "\n")
+        self.process.stdin.flush()
+
+    def stop(self) -> None:
+        """No further round."""
+        self.tell("stop")
+        try:
+            self.process.wait(timeout=60)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+
+
+def environment(name: str) -> Path:
+    """The peer's own Python; OSError if its packages cannot be had."""
+    home = ROOT / "build" / f"bench-{name}"
+    done = home / ".installed"
+    if not done.exists():
+        print(f"making {home.relative_to(ROOT)}", file=sys.stderr)
+        subprocess.run([sys.executable, "-m", "venv", "--clear", home], check=True)
+        found = subprocess.run(
+            [home / "bin/pip", "install", "-q", *PEERS[name][1]], check=False, capture_output=True, text=True
+        )
+        if found.returncode:
+            raise OSError(f"{name} cannot be installed: {found.stderr.strip().splitlines()[-1]}")
+        done.touch()
+    return home / "bin/python"
+
+
+def write_workload(path: Path, model: KeyboardLM, devices: list[DeviceRows], batch: int) -> None:
+    """What a peer reads."""
+    settings = {"devices": len(devices), "clip": CLIP, "rate": RATE, "batch": batch}
+    arrays = {f"w.{name}": parameter.detach().numpy() for name, parameter in model.named_parameters()}
+    for number, rows in enumerate(devices):
+        arrays |= {f"inputs.{number}": rows.inputs_RT, f"targets.{number}": rows.targets_RT}
+    np.savez(path, settings=np.array(json.dumps(settings)), **arrays)
+
+
+def cpu_seconds(act: Callable[[], object]) -> float:
+    """CPU time of all threads of this process."""
+    began = time.process_time()
+    act()
+    return time.process_time() - began
+
+
+def sgemm_peak() -> float:
+    """FLOP/s of one thread in a product of 1024 x 1024."""
+    one, other = torch.randn(2, 1024, 1024)
+    return 2 * 1024**3 / min(cpu_seconds(lambda: one @ other) for _ in range(8))
+
+
+def compare(case: Case, peers: list[str], turns: int) -> None:
+    """Print the table of one workload."""
+    local = LocalTrainingConfig(
+        learning_rate=RATE, batch_sentences=case.batch, sequence_words=10, epochs=1, max_words=case.words
+    )
+    model, devices = build_model(case.model, case.vocabulary, 0), typed(case, local)
+    (ROOT / "build").mkdir(exist_ok=True)
+    path = ROOT / "build" / f"bench-{case.vocabulary}-{case.words}.npz"
+    write_workload(path, model, devices, case.batch)
+    running: dict[str, Peer] = {}
+    for name in peers:
+        try:
+            running[name] = Peer(name, path)
+        except OSError as error:
+            print(f"{name}: not measured: {error}")
+    acts = {
+        "fast kernel": lambda: cpu_seconds(lambda: clipped_sum(model, devices, local, CLIP, case.chunk)),
+        "reference": lambda: cpu_seconds(lambda: clipped_sum(model, devices, local, CLIP, 1, kernel="reference")),
+        **{name: peer.round for name, peer in running.items()},
+    }
+    spent: dict[str, list[float]] = {name: [] for name in acts}
+    peaks = []
+    for turn in range(turns + 1):
+        peaks.append(sgemm_peak())
+        for name, act in acts.items():
+            seconds = act()
+            if turn:
+                spent[name].append(seconds)
+    for peer in running.values():
+        peer.stop()
+    words = sum(int(np.count_nonzero(rows.targets_RT)) for rows in devices)
+    embedding, hidden = case.model.embedding_dim, case.model.hidden_dim
+    flop = 6 * words * (2 * embedding * 3 * hidden + hidden * embedding + embedding * case.vocabulary)
+    fast = statistics.median(spent["fast kernel"])
+    peak = statistics.median(peaks)
+    print(f"\n{case.name}: {len(devices)} devices, {words} words, sgemm peak {peak / 1e9:.0f} GFLOP/s")
+    print(f"{'':<14}{'devices/s':>11}{'words/s':>11}{'of peak':>9}{'fast is':>9}")
+    for name, seen in spent.items():
+        median = statistics.median(seen)
+        share = flop / median / peak
+        print(f"{name:<14}{len(devices) / median:>11.1f}{words / median:>11.0f}{share:>9.1%}{median / fast:>8.1f}x")
+
+
+def growth() -> None:
+    """Cost against cohort, population and rounds done."""
+    print("\ncohort (tiny)   CPU ms a device")
+    local = LocalTrainingConfig(learning_rate=RATE, batch_sentences=4, sequence_words=10, epochs=1, max_words=64)
+    for count in (16, 64, 256, 1024):
+        case = replace(CASES["tiny"], devices=count)
+        model, devices = build_model(case.model, case.vocabulary, 0), typed(case, local)
+        act = partial(clipped_sum, model, devices, local, CLIP, 16)
+        seconds = statistics.median(cpu_seconds(act) for _ in range(3))
+        print(f"{count:>14}{1e3 * seconds / count:>12.2f}")
+    print("\npopulation   cohort   planning a round, CPU ms (after 1, 50, 200 rounds)")
+    for population, cohort in ((10_000, 650), (100_000, 650), (1_000_000, 650), (1_000_000, 6500)):
+        cohorts = Cohorts(population, cohort, 10, 10**6, 1)
+        state, records, spent = cohorts.init(), no_records(), []
+        for number in range(205):
+            began = time.process_time()
+            drawn, state = cohorts.draw(state, number)
+            records = records.add(number, drawn)
+            spent.append(1e3 * (time.process_time() - began))
+        told = "".join(f"{statistics.median(spent[first : first + 5]):>8.2f}" for first in (1, 50, 200))
+        print(f"{population:>10}{cohort:>9}{told}")
+
+
+def noise_share() -> None:
+    """Noise and the server's step against a round of 6,500 paper-size devices."""
+    from federated import mechanisms, server
+    from federated.config import BltMechanism, ServerConfig, TreeMechanism
+
+    model = build_model(PAPER, 10_000, 0)
+    start = server.init(model, ServerConfig(learning_rate=1.0))
+    fields = {"noise_multiplier": 7.0, "clip_norm": CLIP, "rounds": 2000, "report_goal": 6500, "min_sep": 100}
+    fields |= {"max_participations": 8, "delta": 1e-10, "randomness": "seeded"}
+    print("\nnoise and server step of 2.4M parameters, CPU ms")
+    for config in (
+        TreeMechanism(kind="tree", **fields),
+        BltMechanism(kind="blt", preset="min-sep-100", **fields),
+    ):
+        mechanism = mechanisms.build(config)
+        state, spent = mechanism.init(len(start.weights_P)), []
+        for number in range(4):
+            began = time.process_time()
+            noise_P, state = mechanism.noise(state, number, seeded_key(1))
+            server.step(start, noise_P, 6500.0, ServerConfig(learning_rate=1.0))
+            spent.append(1e3 * (time.process_time() - began))
+        print(f"{config.kind:<8}{statistics.median(spent[1:]):>8.1f}")
+
+
+def main() -> None:
+    """Print every table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--peers", default="pfl,flower")
+    parser.add_argument("--cases", default="tiny,100,1600")
+    options = parser.parse_args()
+    with one_torch_thread():
+        for name in options.cases.split(","):
+            compare(CASES[name], [peer for peer in options.peers.split(",") if peer], options.turns)
+        growth()
+        noise_share()
+
+
+if __name__ == "__main__":
+    main()
