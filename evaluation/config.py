@@ -26,6 +26,9 @@ class AuditConfig(Config):
         default=0.575, description="chance of a stress device to join a round; 1,150 of 2,000 in the paper"
     )
     directions: NonNegativeInt = Field(default=1000, description="direction canaries of the noise audit; 0: none")
+    alpha: Annotated[float, Field(gt=0.0, lt=0.5)] = Field(
+        default=0.01, description="chance of each family of tests to alarm although everything is right"
+    )
     sentences_per_device: PositiveInt = 200
     random_continuations: PositiveInt = 2_000_000
     beam_width: PositiveInt = 5

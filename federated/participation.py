@@ -21,6 +21,7 @@ _NEVER = -1
 # Guesses at available devices, rounds of them, before all devices are looked at.
 _GUESSES = 4
 _SMALL = 4
+_STRESS_STREAM = 0x737472657373  # "stress"
 _COHORT_STREAM = 0x636F686F7274  # "cohort": apart from every other use of the launch's seed
 
 
@@ -48,6 +49,8 @@ class Cohorts:
       max_participations: rounds one device may join, at most.
       seed: the launch's public seed.
       availability: which devices check in, and which of the selected report; None: all, at once.
+      stress_D: bool, synthetic devices outside timer and cap, for the audit's stress canaries; None: none.
+      stress_rate: chance of a stress device to join a round; it takes one of the ``report_goal`` places.
     """
 
     num_devices: int
@@ -56,6 +59,8 @@ class Cohorts:
     max_participations: int
     seed: int
     availability: Availability | None = None
+    stress_D: np.ndarray | None = None
+    stress_rate: float = 0.0
 
     def init(self) -> ParticipationState:
         """Nobody has joined yet."""
@@ -77,26 +82,39 @@ class Cohorts:
         aggregated counts as having joined.
 
         Guarantee: no device joins two rounds less than ``min_sep`` apart, nor more than
-        ``max_participations`` rounds. The draw reads no client data.
+        ``max_participations`` rounds, but for those of ``stress_D``, which are nobody's. The draw reads
+        no client data.
 
         Returns:
           Device numbers, int64, ascending; and the new state (the old one is unchanged).
         """
         rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([_COHORT_STREAM, self.seed, round_number])))
+        stressed = self._stressed(round_number)
+        places = self.report_goal - len(stressed)
         if self.availability is None:
-            cohort = self._select(state, round_number, rng, self.report_goal)
+            cohort = self._select(state, round_number, rng, places)
         else:
-            selected = self._select(state, round_number, rng, self.availability.selected(self.report_goal))
-            cohort = self.availability.reporting(selected, round_number)[: self.report_goal]
-        cohort = np.sort(cohort)
+            selected = self._select(state, round_number, rng, self.availability.selected(places))
+            cohort = self.availability.reporting(selected, round_number)[:places]
+        cohort = np.sort(np.concatenate([cohort, stressed]))
         last_round_D, count_D = state.last_round_D.copy(), state.count_D.copy()
         last_round_D[cohort] = round_number
         count_D[cohort] += 1
         return cohort, ParticipationState(last_round_D, count_D)
 
+    def _stressed(self, round_number: int) -> np.ndarray:
+        """Stress devices of one round, each by a coin of its own; never more than there are places."""
+        if self.stress_D is None:
+            return np.empty(0, dtype=np.int64)
+        rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([_STRESS_STREAM, self.seed, round_number])))
+        devices = np.flatnonzero(self.stress_D)
+        return rng.permutation(devices[rng.random(len(devices)) < self.stress_rate])[: self.report_goal]
+
     def _ready(self, state: ParticipationState, round_number: int, devices: np.ndarray | slice) -> np.ndarray:
         last, count = state.last_round_D[devices], state.count_D[devices]
         ready = ((last == _NEVER) | (round_number - last >= self.min_sep)) & (count < self.max_participations)
+        if self.stress_D is not None:
+            ready &= ~self.stress_D[devices]
         if self.availability is not None:
             numbers = np.arange(self.num_devices) if isinstance(devices, slice) else devices
             ready[ready] = self.availability.awake(numbers[ready], round_number)
@@ -230,12 +248,17 @@ def observe(records: Records, rounds: int, cohorts: Cohorts, synthetic_D: np.nda
 
     Args:
       rounds: rounds done, those without a participant too.
-      cohorts: the rule that was to be enforced.
+      cohorts: the rule that was to be enforced; it does not bind its stress devices.
       synthetic_D: bool, devices made for the audit.
     """
-    separations_all = _separations(records)
     counts_all_D = records.participations(cohorts.num_devices)
-    violations = int(np.sum(separations_all < cohorts.min_sep) + np.sum(counts_all_D > cohorts.max_participations))
+    stress_D = getattr(cohorts, "stress_D", None)
+    bound_D = np.ones(cohorts.num_devices, dtype=bool) if stress_D is None else ~stress_D
+    bound = bound_D[records.devices_N]
+    separations_all = _separations(Records(records.rounds_N[bound], records.devices_N[bound]))
+    violations = int(
+        np.sum(separations_all < cohorts.min_sep) + np.sum(counts_all_D[bound_D] > cohorts.max_participations)
+    )
     protected = ~synthetic_D[records.devices_N]
     separations = _separations(Records(records.rounds_N[protected], records.devices_N[protected]))
     counts_D = counts_all_D[~synthetic_D]

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from federated import checkpoint, participation, server
+from federated import checkpoint, participation, probe, server
 from federated.participation import ParticipationState, Records
 from federated.privatize import PrivacyState, Privatizer
+from federated.probe import ProbeState
 from federated.server import ServerState
 from pretrain.config import Config
 from pretrain.model import KeyboardLM
@@ -20,6 +21,7 @@ from pretrain.vocabulary import TokenStream
 
 _RECORDS_FILE = "participation.parquet"
 _PRIVACY = "privacy."
+_PROBE = "probe."
 _log = logging.getLogger(__name__)
 
 
@@ -55,6 +57,7 @@ class RunState:
     timer: ParticipationState
     records: Records
     curve: tuple[CurvePoint, ...]
+    probe: ProbeState | None = None
 
 
 def run_digest(
@@ -88,6 +91,7 @@ def save(run: RunState, directory: Path, digest: str, privatizer: Privatizer, ke
         "last_round": run.timer.last_round_D,
         "count": run.timer.count_D,
         **{_PRIVACY + name: array for name, array in privatizer.save(run.privacy).items()},
+        **{_PROBE + name: array for name, array in (probe.save(run.probe) if run.probe else {}).items()},
     }
     metrics = [point.model_dump() for point in run.curve]
     checkpoint.save(checkpoint.Checkpoint(run.rounds_done, digest, arrays, metrics), directory, keep)
@@ -112,6 +116,7 @@ def resume(directory: Path, digest: str, privatizer: Privatizer) -> RunState | N
         )
     _log.info("goes on after round %d", found.rounds_done)
     privacy = {name.removeprefix(_PRIVACY): arrays[name] for name in arrays if name.startswith(_PRIVACY)}
+    probed = {name.removeprefix(_PROBE): arrays[name] for name in arrays if name.startswith(_PROBE)}
     return RunState(
         found.rounds_done,
         ServerState(arrays["weights"], arrays["momentum"], arrays["second"], found.rounds_done),
@@ -119,4 +124,5 @@ def resume(directory: Path, digest: str, privatizer: Privatizer) -> RunState | N
         ParticipationState(arrays["last_round"], arrays["count"]),
         records,
         tuple(CurvePoint.model_validate(point) for point in found.metrics),
+        probe.load(probed) if probed else None,
     )

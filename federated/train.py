@@ -11,13 +11,14 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from federated import mechanisms, participation, run_state, secagg, server
+from federated import probe as probing
 from federated.aggregation import largest_cohort, plan_encoding, round_sum
 from federated.client import Aggregate, one_torch_thread, single_batch
 from federated.clipping import Clip, check_clip_norm, check_report_goal
@@ -25,6 +26,7 @@ from federated.config import LocalTrainingConfig, MechanismConfig, RuntimeConfig
 from federated.files import private_directory
 from federated.participation import Cohorts, Observed
 from federated.privatize import PrivacyState, privatizer
+from federated.probe import Probe, ProbeState
 from federated.rows import cohort_rows, round_offset
 from federated.run_state import CurvePoint, RunState
 from federated.sampling import SampledCohorts
@@ -45,6 +47,8 @@ class FineTuneResult:
       observed: from the participation records; the accountant's input.
       synthetic_participations: rounds that each synthetic device joined, in their order.
       encoding: how secure aggregation wrote updates as integers; None without it.
+      synthetic_joined_TD: bool, rounds by synthetic devices.
+      probe: what the audits of the noise need; the one secret here, for ``private/`` alone.
     """
 
     rounds: int
@@ -52,6 +56,8 @@ class FineTuneResult:
     observed: Observed
     synthetic_participations: tuple[int, ...]
     encoding: secagg.Encoding | None
+    synthetic_joined_TD: np.ndarray = field(repr=False)
+    probe: ProbeState | None = field(default=None, repr=False)
 
 
 def fine_tune(
@@ -69,6 +75,9 @@ def fine_tune(
     on_round: Callable[[dict[str, float]], None] | None = None,
     threads: int | None = None,
     noise_maker: mechanisms.Mechanism | None = None,
+    probe: Probe | None = None,
+    stress_D: np.ndarray | None = None,
+    stress_rate: float = 0.0,
 ) -> FineTuneResult:
     """Train ``model`` in place by federated learning with the noise of ``mechanism``.
 
@@ -92,6 +101,9 @@ def fine_tune(
       on_round: gets ``round``, ``rounds``, ``seconds``, and the curve point's numbers where there is one.
       threads: chunks of devices at work at the same time; None for the cores this process may use.
       noise_maker: the mechanism from a mechanism file; None to build it.
+      probe: direction canaries for the audits of the noise, beside the cohort; None for none.
+      stress_D: bool, which of the synthetic devices are outside timer and cap; ``stress_rate`` is their chance of a
+        round. Only with correlated noise.
 
     Raises:
       ValueError: arguments that do not fit together; a directory of another run.
@@ -102,7 +114,12 @@ def fine_tune(
     private_directory(directory)
     privatize = privatizer(mechanism, noise_maker or mechanisms.build(mechanism))
     cohorts = _cohorts(mechanism, len(devices), int(np.sum(synthetic_D)), seed, key)
+    if stress_D is not None and np.any(stress_D):
+        if isinstance(cohorts, SampledCohorts) or np.any(stress_D & ~synthetic_D):
+            raise ValueError("stress_D: only synthetic devices may be outside a timer, and only where there is one")
+        cohorts = replace(cohorts, stress_D=stress_D, stress_rate=stress_rate)
     digest = run_state.run_digest(model, devices, synthetic_D, (mechanism, local, server_config), seed, key)
+    digest += "" if probe is None else probe.commitment
     encoding = plan_encoding(mechanism, parameter_count(model), len(devices))
     worker = copy.deepcopy(model).to(runtime.device)
     at_once = threads or (len(os.sched_getaffinity(0)) if runtime.device == "cpu" else 1)
@@ -112,7 +129,8 @@ def fine_tune(
             start = server.init(model, server_config)
             privacy = privatize.init(len(start.weights_P))
             point = _measure(worker, validation, local.sequence_words, 0, privacy)
-            run = RunState(0, start, privacy, cohorts.init(), participation.no_records(), (point,))
+            probed = None if probe is None else probing.init(probe, cohorts)
+            run = RunState(0, start, privacy, cohorts.init(), participation.no_records(), (point,), probed)
         while run.rounds_done < mechanism.rounds:
             began = time.monotonic()
             round_number, privacy = run.rounds_done, privatize.begin(run.privacy)
@@ -128,10 +146,14 @@ def fine_tune(
                 worker, rows, local, clip, mechanism, encoding, runtime, at_once, round_number, seed, key
             )
             del rows
-            released_sum_P, privacy = privatize.privatize(
-                _weighted_sum(mechanism, unnoised), unnoised.below, drawn, privacy
-            )
-            del unnoised, drawn
+            unnoised_sum_P, probed = _weighted_sum(mechanism, unnoised), run.probe
+            if probe is not None:
+                canaries_P, probed = probing.join(probe, cohorts, probed, round_number, clip)
+                unnoised_sum_P += canaries_P
+            released_sum_P, privacy = privatize.privatize(unnoised_sum_P, unnoised.below, drawn, privacy)
+            if probe is not None:
+                probed = probing.observe(probe, probed, released_sum_P, unnoised_sum_P - canaries_P, clip)
+            del unnoised, unnoised_sum_P, drawn
             stepped = server.step(run.server, released_sum_P, _denominator(mechanism), server_config)
             records, done = run.records.add(round_number, cohort), round_number + 1
             server.load_weights(worker, stepped.weights_P)
@@ -140,7 +162,7 @@ def fine_tune(
             last, curve = done == mechanism.rounds, run.curve
             if last or done % runtime.evaluate_every_rounds == 0:
                 curve = (*curve, _measure(worker, validation, local.sequence_words, done, privacy))
-            run = RunState(done, stepped, privacy, timer, records, curve)
+            run = RunState(done, stepped, privacy, timer, records, curve, probed)
             if last or done % runtime.checkpoint_every_rounds == 0:
                 run_state.save(run, directory, digest, privatize, runtime.keep_checkpoints)
             _tell(on_round, run, mechanism.rounds, time.monotonic() - began)
@@ -151,7 +173,18 @@ def fine_tune(
         observed=participation.observe(run.records, run.rounds_done, cohorts, synthetic_D),
         synthetic_participations=tuple(run.records.participations(len(devices))[synthetic_D].tolist()),
         encoding=encoding,
+        synthetic_joined_TD=_joined(run.records, run.rounds_done, np.flatnonzero(synthetic_D)),
+        probe=run.probe,
     )
+
+
+def _joined(records: participation.Records, rounds: int, devices: np.ndarray) -> np.ndarray:
+    """Bool ``[rounds, devices]``: who joined when."""
+    joined_TD = np.zeros((rounds, len(devices)), dtype=bool)
+    places = np.searchsorted(devices, records.devices_N)
+    known = np.isin(records.devices_N, devices)
+    joined_TD[records.rounds_N[known], places[known]] = True
+    return joined_TD
 
 
 def _cohorts(

@@ -50,6 +50,11 @@ def for_gates(ctx: StageContext) -> gates.Evidence:
         discovery_epsilon0=found.get("epsilon0"),
         worst_canary_rank=audited.get("worst_rank_single_user"),
         random_continuations=audited.get("random_continuations"),
+        found_single_user=audited.get("found_single_user"),
+        broken_ceilings=audited.get("broken_ceilings"),
+        pooled_p_value=audited.get("pooled_p_value"),
+        audit_alpha=audited.get("alpha"),
+        noise_audits_failed=_failed_audits(audited),
         top1_gain_low=compared.get("top1_gain_low"),
         top3_gain_low=compared.get("top3_gain_low"),
         ledger_problems=tuple(ledger.verify(_receipts(ctx))),
@@ -244,16 +249,19 @@ def _composition(ctx: StageContext) -> d.Composition:
     )
 
 
+def _failed_audits(audited: dict) -> int | None:
+    if audited.get("noise_audit_passed") is None:
+        return None
+    return sum(row["passed"] is False for row in audited["audits"])
+
+
 def _audit(audited: dict) -> d.AuditBlock | None:
     if not audited:
         return None
+    given = {name: audited[name] for name in d.AuditBlock.model_fields if name not in ("canaries", "audits")}
     rows = [{name: row[name] for name in d.CanaryResult.model_fields} for row in audited["canaries"]]
-    return d.AuditBlock(
-        random_continuations=audited["random_continuations"],
-        worst_rank_single_user=audited["worst_rank_single_user"],
-        max_exposure_bits=audited["max_exposure_bits"],
-        canaries=rows,
-    )
+    audits = [{name: row[name] for name in d.AuditRow.model_fields} for row in audited["audits"]]
+    return d.AuditBlock(**given, canaries=rows, audits=audits)
 
 
 def _utility(compared: dict) -> d.Utility | None:

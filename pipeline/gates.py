@@ -34,6 +34,11 @@ class Evidence(BaseModel):
     discovery_epsilon0: float | None = None
     worst_canary_rank: int | None = Field(default=None, description="best-ranked canary known to one device")
     random_continuations: int | None = None
+    found_single_user: int | None = Field(default=None, description="one device's canaries that a search found")
+    broken_ceilings: int | None = Field(default=None, description="one device's canaries better known than allowed")
+    pooled_p_value: float | None = Field(default=None, description="of all one-device canaries together")
+    audit_alpha: float | None = None
+    noise_audits_failed: int | None = Field(default=None, description="audits that speak against the claimed noise")
     top1_gain_low: float | None = Field(default=None, description="lower end of private minus starting point")
     top3_gain_low: float | None = None
     ledger_problems: tuple[str, ...] | None = Field(default=None, description="what verifying the ledger found")
@@ -110,6 +115,34 @@ def _gates(evidence: Evidence, policy: PolicyConfig) -> Iterator[Gate]:
         evidence.worst_canary_rank,
         policy.min_canary_rank,
         f"rank of the best-remembered canary on one device{among}",
+    )
+    yield _at_most(
+        "extraction",
+        "extraction of one device's canary",
+        evidence.found_single_user,
+        0,
+        "canaries on one device that beam search or exact search completes",
+    )
+    yield _at_most(
+        "ceilings",
+        "exposure within what the guarantee allows",
+        evidence.broken_ceilings,
+        0,
+        "canaries on one device above their ceiling",
+    )
+    yield _at_least(
+        "pooled",
+        "exposure of all canaries together",
+        evidence.pooled_p_value,
+        evidence.audit_alpha,
+        "chance of one-device canaries so well remembered, if the guarantee holds,",
+    )
+    yield _at_most(
+        "noise_audit",
+        "audits of the noise",
+        evidence.noise_audits_failed,
+        0,
+        "audits that speak against the claimed noise, clipping, separation or accounting",
     )
     yield _at_least(
         "utility",

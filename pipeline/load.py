@@ -56,7 +56,8 @@ def most_parameters(config: LaunchConfig) -> int:
 
 def most_devices(ctx: StageContext) -> int:
     """Devices that training may draw from, the audit's included; its counts are known only rounded down."""
-    planted = sum(ctx.config.audit.users) * len(ctx.config.audit.examples) * ctx.config.audit.repeats
+    grid = ctx.config.audit
+    planted = sum(grid.users) * len(grid.examples) * grid.repeats * len(grid.populations)
     return ctx.run.result("ingest_private")["devices_by_split"]["train"] + 10 + planted
 
 

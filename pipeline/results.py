@@ -126,13 +126,20 @@ class FineTune(StageResult):
 
 
 class Audit(StageResult):
-    """What the model remembers of the canaries."""
+    """What the model remembers of the canaries, and the audits of the noise."""
 
     worst_rank_single_user: int | None
     max_exposure_bits: float
     found_by_beam: int
+    found_single_user: int
+    broken_ceilings: int | None
+    pooled_p_value: float | None
     random_continuations: int
+    alpha: float
     canaries: list[dict]
+    noise_audit_passed: bool | None
+    seed_commitment: str | None
+    audits: list[dict]
 
 
 class Metric(BaseModel):

@@ -4,34 +4,63 @@ import numpy as np
 
 from evaluation import ab, canaries, metrics, ngram
 from evaluation import audit as memorisation
-from pipeline import evidence, gates, load, release, results
+from evaluation.noise_audit import noise_audit
+from federated.server import flat_weights
+from pipeline import evidence, gates, load, noise_trace, release, results
 from pipeline.stage import StageContext
 from pretrain.vocabulary import TokenStream
 from reports import render
 
 
 def audit(ctx: StageContext) -> results.Audit:
-    """What the private model remembers of the canaries."""
-    trained = ctx.run.result("fine_tune")
+    """What the private model remembers of the canaries, and whether the noise was what it should have been."""
+    config, trained, mechanism = ctx.config, ctx.run.result("fine_tune"), load.mechanism(ctx.run)
+    planted = canaries.load(ctx.run.input("fine_tune", "canaries.json"))
+    joined_TD, trace, directions = noise_trace.load(ctx.run.private("fine_tune") / noise_trace.FILE)
+    whitener_TT = noise_trace.whitener(mechanism, trained["rounds"])
+    noise_multiplier = noise_trace.update_noise(config.mechanism, mechanism)
     found = memorisation.audit(
         load.model(ctx, "fine_tune"),
-        canaries.load(ctx.run.input("fine_tune", "canaries.json")),
-        ctx.config.audit,
+        planted,
+        config.audit,
         load.vocabulary(ctx, "build_vocabulary"),
-        ctx.config.seed,
+        config.seed,
         mu=trained["mu"],
         participations_D=np.asarray(trained["synthetic_participations"]),
+        own_mu_N=memorisation.own_mu(planted, joined_TD, whitener_TT, noise_multiplier),
+        alpha=config.audit.alpha,
     )
+    tested = None
+    if trace is not None and directions is not None:
+        claim = noise_trace.claim(config.mechanism, mechanism, trained["rounds"], trace.joined_TN)
+        tested = noise_audit(trace, directions, model_change(ctx), claim, config.audit.alpha)
     # Canaries may hold discovered words that nobody has reviewed: the rows go without their text.
     rows = [row.model_dump(exclude={"words"}) for row in found.canaries]
     return results.Audit(
         worst_rank_single_user=found.worst_rank_single_user,
         max_exposure_bits=found.max_exposure_bits,
         found_by_beam=found.found_by_beam,
+        found_single_user=sum(bool(row.found_by_beam or row.found_by_best_first) for row in _promised(found)),
+        broken_ceilings=found.broken_ceilings,
+        pooled_p_value=found.pooled_p_value,
         random_continuations=found.random_continuations,
+        alpha=found.alpha,
         canaries=rows,
+        noise_audit_passed=None if tested is None else tested.passed,
+        seed_commitment=None if tested is None else tested.seed_commitment,
+        audits=[] if tested is None else [row.model_dump() for row in tested.rows],
         headline={"exposure_bits": found.max_exposure_bits},
     )
+
+
+def model_change(ctx: StageContext) -> np.ndarray:
+    """Final minus starting weights of private training, float64 ``[P]``."""
+    return flat_weights(load.model(ctx, "fine_tune")) - flat_weights(load.model(ctx, "adapt"))
+
+
+def _promised(found: memorisation.AuditResult) -> list[memorisation.CanaryRow]:
+    """Canaries that the guarantee of one device speaks about."""
+    return [row for row in found.canaries if row.n_u == 1 and row.population == "compliant"]
 
 
 def ab_test(ctx: StageContext) -> results.AbTest:

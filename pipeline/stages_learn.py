@@ -13,7 +13,7 @@ from federated import train as rounds
 from federated.aggregation import plan_encoding
 from federated.mechanisms import files as mechanism_files
 from federated.sampled import Amplified
-from pipeline import load, plan_files, results, spends
+from pipeline import load, noise_trace, plan_files, results, spends
 from pipeline.stage import Dataset, StageContext
 from pretrain import corpus, export, extend, vocabulary
 from pretrain import train as public_training
@@ -112,6 +112,7 @@ def fine_tune(ctx: StageContext) -> results.FineTune:
     planted = canaries.make(config.audit, words, load.public_streams(ctx, words)[0], config.seed)
     canaries.save(planted, ctx.public / "canaries.json")
     model, mechanism = load.model(ctx, "adapt"), load.mechanism(ctx.run)
+    probe = noise_trace.directions(model, config.audit.directions, ctx.key)
     done = rounds.fine_tune(
         model,
         devices.join(planted.devices),
@@ -126,7 +127,11 @@ def fine_tune(ctx: StageContext) -> results.FineTune:
         ctx.private / "rounds",
         load.progress(ctx),
         noise_maker=mechanism,
+        probe=probe,
+        stress_D=np.concatenate([np.zeros(len(devices), dtype=bool), planted.stress_D]),
+        stress_rate=config.audit.stress_rate,
     )
+    noise_trace.save(done, probe, ctx.private / noise_trace.FILE)
     export.save_model(model, ctx.public / "model.safetensors")
     reached = accounting.from_records(config.mechanism, done.observed, mechanism=mechanism, encoding=done.encoding)
     observed, delta = done.observed, config.mechanism.delta

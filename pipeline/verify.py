@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
+from evaluation import canaries
 from federated import accounting, mechanisms, participation, population, secagg
 from federated.participation import Cohorts, Observed
 from pipeline import evidence, load
@@ -103,6 +104,10 @@ def _participation(config: LaunchConfig, run: RunDir, records: dict[str, StageRe
     stated = records["fine_tune"].result
     train = int((population.open_store(store).split_D == 0).sum())
     synthetic = stated["synthetic_devices"]
+    stress_D = None
+    if "stress" in config.audit.populations:
+        planted = canaries.load(run.input("fine_tune", "canaries.json"))
+        stress_D = np.concatenate([np.zeros(train, dtype=bool), planted.stress_D])
     mechanism = config.mechanism
     cohorts = Cohorts(
         num_devices=train + synthetic,
@@ -110,6 +115,7 @@ def _participation(config: LaunchConfig, run: RunDir, records: dict[str, StageRe
         min_sep=mechanism.min_sep,
         max_participations=mechanism.max_participations,
         seed=config.seed,
+        stress_D=stress_D,
     )
     synthetic_D = np.arange(train + synthetic) >= train
     seen = participation.observe(participation.load_records(path), stated["rounds"], cohorts, synthetic_D)

@@ -205,6 +205,7 @@ class Composition(Config):
 class CanaryResult(Config):
     """One canary of the memorisation audit; its random words are in ``canaries.json``."""
 
+    population: Literal["compliant", "stress"]
     n_u: int
     n_e: int
     participations: int | None
@@ -212,17 +213,41 @@ class CanaryResult(Config):
     rank_standard_error: float
     exposure_bits: float
     ceiling_bits: float | None
+    exposure_low_bits: float
+    exposure_high_bits: float
     found_by_beam: bool
+    found_by_best_first: bool | None
     loss: float
 
 
+class AuditRow(Config):
+    """One audit of the noise; ``passed`` is None where it decides nothing."""
+
+    type: str
+    quantity: str
+    estimate: float
+    low: float
+    high: float
+    claim: float | None
+    p_value: float | None
+    n: int
+    passed: bool | None
+    reason: str
+
+
 class AuditBlock(Config):
-    """The memorisation audit (Ramaswamy et al. 2020)."""
+    """The memorisation audit (Ramaswamy et al. 2020) and the audits of the noise."""
 
     random_continuations: int
+    alpha: float
     worst_rank_single_user: int | None
     max_exposure_bits: float
+    found_single_user: int
+    broken_ceilings: int | None
+    pooled_p_value: float | None
+    seed_commitment: str | None
     canaries: tuple[CanaryResult, ...]
+    audits: tuple[AuditRow, ...]
 
 
 class ArmMetric(Config):

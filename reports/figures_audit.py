@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 
+from reports.disclosure_parts import AuditBlock
 from reports.figures import _BLUE, _GREEN, _INK, _ORANGE, _RED, _rows_down, _svg
 
 
@@ -48,6 +49,29 @@ class Claimed:
     claim: float
     contradicts: bool
     at_most: bool = True
+
+
+def of_audits(block: AuditBlock | None) -> dict[str, str]:
+    """The report's figure of the audits that estimate something claimed: SVG by name; none without any."""
+    rows = [] if block is None else [row for row in block.audits if row.claim is not None and row.type != "records"]
+    if not rows:
+        return {}
+    return {
+        "audits": estimates(
+            [
+                Claimed(
+                    label=row.quantity,
+                    value=row.estimate,
+                    low=row.low,
+                    high=row.high,
+                    claim=row.claim,
+                    contradicts=row.passed is False,
+                    at_most=row.type != "noise_scale",
+                )
+                for row in rows
+            ]
+        )
+    }
 
 
 def exposure(points: Sequence[CanaryPoint], random_continuations: int) -> str:

@@ -126,6 +126,7 @@ def write_launch(folder: Path, **changes: object) -> Path:
             "users": [1],
             "examples": [1, 4],
             "repeats": 1,
+            "directions": 64,
             "sentences_per_device": 10,
             "random_continuations": 10_000,
         },

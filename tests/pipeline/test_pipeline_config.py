@@ -40,7 +40,11 @@ def changed(field: str, value: object) -> dict:
         ("polices", {}, "polices: no such field, got {}; did you mean 'policy'?"),
         ("mechanism.round", 3, "mechanism.round: no such field, got 3; did you mean 'rounds'?"),
         ("public_text.maxtokens", 4, "public_text.maxtokens: no such field, got 4; did you mean 'max_tokens'?"),
-        ("server.zzz", 4, "server.zzz: no such field, got 4; remove it; the fields here are optimizer, learning_rate, momentum, second_momentum, adaptivity"),
+        (
+            "server.zzz",
+            4,
+            "server.zzz: no such field, got 4; remove it; the fields here are optimizer, learning_rate, momentum",
+        ),
         ("mechanism.rounds", "many", "mechanism.rounds: got 'many'; give a whole number"),
         ("mechanism.rounds", 3.5, "mechanism.rounds: got 3.5; give a whole number"),
         ("mechanism.delta", 2.0, "mechanism.delta: got 2.0; give a number below 1"),

@@ -21,6 +21,11 @@ GOOD = Evidence(
     discovery_epsilon0=2.0,
     worst_canary_rank=100,
     random_continuations=2_000_000,
+    found_single_user=0,
+    broken_ceilings=0,
+    pooled_p_value=0.4,
+    audit_alpha=0.01,
+    noise_audits_failed=0,
     top1_gain_low=0.001,
     top3_gain_low=0.0,
     ledger_problems=(),
@@ -32,7 +37,7 @@ def test_everything_in_order_is_launched():
     assert decision.decision == "launch"
     assert all(gate.passed for gate in decision.gates)
     assert decision.reasons == (f"all {len(decision.gates)} gates passed",)
-    assert len({gate.id for gate in decision.gates}) == len(decision.gates) == 11
+    assert len({gate.id for gate in decision.gates}) == len(decision.gates) == 15
 
 
 @pytest.mark.parametrize(
@@ -46,6 +51,11 @@ def test_everything_in_order_is_launched():
         ({"violations": 1}, "violations"),
         ({"discovery_epsilon0": 2.1}, "discovery"),
         ({"worst_canary_rank": 99}, "canaries"),
+        ({"found_single_user": 1}, "extraction"),
+        ({"broken_ceilings": 1}, "ceilings"),
+        ({"pooled_p_value": 0.009}, "pooled"),
+        ({"noise_audits_failed": 1}, "noise_audit"),
+        ({"noise_audits_failed": None}, "noise_audit"),
         ({"top1_gain_low": 0.0}, "utility"),
         ({"top3_gain_low": -0.001}, "top3_guardrail"),
         ({"ledger_problems": ("entry 2 is not what was written",)}, "ledger"),

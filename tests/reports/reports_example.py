@@ -119,16 +119,31 @@ def example(**changes: object) -> Disclosure:
         },
         "audit": {
             "random_continuations": 2_000_000,
+            "alpha": 0.01,
             "worst_rank_single_user": 700_000,
             "max_exposure_bits": 1.5,
+            "found_single_user": 0,
+            "broken_ceilings": 0,
+            "pooled_p_value": 0.4,
+            "seed_commitment": "c" * 64,
+            "audits": [
+                {"type": "noise_scale", "quantity": "noise in clip norms", "estimate": 6.01, "low": 5.9, "high": 6.1}
+                | {"claim": 6.0, "p_value": 0.7, "n": 500, "passed": True, "reason": ""},
+                {"type": "one_shot", "quantity": "epsilon of the final model", "estimate": 1.9, "low": 0.1, "high": 4.0}
+                | {"claim": 4.9, "p_value": None, "n": 250, "passed": None, "reason": ""},
+            ],
             "canaries": [
                 {
+                    "population": "compliant",
                     "n_u": n_u,
                     "n_e": 14,
                     "participations": 4,
                     "rank": 700_000,
                     "rank_standard_error": 900.0,
                     "exposure_bits": 1.5,
+                    "exposure_low_bits": 1.4,
+                    "exposure_high_bits": 1.6,
+                    "found_by_best_first": False,
                     "ceiling_bits": 10.2,
                     "found_by_beam": False,
                     "loss": 21.0,
