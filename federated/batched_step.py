@@ -9,8 +9,8 @@ ever stored. Positions without a word have gradient zero, and change nothing, ex
 """
 
 import math
-import threading
 from dataclasses import dataclass, field
+from threading import local as local_storage
 from typing import Protocol
 
 import numpy as np
@@ -51,7 +51,7 @@ class Space:
         return self._flat[name][:size].view(shape)
 
 
-_spaces = threading.local()
+_spaces = local_storage()
 
 
 def thread_space(place: torch.device, dtype: torch.dtype, *, fuse: bool) -> Space:

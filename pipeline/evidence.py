@@ -1,15 +1,13 @@
-"""What the stages found, put together for the gates and for the disclosure."""
+"""What the stages found, put together for the disclosure."""
 
 import json
 from datetime import UTC, datetime
 from importlib import metadata
 
 from federated.accounting import curve
-from pipeline import gates
 from pipeline.config import LaunchConfig
-from pipeline.errors import StageInputMissing
+from pipeline.gate_evidence import optional
 from pipeline.ledger import PrivacyLedger
-from pipeline.spends import SPENDS
 from pipeline.stage import StageContext
 from reports import disclosure as d
 
@@ -30,35 +28,6 @@ _LIMITATIONS = (
     "ledger lists them, but no ceiling is enforced on their sum.",
     "The participation figures are those of a simulation on stored text, not of devices in the field.",
 )
-
-
-def for_gates(ctx: StageContext) -> gates.Evidence:
-    """Evidence from the stages that finished; what is missing stays missing and fails its gate."""
-    trained, compared, audited, found = (_optional(ctx, name) for name in ("fine_tune", "ab_test", "audit", "discover"))
-    ledger = PrivacyLedger(ctx.settings.ledger_url)
-    mechanism = ctx.config.mechanism
-    return gates.Evidence(
-        rho=trained.get("rho"),
-        epsilon=trained.get("epsilon"),
-        epsilon_second=trained.get("epsilon_pld"),
-        population_rho=ledger.total(ctx.config.private_text.name),
-        enforced_min_sep=mechanism.min_sep,
-        observed_min_sep=trained.get("observed_min_sep"),
-        enforced_max_participations=mechanism.max_participations,
-        observed_max_participations=trained.get("observed_max_participations"),
-        violations=trained.get("violations"),
-        discovery_epsilon0=found.get("epsilon0"),
-        worst_canary_rank=audited.get("worst_rank_single_user"),
-        random_continuations=audited.get("random_continuations"),
-        found_single_user=audited.get("found_single_user"),
-        broken_ceilings=audited.get("broken_ceilings"),
-        pooled_p_value=audited.get("pooled_p_value"),
-        audit_alpha=audited.get("alpha"),
-        noise_audits_failed=_failed_audits(audited),
-        top1_gain_low=compared.get("top1_gain_low"),
-        top3_gain_low=compared.get("top3_gain_low"),
-        ledger_problems=tuple(ledger.verify(_receipts(ctx))),
-    )
 
 
 def disclosure(ctx: StageContext) -> d.Disclosure:
@@ -110,8 +79,8 @@ def disclosure(ctx: StageContext) -> d.Disclosure:
         accounting=_accounting(config, trained, result("plan")),
         discovery=_discovery(ctx),
         composition=_composition(ctx),
-        audit=_audit(_optional(ctx, "audit")),
-        utility=_utility(_optional(ctx, "ab_test")),
+        audit=_audit(optional(ctx, "audit")),
+        utility=_utility(optional(ctx, "ab_test")),
         curves=d.Curves(
             pretraining=result("pretrain")["curve"],
             adaptation=result("adapt")["curve"],
@@ -121,19 +90,6 @@ def disclosure(ctx: StageContext) -> d.Disclosure:
         artifacts=_artifacts(ctx),
         verification=_verification(ctx),
     )
-
-
-def _receipts(ctx: StageContext) -> list[str]:
-    """Hashes of the ledger's entries that this launch's stages were given; a ledger written anew lacks them."""
-    records = [record for name in SPENDS if (record := ctx.run.record(name))]
-    return [receipt for record in records for receipt in record.ledger.values()]
-
-
-def _optional(ctx: StageContext, stage: str) -> dict:
-    try:
-        return ctx.run.result(stage)
-    except StageInputMissing:
-        return {}
 
 
 def _data_accesses(config: LaunchConfig) -> tuple[d.DataAccess, ...]:
@@ -247,12 +203,6 @@ def _composition(ctx: StageContext) -> d.Composition:
         total_rho=ledger.total(population),
         ceiling_rho=ctx.config.policy.population_max_rho,
     )
-
-
-def _failed_audits(audited: dict) -> int | None:
-    if audited.get("noise_audit_passed") is None:
-        return None
-    return sum(row["passed"] is False for row in audited["audits"])
 
 
 def _audit(audited: dict) -> d.AuditBlock | None:

@@ -41,6 +41,8 @@ class Evidence(BaseModel):
     noise_audits_failed: int | None = Field(default=None, description="audits that speak against the claimed noise")
     top1_gain_low: float | None = Field(default=None, description="lower end of private minus starting point")
     top3_gain_low: float | None = None
+    broken_margins: tuple[str, ...] | None = Field(default=None, description="simulated typing that got worse")
+    typing_simulated: bool | None = Field(default=None, description="False: not asked for, or no layout; then no gate")
     ledger_problems: tuple[str, ...] | None = Field(default=None, description="what verifying the ledger found")
     export_agreement: float | None = Field(default=None, description="top-1 agreement of the exported model")
 
@@ -159,6 +161,8 @@ def _gates(evidence: Evidence, policy: PolicyConfig) -> Iterator[Gate]:
         0.0 - policy.max_top3_loss,  # not -0.0
         "lower end of the interval, private minus starting point",
     )
+    if evidence.typing_simulated is not False:
+        yield _typing(evidence)
     yield _ledger(evidence)
     # Exported at publication, so there may be no such number yet; publication itself checks it again.
     if evidence.export_agreement is not None:
@@ -196,6 +200,13 @@ def _separation(evidence: Evidence) -> Gate:
     return _gate(
         "min_sep", "separation of participations", observed, enforced, passed, f"{seen}, {_show(enforced)} needed"
     )
+
+
+def _typing(evidence: Evidence) -> Gate:
+    broken = evidence.broken_margins if evidence.typing_simulated else None
+    text = "missing" if broken is None else "; ".join(broken) or "no metric of simulated typing breaks its margin"
+    count = None if broken is None else len(broken)
+    return _gate("typing", "simulated typing, against the starting point", count, 0, broken == (), text)
 
 
 def _ledger(evidence: Evidence) -> Gate:

@@ -153,10 +153,22 @@ class Metric(BaseModel):
 
 
 class Difference(BaseModel):
-    """One paired difference."""
+    """One paired difference; ``relative`` is the same over the baseline, where that is not 0."""
 
     candidate: str
     baseline: str
+    metric: str
+    value: float
+    low: float
+    high: float
+    relative: dict[str, float] | None
+
+
+class Slice(BaseModel):
+    """One metric of one arm on some of the words or devices."""
+
+    part: str
+    arm: str
     metric: str
     value: float
     low: float
@@ -168,6 +180,7 @@ class AbTest(StageResult):
 
     devices_at_least: int
     words: int
+    session_words: int
     confidence: float
     top1_recall: dict[str, float]
     top3_recall: dict[str, float]
@@ -175,8 +188,12 @@ class AbTest(StageResult):
     top1_gain_low: float
     top1_gain_high: float
     top3_gain_low: float
+    broken_margins: list[str] | None
+    missing_metrics: list[str] | None
+    unstable_signs: list[str]
     arms: list[Metric]
     differences: list[Difference]
+    slices: list[Slice]
 
 
 class Decide(StageResult):

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 from evaluation import canaries
 from federated import accounting, mechanisms, participation, population, secagg
 from federated.participation import Cohorts, Observed
-from pipeline import evidence, load
+from pipeline import gate_evidence, load
 from pipeline.config import STAGE_NAMES, LaunchConfig, config_digest
 from pipeline.gates import decide
 from pipeline.ledger import PrivacyLedger
@@ -149,7 +149,7 @@ def _decision(config: LaunchConfig, run: RunDir, settings: Settings, records: di
         return Check(id="decision", passed=False, detail="the launch has not been decided")
     stated = records["decide"].result
     context = StageContext(config, run, settings, "decide", None)
-    again = {gate.id: gate.passed for gate in decide(evidence.for_gates(context), config.policy).gates}
+    again = {gate.id: gate.passed for gate in decide(gate_evidence.for_gates(context), config.policy).gates}
     gates = {gate["id"]: gate["passed"] for gate in stated["gates"]}
     differ = [name for name in gates | again if name not in _MOVING_GATES and gates.get(name) != again.get(name)]
     follows = stated["decision"] == ("launch" if all(gates.values()) else "hold")

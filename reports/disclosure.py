@@ -10,25 +10,28 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from pretrain.config import Config
-from reports.disclosure_parts import (
-    Accounting,
-    Amplified,
+from reports.disclosure_findings import (
     ArmMetric,
     AuditBlock,
     AuditRow,
     CanaryResult,
-    Composition,
-    Curves,
     Difference,
     DiscoveryBlock,
     DiscoveryLayer,
+    SliceMetric,
+    Utility,
+)
+from reports.disclosure_parts import (
+    Accounting,
+    Amplified,
+    Composition,
+    Curves,
     MechanismBlock,
     Participation,
     Population,
     PopulationSpend,
     PublicText,
     SecAgg,
-    Utility,
 )
 
 __all__ = (
@@ -56,6 +59,7 @@ __all__ = (
     "PopulationSpend",
     "PublicText",
     "SecAgg",
+    "SliceMetric",
     "Tool",
     "Utility",
     "Verification",

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 
+from reports.disclosure_findings import Utility
 from reports.figures import _BLUE, _GREEN, _INK, _ORANGE, _RED, _rows_down, _svg
+from reports.formats import LOWER_IS_BETTER, PARTS, arm_name, metric_name
 
 _COLOURS = (_BLUE, _ORANGE, _GREEN, _RED, "#8a63c9", "#7a7a7a", "#4aa3b8", "#b38600")
 
@@ -38,6 +40,32 @@ class SliceValue:
     value: float
     low: float
     high: float
+
+
+_TYPING = ("prate", "words_modified", "errors_left", "words_per_minute", "keystroke_savings")
+
+
+def of_utility(utility: Utility | None) -> dict[str, str]:
+    """The report's figures of simulated typing and of slices: SVG by name; those without data are left out."""
+    if utility is None:
+        return {}
+    changes = [
+        Change(
+            group=f"this launch minus {arm_name(row.baseline)}",
+            label=metric_name(row.metric),
+            higher_is_better=row.metric not in LOWER_IS_BETTER,
+            **row.relative,
+        )
+        for row in utility.differences
+        if row.candidate == "private" and row.metric in _TYPING and row.relative is not None
+    ]
+    recall = [
+        SliceValue(PARTS.get(row.part, row.part), arm_name(row.arm), row.value, row.low, row.high)
+        for row in utility.slices
+        if row.metric == "top3_recall"
+    ]
+    figures = {"typing": forest(changes)} if changes else {}
+    return figures | ({"slices": by_slice(recall, "top-3 recall")} if recall else {})
 
 
 def forest(changes: Sequence[Change]) -> str:

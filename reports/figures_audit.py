@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 
-from reports.disclosure_parts import AuditBlock
+from reports.disclosure_findings import AuditBlock
 from reports.figures import _BLUE, _GREEN, _INK, _ORANGE, _RED, _rows_down, _svg
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from reports.disclosure_parts import DiscoveryBlock
+from reports.disclosure_findings import DiscoveryBlock
 from reports.figures import _BLUE, _GREEN, _ORANGE, _RED, _svg
 
 _COLOURS = (_BLUE, _ORANGE, _GREEN, _RED)

@@ -16,12 +16,32 @@ METRICS = {
     "top3_recall": "top-3 recall",
     "invocab_accuracy": "top-1 accuracy, known words",
     "cross_entropy": "cross-entropy, known words (nats)",
+    "prate": "words taken from the strip, of all words",
+    "strip_accuracy": "strips with the right word",
+    "click_through_rate": "strips with a word taken",
+    "compose_trigger_rate": "words before which a phrase is offered",
+    "compose_prate": "words taken from phrases",
+    "words_modified": "words corrected after typing",
+    "errors_left": "words left wrong",
+    "words_per_minute": "words per minute",
+    "keystroke_savings": "keystrokes saved",
 }
+PARTS = {
+    "all": "all words",
+    "rare_words": "rare words",
+    "new_words": "discovered words",
+    "heavy_users": "heavy users",
+    "light_users": "light users",
+}
+LOWER_IS_BETTER = frozenset(("cross_entropy", "words_modified", "errors_left"))
 ARMS = {
     "ngram": "n-gram, public text",
     "pretrained": "public model",
     "start": "public model with the new words",
     "private": "this launch",
+    "ngram_history": "n-gram with the user's own words",
+    "private_history": "this launch with the user's own words",
+    "champion": "what users have",
 }
 
 
@@ -106,21 +126,23 @@ def arm_name(name: str) -> str:
 
 def metric_value(value: float, metric: str) -> str:
     """A metric in its own unit."""
+    if metric == "words_per_minute":
+        return f"{value:.2f}"
     return f"{value:.3f}" if metric == "cross_entropy" else percent(value)
 
 
 def metric_change(value: float, metric: str) -> str:
     """A difference with its sign: nats, or percentage points."""
-    return f"{value:+.3f}" if metric == "cross_entropy" else f"{100 * value:+.2f} pp"
+    return f"{value:+.3f}" if metric in ("cross_entropy", "words_per_minute") else f"{100 * value:+.2f} pp"
 
 
 def verdict(row: Difference) -> str:
     """What the interval says about the candidate; metrics of known words depend on the arm's vocabulary."""
-    if not row.metric.endswith("_recall"):
+    if row.metric in ("invocab_accuracy", "cross_entropy"):
         return "–"
     if row.low <= 0 <= row.high:
         return "no clear difference"
-    return "better" if row.low > 0 else "worse"
+    return "better" if (row.low > 0) != (row.metric in LOWER_IS_BETTER) else "worse"
 
 
 def ceiling(row: CanaryResult, audit: AuditBlock) -> str:

@@ -12,6 +12,7 @@ from markupsafe import Markup
 from reports import formats
 from reports.disclosure import Disclosure
 from reports.figures import all_figures
+from reports.figures_ab import of_utility
 from reports.figures_audit import of_audits
 from reports.figures_discovery import of_discovery
 
@@ -45,6 +46,7 @@ def render(disclosure: Disclosure, directory: Path) -> list[Path]:
       OSError: the directory does not exist or cannot be written.
     """
     drawn = all_figures(disclosure) | of_discovery(disclosure.discovery) | of_audits(disclosure.audit)
+    drawn |= of_utility(disclosure.utility)
     figures = {name: Markup(svg) for name, svg in drawn.items()}
     html, markdown = environment(html=True), environment(html=False)
     contents = {

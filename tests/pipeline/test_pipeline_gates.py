@@ -28,6 +28,8 @@ GOOD = Evidence(
     noise_audits_failed=0,
     top1_gain_low=0.001,
     top3_gain_low=0.0,
+    typing_simulated=True,
+    broken_margins=(),
     ledger_problems=(),
 )
 
@@ -37,7 +39,7 @@ def test_everything_in_order_is_launched():
     assert decision.decision == "launch"
     assert all(gate.passed for gate in decision.gates)
     assert decision.reasons == (f"all {len(decision.gates)} gates passed",)
-    assert len({gate.id for gate in decision.gates}) == len(decision.gates) == 15
+    assert len({gate.id for gate in decision.gates}) == len(decision.gates) == 16
 
 
 @pytest.mark.parametrize(
@@ -58,6 +60,8 @@ def test_everything_in_order_is_launched():
         ({"noise_audits_failed": None}, "noise_audit"),
         ({"top1_gain_low": 0.0}, "utility"),
         ({"top3_gain_low": -0.001}, "top3_guardrail"),
+        ({"broken_margins": ("words_per_minute (guardrail): -3.00%",)}, "typing"),
+        ({"broken_margins": None}, "typing"),
         ({"ledger_problems": ("entry 2 is not what was written",)}, "ledger"),
         ({"export_agreement": 0.5}, "export"),
     ],

@@ -14,7 +14,7 @@ from pipeline_launch import Counted, launch_config
 from federated import accounting, mechanisms, participation, population
 from federated.mechanisms import files
 from federated.participation import Cohorts
-from pipeline import evidence, gates, runner
+from pipeline import gate_evidence, gates, runner
 from pipeline.config import STAGE_NAMES, LaunchConfig, launch_id
 from pipeline.ledger import PrivacyLedger
 from pipeline.run_dir import RESULT, RunDir, sha256, write_text
@@ -83,7 +83,7 @@ def plan(ctx: StageContext) -> Result:
 
 
 def decide(ctx: StageContext) -> Result:
-    return Result(value=1, **gates.decide(evidence.for_gates(ctx), ctx.config.policy).model_dump(mode="json"))
+    return Result(value=1, **gates.decide(gate_evidence.for_gates(ctx), ctx.config.policy).model_dump(mode="json"))
 
 
 def report(ctx: StageContext) -> Result:

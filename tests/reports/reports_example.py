@@ -154,6 +154,12 @@ def example(**changes: object) -> Disclosure:
         "utility": {
             "devices_at_least": 250,
             "words": 52_252,
+            "session_words": 1500,
+            "unstable_signs": ["errors_left, private minus start"],
+            "slices": [
+                {"part": part, "arm": "private", "metric": "top3_recall", "value": 0.2, "low": 0.1, "high": 0.3}
+                for part in ("all", "rare_words")
+            ],
             "confidence": 0.95,
             "arms": arms,
             "differences": [
@@ -164,7 +170,9 @@ def example(**changes: object) -> Disclosure:
                     "value": 0.03,
                     "low": 0.02,
                     "high": 0.04,
-                }
+                },
+                {"candidate": "private", "baseline": "start", "metric": "prate", "value": 0.03, "low": 0.02}
+                | {"high": 0.04, "relative": {"value": 0.1, "low": 0.05, "high": 0.15}},
             ],
         },
         "curves": {

@@ -13,6 +13,7 @@ from reports_example import example
 
 from reports.disclosure import DataAccess, Disclosure
 from reports.figures import all_figures
+from reports.figures_ab import of_utility
 from reports.figures_audit import of_audits
 from reports.figures_discovery import of_discovery
 from reports.render import render
@@ -107,7 +108,8 @@ def test_page_is_whole_and_needs_nothing_else(tmp_path: Path) -> None:
     assert "@import" not in page
     assert re.search(r"url\((?!#)", page) is None
     drawn = all_figures(example()) | of_discovery(example().discovery) | of_audits(example().audit)
-    assert page.count("<svg") == len(drawn) == 9
+    drawn |= of_utility(example().utility)
+    assert page.count("<svg") == len(drawn) == 11
 
 
 def test_figures_are_the_same_every_time_and_can_be_read_aloud() -> None:

@@ -1,0 +1,169 @@
+"""Blocks of the disclosure about what was found: words, what the model remembers, what it is worth.
+
+Counts of devices are rounded down to tens before they get here.
+"""
+
+import itertools
+import math
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from pretrain.config import Config
+
+_SAME = 1e-6  # relative; what is further apart is a mistake, not rounding
+
+
+class DiscoveryLayer(Config):
+    """One layer of the trie, of one pass. Messages are rounded down to whole tens of devices."""
+
+    pass_number: int
+    layer: int
+    messages: int
+    domain: int
+    noise: float = Field(description="standard deviation of an estimate, in messages, for an item nobody holds")
+    word_votes: int = Field(description="least votes that publish a word")
+    kept: int
+    finished: int
+    clones: float
+    blanket: float
+    attack: float
+
+
+class DiscoveryBlock(Config):
+    """The item-level guarantee of word discovery; never added to the device-level rho.
+
+    ``epsilon_central`` is by the certificate named; ``epsilon_clones`` by the older one; ``epsilon_attack`` is
+    what an attack reaches, so the truth lies between it and the certificates.
+    """
+
+    epsilon0: float
+    messages_per_device: int
+    device_level_epsilon0: float
+    epsilon_central: float
+    epsilon_clones: float
+    epsilon_attack: float
+    delta: float
+    certificate: str
+    layers: tuple[DiscoveryLayer, ...]
+    words_found: int
+    words_added: int
+    reviewed: bool
+    coverage: float | None = Field(description="share of unknown words on held-out devices that are now known")
+    coverage_low: float | None
+    coverage_high: float | None
+    words: tuple[str, ...] | None = Field(description="None until a person has reviewed them")
+
+    @model_validator(mode="after")
+    def _a_device_sends_all_its_messages(self) -> "DiscoveryBlock":
+        expected = self.messages_per_device * self.epsilon0
+        if not math.isclose(self.device_level_epsilon0, expected, rel_tol=_SAME):
+            raise ValueError(
+                f"device_level_epsilon0: {self.device_level_epsilon0}; {self.messages_per_device} messages at epsilon0 "
+                f"{self.epsilon0} make {expected}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _certificates_are_in_order(self) -> "DiscoveryBlock":
+        order = (self.epsilon_attack, self.epsilon_central, self.epsilon_clones, self.epsilon0)
+        if any(low > high * (1 + _SAME) for low, high in itertools.pairwise(order)):
+            raise ValueError(
+                f"epsilon_central: attack {self.epsilon_attack}, certificate {self.epsilon_central}, clones "
+                f"{self.epsilon_clones} and epsilon0 {self.epsilon0} must rise; one of them is wrong"
+            )
+        return self
+
+
+class CanaryResult(Config):
+    """One canary of the memorisation audit; its random words are in ``canaries.json``."""
+
+    population: Literal["compliant", "stress"]
+    n_u: int
+    n_e: int
+    participations: int | None
+    rank: int
+    rank_standard_error: float
+    exposure_bits: float
+    ceiling_bits: float | None
+    exposure_low_bits: float
+    exposure_high_bits: float
+    found_by_beam: bool
+    found_by_best_first: bool | None
+    loss: float
+
+
+class AuditRow(Config):
+    """One audit of the noise; ``passed`` is None where it decides nothing."""
+
+    type: str
+    quantity: str
+    estimate: float
+    low: float
+    high: float
+    claim: float | None
+    p_value: float | None
+    n: int
+    passed: bool | None
+    reason: str
+
+
+class AuditBlock(Config):
+    """The memorisation audit (Ramaswamy et al. 2020) and the audits of the noise."""
+
+    random_continuations: int
+    alpha: float
+    worst_rank_single_user: int | None
+    max_exposure_bits: float
+    found_single_user: int
+    broken_ceilings: int | None
+    pooled_p_value: float | None
+    seed_commitment: str | None
+    canaries: tuple[CanaryResult, ...]
+    audits: tuple[AuditRow, ...]
+
+
+class ArmMetric(Config):
+    """One metric of one arm on held-out devices, with its interval."""
+
+    arm: str
+    metric: str
+    value: float
+    low: float
+    high: float
+
+
+class Difference(Config):
+    """Candidate minus baseline, paired by device, with its interval."""
+
+    candidate: str
+    baseline: str
+    metric: str
+    value: float
+    low: float
+    high: float
+    relative: dict[str, float] | None = None
+
+
+class SliceMetric(Config):
+    """One metric of one arm on some of the words or devices."""
+
+    part: str
+    arm: str
+    metric: str
+    value: float
+    low: float
+    high: float
+
+
+class Utility(Config):
+    """The offline comparison; plain aggregates over held-out devices, not differentially private."""
+
+    devices_at_least: int
+    words: int
+    session_words: int
+    confidence: float
+    arms: tuple[ArmMetric, ...]
+    differences: tuple[Difference, ...]
+    slices: tuple[SliceMetric, ...]
+    unstable_signs: tuple[str, ...]
