@@ -28,9 +28,9 @@ METHODS = (
     "exact Gaussian curve at mu = sqrt(2 rho) (Balle and Wang 2018)",
     "privacy loss distribution, dp_accounting 0.6.0, REPLACE_SPECIAL (zero-out)",
 )
-SENSITIVITY_TWICE = "sensitivity by two programs of different construction that agree"
-SENSITIVITY_COUNTED = "sensitivity^2 of independent noise is the number of participations, from the records"
-SENSITIVITY_ONCE = "sensitivity by one program alone: no second one, or too many patterns for it"
+SENSITIVITY_TWICE = "sensitivity was computed by two programs of different construction, which agree"
+SENSITIVITY_COUNTED = "squared sensitivity of independent noise is the number of participations, from the records"
+SENSITIVITY_ONCE = "sensitivity was computed by one program alone: no second one, or too many patterns for it"
 
 
 @dataclass(frozen=True)

@@ -149,11 +149,17 @@ def audit(run: RunId, as_json: AsJson = False) -> None:
     Example: tacit audit --run demo-en-US-0123abcd
     """
     found = open_existing(run)[1].result("audit")
-    lines = [f"{'devices':>8} {'copies':>7} {'rank':>9} {'exposure (bits)':>16}"]
+    lines = [f"{'population':<10} {'devices':>8} {'copies':>7} {'rank':>9} {'exposure (bits)':>16}"]
     lines += [
-        f"{row['n_u']:>8} {row['n_e']:>7} {row['rank']:>9,} {row['exposure_bits']:>16.2f}" for row in found["canaries"]
+        f"{row['population']:<10} {row['n_u']:>8} {row['n_e']:>7} {row['rank']:>9,} {row['exposure_bits']:>16.2f}"
+        for row in found["canaries"]
     ]
-    answer({**found, "audits": [{"type": "canary"}]}, as_json, text="\n".join(lines))
+    lines += ["", f"{'audit':<16} {'estimate':>9} {'claim':>8}  verdict"]
+    for row in found["audits"]:
+        verdict = {True: "nothing against the claim", None: "decides nothing", False: row["reason"]}[row["passed"]]
+        claim = "" if row["claim"] is None else f"{row['claim']:.4g}"
+        lines.append(f"{row['type']:<16} {row['estimate']:>9.4g} {claim:>8}  {verdict} ({row['quantity']})")
+    answer(found, as_json, text="\n".join(lines))
 
 
 @app.command()

@@ -164,6 +164,14 @@ class Difference(BaseModel):
     relative: dict[str, float] | None
 
 
+class Pair(BaseModel):
+    """A metric of two arms."""
+
+    candidate: str
+    baseline: str
+    metric: str
+
+
 class Slice(BaseModel):
     """One metric of one arm on some of the words or devices."""
 
@@ -190,7 +198,7 @@ class AbTest(StageResult):
     top3_gain_low: float
     broken_margins: list[str] | None
     missing_metrics: list[str] | None
-    unstable_signs: list[str]
+    unstable_signs: list[Pair]
     arms: list[Metric]
     differences: list[Difference]
     slices: list[Slice]

@@ -125,7 +125,9 @@ def _ab_result(compared: Comparison, names: list[str]) -> results.AbTest:
         broken_margins=None if verdict is None else [_broken(check) for check in verdict.checks if not check.passes],
         missing_metrics=None if verdict is None else list(verdict.missing),
         unstable_signs=[
-            f"{row.metric}, {row.candidate} minus {row.baseline}" for row in compared.signs if not row.stable
+            results.Pair(candidate=row.candidate, baseline=row.baseline, metric=row.metric)
+            for row in compared.signs
+            if not row.stable
         ],
         arms=[results.Metric(arm=row.arm, metric=row.metric, **_interval(row.estimate)) for row in table.arms],
         differences=[

@@ -145,6 +145,14 @@ class Difference(Config):
     relative: dict[str, float] | None = None
 
 
+class Pair(Config):
+    """A metric of two arms."""
+
+    candidate: str
+    baseline: str
+    metric: str
+
+
 class SliceMetric(Config):
     """One metric of one arm on some of the words or devices."""
 
@@ -166,4 +174,4 @@ class Utility(Config):
     arms: tuple[ArmMetric, ...]
     differences: tuple[Difference, ...]
     slices: tuple[SliceMetric, ...]
-    unstable_signs: tuple[str, ...]
+    unstable_signs: tuple[Pair, ...]

@@ -190,7 +190,7 @@ def _canaries(audit: AuditBlock) -> str:
 
 
 def _utility(utility: Utility) -> str:
-    rows = [row for row in utility.differences if row.metric in _RECALLS]
+    rows = [row for row in utility.differences if row.metric in _RECALLS and row.candidate == "private"]
 
     def draw(axes: Axes) -> None:
         places = _rows_down(len(rows))

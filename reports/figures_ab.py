@@ -65,7 +65,7 @@ def of_utility(utility: Utility | None) -> dict[str, str]:
         if row.metric == "top3_recall"
     ]
     figures = {"typing": forest(changes)} if changes else {}
-    return figures | ({"slices": by_slice(recall, "top-3 recall")} if recall else {})
+    return figures | ({"slices": by_slice(recall, "top-3 recall (%)")} if recall else {})
 
 
 def forest(changes: Sequence[Change]) -> str:
@@ -142,10 +142,10 @@ def by_slice(values: Sequence[SliceValue], label: str) -> str:
         axes.set_ylim(0.5, len(parts) + 0.5)
         axes.set_xlim(left=0)
         axes.grid(visible=True, axis="x")
-        axes.legend(loc="lower center", bbox_to_anchor=(0.45, 1.0), ncols=min(4, len(arms)), fontsize=9)
+        axes.legend(loc="lower center", bbox_to_anchor=(0.45, 1.0), ncols=min(2, len(arms)), fontsize=9)
 
     spoken = "; ".join(f"{row.part}, {row.arm}: {100 * row.value:.2f}" for row in values)
-    return _svg(f"By slice: {label}", f"{spoken}.", draw, height=1.4 + 0.16 * len(arms) * len(parts))
+    return _svg(f"By slice: {label}", f"{spoken}.", draw, height=1.4 + 0.1 * len(arms) + 0.16 * len(arms) * len(parts))
 
 
 def _better(row: Change) -> tuple[bool, bool]:

@@ -155,7 +155,7 @@ def example(**changes: object) -> Disclosure:
             "devices_at_least": 250,
             "words": 52_252,
             "session_words": 1500,
-            "unstable_signs": ["errors_left, private minus start"],
+            "unstable_signs": [{"candidate": "private", "baseline": "start", "metric": "errors_left"}],
             "slices": [
                 {"part": part, "arm": "private", "metric": "top3_recall", "value": 0.2, "low": 0.1, "high": 0.3}
                 for part in ("all", "rare_words")
