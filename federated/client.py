@@ -5,7 +5,6 @@ Shape legend: C devices of a chunk, P parameters (in the order of ``model.parame
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
@@ -14,15 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from federated import batched
 from federated.clipping import FIXED_POINT, Clip, clip_to_grid, norm_of, shrink_layers
 from federated.config import LocalTrainingConfig
 from federated.rows import DeviceRows
-from pretrain.model import KeyboardLM, next_word_loss
+from federated.sums import chunked_sum, most_steps_first
+from pretrain.model import KeyboardLM, next_word_loss, parameter_count
 from pretrain.vocabulary import EOS, PAD
-
-# Whole numbers up to 2^44 add up exactly in a float64 for this many devices.
-_MOST_IN_A_CHUNK = 256
 
 
 @dataclass(frozen=True)
@@ -69,14 +65,18 @@ def aggregate(
       chunk_devices: devices trained side by side in one batch of products.
       threads: chunks at work at the same time.
     """
-    total_P = torch.zeros(sum(parameter.numel() for parameter in model.parameters()), dtype=torch.int64)
+    ordered = most_steps_first(devices, local)
     # A device without rows has an update of norm 0, which is below any threshold.
-    below = 0.5 * sum(1 for rows in devices if not len(rows.targets_RT))
+    below = 0.5 * (len(devices) - len(ordered))
+    if kernel == "batched":
+        summed = chunked_sum(model, ordered, local, clip, chunk_devices, threads)
+        return Aggregate(summed.flat(model), below + summed.below, summed.weight)
+    total_P = torch.zeros(parameter_count(model), dtype=torch.int64)
     weight = 0.0
-    for chunk in _chunks(model, devices, local, clip, chunk_devices, threads, kernel):
-        total_P += chunk.sum_P
-        below += chunk.below
-        weight += chunk.weight
+    for rows in ordered:
+        bit, share, (part_P,) = _contribution(_reference_update(model, rows, local), rows, clip)
+        total_P += part_P.long().cpu()
+        below, weight = below + bit, weight + share
     return Aggregate(total_P, below, weight)
 
 
@@ -100,10 +100,11 @@ def clipped_updates(
 
     A device without rows yields zeros, as it takes part all the same.
     """
-    size = sum(parameter.numel() for parameter in model.parameters())
-    yield from (np.zeros(size) for rows in devices if not len(rows.targets_RT))
-    for alone in _chunks(model, devices, local, clip, 1, 1, "batched"):
-        yield alone.sum_P.numpy() / FIXED_POINT
+    size = parameter_count(model)
+    ordered = most_steps_first(devices, local)
+    yield from (np.zeros(size) for _ in range(len(devices) - len(ordered)))
+    for rows in ordered:
+        yield chunked_sum(model, [rows], local, clip, 1).flat(model).numpy() / FIXED_POINT
 
 
 def single_batch(rows: DeviceRows, batch_sentences: int, offset: float) -> DeviceRows:
@@ -127,77 +128,19 @@ def one_torch_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _chunks(
-    model: KeyboardLM,
-    devices: Sequence[DeviceRows],
-    local: LocalTrainingConfig,
-    clip: Clip,
-    chunk_devices: int,
-    threads: int,
-    kernel: str,
-) -> Iterator[Aggregate]:
-    """Sums of chunks of devices, most steps first."""
-    ordered = sorted(
-        (rows for rows in devices if len(rows.targets_RT)),
-        key=lambda rows: (rows.steps(local.batch_sentences, local.epochs), rows.targets_RT.astype(bool).sum()),
-        reverse=True,
-    )
-    if kernel == "reference":
-        names = [name for name, _ in model.named_parameters()]
-        for rows in ordered:
-            update = dict(zip(names, _reference_update(model, rows, local), strict=True))
-            below, weight, parts = _contribution(update, list(update.values()), rows, clip)
-            yield Aggregate(torch.cat([part.flatten() for part in parts]).long().cpu(), below, weight)
-        return
-    start = batched.pack(model)
-    size = min(chunk_devices, _MOST_IN_A_CHUNK)
-
-    def one_chunk(first: int) -> Aggregate:
-        rows = ordered[first : first + size]
-        return _chunk_sum(model, *batched.train_chunk(start, rows, local), rows, clip)
-
-    with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(torch.get_num_threads(),)) as pool:
-        yield from pool.map(one_chunk, range(0, len(ordered), size))
-
-
-def _chunk_sum(
-    model: KeyboardLM, updates: batched.Weights, ids: list[Tensor], rows: Sequence[DeviceRows], clip: Clip
-) -> Aggregate:
-    sums = [torch.zeros_like(part[0], dtype=torch.float64) for part in updates.shared()]
-    inputs_VE = None if model.tied else torch.zeros_like(model.embedding, dtype=torch.float64, requires_grad=False)
-    below = weight = 0.0
-    for device, own_rows in enumerate(rows):
-        parts = [part[device] for part in updates.shared()]
-        own = batched.Weights(None, *parts)
-        if inputs_VE is not None and updates.inputs is not None:
-            own = batched.Weights(updates.inputs[device, : len(ids[device])], *parts)
-            parts.append(own.inputs)
-        bit, share, clipped = _contribution(batched.unpack(own), parts, own_rows, clip)
-        below, weight = below + bit, weight + share
-        for total, part in zip(sums, clipped, strict=False):
-            total += part
-        if inputs_VE is not None:
-            inputs_VE.index_add_(0, ids[device], clipped[-1])
-    named = batched.unpack(batched.Weights(inputs_VE, *sums))
-    flat_P = torch.cat([named[name].flatten() for name, _ in model.named_parameters()])
-    return Aggregate(flat_P.long().cpu(), below, weight)
-
-
-def _contribution(
-    layers: Mapping[str, Tensor], parts: Sequence[Tensor], rows: DeviceRows, clip: Clip
-) -> tuple[float, float, list[Tensor]]:
-    """One device's bit, weight and clipped update; ``layers`` are the model's parameters as views of ``parts``."""
-    bit = 0.0
+def _contribution(update: Mapping[str, Tensor], rows: DeviceRows, clip: Clip) -> tuple[float, float, list[Tensor]]:
+    """One device's bit, weight and clipped update."""
+    parts, bit = list(update.values()), 0.0
     if clip.below is not None:
         # A norm that is not finite is not below anything, and its device contributes nothing.
         bit = 0.5 if norm_of(parts) <= clip.below else -0.5
     if clip.per_layer:
-        shrink_layers(layers, clip.norm)
+        shrink_layers(update, clip.norm)
     weight = clip.weight(int(np.sum((rows.targets_RT != PAD) & (rows.targets_RT != EOS))))
-    return bit, weight, clip_to_grid(parts, clip.norm, weight)
+    return bit, weight, clip_to_grid([torch.cat([part.flatten() for part in parts])], clip.norm, weight)
 
 
-def _reference_update(model: KeyboardLM, rows: DeviceRows, local: LocalTrainingConfig) -> list[Tensor]:
+def _reference_update(model: KeyboardLM, rows: DeviceRows, local: LocalTrainingConfig) -> dict[str, Tensor]:
     """Plain autograd and ``torch.optim.SGD`` on a copy of the model: what ``batched`` is tested against."""
     own = copy.deepcopy(model)
     place = own.embedding.device
@@ -209,4 +152,4 @@ def _reference_update(model: KeyboardLM, rows: DeviceRows, local: LocalTrainingC
         next_word_loss(logits_BTV, torch.from_numpy(rows.targets_RT[batch]).long().to(place)).backward()
         optimiser.step()
     with torch.no_grad():
-        return [after - before for after, before in zip(own.parameters(), model.parameters(), strict=True)]
+        return {name: after - model.get_parameter(name) for name, after in own.named_parameters()}

@@ -7,7 +7,7 @@ import pytest
 import torch
 from test_federated_client import keyboard, local, rows_of
 
-from federated import client
+from federated import sums
 from federated.client import aggregate, clipped_updates, single_batch
 from federated.clipping import FIXED_POINT, Clip
 from federated.rows import DeviceRows
@@ -94,11 +94,9 @@ def most_that_one_device_adds(clip: Clip) -> float:
 def test_per_layer_clipping_keeps_the_joint_bound_and_the_check_sees_a_layer_too_many(monkeypatch) -> None:
     assert most_that_one_device_adds(Clip(0.01, per_layer=True)) <= 1
     # Each layer clipped to the whole norm, and no joint clipping after: sqrt(layers) too loose.
+    monkeypatch.setattr(sums, "grid_scale", lambda norm, clip_norm, weight: FIXED_POINT / clip_norm)
     monkeypatch.setattr(
-        client, "clip_to_grid", lambda parts, norm, weight: [p.double() * FIXED_POINT / norm for p in parts]
-    )
-    monkeypatch.setattr(
-        client, "shrink_layers", lambda own, norm: [v.mul_(norm / max(float(v.norm()), norm)) for v in own.values()]
+        sums, "shrink_layers", lambda own, norm: [v.mul_(norm / max(float(v.norm()), norm)) for v in own.values()]
     )
     assert most_that_one_device_adds(Clip(0.01, per_layer=True)) > 1.5
 
