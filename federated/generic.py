@@ -2,9 +2,8 @@
 
 Shape legend: C devices, R rows, B rows of a batch, T steps.
 
-Twice as fast as one device at a time for small models on a CPU, no faster for large ones: gradients of
-every device are stored whole. ``batched`` is the one for ``KeyboardLM``; this is for models that
-have no kernel of their own, and a second opinion on it.
+Gradients of every device are stored whole, which large models pay for. ``batched`` is the one for
+``KeyboardLM``; this is for models that have no kernel of their own, and a second opinion on it.
 """
 
 from collections.abc import Callable, Sequence

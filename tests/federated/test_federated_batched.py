@@ -35,5 +35,5 @@ def test_most_steps_come_first():
     steps = [rows.steps(config.batch_sentences, 1) for rows in most_steps_first(rows_of(13, config), config)]
     assert steps == sorted(steps, reverse=True)
     executed = sum(4 * max(steps[first : first + 4]) for first in range(0, len(steps), 4))
-    # Padding steps of the chunks: a random order would need half as many again.
+    # Steps that chunks of four devices execute, padding included; more devices waste less.
     assert executed <= 1.3 * sum(steps)
