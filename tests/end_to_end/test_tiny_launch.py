@@ -134,24 +134,6 @@ def test_changed_privacy_parameter_is_a_new_launch_and_a_new_spend(launched: Lau
     assert {entry["launch_id"] for entry in added} == {launch_id(load_launch(changed))}
 
 
-def test_another_mechanism_is_one_block_of_the_file(launched: Launched) -> None:
-    config = load_launch(launched.file)
-    mechanism = config.mechanism.model_dump(exclude={"restarts"}) | {"kind": "blt", "preset": "min-sep-100"}
-    folder = launched.home / "blt"
-    folder.mkdir()
-    file = write_launch(folder, mechanism=mechanism)
-    done = tacit(launched.home, "launch", str(file), "--json")
-    assert done.returncode == 0, done.stderr
-    run_id = launch_id(load_launch(file))
-    stated = json.loads((launched.home / "runs" / run_id / "public" / "report" / "disclosure.json").read_text())
-    again = tacit(launched.home, "account", "blt", "--run", run_id, "--json")
-    assert json.loads(again.stdout)["rho"] == pytest.approx(stated["accounting"]["rho"])
-    assert stated["mechanism"]["kind"] == "blt"
-    assert stated["mechanism"]["parameters"] == {"preset": "min-sep-100"}
-    assert stated["accounting"]["rho"] != pytest.approx(launched.answer["rho"])
-    assert json.loads(tacit(launched.home, "verify", run_id, "--json").stdout)["ok"]
-
-
 def test_a_hold_on_made_up_typists_has_its_report_and_publishes_nothing(tmp_path: Path) -> None:
     population = {
         "source": "synthetic",
