@@ -18,6 +18,15 @@ def test_a_printed_number_follows_from_its_inputs(row: Row) -> None:
     assert done.match, f"printed {row.printed}, ours {done.ours}, accepted {row.accepted}"
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(2400)
+def test_the_printed_numbers_that_take_minutes() -> None:
+    """BandMF at paper size: one search, whose largest and mean losses are both printed."""
+    for row in (row for row in ROWS if row.slow):
+        done = check(row)
+        assert done.match, f"printed {row.printed}, ours {done.ours}, accepted {row.accepted}"
+
+
 def test_how_many_there_are() -> None:
     assert len({row.name for row in ROWS}) == len(ROWS)
     assert sum(row.follows for row in ROWS) == 118
