@@ -3,39 +3,15 @@
 Colours are mid-tones and text follows ``currentColor``, so one picture serves light and dark.
 """
 
-import io
 import math
-import re
-from collections.abc import Callable, Sequence
 
-import matplotlib as mpl
-from markupsafe import escape
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from reports.disclosure import Accounting, AuditBlock, Curves, Disclosure, Participation, Utility
+from reports.figure_style import BLUE, GREEN, INK, ORANGE, RED, rows_down, svg
 from reports.formats import arm_name, metric_name, says_nothing, up
 
-_BLUE, _ORANGE, _GREEN, _RED = "#3b82c4", "#d9822b", "#2e9e6b", "#d1495b"
-# Drawn in this colour and then replaced, since SVG from matplotlib cannot say "the text's colour".
-_INK = "#010203"
-_STYLE = {
-    "svg.hashsalt": "tacit",
-    "svg.fonttype": "none",
-    "font.family": "sans-serif",
-    "font.size": 10,
-    "text.color": _INK,
-    "axes.edgecolor": _INK,
-    "axes.labelcolor": _INK,
-    "xtick.color": _INK,
-    "ytick.color": _INK,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "legend.frameon": False,
-    "grid.alpha": 0.25,
-}
 _RECALLS = ("top1_recall", "top3_recall")
 
 
@@ -60,29 +36,8 @@ def all_figures(disclosure: Disclosure) -> dict[str, str]:
     return figures
 
 
-def _svg(title: str, description: str, draw: Callable[[Axes], None], height: float = 2.7) -> str:
-    with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=(6.4, height), layout="constrained")
-        axes = figure.add_subplot()
-        draw(axes)
-        buffer = io.StringIO()
-        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    svg = buffer.getvalue()
-    svg = svg[svg.index("<svg") :].replace(_INK, "currentColor")
-    # Ids must not clash with those of another figure on the same page.
-    name = re.sub(r"[^a-z]+", "-", title.lower()).strip("-")
-    svg = re.sub(r'\bid="', f'id="{name}-', svg)
-    svg = re.sub(r'(xlink:href="#|url\(#)', rf"\g<1>{name}-", svg)
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    for size in ("width", "height"):  # of the page, not of the picture
-        svg = re.sub(rf'(<svg\b[^>]*?) {size}="[^"]*"', r"\1", svg, count=1)
-    spoken = f'<title id="{name}-title">{escape(title)}</title><desc id="{name}-desc">{escape(description)}</desc>'
-    opening = f'<svg role="img" aria-labelledby="{name}-title {name}-desc"'
-    return re.sub(r"(<svg\b[^>]*>)", lambda found: found[1] + spoken, svg, count=1).replace("<svg", opening, 1)
-
-
 def _public_training(curves: Curves) -> str:
-    phases = (("pretraining", curves.pretraining, _BLUE), ("adaptation to new words", curves.adaptation, _ORANGE))
+    phases = (("pretraining", curves.pretraining, BLUE), ("adaptation to new words", curves.adaptation, ORANGE))
     drawn = [phase for phase in phases if phase[1]]
 
     def draw(axes: Axes) -> None:
@@ -97,7 +52,7 @@ def _public_training(curves: Curves) -> str:
         axes.legend()
 
     ends = "; ".join(f"{name} ends at {points[-1]['validation_loss']:.3f} nats" for name, points, _ in drawn)
-    return _svg("Public training", f"Loss by step: {ends}.", draw)
+    return svg("Public training", f"Loss by step: {ends}.", draw)
 
 
 def _fine_tuning(curves: Curves) -> str:
@@ -105,14 +60,14 @@ def _fine_tuning(curves: Curves) -> str:
     recall = [100 * point["validation_recall"] for point in curves.fine_tuning]
 
     def draw(axes: Axes) -> None:
-        axes.plot(rounds, recall, marker="o", markersize=3, color=_GREEN)
+        axes.plot(rounds, recall, marker="o", markersize=3, color=GREEN)
         axes.set(xlabel="round", ylabel="top-1 recall on\nvalidation devices (%)")
         axes.set_ylim(bottom=0, top=1.08 * max(*recall, 1e-6))
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(visible=True)
 
     description = f"Top-1 recall goes from {recall[0]:.2f}% to {recall[-1]:.2f}% at round {rounds[-1]:g}."
-    return _svg("Private training by round", description, draw)
+    return svg("Private training by round", description, draw)
 
 
 def _clip_norm(curves: Curves) -> str:
@@ -120,15 +75,15 @@ def _clip_norm(curves: Curves) -> str:
     norms = [point["clip_norm"] for point in curves.fine_tuning]
 
     def draw(axes: Axes) -> None:
-        axes.step(rounds, norms, where="pre", color=_BLUE, label="in use")
-        axes.plot(rounds, [point["clip_estimate"] for point in curves.fine_tuning], color=_GREEN, label="estimate")
+        axes.step(rounds, norms, where="pre", color=BLUE, label="in use")
+        axes.plot(rounds, [point["clip_estimate"] for point in curves.fine_tuning], color=GREEN, label="estimate")
         axes.set(xlabel="round", ylabel="clip norm")
         axes.set_ylim(bottom=0)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.legend()
         axes.grid(visible=True)
 
-    return _svg("Clip norm by round", f"The clip norm goes from {norms[0]:.3g} to {norms[-1]:.3g}.", draw)
+    return svg("Clip norm by round", f"The clip norm goes from {norms[0]:.3g} to {norms[-1]:.3g}.", draw)
 
 
 def _epsilon(accounting: Accounting) -> str:
@@ -136,15 +91,15 @@ def _epsilon(accounting: Accounting) -> str:
 
     def draw(axes: Axes) -> None:
         deltas, epsilons = zip(*accounting.curve, strict=True)
-        axes.semilogx(deltas, epsilons, color=_BLUE, marker="o", markersize=3)
-        axes.plot([accounting.delta], [accounting.epsilon], marker="o", color=_RED)
+        axes.semilogx(deltas, epsilons, color=BLUE, marker="o", markersize=3)
+        axes.plot([accounting.delta], [accounting.epsilon], marker="o", color=RED)
         place = (accounting.delta, accounting.epsilon)
         axes.annotate(label, place, textcoords="offset points", xytext=(8, 8))
         axes.set(xlabel="δ", ylabel="ε")
         axes.set_ylim(bottom=0, top=1.15 * max(*epsilons, accounting.epsilon, 1e-9))
         axes.grid(visible=True)
 
-    return _svg("Epsilon for every delta", f"The exact Gaussian curve; {label}.", draw)
+    return svg("Epsilon for every delta", f"The exact Gaussian curve; {label}.", draw)
 
 
 def _participation(seen: Participation) -> str:
@@ -152,23 +107,23 @@ def _participation(seen: Participation) -> str:
     limit = seen.enforced_max_participations
 
     def draw(axes: Axes) -> None:
-        axes.bar(list(counts), list(counts.values()), color=_BLUE, width=0.7)
-        axes.axvline(limit + 0.5, color=_RED, linestyle="--")
+        axes.bar(list(counts), list(counts.values()), color=BLUE, width=0.7)
+        axes.axvline(limit + 0.5, color=RED, linestyle="--")
         place = (limit + 0.5, 1.02)
         axes.annotate(
-            f"enforced: at most {limit}", place, xycoords=("data", "axes fraction"), color=_RED, ha="right", va="bottom"
+            f"enforced: at most {limit}", place, xycoords=("data", "axes fraction"), color=RED, ha="right", va="bottom"
         )
         axes.set(xlabel="rounds one device joined", ylabel="devices,\nrounded down to tens")
         axes.set_xlim(min(counts) - 0.6, max(*counts, limit) + 0.6)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=12))
 
     most = seen.observed_max_participations
-    return _svg("Participation of protected devices", f"At most {most} rounds of {limit} allowed.", draw)
+    return svg("Participation of protected devices", f"At most {most} rounds of {limit} allowed.", draw)
 
 
 def _canaries(audit: AuditBlock) -> str:
     cells = sorted({(row.n_u, row.n_e) for row in audit.canaries})
-    places = dict(zip(cells, _rows_down(len(cells)), strict=True))
+    places = dict(zip(cells, rows_down(len(cells)), strict=True))
 
     def draw(axes: Axes) -> None:
         for name, kind in (("exposure", "o"), ("ceiling from the guarantee", "|")):
@@ -176,7 +131,7 @@ def _canaries(audit: AuditBlock) -> str:
             bits = [row.exposure_bits if kind == "o" else row.ceiling_bits for row in rows]
             at = [places[row.n_u, row.n_e] for row in rows]
             if rows:
-                colour, size = (_BLUE, 6) if kind == "o" else (_RED, 18)
+                colour, size = (BLUE, 6) if kind == "o" else (RED, 18)
                 axes.plot(bits, at, kind, color=colour, markersize=size, markeredgewidth=2, label=name, alpha=0.85)
         labels = [f"{n_u} device{'s' * (n_u > 1)}, {n_e} {'copies' if n_e > 1 else 'copy'}" for n_u, n_e in cells]
         axes.set(xlabel="exposure (bits)", yticks=list(places.values()), yticklabels=labels)
@@ -186,20 +141,20 @@ def _canaries(audit: AuditBlock) -> str:
         axes.legend(loc="lower center", bbox_to_anchor=(0.4, 1.0), ncols=2)
 
     description = f"The most exposed canary has {audit.max_exposure_bits:.2f} bits."
-    return _svg("Canary exposure against its ceiling", description, draw, height=1.3 + 0.34 * len(cells))
+    return svg("Canary exposure against its ceiling", description, draw, height=1.3 + 0.34 * len(cells))
 
 
 def _utility(utility: Utility) -> str:
     rows = [row for row in utility.differences if row.metric in _RECALLS and row.candidate == "private"]
 
     def draw(axes: Axes) -> None:
-        places = _rows_down(len(rows))
+        places = rows_down(len(rows))
         for row, place in zip(rows, places, strict=True):
-            colour = _BLUE if row.metric == _RECALLS[0] else _ORANGE
+            colour = BLUE if row.metric == _RECALLS[0] else ORANGE
             axes.plot([100 * row.low, 100 * row.high], [place, place], color=colour, linewidth=2)
             axes.plot([100 * row.value], [place], "o", color=colour)
         labels = [f"− {arm_name(row.baseline)},\n{metric_name(row.metric)}" for row in rows]
-        axes.axvline(0, color=_INK, linewidth=1)
+        axes.axvline(0, color=INK, linewidth=1)
         axes.set(xlabel="difference in recall (percentage points)", yticks=places, yticklabels=labels)
         axes.set_ylim(0.4, len(rows) + 0.6)
         axes.grid(visible=True, axis="x")
@@ -208,8 +163,4 @@ def _utility(utility: Utility) -> str:
         f"{metric_name(row.metric)} minus {arm_name(row.baseline)} {100 * row.low:+.2f} to {100 * row.high:+.2f}"
         for row in rows
     )
-    return _svg("Differences between arms", f"{listed} points.", draw, height=0.9 + 0.42 * len(rows))
-
-
-def _rows_down(count: int) -> Sequence[int]:
-    return list(range(count, 0, -1))
+    return svg("Differences between arms", f"{listed} points.", draw, height=0.9 + 0.42 * len(rows))

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 
 from reports.disclosure_findings import Utility
-from reports.figures import _BLUE, _GREEN, _INK, _ORANGE, _RED, _rows_down, _svg
+from reports.figure_style import BLUE, GREEN, INK, ORANGE, RED, rows_down, svg
 from reports.formats import LOWER_IS_BETTER, PARTS, arm_name, metric_name
 
-_COLOURS = (_BLUE, _ORANGE, _GREEN, _RED, "#8a63c9", "#7a7a7a", "#4aa3b8", "#b38600")
+_COLOURS = (BLUE, ORANGE, GREEN, RED, "#8a63c9", "#7a7a7a", "#4aa3b8", "#b38600")
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def forest(changes: Sequence[Change]) -> str:
     lines: list[Change | str] = []
     for group in groups:
         lines += [group, *(change for change in ordered if change.group == group)]
-    places = _rows_down(len(lines))
+    places = rows_down(len(lines))
 
     def draw(axes: Axes) -> None:
         labels = []
@@ -95,8 +95,8 @@ def forest(changes: Sequence[Change]) -> str:
             axes.plot([100 * line.value], [place], "o", color=_colour(line), markersize=5)
             if line.margin is not None:
                 limit = -line.margin if line.higher_is_better else line.margin
-                axes.plot([100 * limit], [place], "|", color=_INK, markersize=11, markeredgewidth=1.5)
-        axes.axvline(0, color=_INK, linewidth=1)
+                axes.plot([100 * limit], [place], "|", color=INK, markersize=11, markeredgewidth=1.5)
+        axes.axvline(0, color=INK, linewidth=1)
         axes.set(xlabel="relative change (%)", yticks=list(places), yticklabels=labels)
         for line, tick in zip(lines, axes.yaxis.get_major_ticks(), strict=True):
             tick.label1.set_fontweight("bold" if isinstance(line, str) else "normal")
@@ -109,7 +109,7 @@ def forest(changes: Sequence[Change]) -> str:
         f"{100 * row.low:+.2f} to {100 * row.high:+.2f}, {_word(row)}"
         for row in ordered
     )
-    return _svg("Relative changes between arms", f"{spoken}.", draw, height=0.9 + 0.24 * len(lines))
+    return svg("Relative changes between arms", f"{spoken}.", draw, height=0.9 + 0.24 * len(lines))
 
 
 def by_slice(values: Sequence[SliceValue], label: str) -> str:
@@ -125,7 +125,7 @@ def by_slice(values: Sequence[SliceValue], label: str) -> str:
     parts = list(dict.fromkeys(row.part for row in values))
     if not 0 < len(arms) <= len(_COLOURS):
         raise ValueError(f"values: {len(arms)} arms; give 1 to {len(_COLOURS)}")
-    places = dict(zip(parts, _rows_down(len(parts)), strict=True))
+    places = dict(zip(parts, rows_down(len(parts)), strict=True))
     step = 0.7 / len(arms)
 
     def draw(axes: Axes) -> None:
@@ -137,7 +137,7 @@ def by_slice(values: Sequence[SliceValue], label: str) -> str:
                 axes.plot([100 * row.low, 100 * row.high], [place, place], color=colour, linewidth=1.5)
             axes.plot([100 * row.value for row in rows], at, "o", color=colour, markersize=4, label=arm)
         for boundary in range(1, len(parts)):
-            axes.axhline(boundary + 0.5, color=_INK, linewidth=0.5, alpha=0.25)
+            axes.axhline(boundary + 0.5, color=INK, linewidth=0.5, alpha=0.25)
         axes.set(xlabel=label, yticks=list(places.values()), yticklabels=parts)
         axes.set_ylim(0.5, len(parts) + 0.5)
         axes.set_xlim(left=0)
@@ -145,7 +145,7 @@ def by_slice(values: Sequence[SliceValue], label: str) -> str:
         axes.legend(loc="lower center", bbox_to_anchor=(0.45, 1.0), ncols=min(2, len(arms)), fontsize=9)
 
     spoken = "; ".join(f"{row.part}, {row.arm}: {100 * row.value:.2f}" for row in values)
-    return _svg(f"By slice: {label}", f"{spoken}.", draw, height=1.4 + 0.1 * len(arms) + 0.16 * len(arms) * len(parts))
+    return svg(f"By slice: {label}", f"{spoken}.", draw, height=1.4 + 0.1 * len(arms) + 0.16 * len(arms) * len(parts))
 
 
 def _better(row: Change) -> tuple[bool, bool]:
@@ -156,7 +156,7 @@ def _better(row: Change) -> tuple[bool, bool]:
 
 def _colour(row: Change) -> str:
     better, worse = _better(row)
-    return _GREEN if better else _RED if worse else _BLUE
+    return GREEN if better else RED if worse else BLUE
 
 
 def _word(row: Change) -> str:

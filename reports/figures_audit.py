@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 
 from reports.disclosure_findings import AuditBlock
-from reports.figures import _BLUE, _GREEN, _INK, _ORANGE, _RED, _rows_down, _svg
+from reports.figure_style import BLUE, GREEN, INK, ORANGE, RED, rows_down, svg
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def exposure(points: Sequence[CanaryPoint], random_continuations: int) -> str:
     if not points:
         raise ValueError("points: none; give at least one canary")
     cells = list(dict.fromkeys((row.population, row.n_u, row.n_e) for row in points))
-    places = dict(zip(cells, _rows_down(len(cells)), strict=True))
+    places = dict(zip(cells, rows_down(len(cells)), strict=True))
     most = math.log2(random_continuations)
     above = [row for row in points if row.ceiling is not None and row.bits > row.ceiling]
 
@@ -93,21 +93,21 @@ def exposure(points: Sequence[CanaryPoint], random_continuations: int) -> str:
             for number, row in enumerate(rows):
                 # Canaries of a cell beside each other, or three at one place would look like one.
                 place = places[cell] + 0.3 - 0.6 * (number + 0.5) / len(rows)
-                colour = _RED if row in above else (_BLUE if row.population == "compliant" else _ORANGE)
+                colour = RED if row in above else (BLUE if row.population == "compliant" else ORANGE)
                 axes.plot([row.low, row.high], [place, place], color=colour, linewidth=1.5)
                 axes.plot([row.bits], [place], "o", color=colour, markersize=4)
                 if row.ceiling is not None and row.ceiling < most:
-                    axes.plot([row.ceiling], [place], "|", color=_INK, markersize=7, markeredgewidth=1.5)
+                    axes.plot([row.ceiling], [place], "|", color=INK, markersize=7, markeredgewidth=1.5)
         for upper, lower in itertools.pairwise(cells):
             if upper[0] != lower[0]:
-                axes.axhline((places[upper] + places[lower]) / 2, color=_INK, linewidth=0.8, alpha=0.5)
-        shown = {"compliant": _BLUE, "stress": _ORANGE}
+                axes.axhline((places[upper] + places[lower]) / 2, color=INK, linewidth=0.8, alpha=0.5)
+        shown = {"compliant": BLUE, "stress": ORANGE}
         for population in dict.fromkeys(cell[0] for cell in cells):
-            axes.plot([], [], "o", color=shown.get(population, _ORANGE), markersize=4, label=population)
+            axes.plot([], [], "o", color=shown.get(population, ORANGE), markersize=4, label=population)
         if above:
-            axes.plot([], [], "o", color=_RED, markersize=4, label="above its ceiling")
+            axes.plot([], [], "o", color=RED, markersize=4, label="above its ceiling")
         if any(row.ceiling is not None and row.ceiling < most for row in points):
-            axes.plot([], [], "|", color=_INK, markersize=7, markeredgewidth=1.5, label="ceiling")
+            axes.plot([], [], "|", color=INK, markersize=7, markeredgewidth=1.5, label="ceiling")
         labels = [f"{n_u} device{'s' * (n_u > 1)}, {n_e} {'copies' if n_e > 1 else 'copy'}" for _, n_u, n_e in cells]
         axes.set(xlabel="exposure (bits)", yticks=list(places.values()), yticklabels=labels)
         axes.set_xlim(-0.5, most + 0.5)
@@ -117,7 +117,7 @@ def exposure(points: Sequence[CanaryPoint], random_continuations: int) -> str:
 
     spoken = f"{len(points)} canaries, the most exposed has {max(row.bits for row in points):.2f} bits of {most:.1f}; "
     spoken += f"{len(above)} above the ceiling that its rounds allow."
-    return _svg("Exposure of canaries against their ceilings", spoken, draw, height=1.3 + 0.3 * len(cells))
+    return svg("Exposure of canaries against their ceilings", spoken, draw, height=1.3 + 0.3 * len(cells))
 
 
 def estimates(rows: Sequence[Claimed]) -> str:
@@ -128,18 +128,18 @@ def estimates(rows: Sequence[Claimed]) -> str:
     """
     if not rows or any(row.claim <= 0 for row in rows):
         raise ValueError("rows: give at least one, each with a claim above 0")
-    places = _rows_down(len(rows))
+    places = rows_down(len(rows))
 
     def draw(axes: Axes) -> None:
         for row, place in zip(rows, places, strict=True):
-            colour = _RED if row.contradicts else _GREEN
+            colour = RED if row.contradicts else GREEN
             axes.plot([row.low / row.claim, row.high / row.claim], [place, place], color=colour, linewidth=2)
             axes.plot([row.value / row.claim], [place], "o", color=colour, markersize=5)
             words = f"{row.value:.3g} of {'at most ' if row.at_most else ''}{row.claim:.3g}"
             axes.annotate(
                 words, (1.02, place), xycoords=("axes fraction", "data"), va="center", fontsize=9, annotation_clip=False
             )
-        axes.axvline(1, color=_INK, linewidth=1, linestyle="--")
+        axes.axvline(1, color=INK, linewidth=1, linestyle="--")
         axes.set(xlabel="estimate as a share of the claim", yticks=list(places), yticklabels=[r.label for r in rows])
         axes.set_xlim(0, 1.08 * max(1.15, *(row.high / row.claim for row in rows)))
         axes.set_ylim(0.4, len(rows) + 0.6)
@@ -151,4 +151,4 @@ def estimates(rows: Sequence[Claimed]) -> str:
         f"{'contradicted' if row.contradicts else 'not contradicted'}"
         for row in rows
     )
-    return _svg("Audit estimates against the claim", f"{spoken}.", draw, height=0.9 + 0.32 * len(rows))
+    return svg("Audit estimates against the claim", f"{spoken}.", draw, height=0.9 + 0.32 * len(rows))

@@ -6,9 +6,9 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from reports.disclosure_findings import DiscoveryBlock
-from reports.figures import _BLUE, _GREEN, _ORANGE, _RED, _svg
+from reports.figure_style import BLUE, GREEN, ORANGE, RED, svg
 
-_COLOURS = (_BLUE, _ORANGE, _GREEN, _RED)
+_COLOURS = (BLUE, ORANGE, GREEN, RED)
 
 
 def of_discovery(discovery: DiscoveryBlock) -> dict[str, str]:
@@ -54,7 +54,7 @@ def coverage_by_epsilon(
         f"{name}: {100 * points[0][1]:.1f}% at {points[0][0]:g} to {100 * points[-1][1]:.1f}% at {points[-1][0]:g}"
         for name, points in curves.items()
     )
-    return _svg("Coverage by epsilon", f"{ends}.", draw)
+    return svg("Coverage by epsilon", f"{ends}.", draw)
 
 
 def words_by_layer(found: Sequence[Sequence[int]], false: Sequence[Sequence[int]] | None = None) -> str:
@@ -81,7 +81,7 @@ def words_by_layer(found: Sequence[Sequence[int]], false: Sequence[Sequence[int]
             axes.bar(places, row, width, color=_COLOURS[number], label=names[number])
             if false is not None:
                 wrong = [-count for count in false[number]]
-                axes.bar(places, wrong, width, color=_RED, label="false words" if number == first_wrong else None)
+                axes.bar(places, wrong, width, color=RED, label="false words" if number == first_wrong else None)
         axes.axhline(0, color="#808080", linewidth=0.8)
         depth = max(map(len, found))
         axes.set(xlabel="layer (letters, end of word included)", ylabel="words", xticks=range(1, depth + 1))
@@ -92,7 +92,7 @@ def words_by_layer(found: Sequence[Sequence[int]], false: Sequence[Sequence[int]
 
     total = sum(map(sum, found))
     wrong = "" if false is None else f", {sum(map(sum, false))} of them false"
-    return _svg("Words by layer", f"{total} words over {len(found[0])} layers{wrong}.", draw)
+    return svg("Words by layer", f"{total} words over {len(found[0])} layers{wrong}.", draw)
 
 
 def domain_and_noise(domains: Sequence[Sequence[int]], noises: Sequence[Sequence[float]]) -> str:
@@ -117,9 +117,9 @@ def domain_and_noise(domains: Sequence[Sequence[int]], noises: Sequence[Sequence
             layers = range(1, len(domain) + 1)
             suffix = "" if len(domains) == 1 else f", pass {number + 1}"
             style = marks[number] + ("-" if number == 0 else "--")
-            axes.plot(layers, domain, style, color=_BLUE, markersize=4, label=f"domain{suffix}")
+            axes.plot(layers, domain, style, color=BLUE, markersize=4, label=f"domain{suffix}")
             right.plot(
-                layers, [100 * share for share in noise], style, color=_ORANGE, markersize=4, label=f"noise{suffix}"
+                layers, [100 * share for share in noise], style, color=ORANGE, markersize=4, label=f"noise{suffix}"
             )
         axes.set(xlabel="layer (letters, end of word included)", ylabel="items in the domain", yscale="log")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=16))
@@ -133,4 +133,4 @@ def domain_and_noise(domains: Sequence[Sequence[int]], noises: Sequence[Sequence
     most = max(map(max, domains))
     loudest = max(max(row) for row in noises)
     said = f"At most {most:,} items; noise at most {100 * loudest:.3f}%."
-    return _svg("Domain and noise by layer", said, draw, height=2.9)
+    return svg("Domain and noise by layer", said, draw, height=2.9)

@@ -13,24 +13,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-_BLUE, _ORANGE, _GREEN, _RED, _INK = "#3b82c4", "#d9822b", "#2e9e6b", "#d1495b", "#222222"
-_LINES = ((_ORANGE, "o"), (_BLUE, "s"), (_GREEN, "^"), (_INK, "D"))
-_STYLE = {
-    "svg.hashsalt": "tacit",
-    "svg.fonttype": "none",
-    "font.family": "sans-serif",
-    "font.size": 10,
-    "text.color": _INK,
-    "axes.edgecolor": _INK,
-    "axes.labelcolor": _INK,
-    "xtick.color": _INK,
-    "ytick.color": _INK,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "legend.frameon": False,
-    "grid.alpha": 0.25,
-}
+from reports.figure_style import BLUE, GREEN, ORANGE, RED, style
+
+_INK = "#222222"
+_LINES = ((ORANGE, "o"), (BLUE, "s"), (GREEN, "^"), (_INK, "D"))
 _PNG_DPI = 130
 
 
@@ -60,7 +46,7 @@ class Trial:
 
 def plan_figure(panels: Sequence[Panel], target_rho: float, chosen_rho: float) -> Figure:
     """rho against rounds, report goal and population, one panel each, as in Xu et al. 2023, figure 4."""
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(style(_INK)):
         figure = Figure(figsize=(11.5, 4.0), layout="constrained")
         axes_all = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
         for axes, panel in zip(axes_all, panels, strict=True):
@@ -83,16 +69,16 @@ def rehearsal_figure(
       max_loss: accuracy that noise may cost.
       chosen: the largest ratio within it; None if there is none.
     """
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(style(_INK)):
         figure = Figure(figsize=(6.4, 4.0), layout="constrained")
         axes = figure.add_subplot()
         ratios = [trial.noise_to_signal for trial in trials]
-        axes.plot(ratios, [100 * trial.accuracy for trial in trials], marker="o", color=_BLUE, label="with noise")
-        axes.axhline(100 * noiseless, color=_GREEN, label="without noise")
-        axes.axhline(100 * (noiseless - max_loss), color=_RED, linestyle="--", label="least accepted")
+        axes.plot(ratios, [100 * trial.accuracy for trial in trials], marker="o", color=BLUE, label="with noise")
+        axes.axhline(100 * noiseless, color=GREEN, label="without noise")
+        axes.axhline(100 * (noiseless - max_loss), color=RED, linestyle="--", label="least accepted")
         axes.axhline(100 * start, color=_INK, linestyle=":", label="before training")
         if chosen is not None:
-            axes.axvline(chosen, color=_BLUE, linewidth=6, alpha=0.2, label="largest accepted ratio")
+            axes.axvline(chosen, color=BLUE, linewidth=6, alpha=0.2, label="largest accepted ratio")
         axes.set_xscale("log")
         axes.set_xticks(ratios, [f"{ratio:g}" for ratio in ratios])
         axes.xaxis.set_minor_formatter(NullFormatter())
@@ -106,7 +92,7 @@ def write(figure: Figure, directory: Path, name: str) -> tuple[Path, Path]:
     """``name.png`` and ``name.svg``; the same figure gives the same bytes."""
     directory.mkdir(parents=True, exist_ok=True)
     paths = directory / f"{name}.png", directory / f"{name}.svg"
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(style(_INK)):
         figure.savefig(paths[0], dpi=_PNG_DPI, metadata={"Software": None})
         figure.savefig(paths[1], metadata={"Date": None, "Creator": None})
     return paths
@@ -116,8 +102,8 @@ def _draw_panel(axes: Axes, panel: Panel, target_rho: float, chosen_rho: float) 
     for (label, points), (colour, marker) in zip(panel.curves.items(), _LINES, strict=False):
         values, rhos = zip(*points, strict=True) if points else ((), ())
         axes.plot(values, rhos, color=colour, marker=marker, markersize=3.5, label=label)
-    axes.axhline(target_rho, color=_RED, linestyle="--", label=f"target, rho {target_rho:.3g}")
-    axes.plot([panel.at], [chosen_rho], "*", color=_RED, markersize=13, markeredgecolor="white", label="plan", zorder=5)
+    axes.axhline(target_rho, color=RED, linestyle="--", label=f"target, rho {target_rho:.3g}")
+    axes.plot([panel.at], [chosen_rho], "*", color=RED, markersize=13, markeredgecolor="white", label="plan", zorder=5)
     axes.set_xscale("log")
     axes.set_yscale("log")
     if panel.limit is not None:
