@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from kernel import Case, typed
+from workloads import Case, typed
 
 from federated.client import clipped_sum, one_torch_thread
 from federated.config import LocalTrainingConfig
