@@ -56,8 +56,8 @@ class FineTuneResult:
     observed: Observed
     synthetic_participations: tuple[int, ...]
     encoding: secagg.Encoding | None
-    synthetic_joined_TD: np.ndarray = field(repr=False)
-    probe: ProbeState | None = field(default=None, repr=False)
+    synthetic_joined_TD: np.ndarray = field(repr=False, compare=False)
+    probe: ProbeState | None = field(default=None, repr=False, compare=False)
 
 
 def fine_tune(

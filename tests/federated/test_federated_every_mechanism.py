@@ -60,6 +60,7 @@ def test_killed_and_resumed_is_bitwise_the_same(kind: str, tmp_path: Path) -> No
             run(launch, tmp_path / "killed", kill)
     again_P, again = run(launch, tmp_path / "killed")
     np.testing.assert_array_equal(again_P, weights_P)
+    np.testing.assert_array_equal(again.synthetic_joined_TD, result.synthetic_joined_TD)
     assert again == result
 
 
