@@ -19,7 +19,9 @@ from evaluation.comparison import Devices
 from evaluation.history import WithHistory
 from evaluation.ngram import NGram
 from federated import accounting, population
-from federated.config import FilePopulation, LocalTrainingConfig, RuntimeConfig, ServerConfig, TreeMechanism
+from federated.config import LocalTrainingConfig, ServerConfig, TreeMechanism
+from federated.population_config import FilePopulation
+from federated.runtime_config import RuntimeConfig
 from federated.train import fine_tune
 from pretrain.config import AdaptConfig, ModelConfig, PretrainConfig
 from pretrain.extend import adapt, grow

@@ -12,8 +12,9 @@ import torch
 from federated import secagg
 from federated.client import Aggregate, aggregate, clipped_updates
 from federated.clipping import Clip
-from federated.config import LocalTrainingConfig, MechanismConfig, RuntimeConfig
+from federated.config import LocalTrainingConfig, MechanismConfig
 from federated.rows import DeviceRows
+from federated.runtime_config import RuntimeConfig
 from pretrain.model import KeyboardLM
 
 # A Poisson cohort is larger than its mean by this many standard deviations about never (1e-33).

@@ -1,6 +1,6 @@
-"""Configuration of the private population and of federated fine-tuning.
+"""Configuration of federated fine-tuning.
 
-``MechanismConfig`` holds what the privacy guarantee depends on; ``RuntimeConfig`` holds
+``MechanismConfig`` holds what the privacy guarantee depends on; ``federated.runtime_config`` holds
 what only speed depends on. They are apart so that a reviewer reads one and a platform
 engineer tunes the other.
 """
@@ -9,39 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from pretrain.config import Config, Fraction
-
-
-class _Population(Config):
-    name: str = Field(pattern=r"^[A-Za-z0-9._-]+$", description="the ledger adds up spends under this name")
-    max_words_per_device: PositiveInt
-    validation_fraction: Fraction = 0.1
-    test_fraction: Fraction = 0.1
-
-
-class FilePopulation(_Population):
-    """Bring your own Parquet or JSON lines: ``client_id, text[, locale, ts]``."""
-
-    source: Literal["files"]
-    paths: tuple[str, ...] = Field(min_length=1, description="paths or globs")
-
-
-class ChitchatPopulation(_Population):
-    """The packaged demo: real typed chat of 1,315 senders (chitchat-dataset 0.9.0, MIT)."""
-
-    source: Literal["chitchat"]
-
-
-class SyntheticPopulation(_Population):
-    """Made-up typists for locales without data; every report says so."""
-
-    source: Literal["synthetic"]
-    devices: PositiveInt
-    topics: PositiveInt = 20
-    mean_words: PositiveInt = 200
-
-
-PopulationConfig = Annotated[FilePopulation | ChitchatPopulation | SyntheticPopulation, Field(discriminator="source")]
+from pretrain.config import Config
 
 
 class AdaptiveClipping(Config):
@@ -265,15 +233,3 @@ class ServerConfig(Config):
     momentum: Annotated[float, Field(ge=0.0, lt=1.0)] = Field(default=0.9, description="Adam's beta1; sgd ignores it")
     second_momentum: Annotated[float, Field(ge=0.0, lt=1.0)] = Field(default=0.99, description="Adam's beta2")
     adaptivity: PositiveFloat = Field(default=1e-4, description="Adam's epsilon, beside the root of the mean square")
-
-
-class RuntimeConfig(Config):
-    """Speed and safety nets; changing these changes neither the guarantee nor the launch id."""
-
-    workers: PositiveInt = 1
-    device: Literal["cpu", "cuda"] = "cpu"
-    chunk_devices: PositiveInt = 8
-    checkpoint_every_rounds: PositiveInt = 5
-    evaluate_every_rounds: PositiveInt = 5
-    keep_checkpoints: PositiveInt = 2
-    stage_timeout_minutes: PositiveFloat = 720.0

@@ -183,6 +183,13 @@ class Records:
         """How many rounds each device joined, int64 ``[D]``."""
         return np.bincount(self.devices_N, minlength=num_devices)
 
+    def joined(self, rounds: int, devices: np.ndarray) -> np.ndarray:
+        """Bool ``[rounds, devices]``: which of these devices, ascending, joined when."""
+        joined_TD = np.zeros((rounds, len(devices)), dtype=bool)
+        known = np.isin(self.devices_N, devices)
+        joined_TD[self.rounds_N[known], np.searchsorted(devices, self.devices_N[known])] = True
+        return joined_TD
+
     def _joined(self) -> tuple[np.ndarray, np.ndarray]:
         parts = self._parts[: self._size]
         if len(parts) == 1:

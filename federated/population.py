@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from federated import sources, synthetic
-from federated.config import ChitchatPopulation, FilePopulation, PopulationConfig, SyntheticPopulation
 from federated.files import private_directory, replace_file
+from federated.population_config import ChitchatPopulation, FilePopulation, PopulationConfig, SyntheticPopulation
 from pretrain.text import require_spaced_script, sentences
 from pretrain.vocabulary import TokenStream, Vocabulary
 from pretrain.words import SENTENCE_END, WordStore, open_words, write_words

@@ -20,10 +20,11 @@ from pathlib import Path
 import numpy as np
 
 from federated import plan_costs, server
-from federated.config import LocalTrainingConfig, RuntimeConfig, ServerConfig, TreeMechanism
+from federated.config import LocalTrainingConfig, ServerConfig, TreeMechanism
 from federated.files import replace_file
 from federated.noise import seeded_key
 from federated.plan_config import RehearsalConfig
+from federated.runtime_config import RuntimeConfig
 from federated.train import fine_tune
 from pretrain.model import KeyboardLM
 from pretrain.vocabulary import EOS, TokenStream

@@ -12,7 +12,7 @@ import langcodes
 import numpy as np
 import wordfreq
 
-from federated.config import SyntheticPopulation
+from federated.population_config import SyntheticPopulation
 from federated.sources import Typed
 from pretrain.text import sentences
 

@@ -11,7 +11,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -22,14 +22,15 @@ from federated import probe as probing
 from federated.aggregation import largest_cohort, plan_encoding, round_sum
 from federated.client import Aggregate, one_torch_thread, single_batch
 from federated.clipping import Clip, check_clip_norm, check_report_goal
-from federated.config import LocalTrainingConfig, MechanismConfig, RuntimeConfig, ServerConfig
+from federated.cohorts import cohorts_of
+from federated.config import LocalTrainingConfig, MechanismConfig, ServerConfig
 from federated.files import private_directory
-from federated.participation import Cohorts, Observed
+from federated.participation import Observed
 from federated.privatize import PrivacyState, privatizer
 from federated.probe import Probe, ProbeState
 from federated.rows import cohort_rows, round_offset
 from federated.run_state import CurvePoint, RunState
-from federated.sampling import SampledCohorts
+from federated.runtime_config import RuntimeConfig
 from pretrain.model import KeyboardLM, parameter_count
 from pretrain.train import evaluate
 from pretrain.vocabulary import BOS, PAD, UNK, TokenStream
@@ -113,11 +114,7 @@ def fine_tune(
     _check(model, devices, synthetic_D, mechanism, runtime)
     private_directory(directory)
     privatize = privatizer(mechanism, noise_maker or mechanisms.build(mechanism))
-    cohorts = _cohorts(mechanism, len(devices), int(np.sum(synthetic_D)), seed, key)
-    if stress_D is not None and np.any(stress_D):
-        if isinstance(cohorts, SampledCohorts) or np.any(stress_D & ~synthetic_D):
-            raise ValueError("stress_D: only synthetic devices may be outside a timer, and only where there is one")
-        cohorts = replace(cohorts, stress_D=stress_D, stress_rate=stress_rate)
+    cohorts = cohorts_of(mechanism, synthetic_D, seed, key, stress_D, stress_rate)
     digest = run_state.run_digest(model, devices, synthetic_D, (mechanism, local, server_config), seed, key)
     digest += "" if probe is None else probe.commitment
     encoding = plan_encoding(mechanism, parameter_count(model), len(devices))
@@ -173,34 +170,9 @@ def fine_tune(
         observed=participation.observe(run.records, run.rounds_done, cohorts, synthetic_D),
         synthetic_participations=tuple(run.records.participations(len(devices))[synthetic_D].tolist()),
         encoding=encoding,
-        synthetic_joined_TD=_joined(run.records, run.rounds_done, np.flatnonzero(synthetic_D)),
+        synthetic_joined_TD=run.records.joined(run.rounds_done, np.flatnonzero(synthetic_D)),
         probe=run.probe,
     )
-
-
-def _joined(records: participation.Records, rounds: int, devices: np.ndarray) -> np.ndarray:
-    """Bool ``[rounds, devices]``: who joined when."""
-    joined_TD = np.zeros((rounds, len(devices)), dtype=bool)
-    places = np.searchsorted(devices, records.devices_N)
-    known = np.isin(records.devices_N, devices)
-    joined_TD[records.rounds_N[known], places[known]] = True
-    return joined_TD
-
-
-def _cohorts(
-    mechanism: MechanismConfig, num_devices: int, num_synthetic: int, seed: int, key: bytes
-) -> Cohorts | SampledCohorts:
-    if mechanism.kind != "independent":
-        return Cohorts(num_devices, mechanism.report_goal, mechanism.min_sep, mechanism.max_participations, seed)
-    if num_devices - num_synthetic < mechanism.population:
-        # Fewer devices would be sampled at a higher rate than accounted (fixed rounds), or the mean be off.
-        raise ValueError(
-            f"mechanism.population: {mechanism.population} devices are accounted for, but there are fewer to train on; "
-            "lower it to a number that is surely reached"
-        )
-    rate = mechanism.report_goal / mechanism.population
-    poisson = mechanism.sampling == "poisson"
-    return SampledCohorts(num_devices, mechanism.report_goal, rate, poisson, key, mechanism.rounds)
 
 
 def _clip(mechanism: MechanismConfig, privacy: PrivacyState) -> Clip:

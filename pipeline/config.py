@@ -10,14 +10,10 @@ from pydantic import Field, PositiveFloat, PositiveInt, ValidationError, field_v
 
 from discovery.config import DiscoveryConfig
 from evaluation.config import AbTestConfig, AuditConfig
-from federated.config import (
-    LocalTrainingConfig,
-    MechanismConfig,
-    PopulationConfig,
-    RuntimeConfig,
-    ServerConfig,
-)
+from federated.config import LocalTrainingConfig, MechanismConfig, ServerConfig
 from federated.plan_config import PlanningConfig
+from federated.population_config import PopulationConfig
+from federated.runtime_config import RuntimeConfig
 from pipeline import config_errors
 from pretrain.config import (
     AdaptConfig,

@@ -9,10 +9,11 @@ import pytest
 from small_run import model_at_start, stream
 
 from federated import plan_costs, rehearsal
-from federated.config import LocalTrainingConfig, RuntimeConfig, ServerConfig
+from federated.config import LocalTrainingConfig, ServerConfig
 from federated.plan_config import RehearsalConfig
 from federated.pseudo_users import pseudo_users
 from federated.rehearsal import Setting, Trial, acceptable, rehearse
+from federated.runtime_config import RuntimeConfig
 from pretrain.vocabulary import EOS, TokenStream, join_owners
 
 CONFIG = RehearsalConfig(

@@ -12,9 +12,10 @@ import pytest
 from small_run import DEVICES, Launch, mechanism, run, stream
 
 from federated import participation
-from federated.config import RuntimeConfig, ServerConfig
+from federated.config import ServerConfig
 from federated.noise import seeded_key
 from federated.participation import load_records
+from federated.runtime_config import RuntimeConfig
 from federated.train import FineTuneResult
 
 

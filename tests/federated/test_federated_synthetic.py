@@ -3,8 +3,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from federated.config import SyntheticPopulation
 from federated.population import build_store, open_store
+from federated.population_config import SyntheticPopulation
 from federated.synthetic import typists
 
 
