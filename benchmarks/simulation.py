@@ -26,7 +26,8 @@ from workloads import Case, typed
 from federated.client import clipped_sum, one_torch_thread
 from federated.config import LocalTrainingConfig
 from federated.noise import seeded_key
-from federated.participation import Cohorts, no_records
+from federated.participation import Cohorts
+from federated.records import no_records
 from federated.rows import DeviceRows
 from pretrain.config import ModelConfig
 from pretrain.model import KeyboardLM, build_model

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from federated import checkpoint, participation, probe, server
-from federated.participation import ParticipationState, Records
+from federated import checkpoint, probe, server
+from federated.participation import ParticipationState
 from federated.privatize import PrivacyState, Privatizer
 from federated.probe import ProbeState
+from federated.records import Records, load_records, save_records
 from federated.server import ServerState
 from pretrain.config import Config
 from pretrain.model import KeyboardLM
@@ -83,7 +84,7 @@ def run_digest(
 def save(run: RunState, directory: Path, digest: str, privatizer: Privatizer, keep: int) -> None:
     """Records, then one atomic checkpoint; the ``keep`` newest stay."""
     # Records first: they may be ahead of the checkpoint after a crash, never behind it.
-    participation.save_records(run.records, directory / _RECORDS_FILE)
+    save_records(run.records, directory / _RECORDS_FILE)
     arrays = {
         "weights": run.server.weights_P,
         "momentum": run.server.momentum_P,
@@ -108,7 +109,7 @@ def resume(directory: Path, digest: str, privatizer: Privatizer) -> RunState | N
     if found is None:
         return None
     arrays = found.arrays
-    records = participation.load_records(directory / _RECORDS_FILE).before(found.rounds_done)
+    records = load_records(directory / _RECORDS_FILE).before(found.rounds_done)
     if len(records.rounds_N) != int(arrays["count"].sum()):
         raise OSError(
             f"{_RECORDS_FILE}: {len(records.rounds_N)} records of {int(arrays['count'].sum())} participations; "

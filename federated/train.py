@@ -28,6 +28,7 @@ from federated.files import private_directory
 from federated.participation import Observed
 from federated.privatize import PrivacyState, privatizer
 from federated.probe import Probe, ProbeState
+from federated.records import no_records
 from federated.rows import cohort_rows, round_offset
 from federated.run_state import CurvePoint, RunState
 from federated.runtime_config import RuntimeConfig
@@ -127,7 +128,7 @@ def fine_tune(
             privacy = privatize.init(len(start.weights_P))
             point = _measure(worker, validation, local.sequence_words, 0, privacy)
             probed = None if probe is None else probing.init(probe, cohorts)
-            run = RunState(0, start, privacy, cohorts.init(), participation.no_records(), (point,), probed)
+            run = RunState(0, start, privacy, cohorts.init(), no_records(), (point,), probed)
         while run.rounds_done < mechanism.rounds:
             began = time.monotonic()
             round_number, privacy = run.rounds_done, privatize.begin(run.privacy)

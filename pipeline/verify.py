@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict
 from evaluation import canaries
 from federated import accounting, mechanisms, participation, population, secagg
 from federated.participation import Cohorts, Observed
+from federated.records import load_records
 from pipeline import gate_evidence, load
 from pipeline.config import STAGE_NAMES, LaunchConfig, config_digest
 from pipeline.gates import decide
@@ -118,7 +119,7 @@ def _participation(config: LaunchConfig, run: RunDir, records: dict[str, StageRe
         stress_D=stress_D,
     )
     synthetic_D = np.arange(train + synthetic) >= train
-    seen = participation.observe(participation.load_records(path), stated["rounds"], cohorts, synthetic_D)
+    seen = participation.observe(load_records(path), stated["rounds"], cohorts, synthetic_D)
     said = observed(stated)
     return Check(
         id="participation",

@@ -20,7 +20,8 @@ from federated.config import TreeMechanism
 from federated.mechanisms import Tree, tree
 from federated.mechanisms.blt import PRESETS, Blt
 from federated.mechanisms.independent import Independent
-from federated.participation import Cohorts, no_records, observe
+from federated.participation import Cohorts, observe
+from federated.records import no_records
 
 MECHANISM = TreeMechanism(
     kind="tree",

@@ -8,7 +8,8 @@ import pytest
 from scipy import stats
 
 from federated.availability import Availability, rounds_of_timer, uniform
-from federated.participation import Cohorts, ParticipationState, no_records, observe
+from federated.participation import Cohorts, ParticipationState, observe
+from federated.records import no_records
 
 POPULATION = 40_000
 DAY = Availability(seed=4)

@@ -10,7 +10,7 @@ from small_run import DEVICES, SYNTHETIC, Launch, run
 
 from federated import accounting, mechanisms
 from federated.config import LocalTrainingConfig, MechanismConfig, ServerConfig
-from federated.participation import load_records
+from federated.records import load_records
 
 BASE = {"noise_multiplier": 0.5, "clip_norm": 0.2, "rounds": 9, "report_goal": 6, "delta": 1e-5, "randomness": "seeded"}
 SPACED = BASE | {"min_sep": 3, "max_participations": 2}

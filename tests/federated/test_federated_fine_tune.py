@@ -10,7 +10,7 @@ import torch
 from small_run import DEVICES, SYNTHETIC, WORDS, Launch, mechanism, model_at_start, run, stream
 
 from federated import privatize, server, train
-from federated.participation import load_records
+from federated.records import load_records
 from federated.runtime_config import RuntimeConfig
 from federated.train import FineTuneResult
 from pretrain.vocabulary import EOS, join_owners

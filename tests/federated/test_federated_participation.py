@@ -5,14 +5,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from federated.participation import (
-    Cohorts,
-    Records,
-    load_records,
-    no_records,
-    observe,
-    save_records,
-)
+from federated.participation import Cohorts, observe
+from federated.records import Records, load_records, no_records, save_records
 
 
 def simulate(cohorts: Cohorts, rounds: int) -> Records:

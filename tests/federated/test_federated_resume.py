@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 from small_run import DEVICES, Launch, mechanism, run, stream
 
-from federated import participation
 from federated.config import ServerConfig
 from federated.noise import seeded_key
-from federated.participation import load_records
+from federated.records import load_records, save_records
 from federated.runtime_config import RuntimeConfig
 from federated.train import FineTuneResult
 
@@ -105,7 +104,7 @@ def test_lost_records_stop_the_run(tmp_path):
     run(Launch(), tmp_path)
     path = tmp_path / "participation.parquet"
     whole = load_records(path)
-    participation.save_records(whole.before(5), path)
+    save_records(whole.before(5), path)
     with pytest.raises(OSError, match="damaged"):
         run(Launch(), tmp_path)
     path.unlink()

@@ -14,6 +14,7 @@ from pipeline_launch import Counted, launch_config
 from federated import accounting, mechanisms, participation, population
 from federated.mechanisms import files
 from federated.participation import Cohorts
+from federated.records import no_records, save_records
 from pipeline import gate_evidence, gates, runner
 from pipeline.config import STAGE_NAMES, LaunchConfig, launch_id
 from pipeline.ledger import PrivacyLedger
@@ -40,12 +41,12 @@ def rounds(config: LaunchConfig, directory: Path, train: int) -> participation.O
     cohorts = Cohorts(
         train + SYNTHETIC, mechanism.report_goal, mechanism.min_sep, mechanism.max_participations, config.seed
     )
-    state, records = cohorts.init(), participation.no_records()
+    state, records = cohorts.init(), no_records()
     for number in range(mechanism.rounds):
         ids, state = cohorts.draw(state, number)
         records = records.add(number, ids)
     directory.mkdir()
-    participation.save_records(records, directory / "participation.parquet")
+    save_records(records, directory / "participation.parquet")
     return participation.observe(records, mechanism.rounds, cohorts, np.arange(train + SYNTHETIC) >= train)
 
 
