@@ -21,6 +21,7 @@ from federated.mechanisms.banded import Banded, from_coefficients, from_matrix
 from federated.mechanisms.blt import errors
 from federated.mechanisms.strategy import check_pattern
 
+_LARGEST_ERROR = 1e100  # of any use; its square is still a number
 _BLOCK = 128  # columns whose slope is computed at a time
 
 
@@ -168,16 +169,20 @@ def matrix_objective(free_F: np.ndarray, places_F: np.ndarray, rounds: int) -> t
 def toeplitz_objective(free_L: np.ndarray, rounds: int) -> tuple[float, np.ndarray]:
     """``log (RmsErr ||c||)^2`` of coefficients ``1, free`` and its gradient ``[L]``.
 
-    ``d (1 / c) = -(1 / c)^2 dc`` as power series gives the slope by one correlation.
+    ``d (1 / c) = -(1 / c)^2 dc`` as power series gives the slope by one correlation. Where ``1 / c`` grows
+    past all numbers, as a long step of the search can make it, the largest loss there is, and no slope.
     """
     column_N = np.zeros(rounds)
     column_N[: len(free_L) + 1] = np.concatenate([[1.0], free_L])
     impulse_N = np.zeros(rounds)
     impulse_N[0] = 1.0
-    inverse_N = lfilter([1.0], column_N[: len(free_L) + 1], impulse_N)
     weights_N = np.arange(rounds, 0, -1) / rounds
-    sums_N = np.cumsum(inverse_N)
-    error = weights_N @ sums_N**2
+    with np.errstate(over="ignore", invalid="ignore"):
+        inverse_N = lfilter([1.0], column_N[: len(free_L) + 1], impulse_N)
+        sums_N = np.cumsum(inverse_N)
+        error = weights_N @ sums_N**2
+    if not error < _LARGEST_ERROR:
+        return float(np.log(_LARGEST_ERROR)), np.zeros(len(free_L))
     norm = column_N @ column_N
     by_inverse_N = np.cumsum((weights_N * sums_N)[::-1])[::-1] * (2 / error)
     twice_N = fftconvolve(inverse_N, inverse_N)[:rounds]
