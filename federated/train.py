@@ -118,6 +118,7 @@ def fine_tune(
     cohorts = cohorts_of(mechanism, synthetic_D, seed, key, stress_D, stress_rate)
     digest = run_state.run_digest(model, devices, synthetic_D, (mechanism, local, server_config), seed, key)
     digest += "" if probe is None else probe.commitment
+    digest += "" if runtime.precision == "float32" else f" {runtime.precision}"
     encoding = plan_encoding(mechanism, parameter_count(model), len(devices))
     worker = copy.deepcopy(model).to(runtime.device)
     at_once = threads or (len(os.sched_getaffinity(0)) if runtime.device == "cpu" else 1)
