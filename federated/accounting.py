@@ -90,7 +90,7 @@ def label(config: MechanismConfig, reached: Guarantee) -> Guarantee:
 def _refuse_simulated(config: MechanismConfig) -> None:
     if config.simulated_report_goal is not None:
         raise ValueError(
-            f"mechanism.simulated_report_goal: {config.simulated_report_goal} adds only {config.noise_share:.3g} of the "
+            f"mechanism.simulated_report_goal: {config.simulated_report_goal} adds {config.noise_share:.3g} of the "
             "noise, so this run has no such guarantee and must not be called private; remove it, or ask for a "
             "hypothetical one, which is marked"
         )
