@@ -14,7 +14,7 @@ from discovery import participation, state
 from discovery.config import DiscoveryConfig
 from discovery.device import END
 from discovery.results import DiscoveryResult, LayerState
-from discovery.shards import ask
+from discovery.shards import Workers, ask, workers
 from discovery.trie import close_layer, question_of
 from discovery.typed import TypedWords
 
@@ -46,6 +46,7 @@ def discover(
       ValueError: fewer devices than layers, no letters, a key that is not 32 bytes, or a directory
         that holds the answers of other devices or to other questions.
       ArithmeticError: votes, certificates or participation went wrong.
+      OSError: a worker process was killed.
     """
     typed = device_words if isinstance(device_words, TypedWords) else TypedWords.gather(device_words)
     if len(typed) < config.layers * config.passes:
@@ -59,9 +60,10 @@ def discover(
     state.claim(directory, state.fingerprint(typed, known, letters, config, key))
     groups = participation.assign(len(typed), config, key)
     done: list[LayerState] = []
-    for number in range(1, config.passes + 1):
-        found = {word.word for layer in done for word in layer.words}
-        done += _one_pass(number, typed, known | found, letters, config, key, directory, groups, progress, processes)
+    with workers(processes) as shared:
+        for number in range(1, config.passes + 1):
+            found = {word.word for layer in done for word in layer.words}
+            done += _one_pass(number, typed, known | found, letters, config, key, directory, groups, progress, shared)
     rows = tuple(layer.row for layer in done)
     participation.check(directory, rows, config.messages_per_device)
     words = [word for layer in done for word in layer.words]
@@ -88,7 +90,7 @@ def _one_pass(
     directory: Path,
     groups: dict[tuple[int, int], np.ndarray],
     progress: Callable[[dict], None] | None,
-    processes: int,
+    shared: Workers,
 ) -> list[LayerState]:
     prefixes: tuple[str, ...] = ("",)
     done = []
@@ -99,7 +101,7 @@ def _one_pass(
             group = groups[number, layer]
             answering = participation.answering(group, config, key)
             participation.record(directory, number, layer, group, answering)
-            closed = close_layer(question, ask(question, answering, typed, key, processes), len(group))
+            closed = close_layer(question, ask(question, answering, typed, key, shared), len(group))
             state.save(directory, closed)
         done.append(closed)
         prefixes = closed.prefixes

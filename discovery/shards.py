@@ -1,12 +1,20 @@
 """Votes of many devices: added up in batches, in shards, in processes, always the same to the bit.
 
+Shards are worked on by processes of the one task that discovers, not by tasks of a scheduler. A layer
+needs the survivors of the one before, so tasks would come in as many rounds as there are layers and
+passes, each with its start, and the votes of single shards, in which fewer people hide than in
+their sum, would have to wait on disk between them. In one task they never leave memory, the ledger
+holds one reservation, and a killed run goes on after its last finished layer.
+
 Legend: N devices of a shard, W random words of a device, d domain.
 """
 
 import io
 import math
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
 
@@ -90,23 +98,55 @@ def merge(question: Question, shards: Iterable[ShardVotes]) -> ShardVotes:
     return ShardVotes(question.stream, devices, votes_d)
 
 
-def ask(question: Question, group: np.ndarray, typed: TypedWords, key: bytes, processes: int = 1) -> ShardVotes:
-    """Votes of a group, int64 numbers of devices, whose words are rows of ``typed`` by number."""
-    chunks = [group[first : first + _SHARD_DEVICES] for first in range(0, len(group), _SHARD_DEVICES)]
-    if processes == 1 or len(chunks) == 1:
+@dataclass(frozen=True)
+class Workers:
+    """Processes that share the devices of each layer; ``pool`` is None where this one does all."""
+
+    count: int = 1
+    pool: Executor | None = None
+
+
+@contextmanager
+def workers(count: int) -> Iterator[Workers]:
+    """Processes for a whole discovery: each compiles the batched route once, not once a layer."""
+    if count == 1:
+        yield Workers()
+        return
+    # Spawned, since a fork would copy the locks of threads that it does not copy.
+    with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
+        yield Workers(count, pool)
+
+
+def ask(
+    question: Question, group: np.ndarray, typed: TypedWords, key: bytes, shared: Workers = Workers()
+) -> ShardVotes:
+    """Votes of a group, int64 numbers of devices, whose words are rows of ``typed`` by number.
+
+    They do not depend on who works on them: a device's random bits come from the key, the question
+    and its own number.
+
+    Raises:
+      OSError: a worker process was killed; finished layers stay.
+    """
+    size = min(_SHARD_DEVICES, max(-(-len(group) // shared.count), WORTH_COMPILING))
+    chunks = [group[first : first + size] for first in range(0, len(group), size)]
+    if shared.pool is None or len(chunks) == 1:
         return merge(question, (votes_of_shard(question, chunk, typed.take(chunk), key) for chunk in chunks))
-    return merge(question, _in_processes(question, chunks, typed, key, processes))
+    try:
+        return merge(question, _in_processes(question, chunks, typed, key, shared.pool, shared.count))
+    except BrokenProcessPool as error:
+        raise OSError("discovery: a worker process was killed; run the stage again, finished layers stay") from error
 
 
 def _in_processes(
-    question: Question, chunks: list[np.ndarray], typed: TypedWords, key: bytes, processes: int
+    question: Question, chunks: list[np.ndarray], typed: TypedWords, key: bytes, pool: Executor, count: int
 ) -> Iterator[ShardVotes]:
-    # Spawned, since a fork would copy the locks of threads that it does not copy.
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        for first in range(0, len(chunks), processes):  # no more in memory than is being worked on
-            batch = chunks[first : first + processes]
-            waiting = [pool.submit(votes_of_shard, question, chunk, typed.take(chunk), key) for chunk in batch]
-            yield from (future.result() for future in waiting)
+    for first in range(0, len(chunks), count):  # no more in memory than is being worked on
+        waiting = [
+            pool.submit(votes_of_shard, question, chunk, typed.take(chunk), key)
+            for chunk in chunks[first : first + count]
+        ]
+        yield from (future.result() for future in waiting)
 
 
 def _one_by_one(votes_d: np.ndarray, question: Question, devices_N: np.ndarray, typed: TypedWords, key: bytes) -> None:

@@ -29,6 +29,7 @@ def discover(ctx: StageContext) -> results.Discover:
         key=ctx.key,
         directory=ctx.private / "layers",
         progress=load.progress(ctx),
+        processes=ctx.config.runtime.discovery_processes,
     )
     write_text(ctx.public / "words.json", json.dumps([word.model_dump() for word in found.words], indent=1) + "\n")
     note = f"local; central {found.epsilon_blanket:.4g} at delta {found.delta:g} by the privacy blanket"

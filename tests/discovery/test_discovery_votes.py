@@ -1,6 +1,8 @@
 """The batched route sends what devices send one by one, bit for bit, and what travels comes back whole."""
 
 import itertools
+import os
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 
 import numpy as np
@@ -136,13 +138,45 @@ def test_shards_add_up_to_one_process(parts):
     assert not np.array_equal(shards.votes_of_shard(question, group + 1, typed.take(group), KEY).votes_d, whole.votes_d)
 
 
-def test_real_processes_give_the_votes_of_one(monkeypatch):
-    monkeypatch.setattr(shards, "_SHARD_DEVICES", 23)
+@pytest.fixture(scope="module")
+def two_processes():
+    with shards.workers(2) as shared:
+        yield shared
+
+
+def test_real_processes_give_the_votes_of_one(two_processes, monkeypatch):
+    monkeypatch.setattr(shards, "WORTH_COMPILING", 10)
     question = asked(FIRST, of_size(1.0, 10, 4), config())
     group, typed = np.arange(0, 100, 2), TypedWords.gather(people(100))
-    assert np.array_equal(
-        shards.ask(question, group, typed, KEY, processes=2).votes_d, shards.ask(question, group, typed, KEY).votes_d
+    handed_out = []
+    original = shards._in_processes
+    monkeypatch.setattr(
+        shards,
+        "_in_processes",
+        lambda asked, chunks, *rest: handed_out.append(len(chunks)) or original(asked, chunks, *rest),
     )
+    for most in (23, 50_000):  # three shards by size, two because there are two processes
+        monkeypatch.setattr(shards, "_SHARD_DEVICES", most)
+        handed_out.clear()
+        shared = shards.ask(question, group, typed, KEY, two_processes)
+        assert handed_out == [-(-50 // min(most, 25))]
+        assert np.array_equal(shared.votes_d, shards.ask(question, group, typed, KEY).votes_d)
+
+
+def test_few_devices_are_not_worth_a_process(two_processes, monkeypatch):
+    question, typed = asked(FIRST, of_size(1.0, 10, 4), config()), TypedWords.gather(people(100))
+    monkeypatch.setattr(shards, "_in_processes", None)  # calling it would fail
+    assert shards.ask(question, np.arange(100), typed, KEY, two_processes).devices == 100
+
+
+def test_a_killed_process_is_a_temporary_failure(monkeypatch):
+    monkeypatch.setattr(shards, "WORTH_COMPILING", 10)
+    question, typed = asked(FIRST, of_size(1.0, 10, 4), config()), TypedWords.gather(people(100))
+    with shards.workers(2) as shared:
+        killed = shared.pool.submit(os._exit, 9)
+        assert isinstance(killed.exception(), BrokenProcessPool)
+        with pytest.raises(OSError, match="run the stage again"):
+            shards.ask(question, np.arange(100), typed, KEY, shared)
 
 
 def test_typed_words_come_back():

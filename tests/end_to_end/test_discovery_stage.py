@@ -1,0 +1,60 @@
+"""Discovery as a stage: the processes it is given change nothing, and nothing raw is left behind."""
+
+import json
+from pathlib import Path
+
+import pytest
+from tiny_launch import write_launch
+
+from discovery import shards
+from pipeline import runner, settings
+from pipeline.config import launch_id, load_launch
+from pipeline.ledger import PrivacyLedger
+from pipeline.stages import STAGES
+
+BEFORE = ("ingest_public", "ingest_private")
+
+
+def discover(folder: Path, processes: int) -> tuple[dict, settings.Settings, Path]:
+    """The record of the stage, in a folder of its own, with noise that everybody can draw again."""
+    runtime = {"chunk_devices": 4, "discovery_processes": processes}
+    launch = write_launch(folder, runtime=runtime)
+    text = launch.read_text(encoding="utf-8").replace("randomness: secure", "randomness: seeded")
+    launch.write_text(text, encoding="utf-8")
+    config = load_launch(launch)
+    here = settings.load({"TACIT_HOME": str(folder)})
+    here.runs_dir.mkdir()
+    for name in (*BEFORE, "discover"):
+        outcome = runner.run_stage(name, config, launch_id(config), here, STAGES)
+    return outcome.record.model_dump(), here, here.runs_dir / launch_id(config)
+
+
+@pytest.mark.slow
+def test_processes_give_the_stage_the_same_words_and_one_reservation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    handed_out = []
+    original = shards._in_processes
+
+    def watched(question, chunks, *rest):
+        handed_out.append(len(chunks))
+        return original(question, chunks, *rest)
+
+    monkeypatch.setattr(shards, "_in_processes", watched)
+    monkeypatch.setattr(shards, "WORTH_COMPILING", 4)
+    kept = {}
+    for processes in (1, 2):
+        folder = tmp_path / str(processes)
+        folder.mkdir()
+        record, here, run = discover(folder, processes)
+        assert bool(handed_out) is (processes == 2)
+        kept[processes] = (record["outputs"], {k: v for k, v in record["result"].items() if k != "spend"})
+        entries = [entry for entry in PrivacyLedger(here.ledger_url).entries() if entry.stage == "discover"]
+        assert [entry.kind for entry in entries] == ["reserve", "commit"]
+        left = sorted(path.name for path in (run / "private" / "discover" / "layers").rglob("*") if path.is_file())
+        # Summed and noisy, or who was asked; no message and no votes of a shard.
+        assert {name.partition(".")[2] for name in left} == {"", "json", "parquet"}
+        assert {name for name in left if "." not in name} == {"fingerprint"}
+        layer = json.loads((run / "private/discover/layers/pass-01-layer-01.json").read_text(encoding="utf-8"))
+        assert set(layer) == {"row", "prefixes", "words"}
+    assert max(handed_out) == 2
+    assert kept[1] == kept[2]
+    assert kept[1][1]["words_found"] > 0
