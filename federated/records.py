@@ -1,15 +1,22 @@
 """Participation records: who was aggregated in which round. Private.
 
+Kept as a folder of Parquet files, one for the rounds between two checkpoints, so that a checkpoint
+writes what is new and nothing twice. The names say which rounds a file holds: rounds-00000010-00000015.parquet
+those from 10 up to, not including, 15. Any reader of Parquet takes the folder for one table.
+
 Shape legend: D devices of the population, N participations on record, T rounds.
 """
 
+import re
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from federated.files import replace_file
+from federated.files import private_directory, replace_file
+
+_PART = re.compile(r"rounds-([0-9]{8})-([0-9]{8})\.parquet")
 
 
 class Records:
@@ -50,6 +57,17 @@ class Records:
         keep = rounds_N < round_number
         return Records(rounds_N[keep], devices_N[keep])
 
+    def since(self, round_number: int) -> "Records":
+        """The records of this round and later ones; costs what these cost."""
+        rounds, devices = [], []
+        for rounds_N, devices_N in reversed(self._parts[: self._size]):
+            first = int(np.searchsorted(rounds_N, round_number))
+            rounds.append(rounds_N[first:])
+            devices.append(devices_N[first:])
+            if first:
+                break
+        return Records(np.concatenate(rounds[::-1]), np.concatenate(devices[::-1]))
+
     def participations(self, num_devices: int) -> np.ndarray:
         """How many rounds each device joined, int64 ``[D]``."""
         return np.bincount(self.devices_N, minlength=num_devices)
@@ -77,18 +95,65 @@ def no_records() -> Records:
     return Records(np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int32))
 
 
-def save_records(records: Records, path: Path) -> None:
-    """Replace the Parquet file (columns ``round``, ``device``; mode 0600) in one step."""
-    table = pa.table({"round": records.rounds_N, "device": records.devices_N})
+def save_records(records: Records, folder: Path, rounds: int) -> None:
+    """Write one more file (mode 0600; columns ``round``, ``device``) of the rounds below ``rounds`` that none holds."""
+    private_directory(folder)
+    first = max((last for _, last in _parts(folder)), default=0)
+    if first >= rounds:
+        return
+    new = records.since(first)
     sink = pa.BufferOutputStream()
-    pq.write_table(table, sink)
-    replace_file(path, sink.getvalue())
+    pq.write_table(pa.table({"round": new.rounds_N, "device": new.devices_N}), sink)
+    replace_file(folder / _name(first, rounds), sink.getvalue())
 
 
-def load_records(path: Path) -> Records:
-    """Read what ``save_records`` wrote; OSError if it cannot be read."""
+def forget_records(folder: Path, rounds: int) -> None:
+    """Remove the files of later rounds, before these are done again: the same devices join, by the same rule."""
+    for first, last in _parts(folder):
+        if last > rounds:
+            (folder / _name(first, last)).unlink()
+
+
+def load_records(folder: Path, rounds: int | None = None) -> Records:
+    """Read what ``save_records`` wrote, up to, not including, the round ``rounds``; None: all there is.
+
+    Raises:
+      OSError: a file is missing, cut short or holds other rounds than its name says.
+    """
+    if not folder.is_dir():
+        raise OSError(f"{folder.name}: there is no such folder of records")
+    reached, parts = 0, [no_records()]
+    for first, last in sorted(_parts(folder)):
+        if rounds is not None and reached >= rounds:
+            break
+        name = _name(first, last)
+        if first != reached:
+            raise OSError(f"{folder.name}/rounds-{reached:08d}-*.parquet is missing, before {name}; restore it")
+        parts.append(_read(folder / name, first, last))
+        reached = last
+    if rounds is not None and reached < rounds:
+        raise OSError(f"{folder.name}/rounds-{reached:08d}-*.parquet is missing, of {rounds} rounds; restore it")
+    rounds_N, devices_N = zip(*((part.rounds_N, part.devices_N) for part in parts), strict=True)
+    return Records(np.concatenate(rounds_N), np.concatenate(devices_N))
+
+
+def _parts(folder: Path) -> list[tuple[int, int]]:
+    """First round and the one after the last of every file there is."""
+    names = [_PART.fullmatch(path.name) for path in folder.iterdir()] if folder.is_dir() else []
+    return [(int(name[1]), int(name[2])) for name in names if name]
+
+
+def _name(first: int, last: int) -> str:
+    return f"rounds-{first:08d}-{last:08d}.parquet"
+
+
+def _read(path: Path, first: int, last: int) -> Records:
+    name = f"{path.parent.name}/{path.name}"
     try:
         table = pq.read_table(path)
-    except pa.ArrowInvalid as error:
-        raise OSError(f"{path.name}: not a readable Parquet file: {error}") from error
-    return Records(table["round"].to_numpy(), table["device"].to_numpy())
+        rounds_N, devices_N = table["round"].to_numpy(), table["device"].to_numpy()
+    except (pa.ArrowInvalid, KeyError, OSError) as error:
+        raise OSError(f"{name}: not a readable Parquet file of records; restore it: {error}") from error
+    if len(rounds_N) and not (first <= rounds_N.min() and rounds_N.max() < last):
+        raise OSError(f"{name}: holds rounds {rounds_N.min()} to {rounds_N.max()}; restore it")
+    return Records(rounds_N, devices_N)

@@ -14,13 +14,13 @@ from federated import checkpoint, probe, server
 from federated.participation import ParticipationState
 from federated.privatize import PrivacyState, Privatizer
 from federated.probe import ProbeState
-from federated.records import Records, load_records, save_records
+from federated.records import Records, forget_records, load_records, save_records
 from federated.server import ServerState
 from pretrain.config import Config
 from pretrain.model import KeyboardLM
 from pretrain.vocabulary import TokenStream
 
-_RECORDS_FILE = "participation.parquet"
+RECORDS = "participation.parquet"
 _PRIVACY = "privacy."
 _PROBE = "probe."
 _log = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ def run_digest(
 def save(run: RunState, directory: Path, digest: str, privatizer: Privatizer, keep: int) -> None:
     """Records, then one atomic checkpoint; the ``keep`` newest stay."""
     # Records first: they may be ahead of the checkpoint after a crash, never behind it.
-    save_records(run.records, directory / _RECORDS_FILE)
+    save_records(run.records, directory / RECORDS, run.rounds_done)
     arrays = {
         "weights": run.server.weights_P,
         "momentum": run.server.momentum_P,
@@ -98,6 +98,11 @@ def save(run: RunState, directory: Path, digest: str, privatizer: Privatizer, ke
     checkpoint.save(checkpoint.Checkpoint(run.rounds_done, digest, arrays, metrics), directory, keep)
 
 
+def forget_later(directory: Path, rounds_done: int) -> None:
+    """Before going on: remove what was recorded of rounds that are done again."""
+    forget_records(directory / RECORDS, rounds_done)
+
+
 def resume(directory: Path, digest: str, privatizer: Privatizer) -> RunState | None:
     """The newest whole checkpoint's state; None if there is none.
 
@@ -109,11 +114,11 @@ def resume(directory: Path, digest: str, privatizer: Privatizer) -> RunState | N
     if found is None:
         return None
     arrays = found.arrays
-    records = load_records(directory / _RECORDS_FILE).before(found.rounds_done)
+    records = load_records(directory / RECORDS, found.rounds_done)
     if len(records.rounds_N) != int(arrays["count"].sum()):
         raise OSError(
-            f"{_RECORDS_FILE}: {len(records.rounds_N)} records of {int(arrays['count'].sum())} participations; "
-            "the file is damaged, and without it nothing can be accounted: restore it"
+            f"{RECORDS}: {len(records.rounds_N)} records of {int(arrays['count'].sum())} participations; "
+            "a file is damaged, and without it nothing can be accounted: restore it"
         )
     _log.info("goes on after round %d", found.rounds_done)
     privacy = {name.removeprefix(_PRIVACY): arrays[name] for name in arrays if name.startswith(_PRIVACY)}

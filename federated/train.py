@@ -130,6 +130,7 @@ def fine_tune(
             point = _measure(worker, validation, local.sequence_words, 0, privacy)
             probed = None if probe is None else probing.init(probe, cohorts)
             run = RunState(0, start, privacy, cohorts.init(), no_records(), (point,), probed)
+        run_state.forget_later(directory, run.rounds_done)
         while run.rounds_done < mechanism.rounds:
             began = time.monotonic()
             round_number, privacy = run.rounds_done, privatize.begin(run.privacy)

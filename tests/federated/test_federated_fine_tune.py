@@ -47,7 +47,10 @@ def test_what_it_leaves_behind_is_private(finished):
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
     names = sorted(path.name for path in directory.iterdir())
     assert names == ["participation.parquet", "round-00000006.ckpt", "round-00000009.ckpt"]
-    assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in directory.iterdir())
+    files = [path for path in directory.rglob("*") if path.is_file()]
+    assert len(files) == 2 + 3
+    assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in files)
+    assert stat.S_IMODE((directory / "participation.parquet").stat().st_mode) == 0o700
 
 
 def test_progress_is_told_every_round(tmp_path):

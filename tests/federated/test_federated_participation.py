@@ -2,11 +2,12 @@ import stat
 from itertools import combinations, pairwise
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from scipy import stats
 
 from federated.participation import Cohorts, observe
-from federated.records import Records, load_records, no_records, save_records
+from federated.records import Records, forget_records, load_records, no_records, save_records
 
 
 def simulate(cohorts: Cohorts, rounds: int) -> Records:
@@ -132,17 +133,39 @@ def test_the_cohort_is_uniform_over_all_sets():
 
 def test_records_are_private_whole_and_cut_at_a_round(tmp_path):
     records = simulate(Cohorts(30, 5, 2, 9, seed=1), 6)
-    path = tmp_path / "participation.parquet"
-    save_records(records, path)
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    loaded = load_records(path)
+    folder = tmp_path / "participation.parquet"
+    save_records(records.before(4), folder, 4)
+    save_records(records, folder, 6)
+    save_records(records, folder, 6)
+    paths = sorted(folder.iterdir())
+    assert [path.name for path in paths] == ["rounds-00000000-00000004.parquet", "rounds-00000004-00000006.parquet"]
+    assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in paths)
+    loaded = load_records(folder)
     np.testing.assert_array_equal(loaded.rounds_N, records.rounds_N)
     np.testing.assert_array_equal(loaded.devices_N, records.devices_N)
     assert loaded.before(3).rounds_N.tolist() == [0] * 5 + [1] * 5 + [2] * 5
-    assert list(tmp_path.iterdir()) == [path]
-    path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(OSError, match=r"participation\.parquet"):
-        load_records(path)
+    assert pq.read_table(folder).num_rows == len(records.rounds_N), "any reader takes the folder for one table"
+    assert load_records(folder, 3).rounds_N.max() == 3
+    with pytest.raises(OSError, match="rounds-00000006-"):
+        load_records(folder, 7)
+    forget_records(folder, 5)
+    assert list(folder.iterdir()) == paths[:1]
+    paths[0].write_bytes(paths[0].read_bytes()[:-9])
+    with pytest.raises(OSError, match=r"participation\.parquet/rounds-00000000"):
+        load_records(folder)
+
+
+def test_what_is_new_is_found_from_the_end():
+    records, rng = no_records(), np.random.default_rng(5)
+    cohorts = [rng.integers(9, size=size) for size in (3, 0, 2, 4, 0)]
+    for number, cohort in enumerate(cohorts):
+        records = records.add(number, cohort)
+    for first in range(6):
+        new = records.since(first)
+        assert new.devices_N.tolist() == [int(device) for cohort in cohorts[first:] for device in cohort]
+        assert new.rounds_N.tolist() == [number for number in range(first, 5) for _ in cohorts[number]]
+        whole = Records(records.rounds_N, records.devices_N).since(first)
+        np.testing.assert_array_equal(whole.devices_N, new.devices_N)
 
 
 def test_records_are_values():

@@ -1,6 +1,7 @@
 """A run that is killed, damaged or asked for twice."""
 
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from small_run import DEVICES, Launch, mechanism, run, stream
 
@@ -102,11 +104,47 @@ def test_speed_settings_may_change_between_runs(finished):
 
 def test_lost_records_stop_the_run(tmp_path):
     run(Launch(), tmp_path)
-    path = tmp_path / "participation.parquet"
-    whole = load_records(path)
-    save_records(whole.before(5), path)
-    with pytest.raises(OSError, match="damaged"):
+    folder = tmp_path / "participation.parquet"
+    first, middle, last = sorted(folder.iterdir())
+    assert [first.name, last.name] == ["rounds-00000000-00000003.parquet", "rounds-00000006-00000009.parquet"]
+    lost = load_records(folder).before(5)
+    for path, words in ((first, "rounds-00000000"), (middle, "rounds-00000003"), (last, "rounds-00000006")):
+        whole = path.read_bytes()
+        path.write_bytes(whole[:-20])
+        with pytest.raises(OSError, match=words):
+            run(Launch(), tmp_path)
+        path.unlink()
+        with pytest.raises(OSError, match=rf"{words}-.* is missing"):
+            run(Launch(), tmp_path)
+        path.write_bytes(whole)
+    middle.unlink()
+    save_records(lost, tmp_path / "shorter", 5)
+    (tmp_path / "shorter" / "rounds-00000000-00000005.parquet").rename(middle)
+    with pytest.raises(OSError, match="holds rounds 0 to 4"):
         run(Launch(), tmp_path)
-    path.unlink()
+    shutil.rmtree(folder)
     with pytest.raises(OSError, match="participation"):
         run(Launch(), tmp_path)
+
+
+def test_records_of_one_round_that_lack_a_device_stop_the_run(tmp_path):
+    run(Launch(), tmp_path)
+    (*_, last) = sorted((tmp_path / "participation.parquet").iterdir())
+    pq.write_table(pq.read_table(last).slice(1), last)
+    with pytest.raises(OSError, match="damaged"):
+        run(Launch(), tmp_path)
+
+
+def test_rounds_done_again_have_one_record(finished, tmp_path):
+    seen = load_records(finished[0] / "participation.parquet")
+    run(Launch(), tmp_path)
+    for name in ("round-00000009.ckpt", "round-00000006.ckpt"):
+        (tmp_path / name).write_bytes(b"damaged")
+    # Back to the start, with other steps between checkpoints.
+    other = RuntimeConfig(chunk_devices=4, checkpoint_every_rounds=4)
+    run(replace(Launch(), runtime=other), tmp_path)
+    names = sorted(path.name for path in (tmp_path / "participation.parquet").iterdir())
+    assert [name[7:24] for name in names] == ["00000000-00000004", "00000004-00000008", "00000008-00000009"]
+    again = load_records(tmp_path / "participation.parquet")
+    np.testing.assert_array_equal(again.rounds_N, seen.rounds_N)
+    np.testing.assert_array_equal(again.devices_N, seen.devices_N)

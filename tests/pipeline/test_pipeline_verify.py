@@ -46,7 +46,7 @@ def rounds(config: LaunchConfig, directory: Path, train: int) -> participation.O
         ids, state = cohorts.draw(state, number)
         records = records.add(number, ids)
     directory.mkdir()
-    save_records(records, directory / "participation.parquet")
+    save_records(records, directory / "participation.parquet", mechanism.rounds)
     return participation.observe(records, mechanism.rounds, cohorts, np.arange(train + SYNTHETIC) >= train)
 
 
@@ -74,6 +74,7 @@ def fine_tune(ctx: StageContext) -> Result:
         synthetic_devices=seen.synthetic_devices,
         secagg=None,
         amplified=None,
+        hypothetical=reached.hypothetical,
         spend=spent(reached.rho, epsilon),
     )
 
