@@ -56,6 +56,7 @@ def run(
     seed: int,
     pairs: Sequence[tuple[str, str]],
     workers: int = 1,
+    own_size: int | None = None,
 ) -> Comparison:
     """Compare arms.
 
@@ -66,6 +67,7 @@ def run(
       name: salt of the buckets.
       seed: of the simulated typists.
       pairs: ``(candidate, baseline)``; each gets a verdict.
+      own_size: words of the launch, if an arm such as the champion brings more; None for all.
 
     Raises:
       ValueError: too few devices for the buckets, no keyboard for the locale, arms of other vocabularies.
@@ -112,7 +114,7 @@ def run(
             for pair in pairs
         ),
         second_opinions=tuple(statistics.second_opinions(tables, result, *pairs[0], shown, seed)),
-        slices=_slices(scored, text, base_size, config, name, pairs),
+        slices=_slices(scored, text, (base_size, own_size), config, name, pairs),
         head_words=tuple(row for arm, each in scored.items() for row in slices.head_words(arm, each)),
         distinct_first_words={arm: slices.distinct_words(each) for arm, each in scored.items()},
         compose=tuple(settings),
@@ -207,14 +209,15 @@ def _sign(typed: Mapping[str, Mapping[str, sessions.Session]], pair: tuple[str, 
 def _slices(
     scored: Mapping[str, scoring.Scored],
     text: HeldOut,
-    base_size: int,
+    sizes: tuple[int, int | None],
     config: AbTestConfig,
     name: str,
     pairs: Sequence[tuple[str, str]],
 ) -> tuple[SliceRow, ...]:
     rows = []
     first = next(iter(scored.values()))
-    for part, mask_P in slices.masks(first.id_P, text.device_P, text.devices, base_size, config.rare_after).items():
+    parts = slices.masks(first.id_P, text.device_P, text.devices, sizes[0], config.rare_after, sizes[1])
+    for part, mask_P in parts.items():
         speaking = len(np.unique(text.device_P[mask_P]))
         if part == "unknown_words" or speaking < config.buckets:
             continue

@@ -59,6 +59,10 @@ class AbTestConfig(Config):
     history_weight: Annotated[float, Field(ge=0.0, lt=1.0)] = Field(
         default=0.2, description="largest share of the user's own history in the arms that have one; 0: no such arms"
     )
+    non_private_upper_bound: bool = Field(
+        default=False,
+        description="also train without noise, to see what privacy costs; only where private_text is a simulation",
+    )
     rare_after: PositiveInt = Field(default=1000, description="public words beyond this many are rare")
     margin: Annotated[float, Field(ge=0.0, lt=1.0)] = Field(
         default=0.005, description="relative loss of the primary metric that still counts as neutral"

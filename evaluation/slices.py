@@ -15,13 +15,21 @@ from pretrain.vocabulary import UNK
 HEADS = (10, 100, 1000)
 
 
-def masks(id_P: np.ndarray, device_P: np.ndarray, devices: int, base_size: int, rare_after: int = 1000) -> dict:
+def masks(
+    id_P: np.ndarray,
+    device_P: np.ndarray,
+    devices: int,
+    base_size: int,
+    rare_after: int = 1000,
+    own_size: int | None = None,
+) -> dict:
     """Boolean ``[P]`` by slice; a slice nobody is in is left out.
 
     Args:
       id_P: ids in the comparison's vocabulary. Ids below ``base_size`` are in order of public frequency,
         the ones from there on were discovered.
       rare_after: words of the public vocabulary beyond this many are rare.
+      own_size: ids from here on are no words of the launch, but of an arm with a vocabulary of its own.
 
     ``heavy_users`` are the devices above the upper quartile of words typed, ``light_users`` the ones
     at or below the median, of those with any.
@@ -32,7 +40,7 @@ def masks(id_P: np.ndarray, device_P: np.ndarray, devices: int, base_size: int, 
     found = {
         "all": np.ones(len(id_P), dtype=bool),
         "rare_words": (id_P >= NUM_SPECIALS + rare_after) & (id_P < base_size),
-        "new_words": id_P >= base_size,
+        "new_words": (id_P >= base_size) & (own_size is None or id_P < own_size),
         "unknown_words": id_P == UNK,
         "heavy_users": words_D[device_P] > upper,
         "light_users": words_D[device_P] <= middle,

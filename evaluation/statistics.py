@@ -45,7 +45,10 @@ class SecondOpinion(BaseModel):
 
 
 class Check(BaseModel):
-    """One metric against its margin: the bound of the relative change that has to hold."""
+    """One metric against its margin: the bound of the relative change that has to hold.
+
+    ``clearly_worse`` if the whole interval is worse than the margin, whatever the role.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     metric: str
@@ -54,6 +57,7 @@ class Check(BaseModel):
     bound: float
     margin: float
     passes: bool
+    clearly_worse: bool
 
 
 class Verdict(BaseModel):
@@ -160,7 +164,13 @@ def verdict(
         bound = worst if role == "primary" else best
         checks.append(
             Check(
-                metric=metric, role=role, change=relative.value, bound=bound, margin=allowed, passes=bound >= -allowed
+                metric=metric,
+                role=role,
+                change=relative.value,
+                bound=bound,
+                margin=allowed,
+                passes=bound >= -allowed,
+                clearly_worse=best < -allowed,
             )
         )
     # Evidence that is not there is no evidence for the candidate.

@@ -41,6 +41,9 @@ STAGE_NAMES = (
     "publish",
 )
 
+# Populations that are a simulation: a public data set and made-up text, where nobody's secret is at stake.
+SIMULATIONS = frozenset({"chitchat", "synthetic"})
+
 # Changing these changes neither the guarantee nor the result, so they do not change the launch id.
 _NOT_PART_OF_THE_LAUNCH = frozenset({"runtime", "schedule", "reviewers"})
 
@@ -51,6 +54,10 @@ class PolicyConfig(Config):
     max_rho: PositiveFloat = Field(description="ceiling on this launch's device-level rho")
     population_max_rho: PositiveFloat = Field(description="ceiling on the sum over all launches on this population")
     max_discovery_epsilon0: PositiveFloat = Field(description="ceiling on the local epsilon of one message")
+    population_max_discovery_epsilon: PositiveFloat | None = Field(
+        default=None,
+        description="ceiling on what one typed word loses to discovery, added up over all launches on this population",
+    )
     min_canary_rank: PositiveInt = Field(
         description="a canary on one device must not rank better than this among the random continuations"
     )
@@ -113,6 +120,22 @@ class LaunchConfig(Config):
                 f"policy.max_rho: {self.policy.max_rho} is above policy.population_max_rho "
                 f"{self.policy.population_max_rho}: one launch may not exceed the population's budget"
             )
+        ceiling, epsilon0 = self.policy.population_max_discovery_epsilon, self.discovery.epsilon0
+        if ceiling is not None and epsilon0 > ceiling:
+            raise ValueError(
+                f"policy.population_max_discovery_epsilon: {ceiling:g} is below discovery.epsilon0 {epsilon0:g}, so "
+                f"not even one launch fits; raise it to {epsilon0:g} or more, or lower discovery.epsilon0"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _only_a_simulation_goes_without_noise(self) -> "LaunchConfig":
+        if self.ab_test.non_private_upper_bound and self.private_text.source not in SIMULATIONS:
+            raise ValueError(
+                "ab_test.non_private_upper_bound: true, but private_text.source is "
+                f"{self.private_text.source!r}: training on people's text without noise and publishing what it reaches "
+                "is a release without any guarantee; set it to false, or simulate with source chitchat or synthetic"
+            )
         return self
 
 
@@ -141,6 +164,18 @@ def load_launch(path: Path) -> LaunchConfig:
 def problems(error: ValidationError) -> list[str]:
     """One line per problem: field path, the value given, and the fix."""
     return config_errors.lines(error, LaunchConfig)
+
+
+def simulation(config: LaunchConfig) -> str:
+    """Why a launch file can protect nobody; empty if it can."""
+    simulated = config.mechanism.simulated_report_goal
+    if simulated is None:
+        return ""
+    return (
+        f"mechanism.simulated_report_goal: {simulated} is for research in Python: the noise is that of a mean over "
+        f"{simulated} devices, of which only {config.mechanism.report_goal} take part, so it protects nobody and no "
+        "launch passes with it; remove it"
+    )
 
 
 def config_digest(config: LaunchConfig) -> str:

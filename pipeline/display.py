@@ -10,7 +10,7 @@ from pipeline.config import STAGE_NAMES
 from pipeline.runner import StageOutcome
 
 # A result's own bookkeeping, which the table leaves out.
-_HIDDEN = frozenset({"headline", "datasets", "curve", "spend"})
+_HIDDEN = frozenset({"headline", "metrics", "datasets", "curve", "spend"})
 _LONGEST_TEXT = 72
 
 
@@ -34,7 +34,7 @@ def show_stage(outcome: StageOutcome, console: Console) -> None:
 
 def shown(value: object) -> str | None:
     """A value as one cell of text; None for what does not fit one."""
-    if value is None:
+    if value is None or value == "":
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"

@@ -1,12 +1,15 @@
 """The registered model of a locale and feature: versions and the aliases that point at them."""
 
+import json
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline import tracking
 from pipeline.config import LaunchConfig
-from pipeline.errors import ReleaseRefused
+from pipeline.errors import PermanentError, ReleaseRefused
+from pipeline.run_dir import sha256
 from pipeline.settings import Settings
 
 if TYPE_CHECKING:
@@ -16,6 +19,20 @@ if TYPE_CHECKING:
 def model_name(locale: str, feature: str) -> str:
     """``keyboard-<locale>-<feature>``."""
     return f"keyboard-{locale}-{feature}"
+
+
+@dataclass(frozen=True)
+class Published:
+    """A registered version.
+
+    Attributes:
+      bundle_sha256: of ``bundle.json``, which holds the digest of every other file.
+    """
+
+    name: str
+    version: int
+    launch_id: str
+    bundle_sha256: str
 
 
 class Registry:
@@ -58,6 +75,36 @@ class Registry:
         """Let an alias point nowhere."""
         with tracking.answering():
             self._client.delete_registered_model_alias(name, alias)
+
+    def champion_before(self, name: str, launch_id: str) -> Published | None:
+        """What users have without this launch: the champion or, where that is this launch itself, the one before."""
+        for alias in ("champion", "previous"):
+            number = self.alias(name, alias)
+            if number is None:
+                continue
+            with tracking.answering():
+                tags = self._client.get_model_version(name, str(number)).tags
+            if tags["tacit.launch"] != launch_id:
+                return Published(name, number, tags["tacit.launch"], tags["bundle.sha256"])
+        return None
+
+    def fetch(self, published: Published, folder: Path) -> Path:
+        """Bring a version's bundle into ``folder``.
+
+        Raises:
+          PermanentError: a file is not what was registered.
+        """
+        root = tracking.download_model(self._settings, published.name, published.version, folder) / "data" / "bundle"
+        known = {"bundle.json": published.bundle_sha256}
+        if sha256(root / "bundle.json") == published.bundle_sha256:
+            known |= json.loads((root / "bundle.json").read_text(encoding="utf-8"))["files"]
+        for filename, digest in known.items():
+            if sha256(root / filename) != digest:
+                raise PermanentError(
+                    f"{published.name} version {published.version}: {filename} is not what was registered; restore "
+                    "MLflow's artifacts, or move the alias to a version that is whole"
+                )
+        return root
 
     def download(self, name: str, alias: str, folder: Path) -> Path:
         """Bring the bundle behind an alias into ``folder``.

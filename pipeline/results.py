@@ -83,6 +83,7 @@ class Plan(StageResult):
     rho: float
     delta: float
     epsilon: float
+    hypothetical: str = ""
     alternatives: list[dict[str, float]]
 
 
@@ -109,6 +110,7 @@ class FineTune(StageResult):
     delta: float
     epsilon: float
     epsilon_pld: float
+    hypothetical: str = ""
     accountants_agree: bool
     accounting_methods: list[str]
     norm_inflation: float
@@ -142,11 +144,22 @@ class Audit(StageResult):
     audits: list[dict]
 
 
+class Champion(BaseModel):
+    """What users had when the launch was compared with it, as the registry named it."""
+
+    registered_model: str
+    version: int
+    launch_id: str
+    bundle_sha256: str
+
+
 class Metric(BaseModel):
-    """One metric of one arm."""
+    """One metric of one arm: the ratio of two sums over devices, with its interval."""
 
     arm: str
     metric: str
+    numerator: float
+    denominator: float
     value: float
     low: float
     high: float
@@ -183,6 +196,39 @@ class Slice(BaseModel):
     high: float
 
 
+class Verdict(BaseModel):
+    """Whether a candidate is not inferior; the metrics that say no, and those without an interval."""
+
+    candidate: str
+    baseline: str
+    primary: str
+    passes: bool
+    failed: list[str]
+    missing: list[str]
+
+
+class SecondOpinion(BaseModel):
+    """Standard errors of one difference by three methods."""
+
+    candidate: str
+    baseline: str
+    metric: str
+    jackknife: float
+    delta: float
+    bootstrap: float
+    agree: bool
+
+
+class HeadWords(BaseModel):
+    """How far an arm leans on the ``words`` most frequent (McMahan et al. 2018, table 3)."""
+
+    arm: str
+    words: int
+    typed: float
+    predicted: float
+    right: float
+
+
 class AbTest(StageResult):
     """Arms on held-out test devices; ``top1_gain`` is private minus starting point."""
 
@@ -190,6 +236,9 @@ class AbTest(StageResult):
     words: int
     session_words: int
     confidence: float
+    margin: float
+    champion: Champion | None
+    simulation_without_privacy: bool
     top1_recall: dict[str, float]
     top3_recall: dict[str, float]
     top1_gain: float
@@ -199,9 +248,14 @@ class AbTest(StageResult):
     broken_margins: list[str] | None
     missing_metrics: list[str] | None
     unstable_signs: list[Pair]
+    features: dict[str, list[str]]
     arms: list[Metric]
     differences: list[Difference]
+    verdicts: list[Verdict]
     slices: list[Slice]
+    second_opinions: list[SecondOpinion]
+    head_words: list[HeadWords]
+    distinct_first_words: dict[str, int]
 
 
 class Decide(StageResult):

@@ -23,6 +23,9 @@ class Spend(BaseModel):
     epsilon: Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
     delta: Annotated[float, Field(ge=0.0, lt=1.0)]
     note: str = ""
+    hypothetical: str = Field(
+        default="", description="why these numbers protect nobody; empty if they do. No ledger takes such a spend"
+    )
 
     def model_post_init(self, _context: object) -> None:
         if (self.unit == "device") != (self.rho is not None):
@@ -52,6 +55,7 @@ class StageResult(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, ser_json_inf_nan="constants")
 
     headline: dict[str, float | str] = Field(default={}, description="scalars to show on the launch's parent run")
+    metrics: dict[str, float] = Field(default={}, description="more numbers for MLflow: ``<stage>/<name>``")
     datasets: tuple[Dataset, ...] = ()
     curve: tuple[dict[str, float], ...] = Field(default=(), description="points with a 'step' and other numbers")
     spend: Spend | None = Field(default=None, description="what a spending stage really spent")

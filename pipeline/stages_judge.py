@@ -4,14 +4,13 @@ import os
 
 import numpy as np
 
-from evaluation import ab, arms, canaries, comparison, geometry, ngram
 from evaluation import audit as memorisation
-from evaluation.history import WithHistory
+from evaluation import canaries, comparison, geometry
 from evaluation.noise_audit import noise_audit
-from evaluation.results import Comparison
-from evaluation.statistics import Check
 from federated.server import flat_weights
+from pipeline import entrants as entrants_of
 from pipeline import evidence, gate_evidence, gates, load, noise_trace, release, results
+from pipeline.ab_result import ab_result
 from pipeline.run_dir import write_text
 from pipeline.stage import StageContext
 from reports import render
@@ -69,88 +68,28 @@ def _promised(found: memorisation.AuditResult) -> list[memorisation.CanaryRow]:
 
 
 def ab_test(ctx: StageContext) -> results.AbTest:
-    """Public and private arms, with and without the user's own history, on held-out test devices."""
+    """All arms on held-out test devices: public, this launch's, what users have and, simulated, without privacy."""
     config = ctx.config.ab_test
-    base, grown = load.vocabulary(ctx, "ingest_public"), load.vocabulary(ctx, "build_vocabulary")
-    store, private = load.store(ctx), arms.neural(load.model(ctx, "fine_tune"))
-    public = arms.PublicNGram(ngram.NGram.fit(load.public_streams(ctx, grown)[0], grown, config.ngram_order))
-    entrants = {
-        "start": arms.neural(load.model(ctx, "adapt")),
-        "ngram": public,
-        "pretrained": arms.neural(load.model(ctx, "pretrain"), len(grown)),
-        "private": private,
-    }
-    pairs = [("private", other) for other in ("start", "pretrained", "ngram")]
-    if config.history_weight:
-        entrants |= {
-            "ngram_history": WithHistory(public, config.history_weight),
-            "private_history": WithHistory(private, config.history_weight),
-        }
-        pairs.append(("private_history", "ngram_history"))
+    entrants, store = entrants_of.gather(ctx), load.store(ctx)
     if not geometry.has_keyboard(ctx.config.locale):
         # No layout to mistype on: words are predicted, but not typed again.
         config = config.model_copy(update={"session_words": 0})
     compared = comparison.run(
-        entrants,
+        entrants.arms,
         comparison.Devices(store.words, store.devices("test"), store.devices("validation")),
-        grown,
-        len(base),
+        entrants.vocabulary,
+        len(load.vocabulary(ctx, "ingest_public")),
         ctx.config.locale,
         ctx.config.feature,
         config,
         ctx.config.name,
         ctx.config.seed,
-        pairs,
+        entrants.pairs,
         workers=len(os.sched_getaffinity(0)),
+        own_size=entrants.own_words,
     )
     write_text(ctx.public / "comparison.json", compared.model_dump_json(indent=1) + "\n")
-    return _ab_result(compared, list(entrants))
-
-
-def _ab_result(compared: Comparison, names: list[str]) -> results.AbTest:
-    table = compared.table
-    top1, top3 = (table.difference("private", "start", name).absolute for name in ("top1_recall", "top3_recall"))
-    verdict = compared.verdicts[0] if compared.session_words else None
-    return results.AbTest(
-        devices_at_least=table.devices_at_least,
-        words=int(table.arm("private", "top1_recall").denominator),
-        session_words=compared.session_words,
-        confidence=table.confidence,
-        top1_recall={arm: table.arm(arm, "top1_recall").estimate.value for arm in names},
-        top3_recall={arm: table.arm(arm, "top3_recall").estimate.value for arm in names},
-        top1_gain=top1.value,
-        top1_gain_low=top1.low,
-        top1_gain_high=top1.high,
-        top3_gain_low=top3.low,
-        broken_margins=None if verdict is None else [_broken(check) for check in verdict.checks if not check.passes],
-        missing_metrics=None if verdict is None else list(verdict.missing),
-        unstable_signs=[
-            results.Pair(candidate=row.candidate, baseline=row.baseline, metric=row.metric)
-            for row in compared.signs
-            if not row.stable
-        ],
-        arms=[results.Metric(arm=row.arm, metric=row.metric, **_interval(row.estimate)) for row in table.arms],
-        differences=[
-            results.Difference(
-                candidate=row.candidate,
-                baseline=row.baseline,
-                metric=row.metric,
-                relative=None if row.relative is None else _interval(row.relative),
-                **_interval(row.absolute),
-            )
-            for row in table.differences
-        ],
-        slices=[
-            results.Slice(part=row.part, arm=row.arm, metric=row.metric, **_interval(row.estimate))
-            for row in compared.slices
-            if row.baseline is None
-        ],
-        headline={"top1_recall": table.arm("private", "top1_recall").estimate.value, "top1_gain": top1.value},
-    )
-
-
-def _broken(check: Check) -> str:
-    return f"{check.metric} ({check.role}): {check.bound:+.2%} at best or worst, {-check.margin:.2%} allowed"
+    return ab_result(compared, entrants, ctx.config.feature, config.margin)
 
 
 def decide(ctx: StageContext) -> results.Decide:
@@ -170,7 +109,3 @@ def report(ctx: StageContext) -> results.Report:
 def publish(ctx: StageContext) -> results.Publish:
     """Export, check parity, register and move the alias; a hold publishes nothing."""
     return results.Publish(**release.publish(ctx))
-
-
-def _interval(estimate: ab.Estimate) -> dict[str, float]:
-    return {"value": estimate.value, "low": estimate.low, "high": estimate.high}

@@ -163,10 +163,11 @@ class MlflowTracker:
             self._client.log_batch(run_id, params=items[start : start + _BATCH])
 
     def _log_numbers(self, run_id: str, record: StageRecord) -> None:
-        """Top-level numbers of the result, and its curve point by point."""
+        """Top-level numbers of the result, its other metrics, and its curve point by point."""
         now = int(time.time() * 1000)
         metrics = [_metric("stage/seconds", record.seconds, now)]
-        metrics += [_metric(f"{record.stage}/{key}", value, now) for key, value in numbers(record.result).items()]
+        shown = numbers(record.result) | numbers(record.result.get("metrics", {}))
+        metrics += [_metric(f"{record.stage}/{key}", value, now) for key, value in shown.items()]
         for index, point in enumerate(record.result.get("curve", [])):
             step = int(point.get("step", index))
             metrics += [

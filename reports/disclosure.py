@@ -10,17 +10,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from pretrain.config import Config
-from reports.disclosure_findings import (
-    ArmMetric,
-    AuditBlock,
-    AuditRow,
-    CanaryResult,
-    Difference,
-    DiscoveryBlock,
-    DiscoveryLayer,
-    SliceMetric,
-    Utility,
-)
+from reports.disclosure_findings import AuditBlock, AuditRow, CanaryResult, DiscoveryBlock, DiscoveryLayer
 from reports.disclosure_parts import (
     Accounting,
     Amplified,
@@ -33,6 +23,7 @@ from reports.disclosure_parts import (
     PublicText,
     SecAgg,
 )
+from reports.disclosure_utility import ArmMetric, Difference, SliceMetric, Utility
 
 __all__ = (
     "SCHEMA_VERSION",

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 
-from reports.disclosure_findings import Utility
+from reports.disclosure_utility import Utility
 from reports.figure_style import BLUE, GREEN, INK, ORANGE, RED, rows_down, svg
 from reports.formats import LOWER_IS_BETTER, PARTS, arm_name, metric_name
 

@@ -8,8 +8,9 @@ def example(**changes: object) -> Disclosure:
     curve = [{"step": float(step), "validation_loss": 8.0 - step / 4} for step in range(4)]
     arms = [
         {"arm": arm, "metric": metric, "value": value, "low": value - 0.01, "high": value + 0.01}
-        for arm, value in (("start", 0.06), ("private", 0.09))
-        for metric in ("top1_recall", "top3_recall", "cross_entropy")
+        | {"numerator": 52_252 * value, "denominator": 52_252.0}
+        for arm, value in (("start", 0.06), ("private", 0.09), ("non_private", 0.12))
+        for metric in ("top1_recall", "top3_recall", "cross_entropy", "prate", "words_modified", "compose_trigger_rate")
     ]
     content = {
         "tool": {"name": "tacit", "version": "0.0", "git_commit": "abc", "lock_digests": {"stages.lock": "d" * 64}},
@@ -155,6 +156,27 @@ def example(**changes: object) -> Disclosure:
             "devices_at_least": 250,
             "words": 52_252,
             "session_words": 1500,
+            "margin": 0.005,
+            "champion": {"registered_model": "keyboard-en-US-NWP", "version": 3, "launch_id": "test-fixture-00"}
+            | {"bundle_sha256": "e" * 64},
+            "simulation_without_privacy": True,
+            "features": {"NWP": ["prate"], "SC": ["compose_trigger_rate"], "OTF": ["words_modified"]},
+            "verdicts": [
+                {"candidate": "private", "baseline": "start", "primary": "prate", "passes": True}
+                | {"failed": [], "missing": []},
+                {"candidate": "private", "baseline": "non_private", "primary": "prate", "passes": False}
+                | {"failed": ["prate"], "missing": ["errors_left"]},
+            ],
+            "second_opinions": [
+                {"candidate": "private", "baseline": "start", "metric": "prate", "jackknife": 0.004, "delta": 0.0041}
+                | {"bootstrap": 0.0039, "agree": True}
+            ],
+            "head_words": [
+                {"arm": arm, "words": words, "typed": 0.2, "predicted": share, "right": share}
+                for arm, share in (("start", 0.6), ("private", 0.5), ("non_private", 0.4))
+                for words in (10, 100, 1000)
+            ],
+            "distinct_first_words": {"start": 40, "private": 60, "non_private": 80},
             "unstable_signs": [{"candidate": "private", "baseline": "start", "metric": "errors_left"}],
             "slices": [
                 {"part": part, "arm": "private", "metric": "top3_recall", "value": 0.2, "low": 0.1, "high": 0.3}

@@ -1,0 +1,129 @@
+"""The offline comparison as the stage's result: what gates, report and MLflow take from it."""
+
+from evaluation import ab
+from evaluation.results import Comparison
+from evaluation.statistics import FEATURE_METRICS, PRIMARY, Check
+from pipeline import results
+from pipeline.entrants import CHAMPION, NON_PRIVATE, Entrants
+from pipeline.registry import Published
+
+
+def ab_result(compared: Comparison, entrants: Entrants, feature: str, margin: float) -> results.AbTest:
+    """Everything that may be told of a comparison: aggregates over held-out devices."""
+    table, names = compared.table, list(entrants.arms)
+    top1, top3 = (table.difference("private", "start", name).absolute for name in ("top1_recall", "top3_recall"))
+    known = {row.metric for row in table.arms}
+    return results.AbTest(
+        devices_at_least=table.devices_at_least,
+        words=int(table.arm("private", "top1_recall").denominator),
+        session_words=compared.session_words,
+        confidence=table.confidence,
+        margin=margin,
+        champion=None if entrants.champion is None else _champion(entrants.champion),
+        simulation_without_privacy=NON_PRIVATE in names,
+        top1_recall={arm: table.arm(arm, "top1_recall").estimate.value for arm in names},
+        top3_recall={arm: table.arm(arm, "top3_recall").estimate.value for arm in names},
+        top1_gain=top1.value,
+        top1_gain_low=top1.low,
+        top1_gain_high=top1.high,
+        top3_gain_low=top3.low,
+        broken_margins=_broken(compared) if compared.session_words else None,
+        missing_metrics=list(compared.verdicts[0].missing) if compared.session_words else None,
+        unstable_signs=[
+            results.Pair(candidate=row.candidate, baseline=row.baseline, metric=row.metric)
+            for row in compared.signs
+            if not row.stable
+        ],
+        features={name: [metric for metric in FEATURE_METRICS[name] if metric in known] for name in FEATURE_METRICS},
+        arms=[
+            results.Metric(
+                arm=row.arm,
+                metric=row.metric,
+                numerator=row.numerator,
+                denominator=row.denominator,
+                **_interval(row.estimate),
+            )
+            for row in table.arms
+        ],
+        differences=[
+            results.Difference(
+                candidate=row.candidate,
+                baseline=row.baseline,
+                metric=row.metric,
+                relative=None if row.relative is None else _interval(row.relative),
+                **_interval(row.absolute),
+            )
+            for row in table.differences
+        ],
+        verdicts=[
+            results.Verdict(
+                candidate=row.candidate,
+                baseline=row.baseline,
+                primary=PRIMARY[feature] if compared.session_words else "top1_recall",
+                passes=row.passes,
+                failed=[check.metric for check in row.checks if not check.passes],
+                missing=list(row.missing),
+            )
+            for row in compared.verdicts
+        ],
+        slices=[
+            results.Slice(part=row.part, arm=row.arm, metric=row.metric, **_interval(row.estimate))
+            for row in compared.slices
+            if row.baseline is None
+        ],
+        second_opinions=[results.SecondOpinion(**row.model_dump()) for row in compared.second_opinions],
+        head_words=[results.HeadWords(**row.model_dump()) for row in compared.head_words],
+        distinct_first_words=compared.distinct_first_words,
+        headline={"top1_recall": table.arm("private", "top1_recall").estimate.value, "top1_gain": top1.value},
+        metrics=_metrics(compared),
+    )
+
+
+def _champion(found: Published) -> results.Champion:
+    return results.Champion(
+        registered_model=found.name,
+        version=found.version,
+        launch_id=found.launch_id,
+        bundle_sha256=found.bundle_sha256,
+    )
+
+
+def _metrics(compared: Comparison) -> dict[str, float]:
+    """Every arm's metrics, every difference, and what is behind the intervals, by name for MLflow."""
+    found = {f"{row.metric}/{row.arm}": row.estimate.value for row in compared.table.arms}
+    for row in compared.table.differences:
+        name = f"{row.metric}/{row.candidate} minus {row.baseline}"
+        found |= {name: row.absolute.value, f"{name}/low": row.absolute.low, f"{name}/high": row.absolute.high}
+    for opinion in compared.second_opinions:
+        errors = {"jackknife": opinion.jackknife, "delta": opinion.delta, "bootstrap": opinion.bootstrap}
+        found |= {f"standard_error/{opinion.metric}/{method}": error for method, error in errors.items()}
+    for head in compared.head_words:
+        found |= {f"head_words/{head.words}/{head.arm}": head.predicted, f"head_words/{head.words}/typed": head.typed}
+    found |= {f"distinct_first_words/{arm}": float(count) for arm, count in compared.distinct_first_words.items()}
+    for part in compared.slices:
+        if part.baseline is None:
+            found[f"{part.metric}/{part.arm}/{part.part}"] = part.estimate.value
+    return found
+
+
+def _broken(compared: Comparison) -> list[str]:
+    """Margins that hold a launch.
+
+    Against the starting point the primary metric must be shown not to be worse. Against what users have
+    it is enough that nothing is shown to be worse: two good models differ by less than a simulation can tell.
+    """
+    broken = []
+    for verdict in compared.verdicts:
+        if (verdict.candidate, verdict.baseline) == ("private", "start"):
+            broken += [_said(check) for check in verdict.checks if not check.passes]
+        elif (verdict.candidate, verdict.baseline) == ("private", CHAMPION):
+            broken += [f"{_said(check)}, against what users have" for check in verdict.checks if check.clearly_worse]
+    return broken
+
+
+def _said(check: Check) -> str:
+    return f"{check.metric} ({check.role}): {check.bound:+.2%} at best or worst, {-check.margin:.2%} allowed"
+
+
+def _interval(estimate: ab.Estimate) -> dict[str, float]:
+    return {"value": estimate.value, "low": estimate.low, "high": estimate.high}

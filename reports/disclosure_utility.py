@@ -1,0 +1,131 @@
+"""The block of the disclosure about the offline comparison: plain aggregates over held-out devices."""
+
+from pydantic import Field, model_validator
+
+from pretrain.config import Config
+
+NON_PRIVATE = "non_private"
+
+
+class Champion(Config):
+    """What users had when the launch was compared with it."""
+
+    registered_model: str
+    version: int
+    launch_id: str
+    bundle_sha256: str
+
+
+class ArmMetric(Config):
+    """One metric of one arm on held-out devices: a ratio of two sums, with its interval."""
+
+    arm: str
+    metric: str
+    numerator: float
+    denominator: float
+    value: float
+    low: float
+    high: float
+
+
+class Difference(Config):
+    """Candidate minus baseline, paired by device, with its interval."""
+
+    candidate: str
+    baseline: str
+    metric: str
+    value: float
+    low: float
+    high: float
+    relative: dict[str, float] | None = None
+
+
+class Pair(Config):
+    """A metric of two arms."""
+
+    candidate: str
+    baseline: str
+    metric: str
+
+
+class SliceMetric(Config):
+    """One metric of one arm on some of the words or devices."""
+
+    part: str
+    arm: str
+    metric: str
+    value: float
+    low: float
+    high: float
+
+
+class Verdict(Config):
+    """Whether a candidate is shown not to be inferior; which metrics say no, which have no interval."""
+
+    candidate: str
+    baseline: str
+    primary: str
+    passes: bool
+    failed: tuple[str, ...]
+    missing: tuple[str, ...]
+
+
+class SecondOpinion(Config):
+    """Standard errors of one difference by three methods; ``agree`` if within a factor of 1.5."""
+
+    candidate: str
+    baseline: str
+    metric: str
+    jackknife: float
+    delta: float
+    bootstrap: float
+    agree: bool
+
+
+class HeadWords(Config):
+    """Shares of the ``words`` most frequent: of what was typed, of first candidates, of right first candidates."""
+
+    arm: str
+    words: int
+    typed: float
+    predicted: float
+    right: float
+
+
+class Utility(Config):
+    """The offline comparison; plain aggregates over held-out devices, not differentially private.
+
+    Attributes:
+      champion: None where no earlier launch of this locale and feature was published.
+      simulation_without_privacy: an arm was trained without noise, which only a simulation may do.
+      features: the metrics that each feature is told by (Xu et al. 2023, tables 1 and 2).
+    """
+
+    devices_at_least: int
+    words: int
+    session_words: int
+    confidence: float
+    margin: float
+    champion: Champion | None
+    simulation_without_privacy: bool = Field(description="never true where the text is people's own")
+    features: dict[str, tuple[str, ...]]
+    arms: tuple[ArmMetric, ...]
+    differences: tuple[Difference, ...]
+    verdicts: tuple[Verdict, ...]
+    slices: tuple[SliceMetric, ...]
+    unstable_signs: tuple[Pair, ...]
+    second_opinions: tuple[SecondOpinion, ...]
+    head_words: tuple[HeadWords, ...]
+    distinct_first_words: dict[str, int]
+
+    @model_validator(mode="after")
+    def _an_arm_without_privacy_is_declared(self) -> "Utility":
+        if self.simulation_without_privacy != any(row.arm == NON_PRIVATE for row in self.arms):
+            raise ValueError(
+                f"simulation_without_privacy: {self.simulation_without_privacy}, which is not what the arms say"
+            )
+        return self
+
+    def value(self, arm: str, metric: str) -> ArmMetric | None:
+        """One metric of one arm; None if it has none."""
+        return next((row for row in self.arms if (row.arm, row.metric) == (arm, metric)), None)
