@@ -70,7 +70,7 @@ def check(file: LaunchPath, date: Date = None, as_json: AsJson = False) -> None:
     Example: tacit check dags/launches/demo-en-US.yaml
     """
     try:
-        launch = read_launch(file)
+        launch = _launchable(file)
         run_id = config.launch_id(launch, _date(date))
     except ValueError as error:
         answer({"ok": False, "errors": str(error).splitlines()}, as_json, text=str(error))
@@ -87,7 +87,7 @@ def launch(file: LaunchPath, date: Date = None, as_json: AsJson = False) -> None
     """
     from pipeline import display, runner, tracking
 
-    parsed, here = read_launch(file), settings.load()
+    parsed, here = _launchable(file), settings.load()
     run_id = config.launch_id(parsed, _date(date))
     console = Console(stderr=True)
     outcomes = runner.run_launch(
@@ -187,6 +187,14 @@ def _load_stages() -> "Stages":
     from pipeline.stages import STAGES
 
     return STAGES
+
+
+def _launchable(file: Path) -> config.LaunchConfig:
+    """A launch file that may release something; ValueError for one that is research alone."""
+    launch = read_launch(file)
+    if told := config.simulation(launch):
+        raise ValueError(told)
+    return launch
 
 
 def _date(date: str | None) -> str | None:

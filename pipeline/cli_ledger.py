@@ -23,14 +23,19 @@ def ledger_show(
     """
     ledger = PrivacyLedger(settings.load().ledger_url)
     entries = ledger.entries(population)
-    totals = {name: ledger.total(name) for name in sorted({entry.population for entry in entries})}
+    names = sorted({entry.population for entry in entries})
+    totals = {name: ledger.total(name) for name in names}
+    discovery = {name: ledger.discovery_total(name) for name in names}
     lines = [
         f"{entry.seq:>4} {entry.kind:<8} {entry.population:<20} {entry.launch_id}/{entry.stage}: "
         + (f"rho {entry.rho:.6g}" if entry.unit == "device" else f"epsilon {entry.epsilon:.6g} per {entry.unit}")
         for entry in entries
     ]
-    lines += [f"spent on {name}: device-level rho {total:.6g}" for name, total in totals.items()]
-    content = {"entries": [entry.model_dump() for entry in entries], "totals": totals}
+    for name in names:
+        # Two units, so two sentences: no sum of the two means anything.
+        lines.append(f"spent on {name}: device-level rho {totals[name]:.6g}")
+        lines.append(f"spent on {name}: epsilon {discovery[name]:.6g} per typed word, in discovery")
+    content = {"entries": [entry.model_dump() for entry in entries], "totals": totals, "discovery_totals": discovery}
     answer(content, as_json, text="\n".join(lines) or "the ledger is empty")
 
 

@@ -136,6 +136,7 @@ def _worst_case(planned: "Plan") -> dict:
         "method": "; ".join(worst.methods),
         "unit": worst.unit,
         "adjacency": worst.adjacency,
+        "hypothetical": worst.hypothetical,
         "feasible": planned.feasible,
         "reasons": list(planned.reasons),
         "alternatives": [asdict(row) for row in planned.alternatives],
@@ -144,7 +145,8 @@ def _worst_case(planned: "Plan") -> dict:
 
 def _worst_case_text(planned: "Plan", devices: int) -> str:
     worst = planned.guarantee
-    lines = [
+    lines = [worst.hypothetical] if worst.hypothetical else []
+    lines += [
         f"The launch file as it stands: rho {worst.rho:.6g} (zCDP), mu {worst.mu:.6g} (GDP), "
         f"sensitivity^2 {worst.sensitivity_squared:g}"
     ]

@@ -24,8 +24,6 @@ _LIMITATIONS = (
     "Evaluation on validation and test devices is not differentially private: it releases aggregate metrics of "
     "devices whose text trains nothing.",
     "Discovery and training are stated for different units and are never added up.",
-    "Every launch discovers words anew: item-level losses of several launches on one population do add up. The "
-    "ledger lists them, but no ceiling is enforced on their sum.",
     "The participation figures are those of a simulation on stored text, not of devices in the field.",
 )
 
@@ -224,7 +222,17 @@ def _limitations(config: LaunchConfig, private: dict) -> tuple[str, ...]:
         more.append("The population is synthetic: nothing here says how real typists would fare.")
     if config.mechanism.randomness == "seeded":
         more.append("Noise was seeded: anyone with the launch file can subtract it, so there is no privacy at all.")
-    return (*more, *_LIMITATIONS)
+    return (*more, *_LIMITATIONS, _item_losses(config))
+
+
+def _item_losses(config: LaunchConfig) -> str:
+    ceiling = config.policy.population_max_discovery_epsilon
+    told = (
+        "Every launch discovers words anew: what one typed word loses to several launches on one population adds up. "
+    )
+    if ceiling is None:
+        return told + "The ledger lists these losses, but this launch file names no ceiling on their sum."
+    return told + f"The ledger refuses a launch that would take their sum above epsilon {ceiling:g}."
 
 
 def _artifacts(ctx: StageContext) -> tuple[d.Artifact, ...]:

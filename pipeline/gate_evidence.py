@@ -1,6 +1,7 @@
 """What the stages found, as far as the gates look at it."""
 
 from pipeline import gates
+from pipeline.config import simulation
 from pipeline.errors import StageInputMissing
 from pipeline.ledger import PrivacyLedger
 from pipeline.spends import SPENDS
@@ -22,7 +23,9 @@ def for_gates(ctx: StageContext) -> gates.Evidence:
         enforced_max_participations=mechanism.max_participations,
         observed_max_participations=trained.get("observed_max_participations"),
         violations=trained.get("violations"),
+        hypothetical=_hypothetical(ctx, trained),
         discovery_epsilon0=found.get("epsilon0"),
+        population_discovery_epsilon=ledger.discovery_total(ctx.config.private_text.name),
         worst_canary_rank=audited.get("worst_rank_single_user"),
         random_continuations=audited.get("random_continuations"),
         found_single_user=audited.get("found_single_user"),
@@ -43,6 +46,12 @@ def optional(ctx: StageContext, stage: str) -> dict:
         return ctx.run.result(stage)
     except StageInputMissing:
         return {}
+
+
+def _hypothetical(ctx: StageContext, trained: dict) -> str | None:
+    """As training said; the launch file has the last word, whatever a result was made to say."""
+    told = trained.get("hypothetical")
+    return told if told is None else told or simulation(ctx.config)
 
 
 def _receipts(ctx: StageContext) -> list[str]:

@@ -31,7 +31,11 @@ class Evidence(BaseModel):
     enforced_max_participations: int | None = None
     observed_max_participations: int | None = None
     violations: int | None = Field(default=None, description="participations that broke an enforced bound")
+    hypothetical: str | None = Field(default=None, description="why the numbers protect nobody; empty if they do")
     discovery_epsilon0: float | None = None
+    population_discovery_epsilon: float | None = Field(
+        default=None, description="the ledger's item-level total, this launch included"
+    )
     worst_canary_rank: int | None = Field(default=None, description="best-ranked canary known to one device")
     random_continuations: int | None = None
     found_single_user: int | None = Field(default=None, description="one device's canaries that a search found")
@@ -74,8 +78,8 @@ def decide(evidence: Evidence, policy: PolicyConfig) -> LaunchDecision:
     """Check every gate; launch only if all pass.
 
     Guarantee: a launch has device-level rho at most ``policy.max_rho`` by two accountants, takes
-    the population to at most ``policy.population_max_rho``, and kept to the participation that
-    the accounting assumed.
+    the population to at most ``policy.population_max_rho``, kept to the participation that
+    the accounting assumed, and added all the noise that it was accounted with.
     """
     gates = tuple(_gates(evidence, policy))
     failed = tuple(f"{gate.title}: {gate.evidence}" for gate in gates if not gate.passed)
@@ -103,6 +107,7 @@ def _gates(evidence: Evidence, policy: PolicyConfig) -> Iterator[Gate]:
         "most rounds of one device, from the participation records",
     )
     yield _at_most("violations", "participation violations", evidence.violations, 0, "participations out of bounds")
+    yield _simulated(evidence)
     yield _at_most(
         "discovery",
         "local privacy of discovery",
@@ -110,6 +115,14 @@ def _gates(evidence: Evidence, policy: PolicyConfig) -> Iterator[Gate]:
         policy.max_discovery_epsilon0,
         "epsilon of one randomised message",
     )
+    if policy.population_max_discovery_epsilon is not None:
+        yield _at_most(
+            "population_discovery",
+            "local privacy of discovery over all launches",
+            evidence.population_discovery_epsilon,
+            policy.population_max_discovery_epsilon,
+            "epsilon of one typed word over all launches in the ledger",
+        )
     among = f" among {evidence.random_continuations} continuations" if evidence.random_continuations else ""
     yield _at_least(
         "canaries",
@@ -200,6 +213,12 @@ def _separation(evidence: Evidence) -> Gate:
     return _gate(
         "min_sep", "separation of participations", observed, enforced, passed, f"{seen}, {_show(enforced)} needed"
     )
+
+
+def _simulated(evidence: Evidence) -> Gate:
+    told = evidence.hypothetical
+    text = "missing" if told is None else told or "the noise that was accounted for was added"
+    return _gate("simulated", "a real report goal", None if told is None else bool(told), 0, told == "", text)
 
 
 def _typing(evidence: Evidence) -> Gate:

@@ -4,9 +4,10 @@ Guarantee: with all writers going through this class, the device-level rho of a 
 (the sum over launches of what was reserved, or of what was committed in its place) never
 passes the budget named at the reservation, as long as no stage spends more than it reserved
 (if one does, that is recorded, and nothing more can be reserved). A reservation counts as spent from the moment it
-is written, before any noise is drawn, and for ever if the launch dies. Item-level epsilons of
-discovery are recorded beside it and never added to it. zCDP composes by addition over
-launches (Bun & Steinke 2016, lemma 1.7), however adaptively they were chosen.
+is written, before any noise is drawn, and for ever if the launch dies. zCDP composes by addition over
+launches (Bun & Steinke 2016, lemma 1.7), however adaptively they were chosen. Item-level epsilons of
+discovery never join that sum. They have one of their own, with a budget where one is named: a typed word may be
+asked for in every launch, and its local losses add up (basic composition). Hypothetical spends are refused.
 
 Entries are chained: each holds the SHA-256 of its own canonical JSON, which includes the hash
 of the entry before. Triggers refuse updates, deletions and insertions anywhere but at the
@@ -15,7 +16,6 @@ records) expose a ledger that was rewritten from the start.
 """
 
 import json
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -23,13 +23,11 @@ from datetime import UTC, datetime
 from sqlalchemy import Connection, create_engine, event, exc, insert, select, update
 from sqlalchemy.engine import Engine, make_url
 
+from pipeline import ledger_budget as budget
 from pipeline import ledger_schema as schema
-from pipeline.errors import BudgetExceeded, LedgerConflict, LedgerTampered, ServiceUnavailable
+from pipeline.errors import LedgerConflict, LedgerTampered, ServiceUnavailable
 from pipeline.ledger_entry import GENESIS, Entry, canonical, chain_problems
 from pipeline.stage import Spend
-
-# Sums of budgets typed as decimals (0.1 + 0.2 against 0.3) must not be refused for their last bit.
-_ROUNDING = 1e-12
 
 
 class PrivacyLedger:
@@ -55,14 +53,21 @@ class PrivacyLedger:
         spend: Spend,
         budget_rho: float,
         binding: Mapping[str, str],
+        budget_discovery_epsilon: float | None = None,
     ) -> Entry:
         """Write a spend down before it happens. The same reservation again is free.
 
+        Args:
+          budget_rho: ceiling on the population's device-level rho.
+          budget_discovery_epsilon: ceiling on its item-level epsilon; None for no ceiling.
+
         Raises:
+          NotPrivate: the spend is hypothetical.
           BudgetExceeded: there is no room; the numbers are in the message.
           LedgerConflict: this stage of this launch already reserved something else.
           LedgerTampered: the ledger cannot be relied on.
         """
+        budget.refuse_hypothetical(launch_id, stage, spend)
         with self._transaction() as connection:
             problems = _problems(connection)
             if problems:
@@ -73,15 +78,8 @@ class PrivacyLedger:
             if old:
                 _require_same(old, population, spend, binding)
                 return old
-            if spend.unit == "device":
-                spent = _total(_entries(connection), population)
-                if spent + spend.rho > budget_rho * (1 + _ROUNDING):
-                    raise BudgetExceeded(
-                        f"population {population!r}: launch {launch_id!r} needs rho {spend.rho:.6g}, "
-                        f"{spent:.6g} of {budget_rho:.6g} is spent and {max(budget_rho - spent, 0):.6g} is left; "
-                        "plan a smaller spend (more noise, fewer rounds, larger min_sep) or have the "
-                        "population's budget (policy.population_max_rho) reviewed"
-                    )
+            ceiling = budget_rho if spend.unit == "device" else budget_discovery_epsilon
+            budget.require_room(_entries(connection), population, launch_id, spend, ceiling)
             return _append(connection, "reserve", population, launch_id, stage, spend, binding)
 
     def commit(self, launch_id: str, stage: str, spend: Spend) -> Entry:
@@ -92,7 +90,9 @@ class PrivacyLedger:
 
         Raises:
           LedgerConflict: nothing was reserved, or another amount was committed.
+          NotPrivate: the spend is hypothetical, so it may not replace what was reserved.
         """
+        budget.refuse_hypothetical(launch_id, stage, spend)
         with self._transaction() as connection:
             reserved = _find(connection, launch_id, stage, "reserve")
             if reserved is None:
@@ -116,7 +116,11 @@ class PrivacyLedger:
 
     def total(self, population: str) -> float:
         """Device-level rho spent on a population: commits, and reservations that have none."""
-        return _total(self.entries(), population)
+        return budget.total(self.entries(), population, "device")
+
+    def discovery_total(self, population: str) -> float:
+        """Item-level epsilon spent on a population; a figure of its own, of no use beside a rho."""
+        return budget.total(self.entries(), population, "item")
 
     def verify(self, anchors: Iterable[str] = ()) -> list[str]:
         """Problems found, in words; an empty list means the ledger is whole.
@@ -130,9 +134,11 @@ class PrivacyLedger:
     def export(self) -> dict:
         """The whole ledger as JSON values, with totals and what ``verify`` finds."""
         entries, problems = self.entries(), self.verify()
+        names = sorted({entry.population for entry in entries})
         return {
             "entries": [entry.model_dump() for entry in entries],
-            "totals": {name: _total(entries, name) for name in sorted({entry.population for entry in entries})},
+            "totals": {name: budget.total(entries, name, "device") for name in names},
+            "discovery_totals": {name: budget.total(entries, name, "item") for name in names},
             "head": entries[-1].hash if entries else GENESIS,
             "ok": not problems,
             "problems": problems,
@@ -196,7 +202,7 @@ def _append(
         population=population,
         launch_id=launch_id,
         stage=stage,
-        **spend.model_dump(),
+        **spend.model_dump(exclude={"hypothetical"}),
         binding=canonical(dict(binding)),
         created_at=datetime.now(UTC).isoformat(timespec="microseconds"),
         prev_hash=prev_hash,
@@ -206,14 +212,6 @@ def _append(
     connection.execute(insert(schema.ENTRIES).values(**entry.model_dump()))
     connection.execute(update(schema.HEAD).values(entries=entry.seq, hash=entry.hash))
     return entry
-
-
-def _total(entries: Iterable[Entry], population: str) -> float:
-    amounts: dict[tuple[str, str], float] = {}
-    for entry in entries:  # in order, so that a commit comes after its reservation and replaces it
-        if entry.population == population and entry.unit == "device":
-            amounts[entry.launch_id, entry.stage] = entry.rho
-    return math.fsum(amounts.values())
 
 
 def _require_same(old: Entry, population: str, spend: Spend, binding: Mapping[str, str]) -> None:

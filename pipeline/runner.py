@@ -170,6 +170,7 @@ def _run_held(
             stage=name,
             spend=spend.planned(config, run),
             budget_rho=config.policy.population_max_rho,
+            budget_discovery_epsilon=config.policy.population_max_discovery_epsilon,
             binding=binding,
         )
         receipts["reserve"] = reserved.hash

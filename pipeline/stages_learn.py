@@ -96,6 +96,7 @@ def plan(ctx: StageContext) -> results.Plan:
         rho=planned.guarantee.rho,
         delta=mechanism.delta,
         epsilon=planned.guarantee.epsilon[mechanism.delta],
+        hypothetical=planned.guarantee.hypothetical,
         alternatives=[vars(row) for row in planned.alternatives],
     )
 
@@ -133,7 +134,7 @@ def fine_tune(ctx: StageContext) -> results.FineTune:
     )
     noise_trace.save(done, probe, ctx.private / noise_trace.FILE)
     export.save_model(model, ctx.public / "model.safetensors")
-    reached = accounting.from_records(config.mechanism, done.observed, mechanism=mechanism, encoding=done.encoding)
+    reached = accounting.from_records(config.mechanism, done.observed, (), mechanism, done.encoding, hypothetical=True)
     observed, delta = done.observed, config.mechanism.delta
     return results.FineTune(
         rounds=done.rounds,
@@ -144,6 +145,7 @@ def fine_tune(ctx: StageContext) -> results.FineTune:
         delta=delta,
         epsilon=reached.epsilon[delta],
         epsilon_pld=reached.epsilon_pld[delta],
+        hypothetical=reached.hypothetical,
         accountants_agree=reached.agree,
         accounting_methods=reached.methods,
         norm_inflation=reached.norm_inflation,

@@ -17,12 +17,12 @@ from pipeline.gates import decide
 from pipeline.ledger import PrivacyLedger
 from pipeline.run_dir import RunDir, StageRecord, sha256
 from pipeline.settings import Settings
-from pipeline.stage import StageContext
+from pipeline.stage import Spend, StageContext
 
 _TOLERANCE = 1e-9
 _ACCOUNTED = ("rounds", "min_sep", "max_participations", "violations", "synthetic_devices")
 # What these gates look at goes on changing with every later launch on the population.
-_MOVING_GATES = frozenset({"population_budget", "ledger"})
+_MOVING_GATES = frozenset({"population_budget", "population_discovery", "ledger"})
 
 
 class Check(BaseModel):
@@ -68,6 +68,8 @@ def _guarantee(config: LaunchConfig, run: RunDir, records: dict[str, StageRecord
         return
     stated = records["fine_tune"].result
     again = guarantee_again(config, run)
+    if again.hypothetical:
+        yield Check(id="private", passed=False, detail=again.hypothetical)
     yield _mechanism(config, load.mechanism(run))
     derived = [("rho", again.rho, stated["rho"]), ("epsilon", again.epsilon[config.mechanism.delta], stated["epsilon"])]
     if again.amplified is not None and stated["amplified"] is not None:
@@ -119,7 +121,7 @@ def _participation(config: LaunchConfig, run: RunDir, records: dict[str, StageRe
         stress_D=stress_D,
     )
     synthetic_D = np.arange(train + synthetic) >= train
-    seen = participation.observe(load_records(path), stated["rounds"], cohorts, synthetic_D)
+    seen = participation.observe(load_records(path, stated["rounds"]), stated["rounds"], cohorts, synthetic_D)
     said = observed(stated)
     return Check(
         id="participation",
@@ -140,7 +142,7 @@ def _ledger(run: RunDir, settings: Settings, records: dict[str, StageRecord]) ->
         if record.result.get("spend") is None:
             continue
         spend, entry = record.result["spend"], entries.get(name)
-        same = entry is not None and entry.kind == "commit" and entry.spend.model_dump(mode="json") == spend
+        same = entry is not None and entry.kind == "commit" and entry.spend == Spend.model_validate(spend)
         detail = "the ledger holds what the stage states" if same else "the ledger does not hold what the stage states"
         yield Check(id=f"spend:{name}", passed=same, detail=detail)
 
@@ -189,9 +191,8 @@ def guarantee_again(config: LaunchConfig, run: RunDir, deltas: Iterable[float] =
         # Made again from the launch file; only the sizes are taken from what was stated.
         sizes = (stated["secagg"]["num_parameters"], stated["secagg"]["devices"])
         encoding = secagg.plan_encoding(*sizes, agreed.bits, agreed.element_clip)
-    return accounting.from_records(
-        config.mechanism, observed(stated), deltas, mechanism=load.mechanism(run), encoding=encoding
-    )
+    mechanism = load.mechanism(run)
+    return accounting.from_records(config.mechanism, observed(stated), deltas, mechanism, encoding, hypothetical=True)
 
 
 def observed(result: dict) -> Observed:

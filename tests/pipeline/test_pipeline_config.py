@@ -65,6 +65,13 @@ def changed(field: str, value: object) -> dict:
         ("locale", False, "locale: got False, YAML read it as a boolean; put it in quotes"),
         ("policy.max_rho", float("inf"), "policy.max_rho: got inf; give a finite number"),
         ("mechanism.max_participations", 9, "mechanism.max_participations: 9 cannot happen"),
+        ("mechanism.simulated_report_goal", 2, "mechanism: simulated_report_goal: 2 is not above report_goal 2"),
+        (
+            "policy.population_max_discovery_epsilon",
+            0.5,
+            "policy.population_max_discovery_epsilon: 0.5 is below discovery.epsilon0 1, so not even one launch fits; "
+            "raise it to 1 or more",
+        ),
     ],
 )
 def test_names_field_value_and_fix(tmp_path: Path, field: str, value: object, message: str):

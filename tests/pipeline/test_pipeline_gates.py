@@ -7,7 +7,7 @@ from pipeline_launch import launch_config
 
 from pipeline.gates import Evidence, decide
 
-POLICY = launch_config().policy
+POLICY = launch_config(policy={"population_max_discovery_epsilon": 6.0}).policy
 GOOD = Evidence(
     rho=0.4,
     epsilon=4.25,
@@ -18,7 +18,9 @@ GOOD = Evidence(
     enforced_max_participations=3,
     observed_max_participations=3,
     violations=0,
+    hypothetical="",
     discovery_epsilon0=2.0,
+    population_discovery_epsilon=4.0,
     worst_canary_rank=100,
     random_continuations=2_000_000,
     found_single_user=0,
@@ -39,7 +41,7 @@ def test_everything_in_order_is_launched():
     assert decision.decision == "launch"
     assert all(gate.passed for gate in decision.gates)
     assert decision.reasons == (f"all {len(decision.gates)} gates passed",)
-    assert len({gate.id for gate in decision.gates}) == len(decision.gates) == 16
+    assert len({gate.id for gate in decision.gates}) == len(decision.gates) == 18
 
 
 @pytest.mark.parametrize(
@@ -52,6 +54,8 @@ def test_everything_in_order_is_launched():
         ({"observed_max_participations": 4}, "max_participations"),
         ({"violations": 1}, "violations"),
         ({"discovery_epsilon0": 2.1}, "discovery"),
+        ({"population_discovery_epsilon": 6.1}, "population_discovery"),
+        ({"hypothetical": "NOT PRIVATE, a simulation"}, "simulated"),
         ({"worst_canary_rank": 99}, "canaries"),
         ({"found_single_user": 1}, "extraction"),
         ({"broken_ceilings": 1}, "ceilings"),
@@ -116,3 +120,21 @@ def test_exported_model_counts_where_it_exists():
 def test_reasons_name_the_numbers():
     reason = decide(GOOD.model_copy(update={"rho": 0.75}), POLICY).reasons[0]
     assert reason == "privacy budget of the launch: device-level rho is 0.75, at most 0.5 allowed"
+
+
+def test_without_a_ceiling_there_is_no_gate_on_discovery_over_launches():
+    decision = decide(GOOD.model_copy(update={"population_discovery_epsilon": 1e9}), launch_config().policy)
+    assert decision.decision == "launch"
+    assert "population_discovery" not in {gate.id for gate in decision.gates}
+
+
+def test_units_do_not_stand_in_for_each_other():
+    devices = decide(GOOD.model_copy(update={"population_discovery_epsilon": 0.0, "population_rho": 1.01}), POLICY)
+    items = decide(GOOD.model_copy(update={"population_discovery_epsilon": 6.1, "population_rho": 0.0}), POLICY)
+    assert [gate.id for gate in devices.gates if not gate.passed] == ["population_budget"]
+    assert [gate.id for gate in items.gates if not gate.passed] == ["population_discovery"]
+
+
+def test_a_simulation_says_why_it_is_held():
+    reason = decide(GOOD.model_copy(update={"hypothetical": "NOT PRIVATE, a simulation"}), POLICY).reasons[0]
+    assert reason == "a real report goal: NOT PRIVATE, a simulation"
