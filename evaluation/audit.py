@@ -5,6 +5,7 @@ Canaries are synthetic and their words are uniform draws, so the whole result is
 
 import math
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
 
 import numpy as np
@@ -65,14 +66,30 @@ class CanaryRow(_Result):
     found_by_best_first: bool | None
 
 
+class StressResult(_Result):
+    """Canaries on devices outside timer and cap: an over-estimate that no guarantee is about.
+
+    Attributes:
+      found, found_single_user: canaries that a search completes, of any n_u and on one device.
+    """
+
+    canaries: int
+    worst_rank_single_user: int | None
+    max_exposure_bits: float
+    max_exposure_bits_single_user: float | None
+    found: int
+    found_single_user: int
+
+
 class AuditResult(_Result):
-    """The table and what the gates read.
+    """The table and what the gates read: every number but those in ``stress`` is about compliant canaries alone.
 
     Attributes:
       worst_rank_single_user: best-remembered canary of those on one device (the smallest rank);
         None if there are none, which a gate must treat as missing evidence.
       found_by_beam: canaries of any n_u that beam search found.
       found_by_beam_single_user: of these, the ones on one device.
+      found_single_user: canaries on one device that beam search or exact search completes.
       broken_ceilings: compliant canaries on one device above their ceiling; None without ceilings.
       pooled_p_value: chance of compliant single-device canaries so well remembered on average, if the guarantee
         holds: ``sqrt(n) (mean of Phi^-1(1 - F) - mean of mu)`` against a normal; None without any.
@@ -85,6 +102,8 @@ class AuditResult(_Result):
     max_exposure_bits_single_user: float | None
     found_by_beam: int
     found_by_beam_single_user: int
+    found_single_user: int
+    stress: StressResult | None
     broken_ceilings: int | None
     pooled_p_value: float | None
     random_continuations: int
@@ -106,6 +125,7 @@ def audit(
     own_mu_N: np.ndarray | None = None,
     alpha: float = 0.05,
     nodes: int = 2000,
+    workers: int = 1,
 ) -> AuditResult:
     """Attack ``model`` with every canary.
 
@@ -116,6 +136,7 @@ def audit(
       participations_D: rounds that each synthetic device joined.
       alpha: chance that any of the canaries with the same n_u breaks its ceiling although the guarantee holds.
       nodes: accuracy of estimated ranks, see ``exposure.rank``.
+      workers: canaries attacked at the same time, each on a thread; changes time, not the result.
 
     Raises:
       ValueError: model, canaries and vocabulary are not of one vocabulary snapshot, or the
@@ -137,23 +158,30 @@ def audit(
         raise ValueError(f"own_mu_N: {len(own_mu_N)} entries for {len(canaries.canaries)} canaries; give one for each")
     model = float64_copy(model)
     alike = Counter((canary.population, canary.n_u) for canary in canaries.canaries)
-    rows = []
-    for number, canary in enumerate(canaries.canaries):
+
+    def attack(number: int) -> CanaryRow:
+        canary = canaries.canaries[number]
         reachable = _mu(canary, mu, None if own_mu_N is None else float(own_mu_N[number]))
         share = alpha / alike[canary.population, canary.n_u]
         joined = None
         if participations_D is not None:
             joined = int(np.sum(participations_D[canaries.canary_of_device_D == number]))
-        rows.append(_row(model, canary, config, _seed(seed, number), nodes, reachable, share, joined))
+        return _row(model, canary, config, _seed(seed, number), nodes, reachable, share, joined)
+
+    with ThreadPoolExecutor(workers) as pool:
+        table = list(pool.map(attack, range(len(canaries.canaries))))
+    rows = [row for row in table if row.population == "compliant"]
     single = [row for row in rows if row.n_u == 1]
-    promised = [row for row in single if row.population == "compliant" and row.mu is not None]
+    promised = [row for row in single if row.mu is not None]
     return AuditResult(
-        canaries=tuple(rows),
+        canaries=tuple(table),
         worst_rank_single_user=min((row.rank for row in single), default=None),
         max_exposure_bits=max(row.exposure_bits for row in rows),
         max_exposure_bits_single_user=max((row.exposure_bits for row in single), default=None),
         found_by_beam=sum(row.found_by_beam for row in rows),
         found_by_beam_single_user=sum(row.found_by_beam for row in single),
+        found_single_user=sum(map(_found, single)),
+        stress=_stress([row for row in table if row.population == "stress"]),
         broken_ceilings=sum(not row.within_ceiling for row in promised) if promised else None,
         pooled_p_value=_pooled(promised, config.random_continuations) if promised else None,
         random_continuations=config.random_continuations,
@@ -216,6 +244,24 @@ def _row(
         vacuous=None if ceiling is None else ceiling >= math.log2(references),
         found_by_beam=canary.secret in beams,
         found_by_best_first=canary.secret in likeliest.words if likeliest.exact else None,
+    )
+
+
+def _found(row: CanaryRow) -> bool:
+    return bool(row.found_by_beam or row.found_by_best_first)
+
+
+def _stress(rows: list[CanaryRow]) -> StressResult | None:
+    single = [row for row in rows if row.n_u == 1]
+    if not rows:
+        return None
+    return StressResult(
+        canaries=len(rows),
+        worst_rank_single_user=min((row.rank for row in single), default=None),
+        max_exposure_bits=max(row.exposure_bits for row in rows),
+        max_exposure_bits_single_user=max((row.exposure_bits for row in single), default=None),
+        found=sum(map(_found, rows)),
+        found_single_user=sum(map(_found, single)),
     )
 
 

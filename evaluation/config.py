@@ -42,6 +42,11 @@ class AuditConfig(Config):
             )
         if len(set(self.populations)) != len(self.populations):
             raise ValueError(f"populations: {list(self.populations)} names one twice; give each once")
+        if "compliant" not in self.populations:
+            raise ValueError(
+                f"populations: {list(self.populations)} leaves out compliant, the devices that the guarantee and the "
+                "gates are about; add it"
+            )
         return self
 
 

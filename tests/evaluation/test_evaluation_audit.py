@@ -1,5 +1,7 @@
 """The audit's table: what it says, what the gate reads, what it refuses."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -100,6 +102,33 @@ def test_populations_are_kept_apart_and_each_ceiling_follows_from_its_own_rounds
         own_mu(planted, joined_TD[:, :3], np.eye(8), 4.0)
     with pytest.raises(ValueError, match="2 entries for 16 canaries"):
         audit(fresh, planted, config, WORDS, seed=1, own_mu_N=np.zeros(2))
+
+
+def test_stress_canaries_count_in_no_number_of_the_guarantee(trained: KeyboardLM) -> None:
+    config = CONFIG.model_copy(update={"populations": ("compliant", "stress")})
+    both = canaries.make(config, WORDS, filler(), seed=3)
+    # The trained model knows the compliant canaries; labels changed over, it knows the stress ones.
+    swapped = tuple(
+        replace(canary, population="stress" if canary.population == "compliant" else "compliant")
+        for canary in both.canaries
+    )
+    told, quiet = (
+        audit(trained, planted, config, WORDS, seed=1, mu=0.5, nodes=100)
+        for planted in (both, replace(both, canaries=swapped))
+    )
+    assert (told.worst_rank_single_user, quiet.stress.worst_rank_single_user) == (1, 1)
+    assert told.found_single_user == quiet.stress.found_single_user >= 2
+    assert quiet.found_single_user == told.stress.found_single_user == 0
+    assert quiet.worst_rank_single_user == told.stress.worst_rank_single_user > 1000
+    assert quiet.max_exposure_bits == told.stress.max_exposure_bits < told.max_exposure_bits
+    assert told.stress.canaries == len(both.canaries) // 2
+    assert audit(trained, canaries.make(CONFIG, WORDS, filler(), seed=3), CONFIG, WORDS, seed=1).stress is None
+    with pytest.raises(ValueError, match="leaves out compliant"):
+        AuditConfig(users=(1,), examples=(1,), repeats=1, populations=("stress",))
+
+
+def test_workers_change_nothing(trained: KeyboardLM, planted: canaries.CanarySet, result: AuditResult) -> None:
+    assert audit(trained, planted, CONFIG, WORDS, seed=1, workers=3) == audit(trained, planted, CONFIG, WORDS, seed=1)
 
 
 def test_canaries_remembered_too_well_on_average_are_seen(trained: KeyboardLM, planted: canaries.CanarySet) -> None:
