@@ -1,6 +1,7 @@
 """Where each word of a chunk's batches lies in the kernel's arrays.
 
-Shape legend: C devices of a chunk, R rows, T steps, N positions, L labelled positions.
+Shape legend: C devices of a chunk, R rows, T steps of a row, N positions, K steps of SGD, U distinct words of
+a device.
 """
 
 from collections.abc import Sequence
@@ -8,8 +9,12 @@ from dataclasses import dataclass
 
 import numba
 import numpy as np
+import torch
+from torch import Tensor
 
+from federated.config import LocalTrainingConfig
 from federated.rows import DeviceRows
+from pretrain.vocabulary import PAD
 
 
 @dataclass(frozen=True)
@@ -92,3 +97,43 @@ def _lay_out(tokens_RT, targets_RT, lengths_R, start_C, stop_C):
                 tokens_CN[device, starts_T[step] + rank] = tokens_RT[row, step]
                 targets_CN[device, starts_T[step] + rank] = targets_RT[row, step]
     return tokens_CN, targets_CN, sizes_T, labelled_C
+
+
+@dataclass(frozen=True)
+class Steps:
+    """All steps of SGD of a chunk in one shape: B rows of T words each, position ``t * B + row``.
+
+    Attributes:
+      tokens_KCN: rows of each device's own input table (or of the vocabulary); 0 where a device has no word.
+      targets_KCN: vocabulary ids; 0 where nothing is to be predicted.
+      active_K: the devices that train in each step are the first so many.
+    """
+
+    tokens_KCN: np.ndarray
+    targets_KCN: np.ndarray
+    active_K: np.ndarray
+
+    @staticmethod
+    def lay_out(
+        devices: Sequence[DeviceRows], tokens: Sequence[np.ndarray], local: LocalTrainingConfig, time_steps: int
+    ) -> "Steps":
+        """Of devices with the most steps first; ``tokens`` as for ``Chunk.join``."""
+        batch = local.batch_sentences
+        steps_C = np.array([device.steps(batch, local.epochs) for device in devices])
+        laid = np.zeros((2, steps_C[0], len(devices), time_steps * batch), dtype=np.int64)
+        for number, (device, own_RT) in enumerate(zip(devices, tokens, strict=True)):
+            rows_RT = np.zeros((2, device.steps(batch, 1) * batch, time_steps), dtype=np.int64)
+            rows_RT[:, : len(own_RT), : own_RT.shape[1]] = own_RT, device.targets_RT
+            # A row that is shorter than others has words of the table at its tail; no target, no gradient.
+            once = rows_RT.reshape(2, -1, batch, time_steps).swapaxes(2, 3).reshape(2, -1, time_steps * batch)
+            laid[:, : steps_C[number], number] = np.tile(once, (1, local.epochs, 1))
+        active_K = np.sum(steps_C[None] > np.arange(steps_C[0])[:, None], axis=1)
+        return Steps(laid[0], laid[1], active_K)
+
+
+def padded(ids: Sequence[np.ndarray], longest: int, place: torch.device) -> Tensor:
+    """Ids of each device, ``[C, longest]``; ``PAD`` beyond them."""
+    padded_CU = np.full((len(ids), longest), PAD)
+    for row, known in zip(padded_CU, ids, strict=True):
+        row[: len(known)] = known
+    return torch.from_numpy(padded_CU).long().to(place)

@@ -16,6 +16,7 @@ from torch import Tensor
 from federated.clipping import FIXED_POINT, Clip, clip_to_grid, norm_of, shrink_layers
 from federated.config import LocalTrainingConfig
 from federated.rows import DeviceRows
+from federated.runtime_config import Precision
 from federated.sums import chunked_sum, most_steps_first
 from pretrain.model import KeyboardLM, next_word_loss, parameter_count
 from pretrain.vocabulary import EOS, PAD
@@ -44,6 +45,7 @@ def aggregate(
     chunk_devices: int,
     threads: int = 1,
     kernel: Literal["batched", "reference"] = "batched",
+    precision: Precision = "float32",
 ) -> Aggregate:
     """Sum over the devices of their clipped updates.
 
@@ -64,12 +66,13 @@ def aggregate(
     Args:
       chunk_devices: devices trained side by side in one batch of products.
       threads: chunks at work at the same time.
+      precision: of the factors of ``batched``'s products; weights and updates are the model's type always.
     """
     ordered = most_steps_first(devices, local)
     # A device without rows has an update of norm 0, which is below any threshold.
     below = 0.5 * (len(devices) - len(ordered))
     if kernel == "batched":
-        summed = chunked_sum(model, ordered, local, clip, chunk_devices, threads)
+        summed = chunked_sum(model, ordered, local, clip, chunk_devices, threads, precision=precision)
         return Aggregate(summed.flat(model), below + summed.below, summed.weight)
     total_P = torch.zeros(parameter_count(model), dtype=torch.int64)
     weight = 0.0
@@ -94,7 +97,11 @@ def clipped_sum(
 
 
 def clipped_updates(
-    model: KeyboardLM, devices: Sequence[DeviceRows], local: LocalTrainingConfig, clip: Clip
+    model: KeyboardLM,
+    devices: Sequence[DeviceRows],
+    local: LocalTrainingConfig,
+    clip: Clip,
+    precision: Precision = "float32",
 ) -> Iterator[np.ndarray]:
     """Each device's own clipped update in turn, float64 ``[P]`` in clip norms: what secure aggregation encodes.
 
@@ -104,7 +111,8 @@ def clipped_updates(
     ordered = most_steps_first(devices, local)
     yield from (np.zeros(size) for _ in range(len(devices) - len(ordered)))
     for rows in ordered:
-        yield chunked_sum(model, [rows], local, clip, 1).flat(model).numpy() / FIXED_POINT
+        summed = chunked_sum(model, [rows], local, clip, 1, precision=precision)
+        yield summed.flat(model).numpy() / FIXED_POINT
 
 
 def single_batch(rows: DeviceRows, batch_sentences: int, offset: float) -> DeviceRows:

@@ -2,9 +2,9 @@ import torch
 from test_federated_client import keyboard, local, rows_of
 
 from federated import tuning
-from federated.batched_step import thread_space
 from federated.sums import most_steps_first
 from federated.tuning import best_chunk
+from federated.workspace import thread_space
 
 
 def test_the_fastest_chunk_is_taken(monkeypatch):

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from federated import sums
-from federated.batched import pack, train_chunk
+from federated.batched import train_chunk
+from federated.batched_weights import pack
 from federated.client import aggregate, clipped_sum, one_torch_thread
 from federated.clipping import FIXED_POINT, Clip
 from federated.config import LocalTrainingConfig

@@ -5,6 +5,7 @@ from test_federated_client import WORDS, difference, keyboard, local, rows_of
 from torch import Tensor, nn
 
 from federated import batched
+from federated.batched_weights import Weights, pack, unpack
 from federated.client import _reference_update
 from federated.generic import train_stacked
 from federated.rows import DeviceRows
@@ -49,7 +50,7 @@ def test_all_kernels_agree_device_by_device(tied, dtype, tolerance):
     names = [name for name, _ in model.named_parameters()]
     generic = train_stacked(model, devices, config)
     for fuse in (True, False):
-        updates, ids = batched.train_chunk(batched.pack(model), devices, config, fuse=fuse)
+        updates, ids = batched.train_chunk(pack(model), devices, config, fuse=fuse)
         for number, rows in enumerate(devices):
             expected = _reference_update(model, rows, config)
             parts = [part[number] for part in updates.shared()]
@@ -57,7 +58,7 @@ def test_all_kernels_agree_device_by_device(tied, dtype, tolerance):
             if updates.inputs is not None:
                 inputs = torch.zeros_like(model.embedding, requires_grad=False)
                 inputs[ids[number]] = updates.inputs[number, : len(ids[number])]
-            found = batched.unpack(batched.Weights(inputs, *parts))
+            found = unpack(Weights(inputs, *parts))
             for name in names:
                 assert difference(found[name], expected[name]) < tolerance, (name, fuse)
                 assert difference(generic[name][number], expected[name]) < tolerance, name
@@ -92,5 +93,5 @@ def test_numbers_that_go_wrong_are_seen_and_nothing_raises(number):
         model.gates_r[2] = number
     devices = most_steps_first(rows_of(4, config), config)
     for fuse in (True, False):
-        updates, _ = batched.train_chunk(batched.pack(model), devices, config, fuse=fuse)
+        updates, _ = batched.train_chunk(pack(model), devices, config, fuse=fuse)
         assert not torch.isfinite(updates.outputs).all()
