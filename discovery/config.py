@@ -34,4 +34,8 @@ class DiscoveryConfig(Config):
     dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = Field(
         default=0.0, description="share of asked devices that never answer, simulated"
     )
+    projected_words: PositiveInt = Field(
+        default=200,
+        description="words a pretended typist types, where coverage is projected from public text; asks no device",
+    )
     blocklist: str | None = Field(default=None, description="file of words never to suggest in this locale")

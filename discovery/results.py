@@ -68,6 +68,20 @@ class LayerState(_Value):
     words: tuple[FoundWord, ...]
 
 
+class ProjectedCoverage(_Value):
+    """What a discovery found among pretended new words, in a simulation on public text.
+
+    Attributes:
+      coverage: of the words held out of the public vocabulary, as they run in text, the share that was found.
+      words, false_words: found, and of those the ones that nobody types.
+    """
+
+    epsilon0: float
+    coverage: float
+    words: int
+    false_words: int
+
+
 class DiscoveryResult(_Value):
     """Public: words are outputs of the private mechanism, and nothing else here depends on a device.
 

@@ -13,7 +13,7 @@ from discovery.results import LayerState
 from discovery.typed import TypedWords
 
 # Fields that no answer depends on: changing one does not make the answers another discovery's.
-_AFTERWARDS = frozenset({"blocklist"})
+_AFTERWARDS = frozenset({"blocklist", "projected_words"})
 
 
 def fingerprint(typed: TypedWords, known: frozenset[str], letters: str, config: DiscoveryConfig, key: bytes) -> str:

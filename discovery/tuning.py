@@ -41,7 +41,10 @@ class PublicHistogram:
 
 
 def votes_for_tuning_only(
-    histogram: PublicHistogram, randomizer: SubsetSelection, seed: int, exact: Literal["marginal", "joint"]
+    histogram: PublicHistogram,
+    randomizer: SubsetSelection,
+    seed: int | tuple[int, ...],
+    exact: Literal["marginal", "joint"],
 ) -> np.ndarray:
     """Votes as honest messages would add up to, int64 ``[d]``, from a public seed. Not a private mechanism.
 

@@ -1,0 +1,127 @@
+"""The projection of coverage against devices that really answer, and what it refuses."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from discovery import discover as trie
+from discovery import projection, state
+from discovery.config import DiscoveryConfig
+from discovery.keystream import Keystream
+from discovery.sampler import sample
+from discovery.typed import TypedWords
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+CONFIG = DiscoveryConfig(epsilon0=6.0, delta=1e-6, messages_per_device=3, layers=6, max_prefixes=60)
+
+
+def public_counts() -> dict[str, int]:
+    """400 words of up to five letters by Zipf's law."""
+    rng = np.random.default_rng(4)
+    words: dict[str, None] = {}
+    while len(words) < 400:
+        words["".join(rng.choice(list(LETTERS[:12]), size=rng.integers(2, 6)))] = None
+    return {word: 1_000_000 // rank for rank, word in enumerate(words, start=1)}
+
+
+COUNTS = public_counts()
+VOCABULARY = tuple(COUNTS)[:200]
+
+
+def pretended(devices: int, words: int = 120) -> projection.PretendedTypists:
+    return projection.typists("made up for this test, CC0", COUNTS, VOCABULARY, devices, words)
+
+
+def honest(who: projection.PretendedTypists, seed: int) -> TypedWords:
+    """Devices that type as the projection pretends: only words that they may speak of."""
+    rng = np.random.default_rng(seed)
+    rate = who.words_per_device * who.shares_V.sum()
+    lengths = rng.poisson(rate, size=who.devices)
+    numbers = rng.choice(len(who.words), size=lengths.sum(), p=who.shares_V / who.shares_V.sum())
+    return TypedWords(who.words, np.concatenate([[0], np.cumsum(lengths)]), numbers.astype(np.int32))
+
+
+def test_one_word_in_twenty_is_held_out_and_text_outside_of_the_vocabulary_competes():
+    who = pretended(100)
+    assert [word for word, wanted in zip(who.words, who.wanted_V, strict=True) if wanted] == list(VOCABULARY[19::20])
+    assert set(who.words) == set(COUNTS) - who.known
+    assert who.known == set(VOCABULARY) - set(VOCABULARY[19::20])
+    expected = [COUNTS[word] / sum(COUNTS.values()) for word in who.words]
+    assert who.shares_V.tolist() == pytest.approx(expected)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("sampler", ["random", "greedy"])
+@pytest.mark.parametrize("typed", [2.0, 15.0])
+def test_chances_are_those_of_the_sampler_of_devices(sampler, typed):
+    config = CONFIG.model_copy(update={"sampler": sampler})
+    rates = typed * np.array([0.4, 0.2, 0.1, 0.1, 0.08, 0.06, 0.04, 0.02])
+    rng, bits, devices = np.random.default_rng(1), Keystream(bytes(32), sampler), 20_000
+    counts = rng.poisson(rates, size=(devices, len(rates)))
+    sent = np.zeros(len(rates) + 1)
+    for row in counts.tolist():
+        held = {item: count for item, count in enumerate(row) if count}
+        sent += np.bincount(sample(held, 3, sampler, len(rates), bits), minlength=len(rates) + 1).clip(max=3)
+    seen, said = sent[:-1] / devices, projection.spoken_chances(rates, config)
+    # Rivals are taken for Poisson, ties for evenly broken, and a device's own threshold for the usual one.
+    assert np.abs(seen - said).max() < (0.06 if sampler == "random" or typed < 10 else 0.15)
+    assert said.sum() <= 3 + 1e-9
+    other = config.model_copy(update={"sampler": "random" if sampler == "greedy" else "greedy"})
+    if typed > 10:
+        assert np.abs(seen - projection.spoken_chances(rates, other)).max() > 0.2
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("change", [{}, {"sampler": "greedy"}, {"passes": 2, "dropout": 0.2}])
+def test_a_projection_is_near_what_devices_that_really_answer_give(change, tmp_path: Path):
+    config, who, runs = CONFIG.model_copy(update={"epsilon0": 4.0} | change), pretended(16_000), range(3)
+    wanted = dict(zip(who.words, np.where(who.wanted_V, who.shares_V, 0.0), strict=True))
+
+    def projected(epsilon0: float) -> tuple[float, float]:
+        points = [projection.project(who, LETTERS, config, [epsilon0], seed)[0] for seed in runs]
+        return np.mean([point.coverage for point in points]), np.mean([point.words for point in points])
+
+    seen = []
+    for seed in runs:
+        typed, folder = honest(who, seed), tmp_path / str(seed)
+        found = trie.discover(
+            typed, known=who.known, alphabet=LETTERS, config=config, key=bytes(31) + bytes([seed]), directory=folder
+        ).words
+        seen.append((sum(wanted.get(word.word, 0.0) for word in found) / sum(wanted.values()), len(found)))
+    covered, words = np.mean(seen, axis=0)
+    near = projected(config.epsilon0)
+    assert near[0] == pytest.approx(covered, abs=0.1)
+    assert near[1] == pytest.approx(words, rel=0.25)
+    for other in (config.epsilon0 - 1.5, config.epsilon0 + 1.5):
+        assert projected(other)[1] != pytest.approx(words, rel=0.25)
+
+
+def test_it_is_the_same_every_time_and_rises_with_epsilon():
+    points = projection.project(pretended(4_000), LETTERS, CONFIG, (8.0, 2.0, 8.0, 4.0), 3)
+    assert [point.epsilon0 for point in points] == [2.0, 4.0, 8.0]
+    assert points == projection.project(pretended(4_000), LETTERS, CONFIG, (2.0, 4.0, 8.0), 3)
+    assert [point.coverage for point in points] == sorted(point.coverage for point in points)
+    assert points[0].coverage < points[-1].coverage
+    assert max(point.false_words for point in points) <= 2
+
+
+def test_nobody_to_ask_finds_nothing():
+    (point,) = projection.project(pretended(3), LETTERS, CONFIG, [8.0], 0)
+    assert (point.coverage, point.words) == (0.0, 0)
+
+
+def test_a_text_of_unknown_origin_is_refused():
+    with pytest.raises(ValueError, match="source"):
+        projection.typists(" ", COUNTS, VOCABULARY, 100, 50)
+    with pytest.raises(ValueError, match="words: none is held out"):
+        projection.typists("made up", COUNTS, VOCABULARY[:19], 100, 50)
+
+
+def test_what_only_the_projection_reads_does_not_make_another_discovery():
+    typed, other = TypedWords.gather([["ab"]]), CONFIG.model_copy(update={"projected_words": 7})
+    same = [state.fingerprint(typed, frozenset(), LETTERS, config, bytes(32)) for config in (CONFIG, other)]
+    assert same[0] == same[1]
+    assert same[0] != state.fingerprint(
+        typed, frozenset(), LETTERS, CONFIG.model_copy(update={"epsilon0": 5.0}), bytes(32)
+    )
