@@ -227,9 +227,7 @@ def _limitations(config: LaunchConfig, private: dict) -> tuple[str, ...]:
 
 def _item_losses(config: LaunchConfig) -> str:
     ceiling = config.policy.population_max_discovery_epsilon
-    told = (
-        "Every launch discovers words anew: what one typed word loses to several launches on one population adds up. "
-    )
+    told = "Every launch discovers words anew: what a typed word loses to several launches on one population adds up. "
     if ceiling is None:
         return told + "The ledger lists these losses, but this launch file names no ceiling on their sum."
     return told + f"The ledger refuses a launch that would take their sum above epsilon {ceiling:g}."

@@ -17,7 +17,6 @@ from pipeline.ledger import PrivacyLedger
 from pipeline.run_dir import RESULT, RunDir, StageRecord
 from pipeline.runner import StageOutcome, Stages
 from pipeline.settings import Settings
-from pipeline.stage import Spend, StageSpend
 
 CONFIG = launch_config()
 ID = launch_id(CONFIG)
@@ -294,19 +293,3 @@ def test_a_finished_launch_never_loads_its_stages(settings: Settings):
     (settings.runs_dir / ID / "public" / "publish" / RESULT).unlink()
     with pytest.raises(AssertionError, match="were loaded"):
         runner.run_launch(CONFIG, ID, settings, unwanted)
-
-
-def test_what_words_lose_to_discovery_has_the_launch_files_ceiling(settings: Settings):
-    lost = Spend(unit="item", adjacency="swap", rho=None, epsilon=1.0, delta=0.0)
-    stages = Stages(
-        functions={"discover": lambda ctx: Counted(value=1, spend=lost)},
-        spends={"discover": StageSpend(planned=lambda config, run: lost, inputs=())},
-    )
-    for name in ("first", "second", "third"):
-        config = launch_config(name=name, policy={"population_max_discovery_epsilon": 2.0})
-        if name == "third":
-            with pytest.raises(BudgetExceeded, match=r"2 of 2 is spent .*population_max_discovery_epsilon"):
-                runner.run_stage("discover", config, launch_id(config), settings, stages)
-        else:
-            runner.run_stage("discover", config, launch_id(config), settings, stages)
-    assert PrivacyLedger(settings.ledger_url).discovery_total("people") == 2.0
