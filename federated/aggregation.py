@@ -10,11 +10,13 @@ from collections.abc import Sequence
 import torch
 
 from federated import secagg
-from federated.client import Aggregate, aggregate, clipped_updates
+from federated.client import Aggregate, clipped_updates
 from federated.clipping import Clip
 from federated.config import LocalTrainingConfig, MechanismConfig
+from federated.distributed import ALONE, Worker
 from federated.rows import DeviceRows
-from federated.runtime_config import RuntimeConfig
+from federated.runtime_config import Precision
+from federated.sums import Sums, chunked_sum, most_steps_first
 from pretrain.model import KeyboardLM
 
 # A Poisson cohort is larger than its mean by this many standard deviations about never (1e-33).
@@ -50,11 +52,13 @@ def round_sum(
     clip: Clip,
     mechanism: MechanismConfig,
     encoding: secagg.Encoding | None,
-    runtime: RuntimeConfig,
+    chunk_devices: int,
     threads: int,
     round_number: int,
     seed: int,
     key: bytes,
+    process: Worker = ALONE,
+    precision: Precision = "float32",
 ) -> Aggregate:
     """Sum over one cohort of clipped updates, in units of ``clip.norm / 2^44``. Private until noise is added.
 
@@ -62,17 +66,30 @@ def round_sum(
     ``encoding.inflated_norm`` under secure aggregation) in L2 norm. Under secure aggregation the server
     works on masked vectors and their sum alone.
     A cohort too small to hide in sends nothing: its round adds noise to zero.
+
+    Each worker trains its share of the devices. Integers are added, so the sum has the same bits for any
+    number of workers, and every worker returns the whole of it.
+
+    Args:
+      rows: of the whole cohort, in every worker.
     """
+    ordered = most_steps_first(rows, local)
     if encoding is None or mechanism.secagg is None:
-        return aggregate(model, rows, local, clip, runtime.chunk_devices, threads)
+        own = chunked_sum(model, ordered, local, clip, chunk_devices, threads, process.rank, process.size, precision)
+        sum_P, counts = process.sum(own.flat(model), own.counts)
+        counted = Sums(None, (), counts)
+        # A device without rows has an update of norm 0, which is below any threshold.
+        return Aggregate(sum_P, 0.5 * (len(rows) - len(ordered)) + counted.below, counted.weight)
     agreed = mechanism.secagg
     if len(rows) <= agreed.neighbours:
         _log.warning(
             "round %d: %d devices are too few for secure aggregation; nothing is sent", round_number, len(rows)
         )
         return Aggregate(torch.zeros(encoding.num_parameters, dtype=torch.int64), 0.0, 0.0)
+    # In the order in which clipped_updates gives them; a share of it is in that order too.
+    placed = [*(own for own in rows if not len(own.targets_RT)), *ordered]
     summed = secagg.secure_sum(
-        clipped_updates(model, rows, local, clip),
+        clipped_updates(model, placed[process.rank :: process.size], local, clip, precision),
         len(rows),
         encoding,
         round_number,
@@ -80,5 +97,6 @@ def round_sum(
         seed,
         agreed.neighbours,
         agreed.threshold,
+        process,
     )
     return Aggregate(torch.from_numpy(summed.unnoised_sum_P), 0.0, 0.0)

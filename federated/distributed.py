@@ -47,8 +47,16 @@ class Worker:
         self._all_reduce(flat)
         return flat[: len(sum_P)], flat[len(sum_P) :].numpy()
 
+    def first(self, number: int) -> int:
+        """Worker 0's number, for all."""
+        if self.size == 1:
+            return number
+        flat = torch.tensor([number if self.rank == 0 else 0])
+        self._all_reduce(flat)
+        return int(flat)
+
     def agree(self, number: int, what: str) -> None:
-        """OSError unless every worker gives the same number."""
+        """OSError unless every worker gives the same number; nobody goes on before all have."""
         if self.size == 1:
             return
         bounds = torch.tensor([number, -number])
@@ -92,10 +100,16 @@ def joined(device: str = "cpu", timeout_seconds: float = 600.0) -> Iterator[Work
     except (RuntimeError, ValueError) as error:
         raise OSError("workers did not find each other; run the stage again") from error
     worker = Worker(distributed.get_rank(), distributed.get_world_size())
-    if device == "cuda":
-        torch.cuda.set_device(worker.rank % torch.cuda.device_count())
     _log.info("worker %d of %d", worker.rank, worker.size)
     try:
+        if device == "cuda":
+            # All on this machine, each with a GPU of its own: NCCL refuses to share one.
+            if worker.size > torch.cuda.device_count():
+                raise OSError(
+                    f"runtime.workers: {worker.size}, but {torch.cuda.device_count()} GPUs are visible here; "
+                    "run on a machine with more, or lower it"
+                )
+            torch.cuda.set_device(worker.rank)
         yield worker
     finally:
         distributed.destroy_process_group()
@@ -106,7 +120,9 @@ def launch_command(workers: int, module: str, arguments: Sequence[str]) -> list[
 
     Its exit code is not 0 if any worker's was not; the others are stopped then.
     """
+    # Sums of devices travel between workers: never over a network. One thread, as ``one_torch_thread`` has it.
+    settings = ["GLOO_SOCKET_IFNAME=lo", "NCCL_SOCKET_IFNAME=lo", "OMP_NUM_THREADS=1"]
     run = [sys.executable, "-m", "torch.distributed.run", "--nnodes=1", f"--nproc-per-node={workers}"]
     # Port 0: any free one. No restarts: the stage's own retry goes on from the last checkpoint.
     meeting = ["--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1", "--max-restarts=0"]
-    return [*run, *meeting, "-m", module, *arguments]
+    return ["env", *settings, *run, *meeting, "-m", module, *arguments]

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from federated import checkpoint, probe, server
+from federated.curve import CurvePoint
 from federated.participation import ParticipationState
 from federated.privatize import PrivacyState, Privatizer
 from federated.probe import ProbeState
@@ -24,28 +25,6 @@ RECORDS = "participation.parquet"
 _PRIVACY = "privacy."
 _PROBE = "probe."
 _log = logging.getLogger(__name__)
-
-
-class CurvePoint(Config):
-    """The model on validation devices after ``round`` rounds; round 0 is the start.
-
-    Sums over held-out devices whose data trains nothing. They carry no noise, so they are outside
-    the guarantee of the training devices; reports say so.
-
-    Attributes:
-      validation_loss: nats per target, sentence ends and unknown words included.
-      validation_top1: accuracy over words that the vocabulary holds.
-      validation_recall: the same hits over all words; an unknown word is a miss.
-      clip_norm: in use in the last of those rounds; public, also when it is estimated.
-      clip_estimate: what adaptive clipping would set it to; the clip norm itself without.
-    """
-
-    round: int
-    validation_loss: float
-    validation_top1: float
-    validation_recall: float
-    clip_norm: float
-    clip_estimate: float
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,19 @@ Precision = Literal["float32", "tf32", "bfloat16"]
 class RuntimeConfig(Config):
     """Speed and safety nets; changing these changes neither the guarantee nor the launch id."""
 
-    workers: PositiveInt = 1
+    workers: PositiveInt = Field(
+        default=1, description="processes of one machine that share each round's devices; on a GPU one for each GPU"
+    )
     device: Literal["cpu", "cuda"] = "cpu"
     precision: Precision = Field(
         default="float32",
         description="factors of local training's matrix products: float32; tf32 (GPU only); bfloat16. Weights, updates "
         "and sums of products are float32 in all three. It changes low digits, so a run goes on only with its own",
     )
-    chunk_devices: PositiveInt = 8
+    chunk_devices: PositiveInt | None = Field(
+        default=None,
+        description="devices trained side by side; changes low bits of the result. None: measured as the run begins",
+    )
     checkpoint_every_rounds: PositiveInt = 5
     evaluate_every_rounds: PositiveInt = 5
     keep_checkpoints: PositiveInt = 2

@@ -7,34 +7,41 @@ independent noise DP-FedAvg and DP-FedSGD (McMahan et al. 2018, algorithm 1).
 """
 
 import copy
+import hashlib
 import logging
 import os
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import torch
+from threadpoolctl import threadpool_limits
 
 from federated import mechanisms, participation, run_state, secagg, server
 from federated import probe as probing
-from federated.aggregation import largest_cohort, plan_encoding, round_sum
+from federated.aggregation import plan_encoding, round_sum
 from federated.client import Aggregate, one_torch_thread, single_batch
-from federated.clipping import Clip, check_clip_norm, check_report_goal
+from federated.clipping import Clip
 from federated.cohorts import cohorts_of
 from federated.config import LocalTrainingConfig, MechanismConfig, ServerConfig
+from federated.curve import CurvePoint, measure
+from federated.distributed import ALONE, Worker
 from federated.files import private_directory
-from federated.participation import Observed
+from federated.participation import Observed, ParticipationState
 from federated.privatize import PrivacyState, privatizer
 from federated.probe import Probe, ProbeState
 from federated.records import no_records
 from federated.rows import cohort_rows, round_offset
-from federated.run_state import CurvePoint, RunState
+from federated.run_check import check_run
+from federated.run_state import RunState
 from federated.runtime_config import RuntimeConfig
+from federated.tuning import chunk_of_run
+from federated.upcoming import Upcoming, upcoming
 from pretrain.model import KeyboardLM, parameter_count
-from pretrain.train import evaluate
-from pretrain.vocabulary import BOS, PAD, UNK, TokenStream
+from pretrain.vocabulary import TokenStream
 
 _log = logging.getLogger(__name__)
 
@@ -80,6 +87,7 @@ def fine_tune(
     probe: Probe | None = None,
     stress_D: np.ndarray | None = None,
     stress_rate: float = 0.0,
+    process: Worker = ALONE,
 ) -> FineTuneResult:
     """Train ``model`` in place by federated learning with the noise of ``mechanism``.
 
@@ -92,27 +100,32 @@ def fine_tune(
     A killed run that is called again goes on from its last whole checkpoint. Cohorts are a function of
     (seed, round) or, where they must be secret, of (key, round); noise of (key, round): what is done
     again is the same release, not a second one. On a CPU with the same ``runtime.chunk_devices`` the
-    final model is bitwise that of a run without a kill, whatever ``threads`` is. A run that is complete
-    returns its result at once.
+    final model is bitwise that of a run without a kill, whatever ``threads`` and the number of workers
+    are. A run that is complete returns its result at once.
+
+    Several workers are given the same arguments but for ``process``. Each goes through every round and
+    trains its share of the devices; one sum of integers a round is all that they tell each other. Worker 0
+    alone measures the model, writes checkpoints and records, and tells of progress; its result counts.
 
     Args:
       devices: text of the devices to train on; ``synthetic_D`` (bool) marks those made for the audit.
       validation: text of held-out devices.
       key: secret of the noise.
-      directory: private; checkpoints and ``participation.parquet``. Empty for a new run.
+      directory: private; checkpoints and the folder ``participation.parquet``. Empty for a new run.
       on_round: gets ``round``, ``rounds``, ``seconds``, and the curve point's numbers where there is one.
-      threads: chunks of devices at work at the same time; None for the cores this process may use.
+      threads: chunks of devices at work at the same time; None for this process's share of the cores it may use.
       noise_maker: the mechanism from a mechanism file; None to build it.
       probe: direction canaries for the audits of the noise, beside the cohort; None for none.
       stress_D: bool, which of the synthetic devices are outside timer and cap; ``stress_rate`` is their chance of a
         round. Only with correlated noise.
+      process: which of the workers this is, see ``distributed.joined``.
 
     Raises:
       ValueError: arguments that do not fit together; a directory of another run.
       ArithmeticError: released weights are no longer finite.
-      OSError: records lost, or a GPU asked for where there is none.
+      OSError: records lost, a GPU asked for where there is none, another worker gone or in another state.
     """
-    _check(model, devices, synthetic_D, mechanism, runtime)
+    check_run(model, devices, synthetic_D, mechanism, runtime)
     private_directory(directory)
     privatize = privatizer(mechanism, noise_maker or mechanisms.build(mechanism))
     cohorts = cohorts_of(mechanism, synthetic_D, seed, key, stress_D, stress_rate)
@@ -121,51 +134,67 @@ def fine_tune(
     digest += "" if runtime.precision == "float32" else f" {runtime.precision}"
     encoding = plan_encoding(mechanism, parameter_count(model), len(devices))
     worker = copy.deepcopy(model).to(runtime.device)
-    at_once = threads or (len(os.sched_getaffinity(0)) if runtime.device == "cpu" else 1)
-    with one_torch_thread():
+    cores = len(os.sched_getaffinity(0)) if runtime.device == "cpu" else 1
+    at_once, tells = threads or max(1, cores // process.size), process.rank == 0
+    last = mechanism.rounds
+
+    def prepare(round_number: int, privacy: PrivacyState, timer: ParticipationState) -> Upcoming:
+        cohort, timer = cohorts.draw(timer, round_number)
+        # Noise before text: if drawing it fails, that tells of no device.
+        drawn = privatize.draw(privacy, key)
+        offset = round_offset(seed, round_number)
+        rows = cohort_rows(devices, cohort, local, offset)
+        if local.algorithm == "fedsgd":
+            rows = [single_batch(own, local.batch_sentences, offset) for own in rows]
+        return Upcoming(round_number, drawn, cohort, timer, rows)
+
+    # How BLAS splits a product changes low bits, and workers have fewer threads than one process.
+    with one_torch_thread(), threadpool_limits(1, user_api="blas"):
+        process.agree(_number(digest.encode()), "settings, data, key or starting weights")
         run = run_state.resume(directory, digest, privatize)
+        process.agree(0 if run is None else run.rounds_done, "rounds done")
         if run is None:
             start = server.init(model, server_config)
             privacy = privatize.init(len(start.weights_P))
-            point = _measure(worker, validation, local.sequence_words, 0, privacy)
+            curve = (measure(worker, validation, local.sequence_words, 0, privacy),) if tells else ()
             probed = None if probe is None else probing.init(probe, cohorts)
-            run = RunState(0, start, privacy, cohorts.init(), no_records(), (point,), probed)
-        run_state.forget_later(directory, run.rounds_done)
-        while run.rounds_done < mechanism.rounds:
-            began = time.monotonic()
-            round_number, privacy = run.rounds_done, privatize.begin(run.privacy)
-            server.load_weights(worker, run.server.weights_P)
-            cohort, timer = cohorts.draw(run.timer, round_number)
-            drawn = privatize.draw(privacy, key)
-            offset = round_offset(seed, round_number)
-            rows = cohort_rows(devices, cohort, local, offset)
-            if local.algorithm == "fedsgd":
-                rows = [single_batch(own, local.batch_sentences, offset) for own in rows]
-            clip = _clip(mechanism, privacy)
-            unnoised = round_sum(
-                worker, rows, local, clip, mechanism, encoding, runtime, at_once, round_number, seed, key
-            )
-            del rows
-            unnoised_sum_P, probed = _weighted_sum(mechanism, unnoised), run.probe
-            if probe is not None:
-                canaries_P, probed = probing.join(probe, cohorts, probed, round_number, clip)
-                unnoised_sum_P += canaries_P
-            released_sum_P, privacy = privatize.privatize(unnoised_sum_P, unnoised.below, drawn, privacy)
-            if probe is not None:
-                probed = probing.observe(probe, probed, released_sum_P, unnoised_sum_P - canaries_P, clip)
-            del unnoised, unnoised_sum_P, drawn
-            stepped = server.step(run.server, released_sum_P, _denominator(mechanism), server_config)
-            records, done = run.records.add(round_number, cohort), round_number + 1
-            server.load_weights(worker, stepped.weights_P)
-            if not all(torch.isfinite(parameter).all() for parameter in worker.parameters()):
-                raise ArithmeticError(f"weights are not finite after round {done}; lower server.learning_rate")
-            last, curve = done == mechanism.rounds, run.curve
-            if last or done % runtime.evaluate_every_rounds == 0:
-                curve = (*curve, _measure(worker, validation, local.sequence_words, done, privacy))
-            run = RunState(done, stepped, privacy, timer, records, curve, probed)
-            if last or done % runtime.checkpoint_every_rounds == 0:
-                run_state.save(run, directory, digest, privatize, runtime.keep_checkpoints)
-            _tell(on_round, run, mechanism.rounds, time.monotonic() - began)
+            run = RunState(0, start, privacy, cohorts.init(), no_records(), curve, probed)
+        if run.rounds_done < last:
+            chunk = chunk_of_run(worker, local, runtime, directory, process)
+            if tells:
+                run_state.forget_later(directory, run.rounds_done)
+        began = time.monotonic()
+        with closing(upcoming(prepare, range(run.rounds_done, last), run.privacy, run.timer)) as coming:
+            for ready in coming:
+                round_number, privacy = ready.round_number, privatize.begin(run.privacy)
+                server.load_weights(worker, run.server.weights_P)
+                clip = _clip(mechanism, privacy)
+                cohort = (worker, ready.rows, local, clip, mechanism, encoding, chunk, at_once)
+                unnoised = round_sum(*cohort, round_number, seed, key, process, runtime.precision)
+                unnoised_sum_P, probed = _weighted_sum(mechanism, unnoised), run.probe
+                if probe is not None:
+                    canaries_P, probed = probing.join(probe, cohorts, probed, round_number, clip)
+                    unnoised_sum_P += canaries_P
+                released_sum_P, privacy = privatize.privatize(unnoised_sum_P, unnoised.below, ready.drawn, privacy)
+                if probe is not None:
+                    probed = probing.observe(probe, probed, released_sum_P, unnoised_sum_P - canaries_P, clip)
+                del unnoised, unnoised_sum_P
+                stepped = server.step(run.server, released_sum_P, _denominator(mechanism), server_config)
+                records, done = run.records.add(round_number, ready.cohort), round_number + 1
+                server.load_weights(worker, stepped.weights_P)
+                if not all(torch.isfinite(parameter).all() for parameter in worker.parameters()):
+                    raise ArithmeticError(f"weights are not finite after round {done}; lower server.learning_rate")
+                curve = run.curve
+                if tells and (done == last or done % runtime.evaluate_every_rounds == 0):
+                    curve = (*curve, measure(worker, validation, local.sequence_words, done, privacy))
+                run = RunState(done, stepped, privacy, ready.timer, records, curve, probed)
+                if done == last or done % runtime.checkpoint_every_rounds == 0:
+                    process.agree(_number(stepped.weights_P.data), "weights")
+                    if tells:
+                        run_state.save(run, directory, digest, privatize, runtime.keep_checkpoints)
+                if tells:
+                    _tell(on_round, run, last, time.monotonic() - began)
+                began = time.monotonic()
     server.load_weights(model, run.server.weights_P)
     return FineTuneResult(
         rounds=run.rounds_done,
@@ -176,6 +205,11 @@ def fine_tune(
         synthetic_joined_TD=run.records.joined(run.rounds_done, np.flatnonzero(synthetic_D)),
         probe=run.probe,
     )
+
+
+def _number(content: bytes | memoryview) -> int:
+    """Of 56 bits, for workers to compare."""
+    return int.from_bytes(hashlib.sha256(content).digest()[:7], "big")
 
 
 def _clip(mechanism: MechanismConfig, privacy: PrivacyState) -> Clip:
@@ -212,47 +246,3 @@ def _tell(on_round: Callable[[dict[str, float]], None] | None, run: RunState, ro
     _log.debug("round %d of %d in %.1f s", run.rounds_done, rounds, seconds)
     if on_round is not None:
         on_round(message)
-
-
-def _measure(
-    model: KeyboardLM, validation: TokenStream, sequence_words: int, done: int, privacy: PrivacyState
-) -> CurvePoint:
-    loss, top1 = evaluate(model, validation, sequence_words)
-    known = int(np.sum(validation.tokens_N > UNK))
-    unknown = int(np.sum(validation.tokens_N == UNK))
-    return CurvePoint(
-        round=done,
-        validation_loss=loss,
-        validation_top1=top1,
-        validation_recall=top1 * known / max(known + unknown, 1),
-        clip_norm=privacy.clip_norm,
-        clip_estimate=privacy.estimate,
-    )
-
-
-def _check(
-    model: KeyboardLM,
-    devices: TokenStream,
-    synthetic_D: np.ndarray,
-    mechanism: MechanismConfig,
-    runtime: RuntimeConfig,
-) -> None:
-    """Everything that could raise on data later is looked at now, before the first round."""
-    check_report_goal(largest_cohort(mechanism, len(devices)))
-    check_clip_norm(mechanism.clip_norm)
-    if not len(devices):
-        raise ValueError("devices: none to train on; check the private store's train split")
-    if synthetic_D.shape != (len(devices),) or synthetic_D.dtype != bool:
-        raise ValueError(
-            f"synthetic_D: {synthetic_D.shape} {synthetic_D.dtype}; give one bool for each of {len(devices)}"
-        )
-    tokens_N = devices.tokens_N
-    if len(tokens_N) and not (tokens_N.min() > BOS > PAD and tokens_N.max() < model.vocabulary_size):
-        raise ValueError(
-            f"devices: token ids must lie in {BOS + 1} to {model.vocabulary_size - 1}; "
-            "encode them with the vocabulary that the model was built for"
-        )
-    if runtime.workers != 1:
-        raise ValueError(f"runtime.workers: {runtime.workers}, but training runs in one process; set it to 1")
-    if runtime.device == "cuda" and not torch.cuda.is_available():
-        raise OSError("runtime.device: 'cuda', but no GPU is visible here; run on a GPU worker or set 'cpu'")

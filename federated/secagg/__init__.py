@@ -12,8 +12,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 from federated import noise
+from federated.distributed import ALONE, Worker
 from federated.secagg.bounds import Encoding, plan_encoding
 from federated.secagg.device import Device
 from federated.secagg.encode import decode, encode
@@ -51,8 +53,9 @@ def secure_sum(
     public_seed: int,
     neighbours: int,
     threshold: int,
+    process: Worker = ALONE,
 ) -> SecureSum:
-    """One round, with devices and server simulated in one process.
+    """One round, with devices and server simulated in one process, or in several that share the vectors.
 
     Guarantee: zeroing one update moves ``unnoised_sum_P * 2^-44`` by at most ``encoding.inflated_norm`` in
     L2 norm, for any coins of the devices (see ``plan_encoding`` for the mode without element clip).
@@ -62,7 +65,8 @@ def secure_sum(
 
     Args:
       updates: one a device, float64 ``[P]`` in clip norms of L2 norm at most 1; None for a device that drops
-        out after the key exchange. Taken one at a time.
+        out after the key exchange. Taken one at a time. Of several workers each gives every ``process.size``-th,
+        from number ``process.rank``; the sum has the same bits.
       num_devices: of the cohort, known before any update.
       key: 32 secret bytes of the run.
       public_seed: of the signs and the graph; must not depend on anyone's text.
@@ -88,15 +92,20 @@ def secure_sum(
     signs = rotation(encoding.order, public_seed, round_number)
 
     def vectors() -> Iterator[np.ndarray | None]:
-        for device, update_P in zip(devices, updates, strict=True):
+        for device, update_P in zip(devices[process.rank :: process.size], updates, strict=True):
             yield None if update_P is None else encode(update_P, encoding, signs, device.rounding_key)
 
-    sum_N = run_protocol(server, devices, vectors())
+    sum_N = run_protocol(server, devices, vectors(), process)
     return SecureSum(decode(sum_N, encoding, signs), server.survivors, num_devices - server.survivors)
 
 
-def run_protocol(server: Server, devices: Sequence[Device], vectors: Iterable[np.ndarray | None]) -> np.ndarray:
-    """The four exchanges between devices and server; the sum of the vectors modulo 2^bits."""
+def run_protocol(
+    server: Server, devices: Sequence[Device], vectors: Iterable[np.ndarray | None], process: Worker = ALONE
+) -> np.ndarray:
+    """The four exchanges between devices and server; the sum of the vectors modulo 2^bits.
+
+    Of several workers each runs them all, but adds and unmasks only the vectors of its share of the devices.
+    """
     for device in devices:
         server.advertise(device.index, device.advertise())
     for device in devices:
@@ -104,11 +113,17 @@ def run_protocol(server: Server, devices: Sequence[Device], vectors: Iterable[np
     for device in devices:
         for sender, message in server.mail_for(device.index).items():
             device.receive(sender, message)
-    alive = []
-    for device, vector_N in zip(devices, vectors, strict=True):
+    alive = np.zeros(len(devices), dtype=np.int64)
+    for device, vector_N in zip(devices[process.rank :: process.size], vectors, strict=True):
         if vector_N is not None:
             server.add(device.index, device.masked(vector_N))
-            alive.append(device)
-    for device in alive:
-        server.collect(device.index, device.open(*server.question(device.index)))
-    return server.unmasked_sum()
+            alive[device.index] = 1
+    _, alive = process.sum(torch.empty(0, dtype=torch.int64), alive)
+    for index in np.flatnonzero(alive):
+        server.hear(int(index))
+    for index in np.flatnonzero(alive):
+        server.collect(int(index), devices[index].open(*server.question(int(index))))
+    # Adding wraps around at 2^64, which leaves the low bits what they are.
+    share_N = server.unmasked_sum()
+    whole_N, _ = process.sum(torch.from_numpy(share_N.astype(np.int64)), np.empty(0, dtype=np.int64))
+    return server.reduced(whole_N.numpy().astype(share_N.dtype))

@@ -31,6 +31,7 @@ class Server:
         self._mail: dict[int, dict[int, bytes]] = {own: {} for own in range(len(graph))}
         self._total_N = np.zeros(order, dtype=word_of(bits))
         self._added: set[int] = set()
+        self._added_here: set[int] = set()
         self._closed = False
         self._self_masks: dict[int, dict[int, bytes]] = {own: {} for own in range(len(graph))}
         self._private_keys: dict[int, dict[int, bytes]] = {own: {} for own in range(len(graph))}
@@ -66,7 +67,12 @@ class Server:
         if self._closed or index in self._added:
             raise ValueError(f"secagg: a vector of device {index} came twice or too late; it must not be added")
         self._added.add(index)
+        self._added_here.add(index)
         self._total_N += masked_N
+
+    def hear(self, index: int) -> None:
+        """A device's vector was added, here or by another process of this server."""
+        self._added.add(index)
 
     def question(self, index: int) -> tuple[frozenset[int], frozenset[int]]:
         """Which of a device's neighbours are alive, and which dropped. No vector is taken after this."""
@@ -83,6 +89,8 @@ class Server:
     def unmasked_sum(self) -> np.ndarray:
         """Sum of the vectors of all survivors modulo 2^bits.
 
+        Of several processes each returns the sum of what it added, under masks that cancel between them.
+
         Raises:
           OSError: too few survivors answered; the round is lost.
           ArithmeticError: shares that do not fit a device's public key.
@@ -90,15 +98,19 @@ class Server:
         if not self._added:
             raise OSError("secure aggregation lost this round: no device stayed; run it again with others")
         total_N = self._total_N.copy()
-        for own in sorted(self._added):
+        for own in sorted(self._added_here):
             add_mask(total_N, sharing.combine(self._self_masks[own], self._threshold), -1)
         for own in sorted(set(range(len(self._graph))) - self._added):
-            partners = [other for other in self._graph[own] if other in self._added]
+            partners = [other for other in self._graph[own] if other in self._added_here]
             if partners:
                 private = self._recovered(own)
                 for other in partners:
                     seed = pair_seed(private, self._public[other].masks, self._round)
                     add_mask(total_N, seed, pair_sign(own, other))
+        return self.reduced(total_N)
+
+    def reduced(self, total_N: np.ndarray) -> np.ndarray:
+        """Modulo 2^bits, in place."""
         total_N &= low_bits(self._bits)
         return total_N
 

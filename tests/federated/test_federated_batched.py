@@ -13,7 +13,7 @@ def test_the_fastest_chunk_is_taken(monkeypatch):
     clock = iter(range(1000))
     now = [0.0]
 
-    def trained(model, devices, local, clip, size):
+    def trained(model, devices, local, clip, size, precision):
         now[0] += abs(size - 4) + next(clock) * 1e-6
 
     monkeypatch.setattr(tuning, "chunked_sum", trained)

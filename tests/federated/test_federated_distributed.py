@@ -1,17 +1,19 @@
 """Real processes over loopback."""
 
 import os
+import pickle
+import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
-import shared_round
+import shared_run
 import torch
 
-from federated.client import one_torch_thread
 from federated.distributed import Worker, joined, launch_command
 
 HERE = Path(__file__).parent
@@ -28,41 +30,49 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def start(workers: int, directory: Path, *more: str) -> list[int]:
-    """Exit codes of workers that nobody watches over."""
-    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(workers)}
+@pytest.mark.slow
+def test_one_two_and_three_workers_make_the_same_bits(tmp_path):
+    for workers in (2, 3):
+        launched = launch_command(workers, "shared_run", [str(tmp_path)])
+        done = subprocess.run(launched, env=environment(), check=False, timeout=110, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        told = [(tmp_path / f"apart-{workers}-{rank}").read_text() for rank in range(workers)]
+        assert all("settings, data, key or starting weights: workers differ" in text for text in told)
+    for name in shared_run.LAUNCHES:
+        alone = pickle.loads(shared_run.outcome(name, tmp_path / f"{name}-1"))
+        for workers in (2, 3):
+            together = pickle.loads((tmp_path / f"{name}-{workers}.pickle").read_bytes())
+            assert together == alone, (name, workers)
+            kept = [sorted(path.name for path in (tmp_path / f"{name}-{n}").iterdir()) for n in (1, workers)]
+            assert kept[0] == kept[1]
+    # The comparison can fail: another launch is another outcome.
+    assert pickle.loads((tmp_path / "fedsgd-2.pickle").read_bytes()) != pickle.loads(
+        (tmp_path / "plain-2.pickle").read_bytes()
+    )
+
+
+@pytest.mark.slow
+def test_a_lost_worker_is_a_temporary_error_and_another_number_goes_on(tmp_path):
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
     meeting |= {"TORCHELASTIC_RUN_ID": "test"}
     started = [
         subprocess.Popen(
-            [sys.executable, "-m", "shared_round", str(directory), *more],
+            [sys.executable, "-m", "shared_run", str(tmp_path), "wait"],
             env=environment() | meeting | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
         )
-        for rank in range(workers)
+        for rank in range(2)
     ]
-    return [process.wait(timeout=110) for process in started]
-
-
-@pytest.mark.slow
-def test_one_two_and_three_workers_make_the_same_bits(tmp_path):
-    with one_torch_thread():
-        assert shared_round.main(tmp_path, lose=False) == 0
-    assert start(2, tmp_path) == [0, 0]
-    launched = launch_command(3, "shared_round", [str(tmp_path)])
-    assert subprocess.run(launched, env=environment(), check=False, timeout=110).returncode == 0
-    for number in range(3):
-        one, *others = (np.load(tmp_path / f"{workers}-{number}.npz") for workers in (1, 2, 3))
-        assert np.count_nonzero(one["total_P"])
-        for other in others:
-            assert other["total_P"].tobytes() == one["total_P"].tobytes()
-            assert other["counts"].tobytes() == one["counts"].tobytes()
-
-
-@pytest.mark.slow
-def test_a_lost_worker_is_a_temporary_error(tmp_path):
-    assert start(2, tmp_path, "lose") == [75, 9]
-    assert (tmp_path / "2-0.npz").exists()
-    assert not (tmp_path / "2-1.npz").exists()
+    ended = time.monotonic() + 100
+    while not (tmp_path / "waiting").exists() and time.monotonic() < ended:
+        time.sleep(0.02)
+    started[1].send_signal(signal.SIGKILL)
+    assert started[1].wait(timeout=20) == -signal.SIGKILL
+    (tmp_path / "go").touch()
+    assert started[0].wait(timeout=60) == 75
     assert "lost another one" in (tmp_path / "error-0").read_text()
+    assert [path.name for path in (tmp_path / "run").glob("*.ckpt")] == ["round-00000003.ckpt"]
+    again = shared_run.outcome("plain", tmp_path / "run")
+    assert pickle.loads(again) == pickle.loads(shared_run.outcome("plain", tmp_path / "whole"))
 
 
 def test_a_process_by_itself_needs_nobody():
@@ -70,6 +80,9 @@ def test_a_process_by_itself_needs_nobody():
         assert worker == Worker(0, 1)
         total_P, counts = worker.sum(torch.arange(3), np.array([4]))
         worker.agree(3, "round")
+        assert worker.first(7) == 7
     assert total_P.tolist() == [0, 1, 2]
     assert counts.tolist() == [4]
-    assert launch_command(4, "pipeline.cli", ["stage"])[0] == sys.executable
+    command = launch_command(4, "module", ["argument"])
+    assert command[-3:] == ["-m", "module", "argument"]
+    assert "GLOO_SOCKET_IFNAME=lo" in command

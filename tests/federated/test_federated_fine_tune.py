@@ -9,7 +9,7 @@ import pytest
 import torch
 from small_run import DEVICES, SYNTHETIC, WORDS, Launch, mechanism, model_at_start, run, stream
 
-from federated import privatize, server, train
+from federated import privatize, server, train, tuning
 from federated.records import load_records
 from federated.runtime_config import RuntimeConfig
 from federated.train import FineTuneResult
@@ -46,9 +46,9 @@ def test_what_it_leaves_behind_is_private(finished):
     directory, _, _ = finished
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
     names = sorted(path.name for path in directory.iterdir())
-    assert names == ["participation.parquet", "round-00000006.ckpt", "round-00000009.ckpt"]
+    assert names == ["chunk_devices", "participation.parquet", "round-00000006.ckpt", "round-00000009.ckpt"]
     files = [path for path in directory.rglob("*") if path.is_file()]
-    assert len(files) == 2 + 3
+    assert len(files) == 1 + 2 + 3
     assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in files)
     assert stat.S_IMODE((directory / "participation.parquet").stat().st_mode) == 0o700
 
@@ -126,7 +126,63 @@ def test_noise_is_drawn_before_text_is_read(tmp_path, monkeypatch):
 
         monkeypatch.setattr(module, name, noted)
     run(Launch(), tmp_path)
-    assert order == ["noise", "cohort_rows", "release"] * 9
+    # The next round is made ready by another thread, at any time before the last release of this one.
+    assert [name for name in order if name != "release"] == ["noise", "cohort_rows"] * 9
+    for number in range(9):
+        released = [place for place, name in enumerate(order) if name == "release"][number]
+        assert order[:released].count("cohort_rows") in (number + 1, number + 2)
+
+
+@pytest.mark.parametrize("name", ["cohort_rows", "round_offset"])
+def test_what_fails_in_the_thread_that_looks_ahead_ends_the_run_in_its_turn(name, finished, tmp_path, monkeypatch):
+    real, told = getattr(train, name), []
+
+    def fails(*arguments):
+        if len(told) >= 4 and calls.append(0) is None and len(calls) == 1:
+            raise OSError("the disk of the store is gone")
+        return real(*arguments)
+
+    calls: list[int] = []
+    monkeypatch.setattr(train, name, fails)
+    with pytest.raises(OSError, match="is gone"):
+        run(Launch(), tmp_path, told.append)
+    # The round under way was finished first; the next call goes on.
+    assert [message["round"] for message in told] in ([1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 6])
+    assert run(Launch(), tmp_path)[0].tobytes() == finished[1].tobytes()
+
+
+def test_a_chunk_size_left_out_is_measured_once_and_kept(finished, tmp_path, monkeypatch):
+    measured: list[int] = []
+
+    def best(model, local, precision):
+        measured.append(4)
+        return 4
+
+    monkeypatch.setattr(tuning, "best_chunk", best)
+    free = replace(Launch(), runtime=Launch().runtime.model_copy(update={"chunk_devices": None}))
+
+    class Killed(Exception):
+        """Stands for the end of a process."""
+
+    def kill(message):
+        raise Killed
+
+    # Before the first checkpoint already.
+    with pytest.raises(Killed):
+        run(free, tmp_path, kill)
+    assert (tmp_path / "chunk_devices").read_text() == "4"
+    assert stat.S_IMODE((tmp_path / "chunk_devices").stat().st_mode) == 0o600
+    assert run(free, tmp_path)[0].tobytes() == finished[1].tobytes()
+    assert measured == [4]
+    # A number in the launch file is the one that counts, and is what a later run without one goes on with.
+    (tmp_path / "round-00000009.ckpt").unlink()
+    seven = replace(Launch(), runtime=Launch().runtime.model_copy(update={"chunk_devices": 7}))
+    run(seven, tmp_path)
+    assert (tmp_path / "chunk_devices").read_text() == "7"
+    (tmp_path / "round-00000009.ckpt").unlink()
+    (tmp_path / "chunk_devices").write_text("many")
+    with pytest.raises(OSError, match="many"):
+        run(free, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +191,6 @@ def test_noise_is_drawn_before_text_is_read(tmp_path, monkeypatch):
         ({"devices": join_owners([])}, "devices"),
         ({"devices": join_owners([np.array([WORDS, EOS])] * 5)}, "vocabulary"),
         ({"devices": join_owners([np.array([0, EOS])] * 5)}, "token ids"),
-        ({"runtime": RuntimeConfig(workers=2)}, r"runtime\.workers"),
         ({"mechanism": mechanism(report_goal=2**19)}, r"mechanism\.report_goal"),
     ],
 )
