@@ -19,6 +19,13 @@ _ASSUMPTIONS = (
     "One person uses one device. A person with several devices gets group privacy, which is weaker.",
     "Noise is pseudo-random under a secret 256-bit key (AES-256-CTR): the guarantee is computational.",
 )
+_WITHOUT_PRIVACY = d.DataAccess(
+    stage="ab_test: an arm trained without privacy",
+    data="private",
+    covered=False,
+    reason="simulation only: the population is a public data set or made up, so nobody's secret is at stake; the model "
+    "is deleted once it has been compared",
+)
 _LIMITATIONS = (
     "Hyperparameters were chosen before this launch; choosing them on this population would not be covered.",
     "Evaluation on validation and test devices is not differentially private: it releases aggregate metrics of "
@@ -113,6 +120,7 @@ def _data_accesses(config: LaunchConfig) -> tuple[d.DataAccess, ...]:
         d.DataAccess(stage="fine_tune", data="private", covered=True, mechanism=training, unit="device"),
         d.DataAccess(stage="fine_tune: validation curve", data="private", covered=False, reason=held_out),
         d.DataAccess(stage="ab_test", data="private", covered=False, reason=held_out),
+        *((_WITHOUT_PRIVACY,) if config.ab_test.non_private_upper_bound else ()),
         d.DataAccess(
             stage="hyperparameter tuning",
             data="public",
@@ -220,6 +228,11 @@ def _limitations(config: LaunchConfig, private: dict) -> tuple[str, ...]:
     more = []
     if private["synthetic"]:
         more.append("The population is synthetic: nothing here says how real typists would fare.")
+    if config.ab_test.non_private_upper_bound:
+        more.append(
+            "One arm of the comparison was trained without noise. That is allowed because this population is a "
+            "simulation; on people's own text it would be a release without any guarantee."
+        )
     if config.mechanism.randomness == "seeded":
         more.append("Noise was seeded: anyone with the launch file can subtract it, so there is no privacy at all.")
     return (*more, *_LIMITATIONS, _item_losses(config))

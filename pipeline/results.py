@@ -127,13 +127,25 @@ class FineTune(StageResult):
     validation_recall_after: float
 
 
+class Stress(BaseModel):
+    """Canaries on devices outside timer and cap; in none of the other numbers."""
+
+    canaries: int
+    worst_rank_single_user: int | None
+    max_exposure_bits: float
+    max_exposure_bits_single_user: float | None
+    found: int
+    found_single_user: int
+
+
 class Audit(StageResult):
-    """What the model remembers of the canaries, and the audits of the noise."""
+    """What the model remembers of compliant canaries, of ``stress`` apart, and the audits of the noise."""
 
     worst_rank_single_user: int | None
     max_exposure_bits: float
     found_by_beam: int
     found_single_user: int
+    stress: Stress | None
     broken_ceilings: int | None
     pooled_p_value: float | None
     random_continuations: int

@@ -6,7 +6,8 @@ import numpy as np
 
 from evaluation import audit as memorisation
 from evaluation import canaries, comparison, geometry
-from evaluation.noise_audit import noise_audit
+from evaluation.noise_audit import NoiseAudit, noise_audit
+from federated.client import one_torch_thread
 from federated.server import flat_weights
 from pipeline import entrants as entrants_of
 from pipeline import evidence, gate_evidence, gates, load, noise_trace, release, results
@@ -23,17 +24,19 @@ def audit(ctx: StageContext) -> results.Audit:
     joined_TD, trace, directions = noise_trace.load(ctx.run.private("fine_tune") / noise_trace.FILE)
     whitener_TT = noise_trace.whitener(mechanism, trained["rounds"])
     noise_multiplier = noise_trace.update_noise(config.mechanism, mechanism)
-    found = memorisation.audit(
-        load.model(ctx, "fine_tune"),
-        planted,
-        config.audit,
-        load.vocabulary(ctx, "build_vocabulary"),
-        config.seed,
-        mu=trained["mu"],
-        participations_D=np.asarray(trained["synthetic_participations"]),
-        own_mu_N=memorisation.own_mu(planted, joined_TD, whitener_TT, noise_multiplier),
-        alpha=config.audit.alpha,
-    )
+    with one_torch_thread():
+        found = memorisation.audit(
+            load.model(ctx, "fine_tune"),
+            planted,
+            config.audit,
+            load.vocabulary(ctx, "build_vocabulary"),
+            config.seed,
+            mu=trained["mu"],
+            participations_D=np.asarray(trained["synthetic_participations"]),
+            own_mu_N=memorisation.own_mu(planted, joined_TD, whitener_TT, noise_multiplier),
+            alpha=config.audit.alpha,
+            workers=len(os.sched_getaffinity(0)),
+        )
     tested = None
     if trace is not None and directions is not None:
         claim = noise_trace.claim(config.mechanism, mechanism, trained["rounds"], trace.joined_TN)
@@ -44,7 +47,8 @@ def audit(ctx: StageContext) -> results.Audit:
         worst_rank_single_user=found.worst_rank_single_user,
         max_exposure_bits=found.max_exposure_bits,
         found_by_beam=found.found_by_beam,
-        found_single_user=sum(bool(row.found_by_beam or row.found_by_best_first) for row in _promised(found)),
+        found_single_user=found.found_single_user,
+        stress=None if found.stress is None else results.Stress(**found.stress.model_dump()),
         broken_ceilings=found.broken_ceilings,
         pooled_p_value=found.pooled_p_value,
         random_continuations=found.random_continuations,
@@ -54,6 +58,7 @@ def audit(ctx: StageContext) -> results.Audit:
         seed_commitment=None if tested is None else tested.seed_commitment,
         audits=[] if tested is None else [row.model_dump() for row in tested.rows],
         headline={"exposure_bits": found.max_exposure_bits},
+        metrics=_audit_metrics(found, tested),
     )
 
 
@@ -62,9 +67,15 @@ def model_change(ctx: StageContext) -> np.ndarray:
     return flat_weights(load.model(ctx, "fine_tune")) - flat_weights(load.model(ctx, "adapt"))
 
 
-def _promised(found: memorisation.AuditResult) -> list[memorisation.CanaryRow]:
-    """Canaries that the guarantee of one device speaks about."""
-    return [row for row in found.canaries if row.n_u == 1 and row.population == "compliant"]
+def _audit_metrics(found: memorisation.AuditResult, tested: NoiseAudit | None) -> dict[str, float]:
+    """Each canary's exposure and each audit's estimate, by name for MLflow."""
+    shown = {
+        f"exposure_bits/{row.population}/{row.n_u} devices {row.n_e} copies/{number}": row.exposure_bits
+        for number, row in enumerate(found.canaries, start=1)
+    }
+    for row in () if tested is None else tested.rows:
+        shown[f"noise_audit/{row.type}"] = row.estimate
+    return shown
 
 
 def ab_test(ctx: StageContext) -> results.AbTest:
@@ -74,20 +85,21 @@ def ab_test(ctx: StageContext) -> results.AbTest:
     if not geometry.has_keyboard(ctx.config.locale):
         # No layout to mistype on: words are predicted, but not typed again.
         config = config.model_copy(update={"session_words": 0})
-    compared = comparison.run(
-        entrants.arms,
-        comparison.Devices(store.words, store.devices("test"), store.devices("validation")),
-        entrants.vocabulary,
-        len(load.vocabulary(ctx, "ingest_public")),
-        ctx.config.locale,
-        ctx.config.feature,
-        config,
-        ctx.config.name,
-        ctx.config.seed,
-        entrants.pairs,
-        workers=len(os.sched_getaffinity(0)),
-        own_size=entrants.own_words,
-    )
+    with one_torch_thread():
+        compared = comparison.run(
+            entrants.arms,
+            comparison.Devices(store.words, store.devices("test"), store.devices("validation")),
+            entrants.vocabulary,
+            len(load.vocabulary(ctx, "ingest_public")),
+            ctx.config.locale,
+            ctx.config.feature,
+            config,
+            ctx.config.name,
+            ctx.config.seed,
+            entrants.pairs,
+            workers=len(os.sched_getaffinity(0)),
+            own_size=entrants.own_words,
+        )
     write_text(ctx.public / "comparison.json", compared.model_dump_json(indent=1) + "\n")
     return ab_result(compared, entrants, ctx.config.feature, config.margin)
 
@@ -102,7 +114,8 @@ def report(ctx: StageContext) -> results.Report:
     """The disclosure and its renderings, for a launch and for a hold."""
     files = render.render(evidence.disclosure(ctx), ctx.public)
     return results.Report(
-        files=sorted(path.name for path in files), disclosure_sha256=ctx.run.manifest("report")["disclosure.json"]
+        files=sorted(str(path.relative_to(ctx.public)) for path in files),
+        disclosure_sha256=ctx.run.manifest("report")["disclosure.json"],
     )
 
 

@@ -108,16 +108,41 @@ class AuditRow(Config):
     reason: str
 
 
+class StressBlock(Config):
+    """Canaries on devices that are always available, outside timer and cap: no guarantee is about them."""
+
+    canaries: int
+    worst_rank_single_user: int | None
+    max_exposure_bits: float
+    max_exposure_bits_single_user: float | None
+    found: int
+    found_single_user: int
+
+
 class AuditBlock(Config):
-    """The memorisation audit (Ramaswamy et al. 2020) and the audits of the noise."""
+    """The memorisation audit (Ramaswamy et al. 2020) and the audits of the noise.
+
+    Every number but those in ``stress`` and its canaries is about compliant devices alone.
+    """
 
     random_continuations: int
     alpha: float
     worst_rank_single_user: int | None
     max_exposure_bits: float
     found_single_user: int
+    stress: StressBlock | None
     broken_ceilings: int | None
     pooled_p_value: float | None
     seed_commitment: str | None
     canaries: tuple[CanaryResult, ...]
     audits: tuple[AuditRow, ...]
+
+    @model_validator(mode="after")
+    def _stress_is_told_apart(self) -> "AuditBlock":
+        if (self.stress is None) != all(row.population == "compliant" for row in self.canaries):
+            raise ValueError("stress: it must be given exactly where canaries of that population are")
+        return self
+
+    def of(self, population: str) -> tuple[CanaryResult, ...]:
+        """The canaries of one population."""
+        return tuple(row for row in self.canaries if row.population == population)

@@ -3,21 +3,19 @@
 Colours are mid-tones and text follows ``currentColor``, so one picture serves light and dark.
 """
 
-import math
-
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from reports.disclosure import Accounting, AuditBlock, Curves, Disclosure, Participation, Utility
+from reports.disclosure import Accounting, Curves, Disclosure, Participation, Utility
 from reports.figure_style import BLUE, GREEN, INK, ORANGE, RED, rows_down, svg
-from reports.formats import arm_name, metric_name, says_nothing, up
+from reports.formats import arm_name, metric_name, up
 
 _RECALLS = ("top1_recall", "top3_recall")
 
 
 def all_figures(disclosure: Disclosure) -> dict[str, str]:
     """SVG by name; a figure without data is left out."""
-    curves, utility, audit = disclosure.curves, disclosure.utility, disclosure.audit
+    curves, utility = disclosure.curves, disclosure.utility
     figures = {}
     if curves.pretraining or curves.adaptation:
         figures["training"] = _public_training(curves)
@@ -29,8 +27,6 @@ def all_figures(disclosure: Disclosure) -> dict[str, str]:
         figures["epsilon"] = _epsilon(disclosure.accounting)
     if disclosure.participation.participation_histogram:
         figures["participation"] = _participation(disclosure.participation)
-    if audit and audit.canaries:
-        figures["canaries"] = _canaries(audit)
     if utility and any(row.metric in _RECALLS for row in utility.differences):
         figures["utility"] = _utility(utility)
     return figures
@@ -119,29 +115,6 @@ def _participation(seen: Participation) -> str:
 
     most = seen.observed_max_participations
     return svg("Participation of protected devices", f"At most {most} rounds of {limit} allowed.", draw)
-
-
-def _canaries(audit: AuditBlock) -> str:
-    cells = sorted({(row.n_u, row.n_e) for row in audit.canaries})
-    places = dict(zip(cells, rows_down(len(cells)), strict=True))
-
-    def draw(axes: Axes) -> None:
-        for name, kind in (("exposure", "o"), ("ceiling from the guarantee", "|")):
-            rows = [row for row in audit.canaries if kind == "o" or not says_nothing(row, audit)]
-            bits = [row.exposure_bits if kind == "o" else row.ceiling_bits for row in rows]
-            at = [places[row.n_u, row.n_e] for row in rows]
-            if rows:
-                colour, size = (BLUE, 6) if kind == "o" else (RED, 18)
-                axes.plot(bits, at, kind, color=colour, markersize=size, markeredgewidth=2, label=name, alpha=0.85)
-        labels = [f"{n_u} device{'s' * (n_u > 1)}, {n_e} {'copies' if n_e > 1 else 'copy'}" for n_u, n_e in cells]
-        axes.set(xlabel="exposure (bits)", yticks=list(places.values()), yticklabels=labels)
-        axes.set_xlim(-0.5, math.log2(audit.random_continuations) + 0.5)
-        axes.set_ylim(0.4, len(cells) + 0.6)
-        axes.grid(visible=True, axis="x")
-        axes.legend(loc="lower center", bbox_to_anchor=(0.4, 1.0), ncols=2)
-
-    description = f"The most exposed canary has {audit.max_exposure_bits:.2f} bits."
-    return svg("Canary exposure against its ceiling", description, draw, height=1.3 + 0.34 * len(cells))
 
 
 def _utility(utility: Utility) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 
-from reports.disclosure_findings import AuditBlock
+from reports.disclosure_findings import AuditBlock, AuditRow
 from reports.figure_style import BLUE, GREEN, INK, ORANGE, RED, rows_down, svg
 
 
@@ -51,30 +51,51 @@ class Claimed:
     at_most: bool = True
 
 
+_TITLES = {
+    "compliant": "Exposure of canaries against their ceilings",
+    "stress": "Exposure under stress against its ceilings",
+}
+
+
 def of_audits(block: AuditBlock | None) -> dict[str, str]:
-    """The report's figure of the audits that estimate something claimed: SVG by name; none without any."""
-    rows = [] if block is None else [row for row in block.audits if row.claim is not None and row.type != "records"]
-    if not rows:
+    """The report's figures of the audits, SVG by name: canaries of each population, and what estimates a claim."""
+    if block is None:
         return {}
-    return {
-        "audits": estimates(
-            [
-                Claimed(
-                    label=row.quantity,
-                    value=row.estimate,
-                    low=row.low,
-                    high=row.high,
-                    claim=row.claim,
-                    contradicts=row.passed is False,
-                    at_most=row.type != "noise_scale",
-                )
-                for row in rows
-            ]
-        )
-    }
+    figures = {}
+    for population, name in (("compliant", "canaries"), ("stress", "canaries_stress")):
+        points = [
+            CanaryPoint(
+                population=population,
+                n_u=row.n_u,
+                n_e=row.n_e,
+                bits=row.exposure_bits,
+                low=row.exposure_low_bits,
+                high=row.exposure_high_bits,
+                ceiling=row.ceiling_bits,
+            )
+            for row in block.of(population)
+        ]
+        if points:
+            figures[name] = exposure(points, block.random_continuations, _TITLES[population])
+    rows = [row for row in block.audits if row.claim is not None and row.type != "records"]
+    if rows:
+        figures["audits"] = estimates([_claimed(row) for row in rows])
+    return figures
 
 
-def exposure(points: Sequence[CanaryPoint], random_continuations: int) -> str:
+def _claimed(row: AuditRow) -> Claimed:
+    return Claimed(
+        label=row.quantity,
+        value=row.estimate,
+        low=row.low,
+        high=row.high,
+        claim=row.claim,
+        contradicts=row.passed is False,
+        at_most=row.type != "noise_scale",
+    )
+
+
+def exposure(points: Sequence[CanaryPoint], random_continuations: int, title: str = _TITLES["compliant"]) -> str:
     """Exposure of every canary against its own ceiling, a row for each cell of the grid.
 
     Raises:
@@ -117,7 +138,7 @@ def exposure(points: Sequence[CanaryPoint], random_continuations: int) -> str:
 
     spoken = f"{len(points)} canaries, the most exposed has {max(row.bits for row in points):.2f} bits of {most:.1f}; "
     spoken += f"{len(above)} above the ceiling that its rounds allow."
-    return svg("Exposure of canaries against their ceilings", spoken, draw, height=1.3 + 0.3 * len(cells))
+    return svg(title, spoken, draw, height=1.3 + 0.3 * len(cells))
 
 
 def estimates(rows: Sequence[Claimed]) -> str:

@@ -9,6 +9,7 @@ from statistics import NormalDist
 from markupsafe import Markup
 
 from reports.disclosure import AuditBlock, CanaryResult, Difference, Disclosure, GateResult
+from reports.disclosure_utility import HeadWords, Utility
 
 _STRONG, _REASONABLE = 1.0, 10.0
 METRICS = {
@@ -16,14 +17,14 @@ METRICS = {
     "top3_recall": "top-3 recall",
     "invocab_accuracy": "top-1 accuracy, known words",
     "cross_entropy": "cross-entropy, known words (nats)",
-    "prate": "words taken from the strip, of all words",
-    "strip_accuracy": "strips with the right word",
-    "click_through_rate": "strips with a word taken",
-    "compose_trigger_rate": "words before which a phrase is offered",
-    "compose_prate": "words taken from phrases",
-    "words_modified": "words corrected after typing",
+    "prate": "predictions taken (PRate)",
+    "strip_accuracy": "predictions with the right word (Acc)",
+    "click_through_rate": "candidates taken, of those shown (CTR)",
+    "compose_trigger_rate": "words before which a phrase is offered (Trigger Rate)",
+    "compose_prate": "phrases taken, of those offered (PRate)",
+    "words_modified": "words modified while or after typing (WMR)",
     "errors_left": "words left wrong",
-    "words_per_minute": "words per minute",
+    "words_per_minute": "words per minute (WPM)",
     "keystroke_savings": "keystrokes saved",
 }
 PARTS = {
@@ -42,7 +43,9 @@ ARMS = {
     "ngram_history": "n-gram with the user's own words",
     "private_history": "this launch with the user's own words",
     "champion": "what users have",
+    "non_private": "trained without privacy, simulation only",
 }
+FEATURES = {"NWP": "Next-word prediction", "SC": "Smart Compose", "OTF": "On-the-fly rescoring"}
 
 
 def strength(epsilon: float) -> str:
@@ -122,6 +125,43 @@ def metric_name(name: str) -> str:
 def arm_name(name: str) -> str:
     """An arm in words."""
     return ARMS.get(name, name)
+
+
+def feature_name(name: str) -> str:
+    """A launch feature in words."""
+    return f"{FEATURES[name]} ({name})"
+
+
+def features(disclosure: Disclosure) -> list[tuple[str, tuple[str, ...]]]:
+    """Features and their metrics, the launch's own first."""
+    found = disclosure.utility.features if disclosure.utility else {}
+    return sorted(found.items(), key=lambda item: item[0] != disclosure.launch.feature)
+
+
+def feature_metrics(disclosure: Disclosure) -> set[str]:
+    """Metrics that some feature's table shows."""
+    return {metric for _, metrics in features(disclosure) for metric in metrics}
+
+
+def heads(metrics: tuple[str, ...]) -> list[str]:
+    """Table heads of metrics; numbers are aligned to the right."""
+    return [f"#{metric_name(metric)}" for metric in metrics]
+
+
+def arms(utility: Utility) -> list[str]:
+    """Every arm once, in order."""
+    return list(dict.fromkeys(row.arm for row in utility.arms))
+
+
+def heads_of(utility: Utility, arm: str | None = None) -> list[HeadWords]:
+    """Head-word shares of one arm, or of the first; fewest words first."""
+    wanted = arm or utility.head_words[0].arm
+    return sorted((row for row in utility.head_words if row.arm == wanted), key=lambda row: row.words)
+
+
+def total(value: float) -> str:
+    """A sum over devices: counts whole, minutes and nats to one place."""
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.1f}"
 
 
 def metric_value(value: float, metric: str) -> str:

@@ -19,11 +19,17 @@ from reports.figures_discovery import of_discovery
 TEMPLATES = Path(__file__).parent / "templates"
 _FILTERS = (
     formats.arm_name,
+    formats.arms,
     formats.at_least,
     formats.ceiling,
     formats.code,
+    formats.feature_metrics,
+    formats.feature_name,
+    formats.features,
     formats.gate_value,
     formats.guesser,
+    formats.heads,
+    formats.heads_of,
     formats.histogram,
     formats.metric_change,
     formats.metric_name,
@@ -32,6 +38,7 @@ _FILTERS = (
     formats.mechanism_name,
     formats.percent,
     formats.strength,
+    formats.total,
     formats.up,
     formats.verdict,
     formats.warnings,
@@ -40,7 +47,7 @@ _FILTERS = (
 
 
 def render(disclosure: Disclosure, directory: Path) -> list[Path]:
-    """Write ``disclosure.json``, ``report.html``, ``report.md`` and the model card into ``directory``.
+    """Write ``disclosure.json``, ``report.html``, ``report.md``, the model card and ``figures/*.svg``.
 
     Raises:
       OSError: the directory does not exist or cannot be written.
@@ -55,6 +62,9 @@ def render(disclosure: Disclosure, directory: Path) -> list[Path]:
         "report.md": markdown.get_template("report.md.j2").render(d=disclosure),
         "README.md": markdown.get_template("model_card.md.j2").render(d=disclosure),
     }
+    (directory / "figures").mkdir(exist_ok=True)
+    # Once more on their own, for whoever looks at the artifacts one by one.
+    contents |= {f"figures/{name}.svg": svg for name, svg in drawn.items()}
     return [write(directory / name, content) for name, content in contents.items()]
 
 

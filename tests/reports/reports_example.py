@@ -124,6 +124,8 @@ def example(**changes: object) -> Disclosure:
             "worst_rank_single_user": 700_000,
             "max_exposure_bits": 1.5,
             "found_single_user": 0,
+            "stress": {"canaries": 2, "worst_rank_single_user": 90_000, "max_exposure_bits": 4.5, "found": 0}
+            | {"max_exposure_bits_single_user": 4.5, "found_single_user": 0},
             "broken_ceilings": 0,
             "pooled_p_value": 0.4,
             "seed_commitment": "c" * 64,
@@ -135,7 +137,7 @@ def example(**changes: object) -> Disclosure:
             ],
             "canaries": [
                 {
-                    "population": "compliant",
+                    "population": population,
                     "n_u": n_u,
                     "n_e": 14,
                     "participations": 4,
@@ -149,6 +151,7 @@ def example(**changes: object) -> Disclosure:
                     "found_by_beam": False,
                     "loss": 21.0,
                 }
+                for population in ("compliant", "stress")
                 for n_u in (1, 4)
             ],
         },

@@ -16,6 +16,7 @@ from reports.figures import all_figures
 from reports.figures_ab import of_utility
 from reports.figures_audit import of_audits
 from reports.figures_discovery import of_discovery
+from reports.formats import FEATURES
 from reports.render import render
 
 PAGES = ("report.html", "report.md")
@@ -109,7 +110,7 @@ def test_page_is_whole_and_needs_nothing_else(tmp_path: Path) -> None:
     assert re.search(r"url\((?!#)", page) is None
     drawn = all_figures(example()) | of_discovery(example().discovery) | of_audits(example().audit)
     drawn |= of_utility(example().utility)
-    assert page.count("<svg") == len(drawn) == 11
+    assert page.count("<svg") == len(drawn) == 12
 
 
 def test_figures_are_the_same_every_time_and_can_be_read_aloud() -> None:
@@ -225,20 +226,66 @@ def test_missing_parts_still_give_a_report(tmp_path: Path) -> None:
 
 def test_one_point_and_one_canary_are_enough_for_every_figure() -> None:
     one = example(
-        audit=block("audit", canaries=block("audit")["canaries"][:1]),
+        audit=block("audit", canaries=block("audit")["canaries"][:1], stress=None),
         curves={name: points[:1] for name, points in block("curves").items()},
         participation=block("participation", participation_histogram={"1": 10}),
     )
-    assert len(all_figures(one)) == 6
+    assert len(all_figures(one)) == 5
+    assert list(of_audits(one.audit)) == ["canaries", "audits"]
 
 
 def test_a_ceiling_that_rank_one_stays_under_says_nothing(tmp_path: Path) -> None:
     row = block("audit")["canaries"][0]
     most = math.log2(2_000_000)
     for bits, said in ((most + 1, "says nothing"), (most - 1, f"{most - 1:.1f}"), (None, "none")):
-        audit = block("audit", canaries=[row | {"ceiling_bits": bits}])
+        audit = block("audit", canaries=[row | {"ceiling_bits": bits}], stress=None)
         files = rendered(example(audit=audit), tmp_path)
         assert all(said in files[name] for name in PAGES)
+
+
+def test_stress_stands_apart_and_counts_nowhere_else(tmp_path: Path) -> None:
+    files = rendered(example(), tmp_path)
+    for name in PAGES:
+        before, under = files[name].split("Under stress")
+        assert "no gate reads them" in under
+        assert "90,000" in under
+        assert "90,000" not in before
+    without = rendered(example(audit=block("audit", canaries=block("audit")["canaries"][:1], stress=None)), tmp_path)
+    assert all("Under stress" not in without[name] for name in PAGES)
+    with pytest.raises(ValidationError, match="exactly where canaries"):
+        example(audit=block("audit", stress=None))
+
+
+def test_the_launch_s_feature_comes_first_with_its_sums(tmp_path: Path) -> None:
+    for feature, first in (("NWP", "Next-word prediction"), ("OTF", "On-the-fly rescoring")):
+        files = rendered(example(launch=block("launch", feature=feature)), tmp_path)
+        for name in PAGES:
+            assert files[name].index(first) == min(files[name].index(f"{text} (") for text in FEATURES.values())
+            assert "of this launch" in files[name]
+            assert f"{52_252 * 0.09:,.1f}" in files[name]
+    nothing = block("utility", features={"NWP": [], "SC": [], "OTF": []}, session_words=0)
+    for name in PAGES:
+        assert "None of its metrics could be estimated" in rendered(example(utility=nothing), tmp_path)[name]
+
+
+def test_an_arm_without_privacy_is_named_as_one_everywhere(tmp_path: Path) -> None:
+    files = rendered(example(), tmp_path)
+    for name in PAGES:
+        assert "must never be trained on people's own text" in files[name].replace("&#39;", "'")
+        assert files[name].count("trained without privacy, simulation only") >= 5
+        assert "non_private" not in files[name]
+    with pytest.raises(ValidationError, match="not what the arms say"):
+        example(utility=block("utility", simulation_without_privacy=False))
+
+
+def test_what_users_have_is_named_or_said_to_be_missing(tmp_path: Path) -> None:
+    known, missing = (
+        rendered(example(utility=block("utility", champion=champion)), tmp_path)
+        for champion in (block("utility")["champion"], None)
+    )
+    for name in PAGES:
+        assert "test-fixture-00" in known[name]
+        assert "No earlier launch of NWP for en-US" in missing[name]
 
 
 def test_words_are_shown_only_after_review(tmp_path: Path) -> None:
