@@ -115,7 +115,7 @@ def without_privacy(ctx: StageContext) -> KeyboardLM:
         loosened(config.mechanism),
         config.local_training,
         config.server,
-        config.runtime.model_copy(update={"evaluate_every_rounds": config.mechanism.rounds}),
+        config.runtime.model_copy(update={"evaluate_every_rounds": config.mechanism.rounds, "workers": 1}),
         config.seed,
         seeded_key(config.seed),
         folder,
