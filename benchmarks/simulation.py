@@ -1,4 +1,4 @@
-"""Simulation speed beside pfl 0.6.0 and Flower 1.41, and how the cost of a round grows.
+"""Simulation speed beside the reference kernel, pfl 0.6.0 and Flower 1.41.
 
     .venv/stages/bin/python benchmarks/simulation.py [--turns 3] [--peers pfl,flower] [--cases tiny,...]
 
@@ -13,23 +13,14 @@ import json
 import statistics
 import subprocess
 import sys
-import time
-from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
-from workloads import Case, typed
+from workloads import CASES, CLIP, RATE, Case, cpu_seconds, typed
 
 from federated.client import clipped_sum, one_torch_thread
-from federated.config import LocalTrainingConfig
-from federated.noise import seeded_key
-from federated.participation import Cohorts
-from federated.records import no_records
 from federated.rows import DeviceRows
-from pretrain.config import ModelConfig
 from pretrain.model import KeyboardLM, build_model
 
 ROOT = Path(__file__).parents[1]
@@ -37,13 +28,6 @@ PEERS = {
     "pfl": ("pfl_peer.py", ["pfl[pytorch]==0.6.0", "torch==2.13.0"]),
     "flower": ("flower_peer.py", ["flwr[simulation]==1.41.0", "ray==2.55.1", "torch==2.13.0", "psutil"]),
 }
-PAPER = ModelConfig(embedding_dim=96, hidden_dim=670, tied=False)
-CASES = {
-    "tiny": Case("tiny", 2_000, ModelConfig(embedding_dim=32, hidden_dim=64, tied=False), 64, 4, 64, 16),
-    "100": Case("10K, 100 words", 10_000, PAPER, 100, 5, 12, 2),
-    "1600": Case("10K, 1600 words", 10_000, PAPER, 1600, 8, 2, 1),
-}
-CLIP, RATE = 0.3, 0.5
 
 
 class Peer:
@@ -118,13 +102,6 @@ def write_workload(path: Path, model: KeyboardLM, devices: list[DeviceRows], bat
     np.savez(path, settings=np.array(json.dumps(settings)), **arrays)
 
 
-def cpu_seconds(act: Callable[[], object]) -> float:
-    """CPU time of all threads of this process."""
-    began = time.process_time()
-    act()
-    return time.process_time() - began
-
-
 def sgemm_peak() -> float:
     """FLOP/s of one thread in a product of 1024 x 1024."""
     one, other = torch.randn(2, 1024, 1024)
@@ -133,10 +110,7 @@ def sgemm_peak() -> float:
 
 def compare(case: Case, peers: list[str], turns: int) -> None:
     """Print the table of one workload."""
-    local = LocalTrainingConfig(
-        learning_rate=RATE, batch_sentences=case.batch, sequence_words=10, epochs=1, max_words=case.words
-    )
-    model, devices = build_model(case.model, case.vocabulary, 0), typed(case, local)
+    model, devices, local = build_model(case.model, case.vocabulary, 0), typed(case), case.local
     (ROOT / "build").mkdir(exist_ok=True)
     path = ROOT / "build" / f"bench-{case.vocabulary}-{case.words}.npz"
     write_workload(path, model, devices, case.batch)
@@ -174,55 +148,8 @@ def compare(case: Case, peers: list[str], turns: int) -> None:
         print(f"{name:<14}{len(devices) / median:>11.1f}{words / median:>11.0f}{share:>9.1%}{median / fast:>8.1f}x")
 
 
-def growth() -> None:
-    """Cost against cohort, population and rounds done."""
-    print("\ncohort (tiny)   CPU ms a device")
-    local = LocalTrainingConfig(learning_rate=RATE, batch_sentences=4, sequence_words=10, epochs=1, max_words=64)
-    for count in (16, 64, 256, 1024):
-        case = replace(CASES["tiny"], devices=count)
-        model, devices = build_model(case.model, case.vocabulary, 0), typed(case, local)
-        act = partial(clipped_sum, model, devices, local, CLIP, 16)
-        seconds = statistics.median(cpu_seconds(act) for _ in range(3))
-        print(f"{count:>14}{1e3 * seconds / count:>12.2f}")
-    print("\npopulation   cohort   planning a round, CPU ms (after 1, 50, 200 rounds)")
-    for population, cohort in ((10_000, 650), (100_000, 650), (1_000_000, 650), (1_000_000, 6500)):
-        cohorts = Cohorts(population, cohort, 10, 10**6, 1)
-        state, records, spent = cohorts.init(), no_records(), []
-        for number in range(205):
-            began = time.process_time()
-            drawn, state = cohorts.draw(state, number)
-            records = records.add(number, drawn)
-            spent.append(1e3 * (time.process_time() - began))
-        told = "".join(f"{statistics.median(spent[first : first + 5]):>8.2f}" for first in (1, 50, 200))
-        print(f"{population:>10}{cohort:>9}{told}")
-
-
-def noise_share() -> None:
-    """Noise and the server's step against a round of 6,500 paper-size devices."""
-    from federated import mechanisms, server
-    from federated.config import BltMechanism, ServerConfig, TreeMechanism
-
-    model = build_model(PAPER, 10_000, 0)
-    start = server.init(model, ServerConfig(learning_rate=1.0))
-    fields = {"noise_multiplier": 7.0, "clip_norm": CLIP, "rounds": 2000, "report_goal": 6500, "min_sep": 100}
-    fields |= {"max_participations": 8, "delta": 1e-10, "randomness": "seeded"}
-    print("\nnoise and server step of 2.4M parameters, CPU ms")
-    for config in (
-        TreeMechanism(kind="tree", **fields),
-        BltMechanism(kind="blt", preset="min-sep-100", **fields),
-    ):
-        mechanism = mechanisms.build(config)
-        state, spent = mechanism.init(len(start.weights_P)), []
-        for number in range(4):
-            began = time.process_time()
-            noise_P, state = mechanism.noise(state, number, seeded_key(1))
-            server.step(start, noise_P, 6500.0, ServerConfig(learning_rate=1.0))
-            spent.append(1e3 * (time.process_time() - began))
-        print(f"{config.kind:<8}{statistics.median(spent[1:]):>8.1f}")
-
-
 def main() -> None:
-    """Print every table."""
+    """Print a table for each case."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--peers", default="pfl,flower")
@@ -231,8 +158,6 @@ def main() -> None:
     with one_torch_thread():
         for name in options.cases.split(","):
             compare(CASES[name], [peer for peer in options.peers.split(",") if peer], options.turns)
-        growth()
-        noise_share()
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
-"""Made-up devices for benchmarks of local training."""
+"""Made-up devices for benchmarks of local training, and how its cost is measured."""
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,6 +10,9 @@ from federated.config import LocalTrainingConfig
 from federated.rows import DeviceRows, device_rows
 from pretrain.config import ModelConfig
 from pretrain.vocabulary import EOS
+
+PAPER = ModelConfig(embedding_dim=96, hidden_dim=670, tied=False)
+CLIP, RATE = 0.3, 0.5
 
 
 @dataclass(frozen=True)
@@ -22,14 +27,43 @@ class Case:
     devices: int
     chunk: int
 
+    @property
+    def local(self) -> LocalTrainingConfig:
+        """One epoch over rows of 10 words."""
+        return LocalTrainingConfig(
+            learning_rate=RATE, batch_sentences=self.batch, sequence_words=10, epochs=1, max_words=self.words
+        )
 
-def typed(case: Case, local: LocalTrainingConfig) -> list[DeviceRows]:
-    """Devices with Zipf-distributed words in sentences of 8."""
+
+CASES = {
+    "tiny": Case("tiny", 2_000, ModelConfig(embedding_dim=32, hidden_dim=64, tied=False), 64, 4, 64, 16),
+    "100": Case("10K, 100 words", 10_000, PAPER, 100, 5, 12, 2),
+    "1600": Case("10K, 1600 words", 10_000, PAPER, 1600, 8, 2, 1),
+}
+
+
+def text(rng: np.random.Generator, words: int, vocabulary: int) -> np.ndarray:
+    """Zipf-distributed words in sentences of 8."""
+    typed_N = np.minimum(rng.zipf(1.3, size=words) + 3, vocabulary - 1).astype(np.int32)
+    typed_N[7::8] = EOS
+    typed_N[-1] = EOS
+    return typed_N
+
+
+def typed(case: Case) -> list[DeviceRows]:
+    """Devices of equal size."""
     rng = np.random.default_rng(0)
-    devices = []
-    for _ in range(case.devices):
-        words = np.minimum(rng.zipf(1.3, size=case.words) + 3, case.vocabulary - 1).astype(np.int32)
-        words[7::8] = EOS
-        words[-1] = EOS
-        devices.append(device_rows(words, local, 0.0))
-    return devices
+    return [device_rows(text(rng, case.words, case.vocabulary), case.local, 0.0) for _ in range(case.devices)]
+
+
+def lognormal_sizes(devices: int, cap: int = 1600) -> np.ndarray:
+    """Words of devices as people type: median 66, mean 133 before the cap."""
+    spread = np.sqrt(2 * np.log(133 / 66))
+    return np.random.default_rng(0).lognormal(np.log(66), spread, size=devices).clip(1, cap).astype(int)
+
+
+def cpu_seconds(act: Callable[[], object]) -> float:
+    """CPU time of all threads of this process."""
+    began = time.process_time()
+    act()
+    return time.process_time() - began

@@ -11,7 +11,7 @@ come last in a chunk; a step runs on the narrowest prefix recorded that holds th
 On a CPU, which records nothing, the same functions run as they are: that is how they are tested.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from threading import local as local_storage
@@ -75,11 +75,7 @@ class Machine:
         for number, active in enumerate(chunk.active_K.tolist()):
             self.rows_CN[:count] = rows_KCN[number]
             self.targets_CN[:count] = targets_KCN[number]
-            self.steps[self.width_for(active)]()
-
-    def width_for(self, active: int) -> int:
-        """Devices that a step of so many runs on."""
-        return min(width for width in self.steps if width >= active)
+            self.steps[narrowest(active, self.steps)]()
 
 
 def fixed_shapes(
@@ -127,6 +123,11 @@ def widths(most: int) -> list[int]:
     while found[-1] > _LEAST_WIDTH:
         found.append(-(-found[-1] // 2))
     return found
+
+
+def narrowest(active: int, choices: Iterable[int]) -> int:
+    """The least width that holds so many devices."""
+    return min(width for width in choices if width >= active)
 
 
 def _room_for(words: int, vocabulary: int) -> int:
@@ -182,6 +183,7 @@ def _recorded(step: Callable[[], None], place: torch.device, pool: tuple[int, in
         step()
     main.wait_stream(aside)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, pool=pool):
+    # Other threads, NCCL's for one, may ask the device something meanwhile.
+    with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
         step()
     return graph.replay

@@ -5,9 +5,10 @@ import pytest
 import torch
 from test_federated_client import difference, keyboard, local, rows_of
 
-from federated import batched_fixed, batched_step
+from federated import batched, batched_fixed, batched_step
 from federated.batched import train_chunk
-from federated.batched_fixed import widths
+from federated.batched_fixed import narrowest, widths
+from federated.batched_layout import Steps
 from federated.batched_weights import pack
 from federated.clipping import Clip
 from federated.rows import DeviceRows
@@ -72,8 +73,47 @@ def test_a_step_runs_on_the_narrowest_width_that_holds_its_devices(monkeypatch):
     train_chunk(pack(model), devices, config, fuse=False)
     steps = np.array([own.steps(config.batch_sentences, 1) for own in devices])
     active = [int(np.sum(steps > step)) for step in range(steps[0])]
-    assert ran == [min(width for width in widths(len(devices)) if width >= own) for own in active]
+    assert ran == [narrowest(own, widths(len(devices))) for own in active]
     assert min(ran) < len(devices)
+
+
+def lognormal(devices: int) -> list[DeviceRows]:
+    """People as they type: median 66 words, mean 133, 1,600 at most, in rows of 8."""
+    rng = np.random.default_rng(0)
+    sizes = rng.lognormal(np.log(66), np.sqrt(2 * np.log(133 / 66)), size=devices).clip(1, 1600)
+    return [DeviceRows(*(np.full((int(-(-size // 8)), 1), 4, np.int32),) * 2) for size in sizes]
+
+
+@pytest.mark.parametrize("chunk", [64, 128, 256, 512])
+def test_few_step_slots_of_a_real_cohort_are_executed_in_vain(chunk):
+    config, devices = local(batch_sentences=8), lognormal(6500)
+
+    def executed_over_needed(ordered: list[DeviceRows]) -> float:
+        executed = needed = 0
+        for first in range(0, len(ordered), chunk):
+            own = sorted(ordered[first : first + chunk], key=lambda rows: -len(rows.targets_RT))
+            active_K = Steps.lay_out(own, [rows.inputs_RT for rows in own], config, 1).active_K.tolist()
+            executed += sum(narrowest(active, widths(chunk)) for active in active_K)
+            needed += sum(active_K)
+        return executed / needed
+
+    assert 1.0 <= executed_over_needed(most_steps_first(devices, config)) <= 1.1
+    # As devices come, not by their number of steps.
+    assert executed_over_needed(devices) > 1.1
+
+
+def test_on_a_cpu_no_step_slot_is_executed_in_vain(monkeypatch):
+    config, model = local(), keyboard(False)
+    devices = most_steps_first(rows_of(13, config), config)
+    executed, step = [], batched.sgd_step
+
+    def seen(weights, rows_CN, *others):
+        executed.append(len(rows_CN))
+        step(weights, rows_CN, *others)
+
+    monkeypatch.setattr(batched, "sgd_step", seen)
+    train_chunk(pack(model), devices, config)
+    assert sum(executed) == sum(own.steps(config.batch_sentences, 1) for own in devices)
 
 
 def test_words_used_twice_are_added_once_each():

@@ -1,8 +1,12 @@
 """``runtime.precision``: what may be rounded, how much that changes, and what is refused."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
+from small_run import Launch, run
 from test_federated_client import difference, keyboard, local, rows_of
 
 from federated.client import clipped_sum
@@ -79,3 +83,14 @@ def test_tf32_is_off_unless_asked_for_and_put_back():
         assert settings.fp32_precision == "ieee"
     finally:
         settings.fp32_precision = before
+
+
+def test_a_run_goes_on_at_its_own_precision_only(tmp_path):
+    launch = Launch()
+    rounded = replace(launch, runtime=launch.runtime.model_copy(update={"precision": "bfloat16"}))
+    weights, _ = run(rounded, tmp_path / "rounded")
+    exact, _ = run(launch, tmp_path / "exact")
+    assert 0 < np.linalg.norm(weights - exact) < 0.05 * np.linalg.norm(exact)
+    for one, directory in ((launch, "rounded"), (rounded, "exact")):
+        with pytest.raises(ValueError, match="empty directory"):
+            run(one, tmp_path / directory)
