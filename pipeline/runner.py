@@ -18,7 +18,7 @@ from typing import Protocol
 from pipeline.config import STAGE_NAMES, LaunchConfig, config_digest, launch_id
 from pipeline.errors import PermanentError
 from pipeline.ledger import PrivacyLedger
-from pipeline.run_dir import RESULT, RunDir, StageRecord, record_digest, record_text, write_text
+from pipeline.run_dir import GIVEN, RESULT, RunDir, StageRecord, record_digest, record_text, write_text
 from pipeline.settings import Settings
 from pipeline.stage import Spend, StageContext, StageFunction, StageSpend
 
@@ -145,6 +145,10 @@ def _still_true(record: StageRecord, config: LaunchConfig, run: RunDir, *, relea
         return False
     for path, digest in record.inputs.items():
         stage, _, name = path.partition("/")
+        if stage == GIVEN:
+            if run.given_digest(name) != digest:
+                return False
+            continue
         source = run.record(stage)
         if source is None:
             return False
@@ -161,7 +165,7 @@ def _run_held(
     key = binding = ledger = None
     receipts: dict[str, str] = {}
     if spend:
-        key = _key(config, run, name)
+        key = stage_key(config, run, name)
         binding = _binding(config, run, key, spend)
         ledger = PrivacyLedger(settings.ledger_url)
         reserved = ledger.reserve(
@@ -239,7 +243,7 @@ def _has_private_files(run: RunDir, name: str) -> bool:
     return any(not path.name.startswith(".") for path in run.private(name).iterdir())
 
 
-def _key(config: LaunchConfig, run: RunDir, name: str) -> bytes:
+def stage_key(config: LaunchConfig, run: RunDir, name: str) -> bytes:
     """The stage's secret key. In 'seeded' mode, for tests, anyone can compute it from the configuration."""
     if config.mechanism.randomness == "seeded":
         return hashlib.sha256(f"tacit seeded {config.seed} {name}".encode()).digest()

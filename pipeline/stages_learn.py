@@ -4,16 +4,13 @@ import logging
 import shutil
 from dataclasses import asdict
 
-import numpy as np
-
 from evaluation import canaries
 from federated import accounting, mechanisms, plan_proposal, plan_sweep, population
 from federated import plan as planner
-from federated import train as rounds
 from federated.aggregation import plan_encoding
 from federated.mechanisms import files as mechanism_files
 from federated.sampled import Amplified
-from pipeline import load, noise_trace, plan_files, results, spends
+from pipeline import fine_tuning, load, noise_trace, plan_files, results, spends
 from pipeline.stage import Dataset, StageContext
 from pretrain import corpus, export, extend, vocabulary
 from pretrain import train as public_training
@@ -107,33 +104,11 @@ def fine_tune(ctx: StageContext) -> results.FineTune:
     planned = ctx.run.result("plan")
     if not planned["feasible"]:
         raise ValueError(f"mechanism: this plan cannot be carried out: {'; '.join(planned['reasons'])}")
-    words = load.vocabulary(ctx, "build_vocabulary")
-    store = load.store(ctx)
-    devices = store.encode(words, "train")
-    planted = canaries.make(config.audit, words, load.public_streams(ctx, words)[0], config.seed)
-    canaries.save(planted, ctx.public / "canaries.json")
-    model, mechanism = load.model(ctx, "adapt"), load.mechanism(ctx.run)
-    probe = noise_trace.directions(model, config.audit.directions, ctx.key)
-    done = rounds.fine_tune(
-        model,
-        devices.join(planted.devices),
-        np.arange(len(devices) + len(planted.devices)) >= len(devices),
-        store.encode(words, "validation"),
-        config.mechanism,
-        config.local_training,
-        config.server,
-        config.runtime,
-        config.seed,
-        ctx.key,
-        ctx.private / "rounds",
-        load.progress(ctx),
-        noise_maker=mechanism,
-        probe=probe,
-        stress_D=np.concatenate([np.zeros(len(devices), dtype=bool), planted.stress_D]),
-        stress_rate=config.audit.stress_rate,
-    )
-    noise_trace.save(done, probe, ctx.private / noise_trace.FILE)
-    export.save_model(model, ctx.public / "model.safetensors")
+    trained = fine_tuning.train_together(ctx)
+    done, mechanism = trained.done, trained.mechanism
+    canaries.save(trained.planted, ctx.public / "canaries.json")
+    noise_trace.save(done, trained.probe, ctx.private / noise_trace.FILE)
+    export.save_model(trained.model, ctx.public / "model.safetensors")
     reached = accounting.from_records(config.mechanism, done.observed, (), mechanism, done.encoding, hypothetical=True)
     observed, delta = done.observed, config.mechanism.delta
     return results.FineTune(

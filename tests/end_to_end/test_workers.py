@@ -1,0 +1,163 @@
+"""Training by several processes, through the command line: lost, stopped and gone on with."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from test_tiny_launch import TACIT, environment
+from tiny_launch import write_launch
+
+from federated import checkpoint
+from pipeline import runner
+from pipeline import settings as settings_module
+from pipeline.config import STAGE_NAMES, launch_id, load_launch
+from pipeline.errors import PermanentError
+from pipeline.stages import STAGES
+
+pytestmark = pytest.mark.slow
+
+ROUNDS = 60
+MECHANISM = {
+    "kind": "tree",
+    "noise_multiplier": 4.0,
+    "clip_norm": 0.3,
+    "rounds": ROUNDS,
+    "report_goal": 12,
+    "min_sep": 2,
+    "max_participations": 30,
+    "delta": 1e-6,
+    "randomness": "secure",
+}
+POLICY = {
+    "max_rho": 1e4,
+    "population_max_rho": 1e4,
+    "max_discovery_epsilon0": 8.0,
+    "min_canary_rank": 1,
+    "min_top1_gain": -1.0,
+}
+RUNTIME = {"chunk_devices": 4, "checkpoint_every_rounds": 1, "evaluate_every_rounds": 20}
+
+
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A home in which everything before fine-tuning is done, and the launch's id."""
+    home = tmp_path_factory.mktemp("planned")
+    config = load_launch(write_launch(home, mechanism=MECHANISM, policy=POLICY, runtime=RUNTIME))
+    here, run_id = settings_module.load({"TACIT_HOME": str(home)}), launch_id(config)
+    for name in STAGE_NAMES[: STAGE_NAMES.index("fine_tune")]:
+        runner.run_stage(name, config, run_id, here, STAGES)
+    # The key is drawn now: every copy of this home adds the same noise.
+    runner.stage_key(config, runner.open_run(config, run_id, here), "fine_tune")
+    return home, run_id
+
+
+def copied(planned: tuple[Path, str], home: Path, workers: int) -> Path:
+    shutil.copytree(planned[0], home)
+    file = home / "tiny.yaml"
+    raw = yaml.safe_load(file.read_text(encoding="utf-8"))
+    raw["runtime"]["workers"] = workers
+    file.write_text(yaml.safe_dump(raw), encoding="utf-8")
+    return home
+
+
+def start(home: Path, run_id: str, log: Path) -> subprocess.Popen:
+    arguments = ["stage", "fine_tune", "--launch", str(home / "tiny.yaml"), "--run", run_id, "--json"]
+    variables = environment(home)
+    with log.open("w") as errors:
+        return subprocess.Popen(
+            [TACIT, *arguments], cwd=home, env=variables, stdout=subprocess.PIPE, stderr=errors, text=True
+        )
+
+
+def workers_of(home: Path) -> dict[int, int]:
+    """Process id of each rank at work under this home, launchers as rank -1."""
+    found = {}
+    for path in Path("/proc").iterdir():
+        if not path.name.isdecimal():
+            continue
+        try:
+            command, variables = (path / "cmdline").read_bytes(), (path / "environ").read_bytes()
+        except OSError:
+            continue  # ended meanwhile
+        if b"pipeline.fine_tune_worker" in command and str(home).encode() in command:
+            rank = [value for value in variables.split(b"\0") if value.startswith(b"RANK=")]
+            found[int(rank[0][5:]) if rank and b"torch.distributed.run" not in command else -1] = int(path.name)
+    return found
+
+
+def wait_for(true: Callable[[], bool], seconds: float = 120.0) -> None:
+    ended = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < ended, "nothing happened"
+        time.sleep(0.005)
+
+
+def last_round(home: Path, run_id: str) -> int:
+    folder = home / "runs" / run_id / "private" / "fine_tune" / "rounds"
+    return max((int(path.stem[6:]) for path in folder.glob("round-*.ckpt")), default=0)
+
+
+def left_behind(home: Path, run_id: str) -> dict[str, object]:
+    """What fine-tuning made, without times."""
+    public, private = (home / "runs" / run_id / half / "fine_tune" for half in ("public", "private"))
+    record = json.loads((public / "result.json").read_text(encoding="utf-8"))
+    with np.load(private / "audit.npz") as file:
+        audit = {name: file[name].tobytes() for name in file.files}
+    records = {path.name: path.read_bytes() for path in (private / "rounds" / "participation.parquet").iterdir()}
+    return {"result": record["result"], "outputs": record["outputs"], "audit": audit, "records": records}
+
+
+def test_two_workers_lost_stopped_and_gone_on_with_give_the_bits_of_one(planned, tmp_path: Path) -> None:
+    run_id = planned[1]
+    home, log = copied(planned, tmp_path / "two", 2), tmp_path / "log"
+
+    first = start(home, run_id, log)
+    wait_for(lambda: last_round(home, run_id) >= 3 or first.poll() is not None)
+    os.kill(workers_of(home)[1], signal.SIGKILL)
+    answer, _ = first.communicate(timeout=120)
+    assert first.returncode == 75, log.read_text()
+    assert json.loads(answer)["exit_code"] == 75
+    assert "one of 2 workers was lost" in json.loads(answer)["error"]
+    assert "fine_tune: round 3, rounds 60" in log.read_text(), "worker 0 tells of its progress"
+    reached = last_round(home, run_id)
+    assert 3 <= reached < ROUNDS
+    assert not workers_of(home)
+
+    second = start(home, run_id, log)
+    wait_for(lambda: last_round(home, run_id) > reached or second.poll() is not None)
+    assert set(workers_of(home)) == {-1, 0, 1}
+    second.terminate()
+    second.communicate(timeout=20)
+    assert second.returncode == -signal.SIGTERM
+    wait_for(lambda: not workers_of(home), seconds=40)
+    assert reached < last_round(home, run_id) < ROUNDS
+
+    alone = copied(planned, tmp_path / "one", 1)
+    for place in (home, alone):
+        config = load_launch(place / "tiny.yaml")
+        runner.run_stage("fine_tune", config, run_id, settings_module.load({"TACIT_HOME": str(place)}), STAGES)
+    expected, found = left_behind(alone, run_id), left_behind(home, run_id)
+    assert len(expected["records"]) == ROUNDS
+    for name, made in expected.items():
+        assert found[name] == made, name
+
+
+def test_what_no_retry_can_mend_is_permanent(planned, tmp_path: Path) -> None:
+    run_id = planned[1]
+    home = copied(planned, tmp_path / "home", 2)
+    rounds = home / "runs" / run_id / "private" / "fine_tune" / "rounds"
+    rounds.mkdir(parents=True)
+    # As another launch would have left it.
+    checkpoint.save(checkpoint.Checkpoint(1, "another run", {}, []), rounds, 1)
+    config, here = load_launch(home / "tiny.yaml"), settings_module.load({"TACIT_HOME": str(home)})
+    with pytest.raises(PermanentError, match="holds a checkpoint of a run with other settings"):
+        runner.run_stage("fine_tune", config, run_id, here, STAGES)
+    assert not workers_of(home)
