@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from pipeline import cli_account, cli_ledger, cli_optimize, cli_plan, cli_release, config, settings
+from pipeline import cli_account, cli_judge, cli_ledger, cli_optimize, cli_plan, cli_release, config, settings
 from pipeline.cli_support import AsJson, LaunchPath, RunId, answer, command, open_existing, read_launch
 from pipeline.errors import PERMANENT
 
@@ -37,6 +37,8 @@ app.add_typer(cli_ledger.app, name="ledger")
 app.add_typer(cli_optimize.app, name="optimize")
 app.command("plan")(cli_plan.plan)
 app.command("rehearse")(cli_plan.rehearse)
+app.command("audit")(cli_judge.audit)
+app.command("ab")(cli_judge.ab)
 app.command("predict")(cli_release.predict)
 app.command("rollback")(cli_release.rollback)
 app.command("site")(cli_release.site)
@@ -139,27 +141,6 @@ def stage(
     outcome = outcome or runner.run_stage(name, parsed, run, here, _load_stages(), tracker)
     display.show_stage(outcome, Console(stderr=True))
     answer(outcome.result, as_json, text=f"{name}: {'done before' if outcome.skipped else 'done'}")
-
-
-@app.command()
-@command
-def audit(run: RunId, as_json: AsJson = False) -> None:
-    """Show what the audits of a launch found.
-
-    Example: tacit audit --run demo-en-US-0123abcd
-    """
-    found = open_existing(run)[1].result("audit")
-    lines = [f"{'population':<10} {'devices':>8} {'copies':>7} {'rank':>9} {'exposure (bits)':>16}"]
-    lines += [
-        f"{row['population']:<10} {row['n_u']:>8} {row['n_e']:>7} {row['rank']:>9,} {row['exposure_bits']:>16.2f}"
-        for row in found["canaries"]
-    ]
-    lines += ["", f"{'audit':<16} {'estimate':>9} {'claim':>8}  verdict"]
-    for row in found["audits"]:
-        verdict = {True: "nothing against the claim", None: "decides nothing", False: row["reason"]}[row["passed"]]
-        claim = "" if row["claim"] is None else f"{row['claim']:.4g}"
-        lines.append(f"{row['type']:<16} {row['estimate']:>9.4g} {claim:>8}  {verdict} ({row['quantity']})")
-    answer(found, as_json, text="\n".join(lines))
 
 
 @app.command()

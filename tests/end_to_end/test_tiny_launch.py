@@ -90,6 +90,20 @@ def test_second_run_redoes_nothing_and_spends_nothing(launched: Launched) -> Non
     assert ledger_entries(launched.home) == entries
 
 
+def test_audit_and_ab_show_what_was_found(launched: Launched) -> None:
+    audited, compared = (tacit(launched.home, name, "--run", launched.run_id) for name in ("audit", "ab"))
+    assert (audited.returncode, compared.returncode) == (0, 0), audited.stderr + compared.stderr
+    assert "compliant: obey the timer" in audited.stdout
+    assert "stress" not in audited.stdout
+    assert "champion: none, nothing was published before" in compared.stdout
+    assert "private minus start: " in compared.stdout
+    assert "prate" in compared.stdout
+    assert "words_modified" in tacit(launched.home, "ab", "--run", launched.run_id, "--feature", "OTF").stdout
+    wrong = tacit(launched.home, "ab", "--run", launched.run_id, "--feature", "swipe", "--json")
+    assert wrong.returncode == 65
+    assert "choose one of NWP, SC, OTF" in json.loads(wrong.stdout)["error"]
+
+
 def test_nothing_private_outside_the_private_folder(launched: Launched) -> None:
     private = launched.run / "private"
     assert private.stat().st_mode & 0o777 == 0o700
