@@ -55,6 +55,16 @@ class Availability:
         swing = (1 + np.cos((local_hour - self.best_hour) * (2 * math.pi / _DAY_HOURS))) / 2
         return self.day_fraction + (self.night_fraction - self.day_fraction) * swing
 
+    def share(self, round_number: int) -> float:
+        """Expected share of all devices that check in during this round's hour, over all their time zones."""
+        turn, first = 2 * math.pi / _DAY_HOURS, math.floor(self.hour(round_number)) - self.best_hour
+        if self.zone_spread_hours:
+            last = first + self.zone_spread_hours
+            mean = (math.sin(last * turn) - math.sin(first * turn)) / (self.zone_spread_hours * turn)
+        else:
+            mean = math.cos(first * turn)
+        return self.day_fraction + (self.night_fraction - self.day_fraction) * (1 + mean) / 2
+
     def hour(self, round_number: int) -> float:
         """Hours since the first round."""
         return round_number * self.minutes_per_round / 60
@@ -77,14 +87,16 @@ class Availability:
 
 
 def rounds_of_timer(timer_hours: float, minutes_per_round: float) -> int:
-    """``min_sep`` that a timer in hours keeps, if rounds take at least ``minutes_per_round``.
+    """``min_sep`` that a timer in hours keeps, if rounds take at most ``minutes_per_round``.
 
     A device may come back once the timer has run out: the first round that begins then is this many
-    after the one before. Rounds that take longer only make the real separation in hours larger.
+    after the one before. Fewer rounds fit into the same hours where they take longer, so a device whose
+    timer is all that keeps it away would be back too soon; count with slow rounds.
     """
     if not (timer_hours >= 0 and minutes_per_round > 0):
         raise ValueError(f"timer_hours: {timer_hours}, minutes_per_round: {minutes_per_round}; give positive numbers")
-    return max(1, math.ceil(timer_hours * 60 / minutes_per_round))
+    # Rounded before it is cut: 74.4 hours of 12-minute rounds are 372 and not, for a last bit, 373.
+    return max(1, math.ceil(round(timer_hours * 60 / minutes_per_round, 6)))
 
 
 def uniform(seed: int, stream: int, devices_S: np.ndarray, time: int) -> np.ndarray:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from federated.availability import Availability
 from federated.config import MechanismConfig
 from federated.participation import Cohorts
 from federated.sampling import SampledCohorts
@@ -34,7 +35,8 @@ def cohorts_of(
     if stressed and (mechanism.kind == "independent" or np.any(stress_D & ~synthetic_D)):
         raise ValueError("stress_D: only synthetic devices may be outside a timer, and only where there is one")
     if mechanism.kind != "independent":
-        timed = Cohorts(num_devices, mechanism.report_goal, mechanism.min_sep, mechanism.max_participations, seed)
+        limits = (mechanism.report_goal, mechanism.min_sep, mechanism.max_participations)
+        timed = Cohorts(num_devices, *limits, seed, availability_of(mechanism, seed))
         return replace(timed, stress_D=stress_D, stress_rate=stress_rate) if stressed else timed
     if num_devices - int(np.sum(synthetic_D)) < mechanism.population:
         # Fewer devices would be sampled at a higher rate than accounted (fixed rounds), or the mean be off.
@@ -45,3 +47,9 @@ def cohorts_of(
     rate = mechanism.report_goal / mechanism.population
     poisson = mechanism.sampling == "poisson"
     return SampledCohorts(num_devices, mechanism.report_goal, rate, poisson, key, mechanism.rounds)
+
+
+def availability_of(mechanism: MechanismConfig, seed: int) -> Availability | None:
+    """Who checks in and reports, as the launch file says; None for everybody, always."""
+    block = None if mechanism.kind == "independent" else mechanism.availability
+    return block and Availability(**block.model_dump(exclude={"timer_hours"}), seed=seed)

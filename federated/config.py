@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
+from federated.availability_config import AvailabilityConfig, min_sep_of_timer
 from pretrain.config import Config
 
 
@@ -103,8 +104,30 @@ class _Mechanism(Config):
 
 
 class _Correlated(_Mechanism):
-    min_sep: PositiveInt = Field(description="rounds from one participation to the next, at least: MinS + 1")
+    min_sep: PositiveInt = Field(
+        description="rounds from one participation to the next, at least: MinS + 1; availability.timer_hours gives it"
+    )
     max_participations: PositiveInt = Field(description="rounds one device may join; enforced")
+    availability: AvailabilityConfig | None = Field(
+        default=None, description="who checks in when, and who of the selected reports; default: everybody, always"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _timer_gives_min_sep(cls, given: object) -> object:
+        found = min_sep_of_timer(given)
+        return given if found is None or "min_sep" in given else given | {"min_sep": found}
+
+    @model_validator(mode="after")
+    def _timer_and_min_sep_agree(self) -> "_Correlated":
+        found = self.availability and self.availability.timer_rounds
+        if found and found != self.min_sep:
+            raise ValueError(
+                f"min_sep: {self.min_sep}, but availability.timer_hours {self.availability.timer_hours:g} lasts "
+                f"{found} rounds of {self.availability.minutes_per_round:g} minutes; remove one of the two, or set "
+                f"min_sep to {found}"
+            )
+        return self
 
 
 class _Restarted(_Correlated):
@@ -215,6 +238,18 @@ class IndependentMechanism(_Mechanism):
         if self.secagg and self.estimator == "clipped":
             raise ValueError("estimator: 'clipped' needs the sum of weights, which secagg does not add up; use 'fixed'")
         return self
+
+    @model_validator(mode="before")
+    @classmethod
+    def _sampling_is_secret(cls, given: object) -> object:
+        if not isinstance(given, dict) or "availability" not in given:
+            return given
+        if given["availability"] is not None:
+            raise ValueError(
+                "availability: independent noise counts on a secret uniform sample of the whole population, and who "
+                "checks in is neither secret nor uniform; remove it, or use kind tree, blt or banded"
+            )
+        return {name: value for name, value in given.items() if name != "availability"}
 
     @property
     def min_sep(self) -> int:

@@ -7,17 +7,21 @@ McMahan et al. 2024, section 2); ``min_sep`` here is the difference of the two r
 ``min_sep = MinS + 1``. Both have a name of their own in ``Observed``.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
+from federated import turnout
 from federated.availability import Availability
 from federated.records import Records
+from federated.turnout import Turnout
 
 _NEVER = -1
-# Guesses at available devices, rounds of them, before all devices are looked at.
+# Guesses at available devices, rounds of them, before all devices of a population that is not large are looked at.
 _GUESSES = 4
 _SMALL = 4
+_MANY = 100_000
 _STRESS_STREAM = 0x737472657373  # "stress"
 _COHORT_STREAM = 0x636F686F7274  # "cohort": apart from every other use of the launch's seed
 
@@ -125,17 +129,28 @@ class Cohorts:
         In a large population devices are drawn at random and kept if available, which costs what
         the cohort costs; if that finds too few, the rest comes from a look at all devices.
         """
-        taken = np.empty(0, dtype=np.int64)
-        for _ in range(_GUESSES if self.num_devices > _SMALL * wanted else 0):
-            tried = rng.integers(self.num_devices, size=2 * (wanted - len(taken)))
+        taken, asked, guesses = np.empty(0, dtype=np.int64), 0, 0
+        size = 2 * wanted if self.num_devices > _SMALL * wanted else 0
+        while size:
+            tried = rng.integers(self.num_devices, size=size)
             both = np.concatenate([taken, tried[self._ready(state, round_number, tried)]])
             _, first = np.unique(both, return_index=True)
             taken = both[np.sort(first)]
             if len(taken) >= wanted:
                 return taken[:wanted]
+            asked, guesses = asked + size, guesses + 1
+            size = self._next_guess(wanted - len(taken), len(taken), asked, guesses)
         rest = np.setdiff1d(self.available(state, round_number), taken, assume_unique=True)
         missing = min(wanted - len(taken), len(rest))
         return np.concatenate([taken, rng.choice(rest, size=missing, replace=False)])
+
+    def _next_guess(self, missing: int, found: int, asked: int, guesses: int) -> int:
+        """Devices to try next; 0 to look at all. Counts alone decide, so no device is favoured."""
+        if guesses < _GUESSES:
+            return 2 * missing
+        # As many as found the ones before, and a little more; not where a look at all costs no more.
+        size = math.ceil(1.2 * missing * asked / max(found, 1))
+        return size if self.num_devices >= _MANY and asked + size < self.num_devices / _SMALL else 0
 
 
 @dataclass(frozen=True)
@@ -153,6 +168,7 @@ class Observed:
       violations: over all devices, synthetic ones too: pairs of participations closer than the
         enforced ``min_sep``, and devices above the enforced ``max_participations``.
       synthetic_devices: planted devices, which the other numbers leave out.
+      turnout: how full the rounds were, planted devices included; None where the sample is secret.
     """
 
     rounds: int
@@ -163,6 +179,7 @@ class Observed:
     separation_histogram: dict[int, int]
     violations: int
     synthetic_devices: int
+    turnout: Turnout | None = None
 
 
 def observe(records: Records, rounds: int, cohorts: Cohorts, synthetic_D: np.ndarray) -> Observed:
@@ -194,7 +211,15 @@ def observe(records: Records, rounds: int, cohorts: Cohorts, synthetic_D: np.nda
         separation_histogram=_histogram(separations),
         violations=violations,
         synthetic_devices=int(np.sum(synthetic_D)),
+        turnout=_turnout(records, rounds, cohorts),
     )
+
+
+def _turnout(records: Records, rounds: int, cohorts: Cohorts) -> Turnout | None:
+    if not isinstance(cohorts, Cohorts):
+        # How many a secret sample drew is part of the secret.
+        return None
+    return turnout.seen(records, rounds, cohorts.num_devices, cohorts.report_goal, cohorts.availability)
 
 
 def _separations(records: Records) -> np.ndarray:
