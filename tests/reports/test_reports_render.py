@@ -243,6 +243,16 @@ def test_a_ceiling_that_rank_one_stays_under_says_nothing(tmp_path: Path) -> Non
         assert all(said in files[name] for name in PAGES)
 
 
+def test_tables_in_markdown_are_tables(tmp_path: Path) -> None:
+    lines = rendered(example(), tmp_path)["report.md"].splitlines()
+    rules = [number for number, line in enumerate(lines) if re.fullmatch(r"\|(?:-+:?\|)+", line)]
+    assert len(rules) > 15
+    for number in rules:
+        columns = lines[number].count("|")
+        assert [line.count("|") for line in lines[number - 1 : number + 2]] == [columns] * 3, lines[number - 1]
+    assert not any("\\|" in line for line in lines)
+
+
 def test_stress_stands_apart_and_counts_nowhere_else(tmp_path: Path) -> None:
     files = rendered(example(), tmp_path)
     for name in PAGES:
