@@ -40,7 +40,13 @@ def verdict_of_each(words: Iterable[str], blocked: Iterable[str] = ()) -> list[t
 
 
 def read_blocklist(path: Path) -> tuple[str, ...]:
-    """A locale's public blocklist: UTF-8, one word a line; blank lines and lines that start with ``#`` do not count."""
+    """A locale's public blocklist: UTF-8, one word a line; blank lines and lines that start with ``#`` do not count.
+
+    Raises:
+      ValueError: there is no such file: without it nothing would be blocked.
+    """
+    if not path.is_file():
+        raise ValueError(f"discovery.blocklist: {path} is not a file; write the path of the list, or remove it")
     lines = (line.strip() for line in path.read_text(encoding="utf-8").splitlines())
     return tuple(line for line in lines if line and not line.startswith("#"))
 

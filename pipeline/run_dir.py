@@ -23,6 +23,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pipeline.errors import StageBusy, StageInputMissing
 
 RESULT = "result.json"
+GIVEN = "given"
 KEY_BYTES = 32
 
 # (stage, file name, destination) -> whether it was found; the file is then at the destination.
@@ -37,7 +38,7 @@ class StageRecord(BaseModel):
     launch_id: str
     stage: str
     config_digest: str
-    inputs: dict[str, str]  # "stage/file" -> SHA-256
+    inputs: dict[str, str]  # "stage/file", or "given/path" of a person's file -> SHA-256
     outputs: dict[str, str]  # file -> SHA-256
     private_outputs: bool  # whether something was left in the private folder
     ledger: dict[str, str] = {}  # "reserve", "commit" -> hash of the entry, an anchor to verify the ledger by
@@ -149,6 +150,18 @@ class RunDir:
                 )
             self.used[f"{stage}/{name}"] = record.outputs[name]
         return self.path / "public" / stage / filename
+
+    def given(self, path: Path) -> Path:
+        """A file that a person gave or wrote on, such as a blocklist: a change of it makes the stage run again."""
+        inside = path.is_relative_to(self.path)
+        name = (path.relative_to(self.path) if inside else path).as_posix()
+        self.used[f"{GIVEN}/{name}"] = sha256(path)
+        return path
+
+    def given_digest(self, name: str) -> str | None:
+        """SHA-256 of a given file as it is now; None if it is gone."""
+        places = (place for place in (self.path / name, Path(name)) if place.is_file())
+        return next((sha256(place) for place in places), None)
 
     def available(self, stage: str, name: str, digest: str) -> bool:
         """Whether an output is here with these bytes, after fetching it if it was missing."""

@@ -56,7 +56,7 @@ def build_vocabulary(ctx: StageContext) -> results.BuildVocabulary:
     """Base words first, then discovered words that filters and people let pass, as many as the budget holds."""
     base, config = load.vocabulary(ctx, "ingest_public"), ctx.config
     found = json.loads(ctx.run.input("discover", "words.json").read_text(encoding="utf-8"))
-    blocked = filters.read_blocklist(Path(config.discovery.blocklist)) if config.discovery.blocklist else ()
+    blocked = _blocked(ctx)
     listed = review.candidates([FoundWord.model_validate(entry) for entry in found], blocked)
     if config.vocabulary.review:
         listed = _reviewed(ctx, listed)
@@ -79,6 +79,16 @@ def build_vocabulary(ctx: StageContext) -> results.BuildVocabulary:
     )
 
 
+def _blocked(ctx: StageContext) -> tuple[str, ...]:
+    """The locale's blocklist, whose digest becomes part of the record: its path alone would not tell of a change."""
+    if ctx.config.discovery.blocklist is None:
+        return ()
+    path = Path(ctx.config.discovery.blocklist)
+    blocked = filters.read_blocklist(path)
+    ctx.run.given(path)
+    return blocked
+
+
 def _reviewed(ctx: StageContext, listed: tuple[review.Candidate, ...]) -> tuple[review.Candidate, ...]:
     """The candidates with a person's decisions.
 
@@ -90,6 +100,7 @@ def _reviewed(ctx: StageContext, listed: tuple[review.Candidate, ...]) -> tuple[
         folder.mkdir(mode=0o700, exist_ok=True)
         review.write_review(folder, listed)
     decided = review.read_review(folder)
+    ctx.run.given(folder / "review.csv")
     if [word.word for word in decided] != [word.word for word in listed]:
         raise PermanentError(f"review: {folder} holds the words of another discovery; remove it and run again")
     open_words = sum(not word.decision for word in decided)

@@ -4,7 +4,7 @@ import csv
 
 import pytest
 
-from discovery.filters import PASSED, reviewable
+from discovery.filters import PASSED, read_blocklist, reviewable
 from discovery.results import FoundWord
 from discovery.review import candidates, read_review, write_review
 
@@ -88,3 +88,8 @@ def test_a_review_that_cannot_be_read_is_refused(tmp_path):
 )
 def test_shapes_of_personal_data(word, reason):
     assert reviewable([word]) == ([word] if reason is None else [], {} if reason is None else {reason: 1})
+
+
+def test_a_blocklist_that_is_not_there_is_no_empty_one(tmp_path):
+    with pytest.raises(ValueError, match=r"discovery.blocklist: .*gone.txt is not a file"):
+        read_blocklist(tmp_path / "gone.txt")

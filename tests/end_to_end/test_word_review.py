@@ -5,11 +5,13 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 from test_tiny_launch import tacit
 from tiny_launch import write_launch
 
 from pipeline.config import launch_id, load_launch
 from pipeline.errors import PERMANENT
+from pipeline.run_dir import sha256
 from pretrain import vocabulary
 
 pytestmark = pytest.mark.slow
@@ -17,6 +19,11 @@ pytestmark = pytest.mark.slow
 
 def test_a_person_decides_on_every_word(tmp_path: Path) -> None:
     file = write_launch(tmp_path, vocabulary={"base_size": 80, "max_new_words": 8, "review": True})
+    blocklist = tmp_path / "blocked.txt"
+    blocklist.write_text("slur\n", encoding="utf-8")
+    raw = yaml.safe_load(file.read_text(encoding="utf-8"))
+    raw["discovery"]["blocklist"] = str(blocklist)
+    file.write_text(yaml.safe_dump(raw), encoding="utf-8")
     run_id = launch_id(load_launch(file))
 
     def stage(name: str) -> tuple[int, dict]:
@@ -48,3 +55,12 @@ def test_a_person_decides_on_every_word(tmp_path: Path) -> None:
     grown = vocabulary.load(tmp_path / "runs" / run_id / "public" / "build_vocabulary" / "vocabulary.json")
     assert "lol" not in grown.words
     assert set(words) - {"lol"} <= set(grown.words)
+    record = json.loads((tmp_path / "runs" / run_id / "public" / "build_vocabulary" / "result.json").read_text("utf-8"))
+    sheet_digest = record["inputs"]["given/private/build_vocabulary/review/review.csv"]
+    assert sheet_digest == sha256(sheet)
+    assert record["inputs"][f"given/{blocklist}"] == sha256(blocklist)
+    blocklist.write_text("slur\nanother\n", encoding="utf-8")
+    assert stage("build_vocabulary")[0] == 0
+    again = json.loads((tmp_path / "runs" / run_id / "public" / "build_vocabulary" / "result.json").read_text("utf-8"))
+    assert again["inputs"][f"given/{blocklist}"] == sha256(blocklist)
+    assert again["result"] == record["result"]
