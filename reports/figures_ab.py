@@ -88,7 +88,10 @@ def forest(changes: Sequence[Change]) -> str:
         labels = []
         for line, place in zip(lines, places, strict=True):
             if isinstance(line, str):
-                labels.append(line)
+                # Inside the axes: a long name as a label would leave the plot no room.
+                labels.append("")
+                beside = ("axes fraction", "data")
+                axes.annotate(line, (0.01, place), xycoords=beside, va="center", fontsize=9, fontweight="bold")
                 continue
             labels.append(f"{line.label}{'' if line.higher_is_better else ' ↓'}")
             axes.plot([100 * line.low, 100 * line.high], [place, place], color=_colour(line), linewidth=2)
@@ -99,7 +102,6 @@ def forest(changes: Sequence[Change]) -> str:
         axes.axvline(0, color=INK, linewidth=1)
         axes.set(xlabel="relative change (%)", yticks=list(places), yticklabels=labels)
         for line, tick in zip(lines, axes.yaxis.get_major_ticks(), strict=True):
-            tick.label1.set_fontweight("bold" if isinstance(line, str) else "normal")
             tick.tick1line.set_visible(not isinstance(line, str))
         axes.set_ylim(0.4, len(lines) + 0.6)
         axes.grid(visible=True, axis="x")
