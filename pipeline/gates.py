@@ -225,7 +225,8 @@ def _typing(evidence: Evidence) -> Gate:
     broken = evidence.broken_margins if evidence.typing_simulated else None
     text = "missing" if broken is None else "; ".join(broken) or "no metric of simulated typing breaks its margin"
     count = None if broken is None else len(broken)
-    return _gate("typing", "simulated typing, against the starting point", count, 0, broken == (), text)
+    title = "simulated typing, against the starting point and what users have"
+    return _gate("typing", title, count, 0, broken == (), text)
 
 
 def _ledger(evidence: Evidence) -> Gate:
