@@ -34,11 +34,11 @@ from pretrain.model import KeyboardLM, parameter_count
 from pretrain.train import evaluate
 from pretrain.vocabulary import TokenStream
 
-ROUNDS, REPORT_GOAL, SIMULATED_GOAL = 50, 200, 6_500
+ROUNDS, REPORT_GOAL, SIMULATED_GOAL = 40, 200, 6_500
 MIN_SEP, BUFFERS, DELTA = 25, 3, 1e-10
 TREE_NOISE = 7.0  # per clip norm, as published; the BLT's follows from equal rho
-CLIP, MOMENTUM = 0.3, 0.9
-LOCAL = LocalTrainingConfig(learning_rate=0.3, batch_sentences=8, sequence_words=20, max_words=100)
+CLIP, MOMENTUM = 0.5, 0.9
+LOCAL = LocalTrainingConfig(learning_rate=0.5, batch_sentences=4, sequence_words=20, max_words=100)
 RUNTIME = RuntimeConfig(chunk_devices=2, evaluate_every_rounds=5, checkpoint_every_rounds=5)
 _NEXT_TO_NONE = 1e-6  # a mechanism has to have some noise
 _log = logging.getLogger(__name__)
@@ -57,9 +57,9 @@ class Arm:
 ARMS = (
     Arm("tree, pretrained", "tree", "pretrained", 1.0),
     Arm("BLT, pretrained", "blt", "pretrained", 1.0),
-    Arm("tree, from scratch", "tree", "scratch", 1.0),
+    Arm("tree, from scratch", "tree", "scratch", 3.0),
     Arm("no noise, pretrained", "none", "pretrained", 1.0),
-    Arm("BLT, from scratch", "blt", "scratch", 1.0),
+    Arm("BLT, from scratch", "blt", "scratch", 3.0),
 )
 
 
