@@ -64,11 +64,7 @@ def compared(changes: dict[tuple[str, str], tuple[float, float]], session_words:
                 agree=True,
             ),
         ),
-        slices=(
-            SliceRow(
-                part="new_words", arm="private", baseline=None, metric="top1_recall", estimate=estimate(0.02, 0.01)
-            ),
-        ),
+        slices=(SliceRow(part="new_words", arm="private", baseline=None, metric="top1_recall", estimate=new_words),),
         head_words=(HeadShare(arm="private", words=10, typed=0.2, predicted=0.5, right=0.6),),
         distinct_first_words={"private": 33},
         compose=(),
