@@ -85,7 +85,9 @@ class Calls:
         self.made.append("plan")
         write_text(ctx.public / "numbers" / "plan.txt", f"rounds {ctx.config.mechanism.rounds}\n")
         return Counted(
-            value=ctx.config.mechanism.rounds, curve=({"step": 1.0, "loss": 2.5}, {"step": 2.0, "loss": 1.5})
+            value=ctx.config.mechanism.rounds,
+            curve=({"step": 1.0, "loss": 2.5}, {"step": 2.0, "loss": 1.5}),
+            metrics={"recall/this arm minus that": 0.5},
         )
 
     def fine_tune(self, ctx: StageContext) -> Counted:

@@ -55,6 +55,7 @@ def test_parent_and_children(run: Run, tracked: Settings):
     assert parent.data.tags["decision"] == "hold"
     assert trained.data.tags["mlflow.parentRunId"] == parent.info.run_id
     assert plan.data.metrics["plan/value"] == 8
+    assert plan.data.metrics["plan/recall/this arm minus that"] == 0.5
     assert plan.info.status == "FINISHED"
     client = tracking.connect(tracked)
     history = client.get_metric_history(plan.info.run_id, "plan_curve/loss")
