@@ -208,23 +208,34 @@ def cell_backward(gates_CNG, cell_CNH, tanh_CNH, d_mixed_CBH, d_cell_CBH, start,
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=_ANY_ORDER)
-def sum_of_squares(part):
-    """Sum of squares in float64 of a flat array."""
-    total = 0.0
-    for i in range(len(part)):
-        total += np.float64(part[i]) * np.float64(part[i])
-    return total
+def sum_of_squares(part_CP):
+    """Sum of squares of each device in float64."""
+    total_C = np.empty(len(part_CP))
+    for device in range(len(part_CP)):
+        part_P = part_CP[device]
+        total = 0.0
+        for i in range(len(part_P)):
+            total += np.float64(part_P[i]) * np.float64(part_P[i])
+        total_C[device] = total
+    return total_C
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
-def add_whole(total, part, scale):
-    """Add ``part * scale``, cut to whole numbers towards zero, to a flat int64 ``total``."""
-    for i in range(len(part)):
-        total[i] += np.int64(np.float64(part[i]) * scale)
+def add_whole(total_P, part_CP, scale_C):
+    """Add every ``part * scale``, cut to whole numbers towards zero, to an int64 ``total``; none at scale 0."""
+    for device in range(len(part_CP)):
+        if scale_C[device] != 0.0:
+            _add_whole(total_P, part_CP[device], scale_C[device])
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
 def add_whole_rows(total_VE, ids_U, part_UE, scale):
-    """The same for some rows of a matrix."""
+    """The same of one device for some rows of a matrix; what lies in ``part`` beyond them does not count."""
     for row in range(len(ids_U)):
-        add_whole(total_VE[ids_U[row]], part_UE[row], scale)
+        _add_whole(total_VE[ids_U[row]], part_UE[row], scale)
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy")
+def _add_whole(total_P, part_P, scale):
+    for i in range(len(total_P)):
+        total_P[i] += np.int64(np.float64(part_P[i]) * scale)

@@ -15,7 +15,7 @@ from torch import Tensor
 from federated import fused
 from federated.batched import train_chunk
 from federated.batched_weights import Weights, pack, unpack
-from federated.clipping import FIXED_POINT, Clip, shrink_layers
+from federated.clipping import FIXED_POINT, Clip
 from federated.config import LocalTrainingConfig
 from federated.products import products
 from federated.rows import DeviceRows
@@ -72,7 +72,7 @@ class Sums:
         rows: Sequence[DeviceRows],
         clip: Clip,
         *,
-        stacked: bool | None = None,
+        fuse: bool | None = None,
     ) -> None:
         """One chunk of devices as ``train_chunk`` returns it; changes ``updates`` if clipped by layer.
 
@@ -80,52 +80,20 @@ class Sums:
         ``grid_scale`` says and cut towards zero. One that is not finite adds nothing.
 
         Args:
-          stacked: many devices at a time in torch, or one at a time in compiled passes (only on a CPU). None:
-            what the place calls for.
+          fuse: compiled passes (only on a CPU), or torch's own. None: what the place calls for.
         """
-        if updates.bias.device.type != "cpu" if stacked is None else stacked:
-            self._add_stacked(updates, ids, rows, clip)
-            return
-        for device, own_rows in enumerate(rows):
-            parts = [part[device] for part in updates.shared()]
-            own = Weights(None, *parts)
-            if updates.inputs is not None:
-                own = Weights(updates.inputs[device, : len(ids[device])], *parts)
-            layers = unpack(own)
-            norm = joint_norm(list(layers.values()))
-            if clip.per_layer:
-                shrink_layers(layers, clip.norm)
-            scale = self._count(norm, joint_norm(list(layers.values())) if clip.per_layer else norm, own_rows, clip)
-            if not scale:
-                continue
-            for total, part in zip(self.shared, parts, strict=True):
-                _add_whole(total, part, scale)
-            if self.inputs_VE is not None and own.inputs is not None:
-                _add_whole_rows(self.inputs_VE, ids[device], own.inputs, scale)
-
-    def _add_stacked(self, updates: Weights, ids: Sequence[Tensor], rows: Sequence[DeviceRows], clip: Clip) -> None:
-        """``add`` with one wait for the device: nothing else is read back."""
-        layers = unpack(updates)
-        squares_C = torch.stack([_squares(layer) for layer in layers.values()])
-        before_C = after_C = squares_C.sum(0).sqrt()
+        fuse = updates.bias.device.type == "cpu" if fuse is None else fuse
+        norms_C = before_C = joint_norms(updates, fuse=fuse)
         if clip.per_layer:
-            bound = clip.norm / math.sqrt(len(layers))
-            for layer, square_C in zip(layers.values(), squares_C, strict=True):
-                factor_C = (bound / square_C.sqrt().clamp(min=bound)).to(layer.dtype)
-                layer.mul_(factor_C.view(-1, *[1] * (layer.dim() - 1)))
-            after_C = torch.stack([_squares(layer) for layer in layers.values()]).sum(0).sqrt()
-        both = torch.stack([before_C, after_C]).tolist()
-        scales = [self._count(before, after, own, clip) for before, after, own in zip(*both, rows, strict=True)]
-        for first in range(0, len(rows), _STACK):
-            span = slice(first, first + _STACK)
-            scale_C = torch.tensor(scales[span], dtype=torch.float64, device=before_C.device)
-            for total, part in zip(self.shared, updates.shared(), strict=True):
-                # Whole numbers up to 2^44, a few at a time: their float64 sum is exact.
-                total += _whole(part[span], scale_C).sum(0).long()
-            if self.inputs_VE is not None and updates.inputs is not None:
-                whole_CUE = _whole(updates.inputs[span], scale_C).long()
-                for known, whole_UE in zip(ids[span], whole_CUE, strict=True):
-                    self.inputs_VE.index_add_(0, known, whole_UE[: len(known)])
+            _shrink_layers(updates, clip.norm)
+            norms_C = joint_norms(updates, fuse=fuse)
+        scale_C = np.array([self._count(*own, clip) for own in zip(before_C, norms_C, rows, strict=True)])
+        add_whole = _add_compiled if fuse else _add_stacked
+        for total, part in zip(self.shared, updates.shared(), strict=True):
+            add_whole(total, part, scale_C)
+        if self.inputs_VE is not None and updates.inputs is not None:
+            add_rows = _add_rows_compiled if fuse else _add_rows_stacked
+            add_rows(self.inputs_VE, ids, updates.inputs, scale_C)
 
     def _count(self, before: float, norm: float, rows: DeviceRows, clip: Clip) -> float:
         """Counts one device, and returns the factor that puts its update on the grid.
@@ -136,7 +104,8 @@ class Sums:
         if clip.below is not None:
             # A norm that is not finite is not below anything.
             self.counts[0] += 1 if before <= clip.below else -1
-        weight = clip.weight(int(np.sum((rows.targets_RT != PAD) & (rows.targets_RT != EOS))))
+        words = 0 if clip.weight_words is None else np.sum((rows.targets_RT != PAD) & (rows.targets_RT != EOS))
+        weight = clip.weight(int(words))
         self.counts[1] += math.ceil(weight * _WEIGHT_UNIT)
         return grid_scale(norm, clip.norm, weight)
 
@@ -223,28 +192,57 @@ def grid_scale(norm: float, clip_norm: float, weight: float = 1.0) -> float:
     return factor * weight * (FIXED_POINT / clip_norm)
 
 
-def joint_norm(parts: Sequence[Tensor]) -> float:
-    """L2 norm of all tensors on the CPU together, summed in float64; may be infinite or NaN."""
-    squares = sum(float(fused.sum_of_squares(part.reshape(-1).numpy())) for part in parts)
-    return math.sqrt(squares) if squares >= 0 else math.nan
+def joint_norms(updates: Weights, *, fuse: bool) -> list[float]:
+    """L2 norm of all tensors of each device together, summed in float64; may be infinite or NaN."""
+    parts = [*updates.shared(), *([] if updates.inputs is None else [updates.inputs])]
+    if fuse:
+        squares_C = sum(fused.sum_of_squares(part.flatten(1).numpy()) for part in parts)
+        return np.sqrt(squares_C).tolist()
+    # The one time that the host waits for the device.
+    return torch.stack([_squares(part.flatten(1)) for part in parts]).sum(0).sqrt().tolist()
 
 
-def _add_whole(total: Tensor, part: Tensor, scale: float) -> None:
-    fused.add_whole(total.view(-1).numpy(), part.reshape(-1).numpy(), scale)
+def _squares(part_CP: Tensor) -> Tensor:
+    """Sums of squares, float64 ``[C]``; few devices at a time, as each is a float64 copy."""
+    return torch.cat([own.double().square().sum(1) for own in part_CP.split(_STACK)])
 
 
-def _add_whole_rows(total_VE: Tensor, ids_U: Tensor, part_UE: Tensor, scale: float) -> None:
-    fused.add_whole_rows(total_VE.numpy(), ids_U.numpy(), part_UE.numpy(), scale)
+def _shrink_layers(updates: Weights, clip_norm: float) -> None:
+    """``clipping.shrink_layers`` for every device."""
+    layers = unpack(updates)
+    bound = clip_norm / math.sqrt(len(layers))
+    for layer in layers.values():
+        # A norm that is not finite makes the layer so, and the device drops out.
+        factor_C = bound / _squares(layer.flatten(1)).sqrt().clamp(min=bound)
+        layer.mul_(factor_C.to(layer.dtype).view(-1, *[1] * (layer.dim() - 1)))
 
 
-def _squares(layer: Tensor) -> Tensor:
-    """Sum of squares of each device, float64."""
-    flat_CP = layer.flatten(1)
-    parts = [flat_CP[first : first + _STACK].double().square().sum(1) for first in range(0, len(flat_CP), _STACK)]
-    return torch.cat(parts)
+def _add_compiled(total: Tensor, part: Tensor, scale_C: np.ndarray) -> None:
+    fused.add_whole(total.view(-1).numpy(), part.flatten(1).numpy(), scale_C)
 
 
-def _whole(part: Tensor, scale_C: Tensor) -> Tensor:
+def _add_rows_compiled(total_VE: Tensor, ids: Sequence[Tensor], part_CUE: Tensor, scale_C: np.ndarray) -> None:
+    total, parts = total_VE.numpy(), part_CUE.numpy()
+    for known, part_UE, scale in zip(ids, parts, scale_C.tolist(), strict=True):
+        if scale:
+            fused.add_whole_rows(total, known.numpy(), part_UE, scale)
+
+
+def _add_stacked(total: Tensor, part: Tensor, scale_C: np.ndarray) -> None:
+    for first in range(0, len(part), _STACK):
+        # Whole numbers up to 2^44, a few at a time: their float64 sum is exact.
+        total += _whole(part[first : first + _STACK], scale_C[first : first + _STACK]).sum(0).long()
+
+
+def _add_rows_stacked(total_VE: Tensor, ids: Sequence[Tensor], part_CUE: Tensor, scale_C: np.ndarray) -> None:
+    for first in range(0, len(part_CUE), _STACK):
+        span = slice(first, first + _STACK)
+        whole_CUE = _whole(part_CUE[span], scale_C[span]).long()
+        for known, whole_UE in zip(ids[span], whole_CUE, strict=True):
+            total_VE.index_add_(0, known, whole_UE[: len(known)])
+
+
+def _whole(part: Tensor, scale_C: np.ndarray) -> Tensor:
     """Float64 that holds whole numbers; exact zeros where the scale is 0, whatever was there."""
-    scaled = part.double().mul_(scale_C.view(-1, *[1] * (part.dim() - 1))).trunc_()
-    return scaled.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
+    scale = torch.from_numpy(scale_C).to(part.device).view(-1, *[1] * (part.dim() - 1))
+    return (part.double() * scale).trunc_().nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)

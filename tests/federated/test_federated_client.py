@@ -6,12 +6,12 @@ import torch
 
 from federated import sums
 from federated.batched import train_chunk
-from federated.batched_weights import pack
+from federated.batched_weights import Weights, pack
 from federated.client import aggregate, clipped_sum, one_torch_thread
 from federated.clipping import FIXED_POINT, Clip
 from federated.config import LocalTrainingConfig
 from federated.rows import DeviceRows, cohort_rows, device_rows, round_offset
-from federated.sums import Sums, chunked_sum, grid_scale, joint_norm, most_steps_first
+from federated.sums import Sums, chunked_sum, grid_scale, joint_norms, most_steps_first
 from pretrain.model import KeyboardLM
 from pretrain.vocabulary import EOS, PAD, TokenStream, join_owners
 
@@ -205,14 +205,15 @@ def not_at_all(norm, clip_norm, weight=1.0):
     return FIXED_POINT / clip_norm
 
 
-def output_layer_forgotten(parts):
-    return joint_norm(parts[:2])
+def output_layer_forgotten(updates, fuse):
+    nothing = torch.zeros_like(updates.bias)
+    return joint_norms(Weights(None, updates.gates, updates.projection, nothing, nothing), fuse=fuse)
 
 
 @pytest.mark.parametrize("broken", [too_loose, not_at_all, output_layer_forgotten])
 def test_no_device_adds_more_than_the_clip_norm(monkeypatch, broken):
     assert 0.99 < most_that_one_device_adds(0.01) <= 1.0
-    monkeypatch.setattr(sums, "joint_norm" if broken is output_layer_forgotten else "grid_scale", broken)
+    monkeypatch.setattr(sums, "joint_norms" if broken is output_layer_forgotten else "grid_scale", broken)
     assert most_that_one_device_adds(0.01) > 1.0
 
 

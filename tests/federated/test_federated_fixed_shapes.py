@@ -135,11 +135,11 @@ def test_sums_of_many_devices_at_a_time(tied, per_layer):
     devices = most_steps_first(rows_of(23, config), config)
     clip = Clip(0.05, per_layer, below=0.3, weight_words=20)
     one, other = Sums.zeros(pack(model)), Sums.zeros(pack(model))
-    for total, stacked in ((one, False), (other, True)):
+    for total, fuse in ((one, True), (other, False)):
         updates, ids = train_chunk(pack(model), devices, config)
         # The first device breaks; it drops out of both sums.
         updates.gates[0, 0, 0], updates.outputs[0, 1, 1] = float("inf"), float("nan")
-        total.add(updates, ids, devices, clip, stacked=stacked)
+        total.add(updates, ids, devices, clip, fuse=fuse)
     assert difference(one.flat(model), other.flat(model)) < 1e-12
     np.testing.assert_array_equal(one.counts, other.counts)
     assert -len(devices) < one.counts[0] < len(devices)

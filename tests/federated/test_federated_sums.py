@@ -14,7 +14,7 @@ NAMES = [name for name, _ in keyboard(False).named_parameters()]
 CLIP = 0.05
 
 
-def added(name: str, tied: bool, dtype: torch.dtype, stacked: bool) -> tuple[torch.Tensor, torch.Tensor]:
+def added(name: str, tied: bool, dtype: torch.dtype, fuse: bool) -> tuple[torch.Tensor, torch.Tensor]:
     """What one device adds whose update of ``name`` is most of all, and the same by ``clip_to_grid``."""
     config, model = local(), keyboard(tied, dtype)
     devices = most_steps_first(rows_of(3, config), config)[:1]
@@ -31,32 +31,33 @@ def added(name: str, tied: bool, dtype: torch.dtype, stacked: bool) -> tuple[tor
     by_name = unpack(Weights(inputs, *whole))
     flat = torch.cat([by_name[other].flatten() for other, _ in model.named_parameters()])
     total = Sums.zeros(pack(model))
-    total.add(updates, ids, devices, Clip(CLIP), stacked=stacked)
+    total.add(updates, ids, devices, Clip(CLIP), fuse=fuse)
     return total.flat(model), clip_to_grid([flat], CLIP)[0]
 
 
-@pytest.mark.parametrize("stacked", [False, True])
+@pytest.mark.parametrize("fuse", [True, False])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-4)])
 @pytest.mark.parametrize("name", NAMES)
-def test_each_tensor_dominates_the_clip_in_turn(name, dtype, tolerance, stacked):
+def test_each_tensor_dominates_the_clip_in_turn(name, dtype, tolerance, fuse):
     for tied in (True, False):
         if tied and name == "output":
             continue
-        found, expected = added(name, tied, dtype, stacked)
+        found, expected = added(name, tied, dtype, fuse)
         assert difference(found, expected) < tolerance
         assert 0.99 < float(found.double().norm()) / FIXED_POINT <= 1.0
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_norm_that_forgets_a_tensor_is_seen(monkeypatch, name):
-    forgotten = list(unpack(pack(keyboard(False)))).index(name)
-    true_norm = sums.joint_norm
+    true_norms = sums.joint_norms
 
-    def forgetful(parts):
-        return true_norm([part for number, part in enumerate(parts) if number != forgotten])
+    def forgetful(updates, fuse):
+        seen = Weights(*(part.clone() for part in (updates.inputs, *updates.shared())))
+        unpack(seen)[name].zero_()
+        return true_norms(seen, fuse=fuse)
 
-    found, _ = added(name, False, torch.float64, stacked=False)
+    found, _ = added(name, False, torch.float64, fuse=True)
     assert float(found.double().norm()) / FIXED_POINT <= 1.0
-    monkeypatch.setattr(sums, "joint_norm", forgetful)
-    found, _ = added(name, False, torch.float64, stacked=False)
+    monkeypatch.setattr(sums, "joint_norms", forgetful)
+    found, _ = added(name, False, torch.float64, fuse=True)
     assert float(found.double().norm()) / FIXED_POINT > 1.0
