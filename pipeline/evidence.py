@@ -57,6 +57,7 @@ def disclosure(ctx: StageContext) -> d.Disclosure:
             intended_use=config.report.intended_use,
             synthetic_population=private["synthetic"],
             seeded_randomness=config.mechanism.randomness == "seeded",
+            simulated_report_goal=config.mechanism.simulated_report_goal,
         ),
         decision=d.DecisionBlock(
             decision=decided["decision"],
@@ -143,22 +144,23 @@ def _mechanism(config: LaunchConfig) -> d.MechanismBlock:
 
 def _shown(value: object) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{name.replace('_', ' ')} {_shown(inner)}" for name, inner in value.items())
+        given = {name: inner for name, inner in value.items() if inner is not None}
+        return ", ".join(f"{name.replace('_', ' ')} {_shown(inner)}" for name, inner in given.items())
     return ", ".join(map(_shown, value)) if isinstance(value, tuple | list) else str(value)
 
 
 def _participation(config: LaunchConfig, trained: dict) -> d.Participation:
-    min_sep = trained["observed_min_sep"]
     return d.Participation(
         enforced_min_sep=config.mechanism.min_sep,
         enforced_max_participations=config.mechanism.max_participations,
-        observed_min_sep=min_sep,
-        observed_mins=None if min_sep is None else min_sep - 1,
+        observed_min_sep=trained["observed_min_sep"],
+        observed_mins=trained["observed_mins"],
         observed_max_participations=trained["observed_max_participations"],
         violations=trained["violations"],
         synthetic_devices=trained["synthetic_devices"],
         participation_histogram=trained["participation_histogram"],
         separation_histogram=trained["separation_histogram"],
+        **{name: trained[name] for name in ("rounds_below_goal", "mean_devices", "check_ins", "fewest_check_ins")},
     )
 
 
@@ -235,6 +237,8 @@ def _limitations(config: LaunchConfig, private: dict) -> tuple[str, ...]:
         )
     if config.mechanism.randomness == "seeded":
         more.append("Noise was seeded: anyone with the launch file can subtract it, so there is no privacy at all.")
+    if config.mechanism.simulated_report_goal:
+        more.append("The report goal was simulated: a share of the noise was left out, so there is no privacy at all.")
     return (*more, *_LIMITATIONS, _item_losses(config))
 
 

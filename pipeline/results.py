@@ -117,11 +117,16 @@ class FineTune(StageResult):
     secagg: dict[str, int | float | None] | None
     amplified: Amplified | None
     observed_min_sep: int | None
+    observed_mins: int | None
     observed_max_participations: int
     violations: int
     participation_histogram: dict[str, int]
     separation_histogram: dict[str, int]
     synthetic_devices: int
+    rounds_below_goal: int | None
+    mean_devices: int | None
+    check_ins: int | None
+    fewest_check_ins: int | None
     synthetic_participations: list[int]
     validation_recall_before: float
     validation_recall_after: float

@@ -11,8 +11,9 @@ from federated.aggregation import plan_encoding
 from federated.mechanisms import files as mechanism_files
 from federated.sampled import Amplified
 from pipeline import fine_tuning, load, noise_trace, plan_files, results, spends
+from pipeline.participation_told import told
 from pipeline.stage import Dataset, StageContext
-from pretrain import corpus, export, extend, vocabulary
+from pretrain import corpus, export, extend, new_words, vocabulary
 from pretrain import train as public_training
 from pretrain.model import KeyboardLM, build_model, parameter_count
 
@@ -63,15 +64,26 @@ def pretrain(ctx: StageContext) -> results.Training:
     return _trained(ctx, model, curve)
 
 
-def adapt(ctx: StageContext) -> results.Training:
-    """Rows for the new words, then a little more public training."""
+def adapt(ctx: StageContext) -> results.Adaptation:
+    """Rows for the new words, then a little more public training, mostly on text that holds them."""
+    config, base = ctx.config.adapt, load.vocabulary(ctx, "ingest_public")
     grown = load.vocabulary(ctx, "build_vocabulary")
     train, validation = load.public_streams(ctx, grown)
-    model = extend.grow(load.model(ctx, "pretrain"), load.vocabulary(ctx, "ingest_public"), grown)
+    model = extend.grow(load.model(ctx, "pretrain"), base, grown, public=train)
+    richer = new_words.enrich(train, len(base), config.new_word_share, config.most_copies)
     words = ctx.config.pretrain.sequence_words
+    before = new_words.new_word_loss(model, validation, len(base), words)
     work = ctx.private / "work"
-    curve = extend.adapt(ctx.config.adapt, model, train, validation, words, ctx.config.seed, work, load.progress(ctx))
-    return _trained(ctx, model, curve)
+    curve = extend.adapt(config, model, richer.stream, validation, words, ctx.config.seed, work, load.progress(ctx))
+    return results.Adaptation(
+        **dict(_trained(ctx, model, curve)),
+        new_words=len(grown) - len(base),
+        new_words_in_text=richer.words,
+        new_word_sentences=richer.sentences,
+        copies=richer.copies,
+        new_word_loss_before=before,
+        new_word_loss_after=new_words.new_word_loss(model, validation, len(base), words),
+    )
 
 
 def plan(ctx: StageContext) -> results.Plan:
@@ -110,7 +122,7 @@ def fine_tune(ctx: StageContext) -> results.FineTune:
     noise_trace.save(done, trained.probe, ctx.private / noise_trace.FILE)
     export.save_model(trained.model, ctx.public / "model.safetensors")
     reached = accounting.from_records(config.mechanism, done.observed, (), mechanism, done.encoding, hypothetical=True)
-    observed, delta = done.observed, config.mechanism.delta
+    delta = config.mechanism.delta
     return results.FineTune(
         rounds=done.rounds,
         report_goal=config.mechanism.report_goal,
@@ -126,12 +138,7 @@ def fine_tune(ctx: StageContext) -> results.FineTune:
         norm_inflation=reached.norm_inflation,
         secagg=None if done.encoding is None else asdict(done.encoding),
         amplified=_amplified(reached.amplified, delta),
-        observed_min_sep=observed.min_sep,
-        observed_max_participations=observed.max_participations,
-        violations=observed.violations,
-        participation_histogram=_tens(observed.participation_histogram),
-        separation_histogram=_tens(observed.separation_histogram),
-        synthetic_devices=observed.synthetic_devices,
+        **told(done.observed),
         synthetic_participations=done.synthetic_participations,
         validation_recall_before=done.curve[0].validation_recall,
         validation_recall_after=done.curve[-1].validation_recall,
@@ -170,8 +177,3 @@ def _amplified(sampled: Amplified | None, delta: float) -> results.Amplified | N
         adjacency=sampled.adjacency,
         assumption=sampled.assumption,
     )
-
-
-def _tens(histogram: dict[int, int]) -> dict[str, int]:
-    """Counts of devices that may be shown: rounded down to tens."""
-    return {str(key): count // 10 * 10 for key, count in histogram.items()}

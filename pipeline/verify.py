@@ -9,18 +9,21 @@ from pydantic import BaseModel, ConfigDict
 
 from evaluation import canaries
 from federated import accounting, mechanisms, participation, population, secagg
+from federated.cohorts import availability_of
 from federated.participation import Cohorts, Observed
 from federated.records import load_records
 from pipeline import gate_evidence, load
 from pipeline.config import STAGE_NAMES, LaunchConfig, config_digest
 from pipeline.gates import decide
 from pipeline.ledger import PrivacyLedger
+from pipeline.participation_told import told
 from pipeline.run_dir import RunDir, StageRecord, sha256
 from pipeline.settings import Settings
 from pipeline.stage import Spend, StageContext
 
 _TOLERANCE = 1e-9
 _ACCOUNTED = ("rounds", "min_sep", "max_participations", "violations", "synthetic_devices")
+_TURNOUT = ("rounds_below_goal", "mean_devices", "check_ins", "fewest_check_ins")
 # What these gates look at goes on changing with every later launch on the population.
 _MOVING_GATES = frozenset({"population_budget", "population_discovery", "ledger"})
 
@@ -118,15 +121,18 @@ def _participation(config: LaunchConfig, run: RunDir, records: dict[str, StageRe
         min_sep=mechanism.min_sep,
         max_participations=mechanism.max_participations,
         seed=config.seed,
+        availability=availability_of(mechanism, config.seed),
         stress_D=stress_D,
     )
     synthetic_D = np.arange(train + synthetic) >= train
     seen = participation.observe(load_records(path, stated["rounds"]), stated["rounds"], cohorts, synthetic_D)
-    said = observed(stated)
+    said, again = observed(stated), told(seen)
+    same = all(getattr(seen, name) == getattr(said, name) for name in _ACCOUNTED)
+    # Histograms may have been published coarser than they are; a secret sample has no turnout.
+    same = same and all(stated[name] in (None, again[name]) for name in _TURNOUT)
     return Check(
         id="participation",
-        # Histograms may have been published coarser than they are.
-        passed=all(getattr(seen, name) == getattr(said, name) for name in _ACCOUNTED),
+        passed=same,
         detail=f"{seen.rounds} rounds, min_sep {seen.min_sep}, max_participations {seen.max_participations}, "
         f"{seen.violations} violations from the records",
     )

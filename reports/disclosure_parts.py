@@ -63,6 +63,10 @@ class Participation(Config):
     synthetic_devices: int
     participation_histogram: dict[str, int]
     separation_histogram: dict[str, int]
+    rounds_below_goal: int | None = Field(default=None, description="rounds with fewer devices than the report goal")
+    mean_devices: int | None = Field(default=None, description="devices in a round, rounded down to tens")
+    check_ins: int | None = Field(default=None, description="expected in a round's hour, as a mean; in tens")
+    fewest_check_ins: int | None = Field(default=None, description="the same in the worst round")
 
     @model_validator(mode="after")
     def _mins_is_one_less(self) -> "Participation":

@@ -8,7 +8,7 @@ from statistics import NormalDist
 
 from markupsafe import Markup
 
-from reports.disclosure import AuditBlock, CanaryResult, Difference, Disclosure, GateResult
+from reports.disclosure import AuditBlock, CanaryResult, Difference, Disclosure, GateResult, Participation
 from reports.disclosure_utility import HeadWords, Utility
 
 _STRONG, _REASONABLE = 1.0, 10.0
@@ -34,6 +34,7 @@ PARTS = {
     "heavy_users": "heavy users",
     "light_users": "light users",
 }
+_BARS = 24  # of a histogram in one line
 LOWER_IS_BETTER = frozenset(("cross_entropy", "words_modified", "errors_left"))
 ARMS = {
     "ngram": "n-gram, public text",
@@ -99,9 +100,30 @@ def at_least(value: int) -> str:
 
 
 def histogram(counts: dict[str, int]) -> str:
-    """A histogram of device counts in one line, by growing key; 0 stands for fewer than ten."""
-    shown = (f"{key}: {at_least(counts[key])}" for key in sorted(counts, key=int))
-    return "; ".join(shown) or "none"
+    """A histogram of device counts in one line, by growing key; 0 stands for fewer than ten.
+
+    More than 24 keys are put together in ranges.
+    """
+    keys = sorted(map(int, counts))
+    width = 1 if len(keys) <= _BARS else -(-(keys[-1] - keys[0] + 1) // _BARS)
+    bars: dict[int, int] = {}
+    for key in keys:
+        first = keys[0] + (key - keys[0]) // width * width
+        bars[first] = bars.get(first, 0) + counts[str(key)]
+    ends = {first: "" if width == 1 else f" to {min(first + width - 1, keys[-1]):,}" for first in bars}
+    return "; ".join(f"{first:,}{ends[first]}: {at_least(count)}" for first, count in bars.items()) or "none"
+
+
+def turnout(seen: Participation, rounds: int) -> str:
+    """How full the rounds were, in a sentence; empty where the sample is secret."""
+    if seen.mean_devices is None:
+        return ""
+    return (
+        f"Rounds with fewer devices than the report goal: {seen.rounds_below_goal:,} of {rounds:,}; devices in a "
+        f"round, as a mean: {at_least(seen.mean_devices)}. Devices expected to check in in a round's hour, as a mean: "
+        f"{at_least(seen.check_ins)}, and in the worst hour {at_least(seen.fewest_check_ins)}. Rounds that are not "
+        "full weaken no guarantee, as neither noise nor denominator depends on who comes."
+    )
 
 
 def gate_value(gate: GateResult) -> str:
@@ -215,6 +237,12 @@ def warnings(disclosure: Disclosure) -> list[str]:
     said = []
     if disclosure.decision.decision == "hold":
         said.append("This launch is on hold. Nothing was published.")
+    if launch.simulated_report_goal:
+        said.append(
+            f"SIMULATION, NOT PRIVATE. The noise is that of a mean over {launch.simulated_report_goal:,} devices, but "
+            f"only {disclosure.mechanism.report_goal:,} took part in a round: this run protects nobody, and the losses "
+            "below are what so many devices would have had."
+        )
     if launch.seeded_randomness:
         said.append(
             "Noise was seeded. Anyone with the launch file can subtract it: this run protects nobody, and the "

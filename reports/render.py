@@ -39,6 +39,7 @@ _FILTERS = (
     formats.percent,
     formats.strength,
     formats.total,
+    formats.turnout,
     formats.up,
     formats.verdict,
     formats.warnings,

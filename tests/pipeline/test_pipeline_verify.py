@@ -18,6 +18,7 @@ from federated.records import no_records, save_records
 from pipeline import gate_evidence, gates, runner
 from pipeline.config import STAGE_NAMES, LaunchConfig, launch_id
 from pipeline.ledger import PrivacyLedger
+from pipeline.participation_told import told
 from pipeline.run_dir import RESULT, RunDir, sha256, write_text
 from pipeline.runner import Stages
 from pipeline.settings import Settings
@@ -66,12 +67,7 @@ def fine_tune(ctx: StageContext) -> Result:
         epsilon=epsilon,
         epsilon_pld=reached.epsilon_pld[1e-6],
         rounds=seen.rounds,
-        observed_min_sep=seen.min_sep,
-        observed_max_participations=seen.max_participations,
-        participation_histogram={str(key): value for key, value in seen.participation_histogram.items()},
-        separation_histogram={str(key): value for key, value in seen.separation_histogram.items()},
-        violations=seen.violations,
-        synthetic_devices=seen.synthetic_devices,
+        **told(seen),
         secagg=None,
         amplified=None,
         hypothetical=reached.hypothetical,

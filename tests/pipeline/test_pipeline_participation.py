@@ -1,0 +1,57 @@
+"""What a stage tells of participation: right by brute force, coarse enough to be shown, in MLflow too."""
+
+from collections import Counter
+from itertools import pairwise
+
+import numpy as np
+
+from federated.availability import Availability
+from federated.participation import Cohorts, observe
+from federated.records import no_records
+from pipeline import tracking
+from pipeline.participation_told import bars, told
+
+DEVICES, SYNTHETIC, ROUNDS = 3000, 40, 120
+
+
+def test_histograms_are_those_of_the_records_in_tens():
+    cohorts = Cohorts(DEVICES, 150, 10, 9, seed=3, availability=Availability(seed=3, minutes_per_round=20.0))
+    state, records = cohorts.init(), no_records()
+    for number in range(ROUNDS):
+        cohort, state = cohorts.draw(state, number)
+        records = records.add(number, cohort)
+    synthetic_D = np.arange(DEVICES) >= DEVICES - SYNTHETIC
+    found = told(observe(records, ROUNDS, cohorts, synthetic_D))
+    # Brute force: device by device.
+    rounds_of: dict[int, list[int]] = {}
+    for number, device in zip(records.rounds_N.tolist(), records.devices_N.tolist(), strict=True):
+        if device < DEVICES - SYNTHETIC:
+            rounds_of.setdefault(device, []).append(number)
+    joined = Counter(len(own) for own in rounds_of.values())
+    apart = Counter(after - before for own in rounds_of.values() for before, after in pairwise(own))
+    assert found["participation_histogram"] == {str(key): count // 10 * 10 for key, count in sorted(joined.items())}
+    assert found["separation_histogram"] == {str(key): count // 10 * 10 for key, count in sorted(apart.items())}
+    assert (found["observed_min_sep"], found["observed_mins"]) == (min(apart), min(apart) - 1)
+    assert found["observed_max_participations"] == max(joined)
+    sizes = np.bincount(records.rounds_N, minlength=ROUNDS)
+    assert found["rounds_below_goal"] == int(np.sum(sizes < 150)) > 0
+    assert found["mean_devices"] == int(sizes.mean()) // 10 * 10
+    assert found["check_ins"] % 10 == found["fewest_check_ins"] % 10 == 0
+    assert 0 < found["fewest_check_ins"] < found["check_ins"] < DEVICES
+    # MLflow takes both, whole and without a count of single devices.
+    metrics = tracking.numbers(found["metrics"])
+    assert {value % 10 for value in metrics.values()} == {0}
+    for prefix, name in (("devices that joined/", "participation"), ("participations apart by/", "separation")):
+        total = sum(value for key, value in metrics.items() if key.startswith(prefix))
+        assert total == sum(found[f"{name}_histogram"].values()) > 0
+
+
+def test_long_histograms_become_few_bars():
+    long = {str(key): 10 * (key % 3) for key in range(372, 2800)}
+    found = bars(long)
+    assert len(found) == 24
+    assert sum(found.values()) == sum(long.values())
+    assert next(iter(found)) == "372-473"
+    assert list(found)[-1].endswith("-2799")
+    assert bars({"4": 20, "11": 0}) == {"4": 20, "11": 0}
+    assert bars({}) == {}
