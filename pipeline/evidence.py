@@ -3,11 +3,13 @@
 import json
 from datetime import UTC, datetime
 from importlib import metadata
+from pathlib import Path
 
 from federated.accounting import curve
 from pipeline.config import LaunchConfig
 from pipeline.gate_evidence import optional
 from pipeline.ledger import PrivacyLedger
+from pipeline.run_dir import GIVEN
 from pipeline.stage import StageContext
 from reports import disclosure as d
 
@@ -191,13 +193,23 @@ def _discovery(ctx: StageContext) -> d.DiscoveryBlock:
     if ctx.config.report.show_new_words:
         entries = json.loads(ctx.run.input("discover", "words.json").read_text(encoding="utf-8"))
         words = tuple(entry["word"] for entry in entries)
-    built = ctx.run.result("build_vocabulary")
+    built, adapted = ctx.run.result("build_vocabulary"), ctx.run.result("adapt")
     return d.DiscoveryBlock(
         **{name: found[name] for name in d.DiscoveryBlock.model_fields if name in found},
         words_added=built["added"],
         words=words,
-        **{name: built[name] for name in ("reviewed", "coverage", "coverage_low", "coverage_high")},
+        **{name: built[name] for name in ("reviewed", "coverage", "coverage_low", "coverage_high", "projection")},
+        projected_words=ctx.config.discovery.projected_words,
+        given_files=_given_files(ctx),
+        adaptation=d.NewWordAdaptation(**{name: adapted[name] for name in d.NewWordAdaptation.model_fields}),
     )
+
+
+def _given_files(ctx: StageContext) -> dict[str, str]:
+    """Digests of the blocklist and of the sheet a person decided on, by file name."""
+    record = ctx.run.record("build_vocabulary")
+    read = record.inputs if record else {}
+    return {Path(name).name: digest for name, digest in read.items() if name.startswith(f"{GIVEN}/")}
 
 
 def _composition(ctx: StageContext) -> d.Composition:

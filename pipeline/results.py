@@ -45,6 +45,17 @@ class Training(StageResult):
     validation_top1: float
 
 
+class Adaptation(Training):
+    """Public training in the grown vocabulary. Losses are nats per new word of held-out public text, if it has any."""
+
+    new_words: int
+    new_words_in_text: int
+    new_word_sentences: int
+    copies: int
+    new_word_loss_before: float | None
+    new_word_loss_after: float | None
+
+
 class Discover(StageResult):
     """The words' guarantee; the words are in ``words.json``."""
 
@@ -72,6 +83,7 @@ class BuildVocabulary(StageResult):
     coverage: float
     coverage_low: float
     coverage_high: float
+    projection: list[dict[str, float]]
 
 
 class Plan(StageResult):

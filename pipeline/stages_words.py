@@ -1,18 +1,19 @@
 """Stages that find words: discover, build the vocabulary."""
 
 import json
+import string
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from discovery import coverage, filters, review
+from discovery import coverage, filters, projection, review
 from discovery import discover as trie
-from discovery.results import DiscoveryResult, FoundWord
+from discovery.results import DiscoveryResult, FoundWord, ProjectedCoverage
 from pipeline import load, results, spends
 from pipeline.errors import PermanentError
 from pipeline.run_dir import write_text
 from pipeline.stage import StageContext
-from pretrain import text, vocabulary
+from pretrain import corpus, text, vocabulary
 
 _SAME = frozenset(("epsilon0", "messages_per_device", "device_level_epsilon0", "epsilon_attack", "delta"))
 _LAYER = ("pass_number", "layer", "domain", "noise", "word_votes", "kept", "finished", "clones", "blanket", "attack")
@@ -64,6 +65,7 @@ def build_vocabulary(ctx: StageContext) -> results.BuildVocabulary:
     vocabulary.save(grown, ctx.public / "vocabulary.json")
     counts = [_unknown(words, base) for words in load.store(ctx).device_words("validation")]
     added = set(grown.words) - set(base.words)
+    projected = _projection(ctx, base)
     # One held-out device has no spread to measure: then all that is known is that a share is a share.
     low, high = coverage.coverage_interval(added, counts, config.ab_test.confidence) if len(counts) > 1 else (0.0, 1.0)
     return results.BuildVocabulary(
@@ -76,7 +78,24 @@ def build_vocabulary(ctx: StageContext) -> results.BuildVocabulary:
         coverage=coverage.coverage(added, sum(counts, Counter())),
         coverage_low=low,
         coverage_high=high,
+        projection=[point.model_dump() for point in projected],
+        curve=[
+            {"step": step, "projected_epsilon0": point.epsilon0, "projected_coverage": point.coverage}
+            for step, point in enumerate(projected)
+        ],
     )
+
+
+def _projection(ctx: StageContext, base: vocabulary.Vocabulary) -> tuple[ProjectedCoverage, ...]:
+    """Coverage at several epsilons, from public text and counts that the report shows; no private data is opened."""
+    config, corpora = ctx.config.discovery, corpus.open_corpus(ctx.run.input("ingest_public", "corpus"))
+    words = base.words[len(vocabulary.SPECIALS) :]
+    if len(words) < projection.HELD_OUT_OF:
+        return ()
+    devices = ctx.run.result("ingest_private")["devices_by_split"]["train"]
+    pretended = projection.typists(corpora.summary.source, corpora.counts(), words, devices, config.projected_words)
+    letters = string.printable if config.alphabet == "printable" else text.alphabet(ctx.config.locale)
+    return projection.project(pretended, letters, config, (*projection.EPSILONS, config.epsilon0), ctx.config.seed)
 
 
 def _blocked(ctx: StageContext) -> tuple[str, ...]:

@@ -82,3 +82,7 @@ class AdaptConfig(Config):
     steps: Annotated[int, Field(ge=0)]
     batch_sentences: PositiveInt
     learning_rate: PositiveFloat
+    new_word_share: Annotated[float, Field(ge=0.0, lt=1.0)] = Field(
+        default=0.5, description="sentences with a new word are repeated until they are this share of all"
+    )
+    most_copies: PositiveInt = Field(default=20, description="but no sentence stands more often than this")

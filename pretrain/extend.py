@@ -1,6 +1,6 @@
 """Rows for new words, and further public training so that they fit in.
 
-Shape legend: V vocabulary, E embedding, K similar words.
+Shape legend: V vocabulary, E embedding, N new words, M contexts, B rows of a batch, T steps.
 """
 
 import math
@@ -11,23 +11,31 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from pretrain.batches import find_rows
 from pretrain.config import AdaptConfig, PretrainConfig
 from pretrain.model import KeyboardLM
 from pretrain.train import TrainingCurve, pretrain
-from pretrain.vocabulary import SPECIALS, UNK, TokenStream, Vocabulary
+from pretrain.vocabulary import PAD, SPECIALS, UNK, TokenStream, Vocabulary
 
 _NGRAM = 3
 # Below this overlap, spelling says nothing about meaning ("gonna" and "gone" share a third).
 _LEAST_SIMILARITY = 0.3
+_CONTEXT_ROWS, _CONTEXT_WORDS = 500, 20
 
 
-def grow(model: KeyboardLM, old: Vocabulary, new: Vocabulary, similar: int = 5) -> KeyboardLM:
+def grow(
+    model: KeyboardLM, old: Vocabulary, new: Vocabulary, similar: int = 5, public: TokenStream | None = None
+) -> KeyboardLM:
     """A model for ``new``; the rows of all old words are unchanged.
 
     A new word starts as the average of up to ``similar`` known words spelt most like it (weighted
     by overlap of character trigrams), or as ``<unk>``, in whose place its uses stood so far. Its
-    output bias is that of ``<unk>`` less ``log(2 N)`` for N new words: together they start with
-    about half of what ``<unk>`` had.
+    output bias is set so that over the contexts of ``public`` text its mean probability is that of
+    ``<unk>`` over ``2 N`` for N new words. Without public text it is the bias of ``<unk>`` less
+    ``log(2 N)``, which comes to the same for words that start as ``<unk>`` and is far too low for others.
+
+    Args:
+      public: text in ids of ``new``.
 
     Raises:
       ValueError: the model is not of ``old``, or ``new`` does not begin with the words of ``old``.
@@ -51,7 +59,26 @@ def grow(model: KeyboardLM, old: Vocabulary, new: Vocabulary, similar: int = 5) 
         fresh_bias = (bias[UNK] - math.log(2 * len(fresh))).expand(len(fresh))
         weights["output_bias"] = torch.cat([bias, fresh_bias])
     grown.load_state_dict(weights)
+    if fresh and public is not None:
+        _set_biases(grown, len(old), public)
     return grown
+
+
+@torch.no_grad()
+def _set_biases(grown: KeyboardLM, first_new: int, public: TokenStream) -> None:
+    """Give each new word half of the mean probability of ``<unk>`` over their number, in place."""
+    rows = find_rows(public, _CONTEXT_WORDS)
+    chosen = np.unique(np.linspace(0, len(rows) - 1, _CONTEXT_ROWS).astype(np.int64)) if len(rows) else []
+    if not len(chosen):
+        return
+    inputs_BT, targets_BT = (part.to(grown.embedding.device) for part in rows.batch(chosen))
+    features_BTE, _ = grown.features(torch.where(inputs_BT >= first_new, UNK, inputs_BT))
+    features_ME = features_BTE[targets_BT != PAD]
+    logits_MV = torch.addmm(grown.output_bias[:first_new], features_ME, grown.output_VE[:first_new].T)
+    total_M1 = torch.logsumexp(logits_MV, dim=1, keepdim=True)
+    unk = torch.logsumexp(logits_MV[:, UNK] - total_M1[:, 0], dim=0)
+    own_N = torch.logsumexp(features_ME @ grown.output_VE[first_new:].T - total_M1, dim=0)
+    grown.output_bias[first_new:] = unk - math.log(2 * len(own_N)) - own_N
 
 
 def similar_words(words: tuple[str, ...], known: Vocabulary, most: int) -> list[list[tuple[int, float]]]:

@@ -10,7 +10,14 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from pretrain.config import Config
-from reports.disclosure_findings import AuditBlock, AuditRow, CanaryResult, DiscoveryBlock, DiscoveryLayer
+from reports.disclosure_findings import (
+    AuditBlock,
+    AuditRow,
+    CanaryResult,
+    DiscoveryBlock,
+    DiscoveryLayer,
+    NewWordAdaptation,
+)
 from reports.disclosure_parts import (
     Accounting,
     Amplified,
@@ -45,6 +52,7 @@ __all__ = (
     "GateResult",
     "Launch",
     "MechanismBlock",
+    "NewWordAdaptation",
     "Participation",
     "Population",
     "PopulationSpend",

@@ -30,6 +30,25 @@ class DiscoveryLayer(Config):
     attack: float
 
 
+class ProjectedCoverage(Config):
+    """One point of the projection on public text: how many of the words held out ``epsilon0`` would find."""
+
+    epsilon0: float
+    coverage: float
+    words: int
+    false_words: int
+
+
+class NewWordAdaptation(Config):
+    """New words in public text. Losses are nats per new word of held-out public text; None where it holds none."""
+
+    new_words_in_text: int
+    new_word_sentences: int
+    copies: int
+    new_word_loss_before: float | None
+    new_word_loss_after: float | None
+
+
 class DiscoveryBlock(Config):
     """The item-level guarantee of word discovery; never added to the device-level rho.
 
@@ -53,6 +72,10 @@ class DiscoveryBlock(Config):
     coverage_low: float | None
     coverage_high: float | None
     words: tuple[str, ...] | None = Field(description="None until a person has reviewed them")
+    projection: tuple[ProjectedCoverage, ...] = Field(description="from public text alone: no device was asked")
+    projected_words: int = Field(description="words that a pretended typist of the projection types")
+    given_files: dict[str, str] = Field(description="SHA-256 of the blocklist and of the sheet a person decided on")
+    adaptation: NewWordAdaptation
 
     @model_validator(mode="after")
     def _a_device_sends_all_its_messages(self) -> "DiscoveryBlock":

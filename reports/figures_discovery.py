@@ -18,7 +18,12 @@ def of_discovery(discovery: DiscoveryBlock) -> dict[str, str]:
     if not 0 < len(passes) <= len(_COLOURS):
         return {}
     by_pass = [[row for row in rows if row.pass_number == number] for number in passes]
-    return {
+    projected = [(point.epsilon0, point.coverage) for point in discovery.projection]
+    measured = None
+    if None not in (discovery.coverage, discovery.coverage_low, discovery.coverage_high):
+        measured = (discovery.epsilon0, discovery.coverage, discovery.coverage_low, discovery.coverage_high)
+    coverage = {"projected on public text": projected}
+    return ({"coverage_by_epsilon": coverage_by_epsilon(coverage, measured=measured)} if projected else {}) | {
         "words_by_layer": words_by_layer([[row.finished for row in own] for own in by_pass]),
         "domain_and_noise": domain_and_noise(
             [[row.domain for row in own] for own in by_pass],
@@ -28,12 +33,15 @@ def of_discovery(discovery: DiscoveryBlock) -> dict[str, str]:
 
 
 def coverage_by_epsilon(
-    curves: Mapping[str, Sequence[tuple[float, float]]], label: str = "local ε of a message"
+    curves: Mapping[str, Sequence[tuple[float, float]]],
+    label: str = "local ε of a message",
+    measured: tuple[float, float, float, float] | None = None,
 ) -> str:
     """Share of out-of-vocabulary tokens covered, against epsilon.
 
     Args:
       curves: name -> (epsilon, coverage from 0 to 1), ascending; at most four.
+      measured: epsilon, coverage and the ends of its interval, of a real discovery.
 
     Raises:
       ValueError: no curve, an empty one, or more than there are colours.
@@ -45,15 +53,21 @@ def coverage_by_epsilon(
         for colour, (name, points) in zip(_COLOURS, curves.items(), strict=False):
             epsilons, shares = zip(*points, strict=True)
             axes.plot(epsilons, [100 * share for share in shares], "o-", markersize=4, color=colour, label=name)
+        if measured:
+            epsilon, share, low, high = measured
+            reach = [[100 * (share - low)], [100 * (high - share)]]
+            axes.errorbar([epsilon], [100 * share], reach, fmt="D", color=RED, capsize=3, label="measured")
         axes.set(xlabel=label, ylabel="tokens covered (%)")
         axes.set_ylim(0, 100)
         axes.grid(visible=True)
-        axes.legend(loc="lower right")
+        axes.legend(loc="lower right" if measured is None else "upper left")
 
     ends = "; ".join(
         f"{name}: {100 * points[0][1]:.1f}% at {points[0][0]:g} to {100 * points[-1][1]:.1f}% at {points[-1][0]:g}"
         for name, points in curves.items()
     )
+    if measured:
+        ends += f"; measured: {100 * measured[1]:.1f}% at {measured[0]:g}"
     return svg("Coverage by epsilon", f"{ends}.", draw)
 
 

@@ -57,4 +57,4 @@ def test_report_fits_and_is_complete(chromium: str, tmp_path: Path, width: int) 
     found = re.search(r'data-found="([^"]*)"', done.stdout)
     assert found is not None, done.stderr[-2000:]
     assert found[1] == f"wide=0 flat=0 asked=0 figures={report.count('<svg')} scroll=false"
-    assert report.count("<svg") == 12
+    assert report.count("<svg") == 13

@@ -110,7 +110,7 @@ def test_page_is_whole_and_needs_nothing_else(tmp_path: Path) -> None:
     assert re.search(r"url\((?!#)", page) is None
     drawn = all_figures(example()) | of_discovery(example().discovery) | of_audits(example().audit)
     drawn |= of_utility(example().utility)
-    assert page.count("<svg") == len(drawn) == 12
+    assert page.count("<svg") == len(drawn) == 13
 
 
 def test_figures_are_the_same_every_time_and_can_be_read_aloud() -> None:
