@@ -129,6 +129,15 @@ class LaunchConfig(Config):
         return self
 
     @model_validator(mode="after")
+    def _stress_needs_a_timer_to_be_outside_of(self) -> "LaunchConfig":
+        if "stress" in self.audit.populations and self.mechanism.kind == "independent":
+            raise ValueError(
+                "audit.populations: stress devices are outside a timer, and with independent noise there is none; "
+                "leave stress out"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _only_a_simulation_goes_without_noise(self) -> "LaunchConfig":
         if self.ab_test.non_private_upper_bound and self.private_text.source not in SIMULATIONS:
             raise ValueError(

@@ -74,6 +74,9 @@ def test_the_mechanisms_to_choose_from_are_real_and_cost_what_is_said() -> None:
         r"```yaml\n(.*?)```", (ROOT / "federated/README.md").read_text(encoding="utf-8"), flags=re.DOTALL
     )
     demo = yaml.safe_load((ROOT / "dags/launches/demo-en-US.yaml").read_text(encoding="utf-8"))
+    with pytest.raises(ValueError, match="leave stress out"):
+        LaunchConfig.model_validate(demo | yaml.safe_load(blocks[-1]))
+    demo["audit"]["populations"] = ["compliant"]
     launches = [LaunchConfig.model_validate(demo | yaml.safe_load(block)) for block in blocks]
     assert [launch.mechanism.kind for launch in launches] == ["tree", "blt", "banded", "independent"]
     for launch in launches:
