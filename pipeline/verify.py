@@ -125,7 +125,11 @@ def _participation(config: LaunchConfig, run: RunDir, records: dict[str, StageRe
         stress_D=stress_D,
     )
     synthetic_D = np.arange(train + synthetic) >= train
-    seen = participation.observe(load_records(path, stated["rounds"]), stated["rounds"], cohorts, synthetic_D)
+    try:
+        kept = load_records(path, stated["rounds"])
+    except OSError as error:
+        return Check(id="participation", passed=False, detail=str(error))
+    seen = participation.observe(kept, stated["rounds"], cohorts, synthetic_D)
     said, again = observed(stated), told(seen)
     same = all(getattr(seen, name) == getattr(said, name) for name in _ACCOUNTED)
     # Histograms may have been published coarser than they are; a secret sample has no turnout.
