@@ -21,7 +21,7 @@ from pretrain.model import KeyboardLM
 from pretrain.vocabulary import EOS
 
 # On a CPU the cache decides, on a GPU how many kernels are started.
-CANDIDATES = {"cpu": (1, 2, 4, 8, 16, 32), "cuda": (32, 64, 128, 256, 512)}
+CANDIDATES = {"cpu": (1, 2, 4, 8, 16, 32), "cuda": (64, 128, 256, 512, 1024)}
 FILE = "chunk_devices"
 
 
