@@ -5,7 +5,6 @@ The model has the paper's size (Xu et al. 2023, section 2: embedding 96, hidden 
 """
 
 import copy
-import hashlib
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,14 +12,13 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
-import torch
 
 from federated import population
 from federated.population_config import FilePopulation
 from pretrain.config import ModelConfig, PretrainConfig
 from pretrain.model import KeyboardLM, build_model
 from pretrain.text import sentences
-from pretrain.train import pretrain
+from pretrain.train import evaluate, pretrain
 from pretrain.vocabulary import UNK, TokenStream, Vocabulary, from_counts
 from pretrain.words import open_words, write_words
 
@@ -114,12 +112,17 @@ def known_words(stream: TokenStream) -> int:
     return int(np.sum(stream.tokens_N > UNK))
 
 
-def weights_digest(model: KeyboardLM) -> str:
-    """SHA-256 of the weights, short: names a model in a table of results."""
-    total = hashlib.sha256()
-    for parameter in model.parameters():
-        total.update(parameter.detach().to(torch.float32).numpy().tobytes())
-    return total.hexdigest()[:16]
+def start_point(model: KeyboardLM, curve: TokenStream, sequence_words: int) -> dict[str, float]:
+    """The first point of a curve, of which ``fine_tune`` tells only at its end."""
+    loss, top1 = evaluate(model, curve, sequence_words)
+    recall = top1 * known_words(curve) / int(np.sum(curve.tokens_N >= UNK))
+    return {"round": 0, "validation_top1": top1, "validation_recall": recall, "validation_loss": loss}
+
+
+def hits_by_device(model: KeyboardLM, devices: TokenStream, sequence_words: int) -> list[int]:
+    """Next words of the vocabulary that the model has right, of each device."""
+    each = [devices.select(np.array([device])) for device in range(len(devices))]
+    return [round(evaluate(model, own, sequence_words)[1] * known_words(own)) for own in each]
 
 
 def _documents(path: Path) -> Iterator[list[list[str]]]:

@@ -50,7 +50,12 @@ def write(about: dict, arms: Sequence[dict], start_D: Sequence[int], words_D: Se
     final = {name: interval(values, CONFIDENCE).model_dump() for name, values in ends.items()}
     numbers = json.dumps({"about": about, "arms": public, "final_top1": final}, indent=1) + "\n"
     (folder / f"{stem}.json").write_text(numbers, encoding="utf-8")
-    (folder / "learning-curves.svg").write_text(picture(arms), encoding="utf-8")
+    for name, title, kept, from_zero in (
+        ("start", "Accuracy by round and start", [arm for arm in arms if arm["noise"] != "none"], True),
+        ("noise", "Accuracy by round and noise", [arm for arm in arms if arm["start"] == "pretrained"], False),
+    ):
+        drawn = picture(kept, title, from_zero=from_zero)
+        (folder / f"learning-curves-{name}.svg").write_text(drawn, encoding="utf-8")
     (folder / f"{stem}.md").write_text("\n".join(table(about, arms, ends)) + "\n", encoding="utf-8")
     with (folder / f"{stem}.csv").open("w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file, lineterminator="\n")
@@ -58,7 +63,7 @@ def write(about: dict, arms: Sequence[dict], start_D: Sequence[int], words_D: Se
         rows.writerows((arm["name"], *(point[name] for name in POINT)) for arm in arms for point in arm["points"])
 
 
-def picture(arms: Sequence[dict]) -> str:
+def picture(arms: Sequence[dict], title: str, *, from_zero: bool) -> str:
     """Accuracy by round, one line an arm: colour by noise, dashes from scratch."""
 
     def draw(axes: Axes) -> None:
@@ -69,13 +74,14 @@ def picture(arms: Sequence[dict]) -> str:
             axes.plot(rounds, top1, line, marker="o", markersize=2.5, color=_COLOURS[arm["noise"]], label=arm["name"])
         axes.set(xlabel="round", ylabel="next words right on\nheld-out devices (%)")
         axes.set_title(LABEL, fontsize=9, color=INK, loc="left")
-        axes.set_ylim(bottom=0)
         axes.set_xlim(left=0)
+        if from_zero:
+            axes.set_ylim(bottom=0)
         axes.grid(visible=True)
-        axes.legend(loc="lower right", ncols=2, fontsize=9)
+        axes.legend(loc="best", fontsize=9)
 
     ends = "; ".join(f"{arm['name']} {100 * arm['points'][-1]['validation_top1']:.2f}%" for arm in arms)
-    return svg("Accuracy by round", f"{LABEL.capitalize()}. Accuracy at the last round: {ends}.", draw, height=3.4)
+    return svg(title, f"{LABEL.capitalize()}. Accuracy at the last round: {ends}.", draw, height=3.0)
 
 
 def table(about: dict, arms: Sequence[dict], ends: dict[str, np.ndarray]) -> Iterable[str]:
@@ -88,7 +94,10 @@ def table(about: dict, arms: Sequence[dict], ends: dict[str, np.ndarray]) -> Ite
         f"devices a round, {about['rounds']} rounds, min_sep {about['min_sep']} and at most "
         f"{about['max_participations']} participations, and of nothing else.\n"
     )
-    yield "![Accuracy by round](learning-curves.svg)\n"
+    yield "From public text or from scratch, as in Xu et al. 2023, figure 3:\n"
+    yield "![Accuracy by round and start](learning-curves-start.svg)\n"
+    yield "Tree or BLT at equal rho, as in McMahan et al. 2024, figure 7; the axis does not begin at 0:\n"
+    yield "![Accuracy by round and noise](learning-curves-noise.svg)\n"
     yield (
         f"{about['train_devices']:,} real devices to train on, {local['max_words']} words of each a round, batches of "
         f"{local['batch_sentences']} sentences, local rate {local['learning_rate']:g}, clip norm "

@@ -23,16 +23,14 @@ import curves_setting
 import curves_table
 import numpy as np
 import torch
-from curves_setting import SEED, Setting, known_words
+from curves_setting import SEED, Setting, hits_by_device, known_words, start_point
 
 from federated import accounting, plan_costs
 from federated.config import BltMechanism, LocalTrainingConfig, MechanismConfig, ServerConfig, TreeMechanism
 from federated.noise import seeded_key
 from federated.runtime_config import RuntimeConfig
 from federated.train import fine_tune
-from pretrain.model import KeyboardLM, parameter_count
-from pretrain.train import evaluate
-from pretrain.vocabulary import TokenStream
+from pretrain.model import parameter_count
 
 ROUNDS, REPORT_GOAL, SIMULATED_GOAL = 40, 200, 6_500
 MIN_SEP, BUFFERS, DELTA = 25, 3, 1e-10
@@ -81,7 +79,7 @@ def main() -> None:
             train(arm, setting, given.work)
     words_D = [known_words(setting.final.select(np.array([device]))) for device in range(len(setting.final))]
     start_D = curves_table.read(given.work, "start") or {
-        "final_hits_D": hits_by_device(setting.pretrained, setting.final)
+        "final_hits_D": hits_by_device(setting.pretrained, setting.final, LOCAL.sequence_words)
     }
     curves_table.save(given.work, "start", start_D)
     found = [curves_table.read(given.work, arm.name) for arm in ARMS]
@@ -126,7 +124,8 @@ def train(arm: Arm, setting: Setting, work: Path) -> None:
         worth = of_large_launch(config)
         told |= {"rho": worth.rho, "epsilon": worth.epsilon[DELTA], "sensitivity_squared": worth.sensitivity_squared}
         told |= {"noise_to_signal": plan_costs.noise_to_signal(config)}
-    points = curves_table.read(work, arm.name).get("points", [])
+    points = curves_table.read(work, arm.name).get("points")
+    points = points or [start_point(model, setting.curve, LOCAL.sequence_words)]
 
     def on_round(message: dict[str, float]) -> None:
         if "validation_top1" in message:
@@ -155,13 +154,9 @@ def train(arm: Arm, setting: Setting, work: Path) -> None:
         seen = accounting.from_records(config, done.observed, hypothetical=True)
         told |= {"hypothetical": seen.hypothetical, "rho_from_records": seen.rho}
         told |= {"min_sep": seen.min_sep, "max_participations": seen.max_participations}
-    curves_table.save(work, arm.name, told | {"final_hits_D": hits_by_device(model, setting.final)})
-
-
-def hits_by_device(model: KeyboardLM, devices: TokenStream) -> list[int]:
-    """Next words of the vocabulary that the model has right, of each device."""
-    each = [devices.select(np.array([device])) for device in range(len(devices))]
-    return [round(evaluate(model, own, LOCAL.sequence_words)[1] * known_words(own)) for own in each]
+    curves_table.save(
+        work, arm.name, told | {"final_hits_D": hits_by_device(model, setting.final, LOCAL.sequence_words)}
+    )
 
 
 def about(setting: Setting) -> dict[str, object]:
