@@ -96,6 +96,10 @@ def forest(changes: Sequence[Change]) -> str:
             labels.append(f"{line.label}{'' if line.higher_is_better else ' ↓'}")
             axes.plot([100 * line.low, 100 * line.high], [place, place], color=_colour(line), linewidth=2)
             axes.plot([100 * line.value], [place], "o", color=_colour(line), markersize=5)
+            # In words as well: beside a large change a small one is a dot on the line.
+            told = f"{100 * line.value:+.1f} ({100 * line.low:+.1f} to {100 * line.high:+.1f})"
+            beside = ("axes fraction", "data")
+            axes.annotate(told, (1.02, place), xycoords=beside, va="center", fontsize=8, annotation_clip=False)
             if line.margin is not None:
                 limit = -line.margin if line.higher_is_better else line.margin
                 axes.plot([100 * limit], [place], "|", color=INK, markersize=11, markeredgewidth=1.5)
