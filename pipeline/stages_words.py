@@ -9,6 +9,7 @@ from pathlib import Path
 from discovery import coverage, filters, projection, review
 from discovery import discover as trie
 from discovery.results import DiscoveryResult, FoundWord, ProjectedCoverage
+from discovery.typed import TypedWords
 from pipeline import load, results, spends
 from pipeline.errors import PermanentError
 from pipeline.run_dir import write_text
@@ -23,7 +24,7 @@ def discover(ctx: StageContext) -> results.Discover:
     """New words from train devices, each of which randomises its own messages."""
     base = load.vocabulary(ctx, "ingest_public")
     found = trie.discover(
-        list(load.store(ctx).device_words("train")),
+        TypedWords.gather(load.store(ctx).device_words("train")),
         known=frozenset(base.words),
         alphabet=text.alphabet(ctx.config.locale),
         config=ctx.config.discovery,
@@ -40,6 +41,7 @@ def discover(ctx: StageContext) -> results.Discover:
         epsilon_clones=found.epsilon_central,
         certificate="privacy blanket of Subset Selection (Balle et al. 2019)",
         layers=_layers(found),
+        curve=[{"step": step} | row for step, row in enumerate(_layers(found), start=1)],
         spend=spends.discovery(found.epsilon0, note),
         **{name: getattr(found, name) for name in _SAME},
     )

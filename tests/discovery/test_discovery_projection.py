@@ -72,6 +72,7 @@ def test_chances_are_those_of_the_sampler_of_devices(sampler, typed):
         assert np.abs(seen - projection.spoken_chances(rates, other)).max() > 0.2
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 @pytest.mark.parametrize("change", [{}, {"sampler": "greedy"}, {"passes": 2, "dropout": 0.2}])
 def test_a_projection_is_near_what_devices_that_really_answer_give(change, tmp_path: Path):

@@ -1,15 +1,18 @@
 """Discovery as a stage: the processes it is given change nothing, and nothing raw is left behind."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 from tiny_launch import write_launch
 
 from discovery import shards
-from pipeline import runner, settings
+from pipeline import load, runner, settings, stages_words
 from pipeline.config import launch_id, load_launch
 from pipeline.ledger import PrivacyLedger
+from pipeline.run_dir import RunDir
+from pipeline.stage import StageContext
 from pipeline.stages import STAGES
 
 BEFORE = ("ingest_public", "ingest_private")
@@ -58,3 +61,20 @@ def test_processes_give_the_stage_the_same_words_and_one_reservation(tmp_path: P
     assert max(handed_out) == 2
     assert kept[1] == kept[2]
     assert kept[1][1]["words_found"] > 0
+
+
+@pytest.mark.slow
+def test_the_projection_opens_no_private_file(tmp_path: Path):
+    record, here, run = discover(tmp_path, 1)
+    layers = record["result"]["curve"]
+    assert [point["step"] for point in layers] == list(range(1, len(layers) + 1))
+    assert {"domain", "noise", "finished", "kept"} <= set(layers[0]), "what MLflow draws by layer"
+    config = load_launch(tmp_path / "tiny.yaml")
+    built = runner.run_stage("build_vocabulary", config, launch_id(config), here, STAGES).record.result
+    points = built["projection"]
+    assert [point["epsilon0"] for point in points] == [1, 2, 4, 6, 8, 10]
+    assert [point["projected_coverage"] for point in built["curve"]] == [point["coverage"] for point in points]
+    shutil.rmtree(run / "private")
+    ctx = StageContext(config, RunDir(here.runs_dir, launch_id(config)), here, "build_vocabulary", None)
+    again = stages_words._projection(ctx, load.vocabulary(ctx, "ingest_public"))
+    assert [point.model_dump() for point in again] == points
