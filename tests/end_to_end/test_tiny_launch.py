@@ -165,7 +165,10 @@ def test_a_hold_on_made_up_typists_has_its_report_and_publishes_nothing(tmp_path
         "min_top1_gain": 0.99,
         "max_top3_loss": 1.0,
     }
-    file = write_launch(tmp_path, private_text=population, policy=policy)
+    audit = {"users": [1], "examples": [1, 4], "repeats": 1, "directions": 64, "sentences_per_device": 10}
+    audit |= {"random_continuations": 10_000, "populations": ["compliant", "stress"]}
+    compared = {"ngram_order": 2, "buckets": 5, "non_private_upper_bound": True}
+    file = write_launch(tmp_path, private_text=population, policy=policy, audit=audit, ab_test=compared)
     done = tacit(tmp_path, "launch", str(file), "--json")
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
@@ -175,6 +178,11 @@ def test_a_hold_on_made_up_typists_has_its_report_and_publishes_nothing(tmp_path
     page = (public / "report" / "report.html").read_text(encoding="utf-8")
     assert "on hold. Nothing was published" in page
     assert "population is synthetic" in page
+    assert "Under stress" in page
+    assert "trained without privacy, simulation only" in page
+    # What was trained without noise is compared and gone: no weights, no checkpoint.
+    kept = tmp_path / "runs" / answer["launch_id"] / "private" / "ab_test"
+    assert [path.name for path in kept.iterdir()] == [".lock"]
     assert not json.loads((public / "publish" / "result.json").read_text(encoding="utf-8"))["result"]["published"]
     assert not list((public / "publish").glob("bundle*"))
     with sqlite3.connect(tmp_path / "runs" / "mlflow.db") as database:
