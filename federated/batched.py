@@ -55,7 +55,7 @@ def train_chunk(
     place, dtype = start.gates.device, start.gates.dtype
     if dtype not in (torch.float32, torch.float64):
         raise ValueError(
-            f"model: weights are {str(dtype).removeprefix('torch.')}; 16 bits lose a fifth of a device's update to "
+            f"model: weights are {str(dtype).removeprefix('torch.')}; 16 bits lose several percent of an update to "
             "rounding: keep the weights in float32 and set runtime.precision to 'bfloat16'"
         )
     fuse = place.type == "cpu" if fuse is None else fuse

@@ -38,7 +38,7 @@ class RuntimeConfig(Config):
     def _weights_stay_in_float32(cls, precision: object) -> object:
         if isinstance(precision, str) and precision not in ("float32", "tf32", "bfloat16"):
             raise ValueError(
-                f"{precision!r} is not offered: weights in 16 bits lose a fifth of a device's update to rounding; "
+                f"{precision!r} is not offered: weights in 16 bits lose several percent of an update to rounding; "
                 "'bfloat16' keeps them in float32 and rounds only the factors of products, 'tf32' rounds less"
             )
         return precision
