@@ -1,10 +1,9 @@
 """What a mechanism will cost and whether the population can carry it; needs no private data."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from federated import mechanisms, plan_costs
+from federated import mechanisms, plan_costs, plan_turnout
 from federated.accounting import Guarantee, cost, epsilon_of_rho, guarantee_of, label
 from federated.config import MechanismConfig
 from federated.sampled import amplified
@@ -40,12 +39,17 @@ class Alternative:
 
 @dataclass(frozen=True)
 class Plan:
-    """The worst case that the enforced limits allow, before any device takes part."""
+    """The worst case that the enforced limits allow, before any device takes part.
+
+    Attributes:
+      rounds_below_goal: expected; None where no availability is simulated.
+    """
 
     guarantee: Guarantee
     feasible: bool
     reasons: tuple[str, ...]
     alternatives: tuple[Alternative, ...]
+    rounds_below_goal: int | None = None
 
 
 def plan(config: MechanismConfig, population_estimate: int, encoding: Encoding | None = None) -> Plan:
@@ -64,7 +68,7 @@ def plan(config: MechanismConfig, population_estimate: int, encoding: Encoding |
         config,
         guarantee_of(mechanisms.build(config), *limits, (config.delta,), **cost(encoding, config.rounds)),
     )
-    reasons = _shortfalls(config, population_estimate)
+    reasons = plan_turnout.shortfalls(config, population_estimate)
     if worst.hypothetical:
         # Nothing to trade off: every row's rho would be one that protects nobody.
         reasons.append("mechanism.simulated_report_goal is for research in Python, no launch runs with it: remove it")
@@ -79,6 +83,7 @@ def plan(config: MechanismConfig, population_estimate: int, encoding: Encoding |
             noise_multipliers=[config.noise_multiplier * factor for factor in _NOISE_FACTORS],
             report_goals=sorted({max(1, int(config.report_goal * factor)) for factor in _GOAL_FACTORS}),
         ),
+        rounds_below_goal=plan_turnout.rounds_below_goal(config, population_estimate),
     )
 
 
@@ -103,28 +108,14 @@ def rho_for(
     changed = [config.model_copy(update={"noise_multiplier": value}) for value in noise_multipliers]
     # A banded strategy is made for its min_sep, and independent noise has none: their rows end here.
     for goal in report_goals if config.kind in ("tree", "blt") else ():
-        rest = min(population_estimate // goal, config.rounds)
+        rest = plan_turnout.most_rest(config, population_estimate, goal)
         if rest < 1:
             continue
         most = min(config.max_participations, -(-config.rounds // rest))
         row = config.model_copy(update={"report_goal": goal, "min_sep": rest, "max_participations": most})
-        if not _shortfalls(row, population_estimate):
+        if not plan_turnout.shortfalls(row, population_estimate):
             changed.append(row)
     return tuple(_alternative(row) for row in changed)
-
-
-def _with_report_goal(config: MechanismConfig, devices: int, goal: int) -> MechanismConfig | None:
-    """The configuration at another report goal; None if the population could not carry it."""
-    changes = {"report_goal": goal}
-    if config.kind != "independent":
-        rest = min(devices // goal, config.rounds)
-        if rest < 1:
-            return None
-        changes |= {"min_sep": rest, "max_participations": min(config.max_participations, -(-config.rounds // rest))}
-        if config.kind == "banded":
-            changes["bands"] = min(config.bands, rest)
-    row = config.model_copy(update=changes)
-    return None if goal > devices or _shortfalls(row, devices) else row
 
 
 def _alternative(config: MechanismConfig) -> Alternative:
@@ -154,30 +145,3 @@ def _sensitivity_squared(config: MechanismConfig) -> float:
         return plan_costs.banded(*limits, config.bands).sensitivity_squared
     # Columns of norm 1 that never overlap: nothing to search for, which would take minutes.
     return float(config.max_participations)
-
-
-def _shortfalls(config: MechanismConfig, devices: int) -> list[str]:
-    reasons = []
-    if config.kind == "independent":
-        if devices < config.population:
-            reasons.append(
-                f"population {config.population} is what the sampling rate is accounted for, but there are about "
-                f"{devices} devices: lower population to {devices} or less"
-            )
-        return reasons
-    resting = config.report_goal * min(config.min_sep, config.rounds)
-    if devices < resting:
-        reasons.append(
-            f"report_goal {config.report_goal} x min_sep {config.min_sep} keeps {resting} devices busy or resting but "
-            f"the population has about {devices}: lower report_goal to {devices // min(config.min_sep, config.rounds)}"
-            f" or min_sep to {max(devices // config.report_goal, 1)}"
-        )
-    joins = config.report_goal * config.rounds
-    if devices * config.max_participations < joins:
-        reasons.append(
-            f"{config.rounds} rounds of {config.report_goal} devices need {joins} participations but about {devices} "
-            f"devices may join {config.max_participations} rounds each: raise max_participations to "
-            f"{math.ceil(joins / max(devices, 1))} or lower rounds to "
-            f"{devices * config.max_participations // config.report_goal}"
-        )
-    return reasons

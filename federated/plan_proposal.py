@@ -88,11 +88,14 @@ def mechanism_block(mechanism: MechanismConfig, found: Found) -> MechanismConfig
     """The launch file's ``mechanism:`` with everything that the plan decides replaced.
 
     What does not depend on the mechanism (clip norm, delta, randomness, clipping, secure
-    aggregation) is kept. Adaptive clipping is kept where the noise has restarts, which it needs.
+    aggregation) is kept. Adaptive clipping is kept where the noise has restarts, which it needs, and
+    availability without its timer: the plan decides ``min_sep``.
     """
     shared = ("clip_norm", "delta", "randomness", "clipping", "secagg")
     shared += ("adaptive_clipping",) if "restarts" in found.strategy.parameters else ()
     kept = {name: value for name, value in mechanism.model_dump(exclude_defaults=True).items() if name in shared}
+    if block := mechanism.model_dump().get("availability"):
+        kept["availability"] = {name: value for name, value in block.items() if name != "timer_hours"}
     option = found.option
     decided = {
         "kind": option.kind,
@@ -115,7 +118,7 @@ def to_yaml(block: MechanismConfig) -> str:
 
 
 def _yaml_lines(name: str, value: object, indent: str) -> list[str]:
-    if isinstance(value, dict):
+    if isinstance(value, dict) and value:
         return [f"{indent}{name}:", *(line for item in value.items() for line in _yaml_lines(*item, indent + "  "))]
     return [f"{indent}{name}: {_yaml_value(value)}"]
 
@@ -205,6 +208,11 @@ def _reasons(
     if mechanism.adaptive_clipping and not block.adaptive_clipping:
         reasons.append(
             f"Clip norm {block.clip_norm:g} stays fixed: adaptive clipping needs restarts, and this mechanism has none."
+        )
+    if mechanism.model_dump().get("availability"):
+        reasons.append(
+            "Who checks in when is not part of this search, which leaves out planning.spare_fraction of the devices, "
+            "no more: run 'tacit plan' on the file with this block to see how many rounds would not be full."
         )
     if mechanism.secagg:
         reasons.append("Secure aggregation rounds the updates, which adds a little to rho; the plan stage counts it.")

@@ -139,6 +139,7 @@ def _worst_case(planned: "Plan") -> dict:
         "hypothetical": worst.hypothetical,
         "feasible": planned.feasible,
         "reasons": list(planned.reasons),
+        "rounds_below_goal": planned.rounds_below_goal,
         "alternatives": [asdict(row) for row in planned.alternatives],
     }
 
@@ -152,6 +153,12 @@ def _worst_case_text(planned: "Plan", devices: int) -> str:
     ]
     lines += [f"  epsilon {round_up(value)} at delta {delta:g}" for delta, value in worst.epsilon.items()]
     lines.append(f"  per {worst.unit}, {worst.adjacency} adjacency, at worst within the enforced limits")
+    below = planned.rounds_below_goal
+    if planned.feasible and below:
+        full = (
+            f"  feasible: {devices:,} devices fill a typical round; about {below:,} of {worst.rounds:,} rounds are not"
+        )
+        return "\n".join([*lines, f"{full} expected to reach the report goal"])
     if planned.feasible:
         return "\n".join([*lines, f"  feasible: {devices:,} devices can fill every round"])
     return "\n".join([*lines, "  not feasible:", *(f"  - {reason}" for reason in planned.reasons)])

@@ -91,6 +91,7 @@ class Plan(StageResult):
 
     feasible: bool
     reasons: list[str]
+    rounds_below_goal: int | None
     sensitivity_squared: float
     rho: float
     delta: float
@@ -115,6 +116,7 @@ class FineTune(StageResult):
     """Training and its guarantee, from the participation records of protected devices."""
 
     rounds: int
+    precision: str
     report_goal: int
     sensitivity_squared: float
     rho: float

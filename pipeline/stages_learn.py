@@ -101,6 +101,7 @@ def plan(ctx: StageContext) -> results.Plan:
     return results.Plan(
         feasible=planned.feasible,
         reasons=planned.reasons,
+        rounds_below_goal=planned.rounds_below_goal,
         sensitivity_squared=planned.guarantee.sensitivity_squared,
         rho=planned.guarantee.rho,
         delta=mechanism.delta,
@@ -125,6 +126,7 @@ def fine_tune(ctx: StageContext) -> results.FineTune:
     delta = config.mechanism.delta
     return results.FineTune(
         rounds=done.rounds,
+        precision=config.runtime.precision,
         report_goal=config.mechanism.report_goal,
         sensitivity_squared=reached.sensitivity_squared,
         rho=reached.rho,

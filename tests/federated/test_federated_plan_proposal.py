@@ -225,3 +225,13 @@ def test_a_planning_block_wants_one_target() -> None:
         planning(target_rho=None)
     with pytest.raises(ValidationError, match="leaves none"):
         planning(population_estimate=1)
+
+
+@pytest.mark.parametrize("block", [{}, {"dropout": 0.2, "timer_hours": 2.0, "minutes_per_round": 6.0}])
+def test_who_checks_in_is_kept_and_the_timer_is_the_plans(block: dict[str, float]) -> None:
+    config = TreeMechanism.model_validate(MECHANISM.model_dump() | {"availability": block})
+    proposal = propose(config, planning())
+    found = proposal.mechanism.availability
+    assert (found.dropout, found.timer_hours) == (block.get("dropout", 0.08), None)
+    assert again(proposal) == proposal.mechanism
+    assert any("not part of this search" in reason for reason in proposal.reasons)
