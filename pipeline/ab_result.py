@@ -3,7 +3,7 @@
 from evaluation import ab
 from evaluation.results import Comparison
 from evaluation.statistics import FEATURE_METRICS, PRIMARY, Check
-from pipeline import results
+from pipeline import results_ab as results
 from pipeline.entrants import CHAMPION, NON_PRIVATE, Entrants
 from pipeline.registry import Published
 

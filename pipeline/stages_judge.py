@@ -12,6 +12,7 @@ from federated.server import flat_weights
 from pipeline import entrants as entrants_of
 from pipeline import evidence, gate_evidence, gates, load, noise_trace, release, results
 from pipeline.ab_result import ab_result
+from pipeline.results_ab import AbTest
 from pipeline.run_dir import write_text
 from pipeline.stage import StageContext
 from reports import render
@@ -78,7 +79,7 @@ def _audit_metrics(found: memorisation.AuditResult, tested: NoiseAudit | None) -
     return shown
 
 
-def ab_test(ctx: StageContext) -> results.AbTest:
+def ab_test(ctx: StageContext) -> AbTest:
     """All arms on held-out test devices: public, this launch's, what users have and, simulated, without privacy."""
     config = ctx.config.ab_test
     entrants, store = entrants_of.gather(ctx), load.store(ctx)
