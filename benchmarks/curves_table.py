@@ -87,6 +87,8 @@ def picture(arms: Sequence[dict], title: str, *, from_zero: bool) -> str:
 def table(about: dict, arms: Sequence[dict], ends: dict[str, np.ndarray]) -> Iterable[str]:
     """The same for people, in Markdown."""
     yield f"# Accuracy by round of a federated run, measured {date.today()}: 2 shared cores, no GPU\n"
+    command = "benchmarks/learning_curves.py --users USERS.parquet --public PUBLIC.parquet --work FOLDER"
+    yield f"`OMP_NUM_THREADS=1 .venv/stages/bin/python {command}`\n"
     large, local = about["simulated_report_goal"], about["local_training"]
     yield (
         f"**{LABEL}.** Rounds of {about['report_goal']:,} devices get the noise of rounds of {large:,}; nobody is "
@@ -109,7 +111,7 @@ def table(about: dict, arms: Sequence[dict], ends: dict[str, np.ndarray]) -> Ite
         f"Curve: {about['curve_devices']} held-out devices, {about['curve_words']:,} words. Last column: "
         f"{about['final_devices']} others, {about['final_words']:,} words, with 95% jackknife intervals over "
         f"{BUCKETS} buckets of devices. Both count words of the vocabulary, "
-        f"{100 * about['coverage']:.1f}% of what was typed; to score a hit is to have the next word first.\n"
+        f"{100 * about['coverage']:.1f}% of what was typed; a word is right if the model has it first.\n"
     )
     yield "| arm | server rate | z | rho | epsilon | noise-to-signal | rounds | curve, last % | other devices % |"
     yield "|---" * 9 + "|"
