@@ -55,7 +55,7 @@ def by_cohort() -> None:
     for count in (16, 64, 256, 1024):
         case = replace(CASES["tiny"], devices=count)
         model, devices = build_model(case.model, case.vocabulary, 0), typed(case)
-        acts[count] = partial(clipped_sum, model, devices, case.local, CLIP, case.chunk)
+        acts[count] = partial(clipped_sum, model, devices, case.training, CLIP, case.chunk)
     spent = [{count: cpu_seconds(act) for count, act in acts.items()} for _ in range(8)]
     for count in acts:
         print(f"{count:>14}{1e3 * statistics.median(turn[count] for turn in spent[1:]) / count:>12.2f}")
@@ -134,7 +134,7 @@ def noise_share() -> None:
     """Noise and the server's step against a round of 6,500 paper-size devices."""
     case = replace(CASES["100"], devices=8)
     model, devices = build_model(case.model, case.vocabulary, 0), typed(case)
-    act = partial(clipped_sum, model, devices, case.local, CLIP, case.chunk)
+    act = partial(clipped_sum, model, devices, case.training, CLIP, case.chunk)
     act()
     training = statistics.median(cpu_seconds(act) for _ in range(5)) / case.devices * REPORT_GOAL
     settings = ServerConfig(learning_rate=1.0, momentum=0.9)

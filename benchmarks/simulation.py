@@ -110,7 +110,7 @@ def sgemm_peak() -> float:
 
 def compare(case: Case, peers: list[str], turns: int) -> None:
     """Print the table of one workload."""
-    model, devices, local = build_model(case.model, case.vocabulary, 0), typed(case), case.local
+    model, devices, local = build_model(case.model, case.vocabulary, 0), typed(case), case.training
     (ROOT / "build").mkdir(exist_ok=True)
     path = ROOT / "build" / f"bench-{case.vocabulary}-{case.words}.npz"
     write_workload(path, model, devices, case.batch)

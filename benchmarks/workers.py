@@ -78,7 +78,7 @@ def run(name: str, rounds: int, way: Way, directory: Path, process: Worker) -> d
             np.zeros(len(devices), dtype=bool),
             held_out,
             BltMechanism(kind="blt", preset="min-sep-100", **fields),
-            case.local,
+            case.training,
             ServerConfig(learning_rate=0.5),
             RuntimeConfig(chunk_devices=case.chunk, checkpoint_every_rounds=count, evaluate_every_rounds=count),
             1,

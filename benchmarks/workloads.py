@@ -28,7 +28,7 @@ class Case:
     chunk: int
 
     @property
-    def local(self) -> LocalTrainingConfig:
+    def training(self) -> LocalTrainingConfig:
         """One epoch over rows of 10 words."""
         return LocalTrainingConfig(
             learning_rate=RATE, batch_sentences=self.batch, sequence_words=10, epochs=1, max_words=self.words
@@ -53,7 +53,7 @@ def text(rng: np.random.Generator, words: int, vocabulary: int) -> np.ndarray:
 def typed(case: Case) -> list[DeviceRows]:
     """Devices of equal size."""
     rng = np.random.default_rng(0)
-    return [device_rows(text(rng, case.words, case.vocabulary), case.local, 0.0) for _ in range(case.devices)]
+    return [device_rows(text(rng, case.words, case.vocabulary), case.training, 0.0) for _ in range(case.devices)]
 
 
 def lognormal_sizes(devices: int, cap: int = 1600) -> np.ndarray:
