@@ -41,9 +41,9 @@ check: setup ## Lint, format, import directions, environments, launch files, loc
 	@for file in dags/launches/*.yaml; do echo "tacit check $$file"; $(STAGES)/tacit check $$file || exit; done
 	@! grep -nE '://| @ |\+cpu' requirements/*.lock
 
-BENCHES ?= accounting mechanisms simulation secagg discovery audit typing_sessions
+BENCHES ?= accounting mechanisms simulation growth memory workers secagg discovery audit typing_sessions
 
-bench: setup ## Run BENCHES (default: all that need no data of yours; half an hour, peers' environments included)
+bench: setup ## Run BENCHES (default: all that need no data of yours; an hour, peers' environments included)
 	@for name in $(BENCHES); do echo "benchmarks/$$name.py"; $(STAGES)/python benchmarks/$$name.py || exit; done
 
 up: setup $(AIRFLOW_HOME)/.ready ## Start Airflow and the MLflow UI on this machine, loopback only
