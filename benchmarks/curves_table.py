@@ -70,7 +70,7 @@ def picture(arms: Sequence[dict], title: str, *, from_zero: bool) -> str:
         for arm in arms:
             rounds = [point["round"] for point in arm["points"]]
             top1 = [100 * point["validation_top1"] for point in arm["points"]]
-            line = "--" if arm["start"] == "scratch" else "-"
+            line = "--" if arm["start"] == "scratch" else ":" if arm.get("noise_times", 1) > 1 else "-"
             axes.plot(rounds, top1, line, marker="o", markersize=2.5, color=_COLOURS[arm["noise"]], label=arm["name"])
         axes.set(xlabel="round", ylabel="next words right on\nheld-out devices (%)")
         axes.set_title(LABEL, fontsize=9, color=INK, loc="left")

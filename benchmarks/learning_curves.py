@@ -50,6 +50,7 @@ class Arm:
     noise: Literal["tree", "blt", "none"]
     start: Literal["pretrained", "scratch"]
     server_rate: float
+    noise_times: float = 1.0
 
 
 ARMS = (
@@ -58,6 +59,9 @@ ARMS = (
     Arm("tree, from scratch", "tree", "scratch", 3.0),
     Arm("no noise, pretrained", "none", "pretrained", 1.0),
     Arm("BLT, from scratch", "blt", "scratch", 3.0),
+    # Where noise is what limits: a guarantee sixteen times as strong, or a cohort a quarter as large.
+    Arm("tree, noise x4", "tree", "pretrained", 1.0, 4.0),
+    Arm("BLT, noise x4", "blt", "pretrained", 1.0, 4.0),
 )
 
 
@@ -86,7 +90,7 @@ def main() -> None:
     curves_table.write(about(setting), found, start_D["final_hits_D"], words_D, given.results)
 
 
-def mechanism(noise: str) -> MechanismConfig:
+def mechanism(noise: str, times: float = 1.0) -> MechanismConfig:
     """Mechanism of an arm; a BLT gets the noise multiplier at which the large launch costs what the tree's does."""
     most = plan_costs.most_participations(ROUNDS, MIN_SEP)
     shared = {
@@ -100,12 +104,12 @@ def mechanism(noise: str) -> MechanismConfig:
         "randomness": "seeded",
     }
     if noise != "blt":
-        multiplier = TREE_NOISE if noise == "tree" else _NEXT_TO_NONE
+        multiplier = TREE_NOISE * times if noise == "tree" else _NEXT_TO_NONE
         return TreeMechanism(kind="tree", noise_multiplier=multiplier, **shared)
     found = plan_costs.blt(ROUNDS, MIN_SEP, most, BUFFERS)
     at_one = BltMechanism(kind="blt", noise_multiplier=1.0, **found.parameters, **shared)
     # rho falls with the square of the noise multiplier; rounded up, so that the BLT never has the larger rho.
-    factor = (of_large_launch(at_one).rho / of_large_launch(mechanism("tree")).rho) ** 0.5
+    factor = (of_large_launch(at_one).rho / of_large_launch(mechanism("tree", times)).rho) ** 0.5
     return at_one.model_copy(update={"noise_multiplier": plan_costs.round_up(factor, 4)})
 
 
@@ -117,7 +121,7 @@ def of_large_launch(config: MechanismConfig) -> accounting.Guarantee:
 
 def train(arm: Arm, setting: Setting, work: Path) -> None:
     """Run one arm, go on with it, or find it done; points go to the work folder as they are measured."""
-    config = mechanism(arm.noise)
+    config = mechanism(arm.noise, arm.noise_times)
     model = copy.deepcopy(setting.pretrained if arm.start == "pretrained" else setting.scratch)
     told = asdict(arm) | {"mechanism": config.model_dump(mode="json"), "noise_share": config.noise_share}
     if arm.noise != "none":
