@@ -51,7 +51,12 @@ def write(about: dict, arms: Sequence[dict], start_D: Sequence[int], words_D: Se
     numbers = json.dumps({"about": about, "arms": public, "final_top1": final}, indent=1) + "\n"
     (folder / f"{stem}.json").write_text(numbers, encoding="utf-8")
     for name, title, kept, from_zero in (
-        ("start", "Accuracy by round and start", [arm for arm in arms if arm["noise"] != "none"], True),
+        (
+            "start",
+            "Accuracy by round and start",
+            [arm for arm in arms if arm["noise"] != "none" and arm.get("noise_times", 1) == 1],
+            True,
+        ),
         ("noise", "Accuracy by round and noise", [arm for arm in arms if arm["start"] == "pretrained"], False),
     ):
         drawn = picture(kept, title, from_zero=from_zero)
