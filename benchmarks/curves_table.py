@@ -16,6 +16,7 @@ from reports.figure_style import BLUE, GREEN, INK, ORANGE, svg
 POINT = ("round", "validation_top1", "validation_recall", "validation_loss")
 LABEL = "SIMULATED REPORT GOAL: NOT A PRIVATE RUN"
 BUCKETS, CONFIDENCE = 20, 0.95
+_LINES = {1: "-", 4: "--", 16: ":"}
 _COLOURS = {"tree": BLUE, "blt": ORANGE, "none": GREEN}
 
 
@@ -75,7 +76,7 @@ def picture(arms: Sequence[dict], title: str, *, from_zero: bool) -> str:
         for arm in arms:
             rounds = [point["round"] for point in arm["points"]]
             top1 = [100 * point["validation_top1"] for point in arm["points"]]
-            line = "--" if arm["start"] == "scratch" else ":" if arm.get("noise_times", 1) > 1 else "-"
+            line = "--" if arm["start"] == "scratch" else _LINES[arm.get("noise_times", 1)]
             axes.plot(rounds, top1, line, marker="o", markersize=2.5, color=_COLOURS[arm["noise"]], label=arm["name"])
         axes.set(xlabel="round", ylabel="next words right on\nheld-out devices (%)")
         axes.set_title(LABEL, fontsize=9, color=INK, loc="left")

@@ -59,9 +59,11 @@ ARMS = (
     Arm("tree, from scratch", "tree", "scratch", 3.0),
     Arm("no noise, pretrained", "none", "pretrained", 1.0),
     Arm("BLT, from scratch", "blt", "scratch", 3.0),
-    # Where noise is what limits: a guarantee sixteen times as strong, or a cohort a quarter as large.
+    # Towards where noise is what limits.
     Arm("tree, noise x4", "tree", "pretrained", 1.0, 4.0),
     Arm("BLT, noise x4", "blt", "pretrained", 1.0, 4.0),
+    Arm("tree, noise x16", "tree", "pretrained", 1.0, 16.0),
+    Arm("BLT, noise x16", "blt", "pretrained", 1.0, 16.0),
 )
 
 
