@@ -49,7 +49,7 @@ def shrink_layers(layers: Mapping[str, Tensor], clip_norm: float) -> None:
     bound = clip_norm / math.sqrt(len(layers))
     for layer in layers.values():
         # A norm that is not finite makes the layer so, and ``clip_to_grid`` then drops the device.
-        layer.mul_(bound / layer.norm().clamp(min=bound))
+        layer.mul_((bound / layer.double().norm().clamp(min=bound)).to(layer.dtype))
 
 
 def norm_of(update: Sequence[Tensor]) -> float:

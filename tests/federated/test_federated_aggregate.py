@@ -8,6 +8,7 @@ import torch
 from test_federated_client import keyboard, local, rows_of
 
 from federated import sums
+from federated.batched_weights import unpack
 from federated.client import aggregate, clipped_updates, single_batch
 from federated.clipping import FIXED_POINT, Clip
 from federated.rows import DeviceRows
@@ -81,9 +82,22 @@ def test_bits_count_the_updates_below(kernel: str, tied: bool) -> None:
 
 def test_an_update_that_is_not_finite_is_above_and_adds_nothing() -> None:
     model, rows = keyboard(tied=True), rows_of(5, local())
-    found = aggregate(model, rows, local(learning_rate=1e38), Clip(0.1, per_layer=True, below=0.1), 4)
+    clip = Clip(0.1, per_layer=True, below=0.1)
+    # The second step starts from weights near the largest float32 and overflows.
+    found = aggregate(model, rows, local(learning_rate=1e38, epochs=2), clip, 4)
     assert not found.sum_P.any()
     assert found.below == -5 / 2
+    for kernel in ("batched", "reference"):
+        # One step does not: an update of norm 4e37 is clipped like any other, though its square is no float32.
+        huge = aggregate(model, rows[:1], local(learning_rate=1e38), clip, 4, kernel=kernel)
+        assert 0.99 < float(huge.sum_P.double().norm()) / FIXED_POINT <= 1
+        assert huge.below == -1 / 2
+
+
+def each_layer_to_the_whole_norm(updates, norm: float) -> None:
+    for layer_C in unpack(updates).values():
+        for own in layer_C:
+            own.mul_(norm / max(float(own.norm()), norm))
 
 
 def most_that_one_device_adds(clip: Clip) -> float:
@@ -95,9 +109,7 @@ def test_per_layer_clipping_keeps_the_joint_bound_and_the_check_sees_a_layer_too
     assert most_that_one_device_adds(Clip(0.01, per_layer=True)) <= 1
     # Each layer clipped to the whole norm, and no joint clipping after: sqrt(layers) too loose.
     monkeypatch.setattr(sums, "grid_scale", lambda norm, clip_norm, weight: FIXED_POINT / clip_norm)
-    monkeypatch.setattr(
-        sums, "shrink_layers", lambda own, norm: [v.mul_(norm / max(float(v.norm()), norm)) for v in own.values()]
-    )
+    monkeypatch.setattr(sums, "_shrink_layers", each_layer_to_the_whole_norm)
     assert most_that_one_device_adds(Clip(0.01, per_layer=True)) > 1.5
 
 
