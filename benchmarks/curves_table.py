@@ -84,7 +84,7 @@ def picture(arms: Sequence[dict], title: str, *, from_zero: bool) -> str:
         if from_zero:
             axes.set_ylim(bottom=0)
         axes.grid(visible=True)
-        axes.legend(loc="best", fontsize=9)
+        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=9)
 
     ends = "; ".join(f"{arm['name']} {100 * arm['points'][-1]['validation_top1']:.2f}%" for arm in arms)
     return svg(title, f"{LABEL.capitalize()}. Accuracy at the last round: {ends}.", draw, height=3.0)
