@@ -18,6 +18,7 @@ import subprocess
 import tempfile
 import threading
 import time
+from abc import abstractmethod
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -52,9 +53,9 @@ class TacitOperator(BaseOperator):
         self.launch_path = str(launch.path)
         self._process: subprocess.Popen[str] | None = None
 
+    @abstractmethod
     def command(self, context: Context) -> list[str]:
         """Arguments after ``tacit``."""
-        raise NotImplementedError
 
     def execute(self, context: Context) -> dict[str, Any]:
         if _interrupted.is_set():

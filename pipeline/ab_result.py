@@ -3,17 +3,18 @@
 from evaluation import ab
 from evaluation.results import Comparison
 from evaluation.statistics import FEATURE_METRICS, PRIMARY, Check
-from pipeline import results_ab as results
+from pipeline import results_ab
 from pipeline.entrants import CHAMPION, NON_PRIVATE, Entrants
 from pipeline.registry import Published
+from reports import disclosure_utility as rows
 
 
-def ab_result(compared: Comparison, entrants: Entrants, feature: str, margin: float) -> results.AbTest:
+def ab_result(compared: Comparison, entrants: Entrants, feature: str, margin: float) -> results_ab.AbTest:
     """Everything that may be told of a comparison: aggregates over held-out devices."""
     table, names = compared.table, list(entrants.arms)
     top1, top3 = (table.difference("private", "start", name).absolute for name in ("top1_recall", "top3_recall"))
     known = {row.metric for row in table.arms}
-    return results.AbTest(
+    return results_ab.AbTest(
         devices_at_least=table.devices_at_least,
         words=int(table.arm("private", "top1_recall").denominator),
         session_words=compared.session_words,
@@ -30,13 +31,13 @@ def ab_result(compared: Comparison, entrants: Entrants, feature: str, margin: fl
         broken_margins=_broken(compared) if compared.session_words else None,
         missing_metrics=list(compared.verdicts[0].missing) if compared.session_words else None,
         unstable_signs=[
-            results.Pair(candidate=row.candidate, baseline=row.baseline, metric=row.metric)
+            rows.Pair(candidate=row.candidate, baseline=row.baseline, metric=row.metric)
             for row in compared.signs
             if not row.stable
         ],
         features={name: [metric for metric in FEATURE_METRICS[name] if metric in known] for name in FEATURE_METRICS},
         arms=[
-            results.Metric(
+            rows.ArmMetric(
                 arm=row.arm,
                 metric=row.metric,
                 numerator=row.numerator,
@@ -46,7 +47,7 @@ def ab_result(compared: Comparison, entrants: Entrants, feature: str, margin: fl
             for row in table.arms
         ],
         differences=[
-            results.Difference(
+            rows.Difference(
                 candidate=row.candidate,
                 baseline=row.baseline,
                 metric=row.metric,
@@ -56,7 +57,7 @@ def ab_result(compared: Comparison, entrants: Entrants, feature: str, margin: fl
             for row in table.differences
         ],
         verdicts=[
-            results.Verdict(
+            rows.Verdict(
                 candidate=row.candidate,
                 baseline=row.baseline,
                 primary=PRIMARY[feature] if compared.session_words else "top1_recall",
@@ -67,20 +68,20 @@ def ab_result(compared: Comparison, entrants: Entrants, feature: str, margin: fl
             for row in compared.verdicts
         ],
         slices=[
-            results.Slice(part=row.part, arm=row.arm, metric=row.metric, **_interval(row.estimate))
+            rows.SliceMetric(part=row.part, arm=row.arm, metric=row.metric, **_interval(row.estimate))
             for row in compared.slices
             if row.baseline is None
         ],
-        second_opinions=[results.SecondOpinion(**row.model_dump()) for row in compared.second_opinions],
-        head_words=[results.HeadWords(**row.model_dump()) for row in compared.head_words],
+        second_opinions=[rows.SecondOpinion(**row.model_dump()) for row in compared.second_opinions],
+        head_words=[rows.HeadWords(**row.model_dump()) for row in compared.head_words],
         distinct_first_words=compared.distinct_first_words,
         headline={"top1_recall": table.arm("private", "top1_recall").estimate.value, "top1_gain": top1.value},
         metrics=_metrics(compared),
     )
 
 
-def _champion(found: Published) -> results.Champion:
-    return results.Champion(
+def _champion(found: Published) -> rows.Champion:
+    return rows.Champion(
         registered_model=found.name,
         version=found.version,
         launch_id=found.launch_id,

@@ -13,7 +13,7 @@ from pipeline.run_dir import sha256
 from pipeline.settings import Settings
 
 if TYPE_CHECKING:
-    from mlflow import MlflowClient  # noqa: TID251 - a name for the type checker, never imported
+    from pipeline.tracking import MlflowClient
 
 
 def model_name(locale: str, feature: str) -> str:

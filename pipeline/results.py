@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from pipeline.gates import Gate
 from pipeline.stage import StageResult
+from reports.disclosure_findings import StressBlock
 
 
 class IngestPublic(StageResult):
@@ -146,17 +147,6 @@ class FineTune(StageResult):
     validation_recall_after: float
 
 
-class Stress(BaseModel):
-    """Canaries on devices outside timer and cap; in none of the other numbers."""
-
-    canaries: int
-    worst_rank_single_user: int | None
-    max_exposure_bits: float
-    max_exposure_bits_single_user: float | None
-    found: int
-    found_single_user: int
-
-
 class Audit(StageResult):
     """What the model remembers of compliant canaries, of ``stress`` apart, and the audits of the noise."""
 
@@ -164,7 +154,7 @@ class Audit(StageResult):
     max_exposure_bits: float
     found_by_beam: int
     found_single_user: int
-    stress: Stress | None
+    stress: StressBlock | None
     broken_ceilings: int | None
     pooled_p_value: float | None
     random_continuations: int

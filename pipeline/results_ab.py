@@ -1,93 +1,19 @@
-"""What the comparison of arms returns: aggregates over held-out devices, small, public, JSON."""
+"""What the comparison of arms returns: aggregates over held-out devices, small, public, JSON.
 
-from pydantic import BaseModel
+Rows are those of the disclosure: what is reported is what was found.
+"""
 
 from pipeline.stage import StageResult
-
-
-class Champion(BaseModel):
-    """What users had when the launch was compared with it, as the registry named it."""
-
-    registered_model: str
-    version: int
-    launch_id: str
-    bundle_sha256: str
-
-
-class Metric(BaseModel):
-    """One metric of one arm: the ratio of two sums over devices, with its interval."""
-
-    arm: str
-    metric: str
-    numerator: float
-    denominator: float
-    value: float
-    low: float
-    high: float
-
-
-class Difference(BaseModel):
-    """One paired difference; ``relative`` is the same over the baseline, where that is not 0."""
-
-    candidate: str
-    baseline: str
-    metric: str
-    value: float
-    low: float
-    high: float
-    relative: dict[str, float] | None
-
-
-class Pair(BaseModel):
-    """A metric of two arms."""
-
-    candidate: str
-    baseline: str
-    metric: str
-
-
-class Slice(BaseModel):
-    """One metric of one arm on some of the words or devices."""
-
-    part: str
-    arm: str
-    metric: str
-    value: float
-    low: float
-    high: float
-
-
-class Verdict(BaseModel):
-    """Whether a candidate is not inferior; the metrics that say no, and those without an interval."""
-
-    candidate: str
-    baseline: str
-    primary: str
-    passes: bool
-    failed: list[str]
-    missing: list[str]
-
-
-class SecondOpinion(BaseModel):
-    """Standard errors of one difference by three methods."""
-
-    candidate: str
-    baseline: str
-    metric: str
-    jackknife: float
-    delta: float
-    bootstrap: float
-    agree: bool
-
-
-class HeadWords(BaseModel):
-    """How far an arm leans on the ``words`` most frequent (McMahan et al. 2018, table 3)."""
-
-    arm: str
-    words: int
-    typed: float
-    predicted: float
-    right: float
+from reports.disclosure_utility import (
+    ArmMetric,
+    Champion,
+    Difference,
+    HeadWords,
+    Pair,
+    SecondOpinion,
+    SliceMetric,
+    Verdict,
+)
 
 
 class AbTest(StageResult):
@@ -110,10 +36,10 @@ class AbTest(StageResult):
     missing_metrics: list[str] | None
     unstable_signs: list[Pair]
     features: dict[str, list[str]]
-    arms: list[Metric]
+    arms: list[ArmMetric]
     differences: list[Difference]
     verdicts: list[Verdict]
-    slices: list[Slice]
+    slices: list[SliceMetric]
     second_opinions: list[SecondOpinion]
     head_words: list[HeadWords]
     distinct_first_words: dict[str, int]

@@ -49,7 +49,7 @@ def audit(ctx: StageContext) -> results.Audit:
         max_exposure_bits=found.max_exposure_bits,
         found_by_beam=found.found_by_beam,
         found_single_user=found.found_single_user,
-        stress=None if found.stress is None else results.Stress(**found.stress.model_dump()),
+        stress=None if found.stress is None else results.StressBlock(**found.stress.model_dump()),
         broken_ceilings=found.broken_ceilings,
         pooled_p_value=found.pooled_p_value,
         random_continuations=found.random_continuations,

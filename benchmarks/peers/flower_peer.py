@@ -7,6 +7,7 @@ Times are of the whole process tree, start-up and the first round left out by wh
 
 import os
 import sys
+from pathlib import Path
 
 import numpy as np
 import psutil
@@ -18,7 +19,7 @@ from flwr.server import ServerApp, ServerAppComponents, ServerConfig
 from flwr.server.strategy import FedAvg
 from flwr.simulation import run_simulation
 
-PATH = os.path.abspath(sys.argv[1]) if len(sys.argv) > 1 else ""  # noqa: PTH100
+PATH = str(Path(sys.argv[1]).absolute()) if len(sys.argv) > 1 else ""
 _workloads: dict[str, Workload] = {}
 
 
