@@ -14,13 +14,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-from evaluation import arms
-from evaluation.comparison import Devices
-from evaluation.history import WithHistory
-from evaluation.ngram import NGram
-from federated import accounting, population
-from federated.config import LocalTrainingConfig, ServerConfig, TreeMechanism
-from federated.population_config import FilePopulation
+from evaluation.arms import arm as arms
+from evaluation.arms.history import WithHistory
+from evaluation.arms.ngram import NGram
+from evaluation.comparison.compare import Devices
+from federated.accounting import guarantees as accounting
+from federated.config.mechanism import LocalTrainingConfig, ServerConfig, TreeMechanism
+from federated.config.population import FilePopulation
+from federated.devices import store as population
 from federated.runtime_config import RuntimeConfig
 from federated.train import fine_tune
 from pretrain.config import AdaptConfig, ModelConfig, PretrainConfig

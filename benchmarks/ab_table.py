@@ -15,10 +15,10 @@ from pathlib import Path
 import torch
 from ab_arms import Trained, train, words_of
 
-from evaluation import comparison
-from evaluation.ab import Estimate
+from evaluation.comparison import compare as comparison
+from evaluation.comparison.intervals import Estimate
+from evaluation.comparison.results import Comparison
 from evaluation.config import AbTestConfig
-from evaluation.results import Comparison
 
 POPULATIONS = {
     "fr-FR_88milsms": ("fr-FR", "users/fr-FR_88milsms.parquet", "public/fr-FR_public.parquet", "text messages"),

@@ -9,9 +9,9 @@ import statistics
 import time
 from collections.abc import Callable
 
-from federated.mechanisms.forward import tree_sensitivity_squared_forward
-from federated.mechanisms.strategy import pattern_sensitivity_squared, tree_matrix, tree_sensitivity_squared
-from federated.published_rows import BLT, NOTEBOOK, ROWS, XU, Row
+from federated.accounting.published_rows import BLT, NOTEBOOK, ROWS, XU, Row
+from federated.mechanisms.second_sensitivity import tree_sensitivity_squared_forward
+from federated.mechanisms.sensitivity import pattern_sensitivity_squared, tree_matrix, tree_sensitivity_squared
 
 LIMIT_MS = 300.0
 PAPERS = {XU: "Xu, table", BLT: "BLT, table", NOTEBOOK: "notebook,"}

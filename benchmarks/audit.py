@@ -18,10 +18,10 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import torch
 
-from evaluation import exposure
-from evaluation.best_first import best_first
-from evaluation.canaries import SECRET_WORDS, Canary
-from evaluation.directions import Directions
+from evaluation.audit import exposure
+from evaluation.audit.canaries import SECRET_WORDS, Canary
+from evaluation.audit.directions import Directions
+from evaluation.audit.search import best_first
 from evaluation.inference import NUM_SPECIALS, float64_copy
 from pretrain.config import ModelConfig
 from pretrain.model import KeyboardLM, build_model, parameter_count

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-from federated import population
-from federated.population_config import FilePopulation
+from federated.config.population import FilePopulation
+from federated.devices import store as population
 from pretrain.config import ModelConfig, PretrainConfig
 from pretrain.model import KeyboardLM, build_model
 from pretrain.text import sentences

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 
-from evaluation.ab import Estimate, bucket_of, interval, ratios
-from reports.figure_style import BLUE, GREEN, INK, ORANGE, svg
+from evaluation.comparison.intervals import Estimate, bucket_of, interval, ratios
+from reports.figures.style import BLUE, GREEN, INK, ORANGE, svg
 
 POINT = ("round", "validation_top1", "validation_recall", "validation_loss")
 LABEL = "SIMULATED REPORT GOAL: NOT A PRIVATE RUN"

@@ -26,14 +26,14 @@ sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != Pa
 
 from discovery import discover as trie  # noqa: E402
 from discovery.config import DiscoveryConfig  # noqa: E402
-from discovery.device import END, Question  # noqa: E402
-from discovery.randomizer import subset_selection  # noqa: E402
+from discovery.device.answer import END, Question  # noqa: E402
+from discovery.device.randomizer import subset_selection  # noqa: E402
+from discovery.device.typed import TypedWords  # noqa: E402
+from discovery.device.votes import merge, votes_of_shard  # noqa: E402
 from discovery.results import DiscoveryResult  # noqa: E402
-from discovery.shards import merge, votes_of_shard  # noqa: E402
 from discovery.trie import certify, question_of  # noqa: E402
 from discovery.tuning import PublicHistogram, votes_for_tuning_only  # noqa: E402
-from discovery.typed import TypedWords  # noqa: E402
-from reports.figures_discovery import coverage_by_epsilon, domain_and_noise, words_by_layer  # noqa: E402
+from reports.figures.discovery import coverage_by_epsilon, domain_and_noise, words_by_layer  # noqa: E402
 
 KEY = bytes(range(32))  # public numbers need no secret
 PEER = "multi-freq-ldpy==0.2.5"

@@ -16,17 +16,18 @@ from pathlib import Path
 import numpy as np
 from workloads import CASES, CLIP, RATE, cpu_seconds, lognormal_sizes, text, typed
 
-from federated import mechanisms, server, train
-from federated.batched_fixed import narrowest, widths
-from federated.batched_layout import Chunk, Steps
+from federated import mechanisms, train
 from federated.client import clipped_sum, one_torch_thread
-from federated.config import BltMechanism, LocalTrainingConfig, ServerConfig, TreeMechanism
+from federated.config.mechanism import BltMechanism, LocalTrainingConfig, ServerConfig, TreeMechanism
+from federated.local_training.kernel.fixed_shapes import narrowest, widths
+from federated.local_training.kernel.layout import Chunk, Steps
+from federated.local_training.rows import cohort_rows
+from federated.local_training.sums import most_steps_first
 from federated.noise import seeded_key
-from federated.participation import Cohorts
-from federated.records import no_records
-from federated.rows import cohort_rows
+from federated.participation.cohorts import Cohorts
+from federated.participation.records import no_records
+from federated.rounds import server
 from federated.runtime_config import RuntimeConfig
-from federated.sums import most_steps_first
 from pretrain.config import ModelConfig
 from pretrain.model import build_model
 from pretrain.vocabulary import EOS, TokenStream, join_owners

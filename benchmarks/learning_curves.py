@@ -25,9 +25,10 @@ import numpy as np
 import torch
 from curves_setting import SEED, Setting, hits_by_device, known_words, start_point
 
-from federated import accounting, plan_costs
-from federated.config import BltMechanism, LocalTrainingConfig, MechanismConfig, ServerConfig, TreeMechanism
+from federated.accounting import guarantees as accounting
+from federated.config.mechanism import BltMechanism, LocalTrainingConfig, MechanismConfig, ServerConfig, TreeMechanism
 from federated.noise import seeded_key
+from federated.planning import costs as plan_costs
 from federated.runtime_config import RuntimeConfig
 from federated.train import fine_tune
 from pretrain.model import parameter_count

@@ -29,7 +29,6 @@ from peers.environment import HERE, python_with  # noqa: E402
 
 from federated.mechanisms.banded import Banded, from_coefficients, from_matrix  # noqa: E402
 from federated.mechanisms.blt import PRESETS, Blt, errors, inverse_coefficients  # noqa: E402
-from federated.mechanisms.optimise import optimise_blt  # noqa: E402
 from federated.mechanisms.optimise_banded import (  # noqa: E402
     Losses,
     fhu_coefficients,
@@ -37,11 +36,8 @@ from federated.mechanisms.optimise_banded import (  # noqa: E402
     optimise_banded,
     toeplitz_losses,
 )
-from federated.mechanisms.strategy import (  # noqa: E402
-    toeplitz_sensitivity_squared,
-    tree_matrix,
-    tree_sensitivity_squared,
-)
+from federated.mechanisms.optimise_blt import optimise_blt  # noqa: E402
+from federated.mechanisms.sensitivity import toeplitz_sensitivity_squared, tree_matrix, tree_sensitivity_squared  # noqa: E402
 
 RUN = (2052, 342, 6)  # rounds, min_sep, max_participations of table 3
 

@@ -22,9 +22,9 @@ from workloads import CASES, CLIP, RATE, text
 
 from federated import train
 from federated.client import clipped_sum, one_torch_thread
-from federated.config import LocalTrainingConfig, ServerConfig, TreeMechanism
+from federated.config.mechanism import LocalTrainingConfig, ServerConfig, TreeMechanism
+from federated.local_training.rows import cohort_rows
 from federated.noise import seeded_key
-from federated.rows import cohort_rows
 from federated.runtime_config import RuntimeConfig
 from pretrain.model import build_model
 from pretrain.vocabulary import TokenStream, join_owners

@@ -11,8 +11,8 @@ import sys
 import time
 from dataclasses import dataclass
 
-from federated.availability import Availability
-from federated.participation import Cohorts
+from federated.participation.availability import Availability
+from federated.participation.cohorts import Cohorts
 
 _CASES = ((500, 10), (6500, 100))
 _POPULATIONS = {500: (10_000, 100_000, 1_000_000), 6500: (1_000_000, 3_000_000)}

@@ -18,12 +18,12 @@ from typing import TypeVar
 import numpy as np
 
 from federated.noise import seeded_key
-from federated.secagg import plan_encoding
 from federated.secagg.bounds import Encoding
 from federated.secagg.device import Device
 from federated.secagg.encode import decode, encode
 from federated.secagg.graph import circulant
 from federated.secagg.hadamard import rotation
+from federated.secagg.protocol import plan_encoding
 from federated.secagg.server import Server
 
 REPORT_GOAL = 100

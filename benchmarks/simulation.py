@@ -20,7 +20,7 @@ import torch
 from workloads import CASES, CLIP, RATE, Case, cpu_seconds, typed
 
 from federated.client import clipped_sum, one_torch_thread
-from federated.rows import DeviceRows
+from federated.local_training.rows import DeviceRows
 from pretrain.model import KeyboardLM, build_model
 
 ROOT = Path(__file__).parents[1]

@@ -16,8 +16,12 @@ import numpy as np
 import torch
 import wordfreq
 
-from evaluation import arms, heldout, keystrokes, ngram, sessions, typist
-from evaluation.history import WithHistory
+from evaluation.arms import arm as arms
+from evaluation.arms import held_out as heldout
+from evaluation.arms import ngram
+from evaluation.arms.history import WithHistory
+from evaluation.keyboard import script as keystrokes
+from evaluation.keyboard import sessions, typist
 from pretrain.config import ModelConfig
 from pretrain.model import build_model
 from pretrain.text import sentences

@@ -22,12 +22,13 @@ from pathlib import Path
 import numpy as np
 from workloads import CASES, CLIP, text
 
-from federated import server, train
-from federated.config import BltMechanism, ServerConfig
-from federated.distributed import Worker, joined, launch_command
+from federated import train
+from federated.config.mechanism import BltMechanism, ServerConfig
 from federated.noise import seeded_key
+from federated.rounds import server
+from federated.rounds.prefetch import Upcoming, upcoming
 from federated.runtime_config import RuntimeConfig
-from federated.upcoming import Upcoming, upcoming
+from federated.workers import Worker, joined, launch_command
 from pretrain.model import build_model
 from pretrain.vocabulary import join_owners
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from federated.config import LocalTrainingConfig
-from federated.rows import DeviceRows, device_rows
+from federated.config.mechanism import LocalTrainingConfig
+from federated.local_training.rows import DeviceRows, device_rows
 from pretrain.config import ModelConfig
 from pretrain.vocabulary import EOS
 

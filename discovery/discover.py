@@ -12,11 +12,11 @@ import numpy as np
 
 from discovery import participation, state
 from discovery.config import DiscoveryConfig
-from discovery.device import END
+from discovery.device.answer import END
+from discovery.device.typed import TypedWords
+from discovery.device.votes import Workers, ask, workers
 from discovery.results import DiscoveryResult, LayerState
-from discovery.shards import Workers, ask, workers
 from discovery.trie import close_layer, question_of
-from discovery.typed import TypedWords
 
 _log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ The length depends on k and d alone, which everybody knows.
 
 import numpy as np
 
-from discovery.randomizer import SubsetSelection
+from discovery.device.randomizer import SubsetSelection
 
 
 def message_bytes(randomizer: SubsetSelection) -> int:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from discovery.config import DiscoveryConfig
-from discovery.keystream import Keystream, first_words
+from discovery.device.keystream import Keystream, first_words
 from discovery.results import LayerRow
 from discovery.state import write
 

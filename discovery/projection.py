@@ -15,7 +15,7 @@ import numpy as np
 from scipy import stats
 
 from discovery.config import DiscoveryConfig
-from discovery.device import END, Question
+from discovery.device.answer import END, Question
 from discovery.results import ProjectedCoverage
 from discovery.trie import choose, question_of, word_votes
 from discovery.tuning import PublicHistogram, votes_for_tuning_only

@@ -4,7 +4,7 @@ import math
 
 from pydantic import BaseModel, ConfigDict
 
-from discovery.amplification import CERTIFICATE
+from discovery.certificates.clones import CERTIFICATE
 
 
 class _Value(BaseModel):

@@ -4,7 +4,7 @@ from typing import Literal
 
 import numpy as np
 
-from discovery.keystream import Keystream
+from discovery.device.keystream import Keystream
 
 
 def sample(

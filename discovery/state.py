@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from discovery.config import DiscoveryConfig
+from discovery.device.typed import TypedWords
 from discovery.results import LayerState
-from discovery.typed import TypedWords
 
 # Fields that no answer depends on: changing one does not make the answers another discovery's.
 _AFTERWARDS = frozenset({"blocklist", "projected_words"})

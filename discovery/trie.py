@@ -5,16 +5,16 @@ The server sees summed votes only; raw messages are never stored.
 
 import numpy as np
 
-from discovery.amplification import clones, closed_2023
-from discovery.anonymity import anonymous_votes, publication_chance, significant_votes
-from discovery.attack import attack
-from discovery.blanket import blanket
+from discovery.certificates.anonymity import anonymous_votes, publication_chance, significant_votes
+from discovery.certificates.attack import attack
+from discovery.certificates.blanket import blanket
+from discovery.certificates.clones import clones, closed_2023
 from discovery.config import DiscoveryConfig
-from discovery.device import END, Broadcast, Question
+from discovery.device.answer import END, Broadcast, Question
+from discovery.device.randomizer import estimate, estimate_deviation, noise_variance, subset_selection
+from discovery.device.votes import ShardVotes
 from discovery.encoding import message_bytes
-from discovery.randomizer import estimate, estimate_deviation, noise_variance, subset_selection
 from discovery.results import FoundWord, LayerRow, LayerState
-from discovery.shards import ShardVotes
 
 _NO_GAIN = 1e-4
 

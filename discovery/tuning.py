@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from discovery.randomizer import SubsetSelection
+from discovery.device.randomizer import SubsetSelection
 
 _MOST = 10**9  # numpy's multivariate hypergeometric law takes no more
 

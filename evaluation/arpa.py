@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from evaluation.ngram import NGram
+from evaluation.arms.ngram import NGram
 from pretrain.vocabulary import BOS, EOS, PAD, Vocabulary
 
 # The names that tools expect for sentence ends.

@@ -13,7 +13,7 @@ import math
 
 import numpy as np
 
-from evaluation.scoring import Scored
+from evaluation.comparison.scoring import Scored
 
 _FEWEST = 20
 

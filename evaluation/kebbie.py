@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from evaluation import decoder, geometry, lexicon
-from evaluation.touch import Touches
+from evaluation.keyboard import decoder, lexicon
+from evaluation.keyboard import layouts as geometry
+from evaluation.keyboard.touch import Touches
 from pretrain import vocabulary as vocabularies
 from pretrain.text import normalise, sentences
 from pretrain.vocabulary import BOS, SPECIALS, UNK

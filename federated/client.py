@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from federated.clipping import FIXED_POINT, Clip, clip_to_grid, norm_of, shrink_layers
-from federated.config import LocalTrainingConfig
-from federated.rows import DeviceRows
+from federated.config.mechanism import LocalTrainingConfig
+from federated.local_training.clipping import FIXED_POINT, Clip, clip_to_grid, norm_of, shrink_layers
+from federated.local_training.rows import DeviceRows
+from federated.local_training.sums import chunked_sum, most_steps_first
 from federated.runtime_config import Precision
-from federated.sums import chunked_sum, most_steps_first
 from pretrain.model import KeyboardLM, next_word_loss, parameter_count
 from pretrain.vocabulary import EOS, PAD
 

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
-from federated.config import LocalTrainingConfig
-from federated.rows import DeviceRows
+from federated.config.mechanism import LocalTrainingConfig
+from federated.local_training.rows import DeviceRows
 from pretrain.vocabulary import PAD
 
 Loss = Callable[[nn.Module, dict[str, Tensor], Tensor, Tensor], Tensor]

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from federated import fused
-from federated.batched_layout import Batch
-from federated.batched_weights import Weights
-from federated.products import add_product, factor
-from federated.workspace import Space
+from federated.local_training.kernel import compiled as fused
+from federated.local_training.kernel.layout import Batch
+from federated.local_training.kernel.precision import add_product, factor
+from federated.local_training.kernel.weights import Weights
+from federated.local_training.kernel.workspace import Space
 
 
 def one_at_a_time(

@@ -2,9 +2,9 @@
 
 import math
 
-from federated import turnout
-from federated.cohorts import availability_of
-from federated.config import MechanismConfig
+from federated.config.mechanism import MechanismConfig
+from federated.participation import turnout
+from federated.participation.build import availability_of
 
 
 def shortfalls(config: MechanismConfig, devices: int) -> list[str]:

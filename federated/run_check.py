@@ -6,9 +6,9 @@ Shape legend: D devices.
 import numpy as np
 import torch
 
-from federated.aggregation import largest_cohort
-from federated.clipping import check_clip_norm, check_report_goal
-from federated.config import MechanismConfig
+from federated.config.mechanism import MechanismConfig
+from federated.local_training.clipping import check_clip_norm, check_report_goal
+from federated.rounds.aggregation import largest_cohort
 from federated.runtime_config import RuntimeConfig
 from pretrain.model import KeyboardLM
 from pretrain.vocabulary import BOS, PAD, TokenStream

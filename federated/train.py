@@ -20,26 +20,30 @@ import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
-from federated import mechanisms, participation, run_state, secagg, server
-from federated import probe as probing
-from federated.aggregation import plan_encoding, round_sum
+from federated import mechanisms
 from federated.client import Aggregate, one_torch_thread, single_batch
-from federated.clipping import Clip
-from federated.cohorts import cohorts_of
-from federated.config import LocalTrainingConfig, MechanismConfig, ServerConfig
-from federated.curve import CurvePoint, measure
-from federated.distributed import ALONE, Worker
+from federated.config.mechanism import LocalTrainingConfig, MechanismConfig, ServerConfig
 from federated.files import private_directory
-from federated.participation import Observed, ParticipationState
-from federated.privatize import PrivacyState, privatizer
-from federated.probe import Probe, ProbeState
-from federated.records import no_records
-from federated.rows import cohort_rows, round_offset
+from federated.local_training.autotune import chunk_of_run
+from federated.local_training.clipping import Clip
+from federated.local_training.rows import cohort_rows, round_offset
+from federated.participation import cohorts as participation
+from federated.participation.build import cohorts_of
+from federated.participation.cohorts import Observed, ParticipationState
+from federated.participation.records import no_records
+from federated.rounds import direction_canaries as probing
+from federated.rounds import server
+from federated.rounds import state as run_state
+from federated.rounds.aggregation import plan_encoding, round_sum
+from federated.rounds.direction_canaries import Probe, ProbeState
+from federated.rounds.prefetch import Upcoming, upcoming
+from federated.rounds.privatize import PrivacyState, privatizer
+from federated.rounds.state import RunState
+from federated.rounds.validation import CurvePoint, measure
 from federated.run_check import check_run
-from federated.run_state import RunState
 from federated.runtime_config import RuntimeConfig
-from federated.tuning import chunk_of_run
-from federated.upcoming import Upcoming, upcoming
+from federated.secagg import protocol as secagg
+from federated.workers import ALONE, Worker
 from pretrain.model import KeyboardLM, parameter_count
 from pretrain.vocabulary import TokenStream
 
@@ -91,7 +95,7 @@ def fine_tune(
 ) -> FineTuneResult:
     """Train ``model`` in place by federated learning with the noise of ``mechanism``.
 
-    Guarantee: the sequence of all models is a post-processing of what ``federated.privatize`` releases
+    Guarantee: the sequence of all models is a post-processing of what ``federated.rounds.privatize`` releases
     from updates clipped to the clip norm in use. With correlated noise no device takes part twice
     within ``mechanism.min_sep`` rounds or more than ``mechanism.max_participations`` times. Zero-out
     adjacency, unit one device. What that is worth: ``accounting.from_records(mechanism, result.observed)``.

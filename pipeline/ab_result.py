@@ -1,12 +1,12 @@
 """The offline comparison as the stage's result: what gates, report and MLflow take from it."""
 
-from evaluation import ab
-from evaluation.results import Comparison
-from evaluation.statistics import FEATURE_METRICS, PRIMARY, Check
+from evaluation.comparison import intervals as ab
+from evaluation.comparison.results import Comparison
+from evaluation.comparison.verdicts import FEATURE_METRICS, PRIMARY, Check
 from pipeline import results_ab
-from pipeline.entrants import CHAMPION, NON_PRIVATE, Entrants
 from pipeline.registry import Published
-from reports import disclosure_utility as rows
+from pipeline.stages.ab_arms import CHAMPION, NON_PRIVATE, Entrants
+from reports.disclosure import utility as rows
 
 
 def ab_result(compared: Comparison, entrants: Entrants, feature: str, margin: float) -> results_ab.AbTest:

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from pipeline.cli_account_given import (
+from pipeline.cli.account_answer import as_content, as_text
+from pipeline.cli.account_options import (
     Delta,
     Limits,
     MaxParticipations,
@@ -25,8 +26,7 @@ from pipeline.cli_account_given import (
     of_run,
     restart_rounds,
 )
-from pipeline.cli_account_show import as_content, as_text
-from pipeline.cli_support import AsJson, answer, command
+from pipeline.cli.support import AsJson, answer, command
 
 if TYPE_CHECKING:
     from federated.mechanisms import Banded

@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from pipeline.cli_account_given import (
+from pipeline.cli.account_answer import as_content, as_text
+from pipeline.cli.account_options import (
     Delta,
     Limits,
     MaxParticipations,
@@ -19,8 +20,7 @@ from pipeline.cli_account_given import (
     of_limits,
     of_run,
 )
-from pipeline.cli_account_show import as_content, as_text
-from pipeline.cli_support import AsJson, answer, command
+from pipeline.cli.support import AsJson, answer, command
 
 if TYPE_CHECKING:
     from federated.mechanisms import Independent
@@ -75,7 +75,7 @@ def independent(
 
 def _limits(rounds: int | None, max_participations: int | None) -> Limits:
     """A device may be drawn in every round, unless told otherwise."""
-    from federated.mechanisms.strategy import check_pattern
+    from federated.mechanisms.sensitivity import check_pattern
 
     total = needed("rounds", rounds)
     most = total if max_participations is None else max_participations

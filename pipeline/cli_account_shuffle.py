@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli_support import AsJson, answer, command
-from pipeline.display import round_up
+from pipeline.cli.display import round_up
+from pipeline.cli.support import AsJson, answer, command
 
 
 @command
@@ -21,11 +21,11 @@ def shuffle(
 
     Example: tacit account shuffle --epsilon0 10 --messages 30000000 --domain 1000000 --delta 1e-10
     """
-    from discovery.amplification import CERTIFICATE, ERRATUM, clones, closed_2023
-    from discovery.attack import attack
-    from discovery.blanket import CERTIFICATE as BLANKET
-    from discovery.blanket import blanket
-    from discovery.randomizer import of_size, subset_selection
+    from discovery.certificates.attack import attack
+    from discovery.certificates.blanket import CERTIFICATE as BLANKET
+    from discovery.certificates.blanket import blanket
+    from discovery.certificates.clones import CERTIFICATE, ERRATUM, clones, closed_2023
+    from discovery.device.randomizer import of_size, subset_selection
 
     randomizer = subset_selection(epsilon0, domain)
     if k is not None:

@@ -10,9 +10,9 @@ from pydantic import Field, PositiveFloat, PositiveInt, ValidationError, field_v
 
 from discovery.config import DiscoveryConfig
 from evaluation.config import AbTestConfig, AuditConfig
-from federated.config import LocalTrainingConfig, MechanismConfig, ServerConfig
-from federated.plan_config import PlanningConfig
-from federated.population_config import PopulationConfig
+from federated.config.mechanism import LocalTrainingConfig, MechanismConfig, ServerConfig
+from federated.config.planning import PlanningConfig
+from federated.config.population import PopulationConfig
 from federated.runtime_config import RuntimeConfig
 from pipeline import config_errors
 from pretrain.config import (

@@ -5,13 +5,13 @@ from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 
-from federated.accounting import curve
+from federated.accounting.guarantees import curve
 from pipeline.config import LaunchConfig
 from pipeline.gate_evidence import optional
-from pipeline.ledger import PrivacyLedger
+from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run_dir import GIVEN
 from pipeline.stage import StageContext
-from reports import disclosure as d
+from reports.disclosure import document as d
 
 _CURVE_DELTAS = tuple(10.0**-power for power in range(3, 13))
 _ASSUMPTIONS = (

@@ -1,4 +1,5 @@
-"""One of the processes that train together; started by ``pipeline.fine_tuning`` through torch.distributed.run.
+"""One of the processes that train together, started by ``pipeline.stages.fine_tune_workers``
+through torch.distributed.run.
 
 Arguments: folder of all runs, launch id, process id of the stage, logging level. The key of the noise is no
 argument, which any user of the machine could read: it is in the run's private folder.
@@ -12,13 +13,14 @@ import sys
 import threading
 from pathlib import Path
 
-from federated.distributed import joined
-from pipeline import fine_tuning, settings
+from federated.workers import joined
+from pipeline import settings
 from pipeline.config import LaunchConfig
 from pipeline.errors import PERMANENT, TEMPORARY, LaunchError, exit_code
 from pipeline.run_dir import RunDir, write_text
 from pipeline.runner import stage_key
 from pipeline.stage import StageContext
+from pipeline.stages import fine_tune_workers as fine_tuning
 
 _STAGE = "fine_tune"
 _log = logging.getLogger(__name__)

@@ -1,11 +1,11 @@
 """What the stages found, as far as the gates look at it."""
 
-from pipeline import gates
 from pipeline.config import simulation
 from pipeline.errors import StageInputMissing
-from pipeline.ledger import PrivacyLedger
-from pipeline.spends import SPENDS
+from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.stage import StageContext
+from pipeline.stages import gates
+from pipeline.stages.spends import SPENDS
 
 
 def for_gates(ctx: StageContext) -> gates.Evidence:

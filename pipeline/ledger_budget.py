@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 from pipeline.errors import BudgetExceeded, NotPrivate
-from pipeline.ledger_entry import Entry
+from pipeline.ledger.entries import Entry
 from pipeline.stage import Spend
 
 # Sums of budgets typed as decimals (0.1 + 0.2 against 0.3) must not be refused for their last bit.

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from federated.participation import Observed
+from federated.participation.cohorts import Observed
 
 # More would drown MLflow: long runs have thousands of different separations.
 _MOST_BARS = 24

@@ -4,11 +4,11 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from federated.plan_config import PlanningConfig
-from federated.plan_proposal import Proposal, to_yaml
-from federated.plan_sweep import Sweep
+from federated.config.planning import PlanningConfig
+from federated.planning.proposal import Proposal, to_yaml
+from federated.planning.sweep import Sweep
 from pipeline.run_dir import write_text
-from reports import figures_plan
+from reports.figures import plan as figures_plan
 
 _AXES = {"rounds": "rounds", "report_goal": "report goal", "population_estimate": "population (devices)"}
 

@@ -122,7 +122,7 @@ def rollback(locale: str, feature: str, settings: Settings) -> dict:
 
 def predict(bundle: Path, text: str, count: int = 3, filename: str = "model.onnx") -> list[str]:
     """The likeliest next words by a bundle."""
-    from pipeline.keyboard_predictor import KeyboardPredictor  # onnxruntime is slow to import
+    from pretrain.predictor import KeyboardPredictor  # onnxruntime is slow to import
 
     return KeyboardPredictor(bundle, filename).suggest(text, count)
 

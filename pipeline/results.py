@@ -8,9 +8,9 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from pipeline.gates import Gate
 from pipeline.stage import StageResult
-from reports.disclosure_findings import StressBlock
+from pipeline.stages.gates import Gate
+from reports.disclosure.findings import StressBlock
 
 
 class IngestPublic(StageResult):

@@ -4,7 +4,7 @@ Rows are those of the disclosure: what is reported is what was found.
 """
 
 from pipeline.stage import StageResult
-from reports.disclosure_utility import (
+from reports.disclosure.utility import (
     ArmMetric,
     Champion,
     Difference,

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from pipeline.config import STAGE_NAMES, LaunchConfig, config_digest, launch_id
 from pipeline.errors import PermanentError
-from pipeline.ledger import PrivacyLedger
+from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run_dir import GIVEN, RESULT, RunDir, StageRecord, record_digest, record_text, write_text
 from pipeline.settings import Settings
 from pipeline.stage import Spend, StageContext, StageFunction, StageSpend

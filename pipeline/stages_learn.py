@@ -4,15 +4,23 @@ import logging
 import shutil
 from dataclasses import asdict
 
-from evaluation import canaries
-from federated import accounting, mechanisms, plan_proposal, plan_sweep, population
-from federated import plan as planner
-from federated.aggregation import plan_encoding
-from federated.mechanisms import files as mechanism_files
-from federated.sampled import Amplified
-from pipeline import fine_tuning, load, noise_trace, plan_files, results, spends
+from evaluation.audit import canaries
+from federated import mechanisms
+from federated.accounting import guarantees as accounting
+from federated.accounting.amplification import Amplified
+from federated.devices import store as population
+from federated.mechanisms import mechanism_file as mechanism_files
+from federated.planning import proposal as plan_proposal
+from federated.planning import sweep as plan_sweep
+from federated.planning import worst_case as planner
+from federated.rounds.aggregation import plan_encoding
+from pipeline import plan_files, results
 from pipeline.participation_told import told
 from pipeline.stage import Dataset, StageContext
+from pipeline.stages import artifacts as load
+from pipeline.stages import audit_trace as noise_trace
+from pipeline.stages import fine_tune_workers as fine_tuning
+from pipeline.stages import spends
 from pretrain import corpus, export, extend, new_words, vocabulary
 from pretrain import train as public_training
 from pretrain.model import KeyboardLM, build_model, parameter_count

@@ -8,12 +8,14 @@ from pathlib import Path
 
 from discovery import coverage, filters, projection, review
 from discovery import discover as trie
+from discovery.device.typed import TypedWords
 from discovery.results import DiscoveryResult, FoundWord, ProjectedCoverage
-from discovery.typed import TypedWords
-from pipeline import load, results, spends
+from pipeline import results
 from pipeline.errors import PermanentError
 from pipeline.run_dir import write_text
 from pipeline.stage import StageContext
+from pipeline.stages import artifacts as load
+from pipeline.stages import spends
 from pretrain import corpus, text, vocabulary
 
 _SAME = frozenset(("epsilon0", "messages_per_device", "device_level_epsilon0", "epsilon_attack", "delta"))

@@ -21,6 +21,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pretrain
 from pipeline.config import LaunchConfig, config_digest
 from pipeline.errors import PermanentError, ServiceUnavailable
 from pipeline.run_dir import RESULT, RunDir, StageRecord, record_text, sha256, text_sha256
@@ -226,13 +227,13 @@ class MlflowTracker:
 def log_bundle(settings: Settings, run_id: str, bundle: Path) -> tuple[str, str]:
     """Log a bundle as a pyfunc model that carries its own code; returns its URI and id.
 
-    MLflow calls ``keyboard_predictor._load_pyfunc`` on the bundle's folder: nothing is pickled,
+    MLflow calls ``pretrain.predictor._load_pyfunc`` on the bundle's folder: nothing is pickled,
     and the requirements are stated instead of guessed.
     """
     quiet_mlflow()
     import mlflow
 
-    folder = Path(__file__).parent
+    package = Path(pretrain.__file__).parent
     needed = ("numpy", "onnxruntime", "regex", "langcodes")
     with answering():
         mlflow.set_tracking_uri(settings.tracking_uri)
@@ -240,9 +241,9 @@ def log_bundle(settings: Settings, run_id: str, bundle: Path) -> tuple[str, str]
         with mlflow.start_run(run_id=run_id, log_system_metrics=False):
             logged = mlflow.pyfunc.log_model(
                 name="keyboard",
-                loader_module="keyboard_predictor",
+                loader_module="pretrain.predictor",
                 data_path=str(bundle),
-                code_paths=[str(folder / "keyboard_predictor.py"), str(folder.parent / "pretrain")],
+                code_paths=[str(package)],
                 pip_requirements=[f"{name}=={version(name)}" for name in needed],
             )
         return logged.model_uri, logged.model_id

@@ -7,19 +7,24 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from evaluation import canaries
-from federated import accounting, mechanisms, participation, population, secagg
-from federated.cohorts import availability_of
-from federated.participation import Cohorts, Observed
-from federated.records import load_records
-from pipeline import gate_evidence, load
+from evaluation.audit import canaries
+from federated import mechanisms
+from federated.accounting import guarantees as accounting
+from federated.devices import store as population
+from federated.participation import cohorts as participation
+from federated.participation.build import availability_of
+from federated.participation.cohorts import Cohorts, Observed
+from federated.participation.records import load_records
+from federated.secagg import protocol as secagg
+from pipeline import gate_evidence
 from pipeline.config import STAGE_NAMES, LaunchConfig, config_digest
-from pipeline.gates import decide
-from pipeline.ledger import PrivacyLedger
+from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.participation_told import told
 from pipeline.run_dir import RunDir, StageRecord, sha256
 from pipeline.settings import Settings
 from pipeline.stage import Spend, StageContext
+from pipeline.stages import artifacts as load
+from pipeline.stages.gates import decide
 
 _TOLERANCE = 1e-9
 _ACCOUNTED = ("rounds", "min_sep", "max_participations", "violations", "synthetic_devices")

@@ -8,8 +8,8 @@ from statistics import NormalDist
 
 from markupsafe import Markup
 
-from reports.disclosure import AuditBlock, CanaryResult, Difference, Disclosure, GateResult, Participation
-from reports.disclosure_utility import HeadWords, Utility
+from reports.disclosure.document import AuditBlock, CanaryResult, Difference, Disclosure, GateResult, Participation
+from reports.disclosure.utility import HeadWords, Utility
 
 _STRONG, _REASONABLE = 1.0, 10.0
 METRICS = {

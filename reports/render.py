@@ -10,11 +10,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from reports import formats
-from reports.disclosure import Disclosure
-from reports.figures import all_figures
-from reports.figures_ab import of_utility
-from reports.figures_audit import of_audits
-from reports.figures_discovery import of_discovery
+from reports.disclosure.document import Disclosure
+from reports.figures.audit import of_audits
+from reports.figures.comparison import of_utility
+from reports.figures.discovery import of_discovery
+from reports.figures.training import all_figures
 
 TEMPLATES = Path(__file__).parent / "templates"
 _FILTERS = (

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from reports.disclosure import Disclosure
+from reports.disclosure.document import Disclosure
 from reports.render import environment, write
 
 _LOG = logging.getLogger(__name__)

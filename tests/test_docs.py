@@ -7,8 +7,8 @@ import pytest
 import typer
 import yaml
 
-from federated import accounting
-from pipeline.cli import app
+from federated.accounting import guarantees as accounting
+from pipeline.cli.app import app
 from pipeline.config import LaunchConfig
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from federated.population_config import FilePopulation
+from federated.config.population import FilePopulation
 from pipeline.config import LaunchConfig, launch_id, load_launch
 from pretrain.config import C4Corpus
 

@@ -1,13 +1,13 @@
 """Mechanisms of private training: one object holds strategy, sensitivity, noise and DP event.
 
 Each has the same few methods (see ``Tree``): ``init``, ``noise``, ``sensitivity_squared``, ``dp_event``,
-``save`` and ``load``. ``federated.privatize`` adds what they make to a round's sum.
+``save`` and ``load``. ``federated.rounds.privatize`` adds what they make to a round's sum.
 """
 
 import functools
 from dataclasses import replace
 
-from federated.config import MechanismConfig
+from federated.config.mechanism import MechanismConfig
 from federated.mechanisms.banded import Banded, BandedState
 from federated.mechanisms.blt import PRESETS, Blt, BltState
 from federated.mechanisms.independent import Independent, IndependentState

@@ -13,7 +13,7 @@ import dp_accounting
 import numpy as np
 
 from federated import noise
-from federated.mechanisms.strategy import check_noise_multiplier, check_pattern
+from federated.mechanisms.sensitivity import check_noise_multiplier, check_pattern
 from federated.mechanisms.windows import MAX_ROUNDS, sensitivity_squared_by_windows
 
 STREAM = "banded"

@@ -14,7 +14,7 @@ import numpy as np
 
 from federated import noise
 from federated.mechanisms.pairs import sensitivity_squared_by_pairs
-from federated.mechanisms.strategy import (
+from federated.mechanisms.sensitivity import (
     check_noise_multiplier,
     check_pattern,
     check_restarts,

@@ -2,7 +2,7 @@
 
 McMahan et al. 2018, *Learning Differentially Private Recurrent Language Models*. The strategy is
 the identity, so a device's rounds simply add up; what sampling gains beyond that is
-``federated.sampled``'s to say.
+``federated.accounting.amplification``'s to say.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ import dp_accounting
 import numpy as np
 
 from federated import noise
-from federated.mechanisms.strategy import check_pattern
+from federated.mechanisms.sensitivity import check_pattern
 
 STREAM = "independent"
 
@@ -37,7 +37,7 @@ class Independent:
 
     Guarantee: a device that joins k rounds is rho-zCDP with ``rho = k / (2 z^2)`` under zero-out
     adjacency, whoever knows who was sampled. If each round samples its devices uniformly and in
-    secret, ``federated.sampled.amplified`` gives a better epsilon.
+    secret, ``federated.accounting.amplification.amplified`` gives a better epsilon.
 
     Attributes:
       noise_multiplier: z, standard deviation of a round's noise in clip norms.

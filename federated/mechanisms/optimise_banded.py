@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 
 from federated.mechanisms.banded import Banded, from_coefficients, from_matrix
 from federated.mechanisms.blt import errors
-from federated.mechanisms.strategy import check_pattern
+from federated.mechanisms.sensitivity import check_pattern
 
 _LARGEST_ERROR = 1e100  # of any use; its square is still a number
 _BLOCK = 128  # columns whose slope is computed at a time

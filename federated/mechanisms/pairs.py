@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from federated.mechanisms.strategy import check_pattern, segments
+from federated.mechanisms.sensitivity import check_pattern, segments
 
 # Pairs of rounds that are looked at: a quarter of a second for 5,000 rounds in one piece.
 MAX_PAIRS = 25_000_000

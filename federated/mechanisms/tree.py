@@ -15,8 +15,8 @@ import dp_accounting
 import numpy as np
 
 from federated import noise
-from federated.mechanisms.forward import tree_sensitivity_squared_forward
-from federated.mechanisms.strategy import (
+from federated.mechanisms.second_sensitivity import tree_sensitivity_squared_forward
+from federated.mechanisms.sensitivity import (
     check_noise_multiplier,
     check_restarts,
     complete_subtrees,

@@ -12,7 +12,7 @@ from scipy.linalg import blas
 from scipy.optimize import linprog
 from scipy.sparse import coo_array
 
-from federated.mechanisms.strategy import check_pattern
+from federated.mechanisms.sensitivity import check_pattern
 
 # The product of the dense matrix takes a second for as many rounds.
 MAX_ROUNDS = 2500

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from federated import noise
 from federated.secagg import sharing
 from federated.secagg.encode import low_bits
-from federated.secagg.stream import add_mask
+from federated.secagg.masks import add_mask
 
 _NUMBER_BYTES = 4
 _SECRET_BYTES = 32

@@ -9,10 +9,10 @@ Shape legend: P parameters, N the order of the transform.
 import numpy as np
 
 from federated import noise
-from federated.clipping import FIXED_POINT
+from federated.local_training.clipping import FIXED_POINT
 from federated.secagg.bounds import Encoding
 from federated.secagg.hadamard import Rotation
-from federated.secagg.stream import uniform_blocks, word_of
+from federated.secagg.masks import uniform_blocks, word_of
 
 # All of these fail with probability beta^16 at most; then the update is truncated, which never lengthens it.
 _TRIES = 16

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from federated.secagg import sharing
 from federated.secagg.device import Opened, PublicKeys, pair_seed, pair_sign
 from federated.secagg.encode import low_bits
-from federated.secagg.stream import add_mask, word_of
+from federated.secagg.masks import add_mask, word_of
 
 
 class Server:

@@ -8,7 +8,8 @@ import dp_accounting
 import numpy as np
 import pytest
 
-from federated import accounting, noise
+from federated import noise
+from federated.accounting import guarantees as accounting
 from federated.mechanisms.banded import from_coefficients
 from federated.mechanisms.blt import PRESETS, Blt
 from federated.mechanisms.independent import Independent

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from discovery.amplification import clones
+from discovery.certificates.clones import clones
 
 # epsilon0, messages, delta -> theorem 3.1 of Feldman et al. 2021, computed independently to 1e-5.
 FIGURES = [

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from discovery import trie
-from discovery.amplification import clones
-from discovery.anonymity import anonymous_votes, lemma_1, publication_chance
-from discovery.attack import attack
-from discovery.blanket import blanket, blanket_delta
+from discovery.certificates.anonymity import anonymous_votes, lemma_1, publication_chance
+from discovery.certificates.attack import attack
+from discovery.certificates.blanket import blanket, blanket_delta
+from discovery.certificates.clones import clones
 from discovery.config import DiscoveryConfig
-from discovery.device import END
-from discovery.randomizer import SubsetSelection, of_size, subset_selection
+from discovery.device.answer import END
+from discovery.device.randomizer import SubsetSelection, of_size, subset_selection
 
 # epsilon0, messages, delta -> for domain 1,000 and 100,001: blanket in blocks of two (coarser than ours, so
 # above it), attack. Computed independently; the attack's figures took the best of a coarser grid of events.

@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from discovery.amplification import _delta_given, clones
+from discovery.certificates.clones import _delta_given, clones
 
 # Upper bounds computed independently with finer blocks: epsilon0 -> messages -> (delta 1e-6, delta 1e-10).
 GRID = {

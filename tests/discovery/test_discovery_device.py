@@ -8,9 +8,9 @@ import pytest
 from scipy import stats
 
 from discovery.config import DiscoveryConfig
-from discovery.device import END, Broadcast, Question, report
-from discovery.keystream import Keystream
-from discovery.randomizer import of_size, subset_selection
+from discovery.device.answer import END, Broadcast, Question, report
+from discovery.device.keystream import Keystream
+from discovery.device.randomizer import of_size, subset_selection
 from discovery.sampler import sample
 
 KEY = bytes(range(32))

@@ -11,7 +11,7 @@ from collections import Counter
 
 import pytest
 
-from discovery.randomizer import of_size
+from discovery.device.randomizer import of_size
 
 ITEMS, NONE, C = 4, 4, 2
 

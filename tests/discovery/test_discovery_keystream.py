@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from discovery.keystream import Keystream
+from discovery.device.keystream import Keystream
 
 KEY = bytes(range(32))
 

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from discovery.amplification import ERRATUM, _delta_given, clones, closed_2023, least_epsilon
-from discovery.attack import attack
-from discovery.blanket import blanket
-from discovery.randomizer import subset_selection
+from discovery.certificates.attack import attack
+from discovery.certificates.blanket import blanket
+from discovery.certificates.clones import ERRATUM, _delta_given, clones, closed_2023, least_epsilon
+from discovery.device.randomizer import subset_selection
 
 ROWS = json.loads(Path(__file__).with_name("certificates.json").read_text(encoding="utf-8"))["rows"]
 

@@ -8,7 +8,7 @@ import pytest
 
 from discovery import discover as trie
 from discovery import participation
-from discovery.amplification import clones
+from discovery.certificates.clones import clones
 from discovery.config import Anonymity, DiscoveryConfig
 from discovery.results import DiscoveryResult, _up
 

@@ -7,10 +7,10 @@ import pytest
 
 from discovery import discover as trie
 from discovery.config import DiscoveryConfig
-from discovery.device import END
+from discovery.device.answer import END
+from discovery.device.typed import TypedWords
 from discovery.trie import choose, question_of
 from discovery.tuning import PublicHistogram, votes_for_tuning_only
-from discovery.typed import TypedWords
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 WORDS, DEVICES = 2_000, 40_000

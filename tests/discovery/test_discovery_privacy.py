@@ -11,10 +11,10 @@ import pytest
 from scipy import stats
 
 from discovery import discover as trie
-from discovery.anonymity import significant_votes
+from discovery.certificates.anonymity import significant_votes
 from discovery.config import DiscoveryConfig
-from discovery.keystream import Keystream
-from discovery.randomizer import (
+from discovery.device.keystream import Keystream
+from discovery.device.randomizer import (
     SubsetSelection,
     estimate,
     estimate_deviation,

@@ -8,9 +8,9 @@ import pytest
 from discovery import discover as trie
 from discovery import projection, state
 from discovery.config import DiscoveryConfig
-from discovery.keystream import Keystream
+from discovery.device.keystream import Keystream
+from discovery.device.typed import TypedWords
 from discovery.sampler import sample
-from discovery.typed import TypedWords
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 CONFIG = DiscoveryConfig(epsilon0=6.0, delta=1e-6, messages_per_device=3, layers=6, max_prefixes=60)

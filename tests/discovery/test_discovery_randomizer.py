@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from discovery.anonymity import significant_votes
-from discovery.keystream import Keystream
-from discovery.randomizer import (
+from discovery.certificates.anonymity import significant_votes
+from discovery.device.keystream import Keystream
+from discovery.device.randomizer import (
     SubsetSelection,
     estimate,
     estimate_deviation,

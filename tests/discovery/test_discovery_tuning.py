@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from discovery import tuning
-from discovery.keystream import Keystream
-from discovery.randomizer import of_size, randomise, subset_selection
+from discovery.device.keystream import Keystream
+from discovery.device.randomizer import of_size, randomise, subset_selection
+from discovery.device.typed import TypedWords
 from discovery.tuning import PublicHistogram, votes_for_tuning_only
-from discovery.typed import TypedWords
 
 COUNTS = np.array([50, 20, 10, 5, 5, 5, 3, 2])
 RANDOMIZER = of_size(1.0, 8, 3)

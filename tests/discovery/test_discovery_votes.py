@@ -8,13 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from discovery import shards
 from discovery.config import DiscoveryConfig
-from discovery.device import END, Broadcast, Question
+from discovery.device import votes as shards
+from discovery.device.answer import END, Broadcast, Question
+from discovery.device.keystream import Keystream, first_words
+from discovery.device.randomizer import of_size, randomise, subset_selection
+from discovery.device.typed import TypedWords
 from discovery.encoding import decode, encode, message_bytes
-from discovery.keystream import Keystream, first_words
-from discovery.randomizer import of_size, randomise, subset_selection
-from discovery.typed import TypedWords
 
 KEY = bytes(range(32))
 LETTERS = "abcdefgh" + END

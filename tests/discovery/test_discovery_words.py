@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from discovery import discover as trie
-from discovery import shards
 from discovery.config import DiscoveryConfig
 from discovery.coverage import coverage, coverage_interval
-from discovery.device import END, Broadcast, report
+from discovery.device import votes as shards
+from discovery.device.answer import END, Broadcast, report
+from discovery.device.keystream import Keystream
+from discovery.device.randomizer import of_size, subset_selection
 from discovery.filters import read_blocklist, reviewable
-from discovery.keystream import Keystream
-from discovery.randomizer import of_size, subset_selection
 from discovery.sampler import sample
 
 KEY = bytes(range(32))

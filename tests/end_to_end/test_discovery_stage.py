@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 from tiny_launch import write_launch
 
-from discovery import shards
-from pipeline import load, runner, settings, stages_words
+from discovery.device import votes as shards
+from pipeline import runner, settings, stages_words
 from pipeline.config import launch_id, load_launch
-from pipeline.ledger import PrivacyLedger
+from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run_dir import RunDir
 from pipeline.stage import StageContext
-from pipeline.stages import STAGES
+from pipeline.stages import artifacts as load
+from pipeline.stages.table import STAGES
 
 BEFORE = ("ingest_public", "ingest_private")
 

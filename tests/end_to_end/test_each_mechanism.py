@@ -7,11 +7,12 @@ import pytest
 from test_tiny_launch import tacit
 from tiny_launch import write_launch
 
-from federated import accounting, mechanisms
-from federated.participation import Observed
+from federated import mechanisms
+from federated.accounting import guarantees as accounting
+from federated.participation.cohorts import Observed
 from pipeline.config import launch_id, load_launch
 from pipeline.verify import observed
-from reports.disclosure import Disclosure
+from reports.disclosure.document import Disclosure
 
 pytestmark = pytest.mark.slow
 

@@ -20,7 +20,7 @@ from pipeline import runner
 from pipeline import settings as settings_module
 from pipeline.config import STAGE_NAMES, launch_id, load_launch
 from pipeline.errors import PermanentError
-from pipeline.stages import STAGES
+from pipeline.stages.table import STAGES
 
 pytestmark = pytest.mark.slow
 

@@ -10,15 +10,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from evaluation import whitening
-from evaluation.directions import UPDATE_NORM, Directions
-from evaluation.matched_filter import Claim
+from evaluation.audit import whitening
+from evaluation.audit.directions import UPDATE_NORM, Directions
+from evaluation.audit.matched_filter import Claim
 from federated import noise
-from federated.accounting import guarantee_of
-from federated.clipping import FIXED_POINT, clip_to_grid, release
+from federated.accounting.guarantees import guarantee_of
+from federated.local_training.clipping import FIXED_POINT, clip_to_grid, release
 from federated.mechanisms.blt import Blt, BltState
 from federated.mechanisms.tree import Tree, TreeState
-from federated.participation import Cohorts
+from federated.participation.cohorts import Cohorts
 
 ROUNDS, MIN_SEP, MOST, RESTART = 64, 16, 4, 40
 PARAMETERS, CLIP_NORM, DELTA = 4096, 0.3, 1e-10

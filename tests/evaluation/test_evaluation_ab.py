@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from evaluation import ab
-from evaluation.metrics import PerDevice
+from evaluation.arms.metrics import PerDevice
+from evaluation.comparison import intervals as ab
 
 
 def arm(words_D: np.ndarray, top1_D: np.ndarray) -> PerDevice:

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from typed_text import text, vocabulary
 
-from evaluation import arms, metrics, ngram, scoring, slices
-from evaluation.heldout import HeldOut
-from evaluation.history import WithHistory
-from evaluation.ngram import NGram
+from evaluation.arms import arm as arms
+from evaluation.arms import metrics, ngram
+from evaluation.arms.held_out import HeldOut
+from evaluation.arms.history import WithHistory
+from evaluation.arms.ngram import NGram
+from evaluation.comparison import scoring, slices
 from pretrain import vocabulary as vocabularies
 from pretrain.config import ModelConfig
 from pretrain.model import KeyboardLM, build_model

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from evaluation import canaries, exposure
-from evaluation.audit import AuditResult, audit, own_mu
+from evaluation.audit import canaries, exposure
+from evaluation.audit.memorisation import AuditResult, audit, own_mu
 from evaluation.config import AuditConfig
 from pretrain.config import ModelConfig
 from pretrain.model import KeyboardLM, build_model, next_word_loss, sentence_rows

@@ -5,8 +5,8 @@ import itertools
 import pytest
 import torch
 
-from evaluation.best_first import best_first
-from evaluation.exposure import beam_search
+from evaluation.audit.exposure import beam_search
+from evaluation.audit.search import best_first
 from pretrain.config import ModelConfig
 from pretrain.model import KeyboardLM, build_model
 from pretrain.vocabulary import BOS

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 from scipy import stats
 
-from evaluation import canaries
+from evaluation.audit import canaries
 from evaluation.config import AuditConfig
 from pretrain.vocabulary import EOS, SPECIALS, TokenStream, Vocabulary, join_owners
 

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from typed_text import UNKNOWN, WORDS, vocabulary
 
-from evaluation import arms, comparison
+from evaluation.arms import arm as arms
+from evaluation.arms.held_out import held_out
+from evaluation.arms.history import WithHistory
+from evaluation.arms.ngram import NGram
+from evaluation.comparison import compare as comparison
+from evaluation.comparison.results import Comparison
 from evaluation.config import AbTestConfig
-from evaluation.heldout import held_out
-from evaluation.history import WithHistory
-from evaluation.ngram import NGram
-from evaluation.results import Comparison
 from pretrain.config import ModelConfig
 from pretrain.model import build_model
 from pretrain.words import WordStore, write_words

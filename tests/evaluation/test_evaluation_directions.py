@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import linalg
 
-from evaluation import whitening
-from evaluation.directions import UPDATE_NORM, Directions, hadamard
+from evaluation.audit import whitening
+from evaluation.audit.directions import UPDATE_NORM, Directions, hadamard
 from evaluation.whiteness import whiteness
 from federated import noise
 from federated.mechanisms.banded import Banded, from_coefficients

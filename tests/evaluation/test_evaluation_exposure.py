@@ -9,8 +9,8 @@ import pytest
 import torch
 from scipy import stats
 
-from evaluation import exposure
-from evaluation.canaries import Canary
+from evaluation.audit import exposure
+from evaluation.audit.canaries import Canary
 from pretrain.config import ModelConfig
 from pretrain.model import KeyboardLM, build_model, next_word_loss
 from pretrain.vocabulary import BOS, EOS

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from evaluation import geometry, randomness, typist
+from evaluation.keyboard import layouts as geometry
+from evaluation.keyboard import randomness, typist
 
 
 def place(keys: geometry.Keyboard, character: str) -> tuple[float, float, bool]:

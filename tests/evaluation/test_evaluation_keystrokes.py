@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from typed_text import WORDS, text, vocabulary
 
-from evaluation import decoder, geometry, keystrokes, lexicon, touch, typist
-from evaluation.heldout import HeldOut, held_out
+from evaluation.arms.held_out import HeldOut, held_out
+from evaluation.keyboard import decoder, lexicon, touch, typist
+from evaluation.keyboard import layouts as geometry
+from evaluation.keyboard import script as keystrokes
 from pretrain.vocabulary import EOS, UNK
 from pretrain.words import write_words
 

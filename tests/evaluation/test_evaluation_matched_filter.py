@@ -5,8 +5,8 @@ import pytest
 from noise_run import MIN_SEP, MOST, ROUNDS, HalfNoise, ReusedNoise, blt, claim, honest_run, loose_clip, run, tree
 from scipy import stats
 
-from evaluation.matched_filter import Claim, MatchedFilter, matched_filter
-from evaluation.one_run import one_run
+from evaluation.audit.matched_filter import Claim, MatchedFilter, matched_filter
+from evaluation.audit.one_run import one_run
 from federated.mechanisms.blt import Blt
 from federated.mechanisms.tree import Tree
 

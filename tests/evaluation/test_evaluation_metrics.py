@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from evaluation import metrics
+from evaluation.arms import metrics
 from pretrain.config import ModelConfig
 from pretrain.model import KeyboardLM, build_model
 from pretrain.vocabulary import EOS, UNK, TokenStream, join_owners

@@ -5,8 +5,8 @@ from collections import Counter, defaultdict
 import numpy as np
 import pytest
 
-from evaluation import ngram
-from evaluation.ngram import NGram
+from evaluation.arms import ngram
+from evaluation.arms.ngram import NGram
 from pretrain.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, TokenStream, Vocabulary, join_owners
 
 

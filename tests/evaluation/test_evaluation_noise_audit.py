@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from noise_run import PARAMETERS, HalfNoise, ReusedNoise, blt, claim, final_change, honest_run, run
 
-from evaluation.directions import Directions
-from evaluation.noise_audit import NoiseAudit, Trace, noise_audit
+from evaluation.audit.directions import Directions
+from evaluation.audit.noise import NoiseAudit, Trace, noise_audit
 
 
 def audited(seen: tuple[np.ndarray, np.ndarray, np.ndarray], seed: int = 0) -> NoiseAudit:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from evaluation.one_run import GUESSED_SHARES, epsilon_at_least, one_run, p_value
+from evaluation.audit.one_run import GUESSED_SHARES, epsilon_at_least, one_run, p_value
 
 # Printed by ``_one_run_p_value`` and ``_epsilon_one_run`` of jax_privacy/auditing.py, version 2.0.0 from PyPI.
 P_VALUES = (

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from evaluation.directions import Directions
-from evaluation.gaussian_dp import delta_between, epsilon_between, epsilon_of_mu
-from evaluation.one_shot import cosines, one_shot
-from federated.accounting import epsilon_of_rho
+from evaluation.audit.directions import Directions
+from evaluation.audit.gaussian_dp import delta_between, epsilon_between, epsilon_of_mu
+from evaluation.audit.one_shot import cosines, one_shot
+from federated.accounting.guarantees import epsilon_of_rho
 
 
 @pytest.mark.parametrize(

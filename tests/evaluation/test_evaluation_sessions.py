@@ -6,10 +6,15 @@ import numpy as np
 import pytest
 from typed_text import text, vocabulary
 
-from evaluation import ab, arms, compose, keystrokes, scoring, sessions, typist
-from evaluation.heldout import HeldOut
-from evaluation.history import WithHistory
-from evaluation.ngram import NGram
+from evaluation import compose
+from evaluation.arms import arm as arms
+from evaluation.arms.held_out import HeldOut
+from evaluation.arms.history import WithHistory
+from evaluation.arms.ngram import NGram
+from evaluation.comparison import intervals as ab
+from evaluation.comparison import scoring
+from evaluation.keyboard import script as keystrokes
+from evaluation.keyboard import sessions, typist
 from pretrain.config import ModelConfig
 from pretrain.model import build_model
 from pretrain.vocabulary import UNK

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from evaluation import ab, statistics
-from evaluation.metrics import Ratio
+from evaluation.arms.metrics import Ratio
+from evaluation.comparison import intervals as ab
+from evaluation.comparison import verdicts as statistics
 
 
 class Table:

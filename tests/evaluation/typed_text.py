@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from evaluation.heldout import HeldOut, held_out
+from evaluation.arms.held_out import HeldOut, held_out
 from pretrain.vocabulary import SPECIALS, Vocabulary
 from pretrain.words import write_words
 

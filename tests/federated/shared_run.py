@@ -16,9 +16,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 from small_run import DEVICES, SYNTHETIC, Launch, run
 from test_federated_every_mechanism import KINDS, PARSER
 
-from evaluation.directions import Directions
-from federated.config import LocalTrainingConfig
-from federated.distributed import ALONE, Worker, joined
+from evaluation.audit.directions import Directions
+from federated.config.mechanism import LocalTrainingConfig
+from federated.workers import ALONE, Worker, joined
 
 SECURE = {"bits": 62, "neighbours": 4, "threshold": 3}
 ONE_STEP = LocalTrainingConfig.model_validate(Launch().device.model_dump() | {"algorithm": "fedsgd"})

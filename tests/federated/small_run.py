@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from federated import server
-from federated.config import LocalTrainingConfig, ServerConfig, TreeMechanism
+from federated.config.mechanism import LocalTrainingConfig, ServerConfig, TreeMechanism
 from federated.noise import seeded_key
+from federated.rounds import server
 from federated.runtime_config import RuntimeConfig
 from federated.train import FineTuneResult, fine_tune
 from pretrain.config import ModelConfig

@@ -7,8 +7,8 @@ import mpmath
 import numpy as np
 import pytest
 
-from federated import accounting
-from federated.accounting import (
+from federated.accounting import guarantees as accounting
+from federated.accounting.guarantees import (
     curve,
     delta_of_epsilon,
     epsilon_of_rho,
@@ -16,12 +16,12 @@ from federated.accounting import (
     guarantee,
     guarantee_of,
 )
-from federated.config import TreeMechanism
+from federated.config.mechanism import TreeMechanism
 from federated.mechanisms import Tree, tree
 from federated.mechanisms.blt import PRESETS, Blt
 from federated.mechanisms.independent import Independent
-from federated.participation import Cohorts, observe
-from federated.records import no_records
+from federated.participation.cohorts import Cohorts, observe
+from federated.participation.records import no_records
 
 MECHANISM = TreeMechanism(
     kind="tree",

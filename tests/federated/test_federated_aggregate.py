@@ -7,11 +7,11 @@ import pytest
 import torch
 from test_federated_client import keyboard, local, rows_of
 
-from federated import sums
-from federated.batched_weights import unpack
 from federated.client import aggregate, clipped_updates, single_batch
-from federated.clipping import FIXED_POINT, Clip
-from federated.rows import DeviceRows
+from federated.local_training import sums
+from federated.local_training.clipping import FIXED_POINT, Clip
+from federated.local_training.kernel.weights import unpack
+from federated.local_training.rows import DeviceRows
 from pretrain.vocabulary import EOS, PAD
 
 both_kernels = pytest.mark.parametrize("kernel", ["batched", "reference"])

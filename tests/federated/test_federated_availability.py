@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from federated.availability import Availability, rounds_of_timer, uniform
-from federated.participation import Cohorts, ParticipationState, observe
-from federated.records import no_records
+from federated.participation.availability import Availability, rounds_of_timer, uniform
+from federated.participation.cohorts import Cohorts, ParticipationState, observe
+from federated.participation.records import no_records
 
 POPULATION = 40_000
 DAY = Availability(seed=4)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from federated.mechanisms.optimise_banded import fhu_coefficients, full_losses, optimise_banded, toeplitz_losses
-from federated.mechanisms.strategy import toeplitz_sensitivity_squared, tree_matrix, tree_sensitivity_squared
+from federated.mechanisms.sensitivity import toeplitz_sensitivity_squared, tree_matrix, tree_sensitivity_squared
 
 
 # McMahan et al. 2024, table 3: MaxLoss and RmsLoss at n 2052, b 342, k 6.

@@ -7,7 +7,7 @@ import pytest
 
 from federated.mechanisms.banded import Banded, from_coefficients, from_matrix
 from federated.mechanisms.optimise_banded import optimise_banded
-from federated.mechanisms.strategy import pattern_sensitivity_squared
+from federated.mechanisms.sensitivity import pattern_sensitivity_squared
 from federated.mechanisms.windows import MAX_ROUNDS, sensitivity_squared_by_windows
 
 

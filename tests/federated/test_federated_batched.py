@@ -1,10 +1,10 @@
 import torch
 from test_federated_client import keyboard, local, rows_of
 
-from federated import tuning
-from federated.sums import most_steps_first
-from federated.tuning import best_chunk
-from federated.workspace import thread_space
+from federated.local_training import autotune as tuning
+from federated.local_training.autotune import best_chunk
+from federated.local_training.kernel.workspace import thread_space
+from federated.local_training.sums import most_steps_first
 
 
 def test_the_fastest_chunk_is_taken(monkeypatch):

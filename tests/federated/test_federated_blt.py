@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from federated import noise
-from federated.accounting import epsilon_of_rho
+from federated.accounting.guarantees import epsilon_of_rho
 from federated.mechanisms.blt import PRESETS, Blt, errors, inverse_coefficients, prefix_variances
-from federated.mechanisms.strategy import pattern_sensitivity_squared, toeplitz_sensitivity_squared
+from federated.mechanisms.sensitivity import pattern_sensitivity_squared, toeplitz_sensitivity_squared
 
 KEY = noise.seeded_key(9)
 BLT = Blt(noise_multiplier=2.0, theta=(0.95, 0.6, 0.2), omega=(0.1, 0.2, 0.3))

@@ -10,7 +10,7 @@ import pytest
 from federated import noise
 from federated.mechanisms.blt import PRESETS, Blt, prefix_variances
 from federated.mechanisms.pairs import sensitivity_squared_by_pairs
-from federated.mechanisms.strategy import pattern_sensitivity_squared, toeplitz_sensitivity_squared
+from federated.mechanisms.sensitivity import pattern_sensitivity_squared, toeplitz_sensitivity_squared
 
 KEY = noise.seeded_key(9)
 THETA, OMEGA = (0.95, 0.6, 0.2), (0.1, 0.2, 0.3)

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from federated import sums
-from federated.batched import train_chunk
-from federated.batched_weights import Weights, pack
 from federated.client import aggregate, clipped_sum, one_torch_thread
-from federated.clipping import FIXED_POINT, Clip
-from federated.config import LocalTrainingConfig
-from federated.rows import DeviceRows, cohort_rows, device_rows, round_offset
-from federated.sums import Sums, chunked_sum, grid_scale, joint_norms, most_steps_first
+from federated.config.mechanism import LocalTrainingConfig
+from federated.local_training import sums
+from federated.local_training.clipping import FIXED_POINT, Clip
+from federated.local_training.kernel.chunk import train_chunk
+from federated.local_training.kernel.weights import Weights, pack
+from federated.local_training.rows import DeviceRows, cohort_rows, device_rows, round_offset
+from federated.local_training.sums import Sums, chunked_sum, grid_scale, joint_norms, most_steps_first
 from pretrain.model import KeyboardLM
 from pretrain.vocabulary import EOS, PAD, TokenStream, join_owners
 

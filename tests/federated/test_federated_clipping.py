@@ -2,7 +2,14 @@ import numpy as np
 import pytest
 import torch
 
-from federated.clipping import FIXED_POINT, MAX_DEVICES, check_clip_norm, check_report_goal, clip_to_grid, release
+from federated.local_training.clipping import (
+    FIXED_POINT,
+    MAX_DEVICES,
+    check_clip_norm,
+    check_report_goal,
+    clip_to_grid,
+    release,
+)
 
 
 def norm_after(parts: list[torch.Tensor], clip_norm: float) -> float:

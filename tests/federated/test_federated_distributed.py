@@ -14,7 +14,7 @@ import pytest
 import shared_run
 import torch
 
-from federated.distributed import Worker, joined, launch_command
+from federated.workers import Worker, joined, launch_command
 
 HERE = Path(__file__).parent
 

@@ -8,9 +8,10 @@ import pytest
 from pydantic import TypeAdapter
 from small_run import DEVICES, SYNTHETIC, Launch, run
 
-from federated import accounting, mechanisms
-from federated.config import LocalTrainingConfig, MechanismConfig, ServerConfig
-from federated.records import load_records
+from federated import mechanisms
+from federated.accounting import guarantees as accounting
+from federated.config.mechanism import LocalTrainingConfig, MechanismConfig, ServerConfig
+from federated.participation.records import load_records
 
 BASE = {"noise_multiplier": 0.5, "clip_norm": 0.2, "rounds": 9, "report_goal": 6, "delta": 1e-5, "randomness": "seeded"}
 SPACED = BASE | {"min_sep": 3, "max_participations": 2}

@@ -9,8 +9,10 @@ import pytest
 import torch
 from small_run import DEVICES, SYNTHETIC, WORDS, Launch, mechanism, model_at_start, run, stream
 
-from federated import privatize, server, train, tuning
-from federated.records import load_records
+from federated import train
+from federated.local_training import autotune as tuning
+from federated.participation.records import load_records
+from federated.rounds import privatize, server
 from federated.runtime_config import RuntimeConfig
 from federated.train import FineTuneResult
 from pretrain.vocabulary import EOS, join_owners

@@ -5,14 +5,16 @@ import pytest
 import torch
 from test_federated_client import difference, keyboard, local, rows_of
 
-from federated import batched, batched_fixed, batched_step
-from federated.batched import train_chunk
-from federated.batched_fixed import narrowest, widths
-from federated.batched_layout import Steps
-from federated.batched_weights import pack
-from federated.clipping import Clip
-from federated.rows import DeviceRows
-from federated.sums import Sums, most_steps_first
+from federated.local_training.clipping import Clip
+from federated.local_training.kernel import chunk as batched
+from federated.local_training.kernel import fixed_shapes as batched_fixed
+from federated.local_training.kernel import step as batched_step
+from federated.local_training.kernel.chunk import train_chunk
+from federated.local_training.kernel.fixed_shapes import narrowest, widths
+from federated.local_training.kernel.layout import Steps
+from federated.local_training.kernel.weights import pack
+from federated.local_training.rows import DeviceRows
+from federated.local_training.sums import Sums, most_steps_first
 
 
 def trained(model, devices, config, **more) -> list[torch.Tensor]:

@@ -4,12 +4,12 @@ import torch
 from test_federated_client import WORDS, difference, keyboard, local, rows_of
 from torch import Tensor, nn
 
-from federated import batched
-from federated.batched_weights import Weights, pack, unpack
 from federated.client import _reference_update
 from federated.generic import train_stacked
-from federated.rows import DeviceRows
-from federated.sums import most_steps_first
+from federated.local_training.kernel import chunk as batched
+from federated.local_training.kernel.weights import Weights, pack, unpack
+from federated.local_training.rows import DeviceRows
+from federated.local_training.sums import most_steps_first
 
 
 class Bag(nn.Module):

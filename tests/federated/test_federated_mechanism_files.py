@@ -4,8 +4,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from federated.config import BandedMechanism, SecAggConfig
-from federated.mechanisms import Blt, Independent, Tree, build, files
+from federated.config.mechanism import BandedMechanism, SecAggConfig
+from federated.mechanisms import Blt, Independent, Tree, build
+from federated.mechanisms import mechanism_file as files
 from federated.mechanisms.blt import PRESETS
 from federated.mechanisms.optimise_banded import optimise_banded
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from federated import noise
-from federated.mechanisms.strategy import (
+from federated.mechanisms.sensitivity import (
     pattern_sensitivity_squared,
     patterns,
     tree_matrix,

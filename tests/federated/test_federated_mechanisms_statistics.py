@@ -12,7 +12,7 @@ import pytest
 from federated import noise
 from federated.mechanisms.banded import Banded, from_coefficients
 from federated.mechanisms.blt import Blt, prefix_variances
-from federated.mechanisms.strategy import tree_matrix
+from federated.mechanisms.sensitivity import tree_matrix
 from federated.mechanisms.tree import Tree
 from federated.mechanisms.tree import prefix_variances as tree_prefix_variances
 

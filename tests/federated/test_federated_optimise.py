@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from federated.mechanisms.blt import PRESETS, Blt, errors, inverse_coefficients
-from federated.mechanisms.optimise import decays, objective, optimise_blt, scales, starts
-from federated.mechanisms.strategy import pattern_sensitivity_squared, toeplitz_sensitivity_squared
+from federated.mechanisms.optimise_blt import decays, objective, optimise_blt, scales, starts
+from federated.mechanisms.sensitivity import pattern_sensitivity_squared, toeplitz_sensitivity_squared
 
 
 def dense(column: np.ndarray) -> np.ndarray:
@@ -45,7 +45,8 @@ def test_published_losses(row: tuple[int, int, int, int, str, float, float]) -> 
 def test_five_cpu_seconds_are_enough_start_up_included() -> None:
     """A process of its own with two BLAS threads, whose idle spinning once took most of the time."""
     code = (
-        "from federated.mechanisms.optimise import optimise_blt as best; print(best(2052, 342, 6, 4, 'max').max_loss)"
+        "from federated.mechanisms.optimise_blt import optimise_blt as best; "
+        "print(best(2052, 342, 6, 4, 'max').max_loss)"
     )
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     run = subprocess.run(
@@ -149,7 +150,7 @@ def test_extreme_runs(run: tuple[int, int, int]) -> None:
 
 
 def test_needs_no_torch() -> None:
-    code = "import sys, federated.mechanisms.optimise; sys.exit('torch' in sys.modules)"
+    code = "import sys, federated.mechanisms.optimise_blt; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

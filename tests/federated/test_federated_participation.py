@@ -6,8 +6,8 @@ import pyarrow.parquet as pq
 import pytest
 from scipy import stats
 
-from federated.participation import Cohorts, observe
-from federated.records import Records, forget_records, load_records, no_records, save_records
+from federated.participation.cohorts import Cohorts, observe
+from federated.participation.records import Records, forget_records, load_records, no_records, save_records
 
 
 def simulate(cohorts: Cohorts, rounds: int) -> Records:

@@ -2,10 +2,10 @@
 
 import pytest
 
-from federated.accounting import guarantee
-from federated.config import TreeMechanism
-from federated.plan import plan, rho_for
+from federated.accounting.guarantees import guarantee
+from federated.config.mechanism import TreeMechanism
 from federated.plan_turnout import most_rest
+from federated.planning.worst_case import plan, rho_for
 
 MECHANISM = TreeMechanism(
     kind="tree",

@@ -5,14 +5,14 @@ import math
 import numpy as np
 import pytest
 
-from federated import plan_costs
-from federated.config import BandedMechanism, BltMechanism, TreeMechanism
+from federated.config.mechanism import BandedMechanism, BltMechanism, TreeMechanism
 from federated.mechanisms import build
 from federated.mechanisms.banded import from_matrix
 from federated.mechanisms.blt import Blt
 from federated.mechanisms.independent import Independent
 from federated.mechanisms.optimise_banded import optimise_banded
 from federated.mechanisms.tree import Tree
+from federated.planning import costs as plan_costs
 
 SHARED = {"clip_norm": 1.0, "delta": 1e-10, "randomness": "seeded"}
 

@@ -7,13 +7,15 @@ import pytest
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from federated import accounting, plan_costs, plan_search
-from federated.config import MechanismConfig, TreeMechanism
-from federated.plan import plan
-from federated.plan_config import PlanningConfig
-from federated.plan_proposal import Proposal, propose, to_yaml
-from federated.plan_search import INDEPENDENT, min_sep_of, rho_of_epsilon
-from federated.plan_sweep import sweeps
+from federated.accounting import guarantees as accounting
+from federated.config.mechanism import MechanismConfig, TreeMechanism
+from federated.config.planning import PlanningConfig
+from federated.planning import costs as plan_costs
+from federated.planning import search as plan_search
+from federated.planning.proposal import Proposal, propose, to_yaml
+from federated.planning.search import INDEPENDENT, min_sep_of, rho_of_epsilon
+from federated.planning.sweep import sweeps
+from federated.planning.worst_case import plan
 
 MECHANISM = TreeMechanism(
     kind="tree",

@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 from pydantic import TypeAdapter
 
-from federated.population import SPLITS, StoreSummary, build_store, open_store
-from federated.population_config import PopulationConfig
+from federated.config.population import PopulationConfig
+from federated.devices.store import SPLITS, StoreSummary, build_store, open_store
 from pretrain.vocabulary import EOS, UNK, Vocabulary
 
 Row = dict[str, object]

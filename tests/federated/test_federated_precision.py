@@ -10,10 +10,10 @@ from small_run import Launch, run
 from test_federated_client import difference, keyboard, local, rows_of
 
 from federated.client import clipped_sum
-from federated.clipping import Clip
-from federated.products import add_product, products
+from federated.local_training.clipping import Clip
+from federated.local_training.kernel.precision import add_product, products
+from federated.local_training.sums import chunked_sum, most_steps_first
 from federated.runtime_config import RuntimeConfig
-from federated.sums import chunked_sum, most_steps_first
 from pretrain.model import KeyboardLM
 
 

@@ -6,10 +6,11 @@ import math
 import numpy as np
 import pytest
 
-from federated import accounting, mechanisms, noise
-from federated.clipping import FIXED_POINT
-from federated.config import BltMechanism, IndependentMechanism, TreeMechanism
-from federated.privatize import PrivacyState, Privatizer, privatizer, update_multiplier
+from federated import mechanisms, noise
+from federated.accounting import guarantees as accounting
+from federated.config.mechanism import BltMechanism, IndependentMechanism, TreeMechanism
+from federated.local_training.clipping import FIXED_POINT
+from federated.rounds.privatize import PrivacyState, Privatizer, privatizer, update_multiplier
 
 KEY = noise.seeded_key(4)
 ROUNDS, GOAL = 12, 40

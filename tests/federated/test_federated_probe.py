@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 from small_run import SYNTHETIC, WORDS, Launch, mechanism, stream
 
-from evaluation import whitening
-from evaluation.directions import Directions
-from evaluation.matched_filter import Claim, MatchedFilter, matched_filter
-from federated import mechanisms, server
-from federated.accounting import guarantee_of
-from federated.config import MechanismConfig
-from federated.probe import ProbeState
+from evaluation.audit import whitening
+from evaluation.audit.directions import Directions
+from evaluation.audit.matched_filter import Claim, MatchedFilter, matched_filter
+from federated import mechanisms
+from federated.accounting.guarantees import guarantee_of
+from federated.config.mechanism import MechanismConfig
+from federated.rounds import server
+from federated.rounds.direction_canaries import ProbeState
 from federated.train import FineTuneResult, fine_tune
 from pretrain.config import ModelConfig
 from pretrain.model import KeyboardLM, build_model

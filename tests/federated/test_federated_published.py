@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from federated import published
-from federated.published import ROWS, Row, check
+from federated.accounting import published
+from federated.accounting.published import ROWS, Row, check
 
 FAST = [row for row in ROWS if row.follows and not row.slow]
 

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from small_run import model_at_start, stream
 
-from federated import plan_costs, rehearsal
-from federated.config import LocalTrainingConfig, ServerConfig
-from federated.plan_config import RehearsalConfig
-from federated.pseudo_users import pseudo_users
-from federated.rehearsal import Setting, Trial, acceptable, rehearse
+from federated.config.mechanism import LocalTrainingConfig, ServerConfig
+from federated.config.planning import RehearsalConfig
+from federated.planning import costs as plan_costs
+from federated.planning import rehearsal
+from federated.planning.pseudo_users import pseudo_users
+from federated.planning.rehearsal import Setting, Trial, acceptable, rehearse
 from federated.runtime_config import RuntimeConfig
 from pretrain.vocabulary import EOS, TokenStream, join_owners
 

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 from small_run import DEVICES, Launch, mechanism, run, stream
 
-from federated.config import ServerConfig
+from federated.config.mechanism import ServerConfig
 from federated.noise import seeded_key
-from federated.records import load_records, save_records
+from federated.participation.records import load_records, save_records
 from federated.runtime_config import RuntimeConfig
 from federated.train import FineTuneResult
 

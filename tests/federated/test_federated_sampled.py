@@ -10,9 +10,8 @@ from dp_accounting import rdp
 from scipy import integrate, optimize
 from scipy.stats import norm
 
-from federated import sampled
-from federated.accounting import epsilon_of_rho
-from federated.sampled import (
+from federated.accounting import amplification as sampled
+from federated.accounting.amplification import (
     amplified,
     epsilon_of_renyi,
     epsilon_of_renyi_2017,
@@ -21,6 +20,7 @@ from federated.sampled import (
     poisson_renyi,
     without_replacement_2020,
 )
+from federated.accounting.guarantees import epsilon_of_rho
 
 DELTAS = (1e-3, 1e-6, 1e-10)
 

@@ -3,7 +3,7 @@ import pytest
 from scipy import stats
 
 from federated import noise
-from federated.sampling import SampledCohorts
+from federated.participation.secret_sample import SampledCohorts
 
 RATE, DEVICES, ROUNDS = 0.2, 500, 400
 

@@ -5,7 +5,8 @@ import math
 import mpmath
 import pytest
 
-from federated.secagg import bounds, hadamard, plan_encoding
+from federated.secagg import bounds, hadamard
+from federated.secagg.protocol import plan_encoding
 
 
 @pytest.mark.parametrize("element_clip", [True, False])

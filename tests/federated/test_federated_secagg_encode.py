@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from federated.clipping import FIXED_POINT
+from federated.local_training.clipping import FIXED_POINT
 from federated.noise import seeded_key
-from federated.secagg import bounds, hadamard, plan_encoding
+from federated.secagg import bounds, hadamard
 from federated.secagg.encode import decode, encode, round_to_norm, stochastic_round
-from federated.secagg.stream import word_of
+from federated.secagg.masks import word_of
+from federated.secagg.protocol import plan_encoding
 
 ORDER = 256
 

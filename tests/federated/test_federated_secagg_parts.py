@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from federated.clipping import FIXED_POINT
+from federated.local_training.clipping import FIXED_POINT
 from federated.noise import seeded_key
-from federated.secagg import plan_encoding, secure_sum, sharing
+from federated.secagg import sharing
 from federated.secagg.graph import check_graph, circulant, degree_of
-from federated.secagg.stream import add_mask, uniform_blocks, word_of
+from federated.secagg.masks import add_mask, uniform_blocks, word_of
+from federated.secagg.protocol import plan_encoding, secure_sum
 
 P = 700
 

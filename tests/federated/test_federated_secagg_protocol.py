@@ -10,12 +10,13 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from scipy import stats
 
 from federated.noise import seeded_key
-from federated.secagg import run_protocol, sharing
+from federated.secagg import sharing
 from federated.secagg.device import Device, Opened, pair_seed, pair_sign
 from federated.secagg.encode import low_bits
 from federated.secagg.graph import check_graph, circulant
+from federated.secagg.masks import add_mask, word_of
+from federated.secagg.protocol import run_protocol
 from federated.secagg.server import Server
-from federated.secagg.stream import add_mask, word_of
 
 ROUND = 4
 SIZE = 4096

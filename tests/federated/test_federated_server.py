@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from federated import server
-from federated.config import ServerConfig
+from federated.config.mechanism import ServerConfig
+from federated.rounds import server
 from pretrain.model import KeyboardLM
 
 

@@ -7,9 +7,12 @@ import numpy as np
 import pytest
 from small_run import DEVICES, Launch, mechanism, model_at_start, run
 
-from federated import accounting, mechanisms, noise, plan_costs, server
-from federated.config import BltMechanism, IndependentMechanism, TreeMechanism, _Mechanism
-from federated.privatize import privatizer
+from federated import mechanisms, noise
+from federated.accounting import guarantees as accounting
+from federated.config.mechanism import BltMechanism, IndependentMechanism, TreeMechanism, _Mechanism
+from federated.planning import costs as plan_costs
+from federated.rounds import server
+from federated.rounds.privatize import privatizer
 
 GOAL, SIMULATED = 6, 30
 BLT = {"kind": "blt", "theta": [0.9, 0.5], "omega": [0.3, 0.2]}

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from small_run import DEVICES, SYNTHETIC, Launch, run
 
-from federated.participation import Cohorts, observe
-from federated.records import no_records
+from federated.participation.cohorts import Cohorts, observe
+from federated.participation.records import no_records
 
 STRESS_D = np.arange(40) >= 36
 COHORTS = Cohorts(40, 8, 5, 3, seed=2, stress_D=STRESS_D, stress_rate=0.575)

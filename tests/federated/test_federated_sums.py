@@ -4,11 +4,11 @@ import pytest
 import torch
 from test_federated_client import difference, keyboard, local, rows_of
 
-from federated import sums
-from federated.batched import train_chunk
-from federated.batched_weights import Weights, pack, unpack
-from federated.clipping import FIXED_POINT, Clip, clip_to_grid
-from federated.sums import Sums, most_steps_first
+from federated.local_training import sums
+from federated.local_training.clipping import FIXED_POINT, Clip, clip_to_grid
+from federated.local_training.kernel.chunk import train_chunk
+from federated.local_training.kernel.weights import Weights, pack, unpack
+from federated.local_training.sums import Sums, most_steps_first
 
 NAMES = [name for name, _ in keyboard(False).named_parameters()]
 CLIP = 0.05

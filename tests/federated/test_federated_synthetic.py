@@ -3,9 +3,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from federated.population import build_store, open_store
-from federated.population_config import SyntheticPopulation
-from federated.synthetic import typists
+from federated.config.population import SyntheticPopulation
+from federated.devices.store import build_store, open_store
+from federated.devices.synthetic import typists
 
 
 def population(**fields: object) -> SyntheticPopulation:

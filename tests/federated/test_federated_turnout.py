@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from small_run import Launch, mechanism, run
 
-from federated import turnout
-from federated.availability import Availability, rounds_of_timer
-from federated.cohorts import cohorts_of
-from federated.config import IndependentMechanism
-from federated.participation import Cohorts, Observed, observe
-from federated.records import Records, no_records
+from federated.config.mechanism import IndependentMechanism
+from federated.participation import turnout
+from federated.participation.availability import Availability, rounds_of_timer
+from federated.participation.build import cohorts_of
+from federated.participation.cohorts import Cohorts, Observed, observe
+from federated.participation.records import Records, no_records
 
 DAY = {"minutes_per_round": 20.0, "zone_spread_hours": 2.0}
 KEY = bytes(32)

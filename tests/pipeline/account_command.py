@@ -6,7 +6,7 @@ import logging
 from click.testing import Result
 from typer.testing import CliRunner
 
-from pipeline.cli import app
+from pipeline.cli.app import app
 
 
 def run(*arguments: str, code: int = 0) -> Result:

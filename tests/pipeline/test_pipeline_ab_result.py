@@ -2,13 +2,13 @@
 
 import pytest
 
-from evaluation import statistics
-from evaluation.ab import AbResult, ArmMetric, Difference, Estimate
-from evaluation.results import Comparison, SliceRow
-from evaluation.slices import HeadShare
+from evaluation.comparison import verdicts as statistics
+from evaluation.comparison.intervals import AbResult, ArmMetric, Difference, Estimate
+from evaluation.comparison.results import Comparison, SliceRow
+from evaluation.comparison.slices import HeadShare
 from pipeline.ab_result import ab_result
-from pipeline.entrants import Entrants
 from pipeline.registry import Published
+from pipeline.stages.ab_arms import Entrants
 from pretrain.vocabulary import SPECIALS, Vocabulary
 
 METRICS = ("top1_recall", "top3_recall", "prate", "words_modified", "words_per_minute", "errors_left")

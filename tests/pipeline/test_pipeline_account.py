@@ -8,8 +8,9 @@ import pytest
 from account_command import answer, run
 from pipeline_launch import RAW, Counted, launch_config, spend
 
-from federated import accounting
-from federated.mechanisms import Banded, Blt, Independent, Tree, files
+from federated.accounting import guarantees as accounting
+from federated.mechanisms import Banded, Blt, Independent, Tree
+from federated.mechanisms import mechanism_file as files
 from pipeline import runner, settings
 from pipeline.config import STAGE_NAMES, LaunchConfig, launch_id
 from pipeline.runner import Stages

@@ -3,10 +3,10 @@
 import pytest
 from account_command import answer, run
 
-from federated import published
+from federated.accounting import published
+from federated.accounting.published_rows import Row
 from federated.mechanisms import Tree
-from federated.published_rows import Row
-from pipeline import cli_paper
+from pipeline.cli import paper as cli_paper
 
 
 @pytest.mark.slow

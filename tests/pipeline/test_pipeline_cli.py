@@ -13,14 +13,15 @@ import typer
 import yaml
 from pipeline_launch import RAW, Calls, launch_config
 
-from pipeline import cli, runner
-from pipeline.cli_support import command
+from pipeline import runner
+from pipeline.cli import app as cli
+from pipeline.cli.support import command
 from pipeline.config import launch_id
 from pipeline.errors import BudgetExceeded, StageBusy
-from pipeline.keyboard_predictor import KeyboardPredictor
 from pipeline.settings import Settings
 from pretrain import export, vocabulary
 from pretrain.model import build_model
+from pretrain.predictor import KeyboardPredictor
 from pretrain.vocabulary import SPECIALS, Vocabulary
 
 TACIT = Path(sys.executable).with_name("tacit")

@@ -7,7 +7,7 @@ import pytest
 from pipeline_launch import spend
 from rich.console import Console
 
-from pipeline.display import ending, round_up, show_stage, shown
+from pipeline.cli.display import ending, round_up, show_stage, shown
 from pipeline.run_dir import StageRecord
 from pipeline.runner import StageOutcome
 

@@ -8,14 +8,17 @@ import pytest
 from pipeline_launch import RAW, launch_config
 from pydantic import ValidationError
 
-from federated import mechanisms, population
-from pipeline import entrants, load, release
+from federated import mechanisms
+from federated.devices import store as population
+from pipeline import release
 from pipeline.config import LaunchConfig
 from pipeline.errors import PermanentError
 from pipeline.registry import Registry
 from pipeline.run_dir import RunDir, sha256
 from pipeline.settings import Settings
 from pipeline.stage import StageContext
+from pipeline.stages import ab_arms as entrants
+from pipeline.stages import artifacts as load
 from pretrain import export, vocabulary
 from pretrain.model import KeyboardLM, build_model
 from pretrain.vocabulary import SPECIALS, TokenStream, Vocabulary

@@ -5,7 +5,7 @@ import math
 import pytest
 from pipeline_launch import launch_config
 
-from pipeline.gates import Evidence, decide
+from pipeline.stages.gates import Evidence, decide
 
 POLICY = launch_config(policy={"population_max_discovery_epsilon": 6.0}).policy
 GOOD = Evidence(

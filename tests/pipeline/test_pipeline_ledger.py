@@ -11,8 +11,8 @@ from pydantic import ValidationError
 from sqlalchemy import create_engine, exc, text
 
 from pipeline.errors import BudgetExceeded, LedgerConflict, LedgerTampered, ServiceUnavailable
-from pipeline.ledger import PrivacyLedger
-from pipeline.ledger_entry import Entry
+from pipeline.ledger.entries import Entry
+from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.stage import Spend
 
 BINDING = {"config": "c", "inputs": "i", "key": "k"}

@@ -7,8 +7,8 @@ from test_pipeline_ledger import device, item, reserve
 from pipeline import runner
 from pipeline.config import launch_id
 from pipeline.errors import BudgetExceeded, NotPrivate
-from pipeline.ledger import PrivacyLedger
-from pipeline.ledger_entry import Entry
+from pipeline.ledger.entries import Entry
+from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.runner import Stages
 from pipeline.settings import Settings
 from pipeline.stage import StageSpend

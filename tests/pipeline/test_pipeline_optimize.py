@@ -5,9 +5,9 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from federated.config import BltMechanism
+from federated.config.mechanism import BltMechanism
 from federated.mechanisms import build
-from pipeline.cli import app
+from pipeline.cli.app import app
 
 
 def answer(*arguments: str) -> dict:

@@ -5,9 +5,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from federated.availability import Availability
-from federated.participation import Cohorts, observe
-from federated.records import no_records
+from federated.participation.availability import Availability
+from federated.participation.cohorts import Cohorts, observe
+from federated.participation.records import no_records
 from pipeline import tracking
 from pipeline.participation_told import bars, told
 

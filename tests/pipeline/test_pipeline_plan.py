@@ -12,12 +12,13 @@ import yaml
 from pipeline_launch import RAW
 from typer.testing import CliRunner
 
-from federated import plan_costs
-from federated.rehearsal import Rehearsal, Trial
-from pipeline import rehearse, settings
-from pipeline.cli import app
+from federated.planning import costs as plan_costs
+from federated.planning.rehearsal import Rehearsal, Trial
+from pipeline import rehearsal as rehearse
+from pipeline import settings
+from pipeline.cli.app import app
 from pipeline.config import LaunchConfig, launch_id, load_launch
-from pipeline.stages import STAGES
+from pipeline.stages.table import STAGES
 
 PLANNING = {
     "population_estimate": 60,

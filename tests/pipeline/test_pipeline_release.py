@@ -13,7 +13,6 @@ from pipeline_launch import Counted, launch_config
 from pipeline import release, runner, tracking
 from pipeline.config import STAGE_NAMES, LaunchConfig, launch_id
 from pipeline.errors import ReleaseRefused
-from pipeline.keyboard_predictor import KeyboardPredictor
 from pipeline.registry import Registry
 from pipeline.results import Publish
 from pipeline.run_dir import sha256, write_text
@@ -22,6 +21,7 @@ from pipeline.settings import Settings
 from pipeline.stage import StageContext
 from pretrain import corpus, export, vocabulary
 from pretrain.model import build_model
+from pretrain.predictor import KeyboardPredictor
 from pretrain.vocabulary import BOS, SPECIALS, Vocabulary
 
 pytestmark = [

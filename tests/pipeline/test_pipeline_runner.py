@@ -13,7 +13,7 @@ from pipeline_launch import Calls, Counted, launch_config
 from pipeline import runner
 from pipeline.config import STAGE_NAMES, LaunchConfig, launch_id
 from pipeline.errors import BudgetExceeded, LedgerConflict, PermanentError, StageInputMissing
-from pipeline.ledger import PrivacyLedger
+from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run_dir import RESULT, RunDir, StageRecord
 from pipeline.runner import StageOutcome, Stages
 from pipeline.settings import Settings

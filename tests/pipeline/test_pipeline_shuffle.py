@@ -7,7 +7,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from discovery.randomizer import subset_selection
+from discovery.device.randomizer import subset_selection
 from pipeline.cli_account_shuffle import shuffle
 
 APP = typer.Typer()

@@ -8,16 +8,17 @@ import yaml
 from pipeline_launch import RAW, Calls, Counted, launch_config
 from typer.testing import CliRunner
 
-from federated import accounting
-from federated.participation import Observed
-from pipeline import gate_evidence, gates, runner, spends
-from pipeline.cli import app
+from federated.accounting import guarantees as accounting
+from federated.participation.cohorts import Observed
+from pipeline import gate_evidence, runner
+from pipeline.cli.app import app
 from pipeline.config import LaunchConfig, launch_id, simulation
 from pipeline.errors import NotPrivate, exit_code
-from pipeline.ledger import PrivacyLedger
+from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run_dir import RunDir
 from pipeline.settings import Settings
 from pipeline.stage import StageContext, StageSpend
+from pipeline.stages import gates, spends
 
 SIMULATED = 50
 OBSERVED = Observed(8, 2, 1, 2, {2: 10}, {2: 10}, 0, 0)

@@ -11,18 +11,22 @@ import pyarrow.parquet as pq
 import pytest
 from pipeline_launch import Counted, launch_config
 
-from federated import accounting, mechanisms, participation, population
-from federated.mechanisms import files
-from federated.participation import Cohorts
-from federated.records import no_records, save_records
-from pipeline import gate_evidence, gates, runner
+from federated import mechanisms
+from federated.accounting import guarantees as accounting
+from federated.devices import store as population
+from federated.mechanisms import mechanism_file as files
+from federated.participation import cohorts as participation
+from federated.participation.cohorts import Cohorts
+from federated.participation.records import no_records, save_records
+from pipeline import gate_evidence, runner
 from pipeline.config import STAGE_NAMES, LaunchConfig, launch_id
-from pipeline.ledger import PrivacyLedger
+from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.participation_told import told
 from pipeline.run_dir import RESULT, RunDir, sha256, write_text
 from pipeline.runner import Stages
 from pipeline.settings import Settings
 from pipeline.stage import Spend, StageContext, StageSpend
+from pipeline.stages import gates
 from pipeline.verify import observed, verify
 
 DEVICES, SYNTHETIC = 60, 3

@@ -1,6 +1,6 @@
 """A disclosure for tests. No launch made these numbers."""
 
-from reports.disclosure import Disclosure
+from reports.disclosure.document import Disclosure
 
 
 def example(**changes: object) -> Disclosure:

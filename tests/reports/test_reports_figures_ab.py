@@ -5,8 +5,8 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from reports import figures_ab
-from reports.figures_ab import Change, SliceValue
+from reports.figures import comparison as figures_ab
+from reports.figures.comparison import Change, SliceValue
 
 CHANGES = [
     Change("this launch − champion", "picked from the strip", 0.021, 0.01, 0.032, margin=0.005),

@@ -5,8 +5,8 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from reports import figures_audit
-from reports.figures_audit import CanaryPoint, Claimed
+from reports.figures import audit as figures_audit
+from reports.figures.audit import CanaryPoint, Claimed
 
 POINTS = [
     CanaryPoint("compliant", 1, 1, 0.4, 0.2, 0.6, 6.5),

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
-from reports.figures_plan import Panel, Trial, plan_figure, rehearsal_figure, write
+from reports.figures.plan import Panel, Trial, plan_figure, rehearsal_figure, write
 
 CURVES = {"tree": [(100, 2.0), (200, 0.5), (1_500_000, 0.1)], "BLT, 2 buffers": [(100, 1.0), (200, 0.2)]}
 

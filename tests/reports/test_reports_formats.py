@@ -3,7 +3,7 @@
 import pytest
 
 from reports import formats
-from reports.disclosure import Difference, GateResult
+from reports.disclosure.document import Difference, GateResult
 
 
 @pytest.mark.parametrize(

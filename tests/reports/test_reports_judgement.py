@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 from reports_example import example
 
-from reports.disclosure import Disclosure
+from reports.disclosure.document import Disclosure
 from reports.formats import FEATURES
 from reports.render import render
 

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from reports_example import example
 
 from reports import formats
-from reports.disclosure import Disclosure
+from reports.disclosure.document import Disclosure
 from reports.render import render
 
 PAGES = ("report.html", "report.md", "README.md")

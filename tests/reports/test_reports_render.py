@@ -11,11 +11,11 @@ import pytest
 from pydantic import ValidationError
 from reports_example import example
 
-from reports.disclosure import DataAccess, Disclosure
-from reports.figures import all_figures
-from reports.figures_ab import of_utility
-from reports.figures_audit import of_audits
-from reports.figures_discovery import of_discovery
+from reports.disclosure.document import DataAccess, Disclosure
+from reports.figures.audit import of_audits
+from reports.figures.comparison import of_utility
+from reports.figures.discovery import of_discovery
+from reports.figures.training import all_figures
 from reports.render import render
 
 PAGES = ("report.html", "report.md")

@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 from reports_example import example
 
-from reports.disclosure import Disclosure
+from reports.disclosure.document import Disclosure
 
 
 def _block(raw: dict, *path: str | int) -> dict:

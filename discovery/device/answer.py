@@ -1,0 +1,139 @@
+"""What one device does in one layer, from the question to its messages. Nothing else sees its words."""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from discovery.config import DiscoveryConfig
+from discovery.device.keystream import Keystream
+from discovery.device.randomizer import SubsetSelection, randomise
+from discovery.sampler import sample
+
+END = "\x03"  # ends a word; outside every alphabet, so no typed character can stand for it
+
+
+@dataclass(frozen=True)
+class Broadcast:
+    """What the server tells every device of a layer.
+
+    Items of the domain: ``prefix number * len(letters) + letter number``, then one None item.
+
+    Attributes:
+      layer: 1, 2, ...; candidates of layer l have l characters, ``END`` counted.
+      prefixes: those that survived the previous layer, sorted.
+      letters: the alphabet, sorted, then ``END``.
+    """
+
+    layer: int
+    prefixes: tuple[str, ...]
+    letters: str
+
+    @property
+    def domain(self) -> int:
+        """Items, None included."""
+        return len(self.prefixes) * len(self.letters) + 1
+
+    @property
+    def none(self) -> int:
+        """The item that stands for having nothing to say."""
+        return self.domain - 1
+
+    def item(self, candidate: str) -> int | None:
+        """Number of a candidate; None if its prefix did not survive or a letter is foreign."""
+        prefix = self._prefix_numbers.get(candidate[:-1])
+        letter = self._letter_numbers.get(candidate[-1])
+        return None if prefix is None or letter is None else prefix * len(self.letters) + letter
+
+    def candidate(self, item: int) -> str:
+        """The candidate with this number."""
+        prefix, letter = divmod(item, len(self.letters))
+        return self.prefixes[prefix] + self.letters[letter]
+
+    @cached_property
+    def typed(self) -> frozenset[str]:
+        """Letters that words may hold."""
+        return frozenset(self.letters) - {END}
+
+    @cached_property
+    def _prefix_numbers(self) -> dict[str, int]:
+        return {prefix: number for number, prefix in enumerate(self.prefixes)}
+
+    @cached_property
+    def _letter_numbers(self) -> dict[str, int]:
+        return {letter: number for number, letter in enumerate(self.letters)}
+
+
+def spoken_item(word: str, known: frozenset[str], broadcast: Broadcast, config: DiscoveryConfig) -> int | None:
+    """The item that a word stands for in this layer; None where the device keeps silent about it.
+
+    Words that can never be finished (too long, empty, a foreign letter, ``END`` inside) are left
+    out here, on the device, as are known words and words whose prefix did not survive.
+    """
+    long_enough = max(broadcast.layer - 1, 1) <= len(word) <= config.layers - 1
+    if not long_enough or word in known or not broadcast.typed.issuperset(word):
+        return None
+    return broadcast.item((word + END)[: broadcast.layer])
+
+
+def report(
+    words: Sequence[str],
+    known: frozenset[str],
+    broadcast: Broadcast,
+    randomizer: SubsetSelection,
+    config: DiscoveryConfig,
+    bits: Keystream,
+) -> np.ndarray:
+    """The device's C randomised messages, int64 ``[C, k]``.
+
+    Guarantee: each message is ``epsilon0``-LDP for the item in it; changing one occurrence of a
+    word changes at most one item (``sampler.sample``). Device level: ``C * epsilon0``.
+    """
+    spoken = (spoken_item(word, known, broadcast, config) for word in words)
+    counts = Counter(item for item in spoken if item is not None)
+    items = sample(dict(counts), config.messages_per_device, config.sampler, broadcast.none, bits)
+    return np.stack([randomise(randomizer, int(item), bits) for item in items])
+
+
+@dataclass(frozen=True)
+class Question:
+    """All that a layer asks, the same for every device of its group; public.
+
+    Attributes:
+      pass_number: 1, 2, ...; a device is asked in one layer of one pass only.
+      known: words that every device leaves out: the base vocabulary and what earlier passes found.
+    """
+
+    pass_number: int
+    broadcast: Broadcast
+    randomizer: SubsetSelection
+    known: frozenset[str]
+    config: DiscoveryConfig
+
+    @cached_property
+    def stream(self) -> str:
+        """Name of the random bits that answer it.
+
+        It changes with everything asked, so an answer to another question never shares bits with
+        this one. To the same question a device gives the same answer again.
+        """
+        content = [
+            self.pass_number, self.broadcast.layer, self.broadcast.letters, self.broadcast.prefixes, sorted(self.known),
+            self.randomizer.epsilon0, self.randomizer.size, self.config.messages_per_device, self.config.layers,
+            self.config.sampler,
+        ]  # fmt: skip
+        return f"answers {hashlib.sha256(json.dumps(content).encode()).hexdigest()}"
+
+    def item(self, word: str) -> int:
+        """The item that a word stands for; -1 for silence."""
+        item = spoken_item(word, self.known, self.broadcast, self.config)
+        return -1 if item is None else item
+
+    def answer(self, words: Sequence[str], device: int, key: bytes) -> np.ndarray:
+        """``report`` of one device, int64 ``[C, k]``, with its own random bits."""
+        bits = Keystream(key, self.stream, device)
+        return report(words, self.known, self.broadcast, self.randomizer, self.config, bits)

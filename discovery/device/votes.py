@@ -1,0 +1,190 @@
+"""Votes of many devices: added up in batches, in shards, in processes, always the same to the bit.
+
+Shards are worked on by processes of the one task that discovers, not by tasks of a scheduler. A layer
+needs the survivors of the one before, so tasks would come in as many rounds as there are layers and
+passes, each with its start, and the votes of single shards, in which fewer people hide than in
+their sum, would have to wait on disk between them. In one task they never leave memory, the ledger
+holds one reservation, and a killed run goes on after its last finished layer.
+
+Legend: N devices of a shard, W random words of a device, d domain.
+"""
+
+import io
+import math
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import get_context
+
+import numpy as np
+
+from discovery.device.answer import Question
+from discovery.device.keystream import first_words
+from discovery.device.typed import TypedWords
+
+_CHUNK_WORDS = 2**22  # 16 MiB of random words at a time
+_SHARD_DEVICES = 50_000
+# Fewer devices have answered one by one before the batched route is compiled.
+WORTH_COMPILING = 1_000
+
+
+@dataclass(frozen=True)
+class ShardVotes:
+    """Summed messages of some devices of one layer.
+
+    Each message is randomised, so this may be kept; but the central statement is about the sum of
+    all shards, which fewer people hide in here. Delete shards once they are merged.
+
+    Attributes:
+      stream: the question they answer.
+      devices: those that answered.
+      votes_d: int64 ``[d]``.
+    """
+
+    stream: str
+    devices: int
+    votes_d: np.ndarray
+
+    def to_bytes(self) -> bytes:
+        """For a file between two tasks."""
+        content = io.BytesIO()
+        np.savez(content, stream=self.stream, devices=self.devices, votes_d=self.votes_d)
+        return content.getvalue()
+
+    @staticmethod
+    def from_bytes(content: bytes) -> "ShardVotes":
+        """What ``to_bytes`` wrote."""
+        with np.load(io.BytesIO(content), allow_pickle=False) as kept:
+            return ShardVotes(str(kept["stream"]), int(kept["devices"]), kept["votes_d"])
+
+
+def votes_of_shard(question: Question, devices_N: np.ndarray, typed: TypedWords, key: bytes) -> ShardVotes:
+    """Votes of some devices; those of shards that part a group add up to the group's, whatever the parting.
+
+    Guarantee: that of ``device.report``, message by message; adding votes up is post-processing.
+
+    Args:
+      devices_N: int64 numbers of the devices in the whole population, each the number of its keystream.
+      typed: their words, row i of device ``devices_N[i]``.
+      key: 32 secret bytes.
+    """
+    votes_d = np.zeros(question.broadcast.domain, dtype=np.int64)
+    if len(devices_N) < WORTH_COMPILING:
+        _one_by_one(votes_d, question, devices_N, typed, key)
+    else:
+        unanswered = _together(votes_d, question, devices_N, typed, key)
+        _one_by_one(votes_d, question, devices_N[unanswered], typed.take(unanswered), key)
+    return ShardVotes(question.stream, len(devices_N), votes_d)
+
+
+def merge(question: Question, shards: Iterable[ShardVotes]) -> ShardVotes:
+    """The sum of all shards; each is let go once it is added.
+
+    Raises:
+      ValueError: a shard of another question.
+      ArithmeticError: the votes are not k for every message.
+    """
+    votes_d, devices = np.zeros(question.broadcast.domain, dtype=np.int64), 0
+    for shard in shards:
+        if shard.stream != question.stream:
+            raise ValueError("shards: one answers another question; make all shards of a layer from one question")
+        votes_d += shard.votes_d
+        devices += shard.devices
+    expected = devices * question.config.messages_per_device * question.randomizer.size
+    if votes_d.sum() != expected:
+        raise ArithmeticError(f"layer {question.broadcast.layer}: {votes_d.sum()} votes, expected {expected}")
+    return ShardVotes(question.stream, devices, votes_d)
+
+
+@dataclass(frozen=True)
+class Workers:
+    """Processes that share the devices of each layer; ``pool`` is None where this one does all."""
+
+    count: int = 1
+    pool: Executor | None = None
+
+
+@contextmanager
+def workers(count: int) -> Iterator[Workers]:
+    """Processes for a whole discovery: each compiles the batched route once, not once a layer."""
+    if count == 1:
+        yield Workers()
+        return
+    # Spawned, since a fork would copy the locks of threads that it does not copy.
+    with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
+        yield Workers(count, pool)
+
+
+def ask(
+    question: Question, group: np.ndarray, typed: TypedWords, key: bytes, shared: Workers = Workers()
+) -> ShardVotes:
+    """Votes of a group, int64 numbers of devices, whose words are rows of ``typed`` by number.
+
+    They do not depend on who works on them: a device's random bits come from the key, the question
+    and its own number.
+
+    Raises:
+      OSError: a worker process was killed; finished layers stay.
+    """
+    size = min(_SHARD_DEVICES, max(-(-len(group) // shared.count), WORTH_COMPILING))
+    chunks = [group[first : first + size] for first in range(0, len(group), size)]
+    if shared.pool is None or len(chunks) == 1:
+        return merge(question, (votes_of_shard(question, chunk, typed.take(chunk), key) for chunk in chunks))
+    try:
+        return merge(question, _in_processes(question, chunks, typed, key, shared.pool, shared.count))
+    except BrokenProcessPool as error:
+        raise OSError("discovery: a worker process was killed; run the stage again, finished layers stay") from error
+
+
+def _in_processes(
+    question: Question, chunks: list[np.ndarray], typed: TypedWords, key: bytes, pool: Executor, count: int
+) -> Iterator[ShardVotes]:
+    for first in range(0, len(chunks), count):  # no more in memory than is being worked on
+        waiting = [
+            pool.submit(votes_of_shard, question, chunk, typed.take(chunk), key)
+            for chunk in chunks[first : first + count]
+        ]
+        yield from (future.result() for future in waiting)
+
+
+def _one_by_one(votes_d: np.ndarray, question: Question, devices_N: np.ndarray, typed: TypedWords, key: bytes) -> None:
+    for row, device in enumerate(devices_N.tolist()):
+        np.add.at(votes_d, question.answer(typed.of(row), device, key).ravel(), 1)
+
+
+def _together(
+    votes_d: np.ndarray, question: Question, devices_N: np.ndarray, typed: TypedWords, key: bytes
+) -> np.ndarray:
+    """Add the votes of all devices but those whose rows it returns, int64: next to none."""
+    # Imported here: numba takes a second that small discoveries do not need.
+    from discovery.device.kernel import add_answers
+
+    item_V = np.fromiter(map(question.item, typed.distinct), dtype=np.int64, count=len(typed.distinct))
+    randomizer, contributions = question.randomizer, question.config.messages_per_device
+    seen = np.zeros(randomizer.domain // 64 + 2, dtype=np.uint64)
+    width = _words_needed(question)
+    step = max(_CHUNK_WORDS // width, 1)
+    answered = []
+    for first in range(0, len(devices_N), step):
+        words_NW = first_words(key, question.stream, devices_N[first : first + step], width)
+        answered.append(
+            add_answers(
+                votes_d, seen, words_NW, typed.starts[first : first + step + 1], typed.numbers, item_V, contributions,
+                question.config.sampler == "greedy", randomizer.domain, randomizer.size,
+                int(randomizer.inclusion * 2.0**53),
+            )
+        )  # fmt: skip
+    return np.flatnonzero(~np.concatenate(answered))
+
+
+def _words_needed(question: Question) -> int:
+    """Words that nearly every device gets by with: draws until k distinct, and six deviations more."""
+    contributions, size = question.config.messages_per_device, question.randomizer.size
+    population = question.broadcast.domain - 1
+    drawn = min(size, population - size + 1)
+    mean = population * math.log(population / (population - drawn)) if drawn < population else 4.0 * population
+    spread = math.sqrt((mean * drawn / population + 1) * contributions)
+    # Two words a message for inclusion, two for the order, two for the sampler and what is drawn again.
+    return math.ceil(contributions * (6 + mean) + 6 * spread + 8)

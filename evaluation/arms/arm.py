@@ -1,0 +1,169 @@
+"""What an arm is: something that gives log-probabilities of the next word, for many sentences in step.
+
+Shape legend: B sentences in step, V vocabulary, E embedding.
+
+Every arm speaks the ids of one vocabulary, the largest of the comparison; an arm that knows fewer
+words gives the others no chance. Probabilities are float64, so that how many sentences run in step
+changes them by far less than anything that is decided from them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from evaluation.arms.ngram import NGram
+from evaluation.inference import float64_copy, rows_of
+from pretrain.model import KeyboardLM
+from pretrain.vocabulary import BOS, UNK, Vocabulary
+
+
+class NextWord(Protocol):
+    """An arm. ``State`` is the arm's own business."""
+
+    vocabulary_size: int
+
+    def start(self, earlier_B: Sequence[np.ndarray]) -> tuple[np.ndarray, Any]:
+        """Log-probabilities ``[B, V]`` (nats) of first words, and the state after ``<bos>``.
+
+        Args:
+          earlier_B: ids of what each sentence's device typed before it, for arms that remember.
+        """
+
+    def step(self, words_B: np.ndarray, state: Any) -> tuple[np.ndarray, Any]:
+        """Log-probabilities ``[B, V]`` after one more word each, and the new state."""
+
+    def rows(self, state: Any, rows_B: np.ndarray) -> Any:
+        """The chosen sentences of a state."""
+
+
+@dataclass(frozen=True)
+class Neural:
+    """A ``KeyboardLM``; make it with ``neural``."""
+
+    model: KeyboardLM
+    vocabulary_size: int
+
+    def start(self, earlier_B: Sequence[np.ndarray]) -> tuple[np.ndarray, Any]:
+        """See ``NextWord``."""
+        return self.step(np.full(len(earlier_B), BOS), self.model.initial_state(len(earlier_B)))
+
+    @torch.no_grad()
+    def step(self, words_B: np.ndarray, state: Any) -> tuple[np.ndarray, Any]:
+        """See ``NextWord``; ArithmeticError if the model's logits are not finite."""
+        known_B = np.where(words_B < self.model.vocabulary_size, words_B, UNK)
+        features_B1E, state = self.model.features(torch.as_tensor(known_B)[:, None], state)
+        logits_BV = torch.addmm(self.model.output_bias, features_B1E[:, 0], self.model.output_VE.T)
+        total_B1 = torch.logsumexp(logits_BV, dim=1, keepdim=True)
+        if not bool(torch.isfinite(total_B1).all()):
+            raise ArithmeticError("the model's logits are not finite, so nothing can be predicted")
+        return _padded(logits_BV.sub_(total_B1).numpy(), self.vocabulary_size), state
+
+    def rows(self, state: Any, rows_B: np.ndarray) -> Any:
+        """See ``NextWord``."""
+        return rows_of(state, torch.as_tensor(rows_B))
+
+
+def neural(model: KeyboardLM, vocabulary_size: int | None = None) -> Neural:
+    """An arm from a model.
+
+    Args:
+      vocabulary_size: of the comparison, if the model's own is smaller; its ids must come first there.
+
+    Raises:
+      ValueError: the model's vocabulary is larger than the comparison's.
+    """
+    size = model.vocabulary_size if vocabulary_size is None else vocabulary_size
+    if size < model.vocabulary_size:
+        raise ValueError(
+            f"vocabulary_size: {size} is below the model's {model.vocabulary_size}; compare in the largest vocabulary"
+        )
+    return Neural(float64_copy(model.cpu()), size)
+
+
+@dataclass(frozen=True)
+class PublicNGram:
+    """An n-gram model; the state holds the last ``order - 1`` tokens, -1 before the sentence."""
+
+    ngram: NGram
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Words of its vocabulary."""
+        return self.ngram.vocabulary_size
+
+    def start(self, earlier_B: Sequence[np.ndarray]) -> tuple[np.ndarray, Any]:
+        """See ``NextWord``."""
+        nothing = np.full((len(earlier_B), max(self.ngram.order - 1, 1)), -1, dtype=np.int64)
+        return self.step(np.full(len(earlier_B), BOS), nothing)
+
+    def step(self, words_B: np.ndarray, state: Any) -> tuple[np.ndarray, Any]:
+        """See ``NextWord``."""
+        last = np.concatenate([state[:, 1:], np.asarray(words_B, dtype=np.int64)[:, None]], axis=1)
+        with np.errstate(divide="ignore"):
+            return np.log(self.ngram.dense(last)), last
+
+    def rows(self, state: Any, rows_B: np.ndarray) -> Any:
+        """See ``NextWord``."""
+        return state[rows_B]
+
+
+@dataclass(frozen=True)
+class Translated:
+    """An arm with a vocabulary of its own, such as the champion of an earlier launch; make it with ``translated``.
+
+    Attributes:
+      theirs_V: int64, the arm's id of each word of the comparison, -1 for words it lacks.
+    """
+
+    arm: NextWord
+    theirs_V: np.ndarray
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Words of the comparison."""
+        return len(self.theirs_V)
+
+    def start(self, earlier_B: Sequence[np.ndarray]) -> tuple[np.ndarray, Any]:
+        """See ``NextWord``."""
+        log_probs_BV, state = self.arm.start([self._ids(earlier) for earlier in earlier_B])
+        return self._ours(log_probs_BV), state
+
+    def step(self, words_B: np.ndarray, state: Any) -> tuple[np.ndarray, Any]:
+        """See ``NextWord``."""
+        log_probs_BV, state = self.arm.step(self._ids(words_B), state)
+        return self._ours(log_probs_BV), state
+
+    def rows(self, state: Any, rows_B: np.ndarray) -> Any:
+        """See ``NextWord``."""
+        return self.arm.rows(state, rows_B)
+
+    def _ids(self, words: np.ndarray) -> np.ndarray:
+        theirs = self.theirs_V[np.asarray(words, dtype=np.int64)]
+        return np.where(theirs >= 0, theirs, UNK)
+
+    def _ours(self, log_probs_BV: np.ndarray) -> np.ndarray:
+        return np.where(self.theirs_V >= 0, log_probs_BV[:, self.theirs_V], -np.inf)
+
+
+def translated(arm: NextWord, own: Vocabulary, comparison: Vocabulary) -> Translated:
+    """An arm that speaks ``own`` in the ids of ``comparison``.
+
+    A word that only ``own`` holds is never suggested: to be fair to the arm, extend the comparison's
+    vocabulary by ``own.words`` first (``vocabulary.extend``).
+
+    Raises:
+      ValueError: ``own`` is not the arm's vocabulary.
+    """
+    if len(own) != arm.vocabulary_size:
+        raise ValueError(f"own: {len(own)} words, the arm speaks {arm.vocabulary_size}; give the arm's vocabulary")
+    return Translated(arm, np.array([own.index.get(word, -1) for word in comparison.words], dtype=np.int64))
+
+
+def _padded(log_probs_BV: np.ndarray, size: int) -> np.ndarray:
+    missing = size - log_probs_BV.shape[1]
+    if not missing:
+        return log_probs_BV
+    return np.pad(log_probs_BV, ((0, 0), (0, missing)), constant_values=-np.inf)

@@ -1,0 +1,219 @@
+"""Audit of correlated noise: do the released sums hide a device as well as the accountant says?
+
+Shape legend: T rounds, N canaries.
+
+Canary devices sent one direction each (``evaluation.audit.directions``) through the trainer's own clipping, timer and
+noise. What was released along a canary's direction, minus what the other devices sent, is
+``a_t = p_t + noise_t`` in clip norms. Multiplied by the whitener W (``evaluation.audit.whitening``) the noise is
+independent from round to round, and the best statistic for "this canary took part in the rounds p" is
+the projection on ``W p``: the accountant's own worst case, so the estimate is tight where everything is right.
+
+Four tests, each of one thing that can be wrong, at a quarter of ``alpha`` each:
+
+* noise: deviation of the whitened noise along canaries that are not included, against the noise multiplier;
+* signal: length of a canary's update, against one clip norm;
+* separation: mean score of included canaries in deviations of those of the others, against the
+  claimed mu. Nothing assumed enters it but W and who joined when;
+* reuse: noise of different rounds is independent (``evaluation.whiteness``).
+
+And one of arithmetic: ``||W p|| / z`` of the recorded rounds of every canary is at most the claimed mu.
+
+The inputs are secret (released sums minus noise are sums of real devices); the result is public.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import optimize, special, stats
+
+from evaluation.audit.gaussian_dp import epsilon_of_mu
+from evaluation.whiteness import Whiteness, whiteness
+
+TESTS = 4
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number, its interval and what was claimed.
+
+    Attributes:
+      low, high: two-sided interval at the audit's confidence.
+      p_value: chance of a value as far from the claim as this, if the claim is true.
+    """
+
+    value: float
+    low: float
+    high: float
+    claim: float
+    p_value: float
+
+
+@dataclass(frozen=True)
+class MatchedFilter:
+    """What the audit found.
+
+    Attributes:
+      noise: standard deviation in clip norms; two-sided, as too much noise is a bug too.
+      signal: length of a canary's update in clip norms.
+      mu: separation of scores.
+      epsilon: the same as epsilon at ``delta``.
+      recorded_mu: largest ``||W p|| / z`` over the canaries' recorded rounds.
+      reuse: of noise.
+      failures: what speaks against the claim, in words; empty if nothing does.
+      scores_N: one a canary, in deviations of the noise; what ``one_run`` guesses from.
+    """
+
+    noise: Estimate
+    signal: Estimate
+    mu: Estimate
+    epsilon: Estimate
+    delta: float
+    recorded_mu: float
+    reuse: Whiteness
+    canaries_in: int
+    canaries_out: int
+    alpha: float
+    failures: tuple[str, ...]
+    scores_N: np.ndarray
+
+    @property
+    def passed(self) -> bool:
+        """Nothing speaks against the claim."""
+        return not self.failures
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What the accountant says.
+
+    Attributes:
+      whitener_TT: W of the mechanism, one row a round done.
+      noise_multiplier: z, of the noise on updates.
+      mu: of the guarantee for one device.
+    """
+
+    whitener_TT: np.ndarray
+    noise_multiplier: float
+    mu: float
+    delta: float
+
+
+def matched_filter(
+    projections_TN: np.ndarray, joined_TN: np.ndarray, included_N: np.ndarray, claim: Claim, alpha: float = 0.05
+) -> MatchedFilter:
+    """Hold a run against its claim.
+
+    Guarantee: if the claim is true, canaries are orthogonal and ``joined_TN`` is what happened, then ``failures``
+    is empty with probability at least ``1 - alpha``.
+
+    Args:
+      projections_TN: released sums minus what other devices sent, along each direction, in that round's clip norms.
+      joined_TN: bool, the rounds in which each canary took part, or, if it is not included, would have.
+      included_N: bool, the coins; the timer ran for all canaries, but only these sent anything.
+      alpha: of all tests together.
+
+    Raises:
+      ValueError: shapes that do not fit, or fewer than 3 canaries that took part or that did not.
+    """
+    inside, outside = int(included_N.sum()), int((~included_N).sum())
+    if projections_TN.shape != joined_TN.shape or len(claim.whitener_TT) != len(joined_TN):
+        raise ValueError(
+            f"projections_TN, joined_TN, whitener_TT: {projections_TN.shape}, {joined_TN.shape} and "
+            f"{claim.whitener_TT.shape}; give the same rounds and canaries to all"
+        )
+    if min(inside, outside) < 3:
+        raise ValueError(f"included_N: {inside} canaries took part and {outside} did not; the audit needs 3 of each")
+    if not joined_TN.any(axis=0).all():
+        raise ValueError("joined_TN: some canaries never had a round; leave them out, or run more rounds")
+    if not np.all(np.isfinite(projections_TN)):
+        raise ArithmeticError("projections_TN: not finite")
+    white_TN = claim.whitener_TT @ projections_TN
+    filters_TN = claim.whitener_TT @ joined_TN.astype(np.float64)
+    lengths_N = np.linalg.norm(filters_TN, axis=0)
+    scores_N = np.sum(filters_TN * white_TN, axis=0) / lengths_N
+    noise = _noise(white_TN[:, ~included_N], claim.noise_multiplier, alpha)
+    signal = _signal(scores_N[included_N], lengths_N[included_N], noise.value, white_TN.shape[0] * outside, alpha)
+    mu = _separation(scores_N[included_N], scores_N[~included_N], claim.mu, alpha)
+    reuse = whiteness(white_TN[:, ~included_N])
+    recorded = float(lengths_N.max() / claim.noise_multiplier)
+    epsilon = Estimate(
+        *(epsilon_of_mu(value, claim.delta) for value in (mu.value, mu.low, mu.high, mu.claim)), mu.p_value
+    )
+    return MatchedFilter(
+        noise=noise,
+        signal=signal,
+        mu=mu,
+        epsilon=epsilon,
+        delta=claim.delta,
+        recorded_mu=recorded,
+        reuse=reuse,
+        canaries_in=inside,
+        canaries_out=outside,
+        alpha=alpha,
+        failures=tuple(_failures(noise, signal, mu, recorded, reuse, alpha / TESTS)),
+        scores_N=scores_N / noise.value,
+    )
+
+
+def _noise(white_TN: np.ndarray, claimed: float, alpha: float) -> Estimate:
+    numbers = white_TN.size
+    total = float(np.sum(white_TN**2))
+    tail = min(stats.chi2.cdf(total / claimed**2, numbers), stats.chi2.sf(total / claimed**2, numbers))
+    low, high = (math.sqrt(total / stats.chi2.ppf(level, numbers)) for level in (1 - alpha / 2, alpha / 2))
+    return Estimate(math.sqrt(total / numbers), low, high, claimed, min(1.0, 2 * float(tail)))
+
+
+def _signal(scores_K: np.ndarray, lengths_K: np.ndarray, deviation: float, degrees: int, alpha: float) -> Estimate:
+    """Least squares through the origin: a score's mean is the update's length times ``||W p||``."""
+    weight = float(lengths_K @ lengths_K)
+    value, error = float(scores_K @ lengths_K) / weight, deviation / math.sqrt(weight)
+    margin = float(stats.t.ppf(1 - alpha / 2, degrees)) * error
+    return Estimate(value, value - margin, value + margin, 1.0, float(stats.t.sf((value - 1) / error, degrees)))
+
+
+def _separation(inside_K: np.ndarray, outside_K: np.ndarray, claimed: float, alpha: float) -> Estimate:
+    """Mean difference in deviations of the scores outside: a noncentral t, whatever rounds each canary joined.
+
+    Its noncentrality is the mean of the canaries' own mu, which the claim bounds.
+    """
+    error = math.sqrt(1 / len(inside_K) + 1 / len(outside_K))
+    value = float((inside_K.mean() - outside_K.mean()) / outside_K.std(ddof=1))
+    seen, degrees = value / error, len(outside_K) - 1
+
+    # P(T > seen) is the mean of P(N(centre, 1) > seen v) over a chi variable v in units of its degrees' root; scipy's
+    # own noncentral t gives no number for centres far below 0.
+    law = stats.chi(degrees, scale=degrees**-0.5)
+    places = np.linspace(law.ppf(1e-15), law.isf(1e-15), 2001)
+    weights = law.pdf(places) * (places[1] - places[0])
+
+    def larger(centre: float) -> float:
+        return float(special.ndtr(centre - seen * places) @ weights)
+
+    def bound(level: float) -> float:
+        """The mu whose chance of a larger statistic than this is ``level``."""
+        wide = 12 * math.sqrt(1 + seen**2 / (2 * degrees))
+        return error * float(optimize.brentq(lambda centre: larger(centre) - level, seen - wide, seen + wide))
+
+    return Estimate(value, bound(alpha / 2), bound(1 - alpha / 2), claimed, larger(claimed / error))
+
+
+def _failures(
+    noise: Estimate, signal: Estimate, mu: Estimate, recorded: float, reuse: Whiteness, level: float
+) -> list[str]:
+    found = []
+    if noise.p_value < level:
+        found.append(f"noise: {noise.value:.4g} clip norms, claimed {noise.claim:.4g}")
+    if signal.p_value < level:
+        found.append(f"signal: a canary's update is {signal.value:.3g} clip norms long, claimed at most 1")
+    if mu.p_value < level:
+        found.append(f"separation: mu {mu.value:.3g}, claimed at most {mu.claim:.3g}")
+    if reuse.p_value < level:
+        found.append(
+            f"reuse: noise of rounds {reuse.rounds[0]} and {reuse.rounds[1]} has correlation {reuse.correlation:.2f}, "
+            f"at lag {reuse.lag} {reuse.lag_score:.1f} deviations from none"
+        )
+    # Arithmetic, not statistics: no chance of error, only rounding.
+    if recorded > mu.claim * (1 + 1e-9):
+        found.append(f"records: the rounds a canary joined allow mu {recorded:.4g}, claimed at most {mu.claim:.4g}")
+    return found

@@ -1,0 +1,241 @@
+"""The whole offline comparison: every arm on the same held-out devices, by word, by session, by slice.
+
+Shape legend: P words, D devices.
+
+One call for a launch, a benchmark or a notebook. Next-word metrics come from all held-out words,
+session metrics from ``session_words`` of them typed again by the median calibration, once for the
+strip and the corrections and once more for Smart Compose; the other calibrations only have to agree
+on the sign. Nothing here is differentially private.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from evaluation import compose
+from evaluation.arms.arm import NextWord
+from evaluation.arms.held_out import HeldOut, held_out
+from evaluation.arms.metrics import Ratio
+from evaluation.comparison import intervals as ab
+from evaluation.comparison import scoring, slices
+from evaluation.comparison import verdicts as statistics
+from evaluation.comparison.results import Comparison, ComposeSetting, SignCheck, SliceRow
+from evaluation.config import AbTestConfig
+from evaluation.keyboard import script as keystrokes
+from evaluation.keyboard import sessions, typist
+from pretrain.vocabulary import Vocabulary
+from pretrain.words import WordStore
+
+# What a slice is judged by, and what must keep its sign over the calibrations.
+SLICE_METRICS = ("top1_recall", "top3_recall")
+SIGN_METRICS = ("prate", "words_modified", "words_per_minute", "keystroke_savings")
+# Phrases less sure than this are never looked for: a quarter of a chance for the first word.
+_COMPOSE_FLOOR = float(np.log(0.1))
+
+
+@dataclass(frozen=True)
+class Devices:
+    """Held-out devices of a store. Private.
+
+    Attributes:
+      words: the store.
+      test: owners that arms are compared on.
+      tuning: other owners, to set thresholds on.
+    """
+
+    words: WordStore
+    test: np.ndarray
+    tuning: np.ndarray
+
+
+def run(
+    arms: Mapping[str, NextWord],
+    devices: Devices,
+    vocabulary: Vocabulary,
+    base_size: int,
+    locale: str,
+    feature: str,
+    config: AbTestConfig,
+    name: str,
+    seed: int,
+    pairs: Sequence[tuple[str, str]],
+    workers: int = 1,
+    own_size: int | None = None,
+) -> Comparison:
+    """Compare arms.
+
+    Args:
+      arms: by name, all in the vocabulary; the first is the baseline that sets how often Smart Compose speaks.
+      vocabulary: the largest of all arms; ``base_size`` of its words are public, by frequency.
+      feature: ``NWP``, ``SC`` or ``OTF``; decides the primary metric.
+      name: salt of the buckets.
+      seed: of the simulated typists.
+      pairs: ``(candidate, baseline)``; each gets a verdict.
+      own_size: words of the launch, if an arm such as the champion brings more; None for all.
+
+    Raises:
+      ValueError: too few devices for the buckets, no keyboard for the locale, arms of other vocabularies.
+    """
+    test = devices.test if config.max_devices is None else devices.test[: config.max_devices]
+    text = held_out(devices.words, test)
+    id_P = text.ids(vocabulary)
+    scored = {arm: scoring.score(model, text, id_P, workers=workers) for arm, model in arms.items()}
+    counts: dict[str, ab.Arm] = {arm: each.per_device() for arm, each in scored.items()}
+    thresholds: dict[str, float] = {}
+    settings: list[ComposeSetting] = []
+    signs: list[SignCheck] = []
+    if config.session_words:
+        # Twice the sessions' words: a threshold is as noisy as what it is set on.
+        tuning = held_out(devices.words, devices.tuning, 2 * config.session_words)
+        if not len(tuning.word_P):
+            raise ValueError(
+                "devices.tuning: no word to set thresholds on; raise private_text.validation_fraction "
+                "or set ab_test.session_words to 0"
+            )
+        thresholds, settings = _compose_settings(arms, tuning, vocabulary, config.compose_rate, workers)
+        short = held_out(devices.words, test, config.session_words)
+        typed, offered = _sessions(arms, short, vocabulary, locale, thresholds, seed, workers)
+        counts = {
+            arm: ab.Merged((counts[arm], _Chosen(typed[typist.MEDIAN.name][arm], False), _Chosen(offered[arm], True)))
+            for arm in arms
+        }
+        signs = [_sign(typed, pair, metric) for pair in pairs for metric in SIGN_METRICS]
+    tables = {arm: each.ratios() for arm, each in counts.items()}
+    result = ab.compare(counts, name, config.buckets, config.confidence, pairs=pairs, leave_out_undefined=True)
+    primary = statistics.PRIMARY[feature] if config.session_words else "top1_recall"
+    shown = [row.metric for row in result.differences if (row.candidate, row.baseline) == tuple(pairs[0])]
+    return Comparison(
+        table=result,
+        verdicts=tuple(
+            statistics.verdict(
+                result,
+                *pair,
+                primary,
+                config.margin,
+                guardrails=statistics.GUARDRAILS if config.session_words else ("top3_recall",),
+                guardrail_margin=config.guardrail_margin,
+            )
+            for pair in pairs
+        ),
+        second_opinions=tuple(statistics.second_opinions(tables, result, *pairs[0], shown, seed)),
+        slices=_slices(scored, text, (base_size, own_size), config, name, pairs),
+        head_words=tuple(row for arm, each in scored.items() for row in slices.head_words(arm, each)),
+        distinct_first_words={arm: slices.distinct_words(each) for arm, each in scored.items()},
+        compose=tuple(settings),
+        signs=tuple(signs),
+        session_words=min(config.session_words, len(text.word_P)),
+    )
+
+
+def _compose_settings(
+    arms: Mapping[str, NextWord], tuning: HeldOut, vocabulary: Vocabulary, rate: float, workers: int
+) -> tuple[dict[str, float], list[ComposeSetting]]:
+    """Thresholds at which all arms' phrases are right as often as the first arm's."""
+    id_P = tuning.ids(vocabulary)
+    thresholds, settings, wanted = {}, [], None
+    for arm, model in arms.items():
+        scored = scoring.score(model, tuning, id_P, compose_floor=_COMPOSE_FLOOR, workers=workers)
+        if wanted is None:
+            threshold = compose.threshold_at_rate(scored, rate)
+            wanted = compose.right_share(scored, threshold)
+        else:
+            # Where the baseline's phrases are never right there is no rate to be equal at.
+            threshold = compose.threshold_at_share(scored, wanted) if wanted > 0 else np.inf
+        thresholds[arm] = threshold
+        share = compose.right_share(scored, threshold)
+        settings.append(
+            ComposeSetting(
+                arm=arm,
+                threshold_nats=threshold if np.isfinite(threshold) else None,
+                right_share=share if np.isfinite(share) else None,
+                trigger_rate=float(np.mean(scored.sure_P >= threshold)),
+            )
+        )
+    return thresholds, settings
+
+
+def _sessions(
+    arms: Mapping[str, NextWord],
+    text: HeldOut,
+    vocabulary: Vocabulary,
+    locale: str,
+    thresholds: Mapping[str, float],
+    seed: int,
+    workers: int,
+) -> tuple[dict[str, dict[str, sessions.Session]], dict[str, sessions.Session]]:
+    """Sessions without Smart Compose by calibration and arm, and sessions with it by arm.
+
+    Apart, because phrases cost attention: one feature's faults must not be another's.
+    """
+    found, offered = {}, {}
+    for calibration in typist.CALIBRATIONS:
+        script = keystrokes.prepare(text, vocabulary, locale, calibration, seed)
+        found[calibration.name] = {
+            arm: sessions.simulate(script, text, model, workers=workers) for arm, model in arms.items()
+        }
+        if calibration is typist.MEDIAN:
+            offered = {
+                arm: sessions.simulate(script, text, model, compose_threshold=thresholds[arm], workers=workers)
+                for arm, model in arms.items()
+            }
+    return found, offered
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """The metrics of a session that are about Smart Compose, or the ones that are not."""
+
+    session: sessions.Session
+    compose: bool
+
+    def ratios(self) -> dict[str, Ratio]:
+        return {
+            metric: ratio
+            for metric, ratio in self.session.ratios().items()
+            if (metric in statistics.FEATURE_METRICS["SC"]) == self.compose
+        }
+
+
+def _sign(typed: Mapping[str, Mapping[str, sessions.Session]], pair: tuple[str, str], metric: str) -> SignCheck:
+    changes = {}
+    for calibration, by_arm in typed.items():
+        new, old = (by_arm[arm].ratios()[metric] for arm in pair)
+        changes[calibration] = float(new[0].sum() / new[1].sum() - old[0].sum() / old[1].sum())
+    return SignCheck(
+        candidate=pair[0],
+        baseline=pair[1],
+        metric=metric,
+        changes=changes,
+        stable=statistics.sign_stable(changes.values()),
+    )
+
+
+def _slices(
+    scored: Mapping[str, scoring.Scored],
+    text: HeldOut,
+    sizes: tuple[int, int | None],
+    config: AbTestConfig,
+    name: str,
+    pairs: Sequence[tuple[str, str]],
+) -> tuple[SliceRow, ...]:
+    rows = []
+    first = next(iter(scored.values()))
+    parts = slices.masks(first.id_P, text.device_P, text.devices, sizes[0], config.rare_after, sizes[1])
+    for part, mask_P in parts.items():
+        speaking = len(np.unique(text.device_P[mask_P]))
+        if part == "unknown_words" or speaking < config.buckets:
+            continue
+        counts = {arm: each.per_device(mask_P) for arm, each in scored.items()}
+        result = ab.compare(counts, name, config.buckets, config.confidence, pairs=pairs, leave_out_undefined=True)
+        for row in result.arms:
+            if row.metric in SLICE_METRICS:
+                rows.append(SliceRow(part=part, arm=row.arm, baseline=None, metric=row.metric, estimate=row.estimate))
+        for row in result.differences:
+            if row.metric in SLICE_METRICS:
+                rows.append(
+                    SliceRow(
+                        part=part, arm=row.candidate, baseline=row.baseline, metric=row.metric, estimate=row.absolute
+                    )
+                )
+    return tuple(rows)

@@ -1,0 +1,120 @@
+"""Every held-out word under an arm, given the true words before it: rank, loss and first candidate.
+
+Shape legend: P words, S sentences, B sentences in step, V vocabulary, D devices.
+
+The same definitions as ``evaluation.arms.metrics``, for arms of any kind; kept by word, so that slices and
+head-word histograms need no second pass. Smart Compose is scored here as well: what phrase the arm
+would offer before each word, how sure of it, and whether it is what was meant.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from evaluation.arms.arm import NextWord
+from evaluation.arms.held_out import HeldOut
+from evaluation.arms.metrics import MISS, PerDevice
+from evaluation.keyboard import strip
+from evaluation.keyboard.sessions import PHRASE_WORDS, batches, earlier, for_all, sureness
+from pretrain.vocabulary import UNK
+
+
+@dataclass(frozen=True)
+class Scored:
+    """By word, all ``[P]``. Private.
+
+    Attributes:
+      device_P: int64. id_P: int64, ``<unk>`` for a word outside the vocabulary.
+      rank_P: int64, candidates before the word; ``MISS`` outside the vocabulary or without a chance.
+      loss_P: float64, nats; 0 outside the vocabulary, infinite without a chance.
+      first_P: int64, the first candidate.
+      sure_P: float64, sureness of the phrase offered before the word; ``-inf`` if none could be
+        (not asked for, below the floor, or one word left).
+      phrase_P: bool, that phrase is what was meant.
+      devices: how many.
+    """
+
+    device_P: np.ndarray
+    id_P: np.ndarray
+    rank_P: np.ndarray
+    loss_P: np.ndarray
+    first_P: np.ndarray
+    sure_P: np.ndarray
+    phrase_P: np.ndarray
+    devices: int
+
+    def per_device(self, chosen_P: np.ndarray | None = None) -> PerDevice:
+        """Counts by device over chosen words (all if None), as ``metrics.recall`` gives them.
+
+        A word that the arm gives no chance counts as outside its vocabulary.
+        """
+        keep_P = np.ones(len(self.id_P), dtype=bool) if chosen_P is None else chosen_P
+        known_P = keep_P & (self.id_P != UNK) & np.isfinite(self.loss_P)
+
+        def count(of_P: np.ndarray) -> np.ndarray:
+            return np.bincount(self.device_P[of_P], minlength=self.devices)
+
+        top1_D = count(known_P & (self.rank_P < 1))
+        return PerDevice(
+            words_D=count(keep_P),
+            top1_D=top1_D,
+            top3_D=count(known_P & (self.rank_P < strip.SHOWN)),
+            invocab_words_D=count(known_P),
+            invocab_top1_D=top1_D,
+            loss_D=np.bincount(self.device_P[known_P], weights=self.loss_P[known_P], minlength=self.devices),
+        )
+
+
+def score(
+    arm: NextWord,
+    text: HeldOut,
+    id_P: np.ndarray,
+    *,
+    compose_floor: float | None = None,
+    batch_sentences: int = 256,
+    workers: int = 1,
+) -> Scored:
+    """Read every sentence once.
+
+    Args:
+      id_P: ids of the text's words in the comparison's vocabulary.
+      compose_floor: also look for phrases at least this sure (nats); None does not.
+      batch_sentences, workers: change memory and time, not the result.
+
+    Raises:
+      ValueError: an id outside the arm's vocabulary.
+      ArithmeticError: the arm's numbers are not finite.
+    """
+    if len(id_P) and int(id_P.max()) >= arm.vocabulary_size:
+        raise ValueError(
+            f"id_P: {int(id_P.max())} is outside the arm's vocabulary of {arm.vocabulary_size}; "
+            "encode the text with the comparison's vocabulary and give it to every arm"
+        )
+    rank_P, first_P = np.full(len(id_P), MISS, dtype=np.int64), np.zeros(len(id_P), dtype=np.int64)
+    loss_P, sure_P = np.zeros(len(id_P)), np.full(len(id_P), -np.inf)
+    phrase_P = np.zeros(len(id_P), dtype=bool)
+
+    def run(batch_B: np.ndarray) -> None:
+        lengths_B, starts_B = text.lengths_S[batch_B], text.starts_S[batch_B]
+        log_probs_BV, state = arm.start(earlier(id_P, text, batch_B))
+        for place in range(int(lengths_B.max())):
+            going = int(np.count_nonzero(lengths_B > place))
+            if going < len(log_probs_BV):
+                log_probs_BV, state = log_probs_BV[:going], arm.rows(state, np.arange(going))
+            word_B = starts_B[:going] + place
+            meant_B = id_P[word_B]
+            rank_P[word_B], first_P[word_B] = strip.ranks(log_probs_BV, meant_B), strip.first(log_probs_BV)
+            loss_P[word_B] = -log_probs_BV[np.arange(going), meant_B]
+            if compose_floor is not None:
+                ask = np.flatnonzero(lengths_B[:going] - place >= PHRASE_WORDS)
+                sure_B, phrase_B2 = sureness(arm, log_probs_BV[ask], arm.rows(state, ask), compose_floor)
+                asked = word_B[ask]
+                sure_P[asked] = sure_B
+                phrase_P[asked] = (phrase_B2[:, 0] == id_P[asked]) & (phrase_B2[:, 1] == id_P[asked + 1])
+            if np.any(lengths_B > place + 1):
+                log_probs_BV, state = arm.step(meant_B, state)
+
+    for_all(batches(text.lengths_S, batch_sentences), run, workers)
+    unknown_P = id_P == UNK
+    rank_P[unknown_P], loss_P[unknown_P] = MISS, 0.0
+    return Scored(text.device_P, id_P, rank_P, loss_P, first_P, sure_P, phrase_P, text.devices)

@@ -1,0 +1,91 @@
+"""Whom and what a model serves: slices of held-out words, and how far it leans on frequent words.
+
+Shape legend: P words, D devices.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+from evaluation.comparison.scoring import Scored
+from evaluation.inference import NUM_SPECIALS
+from pretrain.vocabulary import UNK
+
+HEADS = (10, 100, 1000)
+
+
+def masks(
+    id_P: np.ndarray,
+    device_P: np.ndarray,
+    devices: int,
+    base_size: int,
+    rare_after: int = 1000,
+    own_size: int | None = None,
+) -> dict:
+    """Boolean ``[P]`` by slice; a slice nobody is in is left out.
+
+    Args:
+      id_P: ids in the comparison's vocabulary. Ids below ``base_size`` are in order of public frequency,
+        the ones from there on were discovered.
+      rare_after: words of the public vocabulary beyond this many are rare.
+      own_size: ids from here on are no words of the launch, but of an arm with a vocabulary of its own.
+
+    ``heavy_users`` are the devices above the upper quartile of words typed, ``light_users`` the ones
+    at or below the median, of those with any.
+    """
+    words_D = np.bincount(device_P, minlength=devices)
+    speaking = words_D[words_D > 0]
+    upper, middle = (np.quantile(speaking, share) if len(speaking) else 0 for share in (0.75, 0.5))
+    found = {
+        "all": np.ones(len(id_P), dtype=bool),
+        "rare_words": (id_P >= NUM_SPECIALS + rare_after) & (id_P < base_size),
+        "new_words": (id_P >= base_size) & (own_size is None or id_P < own_size),
+        "unknown_words": id_P == UNK,
+        "heavy_users": words_D[device_P] > upper,
+        "light_users": words_D[device_P] <= middle,
+    }
+    return {name: mask_P for name, mask_P in found.items() if mask_P.any()}
+
+
+class HeadShare(BaseModel):
+    """Among the ``words`` most frequent: shares of what was typed, of what came first, of what came first rightly.
+
+    ``typed`` is of words the vocabulary holds; ``predicted`` and ``right`` are of first candidates.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    arm: str
+    words: int
+    typed: float
+    predicted: float
+    right: float
+
+
+def head_words(arm: str, scored: Scored, heads: Sequence[int] = HEADS) -> list[HeadShare]:
+    """Cumulative histogram over frequency ranks, in the manner of McMahan et al. 2018, table 3.
+
+    A model trained with noise may fall back on frequent words: then ``predicted`` grows beyond the
+    non-private arm's although recall hardly moves.
+    """
+    known_P = scored.id_P != UNK
+    right_P = known_P & (scored.rank_P < 1)
+
+    def share(ids: np.ndarray, words: int) -> float:
+        return float(np.mean(ids < NUM_SPECIALS + words)) if len(ids) else 0.0
+
+    return [
+        HeadShare(
+            arm=arm,
+            words=words,
+            typed=share(scored.id_P[known_P], words),
+            predicted=share(scored.first_P, words),
+            right=share(scored.id_P[right_P], words),
+        )
+        for words in heads
+    ]
+
+
+def distinct_words(scored: Scored) -> int:
+    """How many different words were ever the first candidate."""
+    return len(np.unique(scored.first_P))

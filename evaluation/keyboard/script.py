@@ -1,0 +1,131 @@
+"""What simulated typists will do whatever they are shown: everything of a session that no arm can change.
+
+Shape legend: P words, D devices, E looks at the strip inside words, W prefixes, V vocabulary.
+
+Prepared once and replayed under every arm (``evaluation.keyboard.sessions``): touches, their readings, where
+eyes go and how each choice falls. So two arms differ only where their suggestions differ, and an arm
+against itself does not differ at all.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from evaluation.arms.held_out import HeldOut
+from evaluation.keyboard import decoder, lexicon, touch, typist
+from evaluation.keyboard import layouts as geometry
+from evaluation.keyboard.randomness import uniform
+from pretrain.vocabulary import Vocabulary
+
+MARGIN_NATS = 14.0
+
+
+class Script(NamedTuple):
+    """Arrays of a prepared session. Private. A tuple, so that compiled code reads it as it is.
+
+    Attributes:
+      id_P: int64, vocabulary id of the word that is meant.
+      touches_P: int64. letters_P: int64, of the word that is meant.
+      seconds_P: float64, to touch the whole word, without the space.
+      key_seconds_P: float64, of the device's usual touch.
+      taken_back_P: int64, touches taken back while typing.
+      readings_P1, reading_id, reading_score: candidates of each word, see ``decoder.Readings``.
+      literal_P, literal_id_P, as_meant_P: the literal reading.
+      look_P, pick_P, notice_P, accept_P: bool, how each choice falls if it comes up.
+      looks_P1: int64, looks of each word; look e comes after ``look_key_E[e]`` touches,
+        ``look_seconds_E[e]`` from the word's start, and a word found is picked if ``look_pick_E[e]``.
+      first_EW, last_EW, fit_EW: runs of ``word_at`` below the likeliest prefixes, and their log density.
+      word_at: int64, vocabulary ids in alphabetical order. place_V: int64, its inverse.
+      inspect_seconds: what a look costs.
+    """
+
+    id_P: np.ndarray
+    touches_P: np.ndarray
+    letters_P: np.ndarray
+    seconds_P: np.ndarray
+    key_seconds_P: np.ndarray
+    taken_back_P: np.ndarray
+    readings_P1: np.ndarray
+    reading_id: np.ndarray
+    reading_score: np.ndarray
+    literal_P: np.ndarray
+    literal_id_P: np.ndarray
+    as_meant_P: np.ndarray
+    look_P: np.ndarray
+    pick_P: np.ndarray
+    notice_P: np.ndarray
+    accept_P: np.ndarray
+    looks_P1: np.ndarray
+    look_key_E: np.ndarray
+    look_seconds_E: np.ndarray
+    look_pick_E: np.ndarray
+    first_EW: np.ndarray
+    last_EW: np.ndarray
+    fit_EW: np.ndarray
+    word_at: np.ndarray
+    place_V: np.ndarray
+    inspect_seconds: float
+
+
+def prepare(text: HeldOut, vocabulary: Vocabulary, locale: str, calibration: typist.Calibration, seed: int) -> Script:
+    """Let every device type its text once, without any suggestion.
+
+    Args:
+      vocabulary: the largest of the comparison; its words are the keyboard's lexicon.
+      seed: of the common random numbers.
+
+    Raises:
+      ValueError: no words to type, or no keyboard for the locale's script.
+    """
+    if not len(text.word_P):
+        raise ValueError("text: no word to type; raise private_text.test_fraction or ab_test.session_words")
+    keys = geometry.keyboard(locale, "".join({*"".join(text.spellings), *"".join(vocabulary.words[4:])}))
+    traits = typist.draw(calibration, text.devices, seed)
+    touches = touch.type_words(text, keys, calibration, traits, seed)
+    words = lexicon.build(vocabulary, keys)
+    spelled = [keys.spell(word) for word in text.spellings]
+    readings = decoder.read(touches, [spelled[word] for word in text.word_P], keys, words, MARGIN_NATS)
+    device_P = text.device_P
+    counters = (device_P, text.number_S[text.sentence_P], text.place_P)
+
+    def falls(name: str) -> np.ndarray:
+        return uniform(seed, name, *counters) < getattr(traits, name)[device_P]
+
+    elapsed_T = np.cumsum(touches.seconds_T)
+    before_P1 = np.concatenate([[0.0], elapsed_T])[touches.offsets_P1]
+    word_T = touches.word_T
+    key_T = np.arange(len(word_T)) - touches.offsets_P1[word_T] + 1
+    counters_T = (*(counter[word_T] for counter in counters), key_T)
+    # Looks after the first key and before the last: then the space bar is as near as the strip.
+    looked_T = uniform(seed, "key_look", *counters_T) < traits.key_look[device_P[word_T]]
+    look = np.flatnonzero(looked_T & (key_T < np.diff(touches.offsets_P1)[word_T]))
+    node_EW, fit_EW = decoder.prefixes(touches, word_T[look], key_T[look], keys, words)
+    picked_T = uniform(seed, "key_pick", *counters_T) < traits.key_pick[device_P[word_T]]
+    return Script(
+        id_P=text.ids(vocabulary),
+        touches_P=np.diff(touches.offsets_P1),
+        letters_P=touches.letters_P,
+        seconds_P=np.diff(before_P1),
+        key_seconds_P=traits.key_seconds[device_P],
+        taken_back_P=touches.taken_back_P,
+        readings_P1=readings.offsets_P1,
+        reading_id=readings.id_C,
+        reading_score=readings.score_C,
+        literal_P=readings.literal_P,
+        literal_id_P=readings.literal_id_P,
+        as_meant_P=readings.as_meant_P,
+        look_P=falls("look"),
+        pick_P=falls("pick"),
+        notice_P=falls("notice"),
+        accept_P=falls("compose_pick"),
+        looks_P1=np.searchsorted(word_T[look], np.arange(len(text.word_P) + 1)),
+        look_key_E=key_T[look],
+        look_seconds_E=elapsed_T[look] - before_P1[word_T[look]],
+        look_pick_E=picked_T[look],
+        first_EW=np.where(node_EW >= 0, words.first_N[node_EW], 0),
+        last_EW=np.where(node_EW >= 0, words.last_N[node_EW], 0),
+        fit_EW=fit_EW,
+        word_at=words.id_W,
+        place_V=words.place_V,
+        inspect_seconds=calibration.inspect_seconds,
+    )

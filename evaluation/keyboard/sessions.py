@@ -1,0 +1,232 @@
+"""Typing sessions under one arm: the strip, Smart Compose, autocorrection, and what users do about them.
+
+Shape legend: P words, S sentences, B sentences in step, D devices, V vocabulary.
+
+Sentences run in step and the language model reads them all at once; its context is what was
+committed, mistakes left standing included. A phrase of Smart Compose is the next two likeliest
+words; its sureness is the smaller of the first word's log-probability and the mean of both, and it
+is shown where that reaches a threshold (``evaluation.compose`` sets it). Simulated rates are
+proxies: they compare arms and are no forecast of a live experiment.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+from evaluation.arms.arm import NextWord
+from evaluation.arms.held_out import HeldOut
+from evaluation.arms.metrics import Ratio
+from evaluation.keyboard import strip
+from evaluation.keyboard.script import Script
+
+PHRASE_WORDS = 2
+_NOTHING = 0
+
+
+@dataclass(frozen=True)
+class Session:
+    """What happened at each word, all ``[P]``. Private.
+
+    Attributes:
+      device_P: int64. letters_P: int64, of the word that was meant.
+      how_P: 0 as part of an accepted phrase, 2 picked before typing, 3 completed, 4 typed to the end.
+      in_strip_P: the strip held the word before its first key.
+      right_P: committed as meant. noticed_P: committed wrong, then repaired.
+      taken_back_P: bool, touches were taken back while typing.
+      keystrokes_P: int64. seconds_P: float64.
+      triggered_P, accepted_P: a phrase was shown before the word, and taken.
+      devices: how many.
+    """
+
+    device_P: np.ndarray
+    letters_P: np.ndarray
+    how_P: np.ndarray
+    in_strip_P: np.ndarray
+    right_P: np.ndarray
+    noticed_P: np.ndarray
+    taken_back_P: np.ndarray
+    keystrokes_P: np.ndarray
+    seconds_P: np.ndarray
+    triggered_P: np.ndarray
+    accepted_P: np.ndarray
+    devices: int
+
+    def ratios(self, chosen_P: np.ndarray | None = None) -> dict[str, Ratio]:
+        """Numerator and denominator of each metric by device, over chosen words (all if None).
+
+        ``words_per_minute`` counts committed words; ``keystroke_savings`` is against one keystroke a
+        letter and one a space; ``words_modified`` were changed while or after typing them (Xu et al.
+        2023, section 3); ``errors_left`` were committed wrong and stayed. Every word outside a phrase
+        is one event of the strip, with three candidates.
+        """
+        keep_P = np.ones(len(self.device_P), dtype=bool) if chosen_P is None else chosen_P
+
+        def total(values_P: np.ndarray) -> np.ndarray:
+            return np.bincount(self.device_P, weights=np.where(keep_P, values_P, 0), minlength=self.devices)
+
+        words_D = total(np.ones(len(self.device_P)))
+        events_P = self.how_P != _NOTHING
+        events_D, picks_D = total(events_P), total(self.how_P == strip.PICKED)
+        keys_D = total(self.letters_P + 1)
+        modified_P = self.noticed_P | (self.taken_back_P & (self.how_P == strip.TYPED))
+        return {
+            "prate": (picks_D, events_D),
+            "strip_accuracy": (total(events_P & self.in_strip_P), events_D),
+            "click_through_rate": (picks_D, strip.SHOWN * events_D),
+            "compose_trigger_rate": (total(self.triggered_P), words_D),
+            "compose_prate": (total(self.accepted_P), total(self.triggered_P)),
+            "words_modified": (total(modified_P), words_D),
+            "errors_left": (total(~self.right_P & ~self.noticed_P), words_D),
+            "words_per_minute": (words_D, total(self.seconds_P) / 60),
+            "keystroke_savings": (keys_D - total(self.keystrokes_P), keys_D),
+        }
+
+
+def simulate(
+    script: Script,
+    text: HeldOut,
+    arm: NextWord,
+    *,
+    compose_threshold: float | None = None,
+    weight: float = 1.0,
+    batch_sentences: int = 256,
+    workers: int = 1,
+) -> Session:
+    """Replay a script under an arm.
+
+    Args:
+      text: what the script was prepared from.
+      compose_threshold: sureness (nats) from which a phrase is shown; None turns Smart Compose off.
+      weight: of the language model in readings and completions (OTF).
+      batch_sentences, workers: sentences in step, and threads; they change memory and time, not the result.
+
+    Raises:
+      ValueError: the arm speaks another vocabulary than the script was prepared with.
+      ArithmeticError: the arm's numbers are not finite.
+    """
+    if arm.vocabulary_size != len(script.place_V):
+        raise ValueError(
+            f"arm: speaks {arm.vocabulary_size} words, the script {len(script.place_V)}; prepare the script with the "
+            "comparison's largest vocabulary and give it to every arm"
+        )
+    words = len(script.id_P)
+    answer_P6, seconds_P = np.zeros((words, len(strip.COLUMNS)), dtype=np.int64), np.zeros(words)
+    compose_P2 = np.zeros((words, 2), dtype=bool)
+
+    def run(batch_B: np.ndarray) -> None:
+        _in_step(script, text, arm, batch_B, compose_threshold, weight, answer_P6, seconds_P, compose_P2)
+
+    for_all(batches(text.lengths_S, batch_sentences), run, workers)
+    how_P, in_strip_P, _, right_P, noticed_P, keystrokes_P = answer_P6.T
+    return Session(
+        device_P=text.device_P,
+        letters_P=script.letters_P,
+        how_P=how_P,
+        in_strip_P=in_strip_P.astype(bool),
+        right_P=right_P.astype(bool),
+        noticed_P=noticed_P.astype(bool),
+        taken_back_P=script.taken_back_P > 0,
+        keystrokes_P=keystrokes_P,
+        seconds_P=seconds_P,
+        triggered_P=compose_P2[:, 0],
+        accepted_P=compose_P2[:, 1],
+        devices=text.devices,
+    )
+
+
+def batches(lengths_S: np.ndarray, size: int) -> list[np.ndarray]:
+    """Sentences, longest first, ``size`` at a time: those still going are always the first rows."""
+    order_S = np.argsort(-lengths_S, kind="stable")
+    return [order_S[start : start + size] for start in range(0, len(order_S), size)]
+
+
+def for_all(parts: list[np.ndarray], work: Callable[[np.ndarray], None], workers: int) -> None:
+    """``work`` on every part; on threads if there is more than one worker. The first failure is raised."""
+    if workers == 1:
+        for part in parts:
+            work(part)
+        return
+    with ThreadPoolExecutor(workers) as pool:
+        list(pool.map(work, parts))
+
+
+def earlier(ids_P: np.ndarray, text: HeldOut, batch_B: np.ndarray) -> list[np.ndarray]:
+    """What each sentence's device typed before it."""
+    first_of_device = np.searchsorted(text.device_S, text.device_S[batch_B])
+    begins = text.starts_S[first_of_device]
+    return [ids_P[low:high] for low, high in zip(begins, text.starts_S[batch_B], strict=True)]
+
+
+def _in_step(
+    script: Script,
+    text: HeldOut,
+    arm: NextWord,
+    batch_B: np.ndarray,
+    compose_threshold: float | None,
+    weight: float,
+    answer_P6: np.ndarray,
+    seconds_P: np.ndarray,
+    compose_P2: np.ndarray,
+) -> None:
+    lengths_B, starts_B = text.lengths_S[batch_B], text.starts_S[batch_B]
+    log_probs_BV, state = arm.start(earlier(script.id_P, text, batch_B))
+    given_B = np.zeros(len(batch_B), dtype=np.int64)  # words of an accepted phrase still to come
+    for place in range(int(lengths_B.max())):
+        going = int(np.count_nonzero(lengths_B > place))
+        if going < len(log_probs_BV):
+            keep = np.arange(going)
+            log_probs_BV, state, given_B = log_probs_BV[:going], arm.rows(state, keep), given_B[:going]
+        word_B = starts_B[:going] + place
+        if compose_threshold is not None:
+            left_B = lengths_B[:going] - place
+            ask = np.flatnonzero((given_B == 0) & (left_B >= PHRASE_WORDS))
+            shown, phrase = phrases(arm, log_probs_BV[ask], arm.rows(state, ask), compose_threshold)
+            shown = np.flatnonzero(shown)
+            asked = word_B[ask[shown]]
+            meant = np.stack([script.id_P[asked], script.id_P[asked + 1]], axis=1)
+            taken = (phrase[shown] == meant).all(axis=1) & script.accept_P[asked]
+            compose_P2[asked, 0], compose_P2[asked, 1] = True, taken
+            given_B[ask[shown[taken]]] = PHRASE_WORDS
+            seconds_P[asked] += script.inspect_seconds
+            seconds_P[asked[taken]] += script.key_seconds_P[asked[taken]]
+            answer_P6[asked[taken], 5] = 1
+        committed_B = script.id_P[word_B].copy()
+        free = np.flatnonzero(given_B == 0)
+        answer_B6, second_B = np.zeros((len(free), len(strip.COLUMNS)), dtype=np.int64), np.zeros(len(free))
+        strip.step(log_probs_BV[free], word_B[free], script, weight, answer_B6, second_B)
+        answer_P6[word_B[free]] = answer_B6
+        seconds_P[word_B[free]] += second_B
+        committed_B[free] = answer_B6[:, 2]
+        answer_P6[word_B[given_B > 0], 3] = 1
+        given_B = np.maximum(given_B - 1, 0)
+        if np.any(lengths_B > place + 1):
+            log_probs_BV, state = arm.step(committed_B, state)
+
+
+def phrases(arm: NextWord, log_probs_BV: np.ndarray, state: object, threshold: float) -> tuple[np.ndarray, np.ndarray]:
+    """Two-word phrases that are sure enough.
+
+    Returns:
+      ``shown_B`` bool and ``phrase_B2`` int64 ids, -1 where the first word alone is too unsure.
+    """
+    sure_B, phrase_B2 = sureness(arm, log_probs_BV, state, threshold)
+    return sure_B >= threshold, phrase_B2
+
+
+def sureness(arm: NextWord, log_probs_BV: np.ndarray, state: object, floor: float) -> tuple[np.ndarray, np.ndarray]:
+    """Sureness (nats) of each row's two likeliest next words and their ids; ``-inf`` and -1 below the floor."""
+    first_B = strip.first(log_probs_BV)
+    first_log_B = log_probs_BV[np.arange(len(first_B)), first_B]
+    sure_B, phrase_B2 = np.full(len(first_B), -np.inf), np.full((len(first_B), PHRASE_WORDS), -1)
+    hopeful = np.flatnonzero(first_log_B >= floor)
+    if len(hopeful):
+        next_BV, _ = arm.step(first_B[hopeful], arm.rows(state, hopeful))
+        second_B = strip.first(next_BV)
+        second_log_B = next_BV[np.arange(len(hopeful)), second_B]
+        phrase_B2[hopeful] = np.stack([first_B[hopeful], second_B], axis=1)
+        sure_B[hopeful] = np.minimum(first_log_B[hopeful], (first_log_B[hopeful] + second_log_B) / 2)
+    # Below the floor some phrases were never looked at, so none may count: a threshold there would lie.
+    sure_B[sure_B < floor] = -np.inf
+    return sure_B, phrase_B2

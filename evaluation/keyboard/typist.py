@@ -1,0 +1,124 @@
+"""Who types: three calibrations of a population, and the traits of each device, drawn once.
+
+Shape legend: D devices.
+
+The numbers a calibration starts from: about 36 words a minute and 2.3% errors left on phones
+(Palin et al. 2019, 37,000 people), 8 to 9% of touches outside the intended key before any decoder
+(Azenkot & Zhai 2012), and three picks out of ten when the word stands in the strip (3 x 1.92 /
+19.25 of Ramaswamy et al. 2020, table 2). Everything else is an assumption. Simulated rates are
+proxies that compare arms; a conclusion must keep its sign over all three calibrations.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+from scipy.special import expit, logit
+
+from evaluation.keyboard.randomness import normal
+
+
+class Calibration(BaseModel):
+    """Medians over devices; probabilities are per opportunity.
+
+    Attributes:
+      touch_std: spread of touches around a key's centre, in key widths; half a key is about 2 of it.
+      offset_std: how far a device's touches lie off on the whole, in key widths.
+      key_seconds: between touches.
+      look, pick: looks at the strip before a word; picks the word when it is there and was seen.
+      key_look, key_pick: the same after each key of a word.
+      inspect_seconds: what a look costs.
+      notice_key: sees and takes back a touch on a wrong key.
+      notice: sees and repairs a wrong word after it was committed.
+      compose_pick: accepts a phrase that is what was meant.
+      slip: a letter left out, doubled, or swapped with the next; each, per letter.
+      hold: takes the time to type an accent.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    name: str
+    touch_std: float
+    offset_std: float
+    key_seconds: float
+    look: float
+    pick: float
+    key_look: float
+    key_pick: float
+    inspect_seconds: float
+    notice_key: float
+    notice: float
+    compose_pick: float
+    slip: float
+    hold: float
+
+
+MEDIAN = Calibration(
+    name="median",
+    touch_std=0.225,
+    offset_std=0.04,
+    key_seconds=0.24,
+    look=0.5,
+    pick=0.6,
+    key_look=0.15,
+    key_pick=0.5,
+    inspect_seconds=0.3,
+    notice_key=0.3,
+    notice=0.7,
+    compose_pick=0.5,
+    slip=0.003,
+    hold=0.5,
+)
+FAST = MEDIAN.model_copy(
+    update={"name": "fast", "touch_std": 0.2, "key_seconds": 0.16, "look": 0.25, "key_look": 0.05, "notice": 0.8}
+)
+SLOPPY = MEDIAN.model_copy(
+    update={
+        "name": "sloppy",
+        "touch_std": 0.28,
+        "offset_std": 0.08,
+        "key_seconds": 0.28,
+        "look": 0.65,
+        "notice_key": 0.15,
+        "notice": 0.5,
+        "slip": 0.008,
+        "hold": 0.2,
+    }
+)
+CALIBRATIONS = (MEDIAN, FAST, SLOPPY)
+
+_SPREAD = {"touch_std": 0.2, "key_seconds": 0.25}  # of the logarithm
+_CHANCES = ("look", "pick", "key_look", "key_pick", "notice_key", "notice", "compose_pick", "hold")
+_CHANCE_SPREAD = 0.6  # of the log-odds
+
+
+@dataclass(frozen=True)
+class Traits:
+    """One device's habits each ``[D]``; the names are the calibration's, ``offset_x``, ``offset_y`` beside."""
+
+    touch_std: np.ndarray
+    offset_x: np.ndarray
+    offset_y: np.ndarray
+    key_seconds: np.ndarray
+    look: np.ndarray
+    pick: np.ndarray
+    key_look: np.ndarray
+    key_pick: np.ndarray
+    notice_key: np.ndarray
+    notice: np.ndarray
+    compose_pick: np.ndarray
+    hold: np.ndarray
+
+
+def draw(calibration: Calibration, devices: int, seed: int) -> Traits:
+    """Traits of each device: the same for every arm, and for a device however many others there are."""
+    number_D = np.arange(devices)
+    traits = {
+        name: getattr(calibration, name) * np.exp(spread * normal(seed, f"trait {name}", number_D))
+        for name, spread in _SPREAD.items()
+    }
+    for name in _CHANCES:
+        odds_D = logit(getattr(calibration, name)) + _CHANCE_SPREAD * normal(seed, f"trait {name}", number_D)
+        traits[name] = expit(odds_D)
+    for axis in ("x", "y"):
+        traits[f"offset_{axis}"] = calibration.offset_std * normal(seed, f"trait offset {axis}", number_D)
+    return Traits(**traits)

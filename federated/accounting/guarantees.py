@@ -1,0 +1,280 @@
+"""From a sensitivity to rho, mu and epsilon(delta), by two routes that must agree.
+
+Route one is the exact curve of the Gaussian mechanism (Balle and Wang 2018, theorem 8). Route
+two hands the same Gaussian to dp_accounting's privacy loss distributions, under its zero-out
+relation. Correlated noise needs no other theory: after multiplication by C the release is one
+Gaussian of sensitivity ``sens(C)`` and multiplier z (Kairouz et al. 2021, theorem 4.1).
+
+Both routes start from one sensitivity, so a mistake there would pass both. It is therefore
+computed twice too, by programs of different construction, wherever the second is affordable;
+``Guarantee.methods`` says whether it was.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import dp_accounting
+from dp_accounting import pld
+from scipy import optimize, special
+
+from federated import mechanisms
+from federated.accounting import amplification as sampled
+from federated.config.mechanism import MechanismConfig
+from federated.participation.cohorts import Observed
+from federated.secagg.protocol import Encoding
+
+AGREEMENT = 1e-3
+METHODS = (
+    "exact Gaussian curve at mu = sqrt(2 rho) (Balle and Wang 2018)",
+    "privacy loss distribution, dp_accounting 0.6.0, REPLACE_SPECIAL (zero-out)",
+)
+SENSITIVITY_TWICE = "sensitivity was computed by two programs of different construction, which agree"
+SENSITIVITY_COUNTED = "squared sensitivity of independent noise is the number of participations, from the records"
+SENSITIVITY_ONCE = "sensitivity was computed by one program alone: no second one, or too many patterns for it"
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """What one device is promised. Every number is for the whole run.
+
+    Attributes:
+      sensitivity_squared: in clip norms squared, ``norm_inflation`` included.
+      rho: zero-concentrated DP, ``sensitivity^2 / (2 z^2)``.
+      mu: Gaussian DP, ``sqrt(2 rho)``.
+      epsilon: delta -> epsilon by the exact Gaussian curve.
+      epsilon_pld: delta -> epsilon by the second route.
+      norm_inflation: what rounding before secure aggregation may add to a device's norm, as a factor.
+      amplified: what sampling gains, under an assumption of its own; None where nothing is sampled. The
+        other numbers hold without it.
+      hypothetical: empty for a guarantee. Otherwise the numbers are those of a larger cohort that was only
+        simulated, nobody is protected by them, and this says so; it goes wherever they go.
+    """
+
+    rounds: int
+    min_sep: int
+    max_participations: int
+    sensitivity_squared: float
+    rho: float
+    mu: float
+    epsilon: Mapping[float, float]
+    epsilon_pld: Mapping[float, float]
+    agree: bool
+    methods: tuple[str, ...] = METHODS
+    unit: str = "device"
+    adjacency: str = "zero-out"
+    norm_inflation: float = 1.0
+    amplified: sampled.Amplified | None = None
+    hypothetical: str = ""
+
+
+def guarantee(
+    config: MechanismConfig, rounds: int, min_sep: int, max_participations: int, deltas: Iterable[float]
+) -> Guarantee:
+    """The guarantee of a launch's mechanism; see ``guarantee_of``. ValueError where the report goal is simulated."""
+    _refuse_simulated(config)
+    return guarantee_of(mechanisms.build(config), rounds, min_sep, max_participations, deltas)
+
+
+def label(config: MechanismConfig, reached: Guarantee) -> Guarantee:
+    """The same, marked as hypothetical if the report goal is simulated; see ``Guarantee.hypothetical``."""
+    if config.simulated_report_goal is None:
+        return reached
+    told = (
+        f"NOT PRIVATE, a simulation: rounds of {config.simulated_report_goal} devices would have this guarantee, but "
+        f"this run had {config.report_goal} and added {config.noise_share:.3g} of the noise; its own rho is "
+        f"{reached.rho / config.noise_share**2:.4g}"
+    )
+    return replace(reached, hypothetical=told, methods=(told, *reached.methods))
+
+
+def _refuse_simulated(config: MechanismConfig) -> None:
+    if config.simulated_report_goal is not None:
+        raise ValueError(
+            f"mechanism.simulated_report_goal: {config.simulated_report_goal} adds {config.noise_share:.3g} of the "
+            "noise, so this run has no such guarantee and must not be called private; remove it, or ask for a "
+            "hypothetical one, which is marked"
+        )
+
+
+def guarantee_of(
+    mechanism: mechanisms.Mechanism,
+    rounds: int,
+    min_sep: int,
+    max_participations: int,
+    deltas: Iterable[float],
+    norm_inflation: float = 1.0,
+    failure_probability: float = 0.0,
+) -> Guarantee:
+    """The guarantee of ``rounds`` rounds in which every device kept to the two limits.
+
+    Guarantee: zero-out adjacency, unit one device; holds for adaptively chosen updates. It does not
+    count on anything being sampled; ``amplified`` does, for independent noise.
+
+    Args:
+      norm_inflation: a device's contribution may be this many clip norms long.
+      failure_probability: chance that the run breaks that bound; taken off every delta. rho then
+        holds but for that chance.
+
+    Raises:
+      ValueError: limits that cannot happen, or a delta outside (0, 1).
+      ArithmeticError: the two routes disagree by more than ``AGREEMENT``, or the two
+        sensitivities differ.
+    """
+    if not 1 <= norm_inflation < math.inf:
+        raise ValueError(f"norm_inflation: got {norm_inflation}, expected a finite number of at least 1")
+    deltas = tuple(deltas)
+    # A longer contribution under the same noise is the same as the bound under less noise.
+    accounted = replace(mechanism, noise_multiplier=mechanism.noise_multiplier / norm_inflation)
+    squared = mechanism.sensitivity_squared(rounds, min_sep, max_participations)
+    again = _second_sensitivity_squared(mechanism, rounds, min_sep, max_participations)
+    if again is not None and not math.isclose(squared, again, rel_tol=1e-9):
+        raise ArithmeticError(
+            f"sensitivity_squared: {squared:g} by one program but {again:g} by the other, for {rounds} rounds at "
+            f"min_sep {min_sep} and max_participations {max_participations}; one of the programs is wrong, so this run "
+            "must not be published"
+        )
+    rho = squared / (2 * accounted.noise_multiplier**2)
+    if not 0 <= failure_probability < min(deltas, default=1.0):
+        raise ValueError(
+            f"failure_probability: {failure_probability:g} is not below the delta of {min(deltas):g}; raise secagg.bits"
+        )
+    exact = {delta: epsilon_of_rho(rho, delta - failure_probability) for delta in deltas}
+    # A grid that suits the loss: at the usual 1e-4 an epsilon of 3,000 takes minutes and gigabytes.
+    grid = max(1e-4, max(exact.values(), default=0.0) / 1e5)
+    accountant = pld.PLDAccountant(dp_accounting.NeighboringRelation.REPLACE_SPECIAL, grid)
+    accountant.compose(accounted.dp_event(rounds, min_sep, max_participations))
+    second = {delta: float(accountant.get_epsilon(delta - failure_probability)) for delta in exact}
+    for delta, value in exact.items():
+        # From exp(709) on its sums overflow, and its epsilon comes out up to 1 too large.
+        if abs(value - second[delta]) > AGREEMENT * max(1.0, value) + (1.0 if value > 700 else 0.0):
+            raise ArithmeticError(
+                f"epsilon at delta {delta:g}: {value:.6f} by the Gaussian curve but {second[delta]:.6f} by the privacy "
+                "loss distribution; one of the accountants is wrong, so this run must not be published"
+            )
+    return Guarantee(
+        rounds=rounds,
+        min_sep=min_sep,
+        max_participations=max_participations,
+        sensitivity_squared=squared * norm_inflation**2,
+        rho=rho,
+        mu=math.sqrt(2 * rho),
+        epsilon=exact,
+        epsilon_pld=second,
+        agree=True,
+        methods=(*METHODS, _sensitivity_method(mechanism, again)),
+        norm_inflation=norm_inflation,
+        amplified=_amplified(accounted, rounds, deltas, failure_probability),
+    )
+
+
+def cost(encoding: Encoding | None, rounds: int) -> dict[str, float]:
+    """What secure aggregation adds to a guarantee: the two last arguments of ``guarantee_of``."""
+    if encoding is None:
+        return {"norm_inflation": 1.0, "failure_probability": 0.0}
+    return {
+        "norm_inflation": encoding.inflated_norm,
+        "failure_probability": rounds * encoding.wrap_probability,
+    }
+
+
+def _sensitivity_method(mechanism: mechanisms.Mechanism, again: float | None) -> str:
+    if isinstance(mechanism, mechanisms.Independent):
+        return SENSITIVITY_COUNTED
+    return SENSITIVITY_ONCE if again is None else SENSITIVITY_TWICE
+
+
+def _amplified(
+    mechanism: mechanisms.Mechanism, rounds: int, deltas: tuple[float, ...], failure_probability: float
+) -> sampled.Amplified | None:
+    if not isinstance(mechanism, mechanisms.Independent):
+        return None
+    left = {delta - failure_probability: delta for delta in deltas}
+    found = sampled.amplified(
+        mechanism.sampling, mechanism.noise_multiplier, mechanism.sampling_rate, mechanism.population, rounds, left
+    )
+    named = {
+        name: None if values is None else {left[delta]: value for delta, value in values.items()}
+        for name, values in vars(found).items()
+        if name.startswith("epsilon")
+    }
+    return replace(found, **named)
+
+
+def _second_sensitivity_squared(
+    mechanism: mechanisms.Mechanism, rounds: int, min_sep: int, max_participations: int
+) -> float | None:
+    # Independent noise has nothing to compute: the participations are the sensitivity.
+    second = getattr(mechanism, "second_sensitivity_squared", None)
+    return None if second is None else second(rounds, min_sep, max_participations)
+
+
+def from_records(
+    config: MechanismConfig,
+    observed: Observed,
+    deltas: Iterable[float] = (),
+    mechanism: mechanisms.Mechanism | None = None,
+    encoding: Encoding | None = None,
+    hypothetical: bool = False,
+) -> Guarantee:
+    """The guarantee of what happened: observed rounds, separation and participations.
+
+    A device that joined once only leaves no separation to observe; the enforced one is used,
+    which the single participation makes irrelevant.
+
+    Args:
+      mechanism: the one that made the noise, from its mechanism file; None to build it.
+      encoding: of secure aggregation; None without it.
+      hypothetical: where the report goal is simulated, say what the larger cohort would have; the result is marked.
+
+    Raises:
+      ValueError: the report goal is simulated and ``hypothetical`` is False; otherwise as ``guarantee_of``.
+    """
+    if not hypothetical:
+        _refuse_simulated(config)
+    reached = guarantee_of(
+        mechanism or mechanisms.build(config),
+        rounds=observed.rounds,
+        min_sep=min(observed.min_sep or config.min_sep, observed.rounds),
+        max_participations=max(observed.max_participations, 1),
+        deltas=tuple(deltas) or (config.delta,),
+        **cost(encoding, observed.rounds),
+    )
+    return label(config, reached)
+
+
+def epsilon_of_rho(rho: float, delta: float) -> float:
+    """Smallest epsilon of a Gaussian mechanism with this rho, at this delta.
+
+    This is the exact conversion for a Gaussian; the generic one from rho-zCDP is looser and would
+    give 4.70 where this gives 4.49 (rho 0.25, delta 1e-10).
+    """
+    if not (rho >= 0 and math.isfinite(rho)):
+        raise ValueError(f"rho: got {rho}, expected a finite number of at least 0")
+    if not 0 < delta < 1:
+        raise ValueError(f"delta: got {delta}, expected a number between 0 and 1")
+    mu = math.sqrt(2 * rho)
+    if delta_of_epsilon(mu, 0.0) <= delta:
+        return 0.0
+    upper = 1.0
+    while delta_of_epsilon(mu, upper) > delta:
+        upper *= 2
+    return float(optimize.brentq(lambda epsilon: _log_delta(mu, epsilon) - math.log(delta), 0.0, upper, xtol=1e-12))
+
+
+def delta_of_epsilon(mu: float, epsilon: float) -> float:
+    """``Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu)``, by logarithms so that 1e-12 keeps its digits."""
+    return math.exp(_log_delta(mu, epsilon)) if mu > 0 else 0.0
+
+
+def _log_delta(mu: float, epsilon: float) -> float:
+    first = special.log_ndtr(mu / 2 - epsilon / mu)
+    second = epsilon + special.log_ndtr(-mu / 2 - epsilon / mu)
+    if second >= first:
+        return -math.inf
+    return float(first + math.log(-math.expm1(second - first)))
+
+
+def curve(rho: float, deltas: Iterable[float]) -> list[tuple[float, float]]:
+    """Points (delta, epsilon) of the exact curve."""
+    return [(delta, epsilon_of_rho(rho, delta)) for delta in deltas]

@@ -1,0 +1,299 @@
+"""Configuration of federated fine-tuning.
+
+``MechanismConfig`` holds what the privacy guarantee depends on; ``federated.runtime_config`` holds
+what only speed depends on. They are apart so that a reviewer reads one and a platform
+engineer tunes the other.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+
+from federated.config.availability import AvailabilityConfig, min_sep_of_timer
+from pretrain.config import Config
+
+
+class AdaptiveClipping(Config):
+    """Estimate the clip norm from how many updates lie below it (Andrew et al. 2021; Xu et al. 2023, Alg. 1)."""
+
+    target_quantile: Annotated[float, Field(gt=0.0, lt=1.0)] = Field(description="share of updates to leave unclipped")
+    learning_rate: PositiveFloat = Field(description="step of the geometric update; the papers use 0.2")
+    bit_noise_std: PositiveFloat = Field(
+        description="noise std on the number of updates below, in devices; report_goal / 20 in the papers"
+    )
+
+
+class SecAggConfig(Config):
+    """Devices send masked integers; the server sees only their sum (Bonawitz et al. 2017, Bell et al. 2020)."""
+
+    bits: Annotated[int, Field(ge=8, le=62)] = Field(description="sums are modulo 2^bits")
+    element_clip: bool = Field(default=True, description="bound each element so that a sum cannot wrap around")
+    neighbours: PositiveInt = Field(description="devices that each device shares masks with")
+    threshold: PositiveInt = Field(description="shares that recover what a dropped device left behind")
+
+    @model_validator(mode="after")
+    def _enough_shares(self) -> "SecAggConfig":
+        degree = self.neighbours + self.neighbours % 2
+        if not degree < 2 * self.threshold <= 2 * degree:
+            raise ValueError(
+                f"threshold: {self.threshold} of {degree} neighbours' shares; it must be more than half of them, or a "
+                f"server that tells two stories could open a device, and not above all: {degree // 2 + 1} to {degree}"
+            )
+        return self
+
+
+class _Mechanism(Config):
+    noise_multiplier: PositiveFloat = Field(
+        description="noise std per clip norm, before sensitivity; not comparable between mechanisms"
+    )
+    clip_norm: PositiveFloat = Field(
+        description="L2 bound C of one device's whole update; adaptive clipping starts here"
+    )
+    rounds: PositiveInt
+    report_goal: PositiveInt = Field(description="devices aggregated in a round; the fixed denominator")
+    delta: Annotated[float, Field(gt=0.0, lt=1.0)]
+    randomness: Literal["secure", "seeded"] = Field(
+        description="'secure' draws a 256-bit key from the operating system; 'seeded' is for tests and is marked"
+    )
+    clipping: Literal["flat", "per-layer"] = Field(
+        default="flat", description="one norm for the whole update, or C / sqrt(layers) for each layer"
+    )
+    adaptive_clipping: AdaptiveClipping | None = None
+    secagg: SecAggConfig | None = None
+    simulated_report_goal: PositiveInt | None = Field(
+        default=None,
+        description="research only, protects nobody: noise of a mean over so many devices, at the cost of report_goal",
+    )
+
+    @property
+    def noise_share(self) -> float:
+        """How much of the accounted noise is added to a sum: 1, and less only in a simulation."""
+        return self.report_goal / (self.simulated_report_goal or self.report_goal)
+
+    @model_validator(mode="after")
+    def _a_simulation_is_larger(self) -> "_Mechanism":
+        simulated = self.simulated_report_goal
+        if simulated is None:
+            return self
+        if simulated <= self.report_goal:
+            raise ValueError(
+                f"simulated_report_goal: {simulated} is not above report_goal {self.report_goal}, so there is nothing "
+                "to simulate; remove it, or lower report_goal"
+            )
+        if self.secagg:
+            raise ValueError(
+                "secagg: what it adds depends on the real cohort, so it goes with no simulated_report_goal"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _noise_can_be_split(self) -> "_Mechanism":
+        # Theorem 1 of Xu et al. 2023: z^-2 = z_delta^-2 + (2 sigma_b)^-2 has no solution otherwise.
+        adaptive = self.adaptive_clipping
+        if adaptive and self.noise_multiplier >= 2 * adaptive.bit_noise_std:
+            raise ValueError(
+                f"adaptive_clipping.bit_noise_std: {adaptive.bit_noise_std:g} leaves no noise for the updates at "
+                f"noise_multiplier {self.noise_multiplier:g}; raise it above {self.noise_multiplier / 2:g}, "
+                f"as in {max(self.report_goal / 20, self.noise_multiplier):g}"
+            )
+        if adaptive and self.secagg:
+            raise ValueError(
+                "adaptive_clipping: its bits are not part of the sum that secagg hides; leave one of the two out"
+            )
+        return self
+
+
+class _Correlated(_Mechanism):
+    min_sep: PositiveInt = Field(
+        description="rounds from one participation to the next, at least: MinS + 1; availability.timer_hours gives it"
+    )
+    max_participations: PositiveInt = Field(description="rounds one device may join; enforced")
+    availability: AvailabilityConfig | None = Field(
+        default=None, description="who checks in when, and who of the selected reports; default: everybody, always"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _timer_gives_min_sep(cls, given: object) -> object:
+        found = min_sep_of_timer(given)
+        return given if found is None or "min_sep" in given else given | {"min_sep": found}
+
+    @model_validator(mode="after")
+    def _timer_and_min_sep_agree(self) -> "_Correlated":
+        found = self.availability and self.availability.timer_rounds
+        if found and found != self.min_sep:
+            raise ValueError(
+                f"min_sep: {self.min_sep}, but availability.timer_hours {self.availability.timer_hours:g} lasts "
+                f"{found} rounds of {self.availability.minutes_per_round:g} minutes; remove one of the two, or set "
+                f"min_sep to {found}"
+            )
+        return self
+
+
+class _Restarted(_Correlated):
+    restarts: tuple[PositiveInt, ...] = Field(default=(), description="rounds at which the noise begins anew")
+
+    @model_validator(mode="after")
+    def _restarts_lie_inside(self) -> "_Restarted":
+        if list(self.restarts) != sorted(set(self.restarts)) or any(value >= self.rounds for value in self.restarts):
+            raise ValueError(
+                f"restarts: {list(self.restarts)} must rise and lie between 1 and {self.rounds - 1}, "
+                "the rounds of this run"
+            )
+        if self.adaptive_clipping and not self.restarts:
+            raise ValueError(
+                "adaptive_clipping: the clip norm may change only where the noise begins anew, and there are no "
+                f"restarts; give some, as in restarts: [{max(1, self.rounds // 8)}]"
+            )
+        return self
+
+
+class TreeMechanism(_Restarted):
+    """DP-FTRL with tree aggregation and Honaker's variance reduction (Kairouz et al. 2021)."""
+
+    kind: Literal["tree"]
+
+
+class BltMechanism(_Restarted):
+    """DP-FTRL with a buffered linear Toeplitz mechanism (McMahan et al. 2024)."""
+
+    kind: Literal["blt"]
+    preset: Literal["min-sep-100", "min-sep-400", "min-sep-1000"] | None = Field(
+        default=None, description="parameters that ran in production; give this, or theta and omega"
+    )
+    theta: tuple[Annotated[float, Field(gt=0.0, lt=1.0)], ...] = ()
+    omega: tuple[PositiveFloat, ...] = ()
+
+    @model_validator(mode="after")
+    def _one_set_of_parameters(self) -> "BltMechanism":
+        if (self.preset is None) == (not self.theta) or len(self.theta) != len(self.omega):
+            raise ValueError(
+                f"got {self.preset or 'no'} preset, {len(self.theta)} theta and {len(self.omega)} omega; "
+                "give either a preset, or as many theta as omega"
+            )
+        if sum(self.omega) > 1:
+            raise ValueError(
+                f"omega: the scales add up to {sum(self.omega):.6g}; scale them down to a sum of at most 1, "
+                "or the sensitivity formula does not hold"
+            )
+        return self
+
+
+class BandedMechanism(_Correlated):
+    """DP-FTRL with a banded strategy of least error, found before the run (Choquette-Choo et al. 2023)."""
+
+    kind: Literal["banded"]
+    bands: PositiveInt = Field(description="rounds whose noise is remembered, and model copies that takes; <= min_sep")
+    form: Literal["matrix", "toeplitz"] = Field(
+        description="a column for each round (BandMF, to about 2,000 rounds), or one for all (BandToep)"
+    )
+
+    @model_validator(mode="after")
+    def _columns_stay_apart(self) -> "BandedMechanism":
+        most = min(self.min_sep, self.rounds)
+        if self.bands > most:
+            raise ValueError(
+                f"bands: {self.bands} at min_sep {self.min_sep} and {self.rounds} rounds would let two participations "
+                f"of a device share noise; lower it to {most}"
+            )
+        if self.adaptive_clipping:
+            raise ValueError("adaptive_clipping: needs restarts, which banded noise has none of; use kind tree or blt")
+        return self
+
+
+class IndependentMechanism(_Mechanism):
+    """DP-FedAvg: fresh noise every round, amplified by sampling (McMahan et al. 2018).
+
+    Any device may join any round, so there is no ``min_sep`` or ``max_participations`` to enforce.
+    """
+
+    kind: Literal["independent"]
+    sampling: Literal["poisson", "fixed"] = Field(
+        description="each device joins by its own coin, or rounds of exactly report_goal devices"
+    )
+    population: PositiveInt = Field(
+        description="devices that can be sampled, at least; report_goal / population is the sampling rate"
+    )
+    estimator: Literal["fixed", "clipped"] = Field(
+        default="fixed", description="divide by round_weight, or by the weights that arrived if they are more"
+    )
+    weight_words: PositiveInt | None = Field(
+        default=None, description="a device weighs min(words / weight_words, 1); without it every device weighs 1"
+    )
+    round_weight: PositiveFloat | None = Field(
+        default=None, description="expected (fixed) or least (clipped) weight of a round; default report_goal"
+    )
+
+    @model_validator(mode="after")
+    def _a_rate_below_one(self) -> "IndependentMechanism":
+        if self.report_goal > self.population:
+            raise ValueError(
+                f"population: {self.population} devices cannot fill rounds of {self.report_goal}; "
+                f"lower report_goal to {self.population} or less"
+            )
+        if self.simulated_report_goal:
+            raise ValueError(
+                "simulated_report_goal: a smaller cohort is sampled at another rate; use kind tree, blt or banded"
+            )
+        if self.secagg and self.estimator == "clipped":
+            raise ValueError("estimator: 'clipped' needs the sum of weights, which secagg does not add up; use 'fixed'")
+        return self
+
+    @model_validator(mode="before")
+    @classmethod
+    def _sampling_is_secret(cls, given: object) -> object:
+        if not isinstance(given, dict) or "availability" not in given:
+            return given
+        if given["availability"] is not None:
+            raise ValueError(
+                "availability: independent noise counts on a secret uniform sample of the whole population, and who "
+                "checks in is neither secret nor uniform; remove it, or use kind tree, blt or banded"
+            )
+        return {name: value for name, value in given.items() if name != "availability"}
+
+    @property
+    def min_sep(self) -> int:
+        """Nothing keeps two participations apart."""
+        return 1
+
+    @property
+    def max_participations(self) -> int:
+        """A device may be drawn in every round."""
+        return self.rounds
+
+    @property
+    def denominator(self) -> float:
+        """What a sum of weighted updates is divided by, at least."""
+        return self.round_weight or float(self.report_goal)
+
+
+MechanismConfig = Annotated[
+    TreeMechanism | BltMechanism | BandedMechanism | IndependentMechanism, Field(discriminator="kind")
+]
+
+
+class LocalTrainingConfig(Config):
+    """What one device does in one round: epochs of plain SGD (fedavg), or one gradient step (fedsgd)."""
+
+    algorithm: Literal["fedavg", "fedsgd"] = "fedavg"
+    learning_rate: PositiveFloat
+    batch_sentences: PositiveInt
+    sequence_words: PositiveInt
+    epochs: PositiveInt = 1
+    max_words: PositiveInt = Field(description="words of one device used in one round, from a per-round offset")
+
+    @model_validator(mode="after")
+    def _one_step_is_one_epoch(self) -> "LocalTrainingConfig":
+        if self.algorithm == "fedsgd" and self.epochs != 1:
+            raise ValueError(f"epochs: {self.epochs}, but fedsgd takes one gradient step a round; set it to 1")
+        return self
+
+
+class ServerConfig(Config):
+    """The server's step on the noisy mean update."""
+
+    optimizer: Literal["momentum", "nesterov", "sgd", "adam"] = "momentum"
+    learning_rate: PositiveFloat
+    momentum: Annotated[float, Field(ge=0.0, lt=1.0)] = Field(default=0.9, description="Adam's beta1; sgd ignores it")
+    second_momentum: Annotated[float, Field(ge=0.0, lt=1.0)] = Field(default=0.99, description="Adam's beta2")
+    adaptivity: PositiveFloat = Field(default=1e-4, description="Adam's epsilon, beside the root of the mean square")

@@ -1,0 +1,203 @@
+"""The device store: what each device of a population typed, in a private folder.
+
+Shape legend: D devices, N tokens.
+"""
+
+import hashlib
+import json
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from federated.config.population import ChitchatPopulation, FilePopulation, PopulationConfig, SyntheticPopulation
+from federated.devices import readers as sources
+from federated.devices import synthetic
+from federated.files import private_directory, replace_file
+from pretrain.text import require_spaced_script, sentences
+from pretrain.vocabulary import TokenStream, Vocabulary
+from pretrain.words import SENTENCE_END, WordStore, open_words, write_words
+
+SPLITS = ("train", "validation", "test")
+_FORMAT = "tacit-devices-1"
+_SUMMARY_FILE = "store.json"
+_LOG_EVERY = 100_000
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class StoreSummary:
+    """What may be told about a population. Device counts are rounded down to tens.
+
+    Attributes:
+      population: the name that the ledger knows.
+      source: ``files``, ``chitchat`` or ``synthetic``.
+      synthetic: nobody typed this; every report says so.
+      devices: devices with at least one word.
+      digest: SHA-256 over text, client ids and splits.
+      schema: column -> type, as read.
+      devices_by_split: split -> devices.
+    """
+
+    population: str
+    source: str
+    synthetic: bool
+    devices: int
+    digest: str
+    schema: dict[str, str]
+    devices_by_split: dict[str, int]
+
+
+@dataclass(frozen=True)
+class DeviceStore:
+    """An open store. Private: everything in it is client data.
+
+    Attributes:
+      words: one owner a device, sorted by client id, memory-mapped.
+      split_D: uint8, 0 train, 1 validation, 2 test.
+    """
+
+    words: WordStore
+    split_D: np.ndarray
+
+    def devices(self, split: str) -> np.ndarray:
+        """Numbers of the devices of a split, ascending."""
+        if split not in SPLITS:
+            raise ValueError(f"split: {split!r} is none of {', '.join(SPLITS)}")
+        return np.flatnonzero(self.split_D == SPLITS.index(split))
+
+    def encode(self, vocabulary: Vocabulary, split: str) -> TokenStream:
+        """The devices of a split in a vocabulary's ids."""
+        return self.words.encode(vocabulary, self.devices(split))
+
+    def device_words(self, split: str) -> Iterator[list[str]]:
+        """The words of each device of a split, in order, without sentence ends."""
+        for device in self.devices(split):
+            yield [self.words.lexicon[number - 1] for number in self.words.owner(device) if number != SENTENCE_END]
+
+
+def build_store(config: PopulationConfig, locale: str, seed: int, directory: Path) -> StoreSummary:
+    """Read a population and write its store.
+
+    Text is cut into words by ``pretrain.text`` and capped per device: whole sentences in the order
+    typed while they fit into ``max_words_per_device`` (a first sentence that does not is cut).
+    Devices without a word are left out. The split of a device is a hash of (seed, client id), so it
+    never depends on other devices and stays when the population grows.
+
+    The summary file is written last: a store that was not finished does not open.
+
+    Raises:
+      ValueError: locale without spaces between words, bad columns (names file, column and fix),
+        or no text at all.
+      OSError: a file cannot be read.
+    """
+    require_spaced_script(locale)
+    if config.validation_fraction + config.test_fraction >= 1:
+        raise ValueError(
+            f"private_text.test_fraction: {config.test_fraction} and validation_fraction "
+            f"{config.validation_fraction} leave no device to train on; lower one of them"
+        )
+    typed = _typed(config, locale, seed)
+    private_directory(directory)
+    (directory / _SUMMARY_FILE).unlink(missing_ok=True)
+    clients: list[str] = []
+    words = write_words(directory / "words", _with_words(typed.devices, locale, config.max_words_per_device, clients))
+    if not clients:
+        raise ValueError(
+            f"private_text: no device of population {config.name!r} has a word of {locale}; check the source"
+        )
+    split_D = np.array([_split(client, seed, config) for client in clients], dtype=np.uint8)
+    np.save(directory / "split.npy", split_D)
+    pq.write_table(pa.table({"client_id": clients}), directory / "clients.parquet")
+    summary = StoreSummary(
+        population=config.name,
+        source=config.source,
+        synthetic=config.source == "synthetic",
+        devices=_tens(len(clients)),
+        digest=_digest(words, split_D, clients),
+        schema=typed.schema,
+        devices_by_split={name: _tens(int(np.sum(split_D == number))) for number, name in enumerate(SPLITS)},
+    )
+    content = {"format": _FORMAT, "summary": asdict(summary)}
+    replace_file(directory / _SUMMARY_FILE, json.dumps(content).encode())
+    return summary
+
+
+def open_store(directory: Path) -> DeviceStore:
+    """Open what ``build_store`` wrote.
+
+    Raises:
+      ValueError: unfinished or damaged.
+    """
+    path = directory / _SUMMARY_FILE
+    if not path.exists():
+        raise ValueError(f"{directory.name}: no {_SUMMARY_FILE}, so the device store is unfinished; build it again")
+    content = json.loads(path.read_text(encoding="utf-8"))
+    if content.get("format") != _FORMAT:
+        raise ValueError(f"{directory.name}: format {content.get('format')!r}, not {_FORMAT!r}; build it again")
+    words = open_words(directory / "words")
+    split_D = np.load(directory / "split.npy")
+    clients = pq.read_table(directory / "clients.parquet")["client_id"].to_pylist()
+    if _digest(words, split_D, clients) != content["summary"]["digest"]:
+        raise ValueError(f"{directory.name}: the digest does not match; the device store is damaged, build it again")
+    return DeviceStore(words, split_D)
+
+
+def _typed(config: PopulationConfig, locale: str, seed: int) -> sources.Typed:
+    match config:
+        case FilePopulation():
+            return sources.from_files(config.paths, locale)
+        case ChitchatPopulation():
+            return sources.from_chitchat(locale)
+        case SyntheticPopulation():
+            return synthetic.typists(config, locale, seed)
+
+
+def _with_words(
+    devices: Iterable[tuple[str, Iterable[str]]], locale: str, max_words: int, clients: list[str]
+) -> Iterator[list[list[str]]]:
+    """Capped sentences of each device that has any; notes its id in ``clients``."""
+    for client, texts in devices:
+        kept = _capped((words for text in texts for words in sentences(text, locale)), max_words)
+        if kept:
+            clients.append(client)
+            yield kept
+            if len(clients) % _LOG_EVERY == 0:
+                _log.info("device store: %d devices so far", len(clients))
+
+
+def _capped(found: Iterable[list[str]], max_words: int) -> list[list[str]]:
+    kept: list[list[str]] = []
+    room = max_words
+    for words in found:
+        if len(words) > room:
+            return kept or [words[:max_words]]
+        kept.append(words)
+        room -= len(words)
+        if not room:
+            break
+    return kept
+
+
+def _split(client: str, seed: int, config: PopulationConfig) -> int:
+    digest = hashlib.blake2b(client.encode(), digest_size=8, key=f"tacit split {seed}".encode()).digest()
+    position = int.from_bytes(digest, "big") / 2**64
+    if position < config.test_fraction:
+        return SPLITS.index("test")
+    if position < config.test_fraction + config.validation_fraction:
+        return SPLITS.index("validation")
+    return SPLITS.index("train")
+
+
+def _tens(count: int) -> int:
+    return count // 10 * 10
+
+
+def _digest(words: WordStore, split_D: np.ndarray, clients: list[str]) -> str:
+    total = hashlib.sha256(words.digest.encode() + split_D.tobytes())
+    total.update(json.dumps(clients).encode())
+    return total.hexdigest()

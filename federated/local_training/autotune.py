@@ -1,0 +1,83 @@
+"""How many devices to train side by side, measured once at the start of a run.
+
+Low bits of the result depend on it, so a run that goes on uses what it began with.
+"""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from federated.config.mechanism import LocalTrainingConfig
+from federated.files import replace_file
+from federated.local_training.clipping import Clip
+from federated.local_training.rows import DeviceRows
+from federated.local_training.sums import chunked_sum
+from federated.runtime_config import Precision, RuntimeConfig
+from federated.workers import ALONE, Worker
+from pretrain.model import KeyboardLM
+from pretrain.vocabulary import EOS
+
+# On a CPU the cache decides, on a GPU how many kernels are started.
+CANDIDATES = {"cpu": (1, 2, 4, 8, 16, 32), "cuda": (64, 128, 256, 512, 1024)}
+FILE = "chunk_devices"
+
+
+def chunk_of_run(
+    model: KeyboardLM, local: LocalTrainingConfig, runtime: RuntimeConfig, directory: Path, process: Worker = ALONE
+) -> int:
+    """The launch file's number, or else the run's own: measured once and kept beside its checkpoints.
+
+    It is written down before the first round, so that even a run without a checkpoint is begun again
+    with it: a retried round must be the same release. Worker 0 decides for all.
+
+    Raises:
+      OSError: the file holds something else.
+    """
+    size = 0
+    if process.rank == 0:
+        path = directory / FILE
+        kept = path.read_text(encoding="ascii") if path.exists() else ""
+        if kept and not (kept.isdecimal() and int(kept)):
+            raise OSError(f"{FILE}: {kept[:20]!r} is no number of devices; remove the file, or restore it")
+        size = runtime.chunk_devices or int(kept or best_chunk(model, local, precision=runtime.precision))
+        if kept != str(size):
+            replace_file(path, str(size).encode())
+    return process.first(size)
+
+
+def best_chunk(
+    model: KeyboardLM,
+    local: LocalTrainingConfig,
+    candidates: Sequence[int] = (),
+    precision: Precision = "float32",
+) -> int:
+    """The candidate that trains made-up devices of two batches fastest; no client data is read.
+
+    By CPU time, or on a GPU by the clock; there a number that its memory cannot hold is passed over.
+
+    Args:
+      candidates: none for those of the model's place.
+    """
+    place = model.embedding.device.type
+    candidates = candidates or CANDIDATES[place]
+    rng = np.random.default_rng(0)
+    shape = 2 * local.batch_sentences, local.sequence_words
+    tokens = rng.integers(EOS + 1, model.vocabulary_size, size=(max(candidates), *shape), dtype=np.int32)
+    devices = [DeviceRows(own_RT, own_RT) for own_RT in tokens]
+    clock = time.process_time if place == "cpu" else time.monotonic
+
+    def seconds(size: int) -> float:
+        began = clock()
+        try:
+            chunked_sum(model, devices, local, Clip(1.0), size, precision=precision)
+            if place == "cuda":
+                torch.cuda.synchronize()
+        except torch.OutOfMemoryError:
+            return float("inf")
+        return clock() - began
+
+    seconds(min(candidates))  # compiles and warms up
+    return min(candidates, key=lambda size: min(seconds(size), seconds(size)))

@@ -1,0 +1,189 @@
+"""The training kernel in fixed shapes, which a GPU records once and replays.
+
+Shape legend: C devices there is room for, B rows of a batch, T steps of a row, N = T B positions, U rows of a
+device's input table, V vocabulary, K steps of SGD.
+
+One step of SGD is some two hundred small kernels; starting each costs a GPU more than running it. A CUDA graph starts
+them all at once, on condition that memory and shapes are the same every time. So devices, steps, rows and words
+that are not there are there at weight zero: their gradient is exactly zero, and they change nothing. Devices done
+come last in a chunk; a step runs on the narrowest prefix recorded that holds the others.
+
+On a CPU, which records nothing, the same functions run as they are: that is how they are tested.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from threading import local as local_storage
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from federated.config.mechanism import LocalTrainingConfig
+from federated.local_training.kernel.layout import Steps, padded
+from federated.local_training.kernel.step import sgd_step
+from federated.local_training.kernel.weights import Weights
+from federated.local_training.kernel.workspace import Space
+from federated.local_training.rows import DeviceRows
+from federated.output_layer import side_by_side
+from federated.runtime_config import Precision
+
+_LEAST_ROWS = 64
+_LEAST_WIDTH = 8
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Everything that a recorded step depends on."""
+
+    place: torch.device
+    dtype: torch.dtype
+    precision: Precision
+    width: int
+    table: int | None
+    time_steps: int
+    batch_sentences: int
+    learning_rate: float
+    shared: tuple[torch.Size, ...]
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Memory of one chunk at work, and one step of SGD on it for each width.
+
+    Attributes:
+      rows_CN: by position, the row in the input tables of all devices, one after the other.
+      targets_CN: vocabulary ids; 0 where nothing is to be predicted.
+      steps: from the widest to the narrowest.
+    """
+
+    shape: Shape
+    weights: Weights
+    rows_CN: Tensor
+    targets_CN: Tensor
+    steps: dict[int, Callable[[], None]]
+
+    def train(self, chunk: Steps) -> None:
+        """All steps of a chunk, from the weights that are there."""
+        place, count = self.shape.place, chunk.tokens_KCN.shape[1]
+        table = len(self.weights.outputs[0]) if self.weights.inputs is None else self.weights.inputs.shape[1]
+        # All at once, so that nothing waits for the host between two steps.
+        rows_KCN = torch.from_numpy(chunk.tokens_KCN + np.arange(count)[:, None] * table).to(place)
+        targets_KCN = torch.from_numpy(chunk.targets_KCN).to(place)
+        self.targets_CN.zero_()
+        for number, active in enumerate(chunk.active_K.tolist()):
+            self.rows_CN[:count] = rows_KCN[number]
+            self.targets_CN[:count] = targets_KCN[number]
+            self.steps[narrowest(active, self.steps)]()
+
+
+def fixed_shapes(
+    start: Weights,
+    devices: Sequence[DeviceRows],
+    tokens: Sequence[np.ndarray],
+    ids: Sequence[np.ndarray],
+    local: LocalTrainingConfig,
+    precision: Precision,
+    width: int,
+) -> Weights:
+    """Final weights of each device, in memory that the next chunk uses again.
+
+    Args:
+      tokens: each device's words as rows of its own table (of the vocabulary if tied).
+      ids: vocabulary ids of those rows.
+      width: devices to make room for.
+    """
+    shape = Shape(
+        place=start.gates.device,
+        dtype=start.gates.dtype,
+        precision=precision,
+        width=max(width, len(devices)),
+        table=None if start.inputs is None else _room_for(max(map(len, ids)), len(start.outputs)),
+        time_steps=max(device.targets_RT.shape[1] for device in devices),
+        batch_sentences=local.batch_sentences,
+        learning_rate=local.learning_rate,
+        shared=tuple(part.shape for part in start.shared()),
+    )
+    machine, count = _machine(shape), len(devices)
+    weights = machine.weights
+    # Those without a device too: what lies there must be finite.
+    for every, before in zip(weights.shared(), start.shared(), strict=True):
+        every.copy_(before)
+    if weights.inputs is not None and start.inputs is not None:
+        weights.inputs[:count] = start.inputs[padded(ids, weights.inputs.shape[1], shape.place)]
+    machine.train(Steps.lay_out(devices, tokens, local, shape.time_steps))
+    own = (part[:count] for part in weights.shared())
+    return Weights(None if weights.inputs is None else weights.inputs[:count], *own)
+
+
+def widths(most: int) -> list[int]:
+    """Devices that a step is recorded for: each about half of the one before."""
+    found = [most]
+    while found[-1] > _LEAST_WIDTH:
+        found.append(-(-found[-1] // 2))
+    return found
+
+
+def narrowest(active: int, choices: Iterable[int]) -> int:
+    """The least width that holds so many devices."""
+    return min(width for width in choices if width >= active)
+
+
+def _room_for(words: int, vocabulary: int) -> int:
+    """Rows of an input table: few different numbers, so that little has to be recorded again."""
+    return min(max(_LEAST_ROWS, 1 << (words - 1).bit_length()), vocabulary)
+
+
+_machines = local_storage()
+
+
+def _machine(shape: Shape) -> Machine:
+    """This thread's machine; another shape takes its place, but for a smaller table."""
+    known: Machine | None = getattr(_machines, "latest", None)
+    if known is not None and known.shape.table is not None and shape.table is not None:
+        larger = Shape(**{**vars(shape), "table": max(shape.table, known.shape.table)})
+        shape = larger if larger == known.shape else shape
+    if known is None or known.shape != shape:
+        _machines.latest = known = None  # its memory is needed
+        _machines.latest = known = _build(shape)
+    return known
+
+
+def _build(shape: Shape) -> Machine:
+    space = Space(shape.place, shape.dtype, fuse=False, precision=shape.precision)
+    shared = [space(f"weight{number}", shape.width, *own).zero_() for number, own in enumerate(shape.shared)]
+    inputs = None
+    if shape.table is not None:
+        inputs = space("inputs", shape.width, shape.table, shape.shared[1][-1]).zero_()
+    positions = shape.time_steps * shape.batch_sentences
+    rows_CN = torch.zeros(shape.width, positions, dtype=torch.int64, device=shape.place)
+    targets_CN = torch.zeros_like(rows_CN)
+    weights, rate = Weights(inputs, *shared), shape.learning_rate
+    pool = torch.cuda.graph_pool_handle() if shape.place.type == "cuda" else None
+    steps = {}
+    # The widest first: the others use a part of its memory.
+    for width in widths(shape.width):
+        train_outputs = partial(side_by_side, weights, targets_CN[:width], rate, space)
+        sizes = [shape.batch_sentences] * shape.time_steps
+        step = partial(sgd_step, weights, rows_CN[:width], sizes, train_outputs, rate, space)
+        steps[width] = step if pool is None else _recorded(step, shape.place, pool)
+    return Machine(shape, weights, rows_CN, targets_CN, steps)
+
+
+def _recorded(step: Callable[[], None], place: torch.device, pool: tuple[int, int]) -> Callable[[], None]:
+    """A CUDA graph of what ``step`` starts.
+
+    It is done once before, on another stream as CUDA asks for, so that libraries have made their own memory. All
+    graphs share a pool: nothing in it outlives a step.
+    """
+    aside, main = torch.cuda.Stream(place), torch.cuda.current_stream(place)
+    aside.wait_stream(main)
+    with torch.cuda.stream(aside):
+        step()
+    main.wait_stream(aside)
+    graph = torch.cuda.CUDAGraph()
+    # Other threads, NCCL's for one, may ask the device something meanwhile.
+    with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+        step()
+    return graph.replay

@@ -1,0 +1,71 @@
+"""The part of one device's text that one round trains on.
+
+Shape legend: R rows, T steps (``sequence_words``).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from federated.config.mechanism import LocalTrainingConfig
+from pretrain.model import sentence_rows
+from pretrain.vocabulary import EOS, PAD, TokenStream
+
+_OFFSET_STREAM = 0x6F6666736574  # "offset": apart from every other use of the launch's seed
+
+
+@dataclass(frozen=True)
+class DeviceRows:
+    """Training rows of one device in the order typed.
+
+    Attributes:
+      inputs_RT: int32, ``PAD`` at the tails.
+      targets_RT: int32, ``PAD`` where nothing is to be predicted.
+    """
+
+    inputs_RT: np.ndarray
+    targets_RT: np.ndarray
+
+    def steps(self, batch_sentences: int, epochs: int) -> int:
+        """SGD steps of one round; the last batch of an epoch may be short."""
+        return epochs * -(-len(self.targets_RT) // batch_sentences)
+
+    def batch(self, step: int, batch_sentences: int) -> slice:
+        """Rows of one step; every epoch goes through them in the same order."""
+        start = step % self.steps(batch_sentences, 1) * batch_sentences
+        return slice(start, start + batch_sentences)
+
+
+def round_offset(seed: int, round_number: int) -> float:
+    """Where in its text every device starts in this round, as a fraction in [0, 1).
+
+    A function of (seed, round), so a retried round trains on the same words.
+    """
+    sequence = np.random.SeedSequence([_OFFSET_STREAM, seed, round_number])
+    return float(np.random.Generator(np.random.Philox(sequence)).random())
+
+
+def cohort_rows(stream: TokenStream, cohort: np.ndarray, local: LocalTrainingConfig, offset: float) -> list[DeviceRows]:
+    """Rows of each device of a cohort, in the order given."""
+    return [device_rows(stream.owner(device), local, offset) for device in cohort]
+
+
+def device_rows(tokens_N: np.ndarray, local: LocalTrainingConfig, offset: float) -> DeviceRows:
+    """Rows with at most ``local.max_words`` words (sentence ends not counted) of one device.
+
+    A device with more starts at the row at ``offset`` of the way through its text, and goes on from
+    its first row after its last one. Whole rows are taken while they fit; if even the first does not,
+    it is cut. Rows stay in the order taken.
+    """
+    inputs_RT, targets_RT = sentence_rows(tokens_N, local.sequence_words)
+    words_R = np.sum((targets_RT != PAD) & (targets_RT != EOS), axis=1)
+    if words_R.sum() <= local.max_words:
+        return DeviceRows(inputs_RT, targets_RT)
+    order_R = np.roll(np.arange(len(words_R)), -int(offset * len(words_R)))
+    fits = int(np.searchsorted(np.cumsum(words_R[order_R]), local.max_words, side="right"))
+    order_R = order_R[: max(fits, 1)]
+    inputs_RT, targets_RT = inputs_RT[order_R], targets_RT[order_R]
+    if not fits:
+        inputs_RT[:, local.max_words :] = PAD
+        targets_RT[:, local.max_words :] = PAD
+    return DeviceRows(inputs_RT, targets_RT)

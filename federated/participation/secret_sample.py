@@ -1,0 +1,67 @@
+"""Cohorts by secret sampling, for mechanisms whose guarantee counts on it.
+
+Shape legend: D devices of the population.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from federated import noise
+from federated.participation.cohorts import ParticipationState
+
+_STREAM = "sampling"
+
+
+@dataclass(frozen=True)
+class SampledCohorts:
+    """The rule that picks the devices of each round, by coins that only the key's holder can see.
+
+    Guarantee: given the key is secret, a device's presence in a round is hidden and independent of
+    every other round and of all data. ``poisson``: each device joins with probability
+    ``sampling_rate``, independently. ``fixed``: every set of ``report_goal`` devices is equally likely.
+    The launch's public seed must not decide this: who knows the sample gets no amplification.
+
+    Attributes:
+      num_devices: size of the population, synthetic devices included.
+      report_goal: devices in a round: expected (poisson, at ``sampling_rate`` of the configured
+        population) or exact (fixed).
+      sampling_rate: probability of one device.
+      poisson: which of the two.
+      key: 32 secret bytes.
+      rounds: of the run; no device can join more.
+    """
+
+    num_devices: int
+    report_goal: int
+    sampling_rate: float
+    poisson: bool
+    key: bytes
+    rounds: int
+    min_sep: int = 1
+
+    @property
+    def max_participations(self) -> int:
+        """Nothing bounds it but the number of rounds."""
+        return self.rounds
+
+    def init(self) -> ParticipationState:
+        """Nobody has joined yet."""
+        return ParticipationState(
+            np.full(self.num_devices, -1, dtype=np.int32), np.zeros(self.num_devices, dtype=np.int32)
+        )
+
+    def draw(self, state: ParticipationState, round_number: int) -> tuple[np.ndarray, ParticipationState]:
+        """The cohort of one round, int64 ascending, and the state after it; a function of (key, round)."""
+        words_D = noise.uniform_words(self.key, _STREAM, round_number, self.num_devices)
+        if self.poisson:
+            # 2^-53 off the rate at most: far below what delta could notice.
+            cohort = np.flatnonzero((words_D >> np.uint64(11)).astype(np.float64) * 2.0**-53 < self.sampling_rate)
+        elif self.report_goal >= self.num_devices:
+            cohort = np.arange(self.num_devices)
+        else:
+            cohort = np.sort(np.argpartition(words_D, self.report_goal)[: self.report_goal])
+        last_round_D, count_D = state.last_round_D.copy(), state.count_D.copy()
+        last_round_D[cohort] = round_number
+        count_D[cohort] += 1
+        return cohort, ParticipationState(last_round_D, count_D)

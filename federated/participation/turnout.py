@@ -1,0 +1,100 @@
+"""How full the rounds are, expected before a run and seen after it.
+
+Too few devices weaken no guarantee: the mean's denominator is the report goal and the noise is that of a
+full round. They make the update smaller and the noise weigh more.
+
+Shape legend: T rounds.
+"""
+
+import math
+from collections import deque
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from federated.participation.availability import Availability
+from federated.participation.records import Records
+
+
+@dataclass(frozen=True)
+class Turnout:
+    """Of one run; holds no device.
+
+    Attributes:
+      rounds_below_goal: rounds that ended with fewer devices than the report goal.
+      mean_devices: devices aggregated in a round, synthetic ones included.
+      check_ins: devices expected to check in during a round's hour, as a mean over rounds; all devices
+        where no availability is simulated.
+      fewest_check_ins: the same in the worst round.
+    """
+
+    rounds_below_goal: int
+    mean_devices: float
+    check_ins: float
+    fewest_check_ins: float
+
+
+def seen(
+    records: Records, rounds: int, num_devices: int, report_goal: int, availability: Availability | None
+) -> Turnout:
+    """What the records show of ``rounds`` rounds."""
+    joined_T = np.bincount(records.rounds_N, minlength=rounds)
+    shares = [1.0 if availability is None else availability.share(number) for number in range(rounds)] or [0.0]
+    return Turnout(
+        rounds_below_goal=int(np.sum(joined_T < report_goal)),
+        mean_devices=float(joined_T.mean()) if rounds else 0.0,
+        check_ins=num_devices * float(np.mean(shares)),
+        fewest_check_ins=num_devices * min(shares),
+    )
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a run may expect of its population.
+
+    Attributes:
+      devices_T: devices that report in each round, at most the report goal.
+      below_goal: rounds expected to stay below the goal.
+    """
+
+    devices_T: np.ndarray
+    below_goal: float
+
+
+def expected(rounds: int, num_devices: int, report_goal: int, min_sep: int, availability: Availability) -> Expected:
+    """Follow the means through a run: who rests, who is awake, who was selected and reports.
+
+    Awake devices stay awake for their hour, so rounds of one hour share a pool; a device whose timer runs out
+    within the hour it joined in is awake still. That a device is at its cap is not counted, which is
+    optimistic where ``max_participations`` is tight. Costs what the rounds cost, not the devices.
+    """
+    joined, resting, total, pool, below = [], deque(), 0.0, 0.0, 0.0
+    hours = [math.floor(availability.hour(number)) for number in range(rounds)]
+    for number, (before, hour) in enumerate(pairwise([-1, *hours])):
+        share = availability.share(number)
+        back = resting.popleft() if len(resting) >= min_sep else 0.0
+        total -= back
+        if hour != before:
+            pool = share * (num_devices - total)
+        else:
+            pool += back * (1.0 if hours[number - min_sep] == hour else share)
+        selected = min(float(availability.selected(report_goal)), pool)
+        mean = selected * (1 - availability.dropout)
+        scatter = selected * availability.dropout * (1 - availability.dropout)
+        if selected == pool:
+            scatter += pool * (1 - share) * (1 - availability.dropout) ** 2
+        devices = min(mean, float(report_goal))
+        below += _below(report_goal, mean, scatter)
+        joined.append(devices)
+        resting.append(devices)
+        total += devices
+        pool -= devices
+    return Expected(np.array(joined), below)
+
+
+def _below(goal: int, mean: float, variance: float) -> float:
+    """Chance that a count with this mean and variance is less than ``goal``, by the normal curve."""
+    if variance <= 0:
+        return float(mean < goal)
+    return 0.5 * math.erfc((mean - goal + 0.5) / math.sqrt(2 * variance))

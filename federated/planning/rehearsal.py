@@ -1,0 +1,271 @@
+"""A launch in small on public text: which clip norm, server rate and noise it can bear.
+
+Xu et al. 2023, section 2.5. First their algorithm 1 with adaptive clipping and next to no noise finds
+the clip norm (the median of the updates' norms) for each server learning rate; then, with clip norm
+and rate fixed, the noise grows until accuracy on held-out text suffers. What carries over to a launch
+is the clip norm, the rate and the noise-to-signal ratio, not the noise multiplier.
+
+Nothing here is private: every text is public, and noise comes from a public seed.
+"""
+
+import copy
+import hashlib
+import itertools
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from federated.config.mechanism import LocalTrainingConfig, ServerConfig, TreeMechanism
+from federated.config.planning import RehearsalConfig
+from federated.files import replace_file
+from federated.noise import seeded_key
+from federated.planning import costs as plan_costs
+from federated.rounds import server
+from federated.runtime_config import RuntimeConfig
+from federated.train import fine_tune
+from pretrain.model import KeyboardLM
+from pretrain.vocabulary import EOS, TokenStream
+
+# Noise that changes nothing; a mechanism has to have some.
+_NEXT_TO_NONE = 1e-6
+# The papers use 0.2 over thousands of rounds; a dozen rounds must get there in larger steps.
+_CLIP_STEP = 1.0
+_MEDIAN = 0.5
+_DELTA = 1e-10  # accounted by nobody
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all trials have in common; everything here is public."""
+
+    model: KeyboardLM
+    users: TokenStream
+    held_out: TokenStream
+    config: RehearsalConfig
+    local_training: LocalTrainingConfig
+    server: ServerConfig
+    runtime: RuntimeConfig
+    seed: int
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One simulated run.
+
+    Attributes:
+      name: by which an interrupted rehearsal finds it again.
+      noise_to_signal: 0 for next to none.
+      noise_multiplier: of the simulation, at its own report goal.
+      clip_norm: as given, or where adaptive clipping ended.
+      start_accuracy, accuracy: top-1 on held-out text before the first and after the last round, over
+        words of the vocabulary; 0 at the end if training diverged.
+    """
+
+    name: str
+    server_learning_rate: float
+    noise_to_signal: float
+    noise_multiplier: float
+    clip_norm: float
+    start_accuracy: float
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """What was found.
+
+    Attributes:
+      clip_norm: in the launch file's units, two digits.
+      noise_to_signal: see ``acceptable``; None if even the least noise costs too much.
+      noiseless_accuracy: at the chosen clip norm and rate, with next to no noise.
+      clip_trials: one for each server learning rate.
+      noise_trials: by ratio, ascending, up to the second in a row that costs too much.
+      pseudo_users, words: what the public text was cut into.
+    """
+
+    clip_norm: float
+    server_learning_rate: float
+    noise_to_signal: float | None
+    start_accuracy: float
+    noiseless_accuracy: float
+    clip_trials: tuple[Trial, ...]
+    noise_trials: tuple[Trial, ...]
+    pseudo_users: int
+    words: int
+
+
+def rehearse(
+    setting: Setting, directory: Path, work: Path, on_progress: Callable[[str], None] = lambda line: None
+) -> Rehearsal:
+    """Run the trials that have not been run yet, and choose.
+
+    A rehearsal that was killed goes on: finished trials stand in ``directory/trials.json``, and the
+    one that was running has its checkpoint in ``work``.
+
+    Args:
+      work: for checkpoints; emptied as trials end.
+      on_progress: hears a line as each trial ends.
+
+    Raises:
+      ValueError: too few pseudo-users for a round.
+      ArithmeticError: training diverged at every server learning rate.
+    """
+    config = setting.config
+    if len(setting.users) < config.report_goal:
+        raise ValueError(
+            f"planning.rehearsal.report_goal: {config.report_goal}, but the public text makes only "
+            f"{len(setting.users)} pseudo-users; lower it, or planning.rehearsal.median_words, or use more text"
+        )
+    path, digest = directory / "trials.json", _digest(setting)
+    done = _finished(path, digest)
+    total = len(config.server_learning_rates) + 1 + len(config.noise_to_signal)
+
+    told = itertools.count(1)
+
+    def run(name: str, rate: float, ratio: float, clip_norm: float | None) -> Trial:
+        found = done.get(name)
+        # Other rates in the configuration can lead to another choice, and that to other trials.
+        if found is None or found.server_learning_rate != rate or clip_norm not in (None, found.clip_norm):
+            done[name] = found = _run(setting, work / name.replace(" ", "-"), name, rate, ratio, clip_norm)
+            _save(path, digest, done)
+        place = next(told)
+        numbers = f"clip norm {found.clip_norm:.3g}, accuracy {found.start_accuracy:.4f} to {found.accuracy:.4f}"
+        on_progress(f"trial {place} of at most {total}, {name}: {numbers}")
+        return found
+
+    clip_trials = tuple(run(f"server rate {rate:g}", rate, 0.0, None) for rate in config.server_learning_rates)
+    best = max(clip_trials, key=lambda trial: trial.accuracy)
+    if not best.accuracy:
+        raise ArithmeticError(
+            "planning.rehearsal.server_learning_rates: training diverged at each of "
+            f"{', '.join(f'{rate:g}' for rate in config.server_learning_rates)}; try smaller ones"
+        )
+    rate, clip_norm = best.server_learning_rate, float(f"{best.clip_norm:.2g}")
+    noiseless = run("no noise", rate, 0.0, clip_norm)
+    noise_trials: list[Trial] = []
+    for ratio in sorted(config.noise_to_signal):
+        noise_trials.append(run(f"noise-to-signal {ratio:g}", rate, ratio, clip_norm))
+        # Twice too much is enough to see where it ends.
+        least = noiseless.accuracy - config.max_accuracy_loss
+        if sum(trial.accuracy < least for trial in noise_trials[-2:]) == 2:
+            break
+    return Rehearsal(
+        clip_norm=clip_norm,
+        server_learning_rate=rate,
+        noise_to_signal=acceptable(noise_trials, noiseless.accuracy, config.max_accuracy_loss),
+        start_accuracy=noiseless.start_accuracy,
+        noiseless_accuracy=noiseless.accuracy,
+        clip_trials=clip_trials,
+        noise_trials=tuple(noise_trials),
+        pseudo_users=len(setting.users),
+        words=int(np.sum(setting.users.tokens_N != EOS)),
+    )
+
+
+def acceptable(noise_trials: Sequence[Trial], noiseless: float, max_loss: float) -> float | None:
+    """The largest ratio whose accuracy is within ``max_loss`` of no noise, all smaller ones being so too.
+
+    The second half keeps one lucky trial from standing for a ratio that training cannot bear.
+    """
+    largest = None
+    for trial in sorted(noise_trials, key=lambda trial: trial.noise_to_signal):
+        if trial.accuracy < noiseless - max_loss:
+            break
+        largest = trial.noise_to_signal
+    return largest
+
+
+def _run(setting: Setting, work: Path, name: str, rate: float, ratio: float, clip_norm: float | None) -> Trial:
+    """One run from the pretrained model; with adaptive clipping where no clip norm is given."""
+    mechanism = _mechanism(setting, ratio, clip_norm)
+    model = copy.deepcopy(setting.model)
+    try:
+        result = fine_tune(
+            model,
+            setting.users,
+            np.zeros(len(setting.users), dtype=bool),
+            setting.held_out,
+            mechanism,
+            setting.local_training,
+            setting.server.model_copy(update={"learning_rate": rate}),
+            setting.runtime.model_copy(update={"evaluate_every_rounds": mechanism.rounds}),
+            setting.seed,
+            seeded_key(setting.seed),
+            work,
+        )
+        first, last = result.curve[0], result.curve[-1]
+        start, accuracy, reached = first.validation_top1, last.validation_top1, last.clip_estimate
+    except ArithmeticError:
+        # A server rate that is too high, or far too much noise: an answer, not a failure.
+        start, accuracy, reached = 0.0, 0.0, mechanism.clip_norm
+    shutil.rmtree(work, ignore_errors=True)
+    return Trial(
+        name=name,
+        server_learning_rate=rate,
+        noise_to_signal=ratio,
+        noise_multiplier=mechanism.noise_multiplier,
+        clip_norm=reached if clip_norm is None else clip_norm,
+        start_accuracy=start,
+        accuracy=accuracy,
+    )
+
+
+def _mechanism(setting: Setting, ratio: float, clip_norm: float | None) -> TreeMechanism:
+    """A tree at the rehearsal's report goal, with the noise multiplier that the ratio asks for.
+
+    Adaptive clipping wants restarts: a new tree every round, so that the clip norm follows at once.
+    """
+    config = setting.config
+    min_sep = min(len(setting.users) // config.report_goal, config.rounds)
+    limits = (config.rounds, min_sep, plan_costs.most_participations(config.rounds, min_sep))
+    adaptive = {
+        "target_quantile": _MEDIAN,
+        "learning_rate": _CLIP_STEP,
+        "bit_noise_std": config.report_goal / 20,
+    }
+    return TreeMechanism(
+        kind="tree",
+        noise_multiplier=ratio * config.report_goal / plan_costs.tree(*limits).rms_error if ratio else _NEXT_TO_NONE,
+        clip_norm=config.start_clip_norm if clip_norm is None else clip_norm,
+        rounds=config.rounds,
+        report_goal=config.report_goal,
+        min_sep=min_sep,
+        max_participations=limits[2],
+        delta=_DELTA,
+        randomness="seeded",
+        restarts=tuple(range(1, config.rounds)) if clip_norm is None else (),
+        adaptive_clipping=adaptive if clip_norm is None else None,
+    )
+
+
+def _digest(setting: Setting) -> str:
+    """What a trial's result depends on, but for the trial's own rate, ratio and clip norm."""
+    # Another tolerance or another grid judges and adds trials; it does not change those that are done.
+    shared = setting.config.model_dump(exclude={"server_learning_rates", "noise_to_signal", "max_accuracy_loss"})
+    total = hashlib.sha256(json.dumps(shared, sort_keys=True).encode())
+    total.update(setting.local_training.model_dump_json().encode())
+    total.update(setting.server.model_dump_json(exclude={"learning_rate"}).encode())
+    total.update(str(setting.seed).encode())
+    for stream in (setting.users, setting.held_out):
+        total.update(np.ascontiguousarray(stream.tokens_N).data)
+        total.update(np.ascontiguousarray(stream.offsets_D1).data)
+    total.update(np.ascontiguousarray(server.flat_weights(setting.model)).data)
+    return total.hexdigest()
+
+
+def _finished(path: Path, digest: str) -> dict[str, Trial]:
+    """Trials by name in the order they were run; {} if the file is another rehearsal's or there is none."""
+    if not path.exists():
+        return {}
+    content = json.loads(path.read_text(encoding="utf-8"))
+    return {row["name"]: Trial(**row) for row in content["trials"]} if content["digest"] == digest else {}
+
+
+def _save(path: Path, digest: str, done: dict[str, Trial]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = {"digest": digest, "trials": [asdict(trial) for trial in done.values()]}
+    replace_file(path, (json.dumps(content, indent=1) + "\n").encode(), mode=0o644)

@@ -1,0 +1,230 @@
+"""Which mechanism, report goal, separation and noise meet a target at a held noise-to-signal ratio.
+
+Symbols as in ``plan_costs``. Xu et al. 2023, section 2.5: a small simulation finds the ratio that
+utility can bear; then report goal and noise multiplier grow together, which leaves utility alone
+and lowers rho, until devices come back so soon that their participations cost more than the noise
+saves. McMahan et al. 2024, section 5, does the same for every mechanism.
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from scipy import optimize
+
+from federated.accounting.amplification import amplified
+from federated.accounting.guarantees import epsilon_of_rho
+from federated.config.planning import PlanningConfig
+from federated.planning import costs as plan_costs
+from federated.planning.costs import Strategy
+
+# Mechanisms closer than this in rho are equal, and the one that needs less memory wins.
+_WORTH_MEMORY = 0.01
+# More buffers lower rho by less than this, so only near the target do they decide.
+_WORTH_A_LOOK = 0.05
+_GOALS_DOWN_TO = 16
+_NICE = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.5, 8.0)
+INDEPENDENT = "independent"
+
+
+@dataclass(frozen=True)
+class Target:
+    """What the run may cost, as rho; ``epsilon`` is the same at the launch's delta."""
+
+    rho: float
+    epsilon: float
+    delta: float
+
+
+@dataclass(frozen=True)
+class Option:
+    """One way to run, and what it costs.
+
+    Attributes:
+      noise_to_signal: as reached with the rounded noise multiplier.
+      rho: None for independent noise behind secret sampling, whose loss is no single Gaussian's.
+      copies: memory for noise between rounds, in copies of the model.
+      note: what else a reader must know.
+    """
+
+    kind: str
+    label: str
+    rounds: int
+    report_goal: int
+    noise_multiplier: float
+    min_sep: int
+    max_participations: int
+    noise_to_signal: float
+    rho: float | None
+    epsilon: float
+    copies: int
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Found:
+    """An option with the strategy behind it."""
+
+    option: Option
+    strategy: Strategy
+
+
+def target_of(planning: PlanningConfig, delta: float) -> Target:
+    """The target both ways; of a target epsilon, the largest rho that keeps it."""
+    if planning.target_rho is not None:
+        return Target(planning.target_rho, epsilon_of_rho(planning.target_rho, delta), delta)
+    return Target(rho_of_epsilon(planning.target_epsilon, delta), planning.target_epsilon, delta)
+
+
+def rho_of_epsilon(epsilon: float, delta: float) -> float:
+    """Largest rho of a Gaussian mechanism that keeps ``epsilon`` at ``delta``; inverse of ``epsilon_of_rho``."""
+    if not 0 < epsilon < math.inf:
+        raise ValueError(f"epsilon: got {epsilon}, expected a finite number above 0")
+    high = 1.0
+    while epsilon_of_rho(high, delta) < epsilon:
+        high *= 2
+    found = optimize.brentq(lambda rho: epsilon_of_rho(rho, delta) - epsilon, 0.0, high, xtol=1e-15, rtol=1e-13)
+    # A root may lie a hair above; a target must not.
+    return float(found) * (1 - 1e-9)
+
+
+def min_sep_of(planning: PlanningConfig, rounds: int, report_goal: int) -> int:
+    """Rounds between two participations that the population carries; 0 if it cannot fill one round.
+
+    ``report_goal * min_sep`` devices are at work or resting at any time.
+    """
+    return min(planning.usable_population // report_goal, rounds)
+
+
+def strategies(
+    planning: PlanningConfig, rounds: int, report_goal: int, thorough: bool, kinds: Iterable[str] | None = None
+) -> list[Strategy]:
+    """Mechanisms for the participation pattern of this report goal; [] if the population cannot fill a round.
+
+    Args:
+      thorough: all there are; else the few that decide whether a target is met, in tenths of a second.
+      kinds: in place of those that the configuration names.
+    """
+    min_sep = min_sep_of(planning, rounds, report_goal)
+    if min_sep < 1:
+        return []
+    limits = (rounds, min_sep, plan_costs.most_participations(rounds, min_sep))
+    kinds = planning.mechanisms if kinds is None else tuple(kinds)
+    found: list[Strategy | None] = []
+    if "tree" in kinds:
+        found += [plan_costs.tree(*limits), plan_costs.tree_with_restarts(*limits)]
+    if "blt" in kinds:
+        found += [plan_costs.blt(*limits, buffers) for buffers in ((2, 3, 4) if thorough else (2,))]
+    if "banded" in kinds and (thorough or min(rounds, min_sep) - 1 <= planning.max_noise_copies):
+        found += [plan_costs.banded(*limits)]
+    return [strategy for strategy in found if strategy is not None]
+
+
+def option(strategy: Strategy, report_goal: int, ratio: float, delta: float, note: str = "") -> Option:
+    """A strategy at a report goal, with the noise multiplier that the ratio asks for."""
+    multiplier = strategy.noise_multiplier(ratio, report_goal)
+    rho = strategy.sensitivity_squared / (2 * multiplier**2)
+    return Option(
+        kind=strategy.kind,
+        label=strategy.label,
+        rounds=strategy.rounds,
+        report_goal=report_goal,
+        noise_multiplier=multiplier,
+        min_sep=strategy.min_sep,
+        max_participations=strategy.max_participations,
+        noise_to_signal=multiplier * strategy.rms_error / report_goal,
+        rho=rho,
+        epsilon=epsilon_of_rho(rho, delta),
+        copies=strategy.copies,
+        note=note,
+    )
+
+
+def independent(planning: PlanningConfig, rounds: int, report_goal: int, ratio: float, delta: float) -> Option | None:
+    """Fresh noise and Poisson sampling at the same ratio, for comparison; None if the population is too small."""
+    rate = report_goal / planning.usable_population
+    if rate > 1:
+        return None
+    multiplier = plan_costs.round_up(ratio * report_goal / math.sqrt((rounds + 1) / 2), 4)
+    reached = amplified("poisson", multiplier, rate, planning.usable_population, rounds, (delta,))
+    return Option(
+        kind=INDEPENDENT,
+        label="independent",
+        rounds=rounds,
+        report_goal=report_goal,
+        noise_multiplier=multiplier,
+        min_sep=1,
+        max_participations=rounds,
+        noise_to_signal=multiplier * math.sqrt((rounds + 1) / 2) / report_goal,
+        rho=None,
+        epsilon=reached.epsilon[delta],
+        copies=0,
+        note="holds only if every round is a uniform sample of all devices that nobody learns",
+    )
+
+
+def best(
+    planning: PlanningConfig, rounds: int, report_goal: int, ratio: float, target: Target, thorough: bool = False
+) -> Found | None:
+    """The option of least rho whose noise fits in memory, or one within 1% of it that needs less.
+
+    None if the population cannot fill a round, or nothing fits in memory.
+    """
+    fitting = [
+        Found(option(strategy, report_goal, ratio, target.delta), strategy)
+        for strategy in strategies(planning, rounds, report_goal, thorough)
+        if strategy.copies <= planning.max_noise_copies
+    ]
+    if not fitting:
+        return None
+    least = min(found.option.rho for found in fitting)
+    most = least * (1 + _WORTH_MEMORY)
+    # Memory is no reason to miss a target that can be met.
+    most = min(most, target.rho) if least <= target.rho else most
+    equal = [found for found in fitting if found.option.rho <= most]
+    return min(equal, key=lambda found: (found.option.copies, found.option.rho))
+
+
+def report_goals(planning: PlanningConfig) -> list[int]:
+    """Round numbers to try, the ceiling last; the population must fill one round of each.
+
+    None is below the rehearsal's: with fewer devices the mean update itself is noisier than
+    anything that was rehearsed.
+    """
+    ceiling = min(planning.max_report_goal, planning.usable_population)
+    rehearsed = min(planning.rehearsal.report_goal, ceiling)
+    decades = range(math.ceil(math.log10(ceiling)) + 1)
+    goals = {int(factor * 10**decade) for decade in decades for factor in _NICE} | {rehearsed}
+    return sorted({goal for goal in goals if max(ceiling / _GOALS_DOWN_TO, rehearsed) <= goal < ceiling} | {ceiling})
+
+
+def search(
+    planning: PlanningConfig,
+    rounds_to_try: Iterable[int],
+    ratio: float,
+    target: Target,
+    on_progress: Callable[[str], None],
+) -> tuple[Found | None, list[Found]]:
+    """The proposal, and the best option of everything tried on the way.
+
+    Most rounds first, because utility grows with them; then the smallest report goal that meets
+    the target, because waiting devices cost time.
+
+    Returns:
+      The proposal (None if nothing meets the target); one option per number of rounds and report goal tried.
+    """
+    tried: list[Found] = []
+    for rounds in sorted(rounds_to_try, reverse=True):
+        chosen = None
+        for goal in report_goals(planning):
+            on_progress(f"{rounds:,} rounds of {goal:,} devices")
+            found = best(planning, rounds, goal, ratio, target)
+            if found is None:
+                continue
+            if chosen is None and found.option.rho <= target.rho * (1 + _WORTH_A_LOOK):
+                found = best(planning, rounds, goal, ratio, target, thorough=True)
+                chosen = found if found.option.rho <= target.rho else None
+            tried.append(found)
+        if chosen is not None:
+            return chosen, tried
+    return None, tried

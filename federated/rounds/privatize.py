@@ -1,0 +1,211 @@
+"""From the unnoised sum of a round to the released one: clip norm, noise, and the estimate of both.
+
+Xu et al. 2023, *Federated Learning of Gboard Language Models with Differential Privacy*, algorithm 1
+and theorem 1; Andrew et al. 2021 for the quantile. Symbols there: C_theta the clip norm in use, C^t its
+estimate, b^t the noisy share of updates below the estimate, gamma the share wanted, eta the step.
+
+Shape legend: P parameters.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from federated import mechanisms, noise
+from federated.config.mechanism import AdaptiveClipping, MechanismConfig
+from federated.local_training.clipping import release
+
+# A device sends its bit as b - 1/2, so that one device moves the sum by 1/2 and not by 1.
+_BIT_SENSITIVITY = 0.5
+_BITS = "bits."
+_UPDATES = "updates."
+
+
+@dataclass(frozen=True)
+class PrivacyState:
+    """Between two rounds. The noise in it is secret; the norms are public.
+
+    Attributes:
+      round: the round that comes next.
+      updates: noise of the sums of updates.
+      bits: noise of the sums of bits; None without adaptive clipping.
+      clip_norm: C_theta, in use since the noise last began anew.
+      estimate: C^t, what the clip norm would be if it could change now.
+      shares: running sum of the noisy shares of updates below the estimate.
+    """
+
+    round: int
+    updates: mechanisms.MechanismState
+    bits: mechanisms.MechanismState | None
+    clip_norm: float
+    estimate: float
+    shares: float
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Noise of one round, and the states it leaves behind. Secret.
+
+    Attributes:
+      noise_P: float64 ``[P]`` in clip norms.
+      bit_noise: of the sum of bits.
+    """
+
+    noise_P: np.ndarray
+    updates: mechanisms.MechanismState
+    bit_noise: float
+    bits: mechanisms.MechanismState | None
+
+
+@dataclass(frozen=True)
+class Privatizer:
+    """A mechanism and, with adaptive clipping, its twin for the bits.
+
+    Guarantee: the sequence of all released sums and clip norms is post-processing of one Gaussian
+    release of the mechanism's strategy applied to the pairs (clipped update / clip norm, bit), with
+    noise multiplier ``mechanism.noise_multiplier`` for the pair. Updates get more noise than that
+    alone (theorem 1), bits get theirs, and together they cost what the mechanism alone would: account
+    with ``mechanism``. Needs updates clipped to ``clip_norm(state)`` and rounds in order. Does not hold with
+    ``config.simulated_report_goal``: then all noise is ``config.noise_share`` of that, as a mean over so many
+    devices would have it, and nobody is protected.
+
+    Attributes:
+      mechanism: what the run is accounted with.
+      updates: the same strategy with the multiplier that is left for the updates.
+      bits: the same strategy for the bits; None if the clip norm is fixed.
+    """
+
+    config: MechanismConfig
+    mechanism: mechanisms.Mechanism
+    updates: mechanisms.Mechanism
+    bits: mechanisms.Mechanism | None
+
+    def init(self, num_parameters: int) -> PrivacyState:
+        """Before the first round."""
+        start = self.config.clip_norm
+        bits = self.bits.init(1) if self.bits else None
+        return PrivacyState(0, self.updates.init(num_parameters), bits, start, start, 0.0)
+
+    def begin(self, state: PrivacyState) -> PrivacyState:
+        """The state with the clip norm that the coming round must use.
+
+        Correlated noise cancels noise of earlier rounds, which was scaled by the clip norm of its
+        time; so the norm moves only where the noise begins anew.
+        """
+        if self.bits is None or not mechanisms.begins_anew(self.mechanism, state.round):
+            return state
+        return replace(state, clip_norm=state.estimate)
+
+    def draw(self, state: PrivacyState, key: bytes) -> Drawn:
+        """The noise of the coming round, before any text is read: what goes wrong here tells of no device.
+
+        Args:
+          key: 32 secret bytes, the same in every round of the run.
+        """
+        noise_P, updates = self.updates.noise(state.updates, state.round, key)
+        if self.bits is None:
+            return Drawn(noise_P, updates, 0.0, None)
+        noise_1, bits = self.bits.noise(state.bits, state.round, noise.subkey(key, "clip bits"))
+        return Drawn(noise_P, updates, _BIT_SENSITIVITY * float(noise_1[0]), bits)
+
+    def privatize(
+        self, unnoised_sum_P: np.ndarray, unnoised_below: float, drawn: Drawn, state: PrivacyState
+    ) -> tuple[np.ndarray, PrivacyState]:
+        """The released sum of one round, and the state after it.
+
+        Args:
+          unnoised_sum_P: int64 sum of updates clipped to ``state.clip_norm``, in units of it / 2^44.
+          unnoised_below: sum over the devices that arrived of 1/2 if the update's norm is at most
+            ``state.estimate``, else -1/2; not looked at if the clip norm is fixed.
+          drawn: of this round and state.
+          state: what ``begin`` gave.
+
+        Returns:
+          float64 ``[P]`` in units of the update.
+        """
+        scale = self._estimator_scale() * self.config.noise_share
+        noise_P = drawn.noise_P * scale if scale != 1 else drawn.noise_P
+        released_P = release(unnoised_sum_P, noise_P, state.clip_norm)
+        after = replace(state, round=state.round + 1, updates=drawn.updates, bits=drawn.bits)
+        if self.config.adaptive_clipping is None:
+            return released_P, after
+        bit_noise = drawn.bit_noise * self.config.noise_share
+        share = 0.5 + (unnoised_below + bit_noise) / self.config.report_goal
+        shares = state.shares + share
+        return released_P, replace(after, shares=shares, estimate=self._estimate(shares, after.round))
+
+    def _estimate(self, shares: float, rounds: int) -> float:
+        adaptive = self.config.adaptive_clipping
+        exponent = -adaptive.learning_rate * (shares - rounds * adaptive.target_quantile)
+        # Noise alone must not end the run: far beyond any norm of use it is held where floats are finite.
+        return self.config.clip_norm * math.exp(min(max(exponent, -50.0), 50.0))
+
+    def _estimator_scale(self) -> float:
+        """Sensitivity of the sum that is released, in clip norms.
+
+        2 for the clipped denominator of McMahan et al. 2018 (lemma 1): one device changes the sum and
+        the weight it is divided by.
+        """
+        return 2.0 if getattr(self.config, "estimator", "fixed") == "clipped" else 1.0
+
+    def save(self, state: PrivacyState) -> dict[str, np.ndarray]:
+        """The state as arrays, for a private checkpoint."""
+        arrays = {_UPDATES + name: array for name, array in self.updates.save(state.updates).items()}
+        if self.bits:
+            arrays |= {_BITS + name: array for name, array in self.bits.save(state.bits).items()}
+        return arrays | {
+            "round": np.asarray(state.round),
+            "clip": np.array([state.clip_norm, state.estimate, state.shares]),
+        }
+
+    def load(self, arrays: Mapping[str, np.ndarray]) -> PrivacyState:
+        """What ``save`` gave."""
+        bits = self.bits.load(_part(arrays, _BITS)) if self.bits else None
+        clip_norm, estimate, shares = (float(number) for number in arrays["clip"])
+        updates = self.updates.load(_part(arrays, _UPDATES))
+        return PrivacyState(int(arrays["round"]), updates, bits, clip_norm, estimate, shares)
+
+
+def privatizer(config: MechanismConfig, mechanism: mechanisms.Mechanism) -> Privatizer:
+    """What adds the noise of a launch.
+
+    Args:
+      mechanism: ``mechanisms.build(config)``, or the same from a mechanism file.
+
+    Raises:
+      ValueError: the mechanism's noise multiplier is not the configured one.
+    """
+    if mechanism.noise_multiplier != config.noise_multiplier:
+        raise ValueError(
+            f"mechanism: has noise_multiplier {mechanism.noise_multiplier:g}, but the launch file says "
+            f"{config.noise_multiplier:g}; plan the launch again"
+        )
+    adaptive = config.adaptive_clipping
+    if adaptive is None:
+        return Privatizer(config, mechanism, mechanism, None)
+    updates = replace(mechanism, noise_multiplier=update_multiplier(config.noise_multiplier, adaptive))
+    bits = replace(mechanism, noise_multiplier=adaptive.bit_noise_std / _BIT_SENSITIVITY)
+    return Privatizer(config, mechanism, updates, bits)
+
+
+def update_multiplier(noise_multiplier: float, adaptive: AdaptiveClipping) -> float:
+    """z_delta, what the updates get so that updates and bits together have ``noise_multiplier`` (theorem 1).
+
+    ``(z^-2 - (2 sigma_b)^-2)^(-1/2)`` with sigma_b the standard deviation on the sum of bits.
+
+    Raises:
+      ValueError: the bits' noise is so small that nothing is left for the updates.
+    """
+    left = noise_multiplier**-2 - (adaptive.bit_noise_std / _BIT_SENSITIVITY) ** -2
+    if left <= 0:
+        raise ValueError(
+            f"bit_noise_std: {adaptive.bit_noise_std:g} is not above half the noise_multiplier {noise_multiplier:g}; "
+            f"raise it above {noise_multiplier / 2:g}"
+        )
+    return left**-0.5
+
+
+def _part(arrays: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}

@@ -1,0 +1,81 @@
+"""The server's step: fixed denominator, the optimiser after noise.
+
+Shape legend: P parameters.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import nn
+
+from federated.config.mechanism import ServerConfig
+
+
+@dataclass(frozen=True)
+class ServerState:
+    """Weights and the optimiser's memory between rounds, float64 ``[P]`` each.
+
+    float64 because a server step can be far below the last digit of a float32 weight; the
+    devices train on the float32 rounding of ``weights_P``.
+
+    Attributes:
+      momentum_P: running mean of the noisy means; unused by plain SGD.
+      second_P: Adam's running mean of their squares; empty for the others.
+      steps: steps taken.
+    """
+
+    weights_P: np.ndarray
+    momentum_P: np.ndarray
+    second_P: np.ndarray
+    steps: int
+
+
+def init(model: nn.Module, config: ServerConfig) -> ServerState:
+    """The model's weights, no momentum."""
+    weights_P = flat_weights(model)
+    second_P = np.zeros_like(weights_P) if config.optimizer == "adam" else np.empty(0)
+    return ServerState(weights_P, np.zeros_like(weights_P), second_P, 0)
+
+
+def step(state: ServerState, released_sum_P: np.ndarray, denominator: float, config: ServerConfig) -> ServerState:
+    """One step on the noisy sum.
+
+    Guarantee: post-processing of ``released_sum_P``. The denominator is the report goal (or a weight
+    from the launch file), never the number of devices that arrived: that may depend on one device's data.
+
+    ``momentum`` is heavy-ball momentum and ``nesterov`` its look-ahead (Xu et al. 2023, section 2);
+    ``adam`` is Kingma and Ba 2015, algorithm 1, as FedAdam uses it on the mean update (Reddi et al. 2021).
+    """
+    mean_P = released_sum_P / denominator
+    steps = state.steps + 1
+    second_P = state.second_P
+    match config.optimizer:
+        case "sgd":
+            momentum_P, move_P = state.momentum_P, mean_P
+        case "momentum":
+            momentum_P = move_P = config.momentum * state.momentum_P + mean_P
+        case "nesterov":
+            momentum_P = config.momentum * state.momentum_P + mean_P
+            move_P = mean_P + config.momentum * momentum_P
+        case "adam":
+            momentum_P = config.momentum * state.momentum_P + (1 - config.momentum) * mean_P
+            second_P = config.second_momentum * state.second_P + (1 - config.second_momentum) * mean_P**2
+            first_P = momentum_P / (1 - config.momentum**steps)
+            move_P = first_P / (np.sqrt(second_P / (1 - config.second_momentum**steps)) + config.adaptivity)
+    return ServerState(state.weights_P + config.learning_rate * move_P, momentum_P, second_P, steps)
+
+
+def flat_weights(model: nn.Module) -> np.ndarray:
+    """All parameters end to end in the order of ``model.parameters()``, float64."""
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()]).double().numpy()
+
+
+def load_weights(model: nn.Module, weights_P: np.ndarray) -> None:
+    """Put flat weights into the model, rounded to its own precision."""
+    flat_P = torch.from_numpy(weights_P)
+    start = 0
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(flat_P[start : start + parameter.numel()].view_as(parameter))
+            start += parameter.numel()

@@ -1,0 +1,129 @@
+"""Secure aggregation: the server learns the sum of the clipped updates and no addend.
+
+Updates are flattened, discretised and bounded as in Kairouz, Liu, Steinke 2021 (``bounds``, ``hadamard``,
+``encode``), and added under masks as in Bonawitz et al. 2017 and Bell et al. 2020 (``graph``, ``sharing``,
+``device``, ``server``). Noise is added to the decoded sum, as in Xu et al. 2023: DP-FTRL noise is
+correlated over rounds, so devices cannot draw shares of it.
+
+Shape legend: P parameters, N elements that a device sends.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from federated import noise
+from federated.secagg.bounds import Encoding, plan_encoding
+from federated.secagg.device import Device
+from federated.secagg.encode import decode, encode
+from federated.secagg.graph import check_graph, circulant
+from federated.secagg.hadamard import rotation
+from federated.secagg.server import Server
+from federated.workers import ALONE, Worker
+
+__all__ = ["Encoding", "SecureSum", "check_graph", "plan_encoding", "run_protocol", "secure_sum"]
+
+
+@dataclass(frozen=True)
+class SecureSum:
+    """What the server has after a round, before noise. Private.
+
+    Secure aggregation does not make the sum private: the server is still trusted to add the noise
+    before anything leaves it.
+
+    Attributes:
+      unnoised_sum_P: int64 ``[P]`` in units of the clip norm / 2^44, as ``clipping.release`` takes it.
+      survivors: devices in the sum.
+      dropped: devices that exchanged keys and sent no vector.
+    """
+
+    unnoised_sum_P: np.ndarray
+    survivors: int
+    dropped: int
+
+
+def secure_sum(
+    updates: Iterable[np.ndarray | None],
+    num_devices: int,
+    encoding: Encoding,
+    round_number: int,
+    key: bytes,
+    public_seed: int,
+    neighbours: int,
+    threshold: int,
+    process: Worker = ALONE,
+) -> SecureSum:
+    """One round, with devices and server simulated in one process, or in several that share the vectors.
+
+    Guarantee: zeroing one update moves ``unnoised_sum_P * 2^-44`` by at most ``encoding.inflated_norm`` in
+    L2 norm, for any coins of the devices (see ``plan_encoding`` for the mode without element clip).
+    A pure function of its arguments: a retried round is the same release. For that the devices' secrets
+    come from the run's key and their places in ``updates``; in the field each device draws its own. Places
+    may depend on the data: the coins of any two are alike.
+
+    Args:
+      updates: one a device, float64 ``[P]`` in clip norms of L2 norm at most 1; None for a device that drops
+        out after the key exchange. Taken one at a time. Of several workers each gives every ``process.size``-th,
+        from number ``process.rank``; the sum has the same bits.
+      num_devices: of the cohort, known before any update.
+      key: 32 secret bytes of the run.
+      public_seed: of the signs and the graph; must not depend on anyone's text.
+      neighbours: devices that each shares masks with; odd numbers are rounded up.
+      threshold: shares that recover a secret; more than half of the neighbours.
+
+    Raises:
+      ValueError: a cohort larger than planned for, or too small to hide in.
+      OSError: so many devices dropped out that the sum is lost.
+    """
+    if num_devices > encoding.devices:
+        raise ValueError(
+            f"num_devices: {num_devices}, but the encoding holds sums over {encoding.devices}; "
+            "plan it for the largest cohort"
+        )
+    check_graph(num_devices, neighbours, threshold)
+    devices = [
+        Device(index, round_number, encoding.bits, threshold, noise.subkey(key, f"secagg device|{index}"))
+        for index in range(num_devices)
+    ]
+    graph = circulant(num_devices, neighbours, public_seed, round_number)
+    server = Server(encoding.order, encoding.bits, graph, threshold, round_number)
+    signs = rotation(encoding.order, public_seed, round_number)
+
+    def vectors() -> Iterator[np.ndarray | None]:
+        for device, update_P in zip(devices[process.rank :: process.size], updates, strict=True):
+            yield None if update_P is None else encode(update_P, encoding, signs, device.rounding_key)
+
+    sum_N = run_protocol(server, devices, vectors(), process)
+    return SecureSum(decode(sum_N, encoding, signs), server.survivors, num_devices - server.survivors)
+
+
+def run_protocol(
+    server: Server, devices: Sequence[Device], vectors: Iterable[np.ndarray | None], process: Worker = ALONE
+) -> np.ndarray:
+    """The four exchanges between devices and server; the sum of the vectors modulo 2^bits.
+
+    Of several workers each runs them all, but adds and unmasks only the vectors of its share of the devices.
+    """
+    for device in devices:
+        server.advertise(device.index, device.advertise())
+    for device in devices:
+        server.post(device.index, device.share(server.keys_for(device.index)))
+    for device in devices:
+        for sender, message in server.mail_for(device.index).items():
+            device.receive(sender, message)
+    alive = np.zeros(len(devices), dtype=np.int64)
+    for device, vector_N in zip(devices[process.rank :: process.size], vectors, strict=True):
+        if vector_N is not None:
+            server.add(device.index, device.masked(vector_N))
+            alive[device.index] = 1
+    _, alive = process.sum(torch.empty(0, dtype=torch.int64), alive)
+    for index in np.flatnonzero(alive):
+        server.hear(int(index))
+    for index in np.flatnonzero(alive):
+        server.collect(int(index), devices[index].open(*server.question(int(index))))
+    # Adding wraps around at 2^64, which leaves the low bits what they are.
+    share_N = server.unmasked_sum()
+    whole_N, _ = process.sum(torch.from_numpy(share_N.astype(np.int64)), np.empty(0, dtype=np.int64))
+    return server.reduced(whole_N.numpy().astype(share_N.dtype))

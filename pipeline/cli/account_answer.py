@@ -1,0 +1,94 @@
+"""A guarantee as JSON and as a small table."""
+
+import textwrap
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from pipeline.cli.display import round_up
+
+if TYPE_CHECKING:
+    from federated.accounting.amplification import Amplified
+    from federated.accounting.guarantees import Guarantee
+
+_WIDTH = 110
+
+
+def as_content(reached: "Guarantee") -> dict:
+    """The answer of ``--json``."""
+    content = {
+        "rounds": reached.rounds,
+        "min_sep": reached.min_sep,
+        "mins": reached.min_sep - 1,
+        "max_participations": reached.max_participations,
+        "sensitivity_squared": reached.sensitivity_squared,
+        "rho": reached.rho,
+        "mu": reached.mu,
+        "epsilon": _by_delta(reached.epsilon),
+        "epsilon_pld": _by_delta(reached.epsilon_pld),
+        "method": "; ".join(reached.methods),
+        "unit": reached.unit,
+        "adjacency": reached.adjacency,
+        "hypothetical": reached.hypothetical,
+    }
+    sampled = reached.amplified
+    if sampled is not None:
+        content["amplified"] = {
+            "sampling": sampled.sampling,
+            "sampling_rate": sampled.sampling_rate,
+            "epsilon": _by_delta(sampled.epsilon),
+            "epsilon_second": None if sampled.epsilon_second is None else _by_delta(sampled.epsilon_second),
+            "epsilon_unamplified": _by_delta(sampled.epsilon_unamplified),
+            "methods": list(sampled.methods),
+            "adjacency": sampled.adjacency,
+            "assumption": sampled.assumption,
+        }
+    return content
+
+
+def as_text(reached: "Guarantee") -> str:
+    """The same for a person. Epsilons are rounded up."""
+    lines = [
+        ("sensitivity^2", f"{reached.sensitivity_squared:g}"),
+        ("rho (zCDP)", f"{reached.rho:.6g}"),
+        ("mu (GDP)", f"{reached.mu:.6g}"),
+        *((f"epsilon at delta {delta:g}", round_up(value)) for delta, value in reached.epsilon.items()),
+        ("per", f"{reached.unit}, {reached.adjacency} adjacency"),
+        ("for", f"{reached.rounds:,} rounds, {_limits_text(reached)}"),
+        *(("by" if number == 0 else "", method) for number, method in enumerate(reached.methods)),
+    ]
+    text = _aligned(lines)
+    return text if reached.amplified is None else f"{text}\n\n{_amplified_text(reached.amplified)}"
+
+
+def _limits_text(reached: "Guarantee") -> str:
+    if reached.max_participations == 1:
+        return "each device in one at most"
+    joined = f"each device in {reached.max_participations:,} at most"
+    return joined if reached.min_sep == 1 else f"{joined}, {reached.min_sep:,} apart (MinS {reached.min_sep - 1:,})"
+
+
+def _amplified_text(sampled: "Amplified") -> str:
+    lines = [("with sampling", f"{sampled.sampling}, rate {sampled.sampling_rate:g}")]
+    for delta, value in sampled.epsilon.items():
+        second = (
+            ""
+            if sampled.epsilon_second is None
+            else f"  (second accountant: {round_up(sampled.epsilon_second[delta])})"
+        )
+        lines.append((f"epsilon at delta {delta:g}", round_up(value) + second))
+    lines.append(("adjacency", sampled.adjacency))
+    lines += [("by" if number == 0 else "", method) for number, method in enumerate(sampled.methods)]
+    return _aligned([*lines, ("only if", sampled.assumption)])
+
+
+def _aligned(lines: list[tuple[str, str]]) -> str:
+    """Names in one column, values beside them, long ones folded."""
+    indent = max(len(name) for name, _ in lines) + 2
+    return "\n".join(
+        textwrap.fill(value, _WIDTH, initial_indent=f"{name:<{indent}}", subsequent_indent=" " * indent)
+        for name, value in lines
+    )
+
+
+def _by_delta(values: Mapping[float, float]) -> dict[str, float]:
+    return {f"{delta:g}": value for delta, value in values.items()}

@@ -1,0 +1,198 @@
+"""The ``tacit`` command.
+
+Standard output holds the answer and, with ``--json``, one JSON object and nothing else. Logs,
+progress and tables go to standard error. Exit codes: 0 done, 65 permanent (a person must act),
+75 temporary (try again later), 1 a bug, 2 a wrong command line.
+"""
+
+import logging
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from pipeline import config, settings
+from pipeline.cli import account as cli_account
+from pipeline.cli import ledger as cli_ledger
+from pipeline.cli import optimize as cli_optimize
+from pipeline.cli import plan as cli_plan
+from pipeline.cli import release as cli_release
+from pipeline.cli import results as cli_judge
+from pipeline.cli.support import AsJson, LaunchPath, RunId, answer, command, open_existing, read_launch
+from pipeline.errors import PERMANENT
+
+if TYPE_CHECKING:
+    from pipeline.runner import Stages
+
+_HELP = """Launch private keyboard language models.
+
+One YAML file describes one launch. Begin with:
+
+    tacit check dags/launches/demo-en-US.yaml
+
+    tacit launch dags/launches/demo-en-US.yaml
+"""
+
+# Locals of a traceback could hold a client's text, so the plain traceback of Python is kept.
+app = typer.Typer(help=_HELP, no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
+app.add_typer(cli_account.app, name="account")
+app.add_typer(cli_ledger.app, name="ledger")
+app.add_typer(cli_optimize.app, name="optimize")
+app.command("plan")(cli_plan.plan)
+app.command("rehearse")(cli_plan.rehearse)
+app.command("audit")(cli_judge.audit)
+app.command("ab")(cli_judge.ab)
+app.command("predict")(cli_release.predict)
+app.command("rollback")(cli_release.rollback)
+app.command("site")(cli_release.site)
+
+Date = Annotated[str | None, typer.Option(help="YYYYMMDD of a scheduled run; it becomes part of the launch id")]
+
+
+@app.callback()
+def _configure(quiet: Annotated[bool, typer.Option("--quiet", "-q", help="warnings and errors only")] = False) -> None:
+    logging.basicConfig(
+        level=logging.WARNING if quiet else logging.INFO,
+        format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
+        datefmt="%H:%M:%S",
+        stream=sys.stderr,
+        force=True,
+    )
+    # The quantiser of onnxruntime tells the root logger about every tensor.
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(lambda record: record.name != "root" or record.levelno >= logging.WARNING)
+    for noisy in ("mlflow", "alembic", "httpx", "datasets", "matplotlib", "fontTools"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    # Libraries that log through the root logger itself.
+    logging.getLogger().handlers[0].addFilter(lambda record: record.name != "root" or record.levelno > logging.INFO)
+
+
+@app.command()
+@command
+def check(file: LaunchPath, date: Date = None, as_json: AsJson = False) -> None:
+    """Validate a launch file; every problem names the field, the value and the fix.
+
+    Example: tacit check dags/launches/demo-en-US.yaml
+    """
+    try:
+        launch = _launchable(file)
+        run_id = config.launch_id(launch, _date(date))
+    except ValueError as error:
+        answer({"ok": False, "errors": str(error).splitlines()}, as_json, text=str(error))
+        raise typer.Exit(PERMANENT) from error
+    answer({"ok": True, "errors": [], "launch_id": run_id}, as_json, text=f"{file}: ok, launch {run_id}")
+
+
+@app.command()
+@command
+def launch(file: LaunchPath, date: Date = None, as_json: AsJson = False) -> None:
+    """Run every stage of a launch in this process, without Airflow. Run it again to resume.
+
+    Example: tacit launch dags/launches/demo-en-US.yaml
+    """
+    from pipeline import runner, tracking
+    from pipeline.cli import display
+
+    parsed, here = _launchable(file), settings.load()
+    run_id = config.launch_id(parsed, _date(date))
+    console = Console(stderr=True)
+    outcomes = runner.run_launch(
+        parsed,
+        run_id,
+        here,
+        _load_stages,
+        tracking.MlflowTracker(here, parsed, run_id),
+        on_stage=lambda outcome: display.show_stage(outcome, console),
+    )
+    result = {name: outcome.result for name, outcome in outcomes.items()}
+    run_dir = here.runs_dir / run_id
+    content = {
+        "launch_id": run_id,
+        "decision": result["decide"]["decision"],
+        "reasons": result["decide"]["reasons"],
+        "rho": result["fine_tune"]["rho"],
+        "epsilon": result["fine_tune"]["epsilon"],
+        "delta": parsed.mechanism.delta,
+        "run_dir": str(run_dir),
+        "report": str(run_dir / "public" / "report" / "report.html"),
+        "bundle": str(run_dir / "public" / "publish" / "bundle")
+        if result.get("publish", {}).get("published")
+        else None,
+        "tracking_uri": here.tracking_uri,
+    }
+    answer(content, as_json, text=display.ending(content, parsed.reviewers))
+
+
+@app.command()
+@command
+def stage(
+    name: Annotated[str, typer.Argument(help=", ".join(config.STAGE_NAMES))],
+    file: Annotated[Path, typer.Option("--launch", metavar="FILE", help="the launch file")],
+    run: RunId,
+    as_json: AsJson = False,
+) -> None:
+    """Run one stage of a launch, which is what Airflow does. A finished stage is not redone.
+
+    Example: tacit stage pretrain --launch dags/launches/demo-en-US.yaml --run demo-en-US-0123abcd
+    """
+    parsed, here = read_launch(file), settings.load()
+    if name not in config.STAGE_NAMES:
+        raise ValueError(f"stage: {name!r} does not exist; choose one of {', '.join(config.STAGE_NAMES)}")
+    from pipeline import runner, tracking
+    from pipeline.cli import display
+
+    tracker = tracking.MlflowTracker(here, parsed, run)
+    outcome = runner.find_done(name, parsed, run, here, tracker)
+    outcome = outcome or runner.run_stage(name, parsed, run, here, _load_stages(), tracker)
+    display.show_stage(outcome, Console(stderr=True))
+    answer(outcome.result, as_json, text=f"{name}: {'done before' if outcome.skipped else 'done'}")
+
+
+@app.command()
+@command
+def verify(run: Annotated[str, typer.Argument(help="launch id")], as_json: AsJson = False) -> None:
+    """Derive again what a launch disclosed: digests, rho, epsilon, participation, ledger, decision.
+
+    Example: tacit verify demo-en-US-0123abcd
+    """
+    launched = open_existing(run)
+    from pipeline import verify as core
+
+    checks = core.verify(*launched)
+    ok = all(check.passed is not False for check in checks)
+    marks = {True: "ok", False: "FAILED", None: "not here"}
+    lines = [f"{marks[check.passed]:>8}  {check.id}: {check.detail}" for check in checks]
+    content = {"ok": ok, "checks": [check.model_dump() for check in checks]}
+    answer(content, as_json, text="\n".join([*lines, "verified" if ok else "NOT verified"]))
+    if not ok:
+        raise typer.Exit(PERMANENT)
+
+
+def _load_stages() -> "Stages":
+    """The stages and all they import (torch takes seconds); a finished launch never asks for them."""
+    from pipeline.stages.table import STAGES
+
+    return STAGES
+
+
+def _launchable(file: Path) -> config.LaunchConfig:
+    """A launch file that may release something; ValueError for one that is research alone."""
+    launch = read_launch(file)
+    if told := config.simulation(launch):
+        raise ValueError(told)
+    return launch
+
+
+def _date(date: str | None) -> str | None:
+    if date is not None and not re.fullmatch(r"[0-9]{8}", date):
+        raise ValueError(f"date: {date!r} is not YYYYMMDD; write it as in 20261121")
+    return date
+
+
+def main() -> None:
+    """Entry point of ``tacit``."""
+    settings.let_threads_sleep()
+    app(prog_name="tacit")

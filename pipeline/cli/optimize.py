@@ -1,0 +1,78 @@
+"""``tacit optimize``: the best strategy for a run, before anyone takes part."""
+
+from dataclasses import asdict
+from typing import Annotated, Literal
+
+import typer
+
+from pipeline.cli.support import AsJson, answer, command
+
+app = typer.Typer(
+    no_args_is_help=True,
+    help="The strategy of least loss for a run. Example: tacit optimize blt --rounds 2052 --min-sep 342 "
+    "--max-participations 6 --num-buffers 3 --loss max",
+)
+
+Rounds = Annotated[int, typer.Option(help="rounds of training")]
+MinSep = Annotated[int, typer.Option(help="rounds from one participation to the next, at least (MinS + 1)")]
+MaxParticipations = Annotated[int, typer.Option(help="rounds one device may join (MaxP)")]
+
+
+@app.command()
+@command
+def blt(
+    rounds: Rounds,
+    min_sep: MinSep,
+    max_participations: MaxParticipations,
+    num_buffers: Annotated[int, typer.Option(help="model copies that the noise state takes")] = 3,
+    loss: Annotated[Literal["max", "rms"], typer.Option(help="noise of the worst prefix, or of all")] = "max",
+    as_json: AsJson = False,
+) -> None:
+    """Decays and scales of a buffered linear Toeplitz mechanism (McMahan et al. 2024), for a launch file.
+
+    Example: tacit optimize blt --rounds 2052 --min-sep 342 --max-participations 6 --num-buffers 3 --loss max
+    """
+    from federated.mechanisms.optimise_blt import optimise_blt
+
+    found = asdict(optimise_blt(rounds, min_sep, max_participations, num_buffers, loss))
+    lines = [f"theta: {list(found['theta'])}", f"omega: {list(found['omega'])}", _losses(found)]
+    answer(
+        {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()},
+        as_json,
+        "\n".join(lines),
+    )
+
+
+@app.command()
+@command
+def banded(
+    rounds: Rounds,
+    min_sep: MinSep,
+    max_participations: MaxParticipations,
+    bands: Annotated[int | None, typer.Option(help="noise vectors that the state takes; default: min_sep")] = None,
+    kind: Annotated[
+        Literal["matrix", "toeplitz"], typer.Option(help="BandMF, or one column for all rounds")
+    ] = "matrix",
+    as_json: AsJson = False,
+) -> None:
+    """Losses of the best banded strategy (BandMF or BandToep), to compare with.
+
+    Example: tacit optimize banded --rounds 200 --min-sep 50 --max-participations 4
+    """
+    from federated.mechanisms.optimise_banded import optimise_banded
+
+    found = optimise_banded(rounds, min_sep, max_participations, min_sep if bands is None else bands, kind)
+    content = {
+        "max_loss": found.losses.max_loss,
+        "rms_loss": found.losses.rms_loss,
+        "sensitivity_squared": found.sensitivity_squared,
+        "seconds": found.seconds,
+    }
+    answer(content, as_json, _losses(content))
+
+
+def _losses(found: dict) -> str:
+    return (
+        f"MaxLoss {found['max_loss']:.4f}, RmsLoss {found['rms_loss']:.4f}, "
+        f"sensitivity^2 {found['sensitivity_squared']:.4f}, {found['seconds']:.2f} s of CPU"
+    )

@@ -1,0 +1,96 @@
+"""``tacit audit`` and ``tacit ab``: what a launch's attacks and its comparison found, for a terminal."""
+
+from typing import Annotated
+
+import typer
+
+from pipeline.cli.support import AsJson, RunId, answer, command, open_existing
+
+_FEATURES = ("NWP", "SC", "OTF")
+
+
+@command
+def audit(run: RunId, as_json: AsJson = False) -> None:
+    """Show what the audits of a launch found: canaries, each population apart, and the audits of the noise.
+
+    Rank 1 among the random continuations means memorised, the middle means unknown; exposure above its
+    ceiling speaks against the guarantee. The stage that attacks is 'tacit stage audit'.
+
+    Example: tacit audit --run demo-en-US-0123abcd
+    """
+    found = open_existing(run)[1].result("audit")
+    lines = [f"canaries among {found['random_continuations']:,} random continuations"]
+    for population in dict.fromkeys(row["population"] for row in found["canaries"]):
+        about = {"compliant": "obey the timer like any device", "stress": "always available, under no guarantee"}
+        lines += ["", f"{population}: {about[population]}"]
+        lines.append(f"{'devices':>8} {'copies':>7} {'rounds':>7} {'rank':>10} {'exposure':>9} {'ceiling':>8}  found")
+        lines += [_canary(row) for row in found["canaries"] if row["population"] == population]
+    worst = found["worst_rank_single_user"]
+    lines += ["", f"worst rank of a compliant canary on one device: {'none' if worst is None else f'{worst:,}'}"]
+    lines += ["", f"{'audit':<16} {'estimate':>9} {'claim':>8}  verdict"]
+    for row in found["audits"]:
+        verdict = {True: "nothing against the claim", None: "decides nothing", False: row["reason"]}[row["passed"]]
+        claim = "" if row["claim"] is None else f"{row['claim']:.4g}"
+        lines.append(f"{row['type']:<16} {row['estimate']:>9.4g} {claim:>8}  {verdict} ({row['quantity']})")
+    if not found["audits"]:
+        lines.append("none: audit.directions is 0 in the launch file")
+    answer(found, as_json, text="\n".join(lines))
+
+
+@command
+def ab(
+    run: RunId,
+    feature: Annotated[str | None, typer.Option(help="NWP, SC or OTF; without it the launch's own")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show how the arms of a launch compare on held-out devices.
+
+    First the metrics of one feature for every arm, with intervals; then, for each pair, whether the
+    candidate is shown not to be inferior. The stage that compares is 'tacit stage ab_test'; every number
+    is in its comparison.json.
+
+    Example: tacit ab --run demo-en-US-0123abcd --feature OTF
+    """
+    config, launched, _ = open_existing(run)
+    wanted = feature or config.feature
+    if wanted not in _FEATURES:
+        raise ValueError(f"feature: {wanted!r} does not exist; choose one of {', '.join(_FEATURES)}")
+    found = launched.result("ab_test")
+    metrics = ["top1_recall", "top3_recall", *found["features"][wanted]]
+    arms = list(found["top1_recall"])
+    values = {(row["arm"], row["metric"]): row for row in found["arms"]}
+    lines = [
+        f"{wanted}: {found['words']:,} words of {found['devices_at_least']}+ devices, {found['session_words']:,} typed "
+        f"again; {found['confidence']:.0%} intervals",
+        "",
+        f"{'arm':<18}" + "".join(f"{metric:>24}" for metric in metrics),
+    ]
+    lines += [f"{arm:<18}" + "".join(f"{_value(values[arm, metric]):>24}" for metric in metrics) for arm in arms]
+    champion = found["champion"]
+    lines += ["", "champion: " + (_named(champion) if champion else "none, nothing was published before this launch")]
+    if found["simulation_without_privacy"]:
+        lines.append("non_private: trained without noise, which only a simulation may do; the model was not kept")
+    lines += ["", f"not inferior within {found['margin']:.2%}:"]
+    for row in found["verdicts"]:
+        against = row["failed"] + [f"no interval for {metric}" for metric in row["missing"]]
+        said = "yes" if row["passes"] else f"not shown: {', '.join(against)}"
+        lines.append(f"  {row['candidate']} minus {row['baseline']}: {said}")
+    answer(found, as_json, text="\n".join(lines))
+
+
+def _canary(row: dict) -> str:
+    ceiling = "" if row["ceiling_bits"] is None else f"{row['ceiling_bits']:.1f}"
+    searched = {"found_by_beam": "beam search", "found_by_best_first": "exact search"}
+    by = ", ".join(name for key, name in searched.items() if row[key]) or "no"
+    joined = "" if row["participations"] is None else row["participations"]
+    place = f"{row['n_u']:>8} {row['n_e']:>7} {joined:>7} {row['rank']:>10,}"
+    return f"{place} {row['exposure_bits']:>9.2f} {ceiling:>8}  {by}"
+
+
+def _value(row: dict) -> str:
+    scale, unit = (1, "") if row["metric"] == "words_per_minute" else (100, "%")
+    return f"{scale * row['value']:.2f}{unit} ± {scale * (row['high'] - row['low']) / 2:.2f}"
+
+
+def _named(champion: dict) -> str:
+    return f"version {champion['version']} of {champion['registered_model']}, launch {champion['launch_id']}"

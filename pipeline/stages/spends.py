@@ -1,0 +1,51 @@
+"""What the spending stages reserve before they run: worst cases, without a look at private data."""
+
+from collections.abc import Mapping
+
+from federated.accounting import guarantees as accounting
+from pipeline.config import LaunchConfig, simulation
+from pipeline.run_dir import RunDir
+from pipeline.stage import Spend, StageSpend
+
+
+def planned_training(config: LaunchConfig, run: RunDir) -> Spend:
+    """The planned mechanism at its enforced limits, as the plan stage accounted it."""
+    planned = run.result("plan")
+    return Spend(
+        unit="device",
+        adjacency="zero-out",
+        rho=planned["rho"],
+        epsilon=planned["epsilon"],
+        delta=planned["delta"],
+        note=f"{config.mechanism.kind}, planned",
+        hypothetical=simulation(config),
+    )
+
+
+def training(reached: accounting.Guarantee, delta: float, note: str) -> Spend:
+    """A device-level spend."""
+    return Spend(
+        unit=reached.unit,
+        adjacency=reached.adjacency,
+        rho=reached.rho,
+        epsilon=reached.epsilon[delta],
+        delta=delta,
+        note=note,
+        hypothetical=reached.hypothetical,
+    )
+
+
+def planned_discovery(config: LaunchConfig, run: RunDir) -> Spend:
+    """The local guarantee of one message; it does not depend on who answers."""
+    return discovery(config.discovery.epsilon0, "local, planned")
+
+
+def discovery(epsilon0: float, note: str) -> Spend:
+    """An item-level spend."""
+    return Spend(unit="item", adjacency="swap", rho=None, epsilon=epsilon0, delta=0.0, note=note)
+
+
+SPENDS: Mapping[str, StageSpend] = {
+    "discover": StageSpend(planned=planned_discovery, inputs=("ingest_public", "ingest_private")),
+    "fine_tune": StageSpend(planned=planned_training, inputs=("ingest_private", "build_vocabulary", "adapt", "plan")),
+}

@@ -1,0 +1,223 @@
+"""The machine-readable disclosure: everything a launch says about its privacy, in one value.
+
+The report's renderings take every number from here. The blocks follow the checklist of
+Ponomareva et al. 2023, section 5.3.3: setting, data accesses, output, unit, adjacency, and
+accounting by type, assumptions, formal statement and transparency.
+"""
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from pretrain.config import Config
+from reports.disclosure.findings import (
+    AuditBlock,
+    AuditRow,
+    CanaryResult,
+    DiscoveryBlock,
+    DiscoveryLayer,
+    NewWordAdaptation,
+)
+from reports.disclosure.guarantee import (
+    Accounting,
+    Amplified,
+    Composition,
+    Curves,
+    MechanismBlock,
+    Participation,
+    Population,
+    PopulationSpend,
+    PublicText,
+    SecAgg,
+)
+from reports.disclosure.utility import ArmMetric, Difference, SliceMetric, Utility
+
+__all__ = (
+    "SCHEMA_VERSION",
+    "Accounting",
+    "Amplified",
+    "ArmMetric",
+    "Artifact",
+    "AuditBlock",
+    "AuditRow",
+    "CanaryResult",
+    "Composition",
+    "Curves",
+    "DataAccess",
+    "DecisionBlock",
+    "Difference",
+    "Disclosure",
+    "DiscoveryBlock",
+    "DiscoveryLayer",
+    "GateResult",
+    "Launch",
+    "MechanismBlock",
+    "NewWordAdaptation",
+    "Participation",
+    "Population",
+    "PopulationSpend",
+    "PublicText",
+    "SecAgg",
+    "SliceMetric",
+    "Tool",
+    "Utility",
+    "Verification",
+)
+
+SCHEMA_VERSION = "1"
+
+
+class Tool(Config):
+    """What produced the launch."""
+
+    name: str
+    version: str
+    git_commit: str | None
+    lock_digests: dict[str, str]
+
+
+class Launch(Config):
+    """Which launch this is."""
+
+    id: str
+    name: str
+    locale: str
+    feature: str
+    created_at: str
+    contact: str
+    intended_use: str
+    synthetic_population: bool
+    seeded_randomness: bool
+    simulated_report_goal: int | None = Field(
+        default=None, description="the noise is that of a mean over so many devices, of which fewer took part"
+    )
+
+    @property
+    def void(self) -> str:
+        """Why no bound holds for this launch; empty if they do."""
+        if self.simulated_report_goal:
+            return "the report goal was simulated"
+        return "noise was seeded" if self.seeded_randomness else ""
+
+
+class GateResult(Config):
+    """One check of the policy."""
+
+    id: str
+    title: str
+    value: float | None
+    threshold: float | None
+    passed: bool
+    evidence: str
+
+
+class DecisionBlock(Config):
+    """Launch or hold, and why."""
+
+    decision: Literal["launch", "hold"]
+    reasons: tuple[str, ...]
+    gates: tuple[GateResult, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _follows_from_the_gates(self) -> "DecisionBlock":
+        failed = [gate.id for gate in self.gates if not gate.passed]
+        if self.decision == "launch" and failed:
+            raise ValueError(f"decision: 'launch' although {', '.join(failed)} failed; it must be 'hold'")
+        return self
+
+
+class DataAccess(Config):
+    """One use of data, covered by a guarantee or not."""
+
+    stage: str
+    data: Literal["public", "private"]
+    covered: bool
+    mechanism: str | None = None
+    unit: str | None = None
+    reason: str | None = Field(default=None, description="why a private access is not covered")
+
+    @model_validator(mode="after")
+    def _uncovered_needs_a_reason(self) -> "DataAccess":
+        if self.data == "private" and not self.covered and not (self.reason or "").strip():
+            raise ValueError(f"reason: stage {self.stage!r} uses private data outside the guarantee; say why")
+        if self.covered and not (self.mechanism and self.unit):
+            raise ValueError(f"mechanism, unit: stage {self.stage!r} counts as covered; say by what and for whom")
+        return self
+
+
+class Artifact(Config):
+    """A public file of the launch."""
+
+    stage: str
+    file: str
+    sha256: str
+
+
+class Verification(Config):
+    """How a reader checks this document."""
+
+    ledger_head: str | None
+    ledger_entries: int
+    command: str
+
+
+class Disclosure(Config):
+    """One launch. Optional blocks are missing when their stage has not finished."""
+
+    schema_version: Literal["1"] = SCHEMA_VERSION
+    tool: Tool
+    launch: Launch
+    decision: DecisionBlock
+    data_accesses: tuple[DataAccess, ...]
+    unit: str
+    adjacency: str
+    output: str
+    assumptions: tuple[str, ...]
+    public_text: PublicText
+    population: Population
+    mechanism: MechanismBlock
+    participation: Participation
+    accounting: Accounting
+    discovery: DiscoveryBlock
+    composition: Composition
+    audit: AuditBlock | None
+    utility: Utility | None
+    curves: Curves
+    limitations: tuple[str, ...]
+    artifacts: tuple[Artifact, ...]
+    verification: Verification
+
+    @model_validator(mode="after")
+    def _a_launch_has_its_evidence(self) -> "Disclosure":
+        missing = [name for name in ("audit", "utility") if getattr(self, name) is None]
+        if self.decision.decision == "launch" and missing:
+            raise ValueError(f"decision: 'launch' without {' and '.join(missing)}; missing evidence means 'hold'")
+        return self
+
+    @model_validator(mode="after")
+    def _a_simulation_is_never_launched(self) -> "Disclosure":
+        if self.decision.decision == "launch" and self.launch.simulated_report_goal:
+            raise ValueError(
+                f"decision: 'launch' with simulated_report_goal {self.launch.simulated_report_goal}, which leaves out "
+                "noise that the guarantee counts on; it must be 'hold'"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _only_independent_noise_is_sampled(self) -> "Disclosure":
+        if self.accounting.amplified is not None and self.mechanism.kind != "independent":
+            raise ValueError(
+                f"accounting.amplified: given for {self.mechanism.kind} noise; only independent noise has it"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _warnings_match_what_was_run(self) -> "Disclosure":
+        seeded, synthetic = self.mechanism.randomness == "seeded", self.population.synthetic
+        if (self.launch.seeded_randomness, self.launch.synthetic_population) != (seeded, synthetic):
+            raise ValueError(
+                f"launch: seeded_randomness {self.launch.seeded_randomness} and synthetic_population "
+                f"{self.launch.synthetic_population}, but the mechanism's randomness is {self.mechanism.randomness!r} "
+                f"and population.synthetic is {synthetic}; they must say the same"
+            )
+        return self
