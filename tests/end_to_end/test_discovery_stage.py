@@ -5,7 +5,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tiny_launch import write_launch
 
 from discovery.device import votes as shards
 from pipeline import runner, settings, stages_words
@@ -15,6 +14,7 @@ from pipeline.run_dir import RunDir
 from pipeline.stage import StageContext
 from pipeline.stages import artifacts as load
 from pipeline.stages.table import STAGES
+from tests.helpers.tiny_launch import write_launch
 
 BEFORE = ("ingest_public", "ingest_private")
 

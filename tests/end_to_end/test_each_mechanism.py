@@ -4,8 +4,6 @@ import json
 from pathlib import Path
 
 import pytest
-from test_tiny_launch import tacit
-from tiny_launch import write_launch
 
 from federated import mechanisms
 from federated.accounting import guarantees as accounting
@@ -13,6 +11,8 @@ from federated.participation.cohorts import Observed
 from pipeline.config import launch_id, load_launch
 from pipeline.verify import observed
 from reports.disclosure.document import Disclosure
+from tests.end_to_end.test_tiny_launch import tacit
+from tests.helpers.tiny_launch import write_launch
 
 pytestmark = pytest.mark.slow
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tiny_launch import CLIENTS, SHARED_NEW, client_id, leaks, planted, write_launch
 
 from pipeline.config import STAGE_NAMES, launch_id, load_launch
+from tests.helpers.tiny_launch import CLIENTS, SHARED_NEW, client_id, leaks, planted, write_launch
 
 ROOT = Path(__file__).resolve().parents[2]
 TACIT = Path(sys.executable).with_name("tacit")

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 import yaml
-from test_tiny_launch import tacit
-from tiny_launch import write_launch
 
 from pipeline.config import launch_id, load_launch
 from pipeline.errors import PERMANENT
 from pipeline.run_dir import sha256
 from pretrain import vocabulary
+from tests.end_to_end.test_tiny_launch import tacit
+from tests.helpers.tiny_launch import write_launch
 
 pytestmark = pytest.mark.slow
 

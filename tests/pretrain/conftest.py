@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from pretrain_streams import TINY
 
 from pretrain.model import KeyboardLM, build_model
 from pretrain.vocabulary import SPECIALS, Vocabulary
+from tests.helpers.pretrain_streams import TINY
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,57 @@
+"""The report in a real browser: it fits narrow and wide screens and asks nobody for anything."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from reports.render import render
+from tests.helpers.reports_example import example
+
+pytestmark = pytest.mark.browser
+
+# Runs in the test's copy of the page only; the report itself has no script.
+_MEASURE = """<script>addEventListener("load", () => {
+  const wide = [...document.querySelectorAll("main > *")].filter(e => e.getBoundingClientRect().right > innerWidth + 1);
+  const flat = [...document.querySelectorAll("svg")].filter(e => e.getBoundingClientRect().height < 60);
+  const asked = performance.getEntriesByType("resource").map(e => e.name);
+  document.documentElement.dataset.found =
+    `wide=${wide.length} flat=${flat.length} asked=${asked.length} figures=${document.querySelectorAll("svg").length} `
+    + `scroll=${document.documentElement.scrollWidth > innerWidth + 1}`;
+});</script>"""
+
+
+@pytest.mark.parametrize("width", [600, 1200])
+def test_report_fits_and_is_complete(chromium: str, tmp_path: Path, width: int) -> None:
+    render(example(), tmp_path)
+    page = tmp_path / "measured.html"
+    report = (tmp_path / "report.html").read_text(encoding="utf-8")
+    page.write_text(report.replace("</body>", f"{_MEASURE}</body>"), encoding="utf-8")
+    quiet = ("--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run")
+    flags = (
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-quic",
+        "--virtual-time-budget=3000",
+        "--dump-dom",
+    )
+    done = subprocess.run(
+        [
+            chromium,
+            *flags,
+            *quiet,
+            f"--user-data-dir={tmp_path / 'profile'}",
+            f"--window-size={width},900",
+            page.as_uri(),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    found = re.search(r'data-found="([^"]*)"', done.stdout)
+    assert found is not None, done.stderr[-2000:]
+    assert found[1] == f"wide=0 flat=0 asked=0 figures={report.count('<svg')} scroll=false"
+    assert report.count("<svg") == 13

@@ -1,0 +1,61 @@
+"""All audits of one run as rows: the same verdicts as their parts, and public numbers only."""
+
+import numpy as np
+import pytest
+
+from evaluation.audit.directions import Directions
+from evaluation.audit.noise import NoiseAudit, Trace, noise_audit
+from tests.helpers.noise_run import PARAMETERS, HalfNoise, ReusedNoise, blt, claim, final_change, honest_run, run
+
+
+def audited(seen: tuple[np.ndarray, np.ndarray, np.ndarray], seed: int = 0) -> NoiseAudit:
+    directions = Directions((PARAMETERS,), 500, seed)
+    change_P = final_change(seen[0], directions)
+    np.testing.assert_allclose(directions.project(change_P), seen[0].sum(axis=0), atol=1e-4)
+    return noise_audit(Trace(seen[0], seen[1]), directions, change_P, claim(blt()))
+
+
+def test_an_honest_run_passes_every_row() -> None:
+    found = audited(honest_run(blt(), 0))
+    assert found.passed
+    rows = {row.type: row for row in found.rows}
+    assert set(rows) == {
+        "matched_filter",
+        "noise_scale",
+        "clip_norm",
+        "noise_whiteness",
+        "records",
+        "one_shot",
+        "lower_bound",
+    }
+    for row in found.rows:
+        assert row.passed is (None if row.type == "one_shot" else True)
+        assert not row.reason
+        assert row.low <= row.estimate <= row.high
+    # The final model tells less than the whole run, and the bound is far below both; it has no claim beside it.
+    assert rows["lower_bound"].estimate < rows["one_shot"].estimate < rows["matched_filter"].estimate
+    assert rows["lower_bound"].claim is None
+    assert found.seed_commitment == Directions((PARAMETERS,), 500, 0).commitment
+    assert NoiseAudit.model_validate_json(found.model_dump_json()) == found
+
+
+@pytest.mark.parametrize(
+    ("broken", "kinds"), [(HalfNoise, {"matched_filter", "noise_scale"}), (ReusedNoise, {"noise_whiteness"})]
+)
+def test_a_bug_fails_its_rows_and_says_why(broken: type[HalfNoise], kinds: set[str]) -> None:
+    found = audited(run(broken(blt()), 0))
+    assert not found.passed
+    failed = {row.type: row.reason for row in found.rows if row.passed is False}
+    assert set(failed) == kinds
+    assert all(failed.values())
+
+
+def test_canaries_that_never_had_a_round_are_left_out() -> None:
+    projections_TN, joined_TN, _ = honest_run(blt(), 0)
+    directions = Directions((PARAMETERS,), 500, 0)
+    fewer_TN = joined_TN.copy()
+    fewer_TN[:, ~directions.included_N & (np.arange(500) < 250)] = False
+    change_P = final_change(projections_TN, directions)
+    found = noise_audit(Trace(projections_TN, fewer_TN), directions, change_P, claim(blt()))
+    assert found.rows[0].n == fewer_TN.any(axis=0).sum() < 500
+    assert found.passed

@@ -1,0 +1,109 @@
+"""The adapter for kebbie: suggestions of a bundle, by brute force; kebbie itself is not needed."""
+
+import json
+import pickle
+import sys
+import types
+from pathlib import Path
+
+import pytest
+import torch
+
+from evaluation import kebbie
+from pretrain import export
+from pretrain import vocabulary as vocabularies
+from pretrain.config import ModelConfig
+from pretrain.model import KeyboardLM, build_model
+from tests.helpers.typed_text import WORDS, vocabulary
+
+
+def model() -> KeyboardLM:
+    built = build_model(ModelConfig(embedding_dim=8, hidden_dim=12, tied=False), len(vocabulary()), 5)
+    built.output.data *= 4
+    return built
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    export.export_onnx(model(), tmp_path / "model.onnx")
+    vocabularies.save(vocabulary(), tmp_path / "vocabulary.json")
+    (tmp_path / "bundle.json").write_text(json.dumps({"locale": "en-US"}), encoding="utf-8")
+    return tmp_path
+
+
+def scores(words: list[str]) -> dict[str, float]:
+    """Log-probability of every word after others, from the model itself."""
+    ids = torch.tensor([[1, *vocabulary().ids(words).tolist()]])
+    with torch.no_grad():
+        log_probs = torch.log_softmax(model()(ids)[0][0, -1], 0)
+    return {word: float(log_probs[number]) for number, word in enumerate(vocabulary().words) if number >= 4}
+
+
+def best(found: dict[str, float]) -> list[str]:
+    return sorted(found, key=lambda word: -found[word])[:3]
+
+
+def test_next_words_are_the_models(bundle: Path) -> None:
+    keyboard = kebbie.BundleKeyboard(bundle)
+    assert keyboard.next_words("Stop. the hello") == best(scores(["the", "hello"]))
+    starts = best(scores([]))
+    assert keyboard.next_words("It is good.") == [word.capitalize() for word in starts]
+    assert keyboard.next_words("") == [word.capitalize() for word in starts]
+
+
+def test_completions_begin_as_typed_and_the_language_model_orders_them(bundle: Path) -> None:
+    keyboard = kebbie.BundleKeyboard(bundle)
+    after = scores(["go"])
+    found = keyboard.complete("go ", "the")
+    assert set(found) <= set(WORDS)
+    # Hit on the middle of their keys, letters leave little doubt.
+    same = {word: after[word] for word in WORDS if word.startswith("the")}
+    assert found == best(same)
+    assert keyboard.complete("go ", "The") == [word.capitalize() for word in best(same)]
+    assert keyboard.complete("go ", "") == keyboard.next_words("go ")
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("hwllo", "hello"), ("wrold", "world"), ("hllo", "hello"), ("Workk", "Work")]
+)
+def test_typos_are_corrected(bundle: Path, typed: str, meant: str) -> None:
+    assert meant in kebbie.BundleKeyboard(bundle).correct("it ", typed)
+
+
+def test_what_was_typed_may_stay(bundle: Path) -> None:
+    keyboard = kebbie.BundleKeyboard(bundle)
+    assert keyboard.correct("it ", "qqqqq") == ["qqqqq"]
+    assert keyboard.correct("it ", "l33t") == ["l33t"]
+    assert keyboard.correct("it ", "hello")[0] == "hello"
+
+
+def test_a_keyboard_pickles_as_its_folder(bundle: Path) -> None:
+    keyboard = kebbie.BundleKeyboard(bundle)
+    packed = pickle.dumps(keyboard)
+    assert len(packed) < 1000
+    assert pickle.loads(packed).next_words("it is") == keyboard.next_words("it is")
+
+
+def test_without_kebbie_the_error_says_what_to_install(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "kebbie", None)
+    monkeypatch.delitem(sys.modules, "evaluation.kebbie_corrector", raising=False)
+    with pytest.raises(ValueError, match="pip install kebbie"):
+        kebbie.corrector(bundle)
+    with pytest.raises(ValueError, match=r"lacks model\.onnx, vocabulary\.json, bundle\.json"):
+        kebbie.BundleKeyboard(bundle / "nowhere")
+
+
+def test_the_class_overrides_what_kebbie_calls(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """kebbie 0.5.1 calls these methods with these arguments and takes lists of words."""
+    stand_in = types.ModuleType("kebbie")
+    stand_in.Corrector = type("Corrector", (), {"resolve_swipe": lambda self, context, gesture: []})
+    monkeypatch.setitem(sys.modules, "kebbie", stand_in)
+    monkeypatch.delitem(sys.modules, "evaluation.kebbie_corrector", raising=False)
+    made = kebbie.corrector(str(bundle))
+    assert isinstance(made, stand_in.Corrector)
+    touches = [(0.0, 0.0)] * 5
+    assert made.auto_correct("it ", touches, "hwllo") == made.keyboard.correct("it ", "hwllo")
+    assert made.auto_complete("it ", touches[:2], "he") == made.keyboard.complete("it ", "he")
+    assert made.predict_next_word("it ") == made.keyboard.next_words("it ")
+    assert made.resolve_swipe("it ", touches) == []
+    monkeypatch.delitem(sys.modules, "evaluation.kebbie_corrector", raising=False)

@@ -1,0 +1,254 @@
+"""Sessions: against a slow replay word by word, arm against itself, batches and workers, direction of effects."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from evaluation import compose
+from evaluation.arms import arm as arms
+from evaluation.arms.held_out import HeldOut
+from evaluation.arms.history import WithHistory
+from evaluation.arms.ngram import NGram
+from evaluation.comparison import intervals as ab
+from evaluation.comparison import scoring
+from evaluation.keyboard import script as keystrokes
+from evaluation.keyboard import sessions, typist
+from pretrain.config import ModelConfig
+from pretrain.model import build_model
+from pretrain.vocabulary import UNK
+from tests.helpers.typed_text import text, vocabulary
+
+LOCALE = "en-US"
+
+
+@pytest.fixture
+def words(tmp_path: Path) -> HeldOut:
+    return text(tmp_path, devices=40)
+
+
+@pytest.fixture
+def script(words: HeldOut) -> keystrokes.Script:
+    return keystrokes.prepare(words, vocabulary(), LOCALE, typist.SLOPPY, 3)
+
+
+def neural(seed: int = 0, scale: float = 6.0) -> arms.Neural:
+    model = build_model(ModelConfig(embedding_dim=8, hidden_dim=12, tied=False), len(vocabulary()), seed)
+    # An untrained model is unsure of everything; this one has opinions.
+    model.output.data *= scale
+    return arms.neural(model)
+
+
+def taught(words: HeldOut, order: int = 3) -> arms.PublicNGram:
+    """An n-gram that has seen the very text: the best arm there is."""
+    return arms.PublicNGram(NGram.fit(words.stream(vocabulary()), vocabulary(), order))
+
+
+def order_of(scores: dict[int, float]) -> list[int]:
+    return sorted(scores, key=lambda word: (-scores[word], word))
+
+
+def slow(script: keystrokes.Script, words: HeldOut, arm: arms.NextWord, tau: float, weight: float) -> np.ndarray:
+    """How, right, noticed, keystrokes, triggered, accepted and seconds of every word, from the description."""
+    known = range(4, arm.vocabulary_size)
+    rows = np.zeros((len(script.id_P), 7))
+    for start, length in zip(words.starts_S, words.lengths_S, strict=True):
+        log_probs, state = arm.start([np.empty(0, np.int64)])
+        given = 0
+        for p in range(start, start + length):
+            meant, logs = int(script.id_P[p]), log_probs[0]
+            scores = {w: float(logs[w]) for w in known}
+            best = order_of(scores)
+            row = rows[p]
+            if not given and p + 1 < start + length:
+                following, _ = arm.step(np.array([best[0]]), state)
+                second = order_of({w: float(following[0, w]) for w in known})[0]
+                sure = min(scores[best[0]], (scores[best[0]] + following[0, second]) / 2)
+                if sure >= tau:
+                    row[4], row[6] = 1, row[6] + script.inspect_seconds
+                    if (best[0], second) == (meant, script.id_P[p + 1]) and script.accept_P[p]:
+                        given, row[5], row[3] = 2, 1, 1
+                        row[6] += script.key_seconds_P[p]
+            committed = meant
+            if given:
+                given, row[1] = given - 1, 1
+            else:
+                committed = _one_word(script, p, meant, logs, scores, best, weight, row)
+            log_probs, state = arm.step(np.array([committed]), state)
+    return rows
+
+
+def _one_word(script, p, meant, logs, scores, best, weight, row) -> int:
+    key = script.key_seconds_P[p]
+    row[6] += script.inspect_seconds * script.look_P[p]
+    if meant in best[:3] and script.look_P[p] and script.pick_P[p]:
+        row[0], row[1], row[3], row[6] = 2, 1, 1, row[6] + key
+        return meant
+    for e in range(script.looks_P1[p], script.looks_P1[p + 1]):
+        row[6] += script.inspect_seconds
+        shown = {}
+        for w in range(3):
+            for place in range(script.first_EW[e, w], script.last_EW[e, w]):
+                other = int(script.word_at[place])
+                shown[other] = script.fit_EW[e, w] + weight * scores[other]
+        if meant in order_of(shown)[:3] and script.look_pick_E[e]:
+            row[0], row[1], row[3] = 3, 1, script.look_key_E[e] + 1
+            row[6] += script.look_seconds_E[e] + key
+            return meant
+    part = slice(script.readings_P1[p], script.readings_P1[p + 1])
+    read = {
+        int(w): float(s) + weight * scores[int(w)]
+        for w, s in zip(script.reading_id[part], script.reading_score[part], strict=True)
+    }
+    committed = order_of(read)[0] if read else -1
+    if script.literal_id_P[p] < 0:
+        literal = script.literal_P[p] + weight * (logs[UNK] - 2.5 * script.touches_P[p])
+        if not read or literal > read[committed]:
+            committed = -1
+    right = bool(script.as_meant_P[p]) if committed < 0 else committed == meant
+    row[0], row[1], row[2] = 4, right, not right and script.notice_P[p]
+    row[3] = script.touches_P[p] + 2 * script.taken_back_P[p] + 1
+    row[6] += script.seconds_P[p] + key
+    if row[2]:
+        row[3] += script.touches_P[p] + 1 + script.letters_P[p] + 1
+        row[6] += (0.5 * (script.touches_P[p] + 1) + script.letters_P[p] + 1) * key + script.inspect_seconds
+        return meant
+    return UNK if committed < 0 else committed
+
+
+@pytest.mark.parametrize(("name", "weight"), [("neural", 1.0), ("ngram", 1.0), ("ngram", 0.0)])
+def test_a_session_is_what_the_slow_replay_says(words, script, name, weight) -> None:
+    arm = neural() if name == "neural" else taught(words)
+    tau = float(np.log(0.12))
+    got = sessions.simulate(script, words, arm, compose_threshold=tau, weight=weight, batch_sentences=7)
+    expected = slow(script, words, arm, tau, weight)
+    columns = ("how_P", "right_P", "noticed_P", "keystrokes_P", "triggered_P", "accepted_P")
+    for column, field in enumerate(columns):
+        np.testing.assert_array_equal(getattr(got, field), expected[:, column], err_msg=field)
+    np.testing.assert_allclose(got.seconds_P, expected[:, 6], rtol=1e-12)
+    if name == "ngram":
+        assert set(got.how_P) == {0, 2, 3, 4}, "every way of entering a word occurs"
+        assert got.noticed_P.any()
+        assert (~got.right_P & ~got.noticed_P).any()
+
+
+def test_an_arm_against_itself_is_exactly_zero_and_another_is_not(words, script) -> None:
+    one, again, other = (
+        sessions.simulate(script, words, arm, compose_threshold=-2.0) for arm in (neural(), neural(), taught(words))
+    )
+    result = ab.compare({"a": one, "b": again, "c": other}, "salt", 10, 0.95, leave_out_undefined=True)
+    same = [row for row in result.differences if (row.candidate, row.baseline) == ("b", "a")]
+    assert len(same) >= 8
+    for row in same:
+        assert (row.absolute.value, row.absolute.low, row.absolute.high) == (0, 0, 0)
+    better = result.difference("c", "a", "strip_accuracy").absolute
+    assert better.low > 0
+    assert result.difference("c", "a", "words_per_minute").absolute.value > 0
+    assert result.difference("c", "a", "keystroke_savings").absolute.low > 0
+
+
+@pytest.mark.parametrize(("batch", "workers"), [(1, 1), (3, 2), (1000, 3)])
+def test_nothing_depends_on_batches_or_workers(words, script, batch, workers) -> None:
+    for arm in (neural(), WithHistory(taught(words), 0.3)):
+        plain = sessions.simulate(script, words, arm, compose_threshold=-2.0)
+        other = sessions.simulate(script, words, arm, compose_threshold=-2.0, batch_sentences=batch, workers=workers)
+        for name in ("how_P", "right_P", "keystrokes_P", "seconds_P", "triggered_P", "accepted_P", "in_strip_P"):
+            np.testing.assert_array_equal(getattr(plain, name), getattr(other, name), err_msg=name)
+
+
+def test_equal_rows_of_a_model_are_no_lottery(words, script) -> None:
+    model = build_model(ModelConfig(embedding_dim=8, hidden_dim=12, tied=False), len(vocabulary()), 0)
+    model.output.data[10:20] = model.output.data[10]
+    model.output_bias.data[10:20] = 3.0
+    arm = arms.neural(model)
+    runs = [sessions.simulate(script, words, arm, batch_sentences=size) for size in (1, 5, 300)]
+    for run in runs[1:]:
+        np.testing.assert_array_equal(run.in_strip_P, runs[0].in_strip_P)
+        np.testing.assert_array_equal(run.how_P, runs[0].how_P)
+    assert runs[0].in_strip_P.any()
+
+
+def test_the_language_model_repairs_what_touches_alone_do_not(words, script) -> None:
+    arm = taught(words, 2)
+    with_model, without = (sessions.simulate(script, words, arm, weight=weight) for weight in (1.0, 0.0))
+
+    def wrong(run: sessions.Session) -> float:
+        return float(np.mean(~run.right_P))
+
+    assert 0 < wrong(with_model) < 0.8 * wrong(without)
+
+
+def test_metrics_by_hand() -> None:
+    run = sessions.Session(
+        device_P=np.array([0, 0, 0, 2]),
+        letters_P=np.array([3, 4, 2, 5]),
+        how_P=np.array([0, 2, 4, 4]),
+        in_strip_P=np.array([False, True, True, False]),
+        right_P=np.array([True, True, False, False]),
+        noticed_P=np.array([False, False, True, False]),
+        taken_back_P=np.array([False, True, False, True]),
+        keystrokes_P=np.array([1, 1, 9, 8]),
+        seconds_P=np.array([0.5, 1.0, 2.0, 2.5]),
+        triggered_P=np.array([True, False, True, False]),
+        accepted_P=np.array([True, False, False, False]),
+        devices=3,
+    )
+    wanted = {
+        "prate": ([1, 0, 0], [2, 0, 1]),
+        "strip_accuracy": ([2, 0, 0], [2, 0, 1]),
+        "click_through_rate": ([1, 0, 0], [6, 0, 3]),
+        "compose_trigger_rate": ([2, 0, 0], [3, 0, 1]),
+        "compose_prate": ([1, 0, 0], [2, 0, 0]),
+        "words_modified": ([1, 0, 1], [3, 0, 1]),
+        "errors_left": ([0, 0, 1], [3, 0, 1]),
+        "words_per_minute": ([3, 0, 1], [3.5 / 60, 0, 2.5 / 60]),
+        "keystroke_savings": ([1, 0, -2], [12, 0, 6]),
+    }
+    assert run.ratios().keys() == wanted.keys()
+    for name, (numerator, denominator) in wanted.items():
+        np.testing.assert_allclose(run.ratios()[name][0], numerator, err_msg=name)
+        np.testing.assert_allclose(run.ratios()[name][1], denominator, err_msg=name)
+    some = run.ratios(np.array([False, True, True, True]))
+    np.testing.assert_allclose(some["prate"][1], [2, 0, 1])
+    np.testing.assert_allclose(some["compose_trigger_rate"][0], [1, 0, 0])
+
+
+def test_three_calibrations_agree_on_what_is_better(words) -> None:
+    signs = []
+    for calibration in typist.CALIBRATIONS:
+        script = keystrokes.prepare(words, vocabulary(), LOCALE, calibration, 3)
+        good, bad = (sessions.simulate(script, words, arm) for arm in (taught(words), neural()))
+        saved = [float(n.sum() / d.sum()) for n, d in (run.ratios()["keystroke_savings"] for run in (good, bad))]
+        signs.append(saved[0] - saved[1])
+    assert all(sign > 0 for sign in signs)
+    assert len(set(signs)) == 3
+
+
+def test_another_vocabulary_is_refused(words, script) -> None:
+    small = build_model(ModelConfig(embedding_dim=8, hidden_dim=12, tied=False), 20, 0)
+    with pytest.raises(ValueError, match="speaks 20 words, the script 34"):
+        sessions.simulate(script, words, arms.neural(small))
+    padded = sessions.simulate(script, words, arms.neural(small, len(vocabulary())))
+    assert not padded.in_strip_P[script.id_P >= 20].any(), "a word the arm lacks is never in its strip"
+    with pytest.raises(ValueError, match="below the model's 20"):
+        arms.neural(small, 10)
+
+
+def test_compose_thresholds_compare_like_with_like(words) -> None:
+    ids = words.ids(vocabulary())
+    scored = scoring.score(taught(words), words, ids, compose_floor=-50.0)
+    tau = compose.threshold_at_rate(scored, 0.1)
+    assert np.mean(scored.sure_P >= tau) == pytest.approx(0.1, abs=0.01)
+    share = compose.right_share(scored, tau)
+    found = compose.threshold_at_share(scored, share)
+    assert compose.right_share(scored, found) >= share
+    assert np.sum(scored.sure_P >= found) >= np.sum(scored.sure_P >= tau)
+    looser = np.unique(scored.sure_P[(scored.sure_P < found) & np.isfinite(scored.sure_P)])
+    assert all(compose.right_share(scored, value) < share for value in looser), "the lowest that is right as often"
+    assert compose.threshold_at_share(scored, 1.01) == np.inf
+    # Nothing between the floor and what was looked at: at any threshold both passes show the same phrases.
+    floored = scoring.score(taught(words), words, ids, compose_floor=tau)
+    np.testing.assert_array_equal(floored.sure_P >= tau, scored.sure_P >= tau)
+    assert floored.sure_P[np.isfinite(floored.sure_P)].min() >= tau
+    with pytest.raises(ValueError, match="compose_rate: 0"):
+        compose.threshold_at_rate(scored, 0)

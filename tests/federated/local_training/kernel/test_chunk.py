@@ -1,0 +1,39 @@
+import torch
+
+from federated.local_training import autotune as tuning
+from federated.local_training.autotune import best_chunk
+from federated.local_training.kernel.workspace import thread_space
+from federated.local_training.sums import most_steps_first
+from tests.federated.local_training.test_local_sgd import keyboard, local, rows_of
+
+
+def test_the_fastest_chunk_is_taken(monkeypatch):
+    config, model = local(), keyboard(True)
+    assert best_chunk(model, config, (1, 4)) in (1, 4)
+    clock = iter(range(1000))
+    now = [0.0]
+
+    def trained(model, devices, local, clip, size, precision):
+        now[0] += abs(size - 4) + next(clock) * 1e-6
+
+    monkeypatch.setattr(tuning, "chunked_sum", trained)
+    monkeypatch.setattr(tuning.time, "process_time", lambda: now[0])
+    assert best_chunk(model, config) == 4
+
+
+def test_memory_of_a_thread_is_used_again_and_grows():
+    space = thread_space(torch.device("cpu"), torch.float32, fuse=True)
+    small = space("test", 2, 3)
+    assert space("test", 3, 2).data_ptr() == small.data_ptr()
+    assert space("test", 40, 40).shape == (40, 40)
+    assert thread_space(torch.device("cpu"), torch.float32, fuse=True) is space
+    assert thread_space(torch.device("cpu"), torch.float64, fuse=True) is not space
+
+
+def test_most_steps_come_first():
+    config = local()
+    steps = [rows.steps(config.batch_sentences, 1) for rows in most_steps_first(rows_of(13, config), config)]
+    assert steps == sorted(steps, reverse=True)
+    executed = sum(4 * max(steps[first : first + 4]) for first in range(0, len(steps), 4))
+    # Steps that chunks of four devices execute, padding included; more devices waste less.
+    assert executed <= 1.3 * sum(steps)

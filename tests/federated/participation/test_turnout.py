@@ -1,0 +1,210 @@
+"""Availability from the launch file: the timer in hours, who is drawn, and how full the rounds are."""
+
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from federated.config.mechanism import IndependentMechanism
+from federated.participation import turnout
+from federated.participation.availability import Availability, rounds_of_timer
+from federated.participation.build import cohorts_of
+from federated.participation.cohorts import Cohorts, Observed, observe
+from federated.participation.records import Records, no_records
+from tests.helpers.small_run import Launch, mechanism, run
+
+DAY = {"minutes_per_round": 20.0, "zone_spread_hours": 2.0}
+KEY = bytes(32)
+
+
+def drawn(cohorts: Cohorts, rounds: int) -> Records:
+    state, records = cohorts.init(), no_records()
+    for number in range(rounds):
+        cohort, state = cohorts.draw(state, number)
+        records = records.add(number, cohort)
+    return records
+
+
+def of_launch(devices: int, **fields: object) -> Cohorts:
+    config = mechanism(**{"rounds": 400, "report_goal": 20, "max_participations": 12} | fields)
+    return cohorts_of(config, np.zeros(devices, dtype=bool), 5, KEY)
+
+
+def timer(**fields: object) -> dict:
+    base = mechanism().model_dump(exclude={"min_sep"})
+    return base | {"availability": {"timer_hours": 4.0} | DAY | fields}
+
+
+def test_a_timer_in_hours_gives_min_sep():
+    config = mechanism().model_validate(timer())
+    assert config.min_sep == config.availability.timer_rounds == 12
+    assert config.model_validate(config.model_dump()) == config
+    assert config.model_validate(timer() | {"min_sep": 12}) == config
+    with pytest.raises(
+        ValueError, match=r"min_sep: 11, but .*timer_hours 4 lasts 12 rounds of 20 min.* set min_sep to 12"
+    ):
+        config.model_validate(timer() | {"min_sep": 11})
+    with pytest.raises(ValueError, match="min_sep"):
+        config.model_validate(timer(timer_hours=None))
+    # Hours that a plan wrote come back as the rounds that it meant, whatever the last bit says.
+    assert all(rounds_of_timer(rounds * 12.3 / 60, 12.3) == rounds for rounds in range(1, 3000))
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"timer_hours": 0}, "timer_hours"),
+        ({"timer_hours": "long"}, "timer_hours"),
+        ({"dropout": 1.0}, "dropout"),
+        ({"over_selection": 0.9}, "over_selection"),
+        ({"night_fraction": 0.1}, "night_fraction: 0.1 must be above 0 and at least day_fraction 0.2"),
+        ({"night_fraction": 0, "day_fraction": 0}, "night_fraction: 0 must be above 0"),
+        ({"nights": 3}, "nights"),
+    ],
+)
+def test_mistakes_in_the_block_are_named(fields, words):
+    with pytest.raises(ValueError, match=words):
+        mechanism(availability=fields)
+
+
+def test_secret_samples_have_no_availability():
+    base = mechanism().model_dump(exclude={"kind", "restarts", "min_sep", "max_participations", "availability"})
+    base |= {"kind": "independent", "sampling": "poisson", "population": 20}
+    assert IndependentMechanism.model_validate(base | {"availability": None})
+    with pytest.raises(ValueError, match="availability: independent noise counts on a secret uniform sample"):
+        IndependentMechanism.model_validate(base | {"availability": {}})
+
+
+class Hasty(Cohorts):
+    """Lets devices back a round too soon, as who takes MinS for min_sep does."""
+
+    def _ready(self, state, round_number, devices):
+        return Cohorts._ready(replace(self, min_sep=self.min_sep - 1), state, round_number, devices)
+
+
+class Uncapped(Cohorts):
+    """Forgets the cap."""
+
+    def _ready(self, state, round_number, devices):
+        return Cohorts._ready(replace(self, max_participations=10**6), state, round_number, devices)
+
+
+@pytest.mark.parametrize(("rule", "kept"), [(Cohorts, True), (Hasty, False), (Uncapped, False)])
+@pytest.mark.parametrize("devices", [500, 3000])
+def test_timer_and_cap_hold_over_many_rounds(devices, rule, kept):
+    # Devices are few enough for timer and cap to bind, at night and in rounds that fall short.
+    goal = devices // 25
+    honest = of_launch(devices, availability={"timer_hours": 4.0} | DAY, min_sep=12, report_goal=goal)
+    assert honest.availability is not None
+    assert honest.min_sep == 12
+    records = drawn(rule(**vars(honest)), 400)
+    seen = observe(records, 400, honest, np.zeros(devices, dtype=bool))
+    assert (seen.violations == 0) == kept
+    rounds_of: dict[int, list[int]] = {}
+    for number, device in zip(records.rounds_N.tolist(), records.devices_N.tolist(), strict=True):
+        rounds_of.setdefault(device, []).append(number)
+    least = min(later - earlier for own in rounds_of.values() for earlier, later in pairwise(own))
+    most = max(map(len, rounds_of.values()))
+    assert (least >= 12 and most <= 12) == kept
+    if kept:
+        hours = min(
+            (b - a) * honest.availability.minutes_per_round / 60 for o in rounds_of.values() for a, b in pairwise(o)
+        )
+        assert hours >= 4.0
+        assert 0 < seen.turnout.rounds_below_goal < 400
+
+
+def test_a_round_is_a_pure_function_of_seed_round_and_state():
+    cohorts = of_launch(300, availability=DAY)
+    state, kept = cohorts.init(), []
+    for number in range(60):
+        kept.append((number, state, *cohorts.draw(state, number)))
+        state = kept[-1][3]
+    for number, before, cohort, after in reversed(kept):
+        again, then = of_launch(300, availability=DAY).draw(before, number)
+        np.testing.assert_array_equal(again, cohort)
+        np.testing.assert_array_equal(then.last_round_D, after.last_round_D)
+    other = cohorts_of(mechanism(report_goal=20, availability=DAY), np.zeros(300, dtype=bool), 6, KEY)
+    assert not np.array_equal(other.draw(other.init(), 0)[0], kept[0][2])
+
+
+def test_a_large_population_is_asked_no_more_than_a_small_one(monkeypatch):
+    asked = []
+    awake = Availability.awake
+    monkeypatch.setattr(
+        Availability, "awake", lambda self, devices, number: asked.append(len(devices)) or awake(self, devices, number)
+    )
+
+    def most_asked(devices: int) -> int:
+        cohorts = of_launch(devices, availability=DAY | {"day_fraction": 0.1}, report_goal=200, min_sep=10)
+        state, totals = cohorts.init(), []
+        for number in range(30, 45):  # by day
+            asked.clear()
+            _, state = cohorts.draw(state, number)
+            totals.append(sum(asked))
+        return max(totals)
+
+    small, large = most_asked(10_000), most_asked(1_000_000)
+    assert large < 1.1 * small
+    assert large < 20_000
+    # With a look at all of them whenever the first guesses find too few, it is.
+    monkeypatch.setattr(Cohorts, "_next_guess", lambda *given: 0)
+    assert most_asked(1_000_000) > 50 * small
+
+
+def test_turnout_by_brute_force():
+    cohorts = of_launch(300, availability=DAY, rounds=50)
+    records = drawn(cohorts, 50)
+    sizes = [int(np.sum(records.rounds_N == number)) for number in range(50)]
+    seen = observe(records, 50, cohorts, np.zeros(300, dtype=bool)).turnout
+    assert seen.rounds_below_goal == sum(size < 20 for size in sizes)
+    assert seen.mean_devices == pytest.approx(np.mean(sizes))
+    checked = [cohorts.availability.awake(np.arange(300), number).sum() for number in range(50)]
+    assert seen.check_ins == pytest.approx(np.mean(checked), abs=4 * (300 / 4 / 17) ** 0.5)
+    assert seen.fewest_check_ins <= seen.check_ins
+    # Everybody, always; and rounds that nobody joined count.
+    always = observe(no_records().add(0, np.arange(20)), 3, of_launch(300), np.zeros(300, dtype=bool)).turnout
+    assert (always.rounds_below_goal, always.check_ins, always.fewest_check_ins) == (2, 300, 300)
+    assert always.mean_devices == pytest.approx(20 / 3)
+
+
+@pytest.mark.parametrize("spread", [0.0, 3.0, 24.0])
+def test_the_share_that_checks_in_is_the_mean_over_zones(spread):
+    day = Availability(zone_spread_hours=spread, minutes_per_round=20.0)
+    for number in (0, 2, 3, 40, 100):
+        local = np.floor(number / 3) + (np.arange(20_000) + 0.5) / 20_000 * spread
+        assert day.share(number) == pytest.approx(day.fraction(local % 24).mean(), abs=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("devices", "goal", "min_sep", "fields"),
+    [
+        (4000, 100, 10, {}),
+        (900, 100, 6, {}),
+        (900, 100, 6, {"minutes_per_round": 5.0}),
+        (900, 100, 3, {"minutes_per_round": 5.0}),
+        (2000, 100, 12, {"over_selection": 1.0}),
+        (3000, 100, 10, {"dropout": 0.4}),
+    ],
+)
+def test_what_to_expect_is_what_happens(devices, goal, min_sep, fields):
+    day = Availability(**DAY | fields, seed=9)
+    found = turnout.expected(288, devices, goal, min_sep, day)
+    cohorts = Cohorts(devices, goal, min_sep, 288, seed=9, availability=day)
+    sizes = np.bincount(drawn(cohorts, 288).rounds_N, minlength=288)
+    assert found.devices_T.mean() == pytest.approx(sizes.mean(), rel=0.03)
+    assert found.below_goal == pytest.approx(np.sum(sizes < goal), abs=0.06 * 288)
+
+
+def test_a_run_with_availability_goes_on_where_it_was(tmp_path: Path):
+    config = mechanism(availability={"minutes_per_round": 60.0, "dropout": 0.3}, rounds=9)
+    launch = replace(Launch(), mechanism=config)
+    _, result = run(launch, tmp_path / "whole")
+    assert isinstance(result.observed, Observed)
+    assert result.observed.turnout.rounds_below_goal > 0
+    assert result.observed.turnout.mean_devices < config.report_goal
+    assert result.observed.turnout.check_ins < len(launch.devices)
+    assert result.observed.violations == 0
+    assert run(launch, tmp_path / "whole")[1].observed == result.observed

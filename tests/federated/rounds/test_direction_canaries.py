@@ -1,0 +1,107 @@
+"""Direction canaries in the real round loop: audited, resumed to the bit, and gone without a trace when absent."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from evaluation.audit import whitening
+from evaluation.audit.directions import Directions
+from evaluation.audit.matched_filter import Claim, MatchedFilter, matched_filter
+from federated import mechanisms
+from federated.accounting.guarantees import guarantee_of
+from federated.config.mechanism import MechanismConfig
+from federated.rounds import server
+from federated.rounds.direction_canaries import ProbeState
+from federated.train import FineTuneResult, fine_tune
+from pretrain.config import ModelConfig
+from pretrain.model import KeyboardLM, build_model
+from tests.helpers.small_run import SYNTHETIC, WORDS, Launch, mechanism, stream
+
+MECHANISM = mechanism(noise_multiplier=2.0, rounds=12, restarts=[8])
+
+
+def model_at_start() -> KeyboardLM:
+    return build_model(ModelConfig(embedding_dim=16, hidden_dim=32, tied=True), WORDS, seed=2)
+
+
+def probe(seed: int = 0) -> Directions:
+    return Directions(tuple(part.numel() for part in model_at_start().parameters()), 200, seed)
+
+
+def trained(
+    directory: Path, directions: Directions | None, config: MechanismConfig = MECHANISM, on_round=None
+) -> tuple[np.ndarray, FineTuneResult]:
+    launch, model = Launch(), model_at_start()
+    result = fine_tune(
+        model,
+        launch.devices,
+        launch.synthetic_D,
+        stream(8, 99),
+        config,
+        launch.device,
+        launch.server,
+        launch.runtime,
+        launch.seed,
+        launch.key,
+        directory,
+        on_round,
+        1,
+        probe=directions,
+    )
+    return server.flat_weights(model), result
+
+
+def audited(state: ProbeState, directions: Directions, config: MechanismConfig = MECHANISM) -> MatchedFilter:
+    made = mechanisms.build(config)
+    promised = guarantee_of(made, config.rounds, config.min_sep, config.max_participations, (config.delta,))
+    claim = Claim(whitening.of_tree(config.rounds, config.restarts), made.noise_multiplier, promised.mu, config.delta)
+    return matched_filter(state.projections_TN, state.joined_TN, directions.included_N, claim)
+
+
+@pytest.mark.parametrize("clipping", ["flat", "per-layer"])
+def test_the_real_loop_passes_its_audit(tmp_path: Path, clipping: str) -> None:
+    config = MECHANISM.model_copy(update={"clipping": clipping})
+    _, result = trained(tmp_path, probe(), config)
+    found = audited(result.probe, probe(), config)
+    assert found.passed, found.failures
+    assert found.noise.value == pytest.approx(2.0, rel=0.1)
+    assert found.signal.value == pytest.approx(1.0, abs=0.3)
+    # Canaries join as early and as often as the timer lets them, and stay out of the records of devices.
+    assert result.probe.joined_TN[[0, 3]].all()
+    assert result.probe.joined_TN.sum() == 2 * 200
+    assert result.observed.max_participations <= 2
+    assert len(result.synthetic_participations) == SYNTHETIC
+
+
+def test_a_loop_with_less_noise_than_claimed_fails(tmp_path: Path) -> None:
+    _, result = trained(tmp_path, probe(), MECHANISM.model_copy(update={"noise_multiplier": 1.0}))
+    assert not audited(result.probe, probe()).passed
+
+
+def test_a_killed_run_goes_on_to_the_same_trace(tmp_path: Path) -> None:
+    class Killed(Exception):
+        pass
+
+    def kill(message: dict[str, float]) -> None:
+        if message["round"] == 7:
+            raise Killed
+
+    whole_P, whole = trained(tmp_path / "whole", probe())
+    with pytest.raises(Killed):
+        trained(tmp_path / "killed", probe(), on_round=kill)
+    again_P, again = trained(tmp_path / "killed", probe())
+    np.testing.assert_array_equal(again_P, whole_P)
+    np.testing.assert_array_equal(again.probe.projections_TN, whole.probe.projections_TN)
+    np.testing.assert_array_equal(again.probe.joined_TN, whole.probe.joined_TN)
+    # Canaries are part of a run: others cannot take it over.
+    with pytest.raises(ValueError, match="other settings"):
+        trained(tmp_path / "killed", replace(probe(), seed=1))
+
+
+def test_without_a_probe_nothing_changes(tmp_path: Path) -> None:
+    with_P, _ = trained(tmp_path / "with", probe())
+    without_P, result = trained(tmp_path / "without", None)
+    assert result.probe is None
+    assert not np.array_equal(with_P, without_P)

@@ -1,0 +1,176 @@
+"""The round loop with each mechanism, clipping and server optimiser: killed and resumed, and what it released."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pydantic import TypeAdapter
+
+from federated import mechanisms
+from federated.accounting import guarantees as accounting
+from federated.config.mechanism import LocalTrainingConfig, MechanismConfig, ServerConfig
+from federated.participation.records import load_records
+from tests.helpers.small_run import DEVICES, SYNTHETIC, Launch, run
+
+BASE = {"noise_multiplier": 0.5, "clip_norm": 0.2, "rounds": 9, "report_goal": 6, "delta": 1e-5, "randomness": "seeded"}
+SPACED = BASE | {"min_sep": 3, "max_participations": 2}
+DRAWN = BASE | {"kind": "independent", "population": DEVICES - SYNTHETIC}
+ADAPTIVE = {"target_quantile": 0.5, "learning_rate": 0.2, "bit_noise_std": 1.0}
+KINDS = {
+    "tree": SPACED | {"kind": "tree"},
+    "tree, adaptive": SPACED | {"kind": "tree", "restarts": [3, 5], "adaptive_clipping": ADAPTIVE},
+    "tree, per layer": SPACED | {"kind": "tree", "clipping": "per-layer"},
+    "blt": SPACED | {"kind": "blt", "preset": "min-sep-100"},
+    "blt, adaptive": SPACED | {"kind": "blt", "preset": "min-sep-100", "restarts": [4], "adaptive_clipping": ADAPTIVE},
+    "banded matrix": SPACED | {"kind": "banded", "bands": 3, "form": "matrix"},
+    "tree, secagg": SPACED | {"kind": "tree", "secagg": {"bits": 32, "neighbours": 4, "threshold": 3}},
+    "poisson, secagg": DRAWN | {"sampling": "poisson", "secagg": {"bits": 24, "neighbours": 2, "threshold": 2}},
+    "banded toeplitz": SPACED | {"kind": "banded", "bands": 2, "form": "toeplitz"},
+    "poisson": DRAWN | {"sampling": "poisson"},
+    "fixed": DRAWN | {"sampling": "fixed"},
+    "clipped estimator": DRAWN
+    | {"sampling": "poisson", "estimator": "clipped", "weight_words": 6, "round_weight": 3.0},
+    "poisson, adaptive": DRAWN | {"sampling": "poisson", "adaptive_clipping": ADAPTIVE},
+}
+PARSER = TypeAdapter(MechanismConfig)
+every_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+class Killed(Exception):
+    """Stands for the end of a process."""
+
+
+def launch_of(kind: str) -> Launch:
+    return Launch(mechanism=PARSER.validate_python(KINDS[kind]))
+
+
+@every_kind
+def test_killed_and_resumed_is_bitwise_the_same(kind: str, tmp_path: Path) -> None:
+    launch = launch_of(kind)
+    weights_P, result = run(launch, tmp_path / "whole")
+
+    for last in (2, 5, 7):
+
+        def kill(message: dict, last: int = last) -> None:
+            if message["round"] == last:
+                raise Killed
+
+        # Checkpoints are after rounds 3 and 6: what was done since is done again.
+        with pytest.raises(Killed):
+            run(launch, tmp_path / "killed", kill)
+    again_P, again = run(launch, tmp_path / "killed")
+    np.testing.assert_array_equal(again_P, weights_P)
+    np.testing.assert_array_equal(again.synthetic_joined_TD, result.synthetic_joined_TD)
+    assert again == result
+
+
+@every_kind
+def test_the_records_bear_out_the_guarantee(kind: str, tmp_path: Path) -> None:
+    launch = launch_of(kind)
+    _, result = run(launch, tmp_path)
+    records = load_records(tmp_path / "participation.parquet")
+    assert result.observed.violations == 0
+    reached = accounting.from_records(launch.mechanism, result.observed, encoding=result.encoding)
+    limits = (9, launch.mechanism.min_sep, launch.mechanism.max_participations)
+    cost = accounting.cost(result.encoding, 9)
+    worst = accounting.guarantee_of(mechanisms.build(launch.mechanism), *limits, (1e-5,), **cost)
+    assert 0 < reached.rho <= worst.rho
+    assert (reached.amplified is not None) == (launch.mechanism.kind == "independent")
+    if KINDS[kind].get("sampling") == "fixed":
+        assert set(np.bincount(records.rounds_N)) == {6}
+
+
+def test_secure_aggregation_changes_the_sum_by_its_rounding_alone(tmp_path: Path) -> None:
+    quiet = {"noise_multiplier": 1e-6, "rounds": 7}  # later cohorts are too small to hide in
+    launches = {
+        name: Launch(mechanism=PARSER.validate_python(KINDS[name] | quiet)) for name in ("tree", "tree, secagg")
+    }
+    (plain_P, _), (secure_P, result) = (run(launch, tmp_path / name) for name, launch in launches.items())
+    assert not np.array_equal(plain_P, secure_P)
+    # Three cohorts of devices a round for nine rounds with momentum: far below one clip norm, and not zero.
+    assert np.abs(plain_P - secure_P).max() < 9 * 10 * 20 * result.encoding.rounding_std * 0.2 / 6
+    assert 1 < result.encoding.inflated_norm < 1.01
+
+
+def test_secure_aggregation_is_paid_for(tmp_path: Path) -> None:
+    launch = launch_of("tree, secagg")
+    _, result = run(launch, tmp_path)
+    with_it = accounting.from_records(launch.mechanism, result.observed, encoding=result.encoding)
+    without = accounting.from_records(launch.mechanism, result.observed)
+    assert with_it.rho == pytest.approx(without.rho * result.encoding.inflated_norm**2, rel=1e-12)
+    wrapping = replace(result.encoding, wrap_probability=1e-7)
+    assert (
+        accounting.from_records(launch.mechanism, result.observed, encoding=wrapping).epsilon[1e-5]
+        > (with_it.epsilon[1e-5])
+    )
+    with pytest.raises(ValueError, match="failure_probability"):
+        accounting.from_records(launch.mechanism, result.observed, encoding=replace(wrapping, wrap_probability=1e-5))
+
+
+def test_a_cohort_too_small_to_hide_in_sends_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    fields = KINDS["tree"] | {"max_participations": 1, "secagg": {"bits": 32, "neighbours": 4, "threshold": 3}}
+    _, result = run(Launch(mechanism=PARSER.validate_python(fields)), tmp_path)
+    assert result.rounds == 9
+    assert "too few for secure aggregation" in caplog.text
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "nesterov", "adam"])
+def test_every_server_optimiser_resumes(optimizer: str, tmp_path: Path) -> None:
+    launch = replace(Launch(), server=ServerConfig(optimizer=optimizer, learning_rate=0.1))
+    weights_P, _ = run(launch, tmp_path / "whole")
+    assert not np.array_equal(weights_P, run(Launch(), tmp_path / "momentum")[0])
+
+    def kill(message: dict) -> None:
+        if message["round"] == 7:
+            raise Killed
+
+    with pytest.raises(Killed):
+        run(launch, tmp_path / "killed", kill)
+    np.testing.assert_array_equal(run(launch, tmp_path / "killed")[0], weights_P)
+
+
+def test_the_clip_norm_follows_the_updates_and_is_on_record(tmp_path: Path) -> None:
+    _, result = run(launch_of("tree, adaptive"), tmp_path)
+    norms = [point.clip_norm for point in result.curve]
+    assert norms[0] == 0.2
+    assert norms[-1] != 0.2
+    assert result.curve[-1].clip_estimate != norms[-1]
+
+
+def test_a_sample_is_not_the_public_seed_s(tmp_path: Path) -> None:
+    launch = launch_of("poisson")
+    runs = {}
+    for name, changed in (
+        ("ours", launch),
+        ("key", replace(launch, key=bytes(32))),
+        ("seed", replace(launch, seed=99)),
+    ):
+        run(changed, tmp_path / name)
+        runs[name] = load_records(tmp_path / name / "participation.parquet")
+    assert np.array_equal(runs["ours"].devices_N, runs["seed"].devices_N)
+    assert not np.array_equal(runs["ours"].devices_N, runs["key"].devices_N)
+
+
+def test_fewer_devices_than_accounted_for_are_refused(tmp_path: Path) -> None:
+    config = PARSER.validate_python(KINDS["poisson"] | {"population": DEVICES})
+    with pytest.raises(ValueError, match=r"mechanism.population: 24"):
+        run(Launch(mechanism=config), tmp_path)
+
+
+def test_the_noise_comes_from_the_mechanism_file(tmp_path: Path) -> None:
+    launch = launch_of("banded matrix")
+    toeplitz = mechanisms.build(launch_of("banded toeplitz").mechanism)
+    from_config, _ = run(launch, tmp_path / "config")
+    from_file, _ = run(launch, tmp_path / "file", noise_maker=toeplitz)
+    assert not np.array_equal(from_config, from_file)
+
+
+def test_fedsgd_takes_one_step(tmp_path: Path) -> None:
+    fields = Launch().device.model_dump()
+    one = LocalTrainingConfig.model_validate(fields | {"algorithm": "fedsgd"})
+    assert not np.array_equal(
+        run(replace(Launch(), device=one), tmp_path / "one")[0], run(Launch(), tmp_path / "avg")[0]
+    )
+    with pytest.raises(ValueError, match="set it to 1"):
+        LocalTrainingConfig.model_validate(fields | {"algorithm": "fedsgd", "epochs": 2})

@@ -1,0 +1,150 @@
+"""A run that is killed, damaged or asked for twice."""
+
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from federated.config.mechanism import ServerConfig
+from federated.noise import seeded_key
+from federated.participation.records import load_records, save_records
+from federated.runtime_config import RuntimeConfig
+from federated.train import FineTuneResult
+from tests.helpers.small_run import DEVICES, Launch, mechanism, run, stream
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> tuple[Path, np.ndarray, FineTuneResult]:
+    directory = tmp_path_factory.mktemp("finished")
+    return directory, *run(Launch(), directory)
+
+
+def test_a_finished_run_is_not_done_again(finished):
+    directory, weights_P, result = finished
+    before = {path.name: path.stat().st_mtime_ns for path in directory.iterdir()}
+    told: list[dict] = []
+    again_P, again = run(Launch(), directory, told.append)
+    assert not told
+    assert again == result
+    np.testing.assert_array_equal(again_P, weights_P)
+    assert before == {path.name: path.stat().st_mtime_ns for path in directory.iterdir()}
+
+
+CHILD = """
+import os, pickle, signal, sys
+sys.path.insert(0, sys.argv[1])
+from tests.helpers.small_run import Launch, run
+directory, kill_at, out = sys.argv[2], int(sys.argv[3]), sys.argv[4]
+from pathlib import Path
+def on_round(message):
+    if message["round"] == kill_at:
+        os.kill(os.getpid(), signal.SIGKILL)
+weights, result = run(Launch(), Path(directory), on_round)
+Path(out).write_bytes(pickle.dumps((weights, result)))
+"""
+
+
+def child(directory: Path, kill_at: int, out: Path) -> int:
+    arguments = [str(Path(__file__).parents[2]), str(directory), str(kill_at), str(out)]
+    # A process killed for real: no handler runs, nothing is flushed.
+    return subprocess.run([sys.executable, "-c", CHILD, *arguments], check=False, timeout=120).returncode
+
+
+def test_killed_twice_and_resumed_is_bitwise_the_same(finished, tmp_path):
+    _, weights_P, result = finished
+    work, out = tmp_path / "work", tmp_path / "out"
+    # Checkpoints stand after rounds 3, 6 and 9: round 2 is before the first, round 5 between two.
+    for kill_at in (2, 5):
+        assert child(work, kill_at, out) == -signal.SIGKILL
+        assert not out.exists()
+    assert child(work, 0, out) == 0
+    resumed_P, resumed = pickle.loads(out.read_bytes())
+    assert resumed_P.tobytes() == weights_P.tobytes()
+    assert resumed == result
+
+
+def test_a_truncated_checkpoint_means_going_back_one(finished, tmp_path):
+    run(Launch(), tmp_path)
+    newest = tmp_path / "round-00000009.ckpt"
+    newest.write_bytes(newest.read_bytes()[:-100])
+    told: list[dict] = []
+    again_P, again = run(Launch(), tmp_path, told.append)
+    assert [message["round"] for message in told] == [7, 8, 9]
+    assert again_P.tobytes() == finished[1].tobytes()
+    assert again == finished[2]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"mechanism": mechanism(noise_multiplier=0.4)},
+        {"seed": 12},
+        {"key": seeded_key(6)},
+        {"devices": stream(DEVICES, 2)},
+        {"server": ServerConfig(learning_rate=0.7, momentum=0.5)},
+    ],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_another_run_may_not_go_on_here(finished, changed):
+    with pytest.raises(ValueError, match="empty directory"):
+        run(replace(Launch(), **changed), finished[0])
+
+
+def test_speed_settings_may_change_between_runs(finished):
+    faster = RuntimeConfig(chunk_devices=9, checkpoint_every_rounds=1, evaluate_every_rounds=1)
+    np.testing.assert_array_equal(run(replace(Launch(), runtime=faster), finished[0])[0], finished[1])
+
+
+def test_lost_records_stop_the_run(tmp_path):
+    run(Launch(), tmp_path)
+    folder = tmp_path / "participation.parquet"
+    first, middle, last = sorted(folder.iterdir())
+    assert [first.name, last.name] == ["rounds-00000000-00000003.parquet", "rounds-00000006-00000009.parquet"]
+    lost = load_records(folder).before(5)
+    for path, words in ((first, "rounds-00000000"), (middle, "rounds-00000003"), (last, "rounds-00000006")):
+        whole = path.read_bytes()
+        path.write_bytes(whole[:-20])
+        with pytest.raises(OSError, match=words):
+            run(Launch(), tmp_path)
+        path.unlink()
+        with pytest.raises(OSError, match=rf"{words}-.* is missing"):
+            run(Launch(), tmp_path)
+        path.write_bytes(whole)
+    middle.unlink()
+    save_records(lost, tmp_path / "shorter", 5)
+    (tmp_path / "shorter" / "rounds-00000000-00000005.parquet").rename(middle)
+    with pytest.raises(OSError, match="holds rounds 0 to 4"):
+        run(Launch(), tmp_path)
+    shutil.rmtree(folder)
+    with pytest.raises(OSError, match="participation"):
+        run(Launch(), tmp_path)
+
+
+def test_records_of_one_round_that_lack_a_device_stop_the_run(tmp_path):
+    run(Launch(), tmp_path)
+    (*_, last) = sorted((tmp_path / "participation.parquet").iterdir())
+    pq.write_table(pq.read_table(last).slice(1), last)
+    with pytest.raises(OSError, match="damaged"):
+        run(Launch(), tmp_path)
+
+
+def test_rounds_done_again_have_one_record(finished, tmp_path):
+    seen = load_records(finished[0] / "participation.parquet")
+    run(Launch(), tmp_path)
+    for name in ("round-00000009.ckpt", "round-00000006.ckpt"):
+        (tmp_path / name).write_bytes(b"damaged")
+    # Back to the start, with other steps between checkpoints.
+    other = RuntimeConfig(chunk_devices=4, checkpoint_every_rounds=4)
+    run(replace(Launch(), runtime=other), tmp_path)
+    names = sorted(path.name for path in (tmp_path / "participation.parquet").iterdir())
+    assert [name[7:24] for name in names] == ["00000000-00000004", "00000004-00000008", "00000008-00000009"]
+    again = load_records(tmp_path / "participation.parquet")
+    np.testing.assert_array_equal(again.rounds_N, seen.rounds_N)
+    np.testing.assert_array_equal(again.devices_N, seen.devices_N)

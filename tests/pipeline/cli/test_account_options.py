@@ -1,0 +1,68 @@
+"""Files that a person gives: a change of one is noticed, although the configuration names only its path."""
+
+from pathlib import Path
+
+import pytest
+
+from pipeline import runner
+from pipeline.config import launch_id
+from pipeline.run_dir import RunDir, sha256
+from pipeline.runner import Stages
+from pipeline.settings import Settings
+from pipeline.stage import StageContext
+from tests.helpers.pipeline_launch import Counted, launch_config
+
+CONFIG = launch_config()
+
+
+@pytest.fixture
+def listed(tmp_path: Path) -> Path:
+    path = tmp_path / "blocked.txt"
+    path.write_text("slur\n", encoding="utf-8")
+    return path
+
+
+def stages(made: list[str], *paths: str | Path) -> Stages:
+    """A stage that reads ``paths``; those that are not absolute lie in its private folder."""
+
+    def plan(ctx: StageContext) -> Counted:
+        made.append("plan")
+        for path in paths:
+            ctx.run.given(ctx.private / path)
+        return Counted(value=1)
+
+    return Stages(functions={"plan": plan}, spends={})
+
+
+def test_a_changed_or_missing_file_makes_the_stage_run_again(listed: Path, settings: Settings):
+    made: list[str] = []
+
+    def run() -> runner.StageOutcome:
+        return runner.run_stage("plan", CONFIG, launch_id(CONFIG), settings, stages(made, listed))
+
+    first = run()
+    assert first.record.inputs == {f"given/{listed}": sha256(listed)}
+    assert run().skipped
+    listed.write_text("slur\nanother\n", encoding="utf-8")
+    second = run()
+    assert not second.skipped
+    assert second.record.inputs != first.record.inputs
+    assert run().skipped
+    assert made == ["plan", "plan"]
+    listed.unlink()
+    with pytest.raises(FileNotFoundError):
+        run()
+
+
+def test_a_sheet_in_the_private_folder_counts_too_and_names_no_machine(settings: Settings):
+    made: list[str] = []
+    run_id = launch_id(CONFIG)
+    sheet = RunDir(settings.runs_dir, run_id).private("plan") / "review.csv"
+    sheet.write_text("keep", encoding="utf-8")
+    given = stages(made, "review.csv")
+    record = runner.run_stage("plan", CONFIG, run_id, settings, given).record
+    assert list(record.inputs) == ["given/private/plan/review.csv"]
+    assert runner.run_stage("plan", CONFIG, run_id, settings, given).skipped
+    sheet.write_text("drop", encoding="utf-8")
+    assert not runner.run_stage("plan", CONFIG, run_id, settings, given).skipped
+    assert len(made) == 2

@@ -1,0 +1,53 @@
+"""``tacit account --paper``: the table, the exit status, and what is left out."""
+
+import pytest
+
+from federated.accounting import published
+from federated.accounting.published_rows import Row
+from federated.mechanisms import Tree
+from pipeline.cli import paper as cli_paper
+from tests.helpers.account_command import answer, run
+
+
+@pytest.mark.slow
+def test_paper() -> None:
+    told = answer("--paper")
+    assert told["ok"]
+    assert {"source", "table", "row", "published", "ours", "match"} <= set(told["rows"][0])
+    assert sum(row["match"] is True and row["follows"] for row in told["rows"]) == 116
+    assert all(row["match"] for row in told["rows"] if row["follows"])
+    assert len(told["skipped"]) == 2
+
+
+def only(monkeypatch: pytest.MonkeyPatch, *rows: Row) -> None:
+    monkeypatch.setattr(published, "ROWS", rows)
+
+
+def test_paper_as_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [row for row in published.ROWS if row.row in ("NWP de-DE", "pt-PT TreeAgg-7", "BandMF band=342")]
+    only(monkeypatch, *rows)
+    text = run("--paper").stdout
+    assert "1 of 1 numbers that follow from their inputs match" in text
+    assert "0.479592" in text
+    assert "* pt-PT TreeAgg-7: three times what" in text
+    assert "left out, as it takes minutes: BandMF band=342; add --slow" in text
+
+
+def test_a_number_that_no_longer_follows_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    only(monkeypatch, *(row for row in published.ROWS if row.row == "NWP de-DE"))
+    assert run("--paper").exit_code == 0
+    right = Tree.sensitivity_squared
+    monkeypatch.setattr(Tree, "sensitivity_squared", lambda *row: right(*row) + 2)
+    assert answer("--paper", code=65)["ok"] is False
+    assert "differs: Xu et al. 2023, table 1, NWP de-DE, rho: 0.48, ours 0.5" in run("--paper", code=65).stdout
+
+
+def test_slow_rows_are_computed_only_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    only(monkeypatch, *(row for row in published.ROWS if row.slow))
+    monkeypatch.setattr(published, "check", lambda row: asked.append(row) or published.Checked(row, 1.0, True))
+    run("--paper")
+    assert asked == []
+    run("--paper", "--slow")
+    assert len(asked) == 2
+    assert cli_paper._WIDTH >= 120

@@ -1,0 +1,194 @@
+"""The command line as a user and as Airflow meet it: exit codes, one JSON object, help that teaches."""
+
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+import yaml
+
+from pipeline import runner
+from pipeline.cli import app as cli
+from pipeline.cli.support import command
+from pipeline.config import launch_id
+from pipeline.errors import BudgetExceeded, StageBusy
+from pipeline.settings import Settings
+from pretrain import export, vocabulary
+from pretrain.model import build_model
+from pretrain.predictor import KeyboardPredictor
+from pretrain.vocabulary import SPECIALS, Vocabulary
+from tests.helpers.pipeline_launch import RAW, Calls, launch_config
+
+TACIT = Path(sys.executable).with_name("tacit")
+
+
+class Shell:
+    """Runs ``tacit`` in a folder of its own."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+
+    def __call__(self, *arguments: str, code: int = 0, **variables: str) -> subprocess.CompletedProcess:
+        kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+        done = subprocess.run(
+            [TACIT, *arguments],
+            cwd=self.home,
+            env=kept | {"TACIT_HOME": str(self.home), "COLUMNS": "200"} | variables,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        return done
+
+    def json(self, *arguments: str, code: int = 0, **variables: str) -> dict:
+        """The one line on standard output."""
+        (line,) = self(*arguments, "--json", code=code, **variables).stdout.splitlines()
+        return json.loads(line)
+
+
+@pytest.fixture
+def tacit(tmp_path: Path) -> Shell:
+    return Shell(tmp_path)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    (tmp_path / "trial.yaml").write_text(yaml.safe_dump(RAW), encoding="utf-8")
+    return str(tmp_path / "trial.yaml")
+
+
+def test_check_a_good_file(tacit: Shell, file: str):
+    expected = launch_id(launch_config())
+    assert tacit.json("check", file) == {"ok": True, "errors": [], "launch_id": expected}
+    assert tacit.json("check", file, "--date", "20261121")["launch_id"] == f"{expected}-20261121"
+    assert expected in tacit("check", file).stdout
+    assert not (tacit.home / "runs").exists(), "checking leaves nothing behind"
+    assert "YYYYMMDD" in tacit.json("check", file, "--date", "today", code=65)["errors"][0]
+
+
+def test_check_a_bad_file(tacit: Shell, tmp_path: Path):
+    path = tmp_path / "bad.yaml"
+    path.write_text(yaml.safe_dump(RAW | {"seed": -1, "colour": "red"}), encoding="utf-8")
+    answer = tacit.json("check", str(path), code=65)
+    assert not answer["ok"]
+    assert [line.split(":")[0] for line in answer["errors"]] == ["seed", "colour"]
+    assert "colour" in tacit("check", str(path), code=65).stdout
+    assert "does not exist" in tacit.json("check", "nowhere.yaml", code=65)["errors"][0]
+
+
+def test_a_wrong_command_line_is_not_a_retry(tacit: Shell):
+    tacit("chekc", code=2)
+    tacit("stage", "pretrain", code=2)
+
+
+def test_stage_errors_reach_airflow_as_code_and_json(tacit: Shell, file: str, tracking_database: Path):
+    (tacit.home / "runs").mkdir()
+    shutil.copy(tracking_database, tacit.home / "runs" / "mlflow.db")
+    run = launch_id(launch_config())
+    answer = tacit.json("stage", "adapt", "--launch", file, "--run", run, code=65)
+    assert answer["exit_code"] == 65
+    assert "has not finished" in answer["error"]
+    assert "choose one of" in tacit.json("stage", "adopt", "--launch", file, "--run", run, code=65)["error"]
+    other = tacit.json("stage", "adapt", "--launch", file, "--run", "trial-00000000", code=65)
+    assert "run it under its own id" in other["error"]
+
+
+def test_ledger_commands(tacit: Shell, settings: Settings):
+    assert "empty" in tacit("ledger", "show").stdout
+    config = launch_config()
+    for name in ("ingest_private", "plan", "fine_tune"):
+        runner.run_stage(name, config, launch_id(config), settings, Calls().stages)
+    shown = tacit.json("ledger", "show", "--population", "people")
+    assert [entry["kind"] for entry in shown["entries"]] == ["reserve", "commit"]
+    assert shown["totals"] == {"people": 0.25}
+    assert tacit.json("ledger", "verify") == {"ok": True, "problems": []}
+    assert tacit.json("ledger", "export")["head"] == shown["entries"][-1]["hash"]
+
+    (settings.runs_dir / "ledger.db").unlink()  # a fresh ledger is whole in itself, but the launches remember
+    assert len(tacit.json("ledger", "verify", code=65)["problems"]) == 2
+    with sqlite3.connect(settings.runs_dir / "ledger.db") as database:
+        database.execute("DROP TRIGGER privacy_ledger_no_update")
+    assert "no_update is gone" in tacit("ledger", "verify", code=65).stdout
+
+
+def test_a_database_that_is_down_is_temporary(tacit: Shell):
+    url = "postgresql+psycopg2://user:hunter2@127.0.0.1:9/nowhere"
+    done = tacit("ledger", "show", "--json", code=75, TACIT_LEDGER_URL=url)
+    assert json.loads(done.stdout)["exit_code"] == 75
+    assert "hunter2" not in done.stdout + done.stderr
+
+
+def test_plan(tacit: Shell, file: str):
+    answer = tacit.json("plan", file, "--devices", "1000")
+    assert answer["feasible"]
+    assert answer["rho"] > 0
+    assert not tacit.json("plan", file, "--devices", "1")["feasible"]
+    assert "--devices 100000" in tacit.json("plan", file, code=65)["error"]
+
+
+def test_predict(tacit: Shell):
+    words = Vocabulary((*SPECIALS, "see", "you", "soon", "later"))
+    bundle = tacit.home / "bundle"
+    bundle.mkdir()
+    vocabulary.save(words, bundle / "vocabulary.json")
+    export.export_onnx(build_model(launch_config().model, len(words), 1), bundle / "model.onnx")
+    (bundle / "bundle.json").write_text('{"locale": "en-US"}', encoding="utf-8")
+    answer = tacit.json("predict", str(bundle), "see you")
+    assert answer["words"] == KeyboardPredictor(bundle).suggest("see you")
+    assert len(answer["words"]) == 3
+
+
+def test_unknown_run(tacit: Shell):
+    assert "no launch" in tacit.json("verify", "trial-0123abcd", code=65)["error"]
+    assert "is not a launch id" in tacit.json("audit", "--run", "../etc", code=65)["error"]
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(ValueError("v"), 65), (BudgetExceeded("b"), 65), (OSError("o"), 75), (StageBusy("s"), 75)]
+)
+def test_expected_errors_become_exit_codes(error: Exception, code: int, capsys: pytest.CaptureFixture):
+    @command
+    def fails(as_json: bool) -> None:
+        raise error
+
+    with pytest.raises(typer.Exit) as stopped:
+        fails(as_json=True)
+    assert stopped.value.exit_code == code
+    printed = capsys.readouterr()
+    assert json.loads(printed.out) == {"ok": False, "error": str(error), "exit_code": code}
+    assert str(error) in printed.err
+
+
+def test_a_bug_keeps_its_traceback():
+    @command
+    def buggy() -> None:
+        raise KeyError("ours")
+
+    with pytest.raises(KeyError, match="ours"):
+        buggy()
+    # Rich's traceback would print local variables, and those may hold a client's text.
+    assert cli.app.pretty_exceptions_enable is False
+
+
+def commands(app: typer.Typer, prefix: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    """Every command line, without its arguments."""
+    named = [(*prefix, item.name or item.callback.__name__) for item in app.registered_commands]
+    for group in app.registered_groups:
+        named += commands(group.typer_instance, (*prefix, group.name))
+    return named
+
+
+@pytest.mark.parametrize("words", commands(cli.app), ids=" ".join)
+def test_every_command_has_help_with_an_example(words: tuple[str, ...]):
+    group, name = cli.app, words[-1]
+    for part in words[:-1]:
+        group = next(item.typer_instance for item in group.registered_groups if item.name == part)
+    (found,) = [item for item in group.registered_commands if (item.name or item.callback.__name__) == name]
+    assert f"Example: tacit {' '.join(words)}" in found.callback.__doc__

@@ -1,0 +1,87 @@
+"""The tables people see."""
+
+import io
+import math
+
+import pytest
+from rich.console import Console
+
+from pipeline.cli.display import ending, round_up, show_stage, shown
+from pipeline.run_dir import StageRecord
+from pipeline.runner import StageOutcome
+from tests.helpers.pipeline_launch import spend
+
+RECORD = StageRecord(
+    launch_id="trial-0123abcd",
+    stage="fine_tune",
+    config_digest="c",
+    inputs={},
+    outputs={},
+    private_outputs=True,
+    started_at="2026-11-21T00:00:00+00:00",
+    seconds=12.34,
+    result={"rho": 0.25, "rounds": 1600, "curve": [{"step": 1}], "spend": spend(0.25).model_dump(), "rows": [{"a": 1}]},
+)
+
+
+def test_a_stage_is_a_short_table():
+    text = io.StringIO()
+    show_stage(StageOutcome(RECORD, skipped=False), Console(file=text, width=80))
+    assert "8/13 fine_tune (12.3 s)" in text.getvalue()
+    assert "1,600" in text.getvalue()
+    assert "curve" not in text.getvalue()
+    assert "device" in text.getvalue()
+    again = io.StringIO()
+    show_stage(StageOutcome(RECORD, skipped=True), Console(file=again, width=80))
+    assert "nothing redone" in again.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "-"),
+        (True, "yes"),
+        (1234567, "1,234,567"),
+        (0.000123456, "0.0001235"),
+        (math.inf, "inf"),
+        ("a" * 64, "aaaaaaaaaaaa..."),
+        ({"train": 40, "test": 20}, "train: 40, test: 20"),
+        (["one", "two"], "one\ntwo"),
+        (["x"] * 7, "7 items"),
+        ([{"row": 1}], None),
+        ({}, None),
+    ],
+)
+def test_cells(value: object, text: str | None):
+    assert shown(value) == text
+
+
+def test_epsilon_is_never_rounded_down():
+    assert round_up(4.48901) == "4.490"
+    assert round_up(4.489) == "4.489"
+
+
+@pytest.mark.parametrize(
+    ("bundle", "decision", "reviewers", "expected"),
+    [
+        ("/runs/x/bundle", "launch", (), "tacit predict /runs/x/bundle"),
+        (None, "launch", ("ana", "bo"), "waits for approval by ana, bo"),
+        (None, "hold", (), "gain: too small"),
+    ],
+)
+def test_ending(bundle: str | None, decision: str, reviewers: tuple[str, ...], expected: str):
+    content = {
+        "launch_id": "trial-0123abcd",
+        "decision": decision,
+        "reasons": ["gain: too small"],
+        "rho": 0.25,
+        "epsilon": 3.5001,
+        "delta": 1e-6,
+        "report": "/runs/x/report.html",
+        "bundle": bundle,
+        "tracking_uri": "sqlite:////runs/mlflow.db",
+    }
+    text = ending(content, reviewers)
+    assert expected in text
+    assert "epsilon 3.501 at delta 1e-06" in text
+    assert ("model:" in text) == (decision == "launch")

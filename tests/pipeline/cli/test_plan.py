@@ -1,0 +1,206 @@
+"""``tacit plan`` and ``tacit rehearse`` as a person meets them: what to paste, pictures, and what is missing."""
+
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from federated.planning import costs as plan_costs
+from federated.planning.rehearsal import Rehearsal, Trial
+from pipeline import rehearsal as rehearse
+from pipeline import settings
+from pipeline.cli.app import app
+from pipeline.config import LaunchConfig, launch_id, load_launch
+from pipeline.stages.table import STAGES
+from tests.helpers.pipeline_launch import RAW
+
+PLANNING = {
+    "population_estimate": 60,
+    "max_report_goal": 10,
+    "round_minutes": 12.0,
+    "target_rho": 0.5,
+    "noise_to_signal": 0.5,
+    "mechanisms": ["tree"],
+    "rehearsal": {
+        "pseudo_users": 30,
+        "median_words": 20,
+        "report_goal": 5,
+        "rounds": 3,
+        "server_learning_rates": [0.5, 1.0],
+        "noise_to_signal": [0.01, 30.0, 60.0],
+    },
+}
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TACIT_HOME", str(tmp_path))
+    return tmp_path
+
+
+def written(home: Path, **changes: object) -> Path:
+    """A launch file whose public text is a few made-up documents."""
+    rng = np.random.default_rng(3)
+    words = ["alpha", "beta", "gamma", "delta", "word", "line", "tree", "noise", "green", "south"]
+    for name, documents in (("train", 40), ("validation", 6)):
+        with gzip.open(home / f"{name}.json.gz", "wt", encoding="utf-8") as file:
+            for _ in range(documents):
+                text = " ".join(" ".join(rng.choice(words, size=6)) + "." for _ in range(10))
+                file.write(json.dumps({"text": text}) + "\n")
+    public = {
+        "source": "files",
+        "train": [str(home / "train.json.gz")],
+        "validation": [str(home / "validation.json.gz")],
+        "max_tokens": 5000,
+    }
+    path = home / "launch.yaml"
+    path.write_text(yaml.safe_dump(RAW | {"public_text": public, "planning": PLANNING | changes}))
+    return path
+
+
+def tacit(*arguments: str, code: int = 0) -> tuple[str, str]:
+    """Standard output and standard error."""
+    done = CliRunner().invoke(app, ["--quiet", *arguments])
+    assert done.exit_code == code, done.output
+    return done.stdout, done.stderr
+
+
+def test_a_plan_as_json_with_pictures(home: Path) -> None:
+    file = written(home)
+    answer = json.loads(tacit("plan", str(file), "--out", str(home / "out"), "--json")[0])
+    assert answer["rho"] > 0  # of the file as it stands
+    proposal = answer["proposal"]
+    assert proposal["feasible"]
+    assert proposal["rho"] <= 0.5
+    assert proposal["mins"] == proposal["min_sep"] - 1
+    assert proposal["timer_hours"] == pytest.approx(proposal["min_sep"] * 0.2)
+    # Put into the launch file, the block gives what was promised.
+    raw = yaml.safe_load(file.read_text())
+    file.write_text(yaml.safe_dump(raw | yaml.safe_load(proposal["yaml"])))
+    again = json.loads(tacit("plan", str(file), "--out", str(home / "out"), "--json")[0])
+    assert (again["rho"], again["feasible"]) == (proposal["rho"], True)
+    assert again["proposal"]["yaml"] == proposal["yaml"]
+    assert {Path(path).name for path in answer["files"]} == {"plan.json", "plan.png", "plan.svg"}
+    assert (home / "out" / "plan.png").read_bytes().startswith(b"\x89PNG")
+    assert json.loads((home / "out" / "plan.json").read_text()) == again["proposal"]
+
+
+def test_a_plan_for_a_person(home: Path) -> None:
+    file = written(home)
+    text, table = tacit("plan", str(file))
+    assert "is met" in text
+    assert "For the launch file:\nmechanism:\n  kind: tree" in text
+    assert "Timer" in text
+    assert max(map(len, table.splitlines())) <= 80
+    assert "…" not in table  # nothing was cut off
+    for word in ("mechanism", "BLT, 3 buffers", "banded, 8 bands", "independent", "uniform sample"):
+        assert word in table
+    assert (home / "runs" / launch_id(load_launch(file)) / "public" / "planning" / "plan.svg").exists()
+
+
+def test_a_target_that_cannot_be_met_says_what_would_do(home: Path) -> None:
+    text, _ = tacit("plan", str(written(home, target_rho=1e-3)))
+    assert "cannot be met" in text
+    assert "bear a noise-to-signal ratio of" in text
+    assert "accept rho" in text
+
+
+@pytest.mark.slow
+def test_devices_on_the_command_line_replace_the_estimate(home: Path) -> None:
+    file = str(written(home))
+    few, many = (json.loads(tacit("plan", file, "--devices", n, "--json")[0])["proposal"] for n in ("14", "6000"))
+    assert (few["min_sep"], many["min_sep"]) == (2, 8)  # 90% of 14 fill two rounds of five
+    assert few["rho"] > many["rho"]
+
+
+def test_without_a_planning_block(home: Path) -> None:
+    path = home / "plain.yaml"
+    path.write_text(yaml.safe_dump(RAW))
+    assert "add a planning block" in tacit("plan", str(path), "--devices", "100")[0]
+    for arguments in (("plan", str(path), "--devices", "9", "--out", "x"), ("rehearse", str(path))):
+        refused = json.loads(tacit(*arguments, "--json", code=65)[0])
+        assert "planning block" in refused["error"] or "has no such block" in refused["error"]
+
+
+@pytest.mark.slow
+def test_a_rehearsal_end_to_end(home: Path) -> None:
+    file = written(home)
+    config, here, lines = load_launch(file), settings.load(), []
+    run_id = launch_id(config)
+    done = rehearse.run(config, config.planning, run_id, here, STAGES, None, lines.append)
+    assert done.directory == home / "runs" / run_id / "public" / "rehearsal"
+    assert json.loads((done.directory / "rehearsal.json").read_text()) == json.loads(json.dumps(rehearse.as_json(done)))
+    assert (done.directory / "utility.png").read_bytes().startswith(b"\x89PNG")
+    assert done.found.pseudo_users == 30
+    # The launch finds its public stages done, and nothing private was read.
+    records = {path.parent.name for path in (home / "runs").glob("*/public/*/result.json")}
+    assert records == {"ingest_public", "pretrain"}
+    pasted = yaml.safe_load(done.paste)
+    raw = yaml.safe_load(file.read_text())
+    changed = {name: {**value, **pasted[name]} if name in pasted else value for name, value in raw.items()}
+    assert LaunchConfig.model_validate(changed).mechanism.clip_norm == done.found.clip_norm
+    # Again: nothing is redone, the answer is the same.
+    before = (done.directory / "trials.json").stat().st_mtime_ns
+    assert rehearse.run(config, config.planning, run_id, here, STAGES, None, lines.append) == done
+    assert (done.directory / "trials.json").stat().st_mtime_ns == before
+
+
+@pytest.mark.slow
+def test_the_command_prints_what_to_paste(home: Path) -> None:
+    command = [Path(sys.executable).with_name("tacit"), "rehearse", written(home), "--json"]
+    done = subprocess.run(command, cwd=home, capture_output=True, text=True, timeout=300, check=True)
+    (line,) = done.stdout.splitlines()
+    assert yaml.safe_load(json.loads(line)["yaml"])["mechanism"]["clip_norm"] > 0
+    assert "trial 1 of at most 6, server rate 0.5" in done.stderr
+
+
+def found(**changes: object) -> Rehearsal:
+    trials = tuple(Trial("", 1.0, ratio, 1.0, 0.4, 0.1, 0.2) for ratio in (0.01, 30.0))
+    base = {
+        "clip_norm": 0.4,
+        "server_learning_rate": 1.0,
+        "noise_to_signal": 0.01,
+        "start_accuracy": 0.1,
+        "noiseless_accuracy": 0.2,
+        "clip_trials": trials,
+        "noise_trials": trials,
+        "pseudo_users": 5,
+        "words": 50,
+    }
+    return Rehearsal(**(base | changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"noise_to_signal": None}, "even noise-to-signal 0.01 costs more than 0.002 accuracy"),
+        ({"noise_to_signal": 60.0}, "60 is the largest that was tried"),
+        ({"noiseless_accuracy": 0.1}, "nothing left to teach the pretrained model"),
+        ({}, "server learning rate 1 lies at the end of those tried"),
+    ],
+)
+def test_remarks_name_the_field_to_change(changes: dict, said: str) -> None:
+    planning = LaunchConfig.model_validate(RAW | {"planning": PLANNING}).planning
+    assert any(said in remark for remark in rehearse.remarks(found(**changes), planning))
+
+
+def test_nothing_to_remark_and_nothing_to_paste() -> None:
+    grid = PLANNING["rehearsal"] | {"server_learning_rates": [0.5, 1.0, 2.0]}
+    planning = LaunchConfig.model_validate(RAW | {"planning": PLANNING | {"rehearsal": grid}}).planning
+    assert rehearse.remarks(found(), planning) == ()
+    assert yaml.safe_load(rehearse.paste(found()))["planning"] == {"noise_to_signal": 0.01}
+    assert "planning" not in yaml.safe_load(rehearse.paste(found(noise_to_signal=None)))
+
+
+def test_the_ratio_of_the_file_is_used_until_one_was_rehearsed(home: Path) -> None:
+    file = written(home, noise_to_signal=None, target_rho=100.0)
+    proposal = json.loads(tacit("plan", str(file), "--json")[0])["proposal"]
+    assert not proposal["rehearsed"]
+    own = plan_costs.noise_to_signal(load_launch(file).mechanism)
+    assert proposal["noise_to_signal"] == pytest.approx(own, rel=1e-3)

@@ -1,0 +1,83 @@
+"""Each unit has a budget of its own in the ledger, and hypothetical spends have none."""
+
+import pytest
+
+from pipeline import runner
+from pipeline.config import launch_id
+from pipeline.errors import BudgetExceeded, NotPrivate
+from pipeline.ledger.entries import Entry
+from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.runner import Stages
+from pipeline.settings import Settings
+from pipeline.stage import StageSpend
+from tests.helpers.pipeline_launch import Counted, launch_config
+from tests.pipeline.ledger.test_ledger import device, item, reserve
+
+
+@pytest.fixture
+def ledger(ledger_url: str) -> PrivacyLedger:
+    return PrivacyLedger(ledger_url)
+
+
+def test_item_losses_have_a_budget_of_their_own(ledger: PrivacyLedger):
+    more = {"stage": "discover", "budget_discovery_epsilon": 16.0}
+    reserve(ledger, "first", item(8.0), **more)
+    ledger.commit("first", "discover", item(8.0))
+    reserve(ledger, "second", item(8.0), **more)  # counts although it was never committed
+    assert ledger.discovery_total("people") == 16.0
+    with pytest.raises(BudgetExceeded, match=r"needs epsilon per typed word 0\.5, 16 of 16 is spent and 0 is left"):
+        reserve(ledger, "third", item(0.5), **more)
+    # A retry is free; without a ceiling, and on another population, there is room.
+    reserve(ledger, "second", item(8.0), **more)
+    reserve(ledger, "third", item(0.5), **more, population="others")
+    assert len(ledger.entries()) == 4
+    reserve(ledger, "fourth", item(0.5), stage="discover")
+    assert ledger.discovery_total("people") == 16.5
+
+
+def test_units_have_budgets_of_their_own_and_never_add_up(ledger: PrivacyLedger):
+    both = {"budget_rho": 1.0, "budget_discovery_epsilon": 8.0}
+    reserve(ledger, "first", item(8.0), stage="discover", **both)
+    reserve(ledger, "first", device(1.0), **both)
+    assert (ledger.total("people"), ledger.discovery_total("people")) == (1.0, 8.0)
+    with pytest.raises(BudgetExceeded, match=r"needs rho 0\.1, 1 of 1"):
+        reserve(ledger, "second", device(0.1), **both)
+    with pytest.raises(BudgetExceeded, match=r"needs epsilon per typed word 0\.1, 8 of 8"):
+        reserve(ledger, "second", item(0.1), stage="discover", **both)
+    exported = ledger.export()
+    assert (exported["totals"], exported["discovery_totals"]) == ({"people": 1.0}, {"people": 8.0})
+
+
+def test_a_hypothetical_spend_is_never_taken(ledger: PrivacyLedger):
+    simulated = device(0.4).model_copy(update={"hypothetical": "NOT PRIVATE, a simulation"})
+    with pytest.raises(NotPrivate, match=r"first/fine_tune: .* NOT PRIVATE, a simulation"):
+        reserve(ledger, "first", simulated)
+    reserve(ledger, "first", device(0.4))
+    with pytest.raises(NotPrivate, match="takes no hypothetical spend"):
+        ledger.commit("first", "fine_tune", simulated)
+    assert [entry.kind for entry in ledger.entries()] == ["reserve"]
+
+
+def test_entries_of_earlier_versions_keep_their_hashes():
+    written = {"seq": 1, "kind": "reserve", "population": "people", "launch_id": "old", "stage": "discover"}
+    written |= {"unit": "item", "adjacency": "swap", "rho": None, "epsilon": 8.0, "delta": 0.0, "binding": "{}"}
+    written |= {"note": "local, planned", "created_at": "2026-11-21T10:00:00.000000+00:00", "prev_hash": "0" * 64}
+    # By the first version of the ledger: a field more in an entry would break every chain there is.
+    expected = "437f9bc6dac319348a5232136d63693ddc694955a78d3944130d99c87d49b820"
+    assert Entry(**written, hash="").expected_hash() == expected
+
+
+def test_what_words_lose_to_discovery_has_the_launch_files_ceiling(settings: Settings):
+    lost = item(1.0)
+    stages = Stages(
+        functions={"discover": lambda ctx: Counted(value=1, spend=lost)},
+        spends={"discover": StageSpend(planned=lambda config, run: lost, inputs=())},
+    )
+    for name in ("first", "second", "third"):
+        config = launch_config(name=name, policy={"population_max_discovery_epsilon": 2.0})
+        if name == "third":
+            with pytest.raises(BudgetExceeded, match=r"2 of 2 is spent .*population_max_discovery_epsilon"):
+                runner.run_stage("discover", config, launch_id(config), settings, stages)
+        else:
+            runner.run_stage("discover", config, launch_id(config), settings, stages)
+    assert PrivacyLedger(settings.ledger_url).discovery_total("people") == 2.0

@@ -1,0 +1,156 @@
+"""Arms of a launch: what users have comes from the registry, whole; training without privacy is for simulations."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from federated import mechanisms
+from federated.devices import store as population
+from pipeline import release
+from pipeline.config import LaunchConfig
+from pipeline.errors import PermanentError
+from pipeline.registry import Registry
+from pipeline.run_dir import RunDir, sha256
+from pipeline.settings import Settings
+from pipeline.stage import StageContext
+from pipeline.stages import ab_arms as entrants
+from pipeline.stages import artifacts as load
+from pretrain import export, vocabulary
+from pretrain.model import KeyboardLM, build_model
+from pretrain.vocabulary import SPECIALS, TokenStream, Vocabulary
+from pretrain.words import write_words
+from tests.helpers.pipeline_launch import RAW, launch_config
+
+pytestmark = [
+    # MLflow's own code uses what SQLAlchemy 2.1 deprecates, and warns about type hints of its own.
+    pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:.*Any type hint is inferred as AnyType.*:UserWarning"),
+]
+NAME = "keyboard-en-US-NWP"
+BASE = Vocabulary((*SPECIALS, "see", "you", "soon"))
+GROWN = vocabulary.extend(BASE, ["lol"], 1)
+# Other words in another order, one of which only users' present model knows.
+THEIRS = Vocabulary((*SPECIALS, "you", "later", "see"))
+MADE_UP = {"source": "synthetic", "name": "made-up", "devices": 40, "max_words_per_device": 30, "mean_words": 20}
+
+
+def publish(settings: Settings, folder: Path, launch_id: str, words: Vocabulary = THEIRS) -> Path:
+    """Register a bundle of an untrained model and make it the champion; returns the bundle."""
+    bundle = folder / launch_id / "bundle"
+    bundle.mkdir(parents=True)
+    vocabulary.save(words, bundle / "vocabulary.json")
+    export.export_onnx(model_of(words, len(launch_id)), bundle / "model.onnx")
+    files = {path.name: sha256(path) for path in sorted(bundle.iterdir())}
+    (bundle / "bundle.json").write_text(json.dumps({"launch_id": launch_id, "files": files}), encoding="utf-8")
+    tags = {"tacit.launch": launch_id, "bundle.sha256": sha256(bundle / "bundle.json")}
+    registry = Registry(settings)
+    version = registry.register(launch_config(), launch_id, bundle, tags)
+    release.promote(registry, launch_config(), version)
+    return bundle
+
+
+def model_of(words: Vocabulary, seed: int) -> KeyboardLM:
+    return build_model(launch_config().model, len(words), seed)
+
+
+def context(settings: Settings, monkeypatch: pytest.MonkeyPatch, **changes: object) -> StageContext:
+    """A launch that has come as far as its comparison, without training."""
+    config = launch_config(**changes)
+    run = RunDir(settings.runs_dir, "trial-of-the-tests")
+    words = {"ingest_public": BASE, "build_vocabulary": GROWN}
+    models = {"pretrain": BASE, "adapt": GROWN, "fine_tune": GROWN}
+    public = write_words(settings.home / "public", [[["see", "you", "soon"], ["see", "you"]]] * 30)
+    stream: TokenStream = public.encode(GROWN)
+    monkeypatch.setattr(load, "vocabulary", lambda ctx, stage: words[stage])
+    monkeypatch.setattr(load, "model", lambda ctx, stage: model_of(models[stage], 1))
+    monkeypatch.setattr(load, "public_streams", lambda ctx, given: (stream, stream))
+    monkeypatch.setattr(load, "mechanism", lambda run: mechanisms.build(config.mechanism))
+    return StageContext(config, run, settings, "ab_test", None)
+
+
+def test_champion_is_what_users_have_without_this_launch(tracked: Settings, tmp_path: Path):
+    registry = Registry(tracked)
+    assert registry.champion_before(NAME, "second") is None
+    publish(tracked, tmp_path, "first")
+    found = registry.champion_before(NAME, "second")
+    assert (found.version, found.launch_id) == (1, "first")
+    assert registry.champion_before(NAME, "first") is None, "a launch is never compared with itself"
+    publish(tracked, tmp_path, "second", GROWN)
+    assert registry.champion_before(NAME, "second") == found, "the same answer again once it is published"
+    assert registry.champion_before(NAME, "third").version == 2
+    bundle = registry.fetch(found, tmp_path)
+    assert vocabulary.load(bundle / "vocabulary.json") == THEIRS
+    for kept in (tracked.runs_dir / "mlflow-artifacts").rglob("bundle.json"):
+        if sha256(kept) == found.bundle_sha256:
+            kept.with_name("model.onnx").write_bytes(b"another model")
+    with pytest.raises(PermanentError, match=r"version 1: model\.onnx is not what was registered"):
+        registry.fetch(found, tmp_path / "again")
+
+
+def test_arms_speak_one_vocabulary_and_the_champion_keeps_its_own(
+    tracked: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    ctx = context(tracked, monkeypatch)
+    alone = entrants.gather(ctx)
+    assert alone.champion is None
+    assert "champion" not in alone.arms
+    assert alone.vocabulary == GROWN
+    publish(tracked, tmp_path, "earlier")
+    both = entrants.gather(ctx)
+    assert both.champion.launch_id == "earlier"
+    assert ("private", "champion") in both.pairs
+    assert both.vocabulary.words == (*GROWN.words, "later")
+    assert both.own_words == len(GROWN)
+    assert {arm.vocabulary_size for arm in both.arms.values()} == {len(both.vocabulary)}
+    nothing = [np.array([], dtype=np.int64)]
+    for name, arm in alone.arms.items():
+        before, after = arm.start(nothing)[0][0], both.arms[name].start(nothing)[0][0]
+        np.testing.assert_array_equal(before, after[: len(GROWN)])
+        assert after[len(GROWN)] == -np.inf, "a word that only users' model knows"
+    own, _ = entrants.arms.neural(model_of(THEIRS, len("earlier"))).start(nothing)
+    theirs, _ = both.arms["champion"].start(nothing)
+    for word in ("see", "you", "later"):
+        assert theirs[0, both.vocabulary.index[word]] == own[0, THEIRS.index[word]]
+    assert theirs[0, both.vocabulary.index["lol"]] == -np.inf
+    assert not any(ctx.private.iterdir()), "the champion is not kept"
+
+
+def test_without_privacy_only_in_a_simulation(tracked: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    files = {"source": "files", "name": "people", "paths": ["people.parquet"], "max_words_per_device": 30}
+    wanted = {**RAW, "private_text": files, "ab_test": {"non_private_upper_bound": True}}
+    with pytest.raises(ValidationError, match="is a release without any guarantee"):
+        LaunchConfig.model_validate(wanted)
+    for source in ({"source": "chitchat", "name": "people", "max_words_per_device": 30}, MADE_UP):
+        assert LaunchConfig.model_validate({**wanted, "private_text": source}).ab_test.non_private_upper_bound
+    LaunchConfig.model_validate({**wanted, "ab_test": {}})
+    # A configuration that never went through validation is refused by the arm itself.
+    ctx = context(tracked, monkeypatch)
+    people = LaunchConfig.model_validate({**RAW, "private_text": files})
+    with pytest.raises(PermanentError, match="not for source 'files'"):
+        entrants.without_privacy(StageContext(people, ctx.run, tracked, "ab_test", None))
+
+
+def test_without_privacy_is_the_same_training_and_leaves_nothing(
+    tracked: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    ctx = context(tracked, monkeypatch, private_text=MADE_UP, ab_test={"non_private_upper_bound": True})
+    population.build_store(ctx.config.private_text, "en-US", 1, tmp_path / "store")
+    store = population.open_store(tmp_path / "store")
+    monkeypatch.setattr(load, "store", lambda ctx: store)
+    found = entrants.gather(ctx)
+    assert ("private", "non_private") in found.pairs
+    assert not any(ctx.private.iterdir()), "no checkpoint of it stays"
+    trained, again = entrants.without_privacy(ctx), entrants.without_privacy(ctx)
+    start = load.model(ctx, "adapt")
+    moved = {name: (new - start.state_dict()[name]).norm() for name, new in trained.state_dict().items()}
+    assert max(moved.values()) > 1e-4
+    assert all(bool((new == again.state_dict()[name]).all()) for name, new in trained.state_dict().items())
+    mechanism = ctx.config.mechanism
+    loose = entrants.loosened(mechanism)
+    assert loose.noise_multiplier * loose.clip_norm < 1e-9
+    assert loose.clip_norm > mechanism.clip_norm
+    kept = ("rounds", "report_goal", "min_sep", "max_participations")
+    assert all(getattr(loose, name) == getattr(mechanism, name) for name in kept)

@@ -1,0 +1,140 @@
+"""Gates fail closed, one at a time."""
+
+import math
+
+import pytest
+
+from pipeline.stages.gates import Evidence, decide
+from tests.helpers.pipeline_launch import launch_config
+
+POLICY = launch_config(policy={"population_max_discovery_epsilon": 6.0}).policy
+GOOD = Evidence(
+    rho=0.4,
+    epsilon=4.25,
+    epsilon_second=4.2501,
+    population_rho=0.9,
+    enforced_min_sep=4,
+    observed_min_sep=4,
+    enforced_max_participations=3,
+    observed_max_participations=3,
+    violations=0,
+    hypothetical="",
+    discovery_epsilon0=2.0,
+    population_discovery_epsilon=4.0,
+    worst_canary_rank=100,
+    random_continuations=2_000_000,
+    found_single_user=0,
+    broken_ceilings=0,
+    pooled_p_value=0.4,
+    audit_alpha=0.01,
+    noise_audits_failed=0,
+    top1_gain_low=0.001,
+    top3_gain_low=0.0,
+    typing_simulated=True,
+    broken_margins=(),
+    ledger_problems=(),
+)
+
+
+def test_everything_in_order_is_launched():
+    decision = decide(GOOD, POLICY)
+    assert decision.decision == "launch"
+    assert all(gate.passed for gate in decision.gates)
+    assert decision.reasons == (f"all {len(decision.gates)} gates passed",)
+    assert len({gate.id for gate in decision.gates}) == len(decision.gates) == 18
+
+
+@pytest.mark.parametrize(
+    ("change", "gate"),
+    [
+        ({"rho": 0.5000001}, "budget"),
+        ({"epsilon_second": 4.252}, "accountants"),
+        ({"population_rho": 1.01}, "population_budget"),
+        ({"observed_min_sep": 3}, "min_sep"),
+        ({"observed_max_participations": 4}, "max_participations"),
+        ({"violations": 1}, "violations"),
+        ({"discovery_epsilon0": 2.1}, "discovery"),
+        ({"population_discovery_epsilon": 6.1}, "population_discovery"),
+        ({"hypothetical": "NOT PRIVATE, a simulation"}, "simulated"),
+        ({"worst_canary_rank": 99}, "canaries"),
+        ({"found_single_user": 1}, "extraction"),
+        ({"broken_ceilings": 1}, "ceilings"),
+        ({"pooled_p_value": 0.009}, "pooled"),
+        ({"noise_audits_failed": 1}, "noise_audit"),
+        ({"noise_audits_failed": None}, "noise_audit"),
+        ({"top1_gain_low": 0.0}, "utility"),
+        ({"top3_gain_low": -0.001}, "top3_guardrail"),
+        ({"broken_margins": ("words_per_minute (guardrail): -3.00%",)}, "typing"),
+        ({"broken_margins": None}, "typing"),
+        ({"ledger_problems": ("entry 2 is not what was written",)}, "ledger"),
+        ({"export_agreement": 0.5}, "export"),
+    ],
+)
+def test_each_gate_holds_a_launch_alone(change: dict, gate: str):
+    decision = decide(GOOD.model_copy(update=change), POLICY)
+    assert decision.decision == "hold"
+    assert [failed.id for failed in decision.gates if not failed.passed] == [gate]
+    assert len(decision.reasons) == 1
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in Evidence.model_fields if name not in ("random_continuations", "export_agreement")]
+)
+def test_missing_evidence_holds(name: str):
+    decision = decide(GOOD.model_copy(update={name: None}), POLICY)
+    assert decision.decision == "hold"
+    assert "missing" in decision.reasons[0]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["rho", "epsilon", "epsilon_second", "population_rho", "discovery_epsilon0", "top1_gain_low", "top3_gain_low"],
+)
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_numbers_that_are_not_finite_hold_and_stay_out_of_the_json(name: str, value: float):
+    decision = decide(GOOD.model_copy(update={name: value}), POLICY)
+    assert decision.decision == "hold"
+    failed = [gate for gate in decision.gates if not gate.passed]
+    assert len(failed) == 1
+    assert failed[0].value is None
+    assert "not a finite number" in failed[0].evidence
+
+
+def test_nothing_at_all_fails_every_gate():
+    decision = decide(Evidence(), POLICY)
+    assert decision.decision == "hold"
+    assert not any(gate.passed for gate in decision.gates)
+
+
+def test_devices_that_joined_once_have_no_separation_to_break():
+    once = GOOD.model_copy(update={"observed_min_sep": None, "observed_max_participations": 1})
+    assert decide(once, POLICY).decision == "launch"
+    twice = GOOD.model_copy(update={"observed_min_sep": None, "observed_max_participations": 2})
+    assert decide(twice, POLICY).decision == "hold"
+
+
+def test_exported_model_counts_where_it_exists():
+    assert decide(GOOD.model_copy(update={"export_agreement": 1.0}), POLICY).decision == "launch"
+
+
+def test_reasons_name_the_numbers():
+    reason = decide(GOOD.model_copy(update={"rho": 0.75}), POLICY).reasons[0]
+    assert reason == "privacy budget of the launch: device-level rho is 0.75, at most 0.5 allowed"
+
+
+def test_without_a_ceiling_there_is_no_gate_on_discovery_over_launches():
+    decision = decide(GOOD.model_copy(update={"population_discovery_epsilon": 1e9}), launch_config().policy)
+    assert decision.decision == "launch"
+    assert "population_discovery" not in {gate.id for gate in decision.gates}
+
+
+def test_units_do_not_stand_in_for_each_other():
+    devices = decide(GOOD.model_copy(update={"population_discovery_epsilon": 0.0, "population_rho": 1.01}), POLICY)
+    items = decide(GOOD.model_copy(update={"population_discovery_epsilon": 6.1, "population_rho": 0.0}), POLICY)
+    assert [gate.id for gate in devices.gates if not gate.passed] == ["population_budget"]
+    assert [gate.id for gate in items.gates if not gate.passed] == ["population_discovery"]
+
+
+def test_a_simulation_says_why_it_is_held():
+    reason = decide(GOOD.model_copy(update={"hypothetical": "NOT PRIVATE, a simulation"}), POLICY).reasons[0]
+    assert reason == "a real report goal: NOT PRIVATE, a simulation"

@@ -1,0 +1,191 @@
+"""A bundle computes what the model computes, is registered once, and can be taken back."""
+
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from pipeline import release, runner, tracking
+from pipeline.config import STAGE_NAMES, LaunchConfig, launch_id
+from pipeline.errors import ReleaseRefused
+from pipeline.registry import Registry
+from pipeline.results import Publish
+from pipeline.run_dir import sha256, write_text
+from pipeline.runner import Stages
+from pipeline.settings import Settings
+from pipeline.stage import StageContext
+from pretrain import corpus, export, vocabulary
+from pretrain.model import build_model
+from pretrain.predictor import KeyboardPredictor
+from pretrain.vocabulary import BOS, SPECIALS, Vocabulary
+from tests.helpers.pipeline_launch import Counted, launch_config
+
+pytestmark = [
+    # MLflow's own code uses what SQLAlchemy 2.1 deprecates, and warns about type hints of its own.
+    pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:.*Any type hint is inferred as AnyType.*:UserWarning"),
+]
+
+NAME = "keyboard-en-US-NWP"
+WORDS = Vocabulary((*SPECIALS, "see", "you", "soon", "later", "we", "talk", "tomorrow"))
+TEXT = "See you soon. We talk later. See you tomorrow. We talk soon."
+
+
+class Trained(Counted):
+    rho: float = 0.25
+    epsilon: float = 3.5
+    delta: float = 1e-6
+
+
+class Decided(Counted):
+    decision: str
+    reasons: list[str]
+
+
+class Reported(Counted):
+    disclosure_sha256: str
+
+
+def stages(decision: str) -> Stages:
+    """What ``publish`` needs from the stages before it, made without training."""
+
+    def ingest_public(ctx: StageContext) -> Counted:
+        corpus.build_corpus(ctx.config.public_text, ctx.config.locale, ctx.public / "corpus")
+        return Counted(value=1)
+
+    def build_vocabulary(ctx: StageContext) -> Counted:
+        vocabulary.save(WORDS, ctx.public / "vocabulary.json")
+        return Counted(value=1)
+
+    def fine_tune(ctx: StageContext) -> Trained:
+        model = build_model(ctx.config.model, len(WORDS), ctx.config.seed)
+        export.save_model(model, ctx.public / "model.safetensors")
+        return Trained(value=1)
+
+    def decide(ctx: StageContext) -> Decided:
+        return Decided(value=1, decision=decision, reasons=["gain in top-1 recall: too small"])
+
+    def report(ctx: StageContext) -> Reported:
+        write_text(ctx.public / "disclosure.json", "{}")
+        return Reported(value=1, disclosure_sha256=sha256(ctx.public / "disclosure.json"))
+
+    def publish(ctx: StageContext) -> Publish:
+        return Publish(**release.publish(ctx))
+
+    made = (ingest_public, build_vocabulary, fine_tune, decide, report, publish)
+    return Stages(functions={function.__name__: function for function in made}, spends={})
+
+
+def launch(settings: Settings, folder: Path, decision: str = "launch", **changes: object) -> dict:
+    """Publish one launch; returns the answer of ``publish``."""
+    for split in ("train", "validation"):
+        with gzip.open(folder / f"{split}.json.gz", "wt", encoding="utf-8") as file:
+            file.write("".join(json.dumps({"text": TEXT}) + "\n" for _ in range(20)))
+    source = {
+        "source": "files",
+        "train": [str(folder / "train.json.gz")],
+        "validation": [str(folder / "validation.json.gz")],
+        "max_tokens": 1000,
+    }
+    config = LaunchConfig.model_validate(launch_config(**changes).model_dump() | {"public_text": source})
+    made, run_id = stages(decision), launch_id(config)
+    tracker = tracking.MlflowTracker(settings, config, run_id)
+    for name in STAGE_NAMES:
+        if name in made.functions:
+            outcome = runner.run_stage(name, config, run_id, settings, made, tracker)
+    return outcome.result | {"bundle": settings.runs_dir / run_id / "public" / "publish" / "bundle", "run_id": run_id}
+
+
+def test_bundle_predicts_what_the_model_predicts(tracked: Settings, tmp_path: Path):
+    done = launch(tracked, tmp_path)
+    assert (done["published"], done["registered_model"], done["version"]) == (True, NAME, 1)
+    assert done["parity_max_difference"] < 1e-4
+    assert {f"bundle/{name}" for name in ("model.onnx", "model.int8.onnx", "vocabulary.json", "bundle.json")} <= set(
+        done["files"]
+    )
+    model = build_model(launch_config().model, len(WORDS), launch_config().seed)
+    predictor = KeyboardPredictor(done["bundle"])
+    for text, context in (("See YOU", ["see", "you"]), ("see you. we", ["we"]), ("see you.", []), ("", [])):
+        with torch.no_grad():
+            logits_1TV, _ = model(torch.tensor([[BOS, *WORDS.ids(context)]], dtype=torch.int64))
+        best = logits_1TV[0, -1, len(SPECIALS) :].argsort(descending=True)[:3] + len(SPECIALS)
+        assert predictor.suggest(text) == [WORDS.words[index] for index in best], text
+    assert release.predict(done["bundle"], "see you") == predictor.suggest("see you")
+    assert len(predictor.suggest("see", count=99)) == len(WORDS) - len(SPECIALS)
+    assert len(KeyboardPredictor(done["bundle"], "model.int8.onnx").suggest("see you")) == 3
+    with pytest.raises(ValueError, match=r"lacks model\.onnx"):
+        KeyboardPredictor(tmp_path)
+
+
+def test_registered_model_loads_without_this_project_and_without_pickle(tracked: Settings, tmp_path: Path):
+    done = launch(tracked, tmp_path)
+    bundle = Registry(tracked).download(NAME, "champion", tmp_path / "got")
+    assert not [path for path in bundle.parent.rglob("*") if path.suffix in (".pkl", ".pickle", ".pt")]
+    # A process that cannot see the project finds the code inside the model.
+    program = (
+        "import sys, json; sys.path = [p for p in sys.path if p and not p.startswith(sys.argv[3])];"
+        "sys.meta_path = [f for f in sys.meta_path if 'editable' not in repr(f)];"
+        "import mlflow; mlflow.set_tracking_uri(sys.argv[1]);"
+        "model = mlflow.pyfunc.load_model(sys.argv[2]); import pretrain;"
+        "print(json.dumps([model.predict(['see you', 'we']), pretrain.__file__]))"
+    )
+    root = str(Path(release.__file__).resolve().parents[1])
+    command = [sys.executable, "-c", program, tracked.tracking_uri, f"models:/{NAME}@champion", root + "/pipeline"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    words, home = json.loads(ran.stdout.splitlines()[-1])
+    assert words == [release.predict(done["bundle"], "see you"), release.predict(done["bundle"], "we")]
+    assert not home.startswith(root)
+
+
+def test_hold_publishes_nothing(tracked: Settings, tmp_path: Path):
+    done = launch(tracked, tmp_path, decision="hold")
+    assert not done["published"]
+    assert "too small" in done["reason"]
+    assert not done["bundle"].exists()
+    assert tracking.connect(tracked).search_registered_models() == []
+    with pytest.raises(ReleaseRefused, match="publish a launch first"):
+        Registry(tracked).download(NAME, "champion", tmp_path)
+
+
+def test_aliases_move_forward_and_back(tracked: Settings, tmp_path: Path):
+    registry = Registry(tracked)
+    with pytest.raises(ReleaseRefused, match="no previous version"):
+        release.rollback("en-US", "NWP", tracked)
+    first = launch(tracked, tmp_path)
+    with pytest.raises(ReleaseRefused, match="champion: 1"):
+        release.rollback("en-US", "NWP", tracked)
+    second = launch(tracked, tmp_path, seed=8)
+    assert (first["version"], second["version"]) == (1, 2)
+
+    def aliases() -> tuple:
+        return tuple(registry.alias(NAME, name) for name in ("candidate", "champion", "previous"))
+
+    assert aliases() == (2, 2, 1)
+    release.promote(registry, launch_config(), 2)
+    assert aliases() == (2, 2, 1), "promoting again loses nothing"
+    assert release.rollback("en-US", "NWP", tracked) == {
+        "registered_model": NAME,
+        "champion": 1,
+        "rolled_back": 2,
+    }
+    assert aliases() == (2, 1, None)
+
+
+def test_publishing_again_after_a_crash_registers_once(tracked: Settings, tmp_path: Path):
+    done = launch(tracked, tmp_path)
+    (tracked.runs_dir / done["run_id"] / "public" / "publish" / "result.json").unlink()
+    client = tracking.connect(tracked)
+    experiment = client.get_experiment_by_name("keyboard/en-US").experiment_id
+    (logged,) = client.search_runs([experiment], f"tags.`tacit.key` = '{done['run_id']}/publish'")
+    client.delete_run(logged.info.run_id)
+    again = launch(tracked, tmp_path)
+    assert again["version"] == 1
+    versions = client.search_model_versions(f"name = '{NAME}'")
+    assert len(versions) == 1
+    tags = versions[0].tags
+    assert (tags["privacy.rho"], tags["privacy.unit"], tags["tacit.launch"]) == ("0.25", "device", done["run_id"])

@@ -1,0 +1,134 @@
+"""MLflow on a real database: one run per stage whatever is retried, and nothing private in it."""
+
+import shutil
+from collections.abc import Callable
+
+import pytest
+
+from pipeline import runner, tracking
+from pipeline.config import launch_id
+from pipeline.errors import PermanentError
+from pipeline.run_dir import RunDir
+from pipeline.settings import Settings
+from pipeline.tracking import MlflowTracker
+from tests.helpers.pipeline_launch import Calls, launch_config
+
+# MLflow's own code uses what SQLAlchemy 2.1 deprecates.
+pytestmark = pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning")
+
+CONFIG = launch_config()
+ID = launch_id(CONFIG)
+NAMES = ("ingest_private", "plan", "fine_tune")
+
+Run = Callable[[], list[bool]]
+
+
+@pytest.fixture
+def run(tracked: Settings) -> Run:
+    """Run three stages, tracked, and say which were skipped."""
+
+    def once() -> list[bool]:
+        calls, tracker = Calls(), MlflowTracker(tracked, CONFIG, ID)
+        return [runner.run_stage(name, CONFIG, ID, tracked, calls.stages, tracker).skipped for name in NAMES]
+
+    return once
+
+
+def runs(settings: Settings) -> dict[str, list]:
+    """Live MLflow runs by their key."""
+    client = tracking.connect(settings)
+    found: dict[str, list] = {}
+    for experiment in client.search_experiments(filter_string="name LIKE 'keyboard/%'"):
+        assert experiment.name == "keyboard/en-US"
+        for item in client.search_runs([experiment.experiment_id]):
+            found.setdefault(item.data.tags["tacit.key"], []).append(item)
+    return found
+
+
+def test_parent_and_children(run: Run, tracked: Settings):
+    assert run() == [False] * 3
+    found = runs(tracked)
+    assert sorted(found) == [ID, *sorted(f"{ID}/{name}" for name in NAMES)]
+    (parent,), (plan,), (trained,) = (found[key] for key in (ID, f"{ID}/plan", f"{ID}/fine_tune"))
+    assert parent.data.params["mechanism.noise_multiplier"] == "6.0"
+    assert parent.data.metrics["rho"] == 0.25
+    assert parent.data.tags["decision"] == "hold"
+    assert trained.data.tags["mlflow.parentRunId"] == parent.info.run_id
+    assert plan.data.metrics["plan/value"] == 8
+    assert plan.data.metrics["plan/recall/this arm minus that"] == 0.5
+    assert plan.info.status == "FINISHED"
+    client = tracking.connect(tracked)
+    history = client.get_metric_history(plan.info.run_id, "plan_curve/loss")
+    assert [(point.step, point.value) for point in history] == [(1, 2.5), (2, 1.5)]
+    assert {item.path for item in client.list_artifacts(plan.info.run_id)} == {"numbers", "result.json"}
+    (dataset,) = client.get_run(found[f"{ID}/ingest_private"][0].info.run_id).inputs.dataset_inputs
+    assert (dataset.dataset.name, dataset.dataset.digest) == ("people", "d" * 36)
+
+
+def test_a_retry_after_a_crash_leaves_one_run_and_no_double_point(run: Run, tracked: Settings):
+    run()
+    before = {key: [item.info.run_id for item in items] for key, items in runs(tracked).items()}
+    for name in ("plan", "fine_tune"):  # as if the machine had died between logging and writing the result
+        (tracked.runs_dir / ID / "public" / name / "result.json").unlink()
+    shutil.rmtree(tracked.runs_dir / ID / "public" / "ingest_private")
+    assert run() == [True] * 3, "the records came back from MLflow"
+    assert {key: [item.info.run_id for item in items] for key, items in runs(tracked).items()} == before
+
+    tracker, folder = MlflowTracker(tracked, CONFIG, ID), RunDir(tracked.runs_dir, ID)
+    record = folder.record("plan")
+    tracker.log_stage(folder, record)
+    assert [item.info.run_id for item in runs(tracked)[f"{ID}/plan"]] == before[f"{ID}/plan"]
+    tracker.log_stage(folder, record.model_copy(update={"seconds": 99.0}))
+    (again,) = runs(tracked)[f"{ID}/plan"]
+    assert again.info.run_id not in before[f"{ID}/plan"]
+    assert len(tracking.connect(tracked).get_metric_history(again.info.run_id, "plan_curve/loss")) == 2
+
+
+def test_lost_public_files_come_back_by_digest(run: Run, tracked: Settings):
+    run()
+    shutil.rmtree(tracked.runs_dir / ID / "public")
+    folder = RunDir(tracked.runs_dir, ID, MlflowTracker(tracked, CONFIG, ID).fetch)
+    assert folder.input("fine_tune", "model.txt").read_text() == "rounds 8\n"
+    assert folder.input("plan", "numbers/plan.txt").read_text() == "rounds 8\n"
+    assert not folder.fetch("plan", "numbers/other.txt", folder.public("plan") / "other.txt")
+    assert not folder.fetch("adapt", "result.json", folder.public("adapt") / "result.json")
+
+
+def test_nothing_private_reaches_mlflow(run: Run, tracked: Settings):
+    run()
+    folder = RunDir(tracked.runs_dir, ID)
+    needles = [b"a word nobody may see", b"noise state", folder.secret("fine_tune")]
+    needles.append(needles[-1].hex().encode())
+    places = [tracked.runs_dir / "mlflow.db", *(tracked.runs_dir / "mlflow-artifacts").rglob("*")]
+    content = b"".join(path.read_bytes() for path in places if path.is_file())
+    assert b"rounds 8" in content
+    assert [needle for needle in needles if needle in content] == []
+    private = b"".join(path.read_bytes() for path in folder.path.joinpath("private").rglob("*") if path.is_file())
+    assert all(needle in private for needle in needles[:3])
+
+
+def test_a_record_that_points_outside_the_public_folder_is_refused(run: Run, tracked: Settings):
+    run()
+    folder = RunDir(tracked.runs_dir, ID)
+    digest = "0" * 64
+    record = folder.record("plan")
+    for outputs in ({"../../private/fine_tune/key": digest}, {"numbers/plan.txt": digest}):
+        with pytest.raises(PermanentError, match="not the public file"):
+            MlflowTracker(tracked, CONFIG, ID).log_stage(folder, record.model_copy(update={"outputs": outputs}))
+
+
+def test_an_unfinished_log_is_not_taken_for_a_finished_stage(tracked: Settings, monkeypatch: pytest.MonkeyPatch):
+    class PowerCut(Exception):
+        pass
+
+    def cut(*_: object) -> None:
+        raise PowerCut
+
+    calls, tracker = Calls(), MlflowTracker(tracked, CONFIG, ID)
+    with monkeypatch.context() as patch:
+        patch.setattr(MlflowTracker, "_log_files", cut)
+        with pytest.raises(PowerCut):
+            runner.run_stage("plan", CONFIG, ID, tracked, calls.stages, tracker)
+    assert not runner.run_stage("plan", CONFIG, ID, tracked, calls.stages, tracker).skipped
+    assert calls.made == ["plan"]
+    assert len(runs(tracked)[f"{ID}/plan"]) == 1

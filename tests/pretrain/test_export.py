@@ -1,0 +1,130 @@
+"""Exported graphs are the model, and parity notices when they are not."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+
+from pretrain.config import ModelConfig, PretrainConfig
+from pretrain.export import export_onnx, load_model, parity, quantise, save_model
+from pretrain.model import KeyboardLM, build_model, sentence_rows
+from pretrain.train import pretrain
+from tests.helpers.pretrain_streams import TINY, chain_stream
+
+
+def trained(tied: bool, directory: Path, vocabulary_size: int = 24) -> KeyboardLM:
+    model = build_model(ModelConfig(embedding_dim=8, hidden_dim=12, tied=tied), vocabulary_size, seed=3)
+    config = PretrainConfig(
+        steps=60,
+        batch_sentences=16,
+        sequence_words=8,
+        learning_rate=0.05,
+        evaluate_every_steps=60,
+        checkpoint_every_steps=60,
+    )
+    pretrain(config, model, chain_stream(100, 7), chain_stream(10, 8), directory, 1)
+    return model
+
+
+@pytest.fixture
+def rows() -> np.ndarray:
+    return sentence_rows(chain_stream(20, 9).tokens_N, 10)[0]
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_weights_round_trip(tmp_path: Path, tied: bool) -> None:
+    config = ModelConfig(embedding_dim=8, hidden_dim=12, tied=tied)
+    model = build_model(config, 31, seed=1)
+    save_model(model, tmp_path / "model.safetensors")
+    again = load_model(tmp_path / "model.safetensors", config)
+    assert again.vocabulary_size == 31
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, again.state_dict()[name])
+    assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]
+
+
+def test_weights_of_another_shape_are_refused(tmp_path: Path, tiny_model: KeyboardLM) -> None:
+    save_model(tiny_model, tmp_path / "model.safetensors")
+    for changed in ({"hidden_dim": 13}, {"embedding_dim": 9}, {"tied": False}):
+        with pytest.raises(ValueError, match=r"model: model.safetensors has"):
+            load_model(tmp_path / "model.safetensors", TINY.model_copy(update=changed))
+    (tmp_path / "text.safetensors").write_text("no weights", encoding="utf-8")
+    with pytest.raises(ValueError, match="not a safetensors file"):
+        load_model(tmp_path / "text.safetensors", TINY)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_graph_equals_model_over_real_rows(tmp_path: Path, rows: np.ndarray, tied: bool) -> None:
+    model = trained(tied, tmp_path)
+    export_onnx(model, tmp_path / "model.onnx")
+    found = parity(model, tmp_path / "model.onnx", rows)
+    assert found.max_abs_logit_diff < 1e-5
+    assert found.top1_agreement == 1.0
+    assert found.steps == int((rows != 0).sum())
+
+
+def test_graph_has_the_promised_names_and_shapes(tmp_path: Path, tiny_model: KeyboardLM) -> None:
+    export_onnx(tiny_model, tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
+    assert [(value.name, value.shape) for value in session.get_inputs()] == [
+        ("token", ["B"]),
+        ("cell", ["B", 12]),
+        ("out", ["B", 8]),
+    ]
+    assert [(value.name, value.shape) for value in session.get_outputs()] == [
+        ("logits", ["B", 24]),
+        ("next_cell", ["B", 12]),
+        ("next_out", ["B", 8]),
+    ]
+    stored = {tensor.name: tuple(tensor.dims) for tensor in onnx.load(tmp_path / "model.onnx").graph.initializer}
+    assert stored["output_EV"] == (8, 24)
+    assert "embedding" not in stored
+
+
+@pytest.mark.parametrize("name", ["embedding", "gates_x", "gates_r", "gates_b", "projection", "output", "output_bias"])
+def test_parity_fails_on_any_wrong_weight(tmp_path: Path, rows: np.ndarray, name: str) -> None:
+    model = trained(tied=False, directory=tmp_path)
+    export_onnx(model, tmp_path / "model.onnx")
+    parameter = model.get_parameter(name)
+    # gates_r acts on the carried state only: the first step of a row cannot see it.
+    parameter.data += 1e-2 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1))
+    with pytest.raises(ArithmeticError, match=r"model.onnx: logits differ from the model by .* allowed is 0.0001"):
+        parity(model, tmp_path / "model.onnx", rows)
+
+
+def test_parity_sees_an_error_in_the_state_alone(tmp_path: Path, rows: np.ndarray) -> None:
+    model = trained(tied=False, directory=tmp_path)
+    export_onnx(model, tmp_path / "model.onnx")
+    model.gates_r.data += 0.01
+    assert parity(model, tmp_path / "model.onnx", rows[:, :1]).max_abs_logit_diff < 1e-5
+    with pytest.raises(ArithmeticError):
+        parity(model, tmp_path / "model.onnx", rows)
+
+
+def test_parity_fails_on_logits_that_are_no_numbers(tmp_path: Path, tiny_model: KeyboardLM, rows: np.ndarray) -> None:
+    tiny_model.output_bias.data[7] = float("nan")
+    export_onnx(tiny_model, tmp_path / "model.onnx")
+    with pytest.raises(ArithmeticError):
+        parity(tiny_model, tmp_path / "model.onnx", rows)
+
+
+def test_parity_needs_tokens(tmp_path: Path, tiny_model: KeyboardLM) -> None:
+    export_onnx(tiny_model, tmp_path / "model.onnx")
+    with pytest.raises(ValueError, match="holds no token"):
+        parity(tiny_model, tmp_path / "model.onnx", np.zeros((2, 3), dtype=np.int32))
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_int8_is_smaller_and_close(tmp_path: Path, rows: np.ndarray, tied: bool) -> None:
+    model = trained(tied, tmp_path, vocabulary_size=2000)
+    export_onnx(model, tmp_path / "model.onnx")
+    quantise(tmp_path / "model.onnx", tmp_path / "int8.onnx")
+    assert (tmp_path / "int8.onnx").stat().st_size < 0.5 * (tmp_path / "model.onnx").stat().st_size
+    found = parity(model, tmp_path / "int8.onnx", rows, tolerance=None)
+    assert found.top1_agreement > 0.8
+    assert 1e-4 < found.max_abs_logit_diff < 1.0
+    with pytest.raises(ArithmeticError):
+        parity(model, tmp_path / "int8.onnx", rows)

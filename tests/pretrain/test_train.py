@@ -1,0 +1,196 @@
+"""Pretraining learns, counts what it says it counts, and ends the same after a kill."""
+
+import math
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from pretrain.batches import batches, find_rows
+from pretrain.config import PretrainConfig
+from pretrain.export import load_model
+from pretrain.model import KeyboardLM, build_model, next_word_loss, sentence_rows
+from pretrain.train import TrainingCurve, evaluate, pretrain
+from pretrain.vocabulary import EOS, UNK, join_owners
+from tests.helpers.pretrain_streams import TINY, chain_stream
+
+CONFIG = PretrainConfig(
+    steps=60,
+    batch_sentences=16,
+    sequence_words=8,
+    learning_rate=0.02,
+    evaluate_every_steps=20,
+    checkpoint_every_steps=15,
+)
+WORDS = 24
+
+
+def run(
+    directory: Path, config: PretrainConfig = CONFIG, on_progress: Callable[[dict], None] | None = None, seed: int = 1
+) -> tuple[KeyboardLM, TrainingCurve]:
+    model = build_model(TINY, WORDS, seed=3)
+    curve = pretrain(config, model, chain_stream(120, 7), chain_stream(30, 8), directory, seed, on_progress)
+    return model, curve
+
+
+def same_weights(one: KeyboardLM, other: KeyboardLM) -> bool:
+    pairs = zip(one.state_dict().values(), other.state_dict().values(), strict=True)
+    return all(torch.equal(first, second) for first, second in pairs)
+
+
+def without_seconds(curve: TrainingCurve) -> list[dict]:
+    return [point.model_dump(exclude={"seconds"}) for point in curve.points]
+
+
+def test_training_learns_and_reports_its_curve(tmp_path: Path) -> None:
+    seen: list[dict] = []
+    config = CONFIG.model_copy(update={"steps": 250, "learning_rate": 0.05, "evaluate_every_steps": 100})
+    _, curve = run(tmp_path, config, seen.append)
+    assert [point.step for point in curve.points] == [0, 100, 200, 250]
+    assert [point.model_dump() for point in curve.points] == seen
+    first, last = curve.points[0], curve.points[-1]
+    assert first.validation_loss == pytest.approx(math.log(WORDS), rel=0.1)
+    assert last.validation_loss < first.validation_loss - 0.8
+    assert last.train_loss < first.train_loss - 0.5
+    # The chain's rule predicts nine words in ten; chance is one in twenty.
+    assert last.validation_top1 > 0.4
+    assert all(earlier.seconds <= later.seconds for earlier, later in zip(curve.points, curve.points[1:], strict=False))
+
+
+def test_seed_decides(tmp_path: Path) -> None:
+    one, again, other = (run(tmp_path / name, seed=seed)[0] for name, seed in (("a", 1), ("b", 1), ("c", 2)))
+    assert same_weights(one, again)
+    assert not same_weights(one, other)
+
+
+class Killed(Exception):
+    pass
+
+
+def test_resumes_bitwise_after_an_exception(tmp_path: Path) -> None:
+    whole, whole_curve = run(tmp_path / "whole")
+
+    def killer(point: dict) -> None:
+        if point["step"] == 40:
+            raise Killed
+
+    with pytest.raises(Killed):
+        run(tmp_path / "killed", on_progress=killer)
+    seen: list[dict] = []
+    resumed, curve = run(tmp_path / "killed", on_progress=seen.append)
+    # Step 30 was saved, so 40 is measured again and nothing before it.
+    assert [point["step"] for point in seen] == [40, 60]
+    assert same_weights(resumed, whole)
+    assert without_seconds(curve) == without_seconds(whole_curve)
+
+
+CHILD = """
+import os, signal, sys
+from pathlib import Path
+import torch
+sys.path.insert(0, sys.argv[1])
+torch.set_num_threads(1)
+from tests.pretrain.test_train import run
+from pretrain.export import save_model
+kill_at = int(sys.argv[3])
+def killer(point):
+    if point["step"] == kill_at:
+        os.kill(os.getpid(), signal.SIGKILL)
+model, _ = run(Path(sys.argv[2]), on_progress=killer)
+save_model(model, Path(sys.argv[2]) / "model.safetensors")
+"""
+
+
+def test_resumes_bitwise_after_sigkill_in_a_fresh_process(tmp_path: Path) -> None:
+    def child(kill_at: int) -> int:
+        command = [sys.executable, "-c", CHILD, str(Path(__file__).parents[2]), str(tmp_path), str(kill_at)]
+        return subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False, timeout=120).returncode
+
+    assert child(kill_at=40) == -signal.SIGKILL
+    assert not (tmp_path / "model.safetensors").exists()
+    assert child(kill_at=-1) == 0
+    whole, _ = run(tmp_path / "whole")
+    assert same_weights(load_model(tmp_path / "model.safetensors", TINY), whole)
+
+
+def test_a_finished_run_only_loads(tmp_path: Path) -> None:
+    first, curve = run(tmp_path)
+    seen: list[dict] = []
+    again, same_curve = run(tmp_path, on_progress=seen.append)
+    assert seen == []
+    assert same_weights(first, again)
+    assert same_curve == curve
+
+
+def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
+    run(tmp_path)
+    for config, seed in ((CONFIG, 2), (CONFIG.model_copy(update={"learning_rate": 0.01}), 1)):
+        with pytest.raises(ValueError, match="checkpoint of other settings"):
+            run(tmp_path, config, seed=seed)
+
+
+def test_loss_that_is_not_finite_ends_training(tmp_path: Path) -> None:
+    model = build_model(TINY, WORDS, seed=3)
+    model.projection.data[0, 0] = float("nan")
+    with pytest.raises(ArithmeticError, match="loss is nan"):
+        pretrain(CONFIG, model, chain_stream(20, 7), chain_stream(5, 8), tmp_path, 1)
+
+    # A run that breaks on its way: the poison comes after the first measurement.
+    healthy = build_model(TINY, WORDS, seed=3)
+
+    def poison(_: dict) -> None:
+        healthy.output_bias.data[5] = float("inf")
+
+    with pytest.raises(ArithmeticError, match="train loss is nan at step 0"):
+        pretrain(CONFIG, healthy, chain_stream(20, 7), chain_stream(5, 8), tmp_path, 1, poison)
+    assert not (tmp_path / "checkpoint").exists()
+
+
+@pytest.mark.parametrize("empty", ["train", "validation"])
+def test_streams_without_a_sentence_are_refused(tmp_path: Path, tiny_model: KeyboardLM, empty: str) -> None:
+    streams = {"train": chain_stream(3, 1), "validation": chain_stream(3, 2), empty: join_owners([])}
+    with pytest.raises(ValueError, match=f"{empty}: no sentence"):
+        pretrain(CONFIG, tiny_model, directory=tmp_path, seed=1, **streams)
+
+
+def test_evaluation_equals_padded_logits(tiny_model: KeyboardLM) -> None:
+    stream = chain_stream(25, 5)
+    stream.tokens_N[::7] = np.where(stream.tokens_N[::7] == EOS, EOS, UNK)
+    loss, top1 = evaluate(tiny_model, stream, 8)
+    inputs, targets = (torch.from_numpy(rows.astype(np.int64)) for rows in sentence_rows(stream.tokens_N, 8))
+    logits, _ = tiny_model(inputs)
+    assert loss == pytest.approx(next_word_loss(logits, targets).item(), rel=1e-5)
+    words = targets > UNK
+    best = logits[..., UNK + 1 :].argmax(-1) + UNK + 1
+    assert top1 == pytest.approx((best == targets)[words].double().mean().item())
+
+
+def test_every_epoch_takes_each_row_once_in_an_order_of_its_own() -> None:
+    rows = find_rows(chain_stream(100, 3), 8)
+    an_epoch = -(-len(rows) // 16)
+    stream = batches(rows, 16, seed=5, step=0)
+    first, second = ([next(stream) for _ in range(an_epoch)] for _ in range(2))
+    for epoch in (first, second):
+        assert sorted(np.concatenate(epoch)) == list(range(len(rows)))
+    assert any(not np.array_equal(one, two) for one, two in zip(first, second, strict=True))
+    # Starting later gives the later batches.
+    for step in (3, an_epoch, an_epoch + 2):
+        assert np.array_equal(next(batches(rows, 16, seed=5, step=step)), [*first, *second][step])
+
+
+def test_little_padding() -> None:
+    rows = find_rows(chain_stream(400, 3), 12)
+    stream = batches(rows, 16, seed=5, step=0)
+    real = padded = 0
+    for _ in range(len(rows) // 16):
+        _, targets = rows.batch(next(stream))
+        real, padded = real + int((targets != 0).sum()), padded + targets.numel()
+    assert real / padded > 0.9
+    in_order = [rows.batch(np.arange(first, first + 16))[1] for first in range(0, len(rows) - 16, 16)]
+    assert sum(int((t != 0).sum()) for t in in_order) / sum(t.numel() for t in in_order) < 0.7

@@ -1,0 +1,56 @@
+"""A disclosure that contradicts itself is no disclosure."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+from pydantic import ValidationError
+
+from reports.disclosure.document import Disclosure
+from tests.helpers.reports_example import example
+
+
+def _block(raw: dict, *path: str | int) -> dict:
+    for step in path:
+        raw = raw[step]
+    return raw
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (lambda raw: _block(raw, "decision", "gates", 0).update(passed=False), "must be 'hold'"),
+        (lambda raw: _block(raw, "decision").update(gates=[]), "gates"),
+        (lambda raw: raw.update(audit=None), "without audit"),
+        (lambda raw: raw.update(utility=None), "without utility"),
+        (lambda raw: _block(raw, "accounting").update(mu=0.1), "sqrt"),
+        (lambda raw: _block(raw, "discovery").update(device_level_epsilon0=8.0), "messages at epsilon0"),
+        (lambda raw: _block(raw, "participation").update(observed_min_sep=4, observed_mins=4), "strictly between"),
+        (lambda raw: _block(raw, "mechanism").update(randomness="seeded"), "must say the same"),
+        (lambda raw: _block(raw, "population").update(synthetic=True), "must say the same"),
+        (
+            lambda raw: raw["data_accesses"].append({"stage": "s", "data": "private", "covered": True}),
+            "by what and for whom",
+        ),
+        (
+            lambda raw: raw["data_accesses"].append({"stage": "s", "data": "private", "covered": False, "reason": " "}),
+            "say why",
+        ),
+        (lambda raw: raw.update(surprise=1), "Extra inputs"),
+        (lambda raw: _block(raw, "accounting").update(epsilon=float("inf")), "finite"),
+    ],
+)
+def test_contradictions_are_refused(change: Callable[[dict], None], named: str) -> None:
+    raw = json.loads(example().model_dump_json())
+    Disclosure.model_validate(raw)
+    change(raw)
+    with pytest.raises(ValidationError, match=named):
+        Disclosure.model_validate(raw)
+
+
+def test_schema_can_be_exported_and_closes_every_block() -> None:
+    schema = Disclosure.model_json_schema()
+    assert schema["properties"]["schema_version"]["const"] == "1"
+    blocks = {"Disclosure": schema} | schema["$defs"]
+    assert {"Accounting", "Participation", "DiscoveryBlock", "DataAccess"} <= set(blocks)
+    assert [name for name, block in blocks.items() if block["additionalProperties"] is not False] == []
