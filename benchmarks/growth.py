@@ -195,7 +195,7 @@ def executed_slots(
     for step in range(own[0].steps(local.batch_sentences, 1)):
         active = [rows for rows in own if rows.steps(local.batch_sentences, 1) > step]
         places += joined.batch([rows.batch(step, local.batch_sentences) for rows in active]).tokens_CN.size
-    # Only the devices that still train are executed; ``tests/federated/local_training/kernel/test_fixed_shapes.py`` counts them.
+    # Only the devices that still train are executed; the tests of fixed shapes count them.
     return (needed, places), (needed, words)
 
 

@@ -189,7 +189,7 @@ def simulation(config: LaunchConfig) -> str:
 
 def config_digest(config: LaunchConfig) -> str:
     """SHA-256 over everything that can change a result, as canonical JSON."""
-    content = config.model_dump(mode="json", exclude=set(_NOT_PART_OF_THE_LAUNCH))
+    content = {name: value for name, value in config.canonical().items() if name not in _NOT_PART_OF_THE_LAUNCH}
     return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 

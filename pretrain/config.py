@@ -1,16 +1,59 @@
 """Configuration of public text, vocabulary, model and pretraining."""
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    ValidatorFunctionWrapHandler,
+    model_validator,
+)
 
 Fraction = Annotated[float, Field(gt=0.0, lt=1.0)]
 
 
 class Config(BaseModel):
-    """Base of every configuration block: immutable; unknown fields and infinite numbers are errors."""
+    """Base of every configuration block: immutable; unknown fields and infinite numbers are errors.
+
+    Attributes:
+      retired: fields of version 0.1 that became constants, with the value (or a function of the block that gives
+        it). A file that states such a field at its value is read as before, so that its launch keeps its id; any
+        other value is an error.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    retired: ClassVar[Mapping[str, Any]] = {}
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _accept_retired_fields(cls, block: object, validate: ValidatorFunctionWrapHandler) -> Self:
+        if not isinstance(block, dict):
+            return validate(block)
+        stated = {name: value for name, value in block.items() if name in cls.retired}
+        config = validate({name: value for name, value in block.items() if name not in cls.retired})
+        constants = config.retired_values()
+        for name, value in stated.items():
+            if value != constants[name]:
+                raise ValueError(
+                    f"{name}: {value!r} can no longer be chosen, it is always {constants[name]!r}; remove the line"
+                )
+        return config
+
+    def retired_values(self) -> dict[str, Any]:
+        """Value of each retired field of this block."""
+        return {name: value(self) if callable(value) else value for name, value in self.retired.items()}
+
+    def canonical(self) -> dict[str, Any]:
+        """All fields as JSON values, the retired ones among them: what digests are made from."""
+        blocks = {name: getattr(self, name) for name in type(self).model_fields}
+        content = self.model_dump(mode="json")
+        content |= {name: block.canonical() for name, block in blocks.items() if isinstance(block, Config)}
+        return content | self.retired_values()
 
 
 class C4Corpus(Config):
