@@ -1,0 +1,107 @@
+"""What two runs of one seeded launch must have in common, as a flat ``{name: value}``.
+
+Names begin with their kind: ``weights/``, ``file/``, ``private/``, ``ledger/``, ``gate/``, ``result/``,
+``disclosure/``. Times, durations and paths are left out; arrays and files stand as SHA-256.
+"""
+
+import hashlib
+import io
+import json
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+from safetensors.numpy import load_file
+
+Fact = float | int | str | bool | None
+
+# A checkpoint is this line, a SHA-256 of the rest, and the rest: an .npz.
+_CHECKPOINT = b"tacit-checkpoint-1\n"
+_FILES = (
+    "ingest_public/vocabulary.json",
+    "discover/words.json",
+    "build_vocabulary/vocabulary.json",
+    "plan/mechanism.json",
+    "fine_tune/canaries.json",
+    "publish/bundle/vocabulary.json",
+    "publish/bundle/model.onnx",
+    "publish/bundle/model.int8.onnx",
+)
+_TIMES = ("seconds", "duration", "started", "created")
+
+
+def of_run(run: Path, ledger: Path) -> dict[str, Fact]:
+    """All facts of a finished run in the folder ``run``.
+
+    Args:
+      ledger: the SQLite database of the privacy ledger.
+    """
+    facts: dict[str, Fact] = {"launch_id": run.name}
+    for stage in ("pretrain", "adapt", "fine_tune"):
+        for name, tensor in load_file(run / "public" / stage / "model.safetensors").items():
+            facts[f"weights/{stage}/{name}"] = digest(tensor)
+    for name in _FILES:
+        path = run / "public" / name
+        facts[f"file/{name}"] = hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else None
+    facts |= _private(run / "private" / "fine_tune")
+    facts |= _ledger(run.name, ledger)
+    for gate in _result(run, "decide")["gates"]:
+        facts |= {f"gate/{gate['id']}/{field}": gate[field] for field in ("passed", "value", "threshold")}
+    for stage in sorted(path.parent.name for path in (run / "public").glob("*/result.json")):
+        facts |= leaves(_result(run, stage), f"result/{stage}")
+    content = json.loads((run / "public" / "report" / "disclosure.json").read_text(encoding="utf-8"))
+    return facts | leaves(content, "disclosure")
+
+
+def digest(array: np.ndarray) -> str:
+    """SHA-256 over type, shape and bytes."""
+    head = f"{array.dtype.str} {array.shape} ".encode()
+    return hashlib.sha256(head + np.ascontiguousarray(array).tobytes()).hexdigest()
+
+
+def leaves(content: object, name: str) -> dict[str, Fact]:
+    """Numbers, truth values and nulls of nested JSON, by path; what a time or duration is called is left out."""
+    return dict(_leaves(content, name))
+
+
+def _leaves(content: object, name: str) -> Iterator[tuple[str, Fact]]:
+    if isinstance(content, dict):
+        for key, value in content.items():
+            if not any(word in key for word in _TIMES):
+                yield from _leaves(value, f"{name}/{key}")
+    elif isinstance(content, list):
+        for place, value in enumerate(content):
+            yield from _leaves(value, f"{name}/{place}")
+    elif not isinstance(content, str):
+        yield name, content
+
+
+def _result(run: Path, stage: str) -> dict:
+    return json.loads((run / "public" / stage / "result.json").read_text(encoding="utf-8"))["result"]
+
+
+def _private(folder: Path) -> dict[str, Fact]:
+    """The newest checkpoint's arrays, who took part in which round, and what the audit of the noise reads."""
+    checkpoint = max((folder / "rounds").glob("*.ckpt"))
+    with np.load(io.BytesIO(checkpoint.read_bytes()[len(_CHECKPOINT) + 32 :])) as arrays:
+        found = {f"private/{checkpoint.name}/{name}": digest(arrays[name]) for name in arrays.files if name != "meta"}
+    with np.load(folder / "audit.npz") as arrays:
+        found |= {f"private/audit.npz/{name}": digest(arrays[name]) for name in arrays.files}
+    for path in sorted((folder / "rounds" / "participation.parquet").iterdir()):
+        table = pq.read_table(path)
+        found |= {f"private/{path.name}/{name}": digest(table[name].to_numpy()) for name in table.column_names}
+    return found
+
+
+def _ledger(launch_id: str, ledger: Path) -> dict[str, Fact]:
+    columns = ("unit", "adjacency", "rho", "epsilon", "delta")
+    query = f"SELECT kind, stage, {', '.join(columns)} FROM privacy_ledger WHERE launch_id = ? ORDER BY seq"
+    with sqlite3.connect(f"file:{ledger}?mode=ro", uri=True) as database:
+        rows = database.execute(query, (launch_id,)).fetchall()
+    return {
+        f"ledger/{kind}/{stage}/{column}": value
+        for kind, stage, *values in rows
+        for column, value in zip(columns, values, strict=True)
+    }

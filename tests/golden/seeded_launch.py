@@ -1,0 +1,186 @@
+"""A tiny launch whose every bit follows from seeds: made-up text, 60 clients, six rounds.
+
+Shared by the golden tests and ``benchmarks/compare_checkouts.py``. The launch file names its data by
+relative paths, so its launch id is the same in every folder; run it with that folder as the working directory.
+It sets only what has no default, and what a test of seconds needs smaller than the default.
+"""
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+
+CLIENTS = 60
+ROUNDS = 6
+CHECKPOINT_ROUNDS = 2
+WORDS = """
+the of and to in is you that it he was for on are as with his they at be this have from or one had by word
+but not what all were we when your can said there use an each which she do how their if will up other about
+""".split()  # noqa: SIM905 - a list of so many quoted words reads worse
+NEW_WORDS = ("lol", "haha", "omg")
+
+_ANY = {"clip_norm": 0.3, "rounds": ROUNDS, "report_goal": 10, "delta": 1e-6, "randomness": "seeded"}
+_SPACED = _ANY | {"noise_multiplier": 4.0, "min_sep": 2, "max_participations": 2}
+_ADAPTIVE = {"target_quantile": 0.5, "learning_rate": 0.2, "bit_noise_std": 5.0}
+MECHANISMS = {
+    "tree": _SPACED | {"kind": "tree"},
+    "blt": _SPACED | {"kind": "blt", "preset": "min-sep-100", "restarts": [3], "adaptive_clipping": _ADAPTIVE},
+    "banded": _SPACED | {"kind": "banded", "bands": 2, "form": "matrix"},
+    "independent": _ANY | {"kind": "independent", "noise_multiplier": 2.0, "sampling": "poisson", "population": 30},
+    "secagg": _SPACED | {"kind": "tree", "secagg": {"bits": 32, "neighbours": 4, "threshold": 3}},
+}
+
+# The command line stood in one module in version 0.1 and in a package since. Arguments are those of several commands.
+_RUN = """
+import json, sys
+try:
+    from pipeline.cli.app import main
+except ModuleNotFoundError:
+    from pipeline.cli import main
+import pipeline
+if not pipeline.__file__.startswith(sys.argv[2]):
+    sys.exit(f"{pipeline.__file__} is not of the checkout {sys.argv[2]}")
+for arguments in json.loads(sys.argv[1]):
+    sys.argv = ["tacit", *arguments]
+    try:
+        main()
+    except SystemExit as end:
+        if end.code:
+            raise
+"""
+
+
+def write_data(folder: Path) -> None:
+    """Public shards and the clients' Parquet, with names that the launch file knows."""
+    rng = np.random.default_rng(7)
+    weights = 1 / np.arange(1, len(WORDS) + 1)
+    weights /= weights.sum()
+
+    def sentence() -> list[str]:
+        return [str(word) for word in rng.choice(WORDS, size=rng.integers(4, 10), p=weights)]
+
+    for name, documents in (("train", 40), ("validation", 6)):
+        rows = []
+        for number in range(documents):
+            text = " ".join(" ".join(sentence()) + "." for _ in range(12))
+            rows.append({"text": text, "timestamp": "2020-01-01T00:00:00Z", "url": f"https://example.org/{number}"})
+        lines = "".join(json.dumps(row) + "\n" for row in rows)
+        (folder / f"{name}.json.gz").write_bytes(gzip.compress(lines.encode(), mtime=0))
+    rows = []
+    for client in range(CLIENTS):
+        for message in range(8):
+            words = sentence()
+            words.insert(2, NEW_WORDS[message % len(NEW_WORDS)])
+            rows.append({"client_id": f"made-up-{client:03d}", "text": " ".join(words), "locale": "en-US"})
+    pq.write_table(pa.Table.from_pylist(rows), folder / "clients.parquet")
+
+
+def write_launch(folder: Path, mechanism: str, *, typing: bool = False, **mechanism_changes: object) -> Path:
+    """Write the launch file of one of ``MECHANISMS`` into ``folder``, which holds the data; returns its path.
+
+    Args:
+      typing: also simulate typing, which takes seconds and holds the launch, as so small a model types badly;
+        without it the launch publishes.
+      mechanism_changes: replace fields of the mechanism block.
+    """
+    launch = {
+        "name": f"tiny-{mechanism}",
+        "locale": "en-US",
+        "feature": "NWP",
+        "seed": 5,
+        "public_text": {
+            "source": "files",
+            "train": ["train.json.gz"],
+            "validation": ["validation.json.gz"],
+            "max_tokens": 20_000,
+        },
+        "private_text": {
+            "source": "files",
+            "name": f"tiny-clients-{mechanism}",
+            "paths": ["clients.parquet"],
+            "max_words_per_device": 60,
+            "test_fraction": 0.25,
+        },
+        "vocabulary": {"base_size": 50, "max_new_words": 8},
+        "model": {"embedding_dim": 8, "hidden_dim": 12, "tied": True},
+        "pretrain": {
+            "steps": 30,
+            "batch_sentences": 16,
+            "sequence_words": 10,
+            "learning_rate": 0.01,
+            "evaluate_every_steps": 10,
+            "checkpoint_every_steps": 10,
+        },
+        "discovery": {
+            "epsilon0": 8.0,
+            "delta": 1e-6,
+            "messages_per_device": 4,
+            "layers": 5,
+            "max_prefixes": 20,
+        },
+        "adapt": {"steps": 5, "batch_sentences": 16, "learning_rate": 0.003},
+        "mechanism": MECHANISMS[mechanism] | mechanism_changes,
+        "local_training": {"learning_rate": 0.5, "batch_sentences": 4, "sequence_words": 10, "max_words": 60},
+        "server": {"learning_rate": 0.5},
+        "audit": {
+            "users": [1],
+            "examples": [1, 4],
+            "repeats": 1,
+            "directions": 64,
+            "sentences_per_device": 10,
+            "random_continuations": 10_000,
+        },
+        "ab_test": {"buckets": 5} if typing else {"buckets": 5, "session_words": 0},
+        "policy": {
+            "max_rho": 20.0,
+            "population_max_rho": 20.0,
+            "max_discovery_epsilon0": 8.0,
+            "min_canary_rank": 1,
+            "min_top1_gain": -1.0,
+            "max_top3_loss": 1.0,
+        },
+        "report": {"contact": "the tests", "intended_use": "a test of the pipeline"},
+        "runtime": {"chunk_devices": 4, "checkpoint_every_rounds": CHECKPOINT_ROUNDS, "evaluate_every_rounds": 2},
+    }
+    path = folder / f"tiny-{mechanism}.yaml"
+    path.write_text(yaml.safe_dump(launch, sort_keys=False), encoding="utf-8")
+    return path
+
+
+def tacit(
+    checkout: Path, home: Path, *commands: Iterable[str], python: Path | str = sys.executable
+) -> subprocess.CompletedProcess:
+    """Run commands of ``tacit``, one after the other in one process, with a checkout's code.
+
+    Everything they write stays under ``home``, which is also their working directory.
+
+    Args:
+      checkout: absolute.
+    """
+    names = ("PATH", "HOME", "LANG", "LC_ALL")
+    environment = {name: os.environ[name] for name in names if name in os.environ}
+    environment |= {"PYTHONPATH": str(checkout), "PYTHONDONTWRITEBYTECODE": "1", "TACIT_HOME": str(home)}
+    arguments = json.dumps([list(command) for command in commands])
+    return subprocess.run(
+        [python, "-c", _RUN, arguments, str(checkout)],
+        cwd=home,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+
+
+def run_of(home: Path, mechanism: str) -> Path:
+    """The folder of the one run of a mechanism's launch."""
+    (found,) = (home / "runs").glob(f"tiny-{mechanism}-*")
+    return found
