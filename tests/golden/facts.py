@@ -7,8 +7,12 @@ Names begin with their kind: ``weights/``, ``file/``, ``private/``, ``ledger/``,
 import hashlib
 import io
 import json
+import os
+import platform
 import sqlite3
+import sys
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +57,15 @@ def of_run(run: Path, ledger: Path) -> dict[str, Fact]:
         facts |= leaves(_result(run, stage), f"result/{stage}")
     content = json.loads((run / "public" / "report" / "disclosure.json").read_text(encoding="utf-8"))
     return facts | leaves(content, "disclosure")
+
+
+def machine() -> str:
+    """Processor, its cores here, and the libraries that decide about low bits; the same words, the same bits."""
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines() if sys.platform == "linux" else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    versions = ", ".join(f"{name} {version(name)}" for name in ("torch", "numpy"))
+    return f"{models[0] if models else platform.machine()}, {cores} cores, {versions}"
 
 
 def digest(array: np.ndarray) -> str:

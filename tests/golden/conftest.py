@@ -1,0 +1,31 @@
+"""One seeded tiny launch by this checkout's code, for every test that wants a finished run."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.golden import facts, seeded_launch
+
+MECHANISM = "blt"
+
+
+@dataclass(frozen=True)
+class Launched:
+    """A finished launch, its folder, and everything comparable about it. Tests copy what they change."""
+
+    home: Path
+    run: Path
+    found: dict[str, facts.Fact]
+
+
+@pytest.fixture(scope="session")
+def seeded(tmp_path_factory: pytest.TempPathFactory) -> Launched:
+    """About half a minute, most of it imports, compilation and MLflow's empty database."""
+    home = tmp_path_factory.mktemp("seeded")
+    seeded_launch.write_data(home)
+    file = seeded_launch.write_launch(home, MECHANISM)
+    done = seeded_launch.tacit(Path(__file__).resolve().parents[2], home, ["launch", file.name])
+    assert done.returncode == 0, done.stdout + done.stderr
+    run = seeded_launch.run_of(home, MECHANISM)
+    return Launched(home, run, facts.of_run(run, home / "runs" / "ledger.db"))

@@ -1,0 +1,180 @@
+"""What version 0.1 left behind is still understood: launch ids, ledger, checkpoint, report, models.
+
+``run-0.1/`` holds a finished tiny run of it; ``make_version_0_1.py`` says how it was made.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from pipeline.config import config_digest, launch_id, load_launch
+from pipeline.keyboard_predictor import KeyboardPredictor
+from pipeline.ledger import PrivacyLedger
+from tests.golden import facts, seeded_launch
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+RECORDED = json.loads((HERE / "version-0.1.json").read_text(encoding="utf-8"))
+DIGESTS = RECORDED["config_digests"]
+FILE = "tiny-tree.yaml"
+LAUNCH_ID = "tiny-tree-6efd1d7e"
+
+slow = pytest.mark.slow
+
+
+@dataclass(frozen=True)
+class Old:
+    """A copy of the finished run in a home of its own, without its data and without MLflow's database."""
+
+    home: Path
+
+    @property
+    def run(self) -> Path:
+        return self.home / "runs" / LAUNCH_ID
+
+    @property
+    def ledger(self) -> PrivacyLedger:
+        return PrivacyLedger(f"sqlite:///{self.home / 'runs' / 'ledger.db'}")
+
+    def tacit(self, *arguments: str) -> str:
+        done = seeded_launch.tacit(ROOT, self.home, arguments)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Old:
+    shutil.copy(HERE / "run-0.1" / FILE, tmp_path)
+    with tarfile.open(HERE / "run-0.1" / "run.tar.xz") as packed:
+        packed.extractall(tmp_path, filter="data")
+    return Old(tmp_path)
+
+
+def public_files(run: Path) -> dict[str, tuple[int, str]]:
+    return {
+        path.relative_to(run).as_posix(): (path.stat().st_mtime_ns, hashlib.sha256(path.read_bytes()).hexdigest())
+        for path in sorted((run / "public").rglob("*"))
+        if path.is_file()
+    }
+
+
+def test_the_launch_file_has_its_id() -> None:
+    assert launch_id(load_launch(HERE / "run-0.1" / FILE)) == LAUNCH_ID
+
+
+def test_the_demo_of_0_1_has_its_digest() -> None:
+    assert config_digest(load_launch(HERE / "demo-en-US-0.1.yaml")) == DIGESTS["demo-en-US.yaml"]["config"]
+
+
+@pytest.mark.parametrize("name", [name for name in DIGESTS if not name.startswith("tiny-")])
+def test_a_shipped_launch_file_that_did_not_change_has_its_digest(name: str) -> None:
+    path = ROOT / "dags" / "launches" / name
+    if not path.exists() or hashlib.sha256(path.read_bytes()).hexdigest() != DIGESTS[name]["text"]:
+        pytest.skip("the file was changed since, and a changed launch is a new launch")
+    assert config_digest(load_launch(path)) == DIGESTS[name]["config"]
+
+
+@pytest.mark.parametrize("mechanism", seeded_launch.MECHANISMS)
+def test_each_mechanism_has_its_digest(tmp_path: Path, mechanism: str) -> None:
+    path = seeded_launch.write_launch(tmp_path, mechanism)
+    assert config_digest(load_launch(path)) == DIGESTS[path.name]["config"]
+
+
+def test_the_ledger_is_whole_and_knows_the_run(old: Old) -> None:
+    records = [json.loads(path.read_text(encoding="utf-8")) for path in old.run.glob("public/*/result.json")]
+    anchors = [receipt for record in records for receipt in record["ledger"].values()]
+    assert len(anchors) == 4
+    assert old.ledger.verify(anchors) == []
+    config = config_digest(load_launch(old.home / FILE))
+    assert [(entry.stage, entry.kind) for entry in old.ledger.entries()] == [
+        (stage, kind) for stage in ("discover", "fine_tune") for kind in ("reserve", "commit")
+    ]
+    for entry in old.ledger.entries():
+        key = (old.run / "private" / entry.stage / "key").read_bytes()
+        binding = json.loads(entry.binding)
+        assert entry.launch_id == LAUNCH_ID
+        assert binding["config"] == config
+        assert binding["key"] == hashlib.sha256(b"tacit key commitment" + key).hexdigest()
+
+
+def test_the_launch_again_redoes_nothing_and_spends_nothing(old: Old) -> None:
+    files, entries = public_files(old.run), old.ledger.entries()
+    answer = json.loads(old.tacit("launch", FILE, "--json"))
+    assert (answer["launch_id"], answer["decision"]) == (LAUNCH_ID, "launch")
+    assert public_files(old.run) == files
+    assert old.ledger.entries() == entries
+
+
+@slow
+def test_fine_tuning_goes_on_from_the_checkpoint_to_the_same_weights(old: Old) -> None:
+    """As if the process had died after round 4 of 6: the ledger must take the rest for the same release."""
+    trained, rounds = old.run / "public" / "fine_tune", old.run / "private" / "fine_tune" / "rounds"
+    weights, entries = load_file(trained / "model.safetensors"), old.ledger.entries()
+    before = facts.of_run(old.run, old.home / "runs" / "ledger.db")
+    shutil.rmtree(trained)
+    (rounds / "round-00000006.ckpt").unlink()
+    (rounds / "participation.parquet" / "rounds-00000004-00000006.parquet").unlink()
+    (rounds.parent / "audit.npz").unlink()
+    done = seeded_launch.tacit(ROOT, old.home, ["stage", "fine_tune", "--launch", FILE, "--run", LAUNCH_ID])
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "goes on after round 4" in done.stderr
+    again = load_file(trained / "model.safetensors")
+    assert again.keys() == weights.keys()
+    for name, tensor in weights.items():
+        np.testing.assert_allclose(again[name], tensor, rtol=0, atol=1e-5, err_msg=name)
+    assert old.ledger.entries() == entries
+    if facts.machine() == RECORDED["machine"]:
+        after = facts.of_run(old.run, old.home / "runs" / "ledger.db")
+        kinds = ("weights/fine_tune/", "private/", "result/fine_tune/", "file/fine_tune/")
+        told = {name: value for name, value in before.items() if name.startswith(kinds)}
+        assert {name: after.get(name) for name in told} == told
+
+
+@slow
+def test_the_disclosure_verifies(old: Old) -> None:
+    answer = json.loads(old.tacit("verify", LAUNCH_ID, "--json"))
+    assert answer["ok"]
+    assert [check["id"] for check in answer["checks"] if check["passed"] is not True] == []
+
+
+def test_the_bundle_predicts(old: Old) -> None:
+    predictor = KeyboardPredictor(old.run / "public" / "publish" / "bundle")
+    assert predictor.suggest("this is") == RECORDED["suggestions"]
+
+
+@slow
+def test_mlflow_loads_the_registered_model(old: Old, tmp_path: Path) -> None:
+    """With the code that the model carries, in a process that knows nothing of this project."""
+    code = (
+        "import json, sys, mlflow, pandas\n"
+        "model = mlflow.pyfunc.load_model(sys.argv[1])\n"
+        "said = model.predict(pandas.DataFrame({'text': ['this is']}))\n"
+        "import keyboard_predictor, pretrain\n"
+        "print(json.dumps([said, keyboard_predictor.__file__, pretrain.__file__]))"
+    )
+    names = ("PATH", "HOME", "LANG", "LC_ALL")
+    environment = {name: os.environ[name] for name in names if name in os.environ}
+    environment |= {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path / 'none.db'}"}
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(old.home / "model")],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    said, *places = json.loads(done.stdout.splitlines()[-1])
+    assert said == [RECORDED["suggestions"]]
+    assert all(Path(place).is_relative_to(old.home / "model" / "code") for place in places)
