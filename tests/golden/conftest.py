@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.golden import facts, seeded_launch
-
-MECHANISM = "blt"
+from tests.golden.make_version_0_1 import SEEDED
 
 
 @dataclass(frozen=True)
@@ -24,8 +23,8 @@ def seeded(tmp_path_factory: pytest.TempPathFactory) -> Launched:
     """About half a minute, most of it imports, compilation and MLflow's empty database."""
     home = tmp_path_factory.mktemp("seeded")
     seeded_launch.write_data(home)
-    file = seeded_launch.write_launch(home, MECHANISM)
+    file = seeded_launch.write_launch(home, SEEDED)
     done = seeded_launch.tacit(Path(__file__).resolve().parents[2], home, ["launch", file.name])
     assert done.returncode == 0, done.stdout + done.stderr
-    run = seeded_launch.run_of(home, MECHANISM)
+    run = seeded_launch.run_of(home, SEEDED)
     return Launched(home, run, facts.of_run(run, home / "runs" / "ledger.db"))
