@@ -18,8 +18,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from pipeline.config import config_digest, launch_id, load_launch
-from pipeline.keyboard_predictor import KeyboardPredictor
-from pipeline.ledger import PrivacyLedger
+from pipeline.ledger.ledger import PrivacyLedger
+from pretrain.predictor import KeyboardPredictor
 from tests.golden import facts, seeded_launch
 
 HERE = Path(__file__).resolve().parent
