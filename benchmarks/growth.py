@@ -17,7 +17,7 @@ import numpy as np
 from workloads import CASES, CLIP, RATE, cpu_seconds, lognormal_sizes, text, typed
 
 from federated import mechanisms, train
-from federated.client import clipped_sum, one_torch_thread
+from federated.client import clipped_sum
 from federated.config.mechanism import BltMechanism, LocalTrainingConfig, ServerConfig, TreeMechanism
 from federated.local_training.kernel.fixed_shapes import narrowest, widths
 from federated.local_training.kernel.layout import Chunk, Steps
@@ -30,6 +30,7 @@ from federated.rounds import server
 from federated.runtime_config import RuntimeConfig
 from pretrain.config import ModelConfig
 from pretrain.model import build_model
+from pretrain.threads import one_torch_thread
 from pretrain.vocabulary import EOS, TokenStream, join_owners
 
 REPORT_GOAL = 6_500

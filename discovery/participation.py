@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from discovery.config import DiscoveryConfig
 from discovery.device.keystream import Keystream, first_words
 from discovery.results import LayerRow
-from discovery.state import write
+from pretrain.files import PRIVATE, atomic, private_directory
 
 _FOLDER = "participation"
 
@@ -46,11 +46,9 @@ def record(directory: Path, pass_number: int, layer: int, asked: np.ndarray, ans
             "answered": pa.array(np.isin(asked, answered), pa.bool_()),
         }
     )
-    folder = directory / _FOLDER
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink)
-    write(folder / f"pass-{pass_number:02d}-layer-{layer:02d}.parquet", sink.getvalue().to_pybytes())
+    folder = private_directory(directory / _FOLDER)
+    with atomic(folder / f"pass-{pass_number:02d}-layer-{layer:02d}.parquet", PRIVATE) as temporary:
+        pq.write_table(table, temporary)
 
 
 def read(directory: Path) -> pa.Table:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 
 from discovery.filters import PASSED, verdict_of_each
 from discovery.results import FoundWord
-from discovery.state import write
+from pretrain.files import PRIVATE, write_text
 
 _COLUMNS = ("number", "decision", "word", "share", "low", "high", "pass_number", "layer", "verdict")
 # A spreadsheet takes a cell that begins so for a formula.
@@ -68,8 +68,8 @@ def write_review(directory: Path, listed: Sequence[Candidate]) -> None:
         if candidate.word.startswith(_FORMULA):
             row["word"] = "'" + candidate.word
         rows.writerow({name: f"{value:.6f}" if isinstance(value, float) else value for name, value in row.items()})
-    write(directory / "review.csv", sheet.getvalue().encode())
-    write(directory / "review.json", json.dumps([row.model_dump() for row in listed], indent=1).encode())
+    write_text(directory / "review.csv", sheet.getvalue(), PRIVATE)
+    write_text(directory / "review.json", json.dumps([row.model_dump() for row in listed], indent=1), PRIVATE)
 
 
 def read_review(directory: Path) -> tuple[Candidate, ...]:

@@ -3,7 +3,6 @@
 import hashlib
 import hmac
 import json
-import os
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from discovery.config import DiscoveryConfig
 from discovery.device.typed import TypedWords
 from discovery.results import LayerState
+from pretrain.files import PRIVATE, private_directory, write_text
 
 # Fields that no answer depends on: changing one does not make the answers another discovery's.
 _AFTERWARDS = frozenset({"blocklist", "projected_words"})
@@ -39,9 +39,7 @@ def claim(directory: Path, asked: str) -> None:
     elif any(directory.glob("*layer-*")):
         raise ValueError(f"directory: {directory} holds layers of an unknown discovery; use an empty directory")
     else:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        directory.chmod(0o700)
-        write(path, asked.encode())
+        write_text(private_directory(directory) / path.name, asked, PRIVATE)
 
 
 def load(directory: Path, pass_number: int, layer: int) -> LayerState | None:
@@ -52,17 +50,7 @@ def load(directory: Path, pass_number: int, layer: int) -> LayerState | None:
 
 def save(directory: Path, state: LayerState) -> None:
     """Keep a finished layer, whole or not at all."""
-    write(_path(directory, state.row.pass_number, state.row.layer), state.model_dump_json().encode())
-
-
-def write(path: Path, content: bytes) -> None:
-    """Replace a file, whole or not at all."""
-    temporary = path.with_suffix(".tmp")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    write_text(_path(directory, state.row.pass_number, state.row.layer), state.model_dump_json(), PRIVATE)
 
 
 def _path(directory: Path, pass_number: int, layer: int) -> Path:

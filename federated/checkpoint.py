@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from federated.files import replace_file
+from pretrain.files import PRIVATE, write_bytes
 
 _MAGIC = b"tacit-checkpoint-1\n"
 _DIGEST_BYTES = 32
@@ -49,10 +49,8 @@ def save(checkpoint: Checkpoint, directory: Path, keep: int) -> None:
     buffer = io.BytesIO()
     np.savez(buffer, **checkpoint.arrays, **{_META: np.frombuffer(json.dumps(meta).encode(), dtype=np.uint8)})
     payload = buffer.getvalue()
-    replace_file(
-        directory / f"round-{checkpoint.rounds_done:08d}.ckpt",
-        _MAGIC + hashlib.sha256(payload).digest() + payload,
-    )
+    path = directory / f"round-{checkpoint.rounds_done:08d}.ckpt"
+    write_bytes(path, _MAGIC + hashlib.sha256(payload).digest() + payload, PRIVATE)
     for path in _newest_first(directory)[keep:]:
         path.unlink(missing_ok=True)
 

@@ -5,7 +5,6 @@ Shape legend: C devices of a chunk, P parameters (in the order of ``model.parame
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -119,21 +118,6 @@ def single_batch(rows: DeviceRows, batch_sentences: int, offset: float) -> Devic
     """The rows of FedSGD's one step: a batch from ``offset`` of the way through the device's rows."""
     order_R = np.roll(np.arange(len(rows.targets_RT)), -int(offset * len(rows.targets_RT)))[:batch_sentences]
     return DeviceRows(rows.inputs_RT[order_R], rows.targets_RT[order_R])
-
-
-@contextmanager
-def one_torch_thread() -> Iterator[None]:
-    """Each product on one thread, put back afterwards.
-
-    The products here are too small to split (two threads on a busy machine ran eight times slower),
-    and how they are split changes low bits.
-    """
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _contribution(update: Mapping[str, Tensor], rows: DeviceRows, clip: Clip) -> tuple[float, float, list[Tensor]]:

@@ -21,9 +21,8 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from federated import mechanisms
-from federated.client import Aggregate, one_torch_thread, single_batch
+from federated.client import Aggregate, single_batch
 from federated.config.mechanism import LocalTrainingConfig, MechanismConfig, ServerConfig
-from federated.files import private_directory
 from federated.local_training.autotune import chunk_of_run
 from federated.local_training.clipping import Clip
 from federated.local_training.rows import cohort_rows, round_offset
@@ -44,7 +43,9 @@ from federated.run_check import check_run
 from federated.runtime_config import RuntimeConfig
 from federated.secagg import protocol as secagg
 from federated.workers import ALONE, Worker
+from pretrain.files import private_directory
 from pretrain.model import KeyboardLM, parameter_count
+from pretrain.threads import one_torch_thread
 from pretrain.vocabulary import TokenStream
 
 _log = logging.getLogger(__name__)

@@ -17,10 +17,11 @@ from federated.workers import joined
 from pipeline import settings
 from pipeline.config import LaunchConfig
 from pipeline.errors import PERMANENT, TEMPORARY, LaunchError, exit_code
-from pipeline.run_dir import RunDir, write_text
+from pipeline.run_dir import RunDir
 from pipeline.runner import stage_key
 from pipeline.stage import StageContext
 from pipeline.stages import fine_tune_workers as fine_tuning
+from pretrain.files import PRIVATE, write_text
 
 _STAGE = "fine_tune"
 _log = logging.getLogger(__name__)
@@ -65,7 +66,7 @@ def main(root: Path, launch_id: str, stage_pid: int, level: str) -> int:
         code = exit_code(error) or TEMPORARY
         _log.error("a worker ended: %s", error)
         if code == PERMANENT:
-            write_text(ctx.private / fine_tuning.FAILED, json.dumps({"error": str(error)}), mode=0o600)
+            write_text(ctx.private / fine_tuning.FAILED, json.dumps({"error": str(error)}), PRIVATE)
         return code
     return 0
 

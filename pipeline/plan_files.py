@@ -7,7 +7,7 @@ from pathlib import Path
 from federated.config.planning import PlanningConfig
 from federated.planning.proposal import Proposal, to_yaml
 from federated.planning.sweep import Sweep
-from pipeline.run_dir import write_text
+from pretrain.files import write_text
 from reports.figures import plan as figures_plan
 
 _AXES = {"rounds": "rounds", "report_goal": "report goal", "population_estimate": "population (devices)"}

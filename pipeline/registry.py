@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from pipeline import tracking
 from pipeline.config import LaunchConfig
 from pipeline.errors import PermanentError, ReleaseRefused
-from pipeline.run_dir import sha256
 from pipeline.settings import Settings
+from pretrain.files import sha256
 
 if TYPE_CHECKING:
     from pipeline.tracking import MlflowClient

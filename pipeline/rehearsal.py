@@ -10,11 +10,12 @@ from federated.planning.pseudo_users import pseudo_users
 from federated.planning.rehearsal import Rehearsal, Setting, rehearse
 from pipeline import runner
 from pipeline.config import LaunchConfig
-from pipeline.run_dir import RunDir, write_text
+from pipeline.run_dir import RunDir
 from pipeline.settings import Settings
 from pipeline.stage import StageContext
 from pipeline.stages import artifacts as load
 from pretrain import corpus
+from pretrain.files import write_text
 from pretrain.vocabulary import TokenStream, Vocabulary, join_streams
 from reports.figures import plan as figures_plan
 

@@ -16,10 +16,10 @@ import numpy as np
 from pipeline.config import LaunchConfig
 from pipeline.errors import PermanentError, ReleaseRefused
 from pipeline.registry import Registry, model_name
-from pipeline.run_dir import sha256, write_text
 from pipeline.settings import Settings
 from pipeline.stage import StageContext
 from pretrain import corpus, export, vocabulary
+from pretrain.files import sha256, write_text
 from pretrain.model import KeyboardLM, sentence_rows
 from pretrain.vocabulary import Vocabulary
 

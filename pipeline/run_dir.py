@@ -3,8 +3,7 @@
     runs/<launch_id>/public/<stage>/     logged to MLflow; result.json is written last
     runs/<launch_id>/private/<stage>/    mode 0700: client data, keys, noise state, records
 
-A file appears whole or not at all: writers fill a hidden temporary neighbour, flush it to
-the disk and rename it.
+A file appears whole or not at all (``pretrain.files``).
 """
 
 import fcntl
@@ -21,6 +20,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pipeline.errors import StageBusy, StageInputMissing
+from pretrain.files import PRIVATE, private_directory, sha256, write_bytes
 
 RESULT = "result.json"
 GIVEN = "given"
@@ -77,16 +77,13 @@ class RunDir:
     def private(self, stage: str) -> Path:
         """Folder of a stage's private files, made if missing, readable by this user only."""
         self.path.mkdir(parents=True, exist_ok=True)
-        for path in (self.path / "private", self.path / "private" / stage):
-            path.mkdir(mode=0o700, exist_ok=True)
-            path.chmod(0o700)  # a folder someone made with a wider mode is closed again
-        return self.path / "private" / stage
+        return private_directory(private_directory(self.path / "private") / stage)
 
     def secret(self, stage: str) -> bytes:
         """The stage's 256-bit key, drawn from the operating system once and kept in the private folder."""
         path = self.private(stage) / "key"
         if not path.exists():
-            write_bytes(path, secrets.token_bytes(KEY_BYTES), mode=0o600)
+            write_bytes(path, secrets.token_bytes(KEY_BYTES), PRIVATE)
         key = path.read_bytes()
         if len(key) != KEY_BYTES:
             raise ValueError(f"{path}: {len(key)} bytes where a key has {KEY_BYTES}; restore the file")
@@ -104,8 +101,8 @@ class RunDir:
             if path.is_symlink():
                 raise ValueError(f"{path}: a public output must be a file, not a symbolic link; copy the file")
             name = path.relative_to(folder).as_posix()
-            # Writers give unfinished files a leading dot or the ending .partial.
-            hidden = any(part.startswith(".") for part in name.split("/")) or name.endswith(".partial")
+            # Unfinished files have a leading dot.
+            hidden = any(part.startswith(".") for part in name.split("/"))
             if path.is_file() and not hidden and name != RESULT:
                 files[name] = sha256(path)
         return files
@@ -221,47 +218,3 @@ def record_text(record: StageRecord) -> str:
         return json.dumps(content, indent=2, sort_keys=True, allow_nan=False) + "\n"
     except ValueError as error:
         raise ArithmeticError(f"{record.stage}: the result holds a number that is not finite: {content}") from error
-
-
-def text_sha256(content: str) -> str:
-    """Hex SHA-256 of UTF-8 text."""
-    return hashlib.sha256(content.encode()).hexdigest()
-
-
-def sha256(path: Path) -> str:
-    """Hex SHA-256 of a file's bytes."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-@contextmanager
-def atomic(path: Path, mode: int = 0o644) -> Iterator[Path]:
-    """A hidden temporary path to write to; it replaces ``path`` if the block ends without an error."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        yield temporary
-        temporary.chmod(mode)
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        descriptor = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)  # the rename itself must survive a power cut
-        finally:
-            os.close(descriptor)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def write_bytes(path: Path, content: bytes, mode: int = 0o644) -> None:
-    """Write a file whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic(path, mode) as temporary:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-
-
-def write_text(path: Path, content: str, mode: int = 0o644) -> None:
-    """Write UTF-8 text whole or not at all."""
-    write_bytes(path, content.encode(), mode)

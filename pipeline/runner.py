@@ -18,9 +18,10 @@ from typing import Protocol
 from pipeline.config import STAGE_NAMES, LaunchConfig, config_digest, launch_id
 from pipeline.errors import PermanentError
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.run_dir import GIVEN, RESULT, RunDir, StageRecord, record_digest, record_text, write_text
+from pipeline.run_dir import GIVEN, RESULT, RunDir, StageRecord, record_digest, record_text
 from pipeline.settings import Settings
 from pipeline.stage import Spend, StageContext, StageFunction, StageSpend
+from pretrain.files import PRIVATE, write_text
 
 _log = logging.getLogger(__name__)
 
@@ -182,7 +183,7 @@ def _run_held(
     record = _outcome(run, name, config, binding)
     if record is None:
         record = _compute(name, config, run, settings, stages.functions[name], key)
-        write_text(_outcome_path(run, name), _outcome_text(record, binding), mode=0o600)
+        write_text(_outcome_path(run, name), _outcome_text(record, binding), PRIVATE)
 
     if ledger:
         if record.result.get("spend") is None:

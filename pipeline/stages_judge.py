@@ -8,17 +8,17 @@ from evaluation.audit import canaries, memorisation
 from evaluation.audit.noise import NoiseAudit, noise_audit
 from evaluation.comparison import compare as comparison
 from evaluation.keyboard import layouts as geometry
-from federated.client import one_torch_thread
 from federated.rounds.server import flat_weights
 from pipeline import evidence, gate_evidence, release, results
 from pipeline.ab_result import ab_result
 from pipeline.results_ab import AbTest
-from pipeline.run_dir import write_text
 from pipeline.stage import StageContext
 from pipeline.stages import ab_arms as entrants_of
 from pipeline.stages import artifacts as load
 from pipeline.stages import audit_trace as noise_trace
 from pipeline.stages import gates
+from pretrain.files import write_text
+from pretrain.threads import one_torch_thread
 from reports import render
 
 

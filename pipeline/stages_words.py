@@ -12,11 +12,11 @@ from discovery.device.typed import TypedWords
 from discovery.results import DiscoveryResult, FoundWord, ProjectedCoverage
 from pipeline import results
 from pipeline.errors import PermanentError
-from pipeline.run_dir import write_text
 from pipeline.stage import StageContext
 from pipeline.stages import artifacts as load
 from pipeline.stages import spends
 from pretrain import corpus, text, vocabulary
+from pretrain.files import private_directory, write_text
 
 _SAME = frozenset(("epsilon0", "messages_per_device", "device_level_epsilon0", "epsilon_attack", "delta"))
 _LAYER = ("pass_number", "layer", "domain", "noise", "word_votes", "kept", "finished", "clones", "blanket", "attack")
@@ -120,8 +120,7 @@ def _reviewed(ctx: StageContext, listed: tuple[review.Candidate, ...]) -> tuple[
     """
     folder = ctx.private / "review"
     if not (folder / "review.csv").exists():
-        folder.mkdir(mode=0o700, exist_ok=True)
-        review.write_review(folder, listed)
+        review.write_review(private_directory(folder), listed)
     decided = review.read_review(folder)
     ctx.run.given(folder / "review.csv")
     if [word.word for word in decided] != [word.word for word in listed]:

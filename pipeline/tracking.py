@@ -24,8 +24,9 @@ from typing import TYPE_CHECKING
 import pretrain
 from pipeline.config import LaunchConfig, config_digest
 from pipeline.errors import PermanentError, ServiceUnavailable
-from pipeline.run_dir import RESULT, RunDir, StageRecord, record_text, sha256, text_sha256
+from pipeline.run_dir import RESULT, RunDir, StageRecord, record_text
 from pipeline.settings import Settings, quiet_mlflow
+from pretrain.files import sha256, text_sha256
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -20,11 +20,12 @@ from pipeline import gate_evidence
 from pipeline.config import STAGE_NAMES, LaunchConfig, config_digest
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.participation_told import told
-from pipeline.run_dir import RunDir, StageRecord, sha256
+from pipeline.run_dir import RunDir, StageRecord
 from pipeline.settings import Settings
 from pipeline.stage import Spend, StageContext
 from pipeline.stages import artifacts as load
 from pipeline.stages.gates import decide
+from pretrain.files import sha256
 
 _TOLERANCE = 1e-9
 _ACCOUNTED = ("rounds", "min_sep", "max_participations", "violations", "synthetic_devices")

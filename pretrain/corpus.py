@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pretrain.config import C4Corpus, Config, CorpusConfig, FileCorpus, SampleCorpus
+from pretrain.files import write_text
 from pretrain.sources import DocumentStream, Split, open_stream
 from pretrain.text import sentences
 from pretrain.words import WordStore, open_words, write_words
@@ -238,6 +239,4 @@ def _provenance(config: CorpusConfig) -> tuple[str, str]:
 
 
 def _write_json(path: Path, content: dict) -> None:
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8")
-    partial.replace(path)
+    write_text(path, json.dumps(content, indent=1, ensure_ascii=False))

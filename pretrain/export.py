@@ -18,6 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from pretrain.config import ModelConfig
+from pretrain.files import atomic, write_bytes
 from pretrain.model import KeyboardLM
 from pretrain.vocabulary import PAD
 
@@ -36,12 +37,10 @@ class Parity:
 
 
 def save_model(model: KeyboardLM, path: Path) -> None:
-    """Write float32 weights; the file appears by one rename."""
-    partial = path.with_suffix(".partial")
-    save_file(
-        {name: tensor.detach().cpu().float().contiguous() for name, tensor in model.state_dict().items()}, partial
-    )
-    partial.replace(path)
+    """Write float32 weights."""
+    weights = {name: tensor.detach().cpu().float().contiguous() for name, tensor in model.state_dict().items()}
+    with atomic(path) as temporary:
+        save_file(weights, temporary)
 
 
 def load_model(path: Path, config: ModelConfig) -> KeyboardLM:
@@ -134,16 +133,16 @@ def export_onnx(model: KeyboardLM, path: Path) -> None:
         graph, producer_name="tacit", opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR_VERSION
     )
     onnx.checker.check_model(proto, full_check=True)
-    onnx.save(proto, path)
+    write_bytes(path, proto.SerializeToString())
 
 
 def quantise(path: Path, out_path: Path) -> None:
     """Write the graph with int8 weights; activations are quantised as they come (``onnxruntime``)."""
-    with tempfile.TemporaryDirectory() as directory:
+    with tempfile.TemporaryDirectory() as directory, atomic(out_path) as temporary:
         shaped = Path(directory) / "shaped.onnx"
         # Shapes only: the graph is already as small as it gets.
         quant_pre_process(path, shaped, skip_optimization=True, skip_symbolic_shape=True)
-        quantize_dynamic(shaped, out_path, weight_type=QuantType.QInt8)
+        quantize_dynamic(shaped, temporary, weight_type=QuantType.QInt8)
 
 
 def parity(model: KeyboardLM, path: Path, tokens_RT: np.ndarray, tolerance: float | None = EXACT_TOLERANCE) -> Parity:

@@ -6,7 +6,6 @@ Shape legend: B rows of a batch, T steps, V vocabulary, E embedding, M targets t
 import hashlib
 import logging
 import math
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +17,7 @@ from torch.nn import functional
 
 from pretrain.batches import Rows, batches, find_rows
 from pretrain.config import Config, PretrainConfig
+from pretrain.files import atomic
 from pretrain.model import KeyboardLM
 from pretrain.vocabulary import PAD, SPECIALS, UNK, TokenStream
 
@@ -178,15 +178,10 @@ def _fingerprint(config: PretrainConfig, seed: int, model: KeyboardLM, *streams:
 
 
 def _save(path: Path, run: str, model: KeyboardLM, optimizer: torch.optim.Adam, progress: dict) -> None:
-    """One file replaced in one rename: a kill leaves the old checkpoint or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
+    """Replace the checkpoint: a kill leaves the old one or the new one."""
     state = {"run": run, "model": model.state_dict(), "optimizer": optimizer.state_dict(), "progress": progress}
-    with partial.open("wb") as file:
+    with atomic(path) as temporary, temporary.open("wb") as file:
         torch.save(state, file)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
 
 
 def _load(path: Path, run: str, model: KeyboardLM, optimizer: torch.optim.Adam) -> dict:

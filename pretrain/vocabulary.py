@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from pretrain.files import write_text
+
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
 SPECIALS = ("<pad>", "<bos>", "<eos>", "<unk>")
 
@@ -60,7 +62,7 @@ def extend(vocabulary: Vocabulary, new_words: Iterable[str], max_new: int) -> Vo
 
 def save(vocabulary: Vocabulary, path: Path) -> None:
     """Write the words as a JSON list."""
-    path.write_text(json.dumps(vocabulary.words, ensure_ascii=False, indent=0), encoding="utf-8")
+    write_text(path, json.dumps(vocabulary.words, ensure_ascii=False, indent=0))
 
 
 def load(path: Path) -> Vocabulary:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pretrain.files import atomic, write_text
 from pretrain.vocabulary import EOS, UNK, TokenStream, Vocabulary
 
 SENTENCE_END = 0
@@ -76,7 +77,7 @@ def write_words(directory: Path, owners: Iterable[Sequence[Sequence[str]]]) -> W
     offsets = [0]
     pending: list[int] = []
     written = 0
-    with (directory / "tokens.bin").open("wb") as file:
+    with atomic(directory / "tokens.bin") as temporary, temporary.open("wb") as file:
         for sentences in owners:
             for sentence in sentences:
                 if sentence:
@@ -88,10 +89,11 @@ def write_words(directory: Path, owners: Iterable[Sequence[Sequence[str]]]) -> W
                 written += len(pending)
                 pending.clear()
         np.asarray(pending, dtype="<u4").tofile(file)
-    np.save(directory / "offsets.npy", np.asarray(offsets, dtype=np.int64))
-    (directory / "lexicon.json").write_text(json.dumps(list(index), ensure_ascii=False), encoding="utf-8")
+    with atomic(directory / "offsets.npy") as temporary, temporary.open("wb") as file:
+        np.save(file, np.asarray(offsets, dtype=np.int64))
+    write_text(directory / "lexicon.json", json.dumps(list(index), ensure_ascii=False))
     meta = {"format": _FORMAT, "owners": len(offsets) - 1, "tokens": offsets[-1], "digest": _digest(directory)}
-    (directory / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
+    write_text(directory / "meta.json", json.dumps(meta))
     return open_words(directory)
 
 

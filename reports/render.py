@@ -9,6 +9,7 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from pretrain.files import write_text
 from reports import formats
 from reports.disclosure.document import Disclosure
 from reports.figures.audit import of_audits
@@ -87,7 +88,5 @@ def environment(*, html: bool) -> Environment:
 
 def write(path: Path, content: str) -> Path:
     """Replace a file at once, so that no reader sees half a report."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(content, encoding="utf-8")
-    temporary.replace(path)
+    write_text(path, content)
     return path

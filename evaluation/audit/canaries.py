@@ -24,6 +24,7 @@ import numpy as np
 
 from evaluation.config import AuditConfig
 from evaluation.inference import NUM_SPECIALS
+from pretrain.files import write_text
 from pretrain.vocabulary import EOS, TokenStream, Vocabulary, join_owners
 
 PREFIX_WORDS = 2
@@ -118,7 +119,7 @@ def save(canaries: CanarySet, path: Path) -> None:
         "offsets": canaries.devices.offsets_D1.tolist(),
         "tokens": base64.b64encode(zlib.compress(canaries.devices.tokens_N.astype("<i4").tobytes())).decode(),
     }
-    path.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
+    write_text(path, json.dumps(content, ensure_ascii=False))
 
 
 def load(path: Path) -> CanarySet:

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from federated.config.population import ChitchatPopulation, FilePopulation, PopulationConfig, SyntheticPopulation
 from federated.devices import readers as sources
 from federated.devices import synthetic
-from federated.files import private_directory, replace_file
+from pretrain.files import PRIVATE, atomic, private_directory, write_text
 from pretrain.text import require_spaced_script, sentences
 from pretrain.vocabulary import TokenStream, Vocabulary
 from pretrain.words import SENTENCE_END, WordStore, open_words, write_words
@@ -111,8 +111,10 @@ def build_store(config: PopulationConfig, locale: str, seed: int, directory: Pat
             f"private_text: no device of population {config.name!r} has a word of {locale}; check the source"
         )
     split_D = np.array([_split(client, seed, config) for client in clients], dtype=np.uint8)
-    np.save(directory / "split.npy", split_D)
-    pq.write_table(pa.table({"client_id": clients}), directory / "clients.parquet")
+    with atomic(directory / "split.npy", PRIVATE) as temporary, temporary.open("wb") as file:
+        np.save(file, split_D)
+    with atomic(directory / "clients.parquet", PRIVATE) as temporary:
+        pq.write_table(pa.table({"client_id": clients}), temporary)
     summary = StoreSummary(
         population=config.name,
         source=config.source,
@@ -123,7 +125,7 @@ def build_store(config: PopulationConfig, locale: str, seed: int, directory: Pat
         devices_by_split={name: _tens(int(np.sum(split_D == number))) for number, name in enumerate(SPLITS)},
     )
     content = {"format": _FORMAT, "summary": asdict(summary)}
-    replace_file(directory / _SUMMARY_FILE, json.dumps(content).encode())
+    write_text(directory / _SUMMARY_FILE, json.dumps(content), PRIVATE)
     return summary
 
 

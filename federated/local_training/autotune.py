@@ -11,12 +11,12 @@ import numpy as np
 import torch
 
 from federated.config.mechanism import LocalTrainingConfig
-from federated.files import replace_file
 from federated.local_training.clipping import Clip
 from federated.local_training.rows import DeviceRows
 from federated.local_training.sums import chunked_sum
 from federated.runtime_config import Precision, RuntimeConfig
 from federated.workers import ALONE, Worker
+from pretrain.files import PRIVATE, write_text
 from pretrain.model import KeyboardLM
 from pretrain.vocabulary import EOS
 
@@ -44,7 +44,7 @@ def chunk_of_run(
             raise OSError(f"{FILE}: {kept[:20]!r} is no number of devices; remove the file, or restore it")
         size = runtime.chunk_devices or int(kept or best_chunk(model, local, precision=runtime.precision))
         if kept != str(size):
-            replace_file(path, str(size).encode())
+            write_text(path, str(size), PRIVATE)
     return process.first(size)
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from federated.files import replace_file
 from federated.mechanisms import Banded, Blt, Independent, Mechanism, Tree
+from pretrain.files import write_text
 
 _KINDS = {"tree": Tree, "blt": Blt, "banded": Banded, "independent": Independent}
 
@@ -18,7 +18,7 @@ def save(mechanism: Mechanism, path: Path) -> None:
     content = {"kind": kind, **asdict(mechanism)}
     if isinstance(mechanism, Banded):
         content["lags_NL"] = mechanism.lags_NL.tolist()
-    replace_file(path, (json.dumps(content) + "\n").encode(), mode=0o644)
+    write_text(path, json.dumps(content) + "\n")
 
 
 def load(path: Path) -> Mechanism:

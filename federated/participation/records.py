@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from federated.files import private_directory, replace_file
+from pretrain.files import PRIVATE, atomic, private_directory
 
 _PART = re.compile(r"rounds-([0-9]{8})-([0-9]{8})\.parquet")
 
@@ -102,9 +102,8 @@ def save_records(records: Records, folder: Path, rounds: int) -> None:
     if first >= rounds:
         return
     new = records.since(first)
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.table({"round": new.rounds_N, "device": new.devices_N}), sink)
-    replace_file(folder / _name(first, rounds), sink.getvalue())
+    with atomic(folder / _name(first, rounds), PRIVATE) as temporary:
+        pq.write_table(pa.table({"round": new.rounds_N, "device": new.devices_N}), temporary)
 
 
 def forget_records(folder: Path, rounds: int) -> None:

@@ -21,12 +21,12 @@ import numpy as np
 
 from federated.config.mechanism import LocalTrainingConfig, ServerConfig, TreeMechanism
 from federated.config.planning import RehearsalConfig
-from federated.files import replace_file
 from federated.noise import seeded_key
 from federated.planning import costs as plan_costs
 from federated.rounds import server
 from federated.runtime_config import RuntimeConfig
 from federated.train import fine_tune
+from pretrain.files import write_text
 from pretrain.model import KeyboardLM
 from pretrain.vocabulary import EOS, TokenStream
 
@@ -266,6 +266,5 @@ def _finished(path: Path, digest: str) -> dict[str, Trial]:
 
 
 def _save(path: Path, digest: str, done: dict[str, Trial]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
     content = {"digest": digest, "trials": [asdict(trial) for trial in done.values()]}
-    replace_file(path, (json.dumps(content, indent=1) + "\n").encode(), mode=0o644)
+    write_text(path, json.dumps(content, indent=1) + "\n")

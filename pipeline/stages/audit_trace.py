@@ -14,6 +14,7 @@ from federated.config.mechanism import MechanismConfig
 from federated.noise import subkey
 from federated.rounds.privatize import privatizer
 from federated.train import FineTuneResult
+from pretrain.files import PRIVATE, atomic
 from pretrain.model import KeyboardLM
 
 FILE = "audit.npz"
@@ -38,8 +39,7 @@ def save(done: FineTuneResult, planted: Directions | None, path: Path) -> None:
         shape = np.array([planted.count, *planted.layers])
         arrays |= {"projections": done.probe.projections_TN, "joined": done.probe.joined_TN}
         arrays |= {"seed": seed, "directions": shape}
-    with path.open("wb") as file:
-        path.chmod(0o600)
+    with atomic(path, PRIVATE) as temporary, temporary.open("wb") as file:
         np.savez(file, **arrays)
 
 

@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+from pretrain.files import atomic
 from reports.figures.style import BLUE, GREEN, ORANGE, RED, style
 
 _INK = "#222222"
@@ -90,11 +91,10 @@ def rehearsal_figure(
 
 def write(figure: Figure, directory: Path, name: str) -> tuple[Path, Path]:
     """``name.png`` and ``name.svg``; the same figure gives the same bytes."""
-    directory.mkdir(parents=True, exist_ok=True)
     paths = directory / f"{name}.png", directory / f"{name}.svg"
-    with mpl.rc_context(style(_INK)):
-        figure.savefig(paths[0], dpi=_PNG_DPI, metadata={"Software": None})
-        figure.savefig(paths[1], metadata={"Date": None, "Creator": None})
+    with mpl.rc_context(style(_INK)), atomic(paths[0]) as png, atomic(paths[1]) as svg:
+        figure.savefig(png, format="png", dpi=_PNG_DPI, metadata={"Software": None})
+        figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
     return paths
 
 

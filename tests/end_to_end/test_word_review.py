@@ -9,8 +9,8 @@ import yaml
 
 from pipeline.config import launch_id, load_launch
 from pipeline.errors import PERMANENT
-from pipeline.run_dir import sha256
 from pretrain import vocabulary
+from pretrain.files import sha256
 from tests.end_to_end.test_tiny_launch import tacit
 from tests.helpers.tiny_launch import write_launch
 

@@ -1,9 +1,9 @@
 """A launch configuration for tests of the pipeline, and small real stages."""
 
 from pipeline.config import LaunchConfig
-from pipeline.run_dir import write_text
 from pipeline.runner import Stages
 from pipeline.stage import Dataset, Spend, StageContext, StageResult, StageSpend
+from pretrain.files import write_text
 
 RAW = {
     "name": "trial",

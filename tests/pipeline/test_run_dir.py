@@ -1,4 +1,4 @@
-"""Paths, digests, atomic writes and locks."""
+"""Paths, digests and locks."""
 
 import multiprocessing
 import os
@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.errors import StageBusy, StageInputMissing
-from pipeline.run_dir import RESULT, RunDir, StageRecord, atomic, record_digest, record_text, write_bytes, write_text
+from pipeline.run_dir import RESULT, RunDir, StageRecord, record_digest, record_text
+from pretrain.files import write_bytes, write_text
 
 
 def finish(run: RunDir, stage: str, **changes: object) -> StageRecord:
@@ -65,32 +66,10 @@ def test_a_launch_id_cannot_leave_the_runs_folder(tmp_path: Path, name: str):
         RunDir(tmp_path, name)
 
 
-def test_writing_is_all_or_nothing(tmp_path: Path):
-    path = tmp_path / "file"
-    write_bytes(path, b"old", mode=0o600)
-
-    class PowerCut(Exception):
-        pass
-
-    def interrupted() -> None:
-        with atomic(path) as temporary:
-            temporary.write_bytes(b"half of the n")
-            raise PowerCut
-
-    with pytest.raises(PowerCut):
-        interrupted()
-    assert path.read_bytes() == b"old"
-    assert mode(path) == 0o600
-    assert list(tmp_path.iterdir()) == [path]
-    write_bytes(path, b"new")
-    assert path.read_bytes() == b"new"
-
-
 def test_manifest_holds_what_is_finished_and_public(run: RunDir):
     write_text(run.public("plan") / "a.txt", "a")
     write_text(run.public("plan") / "deep" / "b.txt", "b")
     (run.public("plan") / ".a.txt.12.tmp").write_text("half")
-    (run.public("plan") / "model.partial").write_text("half")
     finish(run, "plan")
     assert list(run.manifest("plan")) == ["a.txt", "deep/b.txt"]
 

@@ -21,12 +21,13 @@ from pipeline import gate_evidence, runner
 from pipeline.config import STAGE_NAMES, LaunchConfig, launch_id
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.participation_told import told
-from pipeline.run_dir import RESULT, RunDir, sha256, write_text
+from pipeline.run_dir import RESULT, RunDir
 from pipeline.runner import Stages
 from pipeline.settings import Settings
 from pipeline.stage import Spend, StageContext, StageSpend
 from pipeline.stages import gates
 from pipeline.verify import observed, verify
+from pretrain.files import sha256, write_text
 from tests.helpers.pipeline_launch import Counted, launch_config
 
 DEVICES, SYNTHETIC = 60, 3

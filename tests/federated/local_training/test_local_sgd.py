@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from federated.client import aggregate, clipped_sum, one_torch_thread
+from federated.client import aggregate, clipped_sum
 from federated.config.mechanism import LocalTrainingConfig
 from federated.local_training import sums
 from federated.local_training.clipping import FIXED_POINT, Clip
@@ -13,6 +13,7 @@ from federated.local_training.kernel.weights import Weights, pack
 from federated.local_training.rows import DeviceRows, cohort_rows, device_rows, round_offset
 from federated.local_training.sums import Sums, chunked_sum, grid_scale, joint_norms, most_steps_first
 from pretrain.model import KeyboardLM
+from pretrain.threads import one_torch_thread
 from pretrain.vocabulary import EOS, PAD, TokenStream, join_owners
 
 WORDS = 30

@@ -81,12 +81,12 @@ def test_all_damaged_means_from_the_start(tmp_path):
 
 def test_a_write_that_was_cut_off_leaves_the_old_one(tmp_path):
     save(checkpoint(1), tmp_path, keep=2)
-    (tmp_path / "round-00000002.ckpt.partial").write_bytes(b"half")
+    (tmp_path / ".round-00000002.ckpt.7.tmp").write_bytes(b"half")
     loaded = load_latest(tmp_path, RUN)
     assert loaded is not None
     assert loaded.rounds_done == 1
     save(checkpoint(2), tmp_path, keep=1)
-    assert [path.name for path in tmp_path.iterdir()] == ["round-00000002.ckpt"]
+    assert [path.name for path in tmp_path.glob("[!.]*")] == ["round-00000002.ckpt"]
 
 
 def test_another_run_s_checkpoint_is_refused(tmp_path):

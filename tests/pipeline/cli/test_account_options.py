@@ -6,10 +6,11 @@ import pytest
 
 from pipeline import runner
 from pipeline.config import launch_id
-from pipeline.run_dir import RunDir, sha256
+from pipeline.run_dir import RunDir
 from pipeline.runner import Stages
 from pipeline.settings import Settings
 from pipeline.stage import StageContext
+from pretrain.files import sha256
 from tests.helpers.pipeline_launch import Counted, launch_config
 
 CONFIG = launch_config()

@@ -13,12 +13,13 @@ from pipeline import release
 from pipeline.config import LaunchConfig
 from pipeline.errors import PermanentError
 from pipeline.registry import Registry
-from pipeline.run_dir import RunDir, sha256
+from pipeline.run_dir import RunDir
 from pipeline.settings import Settings
 from pipeline.stage import StageContext
 from pipeline.stages import ab_arms as entrants
 from pipeline.stages import artifacts as load
 from pretrain import export, vocabulary
+from pretrain.files import sha256
 from pretrain.model import KeyboardLM, build_model
 from pretrain.vocabulary import SPECIALS, TokenStream, Vocabulary
 from pretrain.words import write_words

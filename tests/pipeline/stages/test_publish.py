@@ -14,11 +14,11 @@ from pipeline.config import STAGE_NAMES, LaunchConfig, launch_id
 from pipeline.errors import ReleaseRefused
 from pipeline.registry import Registry
 from pipeline.results import Publish
-from pipeline.run_dir import sha256, write_text
 from pipeline.runner import Stages
 from pipeline.settings import Settings
 from pipeline.stage import StageContext
 from pretrain import corpus, export, vocabulary
+from pretrain.files import sha256, write_text
 from pretrain.model import build_model
 from pretrain.predictor import KeyboardPredictor
 from pretrain.vocabulary import BOS, SPECIALS, Vocabulary

@@ -1,0 +1,74 @@
+"""The one way to write a file: whole or not at all, on the disk when the call returns, private where asked.
+
+A writer fills a hidden temporary neighbour, which is flushed to the disk and renamed; then the folder
+is flushed, so that the rename itself survives a power cut. After a crash at any point the path holds
+the old content or the new, never a part of it.
+"""
+
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+PUBLIC = 0o644
+PRIVATE = 0o600
+
+
+@contextmanager
+def atomic(path: Path, mode: int = PUBLIC) -> Iterator[Path]:
+    """A temporary path in the same folder, for writers that stream; it replaces ``path`` unless the block raises.
+
+    The temporary file exists with ``mode`` before anything is written to it, and ends in ``.tmp``:
+    writers that choose a format by the ending must be told theirs.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary.unlink(missing_ok=True)
+    try:
+        os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
+        yield temporary
+        temporary.chmod(mode)
+        _sync(temporary)
+        temporary.replace(path)
+        _sync(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_bytes(path: Path, content: bytes, mode: int = PUBLIC) -> None:
+    """Write a file whole or not at all; folders above it are made."""
+    with atomic(path, mode) as temporary:
+        temporary.write_bytes(content)
+
+
+def write_text(path: Path, content: str, mode: int = PUBLIC) -> None:
+    """Write UTF-8 text whole or not at all; folders above it are made."""
+    write_bytes(path, content.encode(), mode)
+
+
+def private_directory(path: Path) -> Path:
+    """Make the directory if need be, mode 0700; one that somebody made with a wider mode is closed again."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.chmod(0o700)
+    return path
+
+
+def sha256(path: Path) -> str:
+    """Hex SHA-256 of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def text_sha256(content: str) -> str:
+    """Hex SHA-256 of UTF-8 text."""
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def _sync(path: Path) -> None:
+    """Wait until a file or folder is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,92 @@
+"""Files appear whole or not at all, in the mode that was asked for, and are on the disk."""
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pretrain.files import PRIVATE, PUBLIC, atomic, private_directory, sha256, text_sha256, write_bytes, write_text
+
+
+class PowerCut(Exception):
+    pass
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_an_error_in_the_middle_leaves_the_old_file_alone(tmp_path: Path):
+    path = tmp_path / "file"
+    write_bytes(path, b"old", PRIVATE)
+
+    def interrupted() -> None:
+        with atomic(path) as temporary:
+            temporary.write_bytes(b"half of the n")
+            raise PowerCut
+
+    with pytest.raises(PowerCut):
+        interrupted()
+    assert path.read_bytes() == b"old"
+    assert mode(path) == PRIVATE
+    assert list(tmp_path.iterdir()) == [path]
+    write_bytes(path, b"new")
+    assert path.read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("before", [None, b"old"])
+def test_a_kill_in_the_middle_leaves_the_old_file_or_none(tmp_path: Path, before: bytes | None):
+    path = tmp_path / "file"
+    if before is not None:
+        path.write_bytes(before)
+    program = (
+        "import os, sys, pathlib; from pretrain.files import atomic\n"
+        "with atomic(pathlib.Path(sys.argv[1])) as temporary:\n"
+        "    temporary.write_bytes(b'half'); os.kill(os.getpid(), 9)\n"
+    )
+    killed = subprocess.run([sys.executable, "-c", program, path], check=False)
+    assert killed.returncode == -9
+    assert (path.read_bytes() if path.exists() else None) == before
+    # What is left over is hidden, and nobody's way.
+    assert all(left.name.startswith(".") for left in tmp_path.iterdir() if left != path)
+    write_bytes(path, b"new")
+    assert path.read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o077])
+def test_the_mode_is_the_one_asked_for_before_anything_is_written(tmp_path: Path, umask: int):
+    old = os.umask(umask)
+    try:
+        with atomic(tmp_path / "secret", PRIVATE) as temporary:
+            assert mode(temporary) & 0o077 == 0
+            temporary.write_bytes(b"key")
+        write_text(tmp_path / "deep" / "shown", "text")
+        folder = private_directory(tmp_path / "private" / "stage")
+    finally:
+        os.umask(old)
+    assert mode(tmp_path / "secret") == PRIVATE
+    assert mode(tmp_path / "deep" / "shown") == PUBLIC
+    assert mode(folder) == 0o700
+    folder.chmod(0o755)
+    assert mode(private_directory(folder)) == 0o700
+
+
+def test_the_file_is_on_the_disk_before_the_rename_and_the_folder_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    path, synced = tmp_path / "file", []
+
+    def fsync(descriptor: int) -> None:
+        synced.append((os.fstat(descriptor).st_ino, path.exists()))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    write_bytes(path, b"content")
+    assert synced == [(path.stat().st_ino, False), (tmp_path.stat().st_ino, True)]
+
+
+def test_digests(tmp_path: Path):
+    write_text(tmp_path / "a", "ü")
+    assert sha256(tmp_path / "a") == text_sha256("ü")
