@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evaluation import compose
 from evaluation.arms.arm import NextWord
 from evaluation.arms.held_out import HeldOut, held_out
 from evaluation.arms.metrics import Ratio
@@ -137,13 +136,13 @@ def _compose_settings(
     for arm, model in arms.items():
         scored = scoring.score(model, tuning, id_P, compose_floor=_COMPOSE_FLOOR, workers=workers)
         if wanted is None:
-            threshold = compose.threshold_at_rate(scored, rate)
-            wanted = compose.right_share(scored, threshold)
+            threshold = scoring.threshold_at_rate(scored, rate)
+            wanted = scoring.right_share(scored, threshold)
         else:
             # Where the baseline's phrases are never right there is no rate to be equal at.
-            threshold = compose.threshold_at_share(scored, wanted) if wanted > 0 else np.inf
+            threshold = scoring.threshold_at_share(scored, wanted) if wanted > 0 else np.inf
         thresholds[arm] = threshold
-        share = compose.right_share(scored, threshold)
+        share = scoring.right_share(scored, threshold)
         settings.append(
             ComposeSetting(
                 arm=arm,

@@ -5,7 +5,7 @@ Shape legend: P words, S sentences, B sentences in step, D devices, V vocabulary
 Sentences run in step and the language model reads them all at once; its context is what was
 committed, mistakes left standing included. A phrase of Smart Compose is the next two likeliest
 words; its sureness is the smaller of the first word's log-probability and the mean of both, and it
-is shown where that reaches a threshold (``evaluation.compose`` sets it). Simulated rates are
+is shown where that reaches a threshold (the comparison sets it). Simulated rates are
 proxies: they compare arms and are no forecast of a live experiment.
 """
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evaluation import arpa
 from evaluation.arms.ngram import NGram
 from pretrain.vocabulary import EOS, SPECIALS, UNK, TokenStream, Vocabulary, join_owners
+from tests.evaluation import arpa
 
 SENTENCES = ("w1 w2", "w0", "w3 w10 w31", "w5 w16 w11 w34 w23", "w39 w39 w39", "w1 never w2", "never", "w2 w7 w22 w27")
 

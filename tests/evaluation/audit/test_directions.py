@@ -6,7 +6,7 @@ from scipy import linalg
 
 from evaluation.audit import whitening
 from evaluation.audit.directions import UPDATE_NORM, Directions, hadamard
-from evaluation.whiteness import whiteness
+from evaluation.audit.matched_filter import whiteness
 from federated import noise
 from federated.mechanisms.banded import Banded, from_coefficients
 from federated.mechanisms.blt import Blt

@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evaluation import compose
 from evaluation.arms import arm as arms
 from evaluation.arms.held_out import HeldOut
 from evaluation.arms.history import WithHistory
@@ -237,18 +236,18 @@ def test_another_vocabulary_is_refused(words, script) -> None:
 def test_compose_thresholds_compare_like_with_like(words) -> None:
     ids = words.ids(vocabulary())
     scored = scoring.score(taught(words), words, ids, compose_floor=-50.0)
-    tau = compose.threshold_at_rate(scored, 0.1)
+    tau = scoring.threshold_at_rate(scored, 0.1)
     assert np.mean(scored.sure_P >= tau) == pytest.approx(0.1, abs=0.01)
-    share = compose.right_share(scored, tau)
-    found = compose.threshold_at_share(scored, share)
-    assert compose.right_share(scored, found) >= share
+    share = scoring.right_share(scored, tau)
+    found = scoring.threshold_at_share(scored, share)
+    assert scoring.right_share(scored, found) >= share
     assert np.sum(scored.sure_P >= found) >= np.sum(scored.sure_P >= tau)
     looser = np.unique(scored.sure_P[(scored.sure_P < found) & np.isfinite(scored.sure_P)])
-    assert all(compose.right_share(scored, value) < share for value in looser), "the lowest that is right as often"
-    assert compose.threshold_at_share(scored, 1.01) == np.inf
+    assert all(scoring.right_share(scored, value) < share for value in looser), "the lowest that is right as often"
+    assert scoring.threshold_at_share(scored, 1.01) == np.inf
     # Nothing between the floor and what was looked at: at any threshold both passes show the same phrases.
     floored = scoring.score(taught(words), words, ids, compose_floor=tau)
     np.testing.assert_array_equal(floored.sure_P >= tau, scored.sure_P >= tau)
     assert floored.sure_P[np.isfinite(floored.sure_P)].min() >= tau
     with pytest.raises(ValueError, match="compose_rate: 0"):
-        compose.threshold_at_rate(scored, 0)
+        scoring.threshold_at_rate(scored, 0)

@@ -2,14 +2,12 @@
 
 import json
 import pickle
-import sys
-import types
 from pathlib import Path
 
 import pytest
 import torch
 
-from evaluation import kebbie
+from benchmarks.peers.kebbie_keyboard import BundleCorrector, BundleKeyboard
 from pretrain import export
 from pretrain import vocabulary as vocabularies
 from pretrain.config import ModelConfig
@@ -39,12 +37,12 @@ def scores(words: list[str]) -> dict[str, float]:
     return {word: float(log_probs[number]) for number, word in enumerate(vocabulary().words) if number >= 4}
 
 
-def best(found: dict[str, float]) -> list[str]:
-    return sorted(found, key=lambda word: -found[word])[:3]
+def best(scores: dict[str, float]) -> list[str]:
+    return sorted(scores, key=lambda word: -scores[word])[:3]
 
 
 def test_next_words_are_the_models(bundle: Path) -> None:
-    keyboard = kebbie.BundleKeyboard(bundle)
+    keyboard = BundleKeyboard(bundle)
     assert keyboard.next_words("Stop. the hello") == best(scores(["the", "hello"]))
     starts = best(scores([]))
     assert keyboard.next_words("It is good.") == [word.capitalize() for word in starts]
@@ -52,13 +50,13 @@ def test_next_words_are_the_models(bundle: Path) -> None:
 
 
 def test_completions_begin_as_typed_and_the_language_model_orders_them(bundle: Path) -> None:
-    keyboard = kebbie.BundleKeyboard(bundle)
+    keyboard = BundleKeyboard(bundle)
     after = scores(["go"])
-    found = keyboard.complete("go ", "the")
-    assert set(found) <= set(WORDS)
+    completions = keyboard.complete("go ", "the")
+    assert set(completions) <= set(WORDS)
     # Hit on the middle of their keys, letters leave little doubt.
     same = {word: after[word] for word in WORDS if word.startswith("the")}
-    assert found == best(same)
+    assert completions == best(same)
     assert keyboard.complete("go ", "The") == [word.capitalize() for word in best(same)]
     assert keyboard.complete("go ", "") == keyboard.next_words("go ")
 
@@ -67,43 +65,32 @@ def test_completions_begin_as_typed_and_the_language_model_orders_them(bundle: P
     ("typed", "meant"), [("hwllo", "hello"), ("wrold", "world"), ("hllo", "hello"), ("Workk", "Work")]
 )
 def test_typos_are_corrected(bundle: Path, typed: str, meant: str) -> None:
-    assert meant in kebbie.BundleKeyboard(bundle).correct("it ", typed)
+    assert meant in BundleKeyboard(bundle).correct("it ", typed)
 
 
 def test_what_was_typed_may_stay(bundle: Path) -> None:
-    keyboard = kebbie.BundleKeyboard(bundle)
+    keyboard = BundleKeyboard(bundle)
     assert keyboard.correct("it ", "qqqqq") == ["qqqqq"]
     assert keyboard.correct("it ", "l33t") == ["l33t"]
     assert keyboard.correct("it ", "hello")[0] == "hello"
 
 
 def test_a_keyboard_pickles_as_its_folder(bundle: Path) -> None:
-    keyboard = kebbie.BundleKeyboard(bundle)
+    keyboard = BundleKeyboard(bundle)
     packed = pickle.dumps(keyboard)
     assert len(packed) < 1000
     assert pickle.loads(packed).next_words("it is") == keyboard.next_words("it is")
 
 
-def test_without_kebbie_the_error_says_what_to_install(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "kebbie", None)
-    monkeypatch.delitem(sys.modules, "evaluation.kebbie_corrector", raising=False)
-    with pytest.raises(ValueError, match="pip install kebbie"):
-        kebbie.corrector(bundle)
+def test_what_is_no_bundle_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"lacks model\.onnx, vocabulary\.json, bundle\.json"):
-        kebbie.BundleKeyboard(bundle / "nowhere")
+        BundleKeyboard(tmp_path / "nowhere")
 
 
-def test_the_class_overrides_what_kebbie_calls(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_class_overrides_what_kebbie_calls(bundle: Path) -> None:
     """kebbie 0.5.1 calls these methods with these arguments and takes lists of words."""
-    stand_in = types.ModuleType("kebbie")
-    stand_in.Corrector = type("Corrector", (), {"resolve_swipe": lambda self, context, gesture: []})
-    monkeypatch.setitem(sys.modules, "kebbie", stand_in)
-    monkeypatch.delitem(sys.modules, "evaluation.kebbie_corrector", raising=False)
-    made = kebbie.corrector(str(bundle))
-    assert isinstance(made, stand_in.Corrector)
+    made = BundleCorrector(bundle)
     touches = [(0.0, 0.0)] * 5
     assert made.auto_correct("it ", touches, "hwllo") == made.keyboard.correct("it ", "hwllo")
     assert made.auto_complete("it ", touches[:2], "he") == made.keyboard.complete("it ", "he")
     assert made.predict_next_word("it ") == made.keyboard.next_words("it ")
-    assert made.resolve_swipe("it ", touches) == []
-    monkeypatch.delitem(sys.modules, "evaluation.kebbie_corrector", raising=False)

@@ -1,50 +1,37 @@
 """A published bundle as a keyboard that FleksySDK's kebbie can test.
 
 kebbie is no dependency of this project (it pins an old numpy, OpenCV and Appium). In an environment
-of its own, with this project on the path,
+of its own, at the root of the repository,
 
     pip install kebbie "pyarrow<20" numba onnxruntime langcodes wordfreq pydantic
-    python -c "import kebbie; from evaluation.kebbie import corrector; print(kebbie.evaluate(corrector('bundle')))"
+    python -m benchmarks.peers.kebbie_keyboard runs/LAUNCH/public/publish/bundle
 
 Nothing here imports torch. Gestures are not read, so kebbie's swipe score is 0; positions of its own
 layout are not used either, because it also gives the letters that were hit.
 """
 
 import json
+import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from evaluation.keyboard import decoder, lexicon
-from evaluation.keyboard import layouts as geometry
+from evaluation.keyboard import decoder, layouts, lexicon
 from evaluation.keyboard.touch import Touches
 from pretrain import vocabulary as vocabularies
 from pretrain.text import normalise, sentences
 from pretrain.vocabulary import BOS, SPECIALS, UNK
 
-if TYPE_CHECKING:
-    from evaluation.kebbie_corrector import BundleCorrector
+try:
+    import kebbie
+except ModuleNotFoundError:
+    kebbie = None
 
 CANDIDATES = 3
 _SENTENCE_ENDS = tuple(".!?…\n")
 _SPELLING_NATS = 2.5
-
-
-def corrector(bundle: Path | str) -> "BundleCorrector":
-    """What ``kebbie.evaluate`` takes.
-
-    Raises:
-      ValueError: kebbie is not installed, or the folder is not a bundle.
-    """
-    try:
-        from evaluation.kebbie_corrector import BundleCorrector
-    except ModuleNotFoundError as error:
-        raise ValueError(
-            f"kebbie: {error}; it is optional and needs an environment of its own: pip install kebbie"
-        ) from error
-    return BundleCorrector(Path(bundle))
+Position = tuple[float, float]
 
 
 class BundleKeyboard:
@@ -64,7 +51,7 @@ class BundleKeyboard:
         self.bundle = bundle
         self.locale = json.loads((bundle / "bundle.json").read_text(encoding="utf-8"))["locale"]
         self.vocabulary = vocabularies.load(bundle / "vocabulary.json")
-        self.keys = geometry.keyboard(self.locale, "".join(self.vocabulary.words[len(SPECIALS) :]))
+        self.keys = layouts.keyboard(self.locale, "".join(self.vocabulary.words[len(SPECIALS) :]))
         self.lexicon = lexicon.build(self.vocabulary, self.keys)
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
@@ -114,7 +101,7 @@ class BundleKeyboard:
     def _after(self, context: str) -> np.ndarray:
         """Log-probabilities ``[V]`` after the last sentence."""
         words = self._sentence(context)
-        shapes = {given.name: given.shape[-1] for given in self._session.get_inputs()}
+        shapes = {entry.name: entry.shape[-1] for entry in self._session.get_inputs()}
         state = {name: np.zeros((1, shapes[name]), np.float32) for name in ("cell", "out")}
         for token in (BOS, *self.vocabulary.ids(words)):
             logits_1V, cell, out = self._session.run(
@@ -125,8 +112,8 @@ class BundleKeyboard:
         return logits_V - np.logaddexp.reduce(logits_V)
 
     def _sentence(self, context: str) -> list[str]:
-        found = sentences(context, self.locale)
-        return [] if not found or context.rstrip(" \t").endswith(_SENTENCE_ENDS) else found[-1]
+        before = sentences(context, self.locale)
+        return [] if not before or context.rstrip(" \t").endswith(_SENTENCE_ENDS) else before[-1]
 
     def _letters(self, typed: str, context: str) -> list[int]:
         """Keys of a typed word; none if it holds what this keyboard has no key for."""
@@ -140,7 +127,27 @@ class BundleKeyboard:
         return [word[:1].upper() + word[1:] if capital else word for word in words]
 
 
-def _touches(letters: list[int], keys: geometry.Keyboard) -> Touches:
+class BundleCorrector(kebbie.Corrector if kebbie else object):
+    """A bundle behind the interface that kebbie tests."""
+
+    def __init__(self, bundle: Path) -> None:
+        """Open a bundle; ValueError if it is none."""
+        self.keyboard = BundleKeyboard(bundle)
+
+    def auto_correct(self, context: str, keystrokes: list[Position | None], word: str) -> list[str]:
+        """Candidates for a typed word."""
+        return self.keyboard.correct(context, word)
+
+    def auto_complete(self, context: str, keystrokes: list[Position | None], partial_word: str) -> list[str]:
+        """Candidates for a word that is not finished."""
+        return self.keyboard.complete(context, partial_word)
+
+    def predict_next_word(self, context: str) -> list[str]:
+        """Candidates for the next word."""
+        return self.keyboard.next_words(context)
+
+
+def _touches(letters: list[int], keys: layouts.Keyboard) -> Touches:
     """A word typed on the middle of its keys."""
     number = np.array(letters, dtype=np.int64)
     return Touches(
@@ -152,3 +159,9 @@ def _touches(letters: list[int], keys: geometry.Keyboard) -> Touches:
         taken_back_P=np.zeros(1, dtype=np.int64),
         letters_P=np.array([len(letters)]),
     )
+
+
+if __name__ == "__main__":
+    if kebbie is None:
+        sys.exit("kebbie: not installed; it needs an environment of its own, see the top of this file")
+    print(json.dumps(kebbie.evaluate(BundleCorrector(Path(sys.argv[1]))), indent=1))
