@@ -3,9 +3,10 @@
 OMP_NUM_THREADS=1 .venv/stages/bin/python benchmarks/learning_curves.py --users USERS.parquet --public PUBLIC.parquet
     --work FOLDER [--arms NAME ...] [--draw]
 
-SIMULATED REPORT GOAL: NOT A PRIVATE RUN. Rounds of 200 devices get the noise of rounds of 6,500, which protects none
-of them; rho is that of the large launch that is simulated, with this many rounds. As in Xu et al. 2023, figure 3,
-and McMahan et al. 2024, figure 7. USERS has ``client_id, text, locale, ts``, PUBLIC has ``text``.
+SIMULATED REPORT GOAL: NOT A PRIVATE RUN. Rounds of 200 devices get the noise of rounds of 6,500: the noise multiplier
+is scaled down by 200 / 6,500, which protects none of them; rho is that of the large launch, with this many rounds.
+As in Xu et al. 2023, figure 3, and McMahan et al. 2024, figure 7. USERS has ``client_id, text, locale, ts``, PUBLIC
+has ``text``.
 
 A killed run goes on from FOLDER; ``--draw`` only writes results of the points that are there. Rates and clip norm
 were found on pseudo-users made of other public text: no choice here may cost private data.
@@ -94,13 +95,12 @@ def main() -> None:
 
 
 def mechanism(noise: str, times: float = 1.0) -> MechanismConfig:
-    """Mechanism of an arm; a BLT gets the noise multiplier at which the large launch costs what the tree's does."""
+    """Mechanism of an arm in the large launch; a BLT gets the noise multiplier at which it costs what a tree does."""
     most = plan_costs.most_participations(ROUNDS, MIN_SEP)
     shared = {
         "clip_norm": CLIP,
         "rounds": ROUNDS,
-        "report_goal": REPORT_GOAL,
-        "simulated_report_goal": SIMULATED_GOAL,
+        "report_goal": SIMULATED_GOAL,
         "min_sep": MIN_SEP,
         "max_participations": most,
         "delta": DELTA,
@@ -112,24 +112,31 @@ def mechanism(noise: str, times: float = 1.0) -> MechanismConfig:
     found = plan_costs.blt(ROUNDS, MIN_SEP, most, BUFFERS)
     at_one = BltMechanism(kind="blt", noise_multiplier=1.0, **found.parameters, **shared)
     # rho falls with the square of the noise multiplier; rounded up, so that the BLT never has the larger rho.
-    factor = (of_large_launch(at_one).rho / of_large_launch(mechanism("tree", times)).rho) ** 0.5
+    factor = (worth(at_one).rho / worth(mechanism("tree", times)).rho) ** 0.5
     return at_one.model_copy(update={"noise_multiplier": plan_costs.round_up(factor, 4)})
 
 
-def of_large_launch(config: MechanismConfig) -> accounting.Guarantee:
-    """What the launch that is simulated would guarantee by its limits."""
-    large = config.model_copy(update={"report_goal": SIMULATED_GOAL, "simulated_report_goal": None})
+def worth(large: MechanismConfig) -> accounting.Guarantee:
+    """What a large launch guarantees by its limits."""
     return accounting.guarantee(large, ROUNDS, MIN_SEP, large.max_participations, (DELTA,))
+
+
+def scaled_down(large: MechanismConfig) -> MechanismConfig:
+    """The same noise on the mean of a small cohort's updates, which guarantees nothing."""
+    multiplier = large.noise_multiplier * REPORT_GOAL / SIMULATED_GOAL
+    return large.model_copy(update={"report_goal": REPORT_GOAL, "noise_multiplier": multiplier})
 
 
 def train(arm: Arm, setting: Setting, work: Path) -> None:
     """Run one arm, go on with it, or find it done; points go to the work folder as they are measured."""
-    config = mechanism(arm.noise, arm.noise_times)
+    large = mechanism(arm.noise, arm.noise_times)
+    config = scaled_down(large)
     model = copy.deepcopy(setting.pretrained if arm.start == "pretrained" else setting.scratch)
-    told = asdict(arm) | {"mechanism": config.model_dump(mode="json"), "noise_share": config.noise_share}
+    told = asdict(arm) | {"mechanism": config.model_dump(mode="json"), "noise_share": REPORT_GOAL / SIMULATED_GOAL}
     if arm.noise != "none":
-        worth = of_large_launch(config)
-        told |= {"rho": worth.rho, "epsilon": worth.epsilon[DELTA], "sensitivity_squared": worth.sensitivity_squared}
+        promised = worth(large)
+        told |= {"rho": promised.rho, "epsilon": promised.epsilon[DELTA]}
+        told |= {"sensitivity_squared": promised.sensitivity_squared}
         told |= {"noise_to_signal": plan_costs.noise_to_signal(config)}
     points = curves_table.read(work, arm.name).get("points")
     points = points or [start_point(model, setting.curve, LOCAL.sequence_words)]
@@ -158,8 +165,9 @@ def train(arm: Arm, setting: Setting, work: Path) -> None:
     )
     told |= {"points": [point.model_dump(include=set(curves_table.POINT)) for point in done.curve]}
     if arm.noise != "none":
-        seen = accounting.from_records(config, done.observed, hypothetical=True)
-        told |= {"hypothetical": seen.hypothetical, "rho_from_records": seen.rho}
+        # As the large launch's records would be worth; the run's own rho is what its small noise is worth.
+        seen, real = accounting.from_records(large, done.observed), accounting.from_records(config, done.observed)
+        told |= {"rho_from_records": seen.rho, "rho_of_this_run": real.rho}
         told |= {"min_sep": seen.min_sep, "max_participations": seen.max_participations}
     curves_table.save(
         work, arm.name, told | {"final_hits_D": hits_by_device(model, setting.final, LOCAL.sequence_words)}

@@ -175,18 +175,6 @@ def problems(error: ValidationError) -> list[str]:
     return config_errors.lines(error, LaunchConfig)
 
 
-def simulation(config: LaunchConfig) -> str:
-    """Why a launch file can protect nobody; empty if it can."""
-    simulated = config.mechanism.simulated_report_goal
-    if simulated is None:
-        return ""
-    return (
-        f"mechanism.simulated_report_goal: {simulated} is for research in Python: the noise is that of a mean over "
-        f"{simulated} devices, of which only {config.mechanism.report_goal} take part, so it protects nobody and no "
-        "launch passes with it; remove it"
-    )
-
-
 def config_digest(config: LaunchConfig) -> str:
     """SHA-256 over everything that can change a result, as canonical JSON."""
     content = {name: value for name, value in config.canonical().items() if name not in _NOT_PART_OF_THE_LAUNCH}

@@ -3,7 +3,6 @@
     LaunchError
     ├── PermanentError          exit 65: trying again changes nothing, a person must act
     │   ├── BudgetExceeded        the population's privacy budget has no room for this launch
-    │   ├── NotPrivate            a spend that only says what a larger cohort would have lost
     │   ├── LedgerConflict        a retry that is not the same release
     │   ├── LedgerTampered        the ledger is not what was written to it
     │   ├── StageInputMissing     an earlier stage's output is neither on disk nor in MLflow
@@ -30,10 +29,6 @@ class PermanentError(LaunchError):
 
 class BudgetExceeded(PermanentError):
     """A reservation would take the population above its budget."""
-
-
-class NotPrivate(PermanentError):
-    """A hypothetical spend: noise was left out, so what it states protects nobody."""
 
 
 class LedgerConflict(PermanentError):

@@ -59,7 +59,6 @@ def disclosure(ctx: StageContext) -> d.Disclosure:
             intended_use=config.report.intended_use,
             synthetic_population=private["synthetic"],
             seeded_randomness=config.mechanism.randomness == "seeded",
-            simulated_report_goal=config.mechanism.simulated_report_goal,
         ),
         decision=d.DecisionBlock(
             decision=decided["decision"],
@@ -249,8 +248,6 @@ def _limitations(config: LaunchConfig, private: dict) -> tuple[str, ...]:
         )
     if config.mechanism.randomness == "seeded":
         more.append("Noise was seeded: anyone with the launch file can subtract it, so there is no privacy at all.")
-    if config.mechanism.simulated_report_goal:
-        more.append("The report goal was simulated: a share of the noise was left out, so there is no privacy at all.")
     return (*more, *_LIMITATIONS, _item_losses(config))
 
 

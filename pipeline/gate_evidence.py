@@ -1,6 +1,5 @@
 """What the stages found, as far as the gates look at it."""
 
-from pipeline.config import simulation
 from pipeline.errors import StageInputMissing
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.stage import StageContext
@@ -23,7 +22,6 @@ def for_gates(ctx: StageContext) -> gates.Evidence:
         enforced_max_participations=mechanism.max_participations,
         observed_max_participations=trained.get("observed_max_participations"),
         violations=trained.get("violations"),
-        hypothetical=_hypothetical(ctx, trained),
         discovery_epsilon0=found.get("epsilon0"),
         population_discovery_epsilon=ledger.discovery_total(ctx.config.private_text.name),
         worst_canary_rank=audited.get("worst_rank_single_user"),
@@ -46,12 +44,6 @@ def optional(ctx: StageContext, stage: str) -> dict:
         return ctx.run.result(stage)
     except StageInputMissing:
         return {}
-
-
-def _hypothetical(ctx: StageContext, trained: dict) -> str | None:
-    """As training said; the launch file has the last word, whatever a result was made to say."""
-    told = trained.get("hypothetical")
-    return told if told is None else told or simulation(ctx.config)
 
 
 def _receipts(ctx: StageContext) -> list[str]:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable
 from typing import Literal
 
-from pipeline.errors import BudgetExceeded, NotPrivate
+from pipeline.errors import BudgetExceeded
 from pipeline.ledger.entries import Entry
 from pipeline.stage import Spend
 
@@ -52,13 +52,3 @@ def require_room(
             f"is spent and {max(ceiling - spent, 0):.6g} is left; plan a smaller spend ({advice}) or have the "
             f"population's budget ({policy}) reviewed"
         )
-
-
-def refuse_hypothetical(launch_id: str, stage: str, spend: Spend) -> None:
-    """Keep out what a simulated cohort would have lost: its numbers protect nobody.
-
-    Raises:
-      NotPrivate: the spend is one.
-    """
-    if spend.hypothetical:
-        raise NotPrivate(f"{launch_id}/{stage}: the ledger takes no hypothetical spend; {spend.hypothetical}")

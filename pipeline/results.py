@@ -97,7 +97,6 @@ class Plan(StageResult):
     rho: float
     delta: float
     epsilon: float
-    hypothetical: str = ""
     alternatives: list[dict[str, float]]
 
 
@@ -125,7 +124,6 @@ class FineTune(StageResult):
     delta: float
     epsilon: float
     epsilon_pld: float
-    hypothetical: str = ""
     accountants_agree: bool
     accounting_methods: list[str]
     norm_inflation: float

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from pipeline.config import LaunchConfig
 from pipeline.run_dir import RunDir
@@ -23,9 +23,14 @@ class Spend(BaseModel):
     epsilon: Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
     delta: Annotated[float, Field(ge=0.0, lt=1.0)]
     note: str = ""
-    hypothetical: str = Field(
-        default="", description="why these numbers protect nobody; empty if they do. No ledger takes such a spend"
-    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_the_first_version_wrote_it(cls, block: object) -> object:
+        # Every spend of 0.1 states an empty ``hypothetical``; its ledger took no other.
+        if isinstance(block, dict) and block.get("hypothetical") == "":
+            return {name: value for name, value in block.items() if name != "hypothetical"}
+        return block
 
     def model_post_init(self, _context: object) -> None:
         if (self.unit == "device") != (self.rho is not None):

@@ -114,7 +114,6 @@ def plan(ctx: StageContext) -> results.Plan:
         rho=planned.guarantee.rho,
         delta=mechanism.delta,
         epsilon=planned.guarantee.epsilon[mechanism.delta],
-        hypothetical=planned.guarantee.hypothetical,
         alternatives=[vars(row) for row in planned.alternatives],
     )
 
@@ -130,7 +129,7 @@ def fine_tune(ctx: StageContext) -> results.FineTune:
     canaries.save(trained.planted, ctx.public / "canaries.json")
     noise_trace.save(done, trained.probe, ctx.private / noise_trace.FILE)
     export.save_model(trained.model, ctx.public / "model.safetensors")
-    reached = accounting.from_records(config.mechanism, done.observed, (), mechanism, done.encoding, hypothetical=True)
+    reached = accounting.from_records(config.mechanism, done.observed, (), mechanism, done.encoding)
     delta = config.mechanism.delta
     return results.FineTune(
         rounds=done.rounds,
@@ -142,7 +141,6 @@ def fine_tune(ctx: StageContext) -> results.FineTune:
         delta=delta,
         epsilon=reached.epsilon[delta],
         epsilon_pld=reached.epsilon_pld[delta],
-        hypothetical=reached.hypothetical,
         accountants_agree=reached.agree,
         accounting_methods=reached.methods,
         norm_inflation=reached.norm_inflation,

@@ -237,12 +237,6 @@ def warnings(disclosure: Disclosure) -> list[str]:
     said = []
     if disclosure.decision.decision == "hold":
         said.append("This launch is on hold. Nothing was published.")
-    if launch.simulated_report_goal:
-        said.append(
-            f"SIMULATION, NOT PRIVATE. The noise is that of a mean over {launch.simulated_report_goal:,} devices, but "
-            f"only {disclosure.mechanism.report_goal:,} took part in a round: this run protects nobody, and the losses "
-            "below are what so many devices would have had."
-        )
     if launch.seeded_randomness:
         said.append(
             "Noise was seeded. Anyone with the launch file can subtract it: this run protects nobody, and the "

@@ -47,8 +47,6 @@ class Guarantee:
       norm_inflation: what rounding before secure aggregation may add to a device's norm, as a factor.
       amplified: what sampling gains, under an assumption of its own; None where nothing is sampled. The
         other numbers hold without it.
-      hypothetical: empty for a guarantee. Otherwise the numbers are those of a larger cohort that was only
-        simulated, nobody is protected by them, and this says so; it goes wherever they go.
     """
 
     rounds: int
@@ -65,36 +63,13 @@ class Guarantee:
     adjacency: str = "zero-out"
     norm_inflation: float = 1.0
     amplified: sampled.Amplified | None = None
-    hypothetical: str = ""
 
 
 def guarantee(
     config: MechanismConfig, rounds: int, min_sep: int, max_participations: int, deltas: Iterable[float]
 ) -> Guarantee:
-    """The guarantee of a launch's mechanism; see ``guarantee_of``. ValueError where the report goal is simulated."""
-    _refuse_simulated(config)
+    """The guarantee of a launch's mechanism; see ``guarantee_of``."""
     return guarantee_of(mechanisms.build(config), rounds, min_sep, max_participations, deltas)
-
-
-def label(config: MechanismConfig, reached: Guarantee) -> Guarantee:
-    """The same, marked as hypothetical if the report goal is simulated; see ``Guarantee.hypothetical``."""
-    if config.simulated_report_goal is None:
-        return reached
-    told = (
-        f"NOT PRIVATE, a simulation: rounds of {config.simulated_report_goal} devices would have this guarantee, but "
-        f"this run had {config.report_goal} and added {config.noise_share:.3g} of the noise; its own rho is "
-        f"{reached.rho / config.noise_share**2:.4g}"
-    )
-    return replace(reached, hypothetical=told, methods=(told, *reached.methods))
-
-
-def _refuse_simulated(config: MechanismConfig) -> None:
-    if config.simulated_report_goal is not None:
-        raise ValueError(
-            f"mechanism.simulated_report_goal: {config.simulated_report_goal} adds {config.noise_share:.3g} of the "
-            "noise, so this run has no such guarantee and must not be called private; remove it, or ask for a "
-            "hypothetical one, which is marked"
-        )
 
 
 def guarantee_of(
@@ -215,7 +190,6 @@ def from_records(
     deltas: Iterable[float] = (),
     mechanism: mechanisms.Mechanism | None = None,
     encoding: Encoding | None = None,
-    hypothetical: bool = False,
 ) -> Guarantee:
     """The guarantee of what happened: observed rounds, separation and participations.
 
@@ -225,14 +199,11 @@ def from_records(
     Args:
       mechanism: the one that made the noise, from its mechanism file; None to build it.
       encoding: of secure aggregation; None without it.
-      hypothetical: where the report goal is simulated, say what the larger cohort would have; the result is marked.
 
     Raises:
-      ValueError: the report goal is simulated and ``hypothetical`` is False; otherwise as ``guarantee_of``.
+      As ``guarantee_of``.
     """
-    if not hypothetical:
-        _refuse_simulated(config)
-    reached = guarantee_of(
+    return guarantee_of(
         mechanism or mechanisms.build(config),
         rounds=observed.rounds,
         min_sep=min(observed.min_sep or config.min_sep, observed.rounds),
@@ -240,7 +211,6 @@ def from_records(
         deltas=tuple(deltas) or (config.delta,),
         **cost(encoding, observed.rounds),
     )
-    return label(config, reached)
 
 
 def epsilon_of_rho(rho: float, delta: float) -> float:

@@ -5,7 +5,8 @@ what only speed depends on. They are apart so that a reviewer reads one and a pl
 engineer tunes the other.
 """
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
@@ -60,31 +61,8 @@ class _Mechanism(Config):
     )
     adaptive_clipping: AdaptiveClipping | None = None
     secagg: SecAggConfig | None = None
-    simulated_report_goal: PositiveInt | None = Field(
-        default=None,
-        description="research only, protects nobody: noise of a mean over so many devices, at the cost of report_goal",
-    )
 
-    @property
-    def noise_share(self) -> float:
-        """How much of the accounted noise is added to a sum: 1, and less only in a simulation."""
-        return self.report_goal / (self.simulated_report_goal or self.report_goal)
-
-    @model_validator(mode="after")
-    def _a_simulation_is_larger(self) -> "_Mechanism":
-        simulated = self.simulated_report_goal
-        if simulated is None:
-            return self
-        if simulated <= self.report_goal:
-            raise ValueError(
-                f"simulated_report_goal: {simulated} is not above report_goal {self.report_goal}, so there is nothing "
-                "to simulate; remove it, or lower report_goal"
-            )
-        if self.secagg:
-            raise ValueError(
-                "secagg: what it adds depends on the real cohort, so it goes with no simulated_report_goal"
-            )
-        return self
+    retired: ClassVar[Mapping[str, Any]] = {"simulated_report_goal": None}
 
     @model_validator(mode="after")
     def _noise_can_be_split(self) -> "_Mechanism":
@@ -230,10 +208,6 @@ class IndependentMechanism(_Mechanism):
             raise ValueError(
                 f"population: {self.population} devices cannot fill rounds of {self.report_goal}; "
                 f"lower report_goal to {self.population} or less"
-            )
-        if self.simulated_report_goal:
-            raise ValueError(
-                "simulated_report_goal: a smaller cohort is sampled at another rate; use kind tree, blt or banded"
             )
         if self.secagg and self.estimator == "clipped":
             raise ValueError("estimator: 'clipped' needs the sum of weights, which secagg does not add up; use 'fixed'")

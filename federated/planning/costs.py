@@ -78,7 +78,7 @@ def round_up(value: float, digits: int) -> float:
 def noise_to_signal(config: MechanismConfig) -> float:
     """Ratio of a launch's mechanism block: ``z * RmsErr / m``, in clip norms per coordinate."""
     error = rms_error(mechanisms.build(config), config.rounds)
-    return config.noise_multiplier * config.noise_share * error / config.report_goal
+    return config.noise_multiplier * error / config.report_goal
 
 
 def rms_error(mechanism: object, rounds: int) -> float:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from federated import mechanisms, plan_turnout
 from federated.accounting.amplification import amplified
-from federated.accounting.guarantees import Guarantee, cost, epsilon_of_rho, guarantee_of, label
+from federated.accounting.guarantees import Guarantee, cost, epsilon_of_rho, guarantee_of
 from federated.config.mechanism import MechanismConfig
 from federated.planning import costs as plan_costs
 from federated.secagg.protocol import Encoding
@@ -62,18 +62,11 @@ def plan(config: MechanismConfig, population_estimate: int, encoding: Encoding |
 
     Returns:
       A plan; ``feasible`` is False when a typical round would miss the report goal, and every
-      reason names the number that would have to change; also where the report goal is only simulated.
+      reason names the number that would have to change.
     """
     limits = (config.rounds, config.min_sep, config.max_participations)
-    worst = label(
-        config,
-        guarantee_of(mechanisms.build(config), *limits, (config.delta,), **cost(encoding, config.rounds)),
-    )
+    worst = guarantee_of(mechanisms.build(config), *limits, (config.delta,), **cost(encoding, config.rounds))
     reasons = plan_turnout.shortfalls(config, population_estimate)
-    if worst.hypothetical:
-        # Nothing to trade off: every row's rho would be one that protects nobody.
-        reasons.append("mechanism.simulated_report_goal is for research in Python, no launch runs with it: remove it")
-        return Plan(worst, False, tuple(reasons), ())
     return Plan(
         guarantee=worst,
         feasible=not reasons,

@@ -67,9 +67,7 @@ class Privatizer:
     release of the mechanism's strategy applied to the pairs (clipped update / clip norm, bit), with
     noise multiplier ``mechanism.noise_multiplier`` for the pair. Updates get more noise than that
     alone (theorem 1), bits get theirs, and together they cost what the mechanism alone would: account
-    with ``mechanism``. Needs updates clipped to ``clip_norm(state)`` and rounds in order. Does not hold with
-    ``config.simulated_report_goal``: then all noise is ``config.noise_share`` of that, as a mean over so many
-    devices would have it, and nobody is protected.
+    with ``mechanism``. Needs updates clipped to ``clip_norm(state)`` and rounds in order.
 
     Attributes:
       mechanism: what the run is accounted with.
@@ -125,14 +123,13 @@ class Privatizer:
         Returns:
           float64 ``[P]`` in units of the update.
         """
-        scale = self._estimator_scale() * self.config.noise_share
+        scale = self._estimator_scale()
         noise_P = drawn.noise_P * scale if scale != 1 else drawn.noise_P
         released_P = release(unnoised_sum_P, noise_P, state.clip_norm)
         after = replace(state, round=state.round + 1, updates=drawn.updates, bits=drawn.bits)
         if self.config.adaptive_clipping is None:
             return released_P, after
-        bit_noise = drawn.bit_noise * self.config.noise_share
-        share = 0.5 + (unnoised_below + bit_noise) / self.config.report_goal
+        share = 0.5 + (unnoised_below + drawn.bit_noise) / self.config.report_goal
         shares = state.shares + share
         return released_P, replace(after, shares=shares, estimate=self._estimate(shares, after.round))
 

@@ -28,7 +28,6 @@ def as_content(reached: "Guarantee") -> dict:
         "method": "; ".join(reached.methods),
         "unit": reached.unit,
         "adjacency": reached.adjacency,
-        "hypothetical": reached.hypothetical,
     }
     sampled = reached.amplified
     if sampled is not None:

@@ -78,7 +78,7 @@ def check(file: LaunchPath, date: Date = None, as_json: AsJson = False) -> None:
     Example: tacit check dags/launches/demo-en-US.yaml
     """
     try:
-        launch = _launchable(file)
+        launch = read_launch(file)
         run_id = config.launch_id(launch, _date(date))
     except ValueError as error:
         answer({"ok": False, "errors": str(error).splitlines()}, as_json, text=str(error))
@@ -96,7 +96,7 @@ def launch(file: LaunchPath, date: Date = None, as_json: AsJson = False) -> None
     from pipeline import runner, tracking
     from pipeline.cli import display
 
-    parsed, here = _launchable(file), settings.load()
+    parsed, here = read_launch(file), settings.load()
     run_id = config.launch_id(parsed, _date(date))
     console = Console(stderr=True)
     outcomes = runner.run_launch(
@@ -176,14 +176,6 @@ def _load_stages() -> "Stages":
     from pipeline.stages.table import STAGES
 
     return STAGES
-
-
-def _launchable(file: Path) -> config.LaunchConfig:
-    """A launch file that may release something; ValueError for one that is research alone."""
-    launch = read_launch(file)
-    if told := config.simulation(launch):
-        raise ValueError(told)
-    return launch
 
 
 def _date(date: str | None) -> str | None:

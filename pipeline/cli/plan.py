@@ -137,7 +137,6 @@ def _worst_case(planned: "Plan") -> dict:
         "method": "; ".join(worst.methods),
         "unit": worst.unit,
         "adjacency": worst.adjacency,
-        "hypothetical": worst.hypothetical,
         "feasible": planned.feasible,
         "reasons": list(planned.reasons),
         "rounds_below_goal": planned.rounds_below_goal,
@@ -147,8 +146,7 @@ def _worst_case(planned: "Plan") -> dict:
 
 def _worst_case_text(planned: "Plan", devices: int) -> str:
     worst = planned.guarantee
-    lines = [worst.hypothetical] if worst.hypothetical else []
-    lines += [
+    lines = [
         f"The launch file as it stands: rho {worst.rho:.6g} (zCDP), mu {worst.mu:.6g} (GDP), "
         f"sensitivity^2 {worst.sensitivity_squared:g}"
     ]

@@ -62,12 +62,10 @@ class PrivacyLedger:
           budget_discovery_epsilon: ceiling on its item-level epsilon; None for no ceiling.
 
         Raises:
-          NotPrivate: the spend is hypothetical.
           BudgetExceeded: there is no room; the numbers are in the message.
           LedgerConflict: this stage of this launch already reserved something else.
           LedgerTampered: the ledger cannot be relied on.
         """
-        budget.refuse_hypothetical(launch_id, stage, spend)
         with self._transaction() as connection:
             problems = _problems(connection)
             if problems:
@@ -90,9 +88,7 @@ class PrivacyLedger:
 
         Raises:
           LedgerConflict: nothing was reserved, or another amount was committed.
-          NotPrivate: the spend is hypothetical, so it may not replace what was reserved.
         """
-        budget.refuse_hypothetical(launch_id, stage, spend)
         with self._transaction() as connection:
             reserved = _find(connection, launch_id, stage, "reserve")
             if reserved is None:
@@ -202,7 +198,7 @@ def _append(
         population=population,
         launch_id=launch_id,
         stage=stage,
-        **spend.model_dump(exclude={"hypothetical"}),
+        **spend.model_dump(),
         binding=canonical(dict(binding)),
         created_at=datetime.now(UTC).isoformat(timespec="microseconds"),
         prev_hash=prev_hash,

@@ -31,7 +31,6 @@ class Evidence(BaseModel):
     enforced_max_participations: int | None = None
     observed_max_participations: int | None = None
     violations: int | None = Field(default=None, description="participations that broke an enforced bound")
-    hypothetical: str | None = Field(default=None, description="why the numbers protect nobody; empty if they do")
     discovery_epsilon0: float | None = None
     population_discovery_epsilon: float | None = Field(
         default=None, description="the ledger's item-level total, this launch included"
@@ -107,7 +106,6 @@ def _gates(evidence: Evidence, policy: PolicyConfig) -> Iterator[Gate]:
         "most rounds of one device, from the participation records",
     )
     yield _at_most("violations", "participation violations", evidence.violations, 0, "participations out of bounds")
-    yield _simulated(evidence)
     yield _at_most(
         "discovery",
         "local privacy of discovery",
@@ -213,12 +211,6 @@ def _separation(evidence: Evidence) -> Gate:
     return _gate(
         "min_sep", "separation of participations", observed, enforced, passed, f"{seen}, {_show(enforced)} needed"
     )
-
-
-def _simulated(evidence: Evidence) -> Gate:
-    told = evidence.hypothetical
-    text = "missing" if told is None else told or "the noise that was accounted for was added"
-    return _gate("simulated", "a real report goal", None if told is None else bool(told), 0, told == "", text)
 
 
 def _typing(evidence: Evidence) -> Gate:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from federated.accounting import guarantees as accounting
-from pipeline.config import LaunchConfig, simulation
+from pipeline.config import LaunchConfig
 from pipeline.run_dir import RunDir
 from pipeline.stage import Spend, StageSpend
 
@@ -18,7 +18,6 @@ def planned_training(config: LaunchConfig, run: RunDir) -> Spend:
         epsilon=planned["epsilon"],
         delta=planned["delta"],
         note=f"{config.mechanism.kind}, planned",
-        hypothetical=simulation(config),
     )
 
 
@@ -31,7 +30,6 @@ def training(reached: accounting.Guarantee, delta: float, note: str) -> Spend:
         epsilon=reached.epsilon[delta],
         delta=delta,
         note=note,
-        hypothetical=reached.hypothetical,
     )
 
 

@@ -5,7 +5,8 @@ Ponomareva et al. 2023, section 5.3.3: setting, data accesses, output, unit, adj
 accounting by type, assumptions, formal statement and transparency.
 """
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -88,15 +89,12 @@ class Launch(Config):
     intended_use: str
     synthetic_population: bool
     seeded_randomness: bool
-    simulated_report_goal: int | None = Field(
-        default=None, description="the noise is that of a mean over so many devices, of which fewer took part"
-    )
+
+    retired: ClassVar[Mapping[str, Any]] = {"simulated_report_goal": None}
 
     @property
     def void(self) -> str:
         """Why no bound holds for this launch; empty if they do."""
-        if self.simulated_report_goal:
-            return "the report goal was simulated"
         return "noise was seeded" if self.seeded_randomness else ""
 
 
@@ -192,15 +190,6 @@ class Disclosure(Config):
         missing = [name for name in ("audit", "utility") if getattr(self, name) is None]
         if self.decision.decision == "launch" and missing:
             raise ValueError(f"decision: 'launch' without {' and '.join(missing)}; missing evidence means 'hold'")
-        return self
-
-    @model_validator(mode="after")
-    def _a_simulation_is_never_launched(self) -> "Disclosure":
-        if self.decision.decision == "launch" and self.launch.simulated_report_goal:
-            raise ValueError(
-                f"decision: 'launch' with simulated_report_goal {self.launch.simulated_report_goal}, which leaves out "
-                "noise that the guarantee counts on; it must be 'hold'"
-            )
         return self
 
     @model_validator(mode="after")

@@ -75,7 +75,6 @@ def fine_tune(ctx: StageContext) -> Result:
         **told(seen),
         secagg=None,
         amplified=None,
-        hypothetical=reached.hypothetical,
         spend=spent(reached.rho, epsilon),
     )
 

@@ -1,10 +1,10 @@
-"""Each unit has a budget of its own in the ledger, and hypothetical spends have none."""
+"""Each unit has a budget of its own in the ledger, and a spend of 0.1 is read as it was."""
 
 import pytest
 
 from pipeline import runner
 from pipeline.config import launch_id
-from pipeline.errors import BudgetExceeded, NotPrivate
+from pipeline.errors import BudgetExceeded
 from pipeline.ledger.entries import Entry
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.runner import Stages
@@ -48,14 +48,11 @@ def test_units_have_budgets_of_their_own_and_never_add_up(ledger: PrivacyLedger)
     assert (exported["totals"], exported["discovery_totals"]) == ({"people": 1.0}, {"people": 8.0})
 
 
-def test_a_hypothetical_spend_is_never_taken(ledger: PrivacyLedger):
-    simulated = device(0.4).model_copy(update={"hypothetical": "NOT PRIVATE, a simulation"})
-    with pytest.raises(NotPrivate, match=r"first/fine_tune: .* NOT PRIVATE, a simulation"):
-        reserve(ledger, "first", simulated)
-    reserve(ledger, "first", device(0.4))
-    with pytest.raises(NotPrivate, match="takes no hypothetical spend"):
-        ledger.commit("first", "fine_tune", simulated)
-    assert [entry.kind for entry in ledger.entries()] == ["reserve"]
+def test_a_spend_that_0_1_stated_is_the_same_spend():
+    stated = device(0.4).model_dump() | {"hypothetical": ""}
+    assert type(device(0.4)).model_validate(stated) == device(0.4)
+    with pytest.raises(ValueError, match="hypothetical"):
+        type(device(0.4)).model_validate(stated | {"hypothetical": "NOT PRIVATE, a simulation"})
 
 
 def test_entries_of_earlier_versions_keep_their_hashes():

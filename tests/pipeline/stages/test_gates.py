@@ -18,7 +18,6 @@ GOOD = Evidence(
     enforced_max_participations=3,
     observed_max_participations=3,
     violations=0,
-    hypothetical="",
     discovery_epsilon0=2.0,
     population_discovery_epsilon=4.0,
     worst_canary_rank=100,
@@ -41,7 +40,7 @@ def test_everything_in_order_is_launched():
     assert decision.decision == "launch"
     assert all(gate.passed for gate in decision.gates)
     assert decision.reasons == (f"all {len(decision.gates)} gates passed",)
-    assert len({gate.id for gate in decision.gates}) == len(decision.gates) == 18
+    assert len({gate.id for gate in decision.gates}) == len(decision.gates) == 17
 
 
 @pytest.mark.parametrize(
@@ -55,7 +54,6 @@ def test_everything_in_order_is_launched():
         ({"violations": 1}, "violations"),
         ({"discovery_epsilon0": 2.1}, "discovery"),
         ({"population_discovery_epsilon": 6.1}, "population_discovery"),
-        ({"hypothetical": "NOT PRIVATE, a simulation"}, "simulated"),
         ({"worst_canary_rank": 99}, "canaries"),
         ({"found_single_user": 1}, "extraction"),
         ({"broken_ceilings": 1}, "ceilings"),
@@ -133,8 +131,3 @@ def test_units_do_not_stand_in_for_each_other():
     items = decide(GOOD.model_copy(update={"population_discovery_epsilon": 6.1, "population_rho": 0.0}), POLICY)
     assert [gate.id for gate in devices.gates if not gate.passed] == ["population_budget"]
     assert [gate.id for gate in items.gates if not gate.passed] == ["population_discovery"]
-
-
-def test_a_simulation_says_why_it_is_held():
-    reason = decide(GOOD.model_copy(update={"hypothetical": "NOT PRIVATE, a simulation"}), POLICY).reasons[0]
-    assert reason == "a real report goal: NOT PRIVATE, a simulation"

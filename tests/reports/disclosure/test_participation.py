@@ -1,10 +1,6 @@
 """Who took part, as the report tells it; and a simulated report goal, as loud as can be."""
 
-import json
 from pathlib import Path
-
-import pytest
-from pydantic import ValidationError
 
 from reports import formats
 from reports.disclosure.document import Disclosure
@@ -48,21 +44,3 @@ def test_a_long_histogram_is_put_together_in_ranges() -> None:
     assert said.endswith("467 to 471: 50 or more")
     assert said.count(";") == 19
     assert formats.histogram({"1": 10, "1000": 0} | {str(key): 0 for key in range(2, 30)}).endswith(": fewer than 10")
-
-
-def test_a_simulation_is_said_loudly_wherever_numbers_are(tmp_path: Path) -> None:
-    launch = block("launch", simulated_report_goal=6500)
-    held = example(launch=launch, decision=block("decision", decision="hold", reasons=["simulated"]))
-    files, calm = rendered(held, tmp_path), rendered(example(), tmp_path)
-    for name in PAGES:
-        for phrase in (
-            "SIMULATION, NOT PRIVATE",
-            "over 6,500 devices, but only 200 took part",
-            "the report goal was simulated",
-        ):
-            assert phrase in files[name], f"{name} lacks {phrase}"
-            assert phrase not in calm[name]
-        assert "can tell that one device took part" not in files[name]
-    assert json.loads(files["disclosure.json"])["launch"]["simulated_report_goal"] == 6500
-    with pytest.raises(ValidationError, match=r"simulated_report_goal 6500, .* it must be 'hold'"):
-        example(launch=launch)
