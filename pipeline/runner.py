@@ -71,7 +71,7 @@ def open_run(config: LaunchConfig, run_id: str, settings: Settings, tracker: Tra
         )
     run = RunDir(settings.runs_dir, run_id, fetch=tracker.fetch if tracker else None)
     path = run.public("launch") / "launch.json"
-    content = json.dumps(config.model_dump(mode="json"), indent=2, sort_keys=True) + "\n"
+    content = json.dumps(config.canonical(), indent=2, sort_keys=True) + "\n"
     if not path.exists() or path.read_text(encoding="utf-8") != content:
         write_text(path, content)
     return run

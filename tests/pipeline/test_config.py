@@ -65,7 +65,7 @@ def changed(field: str, value: object) -> dict:
         ("locale", False, "locale: got False, YAML read it as a boolean; put it in quotes"),
         ("policy.max_rho", float("inf"), "policy.max_rho: got inf; give a finite number"),
         ("mechanism.max_participations", 9, "mechanism.max_participations: 9 cannot happen"),
-        ("mechanism.simulated_report_goal", 50, "simulated_report_goal: 50 can no longer be chosen"),
+        ("mechanism.simulated_report_goal", 50, "mechanism: simulated_report_goal: 50 can no longer be chosen"),
         (
             "policy.population_max_discovery_epsilon",
             0.5,
