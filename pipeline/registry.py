@@ -1,6 +1,12 @@
-"""The registered model of a locale and feature: versions and the aliases that point at them."""
+"""The registered model of a locale and feature: versions and the aliases that point at them.
+
+The alias ``candidate`` marks what was registered last, ``champion`` what users get and
+``previous`` what they had before. Moving an alias is the release, so each step can be
+repeated after a crash.
+"""
 
 import json
+import logging
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +20,8 @@ from pretrain.files import sha256
 
 if TYPE_CHECKING:
     from pipeline.tracking import MlflowClient
+
+_log = logging.getLogger(__name__)
 
 
 def model_name(locale: str, feature: str) -> str:
@@ -116,3 +124,35 @@ class Registry:
         if version is None:
             raise ReleaseRefused(f"{name}: no version is {alias!r}; publish a launch first")
         return tracking.download_model(self._settings, name, version, folder) / "data" / "bundle"
+
+
+def promote(registry: Registry, config: LaunchConfig, version: int) -> None:
+    """Make a version the candidate and then the champion; the old champion becomes ``previous``."""
+    name = model_name(config.locale, config.feature)
+    registry.set_alias(name, "candidate", version)
+    champion = registry.alias(name, "champion")
+    if champion == version:
+        return
+    if champion is not None:
+        registry.set_alias(name, "previous", champion)
+    registry.set_alias(name, "champion", version)
+    _log.info("%s: version %d is champion (before: %s)", name, version, champion or "none")
+
+
+def rollback(locale: str, feature: str, settings: Settings) -> dict:
+    """Give users back what they had before.
+
+    Raises:
+      ReleaseRefused: there is no previous version.
+    """
+    registry, name = Registry(settings), model_name(locale, feature)
+    champion, previous = registry.alias(name, "champion"), registry.alias(name, "previous")
+    if previous is None:
+        raise ReleaseRefused(
+            f"{name}: no previous version to go back to (champion: {champion or 'none'}); only a launch that replaced "
+            "another one can be rolled back, and only once"
+        )
+    # Champion first: a crash in between leaves users on the good version and this command repeatable.
+    registry.set_alias(name, "champion", previous)
+    registry.delete_alias(name, "previous")
+    return {"registered_model": name, "champion": previous, "rolled_back": champion}

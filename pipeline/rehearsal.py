@@ -13,7 +13,7 @@ from pipeline.config import LaunchConfig
 from pipeline.run_dir import RunDir
 from pipeline.settings import Settings
 from pipeline.stage import StageContext
-from pipeline.stages import artifacts as load
+from pipeline.stages import artifacts
 from pretrain import corpus
 from pretrain.files import write_text
 from pretrain.vocabulary import TokenStream, Vocabulary, join_streams
@@ -59,13 +59,13 @@ def run(
     opened = runner.open_run(config, run_id, here, tracker)
     with opened.lock(NAME):
         ctx = StageContext(config, opened, here, NAME, None)
-        words = load.vocabulary(ctx, "ingest_public")
+        words = artifacts.vocabulary(ctx, "ingest_public")
         text, held_out = _public_text(ctx, planning, words, opened)
         small = planning.rehearsal
         users = pseudo_users(text, small.pseudo_users, small.words_per_user, small.median_words, config.seed)
         on_progress(f"{len(users):,} pseudo-users of public text")
         setting = Setting(
-            model=load.model(ctx, "pretrain"),
+            model=artifacts.model(ctx, "pretrain"),
             users=users,
             held_out=held_out,
             config=small,
@@ -133,7 +133,7 @@ def _public_text(
 ) -> tuple[TokenStream, TokenStream]:
     chosen = planning.rehearsal.public_text
     if chosen is None:
-        return load.public_streams(ctx, words)
+        return artifacts.public_streams(ctx, words)
     directory = opened.private(NAME) / "corpus"
     corpus.build_corpus(chosen, ctx.config.locale, directory)
     built = corpus.open_corpus(directory)

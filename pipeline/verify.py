@@ -16,15 +16,14 @@ from federated.participation.build import availability_of
 from federated.participation.cohorts import Cohorts, Observed
 from federated.participation.records import load_records
 from federated.secagg import protocol as secagg
-from pipeline import gate_evidence
 from pipeline.config import STAGE_NAMES, LaunchConfig, config_digest
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.participation_told import told
 from pipeline.run_dir import RunDir, StageRecord
 from pipeline.settings import Settings
 from pipeline.stage import Spend, StageContext
-from pipeline.stages import artifacts as load
-from pipeline.stages.gates import decide
+from pipeline.stages import artifacts, gates
+from pipeline.stages.decide import for_gates
+from pipeline.stages.fine_tune import told
 from pretrain.files import sha256
 
 _TOLERANCE = 1e-9
@@ -77,7 +76,7 @@ def _guarantee(config: LaunchConfig, run: RunDir, records: dict[str, StageRecord
         return
     stated = records["fine_tune"].result
     again = guarantee_again(config, run)
-    yield _mechanism(config, load.mechanism(run))
+    yield _mechanism(config, artifacts.mechanism(run))
     derived = [("rho", again.rho, stated["rho"]), ("epsilon", again.epsilon[config.mechanism.delta], stated["epsilon"])]
     if again.amplified is not None and stated["amplified"] is not None:
         amplified = again.amplified.epsilon[config.mechanism.delta]
@@ -166,10 +165,10 @@ def _decision(config: LaunchConfig, run: RunDir, settings: Settings, records: di
         return Check(id="decision", passed=False, detail="the launch has not been decided")
     stated = records["decide"].result
     context = StageContext(config, run, settings, "decide", None)
-    again = {gate.id: gate.passed for gate in decide(gate_evidence.for_gates(context), config.policy).gates}
-    gates = {gate["id"]: gate["passed"] for gate in stated["gates"]}
-    differ = [name for name in gates | again if name not in _OTHER_GATES and gates.get(name) != again.get(name)]
-    follows = stated["decision"] == ("launch" if all(gates.values()) else "hold")
+    again = {gate.id: gate.passed for gate in gates.decide(for_gates(context), config.policy).gates}
+    passed = {gate["id"]: gate["passed"] for gate in stated["gates"]}
+    differ = [name for name in passed | again if name not in _OTHER_GATES and passed.get(name) != again.get(name)]
+    follows = stated["decision"] == ("launch" if all(passed.values()) else "hold")
     detail = f"{stated['decision']}; " + (f"gates that differ: {', '.join(differ)}" if differ else "every gate again")
     return Check(id="decision", passed=follows and not differ, detail=detail)
 
@@ -205,7 +204,7 @@ def guarantee_again(config: LaunchConfig, run: RunDir, deltas: Iterable[float] =
         # Made again from the launch file; only the sizes are taken from what was stated.
         sizes = (stated["secagg"]["num_parameters"], stated["secagg"]["devices"])
         encoding = secagg.plan_encoding(*sizes, agreed.bits, agreed.element_clip)
-    mechanism = load.mechanism(run)
+    mechanism = artifacts.mechanism(run)
     return accounting.from_records(config.mechanism, observed(stated), deltas, mechanism, encoding)
 
 

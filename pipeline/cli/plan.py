@@ -60,15 +60,15 @@ def plan(
 
     from federated.planning import proposal as plan_proposal
     from federated.planning import sweep as plan_sweep
-    from pipeline import plan_files
+    from pipeline.stages import plan as plan_stage
 
     if devices is not None:
         planning = planning.model_copy(update={"population_estimate": devices})
     proposal = plan_proposal.propose(config.mechanism, planning, _tell)
     swept = plan_sweep.sweeps(planning, proposal.chosen, proposal.noise_to_signal, _tell)
     directory = out or RunDir(settings.load().runs_dir, launch_id(config)).path / "public" / "planning"
-    paths = plan_files.write(proposal, swept, planning, directory)
-    content |= {"proposal": plan_files.as_json(proposal, swept), "files": [str(path) for path in paths]}
+    paths = plan_stage.write(proposal, swept, planning, directory)
+    content |= {"proposal": plan_stage.as_json(proposal, swept), "files": [str(path) for path in paths]}
     if not as_json:
         _show(proposal.alternatives, proposal.target.rho, Console(stderr=True))
     answer(content, as_json, text="\n".join([text, "", *_proposal_text(proposal), "", f"files: {directory}"]))

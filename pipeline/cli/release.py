@@ -21,16 +21,16 @@ def predict(
 
     Example: tacit predict en-US "see you"
     """
-    from pipeline import release
     from pipeline.registry import Registry, model_name
+    from pretrain.predictor import KeyboardPredictor  # onnxruntime is slow to import
 
     if Path(bundle).is_dir():
-        words = release.predict(Path(bundle), text)
+        words = KeyboardPredictor(Path(bundle)).suggest(text, 3)
     else:
         with tempfile.TemporaryDirectory() as folder:
             registry = Registry(settings.load())
             got = registry.download(model_name(bundle, feature), "champion", Path(folder))
-            words = release.predict(got, text)
+            words = KeyboardPredictor(got).suggest(text, 3)
     answer({"text": text, "words": words}, as_json, text=" | ".join(words))
 
 
@@ -44,9 +44,9 @@ def rollback(
 
     Example: tacit rollback en-US
     """
-    from pipeline import release
+    from pipeline import registry
 
-    done = release.rollback(locale, feature, settings.load())
+    done = registry.rollback(locale, feature, settings.load())
     text = f"{done['registered_model']}: version {done['champion']} is champion again, {done['rolled_back']} is not"
     answer(done, as_json, text=text)
 

@@ -23,10 +23,9 @@ from datetime import UTC, datetime
 from sqlalchemy import Connection, create_engine, event, exc, insert, select, update
 from sqlalchemy.engine import Engine, make_url
 
-from pipeline import ledger_budget as budget
 from pipeline.errors import LedgerConflict, LedgerTampered, ServiceUnavailable
 from pipeline.ledger import schema
-from pipeline.ledger.entries import GENESIS, Entry, canonical, chain_problems
+from pipeline.ledger.entries import GENESIS, Entry, canonical, chain_problems, require_room, total_spent
 from pipeline.stage import Spend
 
 
@@ -77,7 +76,7 @@ class PrivacyLedger:
                 _require_same(old, population, spend, binding)
                 return old
             ceiling = budget_rho if spend.unit == "device" else budget_discovery_epsilon
-            budget.require_room(_entries(connection), population, launch_id, spend, ceiling)
+            require_room(_entries(connection), population, launch_id, spend, ceiling)
             return _append(connection, "reserve", population, launch_id, stage, spend, binding)
 
     def commit(self, launch_id: str, stage: str, spend: Spend) -> Entry:
@@ -112,11 +111,11 @@ class PrivacyLedger:
 
     def total(self, population: str) -> float:
         """Device-level rho spent on a population: commits, and reservations that have none."""
-        return budget.total(self.entries(), population, "device")
+        return total_spent(self.entries(), population, "device")
 
     def discovery_total(self, population: str) -> float:
         """Item-level epsilon spent on a population; a figure of its own, of no use beside a rho."""
-        return budget.total(self.entries(), population, "item")
+        return total_spent(self.entries(), population, "item")
 
     def verify(self, anchors: Iterable[str] = ()) -> list[str]:
         """Problems found, in words; an empty list means the ledger is whole.
@@ -133,8 +132,8 @@ class PrivacyLedger:
         names = sorted({entry.population for entry in entries})
         return {
             "entries": [entry.model_dump() for entry in entries],
-            "totals": {name: budget.total(entries, name, "device") for name in names},
-            "discovery_totals": {name: budget.total(entries, name, "item") for name in names},
+            "totals": {name: total_spent(entries, name, "device") for name in names},
+            "discovery_totals": {name: total_spent(entries, name, "item") for name in names},
             "head": entries[-1].hash if entries else GENESIS,
             "ok": not problems,
             "problems": problems,

@@ -23,7 +23,7 @@ from pipeline.config import SIMULATIONS
 from pipeline.errors import PermanentError
 from pipeline.registry import Published, Registry, model_name
 from pipeline.stage import StageContext
-from pipeline.stages import artifacts as load
+from pipeline.stages import artifacts
 from pretrain import vocabulary as vocabularies
 from pretrain.graph import load_graph
 from pretrain.model import KeyboardLM
@@ -63,13 +63,13 @@ def gather(ctx: StageContext) -> Entrants:
       PermanentError: the champion's bundle is damaged.
       ServiceUnavailable: MLflow does not answer.
     """
-    config, grown = ctx.config.ab_test, load.vocabulary(ctx, "build_vocabulary")
-    private = arms.neural(load.model(ctx, "fine_tune"))
-    public = arms.PublicNGram(ngram.NGram.fit(load.public_streams(ctx, grown)[0], grown, config.ngram_order))
+    config, grown = ctx.config.ab_test, artifacts.vocabulary(ctx, "build_vocabulary")
+    private = arms.neural(artifacts.model(ctx, "fine_tune"))
+    public = arms.PublicNGram(ngram.NGram.fit(artifacts.public_streams(ctx, grown)[0], grown, config.ngram_order))
     own: dict[str, NextWord] = {
-        "start": arms.neural(load.model(ctx, "adapt")),
+        "start": arms.neural(artifacts.model(ctx, "adapt")),
         "ngram": public,
-        "pretrained": arms.neural(load.model(ctx, "pretrain"), len(grown)),
+        "pretrained": arms.neural(artifacts.model(ctx, "pretrain"), len(grown)),
         "private": private,
     }
     pairs = [("private", other) for other in ("start", "pretrained", "ngram")]
@@ -105,8 +105,8 @@ def without_privacy(ctx: StageContext) -> KeyboardLM:
     config = ctx.config
     if config.private_text.source not in SIMULATIONS:
         raise PermanentError(f"ab_test.non_private_upper_bound: not for source {config.private_text.source!r}")
-    words, store = load.vocabulary(ctx, "build_vocabulary"), load.store(ctx)
-    model, devices = load.model(ctx, "adapt"), store.encode(words, "train")
+    words, store = artifacts.vocabulary(ctx, "build_vocabulary"), artifacts.store(ctx)
+    model, devices = artifacts.model(ctx, "adapt"), store.encode(words, "train")
     folder = ctx.private / ".non_private"
     done = fine_tune(
         model,
@@ -120,7 +120,7 @@ def without_privacy(ctx: StageContext) -> KeyboardLM:
         config.seed,
         seeded_key(config.seed),
         folder,
-        noise_maker=replace(load.mechanism(ctx.run), noise_multiplier=_NEXT_TO_NONE),
+        noise_maker=replace(artifacts.mechanism(ctx.run), noise_multiplier=_NEXT_TO_NONE),
     )
     shutil.rmtree(folder)
     _log.info("without privacy, simulation only: %d rounds done, the model is not kept", done.rounds)

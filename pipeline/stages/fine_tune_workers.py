@@ -1,10 +1,19 @@
-"""The rounds of a launch: one definition, run by this process or by workers that it starts."""
+"""The rounds of a launch: one definition, run by this process or by workers that it starts.
+
+As a program this module is one of those workers, started through torch.distributed.run. Its arguments: folder of
+all runs, launch id, process id of the stage, logging level. The key of the noise is no argument, which any user of
+the machine could read: it is in the run's private folder.
+"""
 
 import json
 import logging
 import os
+import select
 import subprocess
+import sys
+import threading
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -13,18 +22,23 @@ from evaluation.audit.directions import Directions
 from federated.mechanisms import Mechanism
 from federated.train import FineTuneResult
 from federated.train import fine_tune as train_rounds
-from federated.workers import ALONE, Worker, launch_command
-from pipeline.errors import PermanentError
+from federated.workers import ALONE, Worker, joined, launch_command
+from pipeline import settings
+from pipeline.config import LaunchConfig
+from pipeline.errors import PERMANENT, TEMPORARY, LaunchError, PermanentError, exit_code
+from pipeline.run_dir import RunDir
+from pipeline.runner import stage_key
 from pipeline.stage import StageContext
-from pipeline.stages import artifacts as load
-from pipeline.stages import audit_trace as noise_trace
+from pipeline.stages import artifacts, audit_trace
+from pretrain.files import PRIVATE, write_text
 from pretrain.model import KeyboardLM
 
 FAILED = ".failed.json"
-_MODULE = "pipeline.fine_tune_worker"
+_MODULE = "pipeline.stages.fine_tune_workers"
 # What training reads of the public half: fetched by the stage, once, before workers read it.
 _INPUTS = (("build_vocabulary", "vocabulary.json"), ("ingest_public", "corpus"), ("adapt", "model.safetensors"))
 _STOP_SECONDS = 30.0
+_STAGE = "fine_tune"
 _log = logging.getLogger(__name__)
 
 
@@ -54,12 +68,12 @@ def train(ctx: StageContext, process: Worker = ALONE) -> Trained:
       process: which of the workers this is; every one calls this with the same run folder.
     """
     config = ctx.config
-    words = load.vocabulary(ctx, "build_vocabulary")
-    store = load.store(ctx)
+    words = artifacts.vocabulary(ctx, "build_vocabulary")
+    store = artifacts.store(ctx)
     devices = store.encode(words, "train")
-    planted = canaries.make(config.audit, words, load.public_streams(ctx, words)[0], config.seed)
-    model, mechanism = load.model(ctx, "adapt"), load.mechanism(ctx.run)
-    probe = noise_trace.directions(model, config.audit.directions, ctx.key)
+    planted = canaries.make(config.audit, words, artifacts.public_streams(ctx, words)[0], config.seed)
+    model, mechanism = artifacts.model(ctx, "adapt"), artifacts.mechanism(ctx.run)
+    probe = audit_trace.directions(model, config.audit.directions, ctx.key)
     done = train_rounds(
         model,
         devices.join(planted.devices),
@@ -72,7 +86,7 @@ def train(ctx: StageContext, process: Worker = ALONE) -> Trained:
         config.seed,
         ctx.key,
         ctx.private / "rounds",
-        load.progress(ctx),
+        artifacts.progress(ctx),
         noise_maker=mechanism,
         probe=probe,
         stress_D=np.concatenate([np.zeros(len(devices), dtype=bool), planted.stress_D]),
@@ -96,7 +110,7 @@ def train_together(ctx: StageContext) -> Trained:
     if workers > 1:
         for stage, name in _INPUTS:
             ctx.run.input(stage, name)
-        load.mechanism(ctx.run)
+        artifacts.mechanism(ctx.run)
         _run_workers(ctx, workers)
     return train(ctx)
 
@@ -125,3 +139,52 @@ def _run_workers(ctx: StageContext, workers: int) -> None:
             f"{ctx.stage}: one of {workers} workers was lost (exit code {code}); run the stage again, it goes on from "
             "the last checkpoint"
         )
+
+
+def end_with(pid: int) -> None:
+    """End this process, as temporarily failed, as soon as another one has ended, however it did."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        os._exit(TEMPORARY)
+
+    def wait() -> None:
+        select.select([descriptor], [], [])
+        os._exit(TEMPORARY)
+
+    threading.Thread(target=wait, name="end-with", daemon=True).start()
+
+
+def context(root: Path, launch_id: str) -> StageContext:
+    """What the stage itself was given, from the run's folder."""
+    run = RunDir(root, launch_id)
+    config = LaunchConfig.model_validate_json((run.public("launch") / "launch.json").read_bytes())
+    return StageContext(config, run, settings.load(), _STAGE, stage_key(config, run, _STAGE))
+
+
+def main(root: Path, launch_id: str, stage_pid: int, level: str) -> int:
+    """Exit code, as of a stage; what is permanent is also told to the stage, which sees only that a worker failed."""
+    end_with(stage_pid)
+    end_with(os.getppid())
+    logging.basicConfig(
+        level=level, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", datefmt="%H:%M:%S", stream=sys.stderr
+    )
+    ctx = context(root, launch_id)
+    runtime = ctx.config.runtime
+    try:
+        with joined(runtime.device, 60 * runtime.stage_timeout_minutes) as process:
+            if process.rank:
+                logging.getLogger().setLevel(logging.WARNING)
+            train(ctx, process)
+    except (LaunchError, ValueError, ArithmeticError, OSError) as error:
+        code = exit_code(error) or TEMPORARY
+        _log.error("a worker ended: %s", error)
+        if code == PERMANENT:
+            write_text(ctx.private / FAILED, json.dumps({"error": str(error)}), PRIVATE)
+        return code
+    return 0
+
+
+if __name__ == "__main__":
+    settings.let_threads_sleep()
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]))

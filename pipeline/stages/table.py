@@ -11,9 +11,17 @@ what one makes for another passes through here as plain data.
 
 from pipeline.runner import Stages
 from pipeline.stages import spends
-from pipeline.stages_judge import ab_test, audit, decide, publish, report
-from pipeline.stages_learn import adapt, fine_tune, ingest_private, ingest_public, plan, pretrain
-from pipeline.stages_words import build_vocabulary, discover
+from pipeline.stages.ab_test import ab_test
+from pipeline.stages.audit import audit
+from pipeline.stages.build_vocabulary import build_vocabulary
+from pipeline.stages.decide import decide
+from pipeline.stages.discover import discover
+from pipeline.stages.fine_tune import fine_tune
+from pipeline.stages.ingest import ingest_private, ingest_public
+from pipeline.stages.plan import plan
+from pipeline.stages.public_model import adapt, pretrain
+from pipeline.stages.publish import publish
+from pipeline.stages.report import report
 
 STAGES = Stages(
     functions={

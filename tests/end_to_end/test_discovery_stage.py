@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from discovery.device import votes as shards
-from pipeline import runner, settings, stages_words
+from pipeline import runner, settings
 from pipeline.config import launch_id, load_launch
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run_dir import RunDir
 from pipeline.stage import StageContext
 from pipeline.stages import artifacts as load
+from pipeline.stages import build_vocabulary
 from pipeline.stages.table import STAGES
 from tests.helpers.tiny_launch import write_launch
 
@@ -77,5 +78,5 @@ def test_the_projection_opens_no_private_file(tmp_path: Path):
     assert [point["projected_coverage"] for point in built["curve"]] == [point["coverage"] for point in points]
     shutil.rmtree(run / "private")
     ctx = StageContext(config, RunDir(here.runs_dir, launch_id(config)), here, "build_vocabulary", None)
-    again = stages_words._projection(ctx, load.vocabulary(ctx, "ingest_public"))
+    again = build_vocabulary.projected_coverage(ctx, load.vocabulary(ctx, "ingest_public"))
     assert [point.model_dump() for point in again] == points

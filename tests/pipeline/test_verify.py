@@ -17,15 +17,16 @@ from federated.mechanisms import mechanism_file as files
 from federated.participation import cohorts as participation
 from federated.participation.cohorts import Cohorts
 from federated.participation.records import no_records, save_records
-from pipeline import gate_evidence, runner
+from pipeline import runner
 from pipeline.config import STAGE_NAMES, LaunchConfig, launch_id
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.participation_told import told
 from pipeline.run_dir import RESULT, RunDir
 from pipeline.runner import Stages
 from pipeline.settings import Settings
 from pipeline.stage import Spend, StageContext, StageSpend
 from pipeline.stages import gates
+from pipeline.stages.decide import for_gates
+from pipeline.stages.fine_tune import told
 from pipeline.verify import observed, verify
 from pretrain.files import sha256, write_text
 from tests.helpers.pipeline_launch import Counted, launch_config
@@ -85,7 +86,7 @@ def plan(ctx: StageContext) -> Result:
 
 
 def decide(ctx: StageContext) -> Result:
-    return Result(value=1, **gates.decide(gate_evidence.for_gates(ctx), ctx.config.policy).model_dump(mode="json"))
+    return Result(value=1, **gates.decide(for_gates(ctx), ctx.config.policy).model_dump(mode="json"))
 
 
 def report(ctx: StageContext) -> Result:

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from federated import mechanisms
 from federated.devices import store as population
-from pipeline import release
+from pipeline import registry as registered
 from pipeline.config import LaunchConfig
 from pipeline.errors import PermanentError
 from pipeline.registry import Registry
@@ -49,7 +49,7 @@ def publish(settings: Settings, folder: Path, launch_id: str, words: Vocabulary 
     tags = {"tacit.launch": launch_id, "bundle.sha256": sha256(bundle / "bundle.json")}
     registry = Registry(settings)
     version = registry.register(launch_config(), launch_id, bundle, tags)
-    release.promote(registry, launch_config(), version)
+    registered.promote(registry, launch_config(), version)
     return bundle
 
 

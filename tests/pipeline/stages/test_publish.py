@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from pipeline import release, runner, tracking
+from pipeline import runner, tracking
 from pipeline.config import STAGE_NAMES, LaunchConfig, launch_id
 from pipeline.errors import ReleaseRefused
-from pipeline.registry import Registry
-from pipeline.results import Publish
+from pipeline.registry import Registry, promote, rollback
 from pipeline.runner import Stages
 from pipeline.settings import Settings
 from pipeline.stage import StageContext
+from pipeline.stages.publish import publish
 from pretrain import corpus, export, vocabulary
 from pretrain.files import sha256, write_text
 from pretrain.model import build_model
@@ -73,9 +73,6 @@ def stages(decision: str) -> Stages:
         write_text(ctx.public / "disclosure.json", "{}")
         return Reported(value=1, disclosure_sha256=sha256(ctx.public / "disclosure.json"))
 
-    def publish(ctx: StageContext) -> Publish:
-        return Publish(**release.publish(ctx))
-
     made = (ingest_public, build_vocabulary, fine_tune, decide, report, publish)
     return Stages(functions={function.__name__: function for function in made}, spends={})
 
@@ -114,7 +111,7 @@ def test_bundle_predicts_what_the_model_predicts(tracked: Settings, tmp_path: Pa
             logits_1TV, _ = model(torch.tensor([[BOS, *WORDS.ids(context)]], dtype=torch.int64))
         best = logits_1TV[0, -1, len(SPECIALS) :].argsort(descending=True)[:3] + len(SPECIALS)
         assert predictor.suggest(text) == [WORDS.words[index] for index in best], text
-    assert release.predict(done["bundle"], "see you") == predictor.suggest("see you")
+    assert len(predictor.suggest("see you", count=3)) == 3
     assert len(predictor.suggest("see", count=99)) == len(WORDS) - len(SPECIALS)
     assert len(KeyboardPredictor(done["bundle"], "model.int8.onnx").suggest("see you")) == 3
     with pytest.raises(ValueError, match=r"lacks model\.onnx"):
@@ -133,12 +130,12 @@ def test_registered_model_loads_without_this_project_and_without_pickle(tracked:
         "model = mlflow.pyfunc.load_model(sys.argv[2]); import pretrain;"
         "print(json.dumps([model.predict(['see you', 'we']), pretrain.__file__]))"
     )
-    root = str(Path(release.__file__).resolve().parents[1])
+    root = str(Path(tracking.__file__).resolve().parents[1])
     command = [sys.executable, "-c", program, tracked.tracking_uri, f"models:/{NAME}@champion", root + "/pipeline"]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     assert ran.returncode == 0, ran.stderr[-2000:]
     words, home = json.loads(ran.stdout.splitlines()[-1])
-    assert words == [release.predict(done["bundle"], "see you"), release.predict(done["bundle"], "we")]
+    assert words == [KeyboardPredictor(done["bundle"]).suggest(text, 3) for text in ("see you", "we")]
     assert not home.startswith(root)
 
 
@@ -155,10 +152,10 @@ def test_hold_publishes_nothing(tracked: Settings, tmp_path: Path):
 def test_aliases_move_forward_and_back(tracked: Settings, tmp_path: Path):
     registry = Registry(tracked)
     with pytest.raises(ReleaseRefused, match="no previous version"):
-        release.rollback("en-US", "NWP", tracked)
+        rollback("en-US", "NWP", tracked)
     first = launch(tracked, tmp_path)
     with pytest.raises(ReleaseRefused, match="champion: 1"):
-        release.rollback("en-US", "NWP", tracked)
+        rollback("en-US", "NWP", tracked)
     second = launch(tracked, tmp_path, seed=8)
     assert (first["version"], second["version"]) == (1, 2)
 
@@ -166,9 +163,9 @@ def test_aliases_move_forward_and_back(tracked: Settings, tmp_path: Path):
         return tuple(registry.alias(NAME, name) for name in ("candidate", "champion", "previous"))
 
     assert aliases() == (2, 2, 1)
-    release.promote(registry, launch_config(), 2)
+    promote(registry, launch_config(), 2)
     assert aliases() == (2, 2, 1), "promoting again loses nothing"
-    assert release.rollback("en-US", "NWP", tracked) == {
+    assert rollback("en-US", "NWP", tracked) == {
         "registered_model": NAME,
         "champion": 1,
         "rolled_back": 2,

@@ -9,7 +9,7 @@ from federated.participation.availability import Availability
 from federated.participation.cohorts import Cohorts, observe
 from federated.participation.records import no_records
 from pipeline import tracking
-from pipeline.participation_told import bars, told
+from pipeline.stages.fine_tune import bars, told
 
 DEVICES, SYNTHETIC, ROUNDS = 3000, 40, 120
 

@@ -1,20 +1,82 @@
-"""The offline comparison as the stage's result: what gates, report and MLflow take from it."""
+"""Stage ``ab_test``: all arms on held-out test devices, and what gates, report and MLflow take from it."""
 
+import os
+
+from evaluation.comparison import compare as comparison
 from evaluation.comparison import intervals as ab
 from evaluation.comparison.results import Comparison
 from evaluation.comparison.verdicts import FEATURE_METRICS, PRIMARY, Check
-from pipeline import results_ab
+from evaluation.keyboard import layouts
 from pipeline.registry import Published
+from pipeline.stage import StageContext, StageResult
+from pipeline.stages import ab_arms, artifacts
 from pipeline.stages.ab_arms import CHAMPION, NON_PRIVATE, Entrants
+from pretrain.files import write_text
+from pretrain.threads import one_torch_thread
 from reports.disclosure import utility as rows
 
 
-def ab_result(compared: Comparison, entrants: Entrants, feature: str, margin: float) -> results_ab.AbTest:
+class AbTest(StageResult):
+    """Arms on held-out test devices; ``top1_gain`` is private minus starting point."""
+
+    devices_at_least: int
+    words: int
+    session_words: int
+    confidence: float
+    margin: float
+    champion: rows.Champion | None
+    simulation_without_privacy: bool
+    top1_recall: dict[str, float]
+    top3_recall: dict[str, float]
+    top1_gain: float
+    top1_gain_low: float
+    top1_gain_high: float
+    top3_gain_low: float
+    broken_margins: list[str] | None
+    missing_metrics: list[str] | None
+    unstable_signs: list[rows.Pair]
+    features: dict[str, list[str]]
+    arms: list[rows.ArmMetric]
+    differences: list[rows.Difference]
+    verdicts: list[rows.Verdict]
+    slices: list[rows.SliceMetric]
+    second_opinions: list[rows.SecondOpinion]
+    head_words: list[rows.HeadWords]
+    distinct_first_words: dict[str, int]
+
+
+def ab_test(ctx: StageContext) -> AbTest:
+    """All arms on held-out test devices: public, this launch's, what users have and, simulated, without privacy."""
+    config = ctx.config.ab_test
+    entrants, store = ab_arms.gather(ctx), artifacts.store(ctx)
+    if not layouts.has_keyboard(ctx.config.locale):
+        # No layout to mistype on: words are predicted, but not typed again.
+        config = config.model_copy(update={"session_words": 0})
+    with one_torch_thread():
+        compared = comparison.run(
+            entrants.arms,
+            comparison.Devices(store.words, store.devices("test"), store.devices("validation")),
+            entrants.vocabulary,
+            len(artifacts.vocabulary(ctx, "ingest_public")),
+            ctx.config.locale,
+            ctx.config.feature,
+            config,
+            ctx.config.name,
+            ctx.config.seed,
+            entrants.pairs,
+            workers=len(os.sched_getaffinity(0)),
+            own_size=entrants.own_words,
+        )
+    write_text(ctx.public / "comparison.json", compared.model_dump_json(indent=1) + "\n")
+    return ab_result(compared, entrants, ctx.config.feature, config.margin)
+
+
+def ab_result(compared: Comparison, entrants: Entrants, feature: str, margin: float) -> AbTest:
     """Everything that may be told of a comparison: aggregates over held-out devices."""
     table, names = compared.table, list(entrants.arms)
     top1, top3 = (table.difference("private", "start", name).absolute for name in ("top1_recall", "top3_recall"))
     known = {row.metric for row in table.arms}
-    return results_ab.AbTest(
+    return AbTest(
         devices_at_least=table.devices_at_least,
         words=int(table.arm("private", "top1_recall").denominator),
         session_words=compared.session_words,

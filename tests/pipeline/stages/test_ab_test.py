@@ -6,9 +6,9 @@ from evaluation.comparison import verdicts as statistics
 from evaluation.comparison.intervals import AbResult, ArmMetric, Difference, Estimate
 from evaluation.comparison.results import Comparison, SliceRow
 from evaluation.comparison.slices import HeadShare
-from pipeline.ab_result import ab_result
 from pipeline.registry import Published
 from pipeline.stages.ab_arms import Entrants
+from pipeline.stages.ab_test import ab_result
 from pretrain.vocabulary import SPECIALS, Vocabulary
 
 METRICS = ("top1_recall", "top3_recall", "prate", "words_modified", "words_per_minute", "errors_left")

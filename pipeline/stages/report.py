@@ -1,4 +1,4 @@
-"""What the stages found, put together for the disclosure."""
+"""Stage ``report``: what the stages found as one disclosure, and its renderings."""
 
 import json
 from datetime import UTC, datetime
@@ -7,13 +7,24 @@ from pathlib import Path
 
 from federated.accounting.guarantees import curve
 from pipeline.config import LaunchConfig
-from pipeline.gate_evidence import optional
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run_dir import GIVEN
-from pipeline.stage import StageContext
+from pipeline.stage import StageContext, StageResult
+from pipeline.stages.decide import optional
+from reports import render
 from reports.disclosure import document as d
 
+
+class Report(StageResult):
+    """The files of the report."""
+
+    files: list[str]
+    disclosure_sha256: str
+
+
 _CURVE_DELTAS = tuple(10.0**-power for power in range(3, 13))
+
+
 _ASSUMPTIONS = (
     "Devices follow the protocol: they clip nothing themselves, and the server that clips, sums and adds noise is "
     "trusted and keeps only the noisy sum.",
@@ -21,6 +32,8 @@ _ASSUMPTIONS = (
     "One person uses one device. A person with several devices gets group privacy, which is weaker.",
     "Noise is pseudo-random under a secret 256-bit key (AES-256-CTR): the guarantee is computational.",
 )
+
+
 _WITHOUT_PRIVACY = d.DataAccess(
     stage="ab_test: an arm trained without privacy",
     data="private",
@@ -28,6 +41,8 @@ _WITHOUT_PRIVACY = d.DataAccess(
     reason="simulation only: the population is a public data set or made up, so nobody's secret is at stake; the model "
     "is deleted once it has been compared",
 )
+
+
 _LIMITATIONS = (
     "Hyperparameters were chosen before this launch; choosing them on this population would not be covered.",
     "Evaluation on validation and test devices is not differentially private: it releases aggregate metrics of "
@@ -35,6 +50,15 @@ _LIMITATIONS = (
     "Discovery and training are stated for different units and are never added up.",
     "The participation figures are those of a simulation on stored text, not of devices in the field.",
 )
+
+
+def report(ctx: StageContext) -> Report:
+    """The disclosure and its renderings, for a launch and for a hold."""
+    files = render.render(disclosure(ctx), ctx.public)
+    return Report(
+        files=sorted(str(path.relative_to(ctx.public)) for path in files),
+        disclosure_sha256=ctx.run.manifest("report")["disclosure.json"],
+    )
 
 
 def disclosure(ctx: StageContext) -> d.Disclosure:

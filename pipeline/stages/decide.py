@@ -1,10 +1,27 @@
-"""What the stages found, as far as the gates look at it."""
+"""Stage ``decide``: the declared gates over what the stages found; a hold is a value, not an error."""
+
+from typing import Literal
 
 from pipeline.errors import StageInputMissing
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.stage import StageContext
+from pipeline.stage import StageContext, StageResult
 from pipeline.stages import gates
+from pipeline.stages.gates import Gate
 from pipeline.stages.spends import SPENDS
+
+
+class Decide(StageResult):
+    """The decision and its gates."""
+
+    decision: Literal["launch", "hold"]
+    reasons: list[str]
+    gates: list[Gate]
+
+
+def decide(ctx: StageContext) -> Decide:
+    """The declared gates over the evidence; a hold is a value, not an error."""
+    decided = gates.decide(for_gates(ctx), ctx.config.policy)
+    return Decide(**dict(decided), headline={"decision": decided.decision})
 
 
 def for_gates(ctx: StageContext) -> gates.Evidence:

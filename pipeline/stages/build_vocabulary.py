@@ -1,4 +1,4 @@
-"""Stages that find words: discover, build the vocabulary."""
+"""Stage ``build_vocabulary``: base words, and the discovered words that filters and people let pass."""
 
 import json
 import string
@@ -7,59 +7,32 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from discovery import coverage, filters, projection, review
-from discovery import discover as trie
-from discovery.device.typed import TypedWords
-from discovery.results import DiscoveryResult, FoundWord, ProjectedCoverage
-from pipeline import results
+from discovery.results import FoundWord, ProjectedCoverage
 from pipeline.errors import PermanentError
-from pipeline.stage import StageContext
-from pipeline.stages import artifacts as load
-from pipeline.stages import spends
+from pipeline.stage import StageContext, StageResult
+from pipeline.stages import artifacts
 from pretrain import corpus, text, vocabulary
-from pretrain.files import private_directory, write_text
-
-_SAME = frozenset(("epsilon0", "messages_per_device", "device_level_epsilon0", "epsilon_attack", "delta"))
-_LAYER = ("pass_number", "layer", "domain", "noise", "word_votes", "kept", "finished", "clones", "blanket", "attack")
+from pretrain.files import private_directory
 
 
-def discover(ctx: StageContext) -> results.Discover:
-    """New words from train devices, each of which randomises its own messages."""
-    base = load.vocabulary(ctx, "ingest_public")
-    found = trie.discover(
-        TypedWords.gather(load.store(ctx).device_words("train")),
-        known=frozenset(base.words),
-        alphabet=text.alphabet(ctx.config.locale),
-        config=ctx.config.discovery,
-        key=ctx.key,
-        directory=ctx.private / "layers",
-        progress=load.progress(ctx),
-        processes=ctx.config.runtime.discovery_processes,
-    )
-    write_text(ctx.public / "words.json", json.dumps([word.model_dump() for word in found.words], indent=1) + "\n")
-    note = f"local; central {found.epsilon_blanket:.4g} at delta {found.delta:g} by the privacy blanket"
-    return results.Discover(
-        words_found=len(found.words),
-        epsilon_central=found.epsilon_blanket,
-        epsilon_clones=found.epsilon_central,
-        certificate="privacy blanket of Subset Selection (Balle et al. 2019)",
-        layers=_layers(found),
-        curve=[{"step": step} | row for step, row in enumerate(_layers(found), start=1)],
-        spend=spends.discovery(found.epsilon0, note),
-        **{name: getattr(found, name) for name in _SAME},
-    )
+class BuildVocabulary(StageResult):
+    """Base words and discovered words."""
+
+    base_size: int
+    added: int
+    size: int
+    vocabulary_digest: str
+    dropped: dict[str, int]
+    reviewed: bool
+    coverage: float
+    coverage_low: float
+    coverage_high: float
+    projection: list[dict[str, float]]
 
 
-def _layers(found: DiscoveryResult) -> list[dict]:
-    """Rows that may be shown: messages rounded down to whole tens of devices."""
-    tens = 10 * found.messages_per_device
-    return [
-        {name: getattr(row, name) for name in _LAYER} | {"messages": row.messages // tens * tens} for row in found.rows
-    ]
-
-
-def build_vocabulary(ctx: StageContext) -> results.BuildVocabulary:
+def build_vocabulary(ctx: StageContext) -> BuildVocabulary:
     """Base words first, then discovered words that filters and people let pass, as many as the budget holds."""
-    base, config = load.vocabulary(ctx, "ingest_public"), ctx.config
+    base, config = artifacts.vocabulary(ctx, "ingest_public"), ctx.config
     found = json.loads(ctx.run.input("discover", "words.json").read_text(encoding="utf-8"))
     blocked = _blocked(ctx)
     listed = review.candidates([FoundWord.model_validate(entry) for entry in found], blocked)
@@ -67,12 +40,12 @@ def build_vocabulary(ctx: StageContext) -> results.BuildVocabulary:
         listed = _reviewed(ctx, listed)
     grown = vocabulary.extend(base, [word.word for word in listed if word.kept], config.vocabulary.max_new_words)
     vocabulary.save(grown, ctx.public / "vocabulary.json")
-    counts = [_unknown(words, base) for words in load.store(ctx).device_words("validation")]
+    counts = [_unknown(words, base) for words in artifacts.store(ctx).device_words("validation")]
     added = set(grown.words) - set(base.words)
-    projected = _projection(ctx, base)
+    projected = projected_coverage(ctx, base)
     # One held-out device has no spread to measure: then all that is known is that a share is a share.
     low, high = coverage.coverage_interval(added, counts, config.ab_test.confidence) if len(counts) > 1 else (0.0, 1.0)
-    return results.BuildVocabulary(
+    return BuildVocabulary(
         base_size=len(base),
         added=len(added),
         size=len(grown),
@@ -90,7 +63,7 @@ def build_vocabulary(ctx: StageContext) -> results.BuildVocabulary:
     )
 
 
-def _projection(ctx: StageContext, base: vocabulary.Vocabulary) -> tuple[ProjectedCoverage, ...]:
+def projected_coverage(ctx: StageContext, base: vocabulary.Vocabulary) -> tuple[ProjectedCoverage, ...]:
     """Coverage at several epsilons, from public text and counts that the report shows; no private data is opened."""
     config, corpora = ctx.config.discovery, corpus.open_corpus(ctx.run.input("ingest_public", "corpus"))
     words = base.words[len(vocabulary.SPECIALS) :]

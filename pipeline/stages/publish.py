@@ -1,46 +1,44 @@
-"""Publish a launch: bundle, registry, aliases; and the way back.
-
-The alias ``candidate`` marks what was registered last, ``champion`` what users get and
-``previous`` what they had before. Moving an alias is the release, so each step can be
-repeated after a crash.
-"""
+"""Stage ``publish``: bundle, parity check, registration and the move of the alias."""
 
 import json
-import logging
 import shutil
 import tempfile
 from pathlib import Path
 
 import numpy as np
 
-from pipeline.config import LaunchConfig
-from pipeline.errors import PermanentError, ReleaseRefused
-from pipeline.registry import Registry, model_name
-from pipeline.settings import Settings
-from pipeline.stage import StageContext
+from pipeline.errors import PermanentError
+from pipeline.registry import Registry, model_name, promote
+from pipeline.stage import StageContext, StageResult
 from pretrain import corpus, export, vocabulary
 from pretrain.files import sha256, write_text
 from pretrain.model import KeyboardLM, sentence_rows
 from pretrain.vocabulary import Vocabulary
 
-_log = logging.getLogger(__name__)
-
 _PARITY_ROWS = 64
 
 
-def publish(ctx: StageContext) -> dict:
-    """Export, check, register, promote. A hold publishes nothing and says why.
+class Publish(StageResult):
+    """What was registered, or why nothing was."""
 
-    Returns:
-      The fields of ``results.Publish``.
+    published: bool
+    reason: str
+    registered_model: str | None = None
+    version: int | None = None
+    alias: str | None = None
+    parity_max_difference: float | None = None
+    files: tuple[str, ...] = ()
+
+
+def publish(ctx: StageContext) -> Publish:
+    """Export, check, register, promote. A hold publishes nothing and says why.
 
     Raises:
       ArithmeticError: the exported model does not compute what the model computes.
     """
     decision = ctx.run.result("decide")
     if decision["decision"] != "launch":
-        reason = f"held: {'; '.join(decision['reasons'])}"
-        return _answer(published=False, reason=reason, registered_model=None, version=None, alias=None, parity=None)
+        return Publish(published=False, reason=f"held: {'; '.join(decision['reasons'])}")
     bundle = ctx.public / "bundle"
     difference = build_bundle(ctx, bundle)
     registry = Registry(ctx.settings)
@@ -57,14 +55,14 @@ def publish(ctx: StageContext) -> dict:
     }
     version = registry.register(ctx.config, ctx.run.launch_id, bundle, tags)
     promote(registry, ctx.config, version)
-    return _answer(
+    return Publish(
         published=True,
         reason="every gate passed",
         registered_model=model_name(ctx.config.locale, ctx.config.feature),
         version=version,
         alias="champion",
-        parity=difference,
-        files=sorted(f"bundle/{path.name}" for path in bundle.iterdir()),
+        parity_max_difference=difference,
+        files=tuple(sorted(f"bundle/{path.name}" for path in bundle.iterdir())),
     )
 
 
@@ -86,45 +84,6 @@ def build_bundle(ctx: StageContext, bundle: Path) -> float:
         shutil.rmtree(bundle, ignore_errors=True)
         made.rename(bundle)
     return exact.max_abs_logit_diff
-
-
-def promote(registry: Registry, config: LaunchConfig, version: int) -> None:
-    """Make a version the candidate and then the champion; the old champion becomes ``previous``."""
-    name = model_name(config.locale, config.feature)
-    registry.set_alias(name, "candidate", version)
-    champion = registry.alias(name, "champion")
-    if champion == version:
-        return
-    if champion is not None:
-        registry.set_alias(name, "previous", champion)
-    registry.set_alias(name, "champion", version)
-    _log.info("%s: version %d is champion (before: %s)", name, version, champion or "none")
-
-
-def rollback(locale: str, feature: str, settings: Settings) -> dict:
-    """Give users back what they had before.
-
-    Raises:
-      ReleaseRefused: there is no previous version.
-    """
-    registry, name = Registry(settings), model_name(locale, feature)
-    champion, previous = registry.alias(name, "champion"), registry.alias(name, "previous")
-    if previous is None:
-        raise ReleaseRefused(
-            f"{name}: no previous version to go back to (champion: {champion or 'none'}); only a launch that replaced "
-            "another one can be rolled back, and only once"
-        )
-    # Champion first: a crash in between leaves users on the good version and this command repeatable.
-    registry.set_alias(name, "champion", previous)
-    registry.delete_alias(name, "previous")
-    return {"registered_model": name, "champion": previous, "rolled_back": champion}
-
-
-def predict(bundle: Path, text: str, count: int = 3, filename: str = "model.onnx") -> list[str]:
-    """The likeliest next words by a bundle."""
-    from pretrain.predictor import KeyboardPredictor  # onnxruntime is slow to import
-
-    return KeyboardPredictor(bundle, filename).suggest(text, count)
 
 
 def _parity_rows(ctx: StageContext, words: Vocabulary) -> np.ndarray:
@@ -150,7 +109,3 @@ def _about(ctx: StageContext, model: KeyboardLM, made: Path, exact: export.Parit
         "files": {path.name: sha256(path) for path in sorted(made.iterdir())},
     }
     return json.dumps(content, indent=2, sort_keys=True) + "\n"
-
-
-def _answer(*, parity: float | None, files: list[str] | None = None, **fields: object) -> dict:
-    return {**fields, "parity_max_difference": parity, "files": files or []}

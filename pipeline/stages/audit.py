@@ -1,0 +1,92 @@
+"""Stage ``audit``: what the model remembers of its canaries, and whether the noise was what it should have been."""
+
+import os
+
+import numpy as np
+
+from evaluation.audit import canaries, memorisation
+from evaluation.audit.noise import NoiseAudit, noise_audit
+from federated.rounds.server import flat_weights
+from pipeline.stage import StageContext, StageResult
+from pipeline.stages import artifacts, audit_trace
+from pretrain.threads import one_torch_thread
+from reports.disclosure.findings import StressBlock
+
+
+class Audit(StageResult):
+    """What the model remembers of compliant canaries, of ``stress`` apart, and the audits of the noise."""
+
+    worst_rank_single_user: int | None
+    max_exposure_bits: float
+    found_by_beam: int
+    found_single_user: int
+    stress: StressBlock | None
+    broken_ceilings: int | None
+    pooled_p_value: float | None
+    random_continuations: int
+    alpha: float
+    canaries: list[dict]
+    noise_audit_passed: bool | None
+    seed_commitment: str | None
+    audits: list[dict]
+
+
+def audit(ctx: StageContext) -> Audit:
+    """What the private model remembers of the canaries, and whether the noise was what it should have been."""
+    config, trained, mechanism = ctx.config, ctx.run.result("fine_tune"), artifacts.mechanism(ctx.run)
+    planted = canaries.load(ctx.run.input("fine_tune", "canaries.json"))
+    joined_TD, trace, directions = audit_trace.load(ctx.run.private("fine_tune") / audit_trace.FILE)
+    whitener_TT = audit_trace.whitener(mechanism, trained["rounds"])
+    noise_multiplier = audit_trace.update_noise(config.mechanism, mechanism)
+    with one_torch_thread():
+        found = memorisation.audit(
+            artifacts.model(ctx, "fine_tune"),
+            planted,
+            config.audit,
+            artifacts.vocabulary(ctx, "build_vocabulary"),
+            config.seed,
+            mu=trained["mu"],
+            participations_D=np.asarray(trained["synthetic_participations"]),
+            own_mu_N=memorisation.own_mu(planted, joined_TD, whitener_TT, noise_multiplier),
+            alpha=config.audit.alpha,
+            workers=len(os.sched_getaffinity(0)),
+        )
+    tested = None
+    if trace is not None and directions is not None:
+        claim = audit_trace.claim(config.mechanism, mechanism, trained["rounds"], trace.joined_TN)
+        tested = noise_audit(trace, directions, model_change(ctx), claim, config.audit.alpha)
+    # Canaries may hold discovered words that nobody has reviewed: the rows go without their text.
+    rows = [row.model_dump(exclude={"words"}) for row in found.canaries]
+    return Audit(
+        worst_rank_single_user=found.worst_rank_single_user,
+        max_exposure_bits=found.max_exposure_bits,
+        found_by_beam=found.found_by_beam,
+        found_single_user=found.found_single_user,
+        stress=None if found.stress is None else StressBlock(**found.stress.model_dump()),
+        broken_ceilings=found.broken_ceilings,
+        pooled_p_value=found.pooled_p_value,
+        random_continuations=found.random_continuations,
+        alpha=found.alpha,
+        canaries=rows,
+        noise_audit_passed=None if tested is None else tested.passed,
+        seed_commitment=None if tested is None else tested.seed_commitment,
+        audits=[] if tested is None else [row.model_dump() for row in tested.rows],
+        headline={"exposure_bits": found.max_exposure_bits},
+        metrics=_audit_metrics(found, tested),
+    )
+
+
+def model_change(ctx: StageContext) -> np.ndarray:
+    """Final minus starting weights of private training, float64 ``[P]``."""
+    return flat_weights(artifacts.model(ctx, "fine_tune")) - flat_weights(artifacts.model(ctx, "adapt"))
+
+
+def _audit_metrics(found: memorisation.AuditResult, tested: NoiseAudit | None) -> dict[str, float]:
+    """Each canary's exposure and each audit's estimate, by name for MLflow."""
+    shown = {
+        f"exposure_bits/{row.population}/{row.n_u} devices {row.n_e} copies/{number}": row.exposure_bits
+        for number, row in enumerate(found.canaries, start=1)
+    }
+    for row in () if tested is None else tested.rows:
+        shown[f"noise_audit/{row.type}"] = row.estimate
+    return shown

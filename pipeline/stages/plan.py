@@ -1,0 +1,103 @@
+"""Stage ``plan``: the mechanism, its worst case, and what would be better, before anything private is spent."""
+
+import json
+import logging
+from dataclasses import asdict
+from pathlib import Path
+
+from federated import mechanisms
+from federated.config.planning import PlanningConfig
+from federated.mechanisms import mechanism_file
+from federated.planning import proposal as plan_proposal
+from federated.planning import sweep as plan_sweep
+from federated.planning import worst_case as planner
+from federated.planning.proposal import Proposal, to_yaml
+from federated.planning.sweep import Sweep
+from federated.rounds.aggregation import plan_encoding
+from pipeline.stage import StageContext, StageResult
+from pipeline.stages import artifacts
+from pretrain.files import write_text
+from reports.figures import plan as figures_plan
+
+_log = logging.getLogger(__name__)
+
+
+_AXES = {"rounds": "rounds", "report_goal": "report goal", "population_estimate": "population (devices)"}
+
+
+class Plan(StageResult):
+    """The worst case that the enforced limits allow."""
+
+    feasible: bool
+    reasons: list[str]
+    rounds_below_goal: int | None
+    sensitivity_squared: float
+    rho: float
+    delta: float
+    epsilon: float
+    alternatives: list[dict[str, float]]
+
+
+def plan(ctx: StageContext) -> Plan:
+    """The mechanism, and what its guarantee will be at worst, before any device takes part."""
+    mechanism = ctx.config.mechanism
+    # The figure of the report, not the exact one: what a plan says may be shown.
+    devices = ctx.run.result("ingest_private")["devices_by_split"]["train"]
+    encoding = plan_encoding(mechanism, artifacts.most_parameters(ctx.config), artifacts.most_devices(ctx))
+    planned = planner.plan(mechanism, devices, encoding)
+    mechanism_file.save(mechanisms.build(mechanism), ctx.public / artifacts.MECHANISM)
+    if ctx.config.planning is not None:
+        proposal = plan_proposal.propose(mechanism, ctx.config.planning, _tell)
+        swept = plan_sweep.sweeps(ctx.config.planning, proposal.chosen, proposal.noise_to_signal, _tell)
+        write(proposal, swept, ctx.config.planning, ctx.public)
+    return Plan(
+        feasible=planned.feasible,
+        reasons=planned.reasons,
+        rounds_below_goal=planned.rounds_below_goal,
+        sensitivity_squared=planned.guarantee.sensitivity_squared,
+        rho=planned.guarantee.rho,
+        delta=mechanism.delta,
+        epsilon=planned.guarantee.epsilon[mechanism.delta],
+        alternatives=[vars(row) for row in planned.alternatives],
+    )
+
+
+def as_json(proposal: Proposal, swept: tuple[Sweep, ...]) -> dict:
+    """Everything about a proposal as plain values, with the launch file's block as text."""
+    return {
+        **asdict(proposal.chosen),
+        "feasible": proposal.feasible,
+        "target_rho": proposal.target.rho,
+        "target_epsilon": proposal.target.epsilon,
+        "delta": proposal.target.delta,
+        "mins": proposal.chosen.min_sep - 1,
+        "timer_hours": proposal.timer_hours,
+        "rehearsed": proposal.rehearsed,
+        "reasons": list(proposal.reasons),
+        "changes": [asdict(change) for change in proposal.changes],
+        "alternatives": [asdict(row) for row in proposal.alternatives],
+        "mechanism": proposal.mechanism.model_dump(mode="json", exclude_defaults=True),
+        "yaml": to_yaml(proposal.mechanism),
+        "sweeps": [asdict(sweep) for sweep in swept],
+    }
+
+
+def write(proposal: Proposal, swept: tuple[Sweep, ...], planning: PlanningConfig, directory: Path) -> list[Path]:
+    """The plan's files in ``directory``; PNG and SVG show the same picture."""
+    path = directory / "plan.json"
+    write_text(path, json.dumps(as_json(proposal, swept), indent=1) + "\n")
+    panels = [
+        figures_plan.Panel(
+            x_label=_AXES[sweep.over],
+            at=sweep.at,
+            limit=planning.max_report_goal if sweep.over == "report_goal" else None,
+            curves={curve.label: curve.points for curve in sweep.curves},
+        )
+        for sweep in swept
+    ]
+    figure = figures_plan.plan_figure(panels, proposal.target.rho, proposal.chosen.rho)
+    return [path, *figures_plan.write(figure, directory, "plan")]
+
+
+def _tell(message: str) -> None:
+    _log.info("plan: %s", message)

@@ -1,0 +1,77 @@
+"""Stages ``pretrain`` and ``adapt``: everything that is trained on public text."""
+
+import shutil
+
+from pipeline.stage import StageContext, StageResult
+from pipeline.stages import artifacts
+from pretrain import export, extend, new_words
+from pretrain import train as public_training
+from pretrain.model import KeyboardLM, build_model, parameter_count
+
+
+class Training(StageResult):
+    """Public training: pretraining or adaptation."""
+
+    parameters: int
+    steps: int
+    validation_loss: float
+    validation_top1: float
+
+
+class Adaptation(Training):
+    """Public training in the grown vocabulary. Losses are nats per new word of held-out public text, if it has any."""
+
+    new_words: int
+    new_words_in_text: int
+    new_word_sentences: int
+    copies: int
+    new_word_loss_before: float | None
+    new_word_loss_after: float | None
+
+
+def pretrain(ctx: StageContext) -> Training:
+    """A next-word model from public text alone."""
+    base = artifacts.vocabulary(ctx, "ingest_public")
+    train, validation = artifacts.public_streams(ctx, base)
+    model = build_model(ctx.config.model, len(base), ctx.config.seed)
+    config = ctx.config.pretrain
+    work = ctx.private / "work"
+    curve = public_training.pretrain(config, model, train, validation, work, ctx.config.seed, artifacts.progress(ctx))
+    return _trained(ctx, model, curve)
+
+
+def adapt(ctx: StageContext) -> Adaptation:
+    """Rows for the new words, then a little more public training, mostly on text that holds them."""
+    config, base = ctx.config.adapt, artifacts.vocabulary(ctx, "ingest_public")
+    grown = artifacts.vocabulary(ctx, "build_vocabulary")
+    train, validation = artifacts.public_streams(ctx, grown)
+    model = extend.grow(artifacts.model(ctx, "pretrain"), base, grown, public=train)
+    richer = new_words.enrich(train, len(base), config.new_word_share, config.most_copies)
+    words = ctx.config.pretrain.sequence_words
+    before = new_words.new_word_loss(model, validation, len(base), words)
+    work = ctx.private / "work"
+    curve = extend.adapt(
+        config, model, richer.stream, validation, words, ctx.config.seed, work, artifacts.progress(ctx)
+    )
+    return Adaptation(
+        **dict(_trained(ctx, model, curve)),
+        new_words=len(grown) - len(base),
+        new_words_in_text=richer.words,
+        new_word_sentences=richer.sentences,
+        copies=richer.copies,
+        new_word_loss_before=before,
+        new_word_loss_after=new_words.new_word_loss(model, validation, len(base), words),
+    )
+
+
+def _trained(ctx: StageContext, model: KeyboardLM, curve: public_training.TrainingCurve) -> Training:
+    export.save_model(model, ctx.public / "model.safetensors")
+    shutil.rmtree(ctx.private / "work", ignore_errors=True)
+    last = curve.points[-1]
+    return Training(
+        parameters=parameter_count(model),
+        steps=last.step,
+        validation_loss=last.validation_loss,
+        validation_top1=last.validation_top1,
+        curve=[point.model_dump() for point in curve.points],
+    )
