@@ -21,7 +21,6 @@ import numpy as np
 from workloads import CASES, CLIP, RATE, text
 
 from federated import train
-from federated.client import clipped_sum
 from federated.config.mechanism import LocalTrainingConfig, ServerConfig, TreeMechanism
 from federated.local_training.rows import cohort_rows
 from federated.noise import seeded_key
@@ -29,6 +28,7 @@ from federated.runtime_config import RuntimeConfig
 from pretrain.model import build_model
 from pretrain.threads import one_torch_thread
 from pretrain.vocabulary import TokenStream, join_owners
+from tests.federated.reference_sgd import clipped_sum
 
 REPORT_GOAL, LIMIT_MB, HEAVY_WORDS = 6_500, 2_000, 1_600
 _CASE = CASES["1600"]

@@ -19,10 +19,10 @@ import numpy as np
 import torch
 from workloads import CASES, CLIP, RATE, Case, cpu_seconds, typed
 
-from federated.client import clipped_sum
 from federated.local_training.rows import DeviceRows
 from pretrain.model import KeyboardLM, build_model
 from pretrain.threads import one_torch_thread
+from tests.federated.reference_sgd import clipped_sum
 
 ROOT = Path(__file__).parents[1]
 PEERS = {

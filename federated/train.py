@@ -21,11 +21,11 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from federated import mechanisms
-from federated.client import Aggregate, single_batch
 from federated.config.mechanism import LocalTrainingConfig, MechanismConfig, ServerConfig
 from federated.local_training.autotune import chunk_of_run
 from federated.local_training.clipping import Clip
-from federated.local_training.rows import cohort_rows, round_offset
+from federated.local_training.rows import cohort_rows, round_offset, single_batch
+from federated.local_training.sums import Aggregate
 from federated.participation import cohorts as participation
 from federated.participation.build import cohorts_of
 from federated.participation.cohorts import Observed, ParticipationState
@@ -136,7 +136,6 @@ def fine_tune(
     cohorts = cohorts_of(mechanism, synthetic_D, seed, key, stress_D, stress_rate)
     digest = run_state.run_digest(model, devices, synthetic_D, (mechanism, local, server_config), seed, key)
     digest += "" if probe is None else probe.commitment
-    digest += "" if runtime.precision == "float32" else f" {runtime.precision}"
     encoding = plan_encoding(mechanism, parameter_count(model), len(devices))
     worker = copy.deepcopy(model).to(runtime.device)
     cores = len(os.sched_getaffinity(0)) if runtime.device == "cpu" else 1
@@ -175,10 +174,10 @@ def fine_tune(
                 server.load_weights(worker, run.server.weights_P)
                 clip = _clip(mechanism, privacy)
                 cohort = (worker, ready.rows, local, clip, mechanism, encoding, chunk, at_once)
-                unnoised = round_sum(*cohort, round_number, seed, key, process, runtime.precision)
+                unnoised = round_sum(*cohort, round_number, seed, key, process)
                 unnoised_sum_P, probed = _weighted_sum(mechanism, unnoised), run.probe
                 if probe is not None:
-                    canaries_P, probed = probing.join(probe, cohorts, probed, round_number, clip)
+                    canaries_P, probed = probing.join(probe, cohorts, probed, round_number, clip, worker)
                     unnoised_sum_P += canaries_P
                 released_sum_P, privacy = privatize.privatize(unnoised_sum_P, unnoised.below, ready.drawn, privacy)
                 if probe is not None:

@@ -14,7 +14,7 @@ from federated.config.mechanism import LocalTrainingConfig
 from federated.local_training.clipping import Clip
 from federated.local_training.rows import DeviceRows
 from federated.local_training.sums import chunked_sum
-from federated.runtime_config import Precision, RuntimeConfig
+from federated.runtime_config import RuntimeConfig
 from federated.workers import ALONE, Worker
 from pretrain.files import PRIVATE, write_text
 from pretrain.model import KeyboardLM
@@ -28,7 +28,7 @@ FILE = "chunk_devices"
 def chunk_of_run(
     model: KeyboardLM, local: LocalTrainingConfig, runtime: RuntimeConfig, directory: Path, process: Worker = ALONE
 ) -> int:
-    """The launch file's number, or else the run's own: measured once and kept beside its checkpoints.
+    """The launch file's number, or else the run's own: measured once and written beside its checkpoints.
 
     It is written down before the first round, so that even a run without a checkpoint is begun again
     with it: a retried round must be the same release. Worker 0 decides for all.
@@ -39,21 +39,16 @@ def chunk_of_run(
     size = 0
     if process.rank == 0:
         path = directory / FILE
-        kept = path.read_text(encoding="ascii") if path.exists() else ""
-        if kept and not (kept.isdecimal() and int(kept)):
-            raise OSError(f"{FILE}: {kept[:20]!r} is no number of devices; remove the file, or restore it")
-        size = runtime.chunk_devices or int(kept or best_chunk(model, local, precision=runtime.precision))
-        if kept != str(size):
+        written = path.read_text(encoding="ascii") if path.exists() else ""
+        if written and not (written.isdecimal() and int(written)):
+            raise OSError(f"{FILE}: {written[:20]!r} is no number of devices; remove the file, or restore it")
+        size = runtime.chunk_devices or int(written or best_chunk(model, local))
+        if written != str(size):
             write_text(path, str(size), PRIVATE)
     return process.first(size)
 
 
-def best_chunk(
-    model: KeyboardLM,
-    local: LocalTrainingConfig,
-    candidates: Sequence[int] = (),
-    precision: Precision = "float32",
-) -> int:
+def best_chunk(model: KeyboardLM, local: LocalTrainingConfig, candidates: Sequence[int] = ()) -> int:
     """The candidate that trains made-up devices of two batches fastest; no client data is read.
 
     By CPU time, or on a GPU by the clock; there a number that its memory cannot hold is passed over.
@@ -66,13 +61,13 @@ def best_chunk(
     rng = np.random.default_rng(0)
     shape = 2 * local.batch_sentences, local.sequence_words
     tokens = rng.integers(EOS + 1, model.vocabulary_size, size=(max(candidates), *shape), dtype=np.int32)
-    devices = [DeviceRows(own_RT, own_RT) for own_RT in tokens]
+    devices = [DeviceRows(rows_RT, rows_RT) for rows_RT in tokens]
     clock = time.process_time if place == "cpu" else time.monotonic
 
     def seconds(size: int) -> float:
         began = clock()
         try:
-            chunked_sum(model, devices, local, Clip(1.0), size, precision=precision)
+            chunked_sum(model, devices, local, Clip(1.0), size)
             if place == "cuda":
                 torch.cuda.synchronize()
         except torch.OutOfMemoryError:

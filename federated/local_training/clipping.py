@@ -1,22 +1,21 @@
-"""Clip one device's update, and write it as an integer.
+"""How a device's update is clipped and put on a grid of integers, and how noise is added to a sum of them.
 
 Shape legend: P parameters.
 """
 
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
-from torch import Tensor
+
+from federated.local_training.rows import DeviceRows
 
 # Integers per clip norm. A power of two: scaling by it is exact, and it leaves 19 bits of an
 # int64 for the number of devices in a sum.
 FIXED_POINT = 2**44
 MAX_DEVICES = 2**63 // FIXED_POINT - 1
 
-# Strictly inside the ball: rounding in the arithmetic below must not lift a norm above C.
+# Strictly inside the ball: rounding must not lift a norm above C.
 _SAFETY = 1.0 - 2.0**-20
 
 
@@ -36,54 +35,28 @@ class Clip:
     below: float | None = None
     weight_words: int | None = None
 
-    def weight(self, words: int) -> float:
-        """Weight of a device that trained on so many words."""
-        return 1.0 if self.weight_words is None else min(words / self.weight_words, 1.0)
+    def weight(self, rows: DeviceRows) -> float:
+        """Weight of a device that trained on these rows."""
+        return 1.0 if self.weight_words is None else min(rows.words / self.weight_words, 1.0)
 
 
-def shrink_layers(layers: Mapping[str, Tensor], clip_norm: float) -> None:
-    """Scale each layer of one device's update, in place, to norm ``clip_norm / sqrt(layers)`` at most.
+def grid_scale(norm: float, clip_norm: float, weight: float = 1.0) -> float:
+    """What an update of this joint L2 norm is multiplied by, before it is cut towards zero to integers.
 
-    Rounding may leave a layer a hair above; the guarantee rests on ``clip_to_grid``, which follows.
-    """
-    bound = clip_norm / math.sqrt(len(layers))
-    for layer in layers.values():
-        # A norm that is not finite makes the layer so, and ``clip_to_grid`` then drops the device.
-        layer.mul_((bound / layer.double().norm().clamp(min=bound)).to(layer.dtype))
+    ``w * min(1, C (1 - 2^-20) / norm) * 2^44 / C``; 0 if the norm is not finite.
 
-
-def norm_of(update: Sequence[Tensor]) -> float:
-    """Joint L2 norm of one device's update, summed in float64."""
-    return math.sqrt(sum(float(part.double().square().sum()) for part in update))
-
-
-def clip_to_grid(update: Sequence[Tensor], clip_norm: float, weight: float = 1.0) -> list[Tensor]:
-    """One device's whole update, clipped and on the integer grid.
-
-    ``trunc(x * w * min(1, C (1 - 2^-20) / norm) * 2^44 / C)`` with the norm of all tensors together. All
-    zeros if the norm is not finite, so that the device drops out of the sum (it still counts in the
-    fixed denominator).
-
-    Guarantee: the result, times ``C / 2^44``, has joint L2 norm at most C: truncation is towards
-    zero. No entry is above 2^44, so ``MAX_DEVICES`` of them add up in int64 without overflow.
+    Guarantee: the integers, times ``C / 2^44``, have joint L2 norm at most C: cutting is towards zero. None is
+    above 2^44, so ``MAX_DEVICES`` of them add up in int64 without overflow. ``sums.Sums.add``, which every update
+    and every canary goes through, scales by this and by nothing else.
 
     Args:
-      update: the update in parts, any shapes.
+      norm: of all parameters together.
       weight: in [0, 1], applied after clipping.
-
-    Returns:
-      The parts as float64 that holds whole numbers; up to 512 of them add up exactly as they are.
     """
-    # One buffer for all parts, reused in each pass: that keeps it in cache.
-    flat_P = torch.cat([part.flatten() for part in update]).double()
-    norm = math.sqrt(float(torch.dot(flat_P, flat_P)))
-    if math.isfinite(norm):
-        factor = min(1.0, clip_norm * _SAFETY / norm) if norm else 1.0
-        flat_P.mul_(factor * weight * (FIXED_POINT / clip_norm)).trunc_()
-    else:
-        flat_P.zero_()
-    sizes = [part.numel() for part in update]
-    return [piece.view_as(part) for piece, part in zip(flat_P.split(sizes), update, strict=True)]
+    if not math.isfinite(norm):
+        return 0.0
+    factor = min(1.0, clip_norm * _SAFETY / norm) if norm else 1.0
+    return factor * weight * (FIXED_POINT / clip_norm)
 
 
 def release(unnoised_sum_P: np.ndarray, noise_P: np.ndarray, clip_norm: float) -> np.ndarray:

@@ -26,6 +26,11 @@ class DeviceRows:
     inputs_RT: np.ndarray
     targets_RT: np.ndarray
 
+    @property
+    def words(self) -> int:
+        """Words to be predicted, sentence ends not counted."""
+        return int(_words_R(self.targets_RT).sum())
+
     def steps(self, batch_sentences: int, epochs: int) -> int:
         """SGD steps of one round; the last batch of an epoch may be short."""
         return epochs * -(-len(self.targets_RT) // batch_sentences)
@@ -58,7 +63,7 @@ def device_rows(tokens_N: np.ndarray, local: LocalTrainingConfig, offset: float)
     it is cut. Rows stay in the order taken.
     """
     inputs_RT, targets_RT = sentence_rows(tokens_N, local.sequence_words)
-    words_R = np.sum((targets_RT != PAD) & (targets_RT != EOS), axis=1)
+    words_R = _words_R(targets_RT)
     if words_R.sum() <= local.max_words:
         return DeviceRows(inputs_RT, targets_RT)
     order_R = np.roll(np.arange(len(words_R)), -int(offset * len(words_R)))
@@ -69,3 +74,13 @@ def device_rows(tokens_N: np.ndarray, local: LocalTrainingConfig, offset: float)
         inputs_RT[:, local.max_words :] = PAD
         targets_RT[:, local.max_words :] = PAD
     return DeviceRows(inputs_RT, targets_RT)
+
+
+def single_batch(rows: DeviceRows, batch_sentences: int, offset: float) -> DeviceRows:
+    """The rows of FedSGD's one step: a batch from ``offset`` of the way through the device's rows."""
+    order_R = np.roll(np.arange(len(rows.targets_RT)), -int(offset * len(rows.targets_RT)))[:batch_sentences]
+    return DeviceRows(rows.inputs_RT[order_R], rows.targets_RT[order_R])
+
+
+def _words_R(targets_RT: np.ndarray) -> np.ndarray:
+    return np.sum((targets_RT != PAD) & (targets_RT != EOS), axis=1)

@@ -1,11 +1,12 @@
-"""What devices add up to, as integers.
+"""Train devices in chunks, clip their updates, and add them up as integers.
 
-Shape legend: U distinct words of a device, E embedding, V vocabulary, P parameters.
+Shape legend: C devices of a chunk, U distinct words of a device, E embedding, V vocabulary, P parameters.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,15 +14,12 @@ import torch
 from torch import Tensor
 
 from federated.config.mechanism import LocalTrainingConfig
-from federated.local_training.clipping import FIXED_POINT, Clip
-from federated.local_training.kernel import compiled as fused
+from federated.local_training.clipping import FIXED_POINT, Clip, grid_scale
+from federated.local_training.kernel import compiled
 from federated.local_training.kernel.chunk import train_chunk
-from federated.local_training.kernel.precision import products
 from federated.local_training.kernel.weights import Weights, pack, unpack
 from federated.local_training.rows import DeviceRows
-from federated.runtime_config import Precision
-from pretrain.model import KeyboardLM
-from pretrain.vocabulary import EOS, PAD
+from pretrain.model import KeyboardLM, parameter_count
 
 # Sums of weights are whole numbers too, in these units.
 _WEIGHT_UNIT = 2**30
@@ -29,8 +27,20 @@ _WEIGHT_UNIT = 2**30
 # Devices whose updates are turned to integers at once, where that is done in torch: each is a float64 copy.
 _STACK = 16
 
-# Strictly inside the ball: rounding must not lift a norm above the clip norm.
-_SAFETY = 1.0 - 2.0**-20
+
+@dataclass(frozen=True)
+class Aggregate:
+    """What a round's devices add up to, before noise. Private.
+
+    Attributes:
+      sum_P: int64 ``[P]``, weighted clipped updates in units of ``clip.norm / 2^44``.
+      below: sum over the devices of 1/2 if the update's norm is at most ``clip.below``, else -1/2.
+      weight: sum of the devices' weights.
+    """
+
+    sum_P: Tensor
+    below: float
+    weight: float
 
 
 @dataclass(frozen=True)
@@ -60,7 +70,7 @@ class Sums:
 
     @staticmethod
     def zeros(start: Weights) -> "Sums":
-        """Of nobody."""
+        """An empty sum."""
         shared = tuple(torch.zeros_like(part, dtype=torch.int64) for part in start.shared())
         inputs_VE = None if start.inputs is None else torch.zeros_like(start.inputs, dtype=torch.int64)
         return Sums(inputs_VE, shared, np.zeros(2, dtype=np.int64))
@@ -69,45 +79,41 @@ class Sums:
         self,
         updates: Weights,
         ids: Sequence[Tensor],
-        rows: Sequence[DeviceRows],
+        weights: Sequence[float],
         clip: Clip,
         *,
         fuse: bool | None = None,
     ) -> None:
-        """One chunk of devices as ``train_chunk`` returns it; changes ``updates`` if clipped by layer.
+        """Clip the updates of one chunk of devices and add them; changes ``updates`` if clipped by layer.
 
-        Guarantee: a device adds a vector of joint L2 norm at most 1 clip norm: its update is scaled as
-        ``grid_scale`` says and cut towards zero. One that is not finite adds nothing.
+        Guarantee: exchanging one device for none changes the sum by a vector of joint L2 norm at most ``clip.norm``,
+        whatever the device holds: its update is scaled as ``grid_scale`` says, by the norm of all parameters
+        together, and cut towards zero. One that is not finite adds exact zeros, and nothing raises. Twice the sum
+        of the bits changes by at most 2 and, taken as "no device at all", by 1. This is the one place where
+        anything is clipped: devices of a round in the open, each device's own update under secure aggregation, and
+        the audit's direction canaries.
 
         Args:
+          updates, ids: as ``train_chunk`` returns them.
+          weights: of each device, in [0, 1].
           fuse: compiled passes (only on a CPU), or torch's own. None: what the place calls for.
         """
         fuse = updates.bias.device.type == "cpu" if fuse is None else fuse
-        norms_C = before_C = joint_norms(updates, fuse=fuse)
+        norms_C = joint_norms(updates, fuse=fuse)
+        if clip.below is not None:
+            # A norm that is not finite is not below anything.
+            self.counts[0] += sum(1 if norm <= clip.below else -1 for norm in norms_C)
+        self.counts[1] += sum(math.ceil(weight * _WEIGHT_UNIT) for weight in weights)
         if clip.per_layer:
-            _shrink_layers(updates, clip.norm)
+            shrink_layers(updates, clip.norm)
             norms_C = joint_norms(updates, fuse=fuse)
-        scale_C = np.array([self._count(*own, clip) for own in zip(before_C, norms_C, rows, strict=True)])
+        scale_C = np.array([grid_scale(norm, clip.norm, weight) for norm, weight in zip(norms_C, weights, strict=True)])
         add_whole = _add_compiled if fuse else _add_stacked
         for total, part in zip(self.shared, updates.shared(), strict=True):
             add_whole(total, part, scale_C)
         if self.inputs_VE is not None and updates.inputs is not None:
             add_rows = _add_rows_compiled if fuse else _add_rows_stacked
             add_rows(self.inputs_VE, ids, updates.inputs, scale_C)
-
-    def _count(self, before: float, norm: float, rows: DeviceRows, clip: Clip) -> float:
-        """Counts one device, and returns the factor that puts its update on the grid.
-
-        Args:
-          before, norm: of the update, as trained and as it is now.
-        """
-        if clip.below is not None:
-            # A norm that is not finite is not below anything.
-            self.counts[0] += 1 if before <= clip.below else -1
-        words = 0 if clip.weight_words is None else np.sum((rows.targets_RT != PAD) & (rows.targets_RT != EOS))
-        weight = clip.weight(int(words))
-        self.counts[1] += math.ceil(weight * _WEIGHT_UNIT)
-        return grid_scale(norm, clip.norm, weight)
 
     def merge(self, other: "Sums") -> None:
         """Add another running sum."""
@@ -141,17 +147,18 @@ def chunked_sum(
     threads: int = 1,
     part: int = 0,
     parts: int = 1,
-    precision: Precision = "float32",
 ) -> Sums:
-    """Train devices in chunks and add them up.
+    """Train devices in chunks and add up their clipped updates.
 
-    Chunks are the same for any ``threads`` and ``parts``, and the sum is one of integers: so are its bits.
+    Each device starts from the model's weights and runs ``local.epochs`` epochs of plain SGD over its rows (mean loss
+    over the targets of each batch). Its update is the change of all weights together; ``Sums.add`` clips it.
+    Low bits may change with ``chunk_devices``, the BLAS and torch's own threads (see ``one_torch_thread``). They do not
+    change with ``threads`` and ``parts``: chunks are the same, and their sum is one of integers.
 
     Args:
       ordered: by ``most_steps_first``.
       part, parts: of all chunks take every ``parts``-th, from number ``part``; the sum of all parts is the whole.
       threads: chunks at work at the same time.
-      precision: of the factors of matrix products.
     """
     chunks = [ordered[first : first + chunk_devices] for first in range(0, len(ordered), chunk_devices)]
     # Any thread takes the next chunk; a list's iterator may be shared.
@@ -159,12 +166,13 @@ def chunked_sum(
     start = pack(model)
 
     def one_thread(_number: int) -> Sums:
-        own = Sums.zeros(start)
+        total = Sums.zeros(start)
         for rows in waiting:
-            own.add(*train_chunk(start, rows, local, precision=precision, width=chunk_devices), rows, clip)
-        return own
+            updates, ids = train_chunk(start, rows, local, width=chunk_devices)
+            total.add(updates, ids, [clip.weight(device) for device in rows], clip)
+        return total
 
-    with products(precision):
+    with _products_in_float32():
         if threads == 1:
             # The caller's own thread keeps its workspace, and a GPU's recorded steps, for the next round.
             return one_thread(0)
@@ -176,27 +184,41 @@ def chunked_sum(
     return total
 
 
-def grid_scale(norm: float, clip_norm: float, weight: float = 1.0) -> float:
-    """What an update of this joint L2 norm is multiplied by, before it is cut towards zero to integers.
+@contextmanager
+def _products_in_float32() -> Iterator[None]:
+    """Matrix products of a GPU in float32 itself, not in TF32; put back afterwards.
 
-    ``w * min(1, C (1 - 2^-20) / norm) * 2^44 / C``; 0 if the norm is not finite.
-
-    Guarantee: the integers, times ``C / 2^44``, have joint L2 norm at most C.
-
-    Args:
-      weight: in [0, 1], applied after clipping.
+    The setting is one of the whole process, and may have been changed by anybody before.
     """
-    if not math.isfinite(norm):
-        return 0.0
-    factor = min(1.0, clip_norm * _SAFETY / norm) if norm else 1.0
-    return factor * weight * (FIXED_POINT / clip_norm)
+    settings = torch.backends.cuda.matmul
+    before = settings.fp32_precision
+    settings.fp32_precision = "ieee"
+    try:
+        assert settings.fp32_precision == "ieee", settings.fp32_precision
+        yield
+    finally:
+        settings.fp32_precision = before
+
+
+def clipped_updates(
+    model: KeyboardLM, devices: Sequence[DeviceRows], local: LocalTrainingConfig, clip: Clip
+) -> Iterator[np.ndarray]:
+    """Each device's clipped update in turn, float64 ``[P]`` in clip norms: what secure aggregation encodes.
+
+    A device without rows yields zeros, as it takes part all the same.
+    """
+    size = parameter_count(model)
+    ordered = most_steps_first(devices, local)
+    yield from (np.zeros(size) for _ in range(len(devices) - len(ordered)))
+    for rows in ordered:
+        yield chunked_sum(model, [rows], local, clip, 1).flat(model).numpy() / FIXED_POINT
 
 
 def joint_norms(updates: Weights, *, fuse: bool) -> list[float]:
     """L2 norm of all tensors of each device together, summed in float64; may be infinite or NaN."""
     parts = [*updates.shared(), *([] if updates.inputs is None else [updates.inputs])]
     if fuse:
-        squares_C = sum(fused.sum_of_squares(part.flatten(1).numpy()) for part in parts)
+        squares_C = sum(compiled.sum_of_squares(part.flatten(1).numpy()) for part in parts)
         return np.sqrt(squares_C).tolist()
     # The one time that the host waits for the device.
     return torch.stack([_squares(part.flatten(1)) for part in parts]).sum(0).sqrt().tolist()
@@ -204,11 +226,14 @@ def joint_norms(updates: Weights, *, fuse: bool) -> list[float]:
 
 def _squares(part_CP: Tensor) -> Tensor:
     """Sums of squares, float64 ``[C]``; few devices at a time, as each is a float64 copy."""
-    return torch.cat([own.double().square().sum(1) for own in part_CP.split(_STACK)])
+    return torch.cat([few_CP.double().square().sum(1) for few_CP in part_CP.split(_STACK)])
 
 
-def _shrink_layers(updates: Weights, clip_norm: float) -> None:
-    """``clipping.shrink_layers`` for every device."""
+def shrink_layers(updates: Weights, clip_norm: float) -> None:
+    """Scale each layer of every device, in place, to norm ``clip_norm / sqrt(layers)`` at most.
+
+    Rounding may leave a layer a hair above; the guarantee rests on ``grid_scale``, which follows.
+    """
     layers = unpack(updates)
     bound = clip_norm / math.sqrt(len(layers))
     for layer in layers.values():
@@ -218,14 +243,14 @@ def _shrink_layers(updates: Weights, clip_norm: float) -> None:
 
 
 def _add_compiled(total: Tensor, part: Tensor, scale_C: np.ndarray) -> None:
-    fused.add_whole(total.view(-1).numpy(), part.flatten(1).numpy(), scale_C)
+    compiled.add_whole(total.view(-1).numpy(), part.flatten(1).numpy(), scale_C)
 
 
 def _add_rows_compiled(total_VE: Tensor, ids: Sequence[Tensor], part_CUE: Tensor, scale_C: np.ndarray) -> None:
     total, parts = total_VE.numpy(), part_CUE.numpy()
-    for known, part_UE, scale in zip(ids, parts, scale_C.tolist(), strict=True):
+    for words_U, part_UE, scale in zip(ids, parts, scale_C.tolist(), strict=True):
         if scale:
-            fused.add_whole_rows(total, known.numpy(), part_UE, scale)
+            compiled.add_whole_rows(total, words_U.numpy(), part_UE, scale)
 
 
 def _add_stacked(total: Tensor, part: Tensor, scale_C: np.ndarray) -> None:
@@ -238,8 +263,8 @@ def _add_rows_stacked(total_VE: Tensor, ids: Sequence[Tensor], part_CUE: Tensor,
     for first in range(0, len(part_CUE), _STACK):
         span = slice(first, first + _STACK)
         whole_CUE = _whole(part_CUE[span], scale_C[span]).long()
-        for known, whole_UE in zip(ids[span], whole_CUE, strict=True):
-            total_VE.index_add_(0, known, whole_UE[: len(known)])
+        for words_U, whole_UE in zip(ids[span], whole_CUE, strict=True):
+            total_VE.index_add_(0, words_U, whole_UE[: len(words_U)])
 
 
 def _whole(part: Tensor, scale_C: np.ndarray) -> Tensor:

@@ -9,12 +9,10 @@ from collections.abc import Sequence
 
 import torch
 
-from federated.client import Aggregate, clipped_updates
 from federated.config.mechanism import LocalTrainingConfig, MechanismConfig
 from federated.local_training.clipping import Clip
 from federated.local_training.rows import DeviceRows
-from federated.local_training.sums import Sums, chunked_sum, most_steps_first
-from federated.runtime_config import Precision
+from federated.local_training.sums import Aggregate, Sums, chunked_sum, clipped_updates, most_steps_first
 from federated.secagg import protocol as secagg
 from federated.workers import ALONE, Worker
 from pretrain.model import KeyboardLM
@@ -58,7 +56,6 @@ def round_sum(
     seed: int,
     key: bytes,
     process: Worker = ALONE,
-    precision: Precision = "float32",
 ) -> Aggregate:
     """Sum over one cohort of clipped updates, in units of ``clip.norm / 2^44``. Private until noise is added.
 
@@ -75,7 +72,7 @@ def round_sum(
     """
     ordered = most_steps_first(rows, local)
     if encoding is None or mechanism.secagg is None:
-        own = chunked_sum(model, ordered, local, clip, chunk_devices, threads, process.rank, process.size, precision)
+        own = chunked_sum(model, ordered, local, clip, chunk_devices, threads, process.rank, process.size)
         sum_P, counts = process.sum(own.flat(model), own.counts)
         counted = Sums(None, (), counts)
         # A device without rows has an update of norm 0, which is below any threshold.
@@ -89,7 +86,7 @@ def round_sum(
     # In the order in which clipped_updates gives them; a share of it is in that order too.
     placed = [*(own for own in rows if not len(own.targets_RT)), *ordered]
     summed = secagg.secure_sum(
-        clipped_updates(model, placed[process.rank :: process.size], local, clip, precision),
+        clipped_updates(model, placed[process.rank :: process.size], local, clip),
         len(rows),
         encoding,
         round_number,

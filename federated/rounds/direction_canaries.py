@@ -14,9 +14,12 @@ import numpy as np
 import torch
 
 from federated import noise
-from federated.local_training.clipping import FIXED_POINT, Clip, clip_to_grid, shrink_layers
+from federated.local_training.clipping import FIXED_POINT, Clip
+from federated.local_training.kernel.weights import pack, pack_flat
+from federated.local_training.sums import Sums
 from federated.participation.cohorts import Cohorts, ParticipationState
 from federated.participation.secret_sample import SampledCohorts
+from pretrain.model import KeyboardLM
 
 
 class Probe(Protocol):
@@ -25,12 +28,10 @@ class Probe(Protocol):
     Attributes:
       count: N.
       included_N: bool, the canaries that send anything; the others' timers run all the same.
-      layers: sizes of the parameters, in the order of ``model.parameters()``.
       commitment: names everything else.
     """
 
     count: int
-    layers: tuple[int, ...]
 
     @property
     def included_N(self) -> np.ndarray: ...
@@ -67,21 +68,25 @@ def init(probe: Probe, cohorts: Cohorts | SampledCohorts) -> ProbeState:
 
 
 def join(
-    probe: Probe, cohorts: Cohorts | SampledCohorts, state: ProbeState, round_number: int, clip: Clip
+    probe: Probe,
+    cohorts: Cohorts | SampledCohorts,
+    state: ProbeState,
+    round_number: int,
+    clip: Clip,
+    model: KeyboardLM,
 ) -> tuple[np.ndarray, ProbeState]:
     """What the canaries of one round send, int64 ``[P]`` in units of ``clip.norm / 2^44``, and their timers after it.
 
-    Canaries obey the launch's timer and cap, and join as soon and as often as these let them.
+    Canaries obey the launch's timer and cap, and join as soon and as often as these let them. Each weighs 1.
     """
     cohort, timer = _rule(probe, cohorts).draw(state.timer, round_number)
-    total_P = np.zeros(sum(probe.layers), dtype=np.int64)
+    total, place = Sums.zeros(pack(model)), model.embedding.device
+    every_word = [torch.arange(model.vocabulary_size, device=place)]
     for number in cohort[probe.included_N[cohort]]:
-        parts = list(torch.from_numpy(probe.update(int(number))).split(list(probe.layers)))
-        if clip.per_layer:
-            shrink_layers({str(place): part for place, part in enumerate(parts)}, clip.norm)
-        total_P += torch.cat(clip_to_grid(parts, clip.norm)).numpy().astype(np.int64)
+        update_P = torch.from_numpy(probe.update(int(number))).to(place)
+        total.add(pack_flat(update_P, model), every_word, [1.0], clip)
     joined_TN = np.concatenate([state.joined_TN, np.isin(np.arange(probe.count), cohort)[None]])
-    return total_P, replace(state, timer=timer, joined_TN=joined_TN)
+    return total.flat(model).numpy(), replace(state, timer=timer, joined_TN=joined_TN)
 
 
 def observe(

@@ -34,7 +34,7 @@ class FineTune(StageResult):
     """Training and its guarantee, from the participation records of protected devices."""
 
     rounds: int
-    precision: str
+    precision: Literal["float32"] = "float32"
     report_goal: int
     sensitivity_squared: float
     rho: float
@@ -78,7 +78,6 @@ def fine_tune(ctx: StageContext) -> FineTune:
     delta = config.mechanism.delta
     return FineTune(
         rounds=done.rounds,
-        precision=config.runtime.precision,
         report_goal=config.mechanism.report_goal,
         sensitivity_squared=reached.sensitivity_squared,
         rho=reached.rho,

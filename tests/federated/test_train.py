@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from federated import train
-from federated.local_training import autotune as tuning
+from federated.local_training import autotune
 from federated.participation.records import load_records
 from federated.rounds import privatize, server
 from federated.runtime_config import RuntimeConfig
@@ -156,11 +156,11 @@ def test_what_fails_in_the_thread_that_looks_ahead_ends_the_run_in_its_turn(name
 def test_a_chunk_size_left_out_is_measured_once_and_kept(finished, tmp_path, monkeypatch):
     measured: list[int] = []
 
-    def best(model, local, precision):
+    def best(model, local):
         measured.append(4)
         return 4
 
-    monkeypatch.setattr(tuning, "best_chunk", best)
+    monkeypatch.setattr(autotune, "best_chunk", best)
     free = replace(Launch(), runtime=Launch().runtime.model_copy(update={"chunk_devices": None}))
 
     class Killed(Exception):

@@ -15,10 +15,11 @@ from evaluation.audit.directions import UPDATE_NORM, Directions
 from evaluation.audit.matched_filter import Claim
 from federated import noise
 from federated.accounting.guarantees import guarantee_of
-from federated.local_training.clipping import FIXED_POINT, clip_to_grid, release
+from federated.local_training.clipping import FIXED_POINT, release
 from federated.mechanisms.blt import Blt, BltState
 from federated.mechanisms.tree import Tree, TreeState
 from federated.participation.cohorts import Cohorts
+from tests.federated.reference_sgd import clip_to_grid
 
 ROUNDS, MIN_SEP, MOST, RESTART = 64, 16, 4, 40
 PARAMETERS, CLIP_NORM, DELTA = 4096, 0.3, 1e-10

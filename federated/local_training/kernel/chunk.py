@@ -3,7 +3,7 @@
 Shape legend: C devices of a chunk, N positions (step by step), U distinct words of a device, V vocabulary.
 
 Every device has its own copy of the weights, and of the input embedding only the rows of the words
-it holds. One step of SGD is in ``batched_step`` and ``output_layer``, its data's layout in ``batched_layout``.
+it holds. One step of SGD is in ``step``, its data's layout in ``layout``.
 """
 
 from collections.abc import Sequence
@@ -17,12 +17,10 @@ from torch import Tensor
 from federated.config.mechanism import LocalTrainingConfig
 from federated.local_training.kernel.fixed_shapes import fixed_shapes
 from federated.local_training.kernel.layout import Chunk, padded
-from federated.local_training.kernel.step import sgd_step
+from federated.local_training.kernel.step import one_at_a_time, sgd_step
 from federated.local_training.kernel.weights import Weights
 from federated.local_training.kernel.workspace import Space, thread_space
 from federated.local_training.rows import DeviceRows
-from federated.output_layer import one_at_a_time
-from federated.runtime_config import Precision
 
 
 def train_chunk(
@@ -30,7 +28,6 @@ def train_chunk(
     devices: Sequence[DeviceRows],
     local: LocalTrainingConfig,
     *,
-    precision: Precision = "float32",
     width: int | None = None,
     fuse: bool | None = None,
 ) -> tuple[Weights, list[Tensor]]:
@@ -38,7 +35,6 @@ def train_chunk(
 
     Args:
       devices: most steps first, so that those still training are always a prefix.
-      precision: of the factors of products; weights stay as they are.
       width: devices to make room for, where shapes are fixed; None for as many as there are.
       fuse: compiled passes between the products, one device's output layer at a time, in shapes that
         shrink (only on a CPU), or torch's own and all devices side by side in fixed shapes, which a
@@ -56,7 +52,7 @@ def train_chunk(
     if dtype not in (torch.float32, torch.float64):
         raise ValueError(
             f"model: weights are {str(dtype).removeprefix('torch.')}; 16 bits lose several percent of an update to "
-            "rounding: keep the weights in float32 and set runtime.precision to 'bfloat16'"
+            "rounding: keep the weights in float32"
         )
     fuse = place.type == "cpu" if fuse is None else fuse
     ids = [] if start.inputs is None else [np.unique(device.inputs_RT) for device in devices]
@@ -64,11 +60,9 @@ def train_chunk(
     if start.inputs is not None:
         tokens = [np.searchsorted(known, own_RT) for known, own_RT in zip(ids, tokens, strict=True)]
     if fuse or not devices:
-        weights = _in_shrinking_shapes(
-            start, devices, tokens, ids, local, thread_space(place, dtype, fuse=True, precision=precision)
-        )
+        weights = _in_shrinking_shapes(start, devices, tokens, ids, local, thread_space(place, dtype))
     else:
-        weights = fixed_shapes(start, devices, tokens, ids, local, precision, width or len(devices))
+        weights = fixed_shapes(start, devices, tokens, ids, local, width or len(devices))
     for after, before in zip(weights.shared(), start.shared(), strict=True):
         after.sub_(before)
     if weights.inputs is not None and start.inputs is not None:

@@ -3,7 +3,7 @@
 Shape legend: C devices of a chunk, N positions (step by step), L labelled positions, H hidden,
 G = 3H gates (forget, candidate, output), V vocabulary, B rows.
 
-``unfused`` says the same in torch. A number that is not finite stays so: a broken device has to be
+``step.Tape`` and ``sums`` say the same in torch. A number that is not finite stays so: a broken device has to be
 seen as broken where its update is clipped.
 """
 

@@ -22,12 +22,10 @@ from torch import Tensor
 
 from federated.config.mechanism import LocalTrainingConfig
 from federated.local_training.kernel.layout import Steps, padded
-from federated.local_training.kernel.step import sgd_step
+from federated.local_training.kernel.step import sgd_step, side_by_side
 from federated.local_training.kernel.weights import Weights
 from federated.local_training.kernel.workspace import Space
 from federated.local_training.rows import DeviceRows
-from federated.output_layer import side_by_side
-from federated.runtime_config import Precision
 
 _LEAST_ROWS = 64
 _LEAST_WIDTH = 8
@@ -39,7 +37,6 @@ class Shape:
 
     place: torch.device
     dtype: torch.dtype
-    precision: Precision
     width: int
     table: int | None
     time_steps: int
@@ -84,7 +81,6 @@ def fixed_shapes(
     tokens: Sequence[np.ndarray],
     ids: Sequence[np.ndarray],
     local: LocalTrainingConfig,
-    precision: Precision,
     width: int,
 ) -> Weights:
     """Final weights of each device, in memory that the next chunk uses again.
@@ -97,7 +93,6 @@ def fixed_shapes(
     shape = Shape(
         place=start.gates.device,
         dtype=start.gates.dtype,
-        precision=precision,
         width=max(width, len(devices)),
         table=None if start.inputs is None else _room_for(max(map(len, ids)), len(start.outputs)),
         time_steps=max(device.targets_RT.shape[1] for device in devices),
@@ -151,7 +146,7 @@ def _machine(shape: Shape) -> Machine:
 
 
 def _build(shape: Shape) -> Machine:
-    space = Space(shape.place, shape.dtype, fuse=False, precision=shape.precision)
+    space = Space(shape.place, shape.dtype, fuse=False)
     shared = [space(f"weight{number}", shape.width, *own).zero_() for number, own in enumerate(shape.shared)]
     inputs = None
     if shape.table is not None:

@@ -4,6 +4,7 @@ Shape legend: C devices of a chunk, U distinct words of a device, E embedding, H
 K = 2E + 1 inputs of the gates, V vocabulary.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -37,18 +38,30 @@ class Weights:
 
 def pack(model: KeyboardLM) -> Weights:
     """The model's weights in this layout."""
-    with torch.no_grad():
-        return Weights(
-            inputs=None if model.tied else model.embedding.detach(),
-            gates=torch.cat([model.gates_x, model.gates_b[None], model.gates_r]),
-            projection=model.projection.detach(),
-            outputs=model.output_VE.detach(),
-            bias=model.output_bias.detach(),
-        )
+    return pack_named({name: parameter.detach() for name, parameter in model.named_parameters()})
+
+
+def pack_flat(update_P: Tensor, model: KeyboardLM) -> Weights:
+    """A vector in the order of ``model.parameters()`` in this layout, with a leading axis of 1."""
+    shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
+    parts = update_P.split([shape.numel() for shape in shapes.values()])
+    return pack_named({name: part.view(1, *shapes[name]) for name, part in zip(shapes, parts, strict=True)})
+
+
+def pack_named(named: Mapping[str, Tensor]) -> Weights:
+    """The inverse of ``unpack``."""
+    tied = "output" not in named
+    return Weights(
+        inputs=None if tied else named["embedding"],
+        gates=torch.cat([named["gates_x"], named["gates_b"].unsqueeze(-2), named["gates_r"]], dim=-2),
+        projection=named["projection"],
+        outputs=named["embedding" if tied else "output"],
+        bias=named["output_bias"],
+    )
 
 
 def unpack(weights: Weights) -> dict[str, Tensor]:
-    """By parameter name, as ``KeyboardLM`` has them; with a leading axis where there was one."""
+    """The tensors by parameter name, as ``KeyboardLM`` has them; with a leading axis where there was one."""
     embedding = weights.projection.shape[-1]
     named = {
         "gates_x": weights.gates[..., :embedding, :],

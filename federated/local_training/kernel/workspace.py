@@ -11,8 +11,6 @@ from threading import local as local_storage
 import torch
 from torch import Tensor
 
-from federated.runtime_config import Precision
-
 
 @dataclass(frozen=True)
 class Space:
@@ -20,13 +18,11 @@ class Space:
 
     Attributes:
       fuse: compiled passes between the products (on a CPU), or torch's own.
-      precision: of the products' factors.
     """
 
     place: torch.device
     dtype: torch.dtype
     fuse: bool
-    precision: Precision = "float32"
     _flat: dict[str, Tensor] = field(default_factory=dict)
 
     def __call__(self, name: str, *shape: int) -> Tensor:
@@ -40,10 +36,10 @@ class Space:
 _spaces = local_storage()
 
 
-def thread_space(place: torch.device, dtype: torch.dtype, *, fuse: bool, precision: Precision = "float32") -> Space:
-    """The space of this thread."""
-    known = _spaces.__dict__
-    key = f"{place} {dtype} {fuse} {precision}"
-    if key not in known:
-        known[key] = Space(place, dtype, fuse, precision)
-    return known[key]
+def thread_space(place: torch.device, dtype: torch.dtype) -> Space:
+    """The space of this thread for compiled passes."""
+    spaces = _spaces.__dict__
+    key = f"{place} {dtype}"
+    if key not in spaces:
+        spaces[key] = Space(place, dtype, fuse=True)
+    return spaces[key]

@@ -4,54 +4,18 @@ import numpy as np
 import pytest
 import torch
 
-from federated.client import aggregate, clipped_sum
 from federated.config.mechanism import LocalTrainingConfig
 from federated.local_training import sums
-from federated.local_training.clipping import FIXED_POINT, Clip
+from federated.local_training.clipping import FIXED_POINT, Clip, grid_scale
 from federated.local_training.kernel.chunk import train_chunk
 from federated.local_training.kernel.weights import Weights, pack
 from federated.local_training.rows import DeviceRows, cohort_rows, device_rows, round_offset
-from federated.local_training.sums import Sums, chunked_sum, grid_scale, joint_norms, most_steps_first
+from federated.local_training.sums import Sums, chunked_sum, joint_norms, most_steps_first
 from pretrain.model import KeyboardLM
 from pretrain.threads import one_torch_thread
-from pretrain.vocabulary import EOS, PAD, TokenStream, join_owners
-
-WORDS = 30
-
-
-def local(**fields: object) -> LocalTrainingConfig:
-    base = {"learning_rate": 0.4, "batch_sentences": 3, "sequence_words": 6, "epochs": 1, "max_words": 40}
-    return LocalTrainingConfig.model_validate(base | fields)
-
-
-def typed(devices: int, seed: int = 0, words: int = WORDS) -> TokenStream:
-    """Devices of very different sizes, long sentences and single words among them."""
-    rng = np.random.default_rng(seed)
-    owners = []
-    for device in range(devices):
-        sentences = [
-            np.append(np.minimum(3 + rng.zipf(1.4, size=1 + rng.integers(0, 14)), words - 1), EOS)
-            for _ in range(1 + device % 5 * 3)
-        ]
-        owners.append(np.concatenate(sentences).astype(np.int32))
-    return join_owners(owners)
-
-
-def keyboard(tied: bool, dtype: torch.dtype = torch.float32, words: int = WORDS) -> KeyboardLM:
-    torch.manual_seed(5)
-    model = KeyboardLM(words, 5, 8, tied=tied).to(dtype)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += 0.1 * torch.randn_like(parameter)
-    return model
-
-
-def rows_of(devices: int, config: LocalTrainingConfig, seed: int = 0) -> list[DeviceRows]:
-    return cohort_rows(typed(devices, seed), np.arange(devices), config, 0.37)
-
-
-def difference(one: torch.Tensor, other: torch.Tensor) -> float:
-    return float((one.double() - other.double()).norm() / other.double().norm())
+from pretrain.vocabulary import EOS, PAD
+from tests.federated.reference_sgd import aggregate, clipped_sum
+from tests.helpers.typed_devices import WORDS, difference, keyboard, local, rows_of, typed
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -157,7 +121,7 @@ def summed(model: KeyboardLM, devices: list[DeviceRows], config: LocalTrainingCo
     start = pack(model)
     total = Sums.zeros(start)
     for rows in devices:
-        total.add(*train_chunk(start, [rows], config), [rows], clip)
+        total.add(*train_chunk(start, [rows], config), [clip.weight(rows)], clip)
     return total.flat(model)
 
 
@@ -170,7 +134,7 @@ def test_running_sums_are_those_of_clip_to_grid(tied, per_layer):
     expected = aggregate(model, devices, config, clip, 1, kernel="reference")
     halves = [Sums.zeros(pack(model)) for _ in range(2)]
     for number, rows in enumerate(devices):
-        halves[number % 2].add(*train_chunk(pack(model), [rows], config), [rows], clip)
+        halves[number % 2].add(*train_chunk(pack(model), [rows], config), [clip.weight(rows)], clip)
     halves[0].merge(halves[1])
     assert difference(halves[0].flat(model), expected.sum_P) < 1e-10
     assert halves[0].below == expected.below

@@ -3,13 +3,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from federated.client import _reference_update
-from federated.generic import train_stacked
-from federated.local_training.kernel import chunk as batched
+from federated.local_training.kernel.chunk import train_chunk
 from federated.local_training.kernel.weights import Weights, pack, unpack
 from federated.local_training.rows import DeviceRows
 from federated.local_training.sums import most_steps_first
-from tests.federated.local_training.test_local_sgd import WORDS, difference, keyboard, local, rows_of
+from tests.federated.reference_sgd import reference_update
+from tests.federated.stacked_sgd import train_stacked
+from tests.helpers.typed_devices import WORDS, difference, keyboard, local, rows_of
 
 
 class Bag(nn.Module):
@@ -58,9 +58,9 @@ def test_all_kernels_agree_device_by_device(tied, dtype, tolerance, unroll):
     names = [name for name, _ in model.named_parameters()]
     generic = train_stacked(model, devices, config)
     for fuse in (True, False):
-        updates, ids = batched.train_chunk(pack(model), devices, config, fuse=fuse)
+        updates, ids = train_chunk(pack(model), devices, config, fuse=fuse)
         for number, rows in enumerate(devices):
-            expected = _reference_update(model, rows, config)
+            expected = reference_update(model, rows, config)
             parts = [part[number] for part in updates.shared()]
             inputs = None
             if updates.inputs is not None:
@@ -106,5 +106,5 @@ def test_numbers_that_go_wrong_are_seen_and_nothing_raises(number):
         model.gates_r[2] = number
     devices = most_steps_first(rows_of(4, config), config)
     for fuse in (True, False):
-        updates, _ = batched.train_chunk(pack(model), devices, config, fuse=fuse)
+        updates, _ = train_chunk(pack(model), devices, config, fuse=fuse)
         assert not torch.isfinite(updates.outputs).all()

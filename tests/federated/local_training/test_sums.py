@@ -4,11 +4,12 @@ import pytest
 import torch
 
 from federated.local_training import sums
-from federated.local_training.clipping import FIXED_POINT, Clip, clip_to_grid
+from federated.local_training.clipping import FIXED_POINT, Clip
 from federated.local_training.kernel.chunk import train_chunk
 from federated.local_training.kernel.weights import Weights, pack, unpack
 from federated.local_training.sums import Sums, most_steps_first
-from tests.federated.local_training.test_local_sgd import difference, keyboard, local, rows_of
+from tests.federated.reference_sgd import clip_to_grid, clipped_sum
+from tests.helpers.typed_devices import difference, keyboard, local, rows_of
 
 NAMES = [name for name, _ in keyboard(False).named_parameters()]
 CLIP = 0.05
@@ -31,7 +32,7 @@ def added(name: str, tied: bool, dtype: torch.dtype, fuse: bool) -> tuple[torch.
     by_name = unpack(Weights(inputs, *whole))
     flat = torch.cat([by_name[other].flatten() for other, _ in model.named_parameters()])
     total = Sums.zeros(pack(model))
-    total.add(updates, ids, devices, Clip(CLIP), fuse=fuse)
+    total.add(updates, ids, [1.0], Clip(CLIP), fuse=fuse)
     return total.flat(model), clip_to_grid([flat], CLIP)[0]
 
 
@@ -61,3 +62,27 @@ def test_a_norm_that_forgets_a_tensor_is_seen(monkeypatch, name):
     monkeypatch.setattr(sums, "joint_norms", forgetful)
     found, _ = added(name, False, torch.float64, fuse=True)
     assert float(found.double().norm()) / FIXED_POINT > 1.0
+
+
+def test_weights_in_16_bits_are_refused():
+    config, model = local(), keyboard(False).to(torch.bfloat16)
+    with pytest.raises(ValueError, match=r"keep the weights in float32"):
+        clipped_sum(model, rows_of(3, config), config, 0.1, 2)
+
+
+def test_products_of_a_gpu_are_in_float32_and_the_setting_is_put_back(monkeypatch):
+    settings, seen = torch.backends.cuda.matmul, []
+    train = sums.train_chunk
+
+    def watched(*arguments, **named):
+        seen.append(settings.fp32_precision)
+        return train(*arguments, **named)
+
+    monkeypatch.setattr(sums, "train_chunk", watched)
+    before = settings.fp32_precision
+    try:
+        settings.fp32_precision = "tf32"  # Somebody else's choice.
+        clipped_sum(keyboard(False), rows_of(3, local()), local(), 0.1, 8)
+        assert (settings.fp32_precision, seen) == ("tf32", ["ieee"])
+    finally:
+        settings.fp32_precision = before

@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from federated.client import aggregate, clipped_updates, single_batch
 from federated.local_training import sums
 from federated.local_training.clipping import FIXED_POINT, Clip
 from federated.local_training.kernel.weights import unpack
-from federated.local_training.rows import DeviceRows
+from federated.local_training.rows import DeviceRows, single_batch
+from federated.local_training.sums import clipped_updates
 from pretrain.vocabulary import EOS, PAD
-from tests.federated.local_training.test_local_sgd import keyboard, local, rows_of
+from tests.federated.reference_sgd import aggregate
+from tests.helpers.typed_devices import keyboard, local, rows_of
 
 both_kernels = pytest.mark.parametrize("kernel", ["batched", "reference"])
 both_tables = pytest.mark.parametrize("tied", [True, False])
@@ -109,7 +110,7 @@ def test_per_layer_clipping_keeps_the_joint_bound_and_the_check_sees_a_layer_too
     assert most_that_one_device_adds(Clip(0.01, per_layer=True)) <= 1
     # Each layer clipped to the whole norm, and no joint clipping after: sqrt(layers) too loose.
     monkeypatch.setattr(sums, "grid_scale", lambda norm, clip_norm, weight: FIXED_POINT / clip_norm)
-    monkeypatch.setattr(sums, "_shrink_layers", each_layer_to_the_whole_norm)
+    monkeypatch.setattr(sums, "shrink_layers", each_layer_to_the_whole_norm)
     assert most_that_one_device_adds(Clip(0.01, per_layer=True)) > 1.5
 
 

@@ -1,10 +1,10 @@
 import torch
 
-from federated.local_training import autotune as tuning
+from federated.local_training import autotune
 from federated.local_training.autotune import best_chunk
 from federated.local_training.kernel.workspace import thread_space
 from federated.local_training.sums import most_steps_first
-from tests.federated.local_training.test_local_sgd import keyboard, local, rows_of
+from tests.helpers.typed_devices import keyboard, local, rows_of
 
 
 def test_the_fastest_chunk_is_taken(monkeypatch):
@@ -13,21 +13,21 @@ def test_the_fastest_chunk_is_taken(monkeypatch):
     clock = iter(range(1000))
     now = [0.0]
 
-    def trained(model, devices, local, clip, size, precision):
+    def trained(model, devices, local, clip, size):
         now[0] += abs(size - 4) + next(clock) * 1e-6
 
-    monkeypatch.setattr(tuning, "chunked_sum", trained)
-    monkeypatch.setattr(tuning.time, "process_time", lambda: now[0])
+    monkeypatch.setattr(autotune, "chunked_sum", trained)
+    monkeypatch.setattr(autotune.time, "process_time", lambda: now[0])
     assert best_chunk(model, config) == 4
 
 
 def test_memory_of_a_thread_is_used_again_and_grows():
-    space = thread_space(torch.device("cpu"), torch.float32, fuse=True)
+    space = thread_space(torch.device("cpu"), torch.float32)
     small = space("test", 2, 3)
     assert space("test", 3, 2).data_ptr() == small.data_ptr()
     assert space("test", 40, 40).shape == (40, 40)
-    assert thread_space(torch.device("cpu"), torch.float32, fuse=True) is space
-    assert thread_space(torch.device("cpu"), torch.float64, fuse=True) is not space
+    assert thread_space(torch.device("cpu"), torch.float32) is space
+    assert thread_space(torch.device("cpu"), torch.float64) is not space
 
 
 def test_most_steps_come_first():

@@ -2,8 +2,7 @@
 
 Shape legend: C devices, R rows, B rows of a batch, T steps.
 
-Gradients of every device are stored whole, which large models pay for. ``batched`` is the one for
-``KeyboardLM``; this is for models that have no kernel of their own, and a second opinion on it.
+Gradients of every device are stored whole, which large models pay for: a second opinion on the training kernel.
 """
 
 from collections.abc import Callable, Sequence

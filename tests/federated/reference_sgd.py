@@ -1,0 +1,124 @@
+"""Local SGD and the clip written down plainly, one device at a time: what the training kernel is tested against.
+
+Shape legend: P parameters (in the order of ``model.parameters()``).
+"""
+
+import copy
+import math
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from federated.config.mechanism import LocalTrainingConfig
+from federated.local_training.clipping import FIXED_POINT, Clip
+from federated.local_training.rows import DeviceRows
+from federated.local_training.sums import Aggregate, chunked_sum, most_steps_first
+from pretrain.model import KeyboardLM, next_word_loss, parameter_count
+from pretrain.vocabulary import EOS, PAD
+
+Kernel = Literal["batched", "reference"]
+
+
+def shrink_layers(layers: Mapping[str, Tensor], clip_norm: float) -> None:
+    """Scale each layer of one device's update, in place, to norm ``clip_norm / sqrt(layers)`` at most."""
+    bound = clip_norm / math.sqrt(len(layers))
+    for layer in layers.values():
+        # A norm that is not finite makes the layer so, and ``clip_to_grid`` then drops the device.
+        layer.mul_((bound / layer.double().norm().clamp(min=bound)).to(layer.dtype))
+
+
+def norm_of(update: Sequence[Tensor]) -> float:
+    """Joint L2 norm of one device's update, summed in float64."""
+    return math.sqrt(sum(float(part.double().square().sum()) for part in update))
+
+
+def clip_to_grid(update: Sequence[Tensor], clip_norm: float, weight: float = 1.0) -> list[Tensor]:
+    """One device's whole update, clipped and on the integer grid.
+
+    ``trunc(x * w * min(1, C (1 - 2^-20) / norm) * 2^44 / C)`` with the norm of all tensors together; all
+    zeros if the norm is not finite.
+
+    Returns:
+      The parts as float64 that holds whole numbers.
+    """
+    flat_P = torch.cat([part.flatten() for part in update]).double()
+    norm = math.sqrt(float(torch.dot(flat_P, flat_P)))
+    if math.isfinite(norm):
+        factor = min(1.0, clip_norm * (1.0 - 2.0**-20) / norm) if norm else 1.0
+        flat_P.mul_(factor * weight * (FIXED_POINT / clip_norm)).trunc_()
+    else:
+        flat_P.zero_()
+    sizes = [part.numel() for part in update]
+    return [piece.view_as(part) for piece, part in zip(flat_P.split(sizes), update, strict=True)]
+
+
+def aggregate(
+    model: KeyboardLM,
+    devices: Sequence[DeviceRows],
+    local: LocalTrainingConfig,
+    clip: Clip,
+    chunk_devices: int,
+    threads: int = 1,
+    kernel: Kernel = "batched",
+) -> Aggregate:
+    """Sum over the devices of their clipped updates, by the product's kernel or by the reference.
+
+    Both do the same arithmetic in another order, so low bits differ.
+    """
+    ordered = most_steps_first(devices, local)
+    # A device without rows has an update of norm 0, which is below any threshold.
+    below = 0.5 * (len(devices) - len(ordered))
+    if kernel == "batched":
+        summed = chunked_sum(model, ordered, local, clip, chunk_devices, threads)
+        return Aggregate(summed.flat(model), below + summed.below, summed.weight)
+    total_P = torch.zeros(parameter_count(model), dtype=torch.int64)
+    weight = 0.0
+    for rows in ordered:
+        bit, share, part_P = _contribution(reference_update(model, rows, local), rows, clip)
+        total_P += part_P.long().cpu()
+        below, weight = below + bit, weight + share
+    return Aggregate(total_P, below, weight)
+
+
+def clipped_sum(
+    model: KeyboardLM,
+    devices: Sequence[DeviceRows],
+    local: LocalTrainingConfig,
+    clip_norm: float,
+    chunk_devices: int,
+    threads: int = 1,
+    kernel: Kernel = "batched",
+) -> Tensor:
+    """The sum of ``aggregate`` with flat clipping and equal weights."""
+    return aggregate(model, devices, local, Clip(clip_norm), chunk_devices, threads, kernel).sum_P
+
+
+def reference_update(model: KeyboardLM, rows: DeviceRows, local: LocalTrainingConfig) -> dict[str, Tensor]:
+    """Change of a copy of the model under plain autograd and ``torch.optim.SGD``."""
+    trained = copy.deepcopy(model)
+    place = trained.embedding.device
+    optimiser = torch.optim.SGD(trained.parameters(), lr=local.learning_rate)
+    for step in range(rows.steps(local.batch_sentences, local.epochs)):
+        batch = rows.batch(step, local.batch_sentences)
+        logits_BTV, _ = trained(torch.from_numpy(rows.inputs_RT[batch]).to(place))
+        optimiser.zero_grad()
+        next_word_loss(logits_BTV, torch.from_numpy(rows.targets_RT[batch]).long().to(place)).backward()
+        optimiser.step()
+    with torch.no_grad():
+        return {name: after - model.get_parameter(name) for name, after in trained.named_parameters()}
+
+
+def _contribution(update: Mapping[str, Tensor], rows: DeviceRows, clip: Clip) -> tuple[float, float, Tensor]:
+    """One device's bit, weight and clipped update."""
+    parts, bit = list(update.values()), 0.0
+    if clip.below is not None:
+        # A norm that is not finite is not below anything, and its device contributes nothing.
+        bit = 0.5 if norm_of(parts) <= clip.below else -0.5
+    if clip.per_layer:
+        shrink_layers(update, clip.norm)
+    words = int(np.sum((rows.targets_RT != PAD) & (rows.targets_RT != EOS)))
+    weight = 1.0 if clip.weight_words is None else min(words / clip.weight_words, 1.0)
+    return bit, weight, clip_to_grid([torch.cat([part.flatten() for part in parts])], clip.norm, weight)[0]
