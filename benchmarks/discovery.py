@@ -30,9 +30,9 @@ from discovery.device.answer import END, Question  # noqa: E402
 from discovery.device.randomizer import subset_selection  # noqa: E402
 from discovery.device.typed import TypedWords  # noqa: E402
 from discovery.device.votes import merge, votes_of_shard  # noqa: E402
+from discovery.projection import PublicHistogram, votes_for_tuning_only  # noqa: E402
 from discovery.results import DiscoveryResult  # noqa: E402
 from discovery.trie import certify, question_of  # noqa: E402
-from discovery.tuning import PublicHistogram, votes_for_tuning_only  # noqa: E402
 from reports.figures.discovery import coverage_by_epsilon, domain_and_noise, words_by_layer  # noqa: E402
 
 KEY = bytes(range(32))  # public numbers need no secret
@@ -104,10 +104,9 @@ def speed() -> None:
     for domain in (1_001, 10_001, 100_001):
         counts = (1e7 / np.arange(1, domain + 1) / np.log(domain)).astype(np.int64)
         histogram, randomizer = PublicHistogram("Zipf's law", counts), subset_selection(8.0, domain)
-        for exact in ("marginal", "joint"):
-            began = time.process_time()
-            votes_for_tuning_only(histogram, randomizer, 0, exact)
-            print(f"{domain:>9}  {exact:<9}{time.process_time() - began:>8.3f} s", flush=True)
+        began = time.process_time()
+        votes_for_tuning_only(histogram, randomizer, 0)
+        print(f"{domain:>9}{time.process_time() - began:>8.3f} s", flush=True)
 
 
 def _peer() -> str:
@@ -140,51 +139,56 @@ def population(devices: int) -> tuple[TypedWords, dict[str, float]]:
 
 
 def words(devices: int, figures: Path | None) -> None:
-    """Coverage and false words by sampler, passes, epsilon and threshold; each a full run of honest messages."""
+    """Coverage and false words by passes, epsilon and threshold; each a full run of honest messages."""
     typed, weights = population(devices)
     print(
         f"{devices:,} devices, {len(typed.numbers) / devices:.0f} words each, {TARGETS:,} targets; "
         "15 layers, 10 messages a device, 1,500 prefixes"
     )
     print(
-        f"{'sampler':<8}{'passes':>7}{'epsilon0':>9}{'z':>4}{'coverage %':>12}{'words':>7}{'false':>7}"
+        f"{'passes':>7}{'epsilon0':>9}{'z':>4}{'coverage %':>12}{'words':>7}{'false':>7}"
         f"{'clones':>8}{'blanket':>9}{'attack':>8}{'CPU s':>7}"
     )
     curves: dict[str, list[tuple[float, float]]] = {}
     best = None
-    runs = [(sampler, passes, 8.0, 4.0) for passes in (1, 2) for sampler in ("greedy", "random")]
-    runs += [("random", 2, epsilon0, 4.0) for epsilon0 in (4.0, 6.0, 10.0)]
-    runs += [("random", 2, 8.0, z) for z in (0.0, 3.0, 5.0)]
-    for sampler, passes, epsilon0, z in runs:
+    runs = [(passes, 8.0, 4.0) for passes in (1, 2)]
+    runs += [(2, epsilon0, 4.0) for epsilon0 in (4.0, 6.0, 10.0)]
+    runs += [(2, 8.0, z) for z in (0.0, 3.0, 5.0)]
+    for passes, epsilon0, z in runs:
         began = time.process_time()
-        found = run(typed, sampler, passes, epsilon0, z)
+        found = run(typed, passes, epsilon0, z)
         share = sum(weights.get(word.word, 0.0) for word in found.words)
         false = sum(word.word not in weights for word in found.words)
         print(
-            f"{sampler:<8}{passes:>7}{epsilon0:>9g}{z:>4g}{100 * share:>12.1f}{len(found.words):>7}{false:>7}"
+            f"{passes:>7}{epsilon0:>9g}{z:>4g}{100 * share:>12.1f}{len(found.words):>7}{false:>7}"
             f"{found.epsilon_central:>8.3f}{found.epsilon_blanket:>9.3f}{found.epsilon_attack:>8.3f}"
             f"{time.process_time() - began:>7.0f}",
             flush=True,
         )
         if z == 4.0:
-            name = f"{sampler.capitalize()}, {passes} pass{'es' * (passes > 1)}"
+            name = f"{passes} pass{'es' * (passes > 1)}"
             curves[name] = sorted([*curves.get(name, []), (epsilon0, share)])
-        if (sampler, passes, epsilon0, z) == ("random", 2, 8.0, 4.0):
+        if (passes, epsilon0, z) == (2, 8.0, 4.0):
             best = found
     if figures:
         figures.mkdir(parents=True, exist_ok=True)
         _draw(figures, curves, best, weights)
 
 
-def run(typed: TypedWords, sampler: str, passes: int, epsilon0: float, z: float) -> DiscoveryResult:
+def run(typed: TypedWords, passes: int, epsilon0: float, z: float) -> DiscoveryResult:
     """One discovery from first device to last word."""
     config = DiscoveryConfig(
         epsilon0=epsilon0, delta=1e-10, messages_per_device=10, layers=15, max_prefixes=1500, passes=passes,
-        sampler=sampler, significance_z=z, alphabet="printable",
+        significance_z=z,
     )  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         return trie.discover(
-            typed, known=frozenset(), alphabet="", config=config, key=KEY, directory=Path(folder) / "layers"
+            typed,
+            known_words=frozenset(),
+            alphabet=string.printable,
+            config=config,
+            key=KEY,
+            directory=Path(folder) / "layers",
         )
 
 

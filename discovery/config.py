@@ -1,21 +1,25 @@
 """Configuration of private word discovery (LDP TrieHH, Sun & Sun 2024)."""
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
 from pretrain.config import Config, Fraction
 
-
-class Anonymity(Config):
-    """A word typed into fewer than ``holders`` messages is published with at most probability ``chance``."""
-
-    holders: PositiveInt
-    chance: Fraction
+# Words that a pretended typist types, where coverage is projected from public text; asks no device.
+PROJECTED_WORDS = 200
 
 
 class DiscoveryConfig(Config):
     """One discovery. Privacy parameters have no defaults: the YAML states them."""
+
+    retired: ClassVar[Mapping[str, Any]] = {
+        "sampler": "random",
+        "alphabet": "locale",
+        "dropout": 0.0,
+        "projected_words": PROJECTED_WORDS,
+    }
 
     epsilon0: PositiveFloat = Field(description="local epsilon of one message (item level)")
     delta: Fraction = Field(description="delta of the shuffled, central statement")
@@ -25,17 +29,11 @@ class DiscoveryConfig(Config):
     passes: Annotated[int, Field(ge=1, le=16)] = Field(
         default=1, description="runs over the trie, each on devices of its own and without the words found before"
     )
-    sampler: Literal["random", "greedy"] = "random"
     significance_z: Annotated[float, Field(ge=0.0)] = Field(
         default=4.0, description="finished words must stand this many standard deviations above noise"
     )
-    anonymity: Anonymity | None = Field(default=None, description="absolute threshold on published words, if any")
-    alphabet: Literal["locale", "printable"] = "locale"
-    dropout: Annotated[float, Field(ge=0.0, lt=1.0)] = Field(
-        default=0.0, description="share of asked devices that never answer, simulated"
-    )
-    projected_words: PositiveInt = Field(
-        default=200,
-        description="words a pretended typist types, where coverage is projected from public text; asks no device",
+    anonymity: PositiveInt | None = Field(
+        default=None,
+        description="a word typed into fewer messages is published with at most one chance in a million, if set",
     )
     blocklist: str | None = Field(default=None, description="file of words never to suggest in this locale")

@@ -7,18 +7,18 @@ import numpy as np
 from scipy import stats
 
 
-def coverage(found: Collection[str], unknown_counts: Mapping[str, int]) -> float:
-    """Share of out-of-vocabulary tokens that the found words would cover; 0 if there are none.
+def coverage(listed: Collection[str], unknown_counts: Mapping[str, int]) -> float:
+    """Share of out-of-vocabulary tokens that the listed words would cover; 0 if there are none.
 
     Args:
       unknown_counts: occurrences of each word outside the base vocabulary.
     """
     total = sum(unknown_counts.values())
-    return sum(unknown_counts.get(word, 0) for word in set(found)) / total if total else 0.0
+    return sum(unknown_counts.get(word, 0) for word in set(listed)) / total if total else 0.0
 
 
 def coverage_interval(
-    found: Collection[str], unknown_counts_D: Sequence[Mapping[str, int]], confidence: float
+    listed: Collection[str], unknown_counts_D: Sequence[Mapping[str, int]], confidence: float
 ) -> tuple[float, float]:
     """Interval of ``coverage`` over held-out devices, which type alike within and not between each other.
 
@@ -31,7 +31,7 @@ def coverage_interval(
         raise ValueError(
             f"devices, confidence: got {len(unknown_counts_D)}, {confidence}; expected at least 2, within (0, 1)"
         )
-    words = set(found)
+    words = set(listed)
     covered_D = np.array([sum(counts.get(word, 0) for word in words) for counts in unknown_counts_D])
     total_D = np.array([sum(counts.values()) for counts in unknown_counts_D])
     total = int(total_D.sum())

@@ -4,27 +4,40 @@ Each layer of each pass asks devices that no other one asked, so their losses do
 """
 
 import logging
-import string
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from discovery import participation, state
 from discovery.config import DiscoveryConfig
-from discovery.device.answer import END
+from discovery.device.answer import letters_of
 from discovery.device.typed import TypedWords
 from discovery.device.votes import Workers, ask, workers
-from discovery.results import DiscoveryResult, LayerState
+from discovery.results import DiscoveryResult, LayerState, by_share
 from discovery.trie import close_layer, question_of
 
 _log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class _Run:
+    """What stays the same over all passes."""
+
+    typed: TypedWords
+    letters: str
+    config: DiscoveryConfig
+    key: bytes
+    directory: Path
+    groups: dict[tuple[int, int], np.ndarray]
+    progress: Callable[[dict], None] | None
+
+
 def discover(
     device_words: Sequence[Sequence[str]] | TypedWords,
     *,
-    known: frozenset[str],
+    known_words: frozenset[str],
     alphabet: str,
     config: DiscoveryConfig,
     key: bytes,
@@ -36,8 +49,8 @@ def discover(
 
     Args:
       device_words: the words of each device, in its order of typing.
-      known: public words; every device removes them, and what earlier passes found, before it answers.
-      alphabet: letters of the locale, used unless the configuration says 'printable'.
+      known_words: public; every device removes them, and what earlier passes found, before it answers.
+      alphabet: letters of the locale.
       key: 32 secret bytes that all devices' random bits derive from in this simulation.
       directory: private; participation records and one file for each finished layer, so that a killed run goes on.
       processes: that share a layer's devices; the result does not depend on it.
@@ -54,21 +67,19 @@ def discover(
             f"discovery.layers: {config.layers} layers in {config.passes} passes need as many devices, there are "
             f"{len(typed)}; lower layers or passes, or wait for more devices"
         )
-    letters = "".join(sorted(set(string.printable if config.alphabet == "printable" else alphabet) - {END})) + END
-    if letters == END:
-        raise ValueError("alphabet: it is empty; give the letters that words of this locale hold")
-    state.claim(directory, state.fingerprint(typed, known, letters, config, key))
+    letters = letters_of(alphabet)
+    state.claim(directory, state.fingerprint(typed, known_words, letters, config, key))
     groups = participation.assign(len(typed), config, key)
+    run = _Run(typed, letters, config, key, directory, groups, progress)
     done: list[LayerState] = []
     with workers(processes) as shared:
         for number in range(1, config.passes + 1):
-            found = {word.word for layer in done for word in layer.words}
-            done += _one_pass(number, typed, known | found, letters, config, key, directory, groups, progress, shared)
+            discovered = {word.word for layer in done for word in layer.words}
+            done += _one_pass(run, number, known_words | discovered, shared)
     rows = tuple(layer.row for layer in done)
     participation.check(directory, rows, config.messages_per_device)
-    words = [word for layer in done for word in layer.words]
     return DiscoveryResult(
-        words=tuple(sorted(words, key=lambda word: (-word.share, word.word))),
+        words=tuple(sorted((word for layer in done for word in layer.words), key=by_share)),
         rows=rows,
         epsilon0=config.epsilon0,
         messages_per_device=config.messages_per_device,
@@ -80,33 +91,21 @@ def discover(
     )
 
 
-def _one_pass(
-    number: int,
-    typed: TypedWords,
-    known: frozenset[str],
-    letters: str,
-    config: DiscoveryConfig,
-    key: bytes,
-    directory: Path,
-    groups: dict[tuple[int, int], np.ndarray],
-    progress: Callable[[dict], None] | None,
-    shared: Workers,
-) -> list[LayerState]:
+def _one_pass(run: _Run, number: int, known_words: frozenset[str], shared: Workers) -> list[LayerState]:
     prefixes: tuple[str, ...] = ("",)
     done = []
-    for layer in range(1, config.layers + 1):
-        closed = state.load(directory, number, layer)
+    for layer in range(1, run.config.layers + 1):
+        closed = state.load(run.directory, number, layer)
         if closed is None:
-            question = question_of(number, layer, prefixes, letters, known, config)
-            group = groups[number, layer]
-            answering = participation.answering(group, config, key)
-            participation.record(directory, number, layer, group, answering)
-            closed = close_layer(question, ask(question, answering, typed, key, shared), len(group))
-            state.save(directory, closed)
+            question = question_of(number, layer, prefixes, run.letters, known_words, run.config)
+            group = run.groups[number, layer]
+            participation.record(run.directory, number, layer, group)
+            closed = close_layer(question, ask(question, group, run.typed, run.key, shared))
+            state.save(run.directory, closed)
         done.append(closed)
         prefixes = closed.prefixes
-        if progress:
-            progress(closed.row.model_dump())
+        if run.progress:
+            run.progress(closed.row.model_dump())
         if not prefixes:
             _log.info("discover: no prefix survived layer %d of pass %d: no longer word can be found", layer, number)
             break

@@ -1,6 +1,5 @@
 """Which discovered words may enter a vocabulary without a person looking first."""
 
-from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -21,22 +20,14 @@ _SHAPES = (
 )
 
 
-def reviewable(words: Iterable[str], blocked: Iterable[str] = ()) -> tuple[list[str], dict[str, int]]:
-    """Split words into those that may go on and a count of those dropped, by reason.
+def verdicts(words: Iterable[str], blocked: Iterable[str] = ()) -> list[str]:
+    """``PASSED`` or the reason why it may not go on, for each word.
 
     Args:
-      words: in any order, which is kept.
       blocked: words that must not be suggested in this locale, compared without case.
     """
-    verdicts = verdict_of_each(words, blocked)
-    kept = [word for word, verdict in verdicts if verdict == PASSED]
-    return kept, dict(Counter(verdict for _, verdict in verdicts if verdict != PASSED))
-
-
-def verdict_of_each(words: Iterable[str], blocked: Iterable[str] = ()) -> list[tuple[str, str]]:
-    """Each word with ``PASSED`` or the reason why it may not go on."""
     barred = {word.casefold() for word in blocked}
-    return [(word, "blocklist" if word.casefold() in barred else _shape(word) or PASSED) for word in words]
+    return ["blocklist" if word.casefold() in barred else _shape(word) or PASSED for word in words]
 
 
 def read_blocklist(path: Path) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from discovery.config import DiscoveryConfig
-from discovery.device.keystream import Keystream, first_words
+from discovery.device.keystream import Keystream
 from discovery.results import LayerRow
 from pretrain.files import PRIVATE, atomic, private_directory
 
@@ -25,25 +25,18 @@ def assign(devices: int, config: DiscoveryConfig, key: bytes) -> dict[tuple[int,
     return {place: np.sort(share) for place, share in zip(places, shares, strict=True)}
 
 
-def answering(group: np.ndarray, config: DiscoveryConfig, key: bytes) -> np.ndarray:
-    """Those of a group that answer, int64; the others drop out, for the same devices again in a retry."""
-    if not config.dropout:
-        return group
-    chances = first_words(key, "dropouts", group, 1)[:, 0] * 2.0**-32
-    return group[chances >= config.dropout]
-
-
-def record(directory: Path, pass_number: int, layer: int, asked: np.ndarray, answered: np.ndarray) -> None:
+def record(directory: Path, pass_number: int, layer: int, asked: np.ndarray) -> None:
     """Write down a group before its votes are used: asked once is asked, answer or not.
 
-    Columns: ``device`` int64, ``pass`` and ``layer`` int16, ``answered`` bool.
+    Columns: ``device`` int64, ``pass`` and ``layer`` int16, ``answered`` bool (all true: simulated devices
+    do not drop out).
     """
     table = pa.table(
         {
             "device": pa.array(asked, pa.int64()),
             "pass": pa.array(np.full(len(asked), pass_number), pa.int16()),
             "layer": pa.array(np.full(len(asked), layer), pa.int16()),
-            "answered": pa.array(np.isin(asked, answered), pa.bool_()),
+            "answered": pa.array(np.ones(len(asked), dtype=bool), pa.bool_()),
         }
     )
     folder = private_directory(directory / _FOLDER)

@@ -2,8 +2,9 @@
 
 Which epsilon0 a launch should ask for must not be tried out on its devices. Here part of the public
 vocabulary plays the new words, pretended typists draw their words from the public text, and the
-server's own rules choose from votes drawn by ``tuning``. Real devices type other words, so this is
-a projection of the shape of the curve and no promise of its height.
+server's own rules choose from votes drawn from those public counts: with no privacy at all, which
+is why only a ``PublicHistogram`` is taken, and at one cost for ten messages and ten million. Real
+devices type other words, so this is a projection of the shape of the curve and no promise of its height.
 
 Shape legend: V pretended new words, M candidates of a layer, d domain.
 """
@@ -15,14 +16,15 @@ import numpy as np
 from scipy import stats
 
 from discovery.config import DiscoveryConfig
-from discovery.device.answer import END, Question
+from discovery.device.answer import END, Question, letters_of
+from discovery.device.randomizer import SubsetSelection
 from discovery.results import ProjectedCoverage
 from discovery.trie import choose, question_of, word_votes
-from discovery.tuning import PublicHistogram, votes_for_tuning_only
 
 EPSILONS = (1.0, 2.0, 4.0, 6.0, 8.0, 10.0)
 HELD_OUT_OF = 20
 _MOST_WORDS = 200_000
+_MOST_MESSAGES = 10**9
 
 
 @dataclass(frozen=True)
@@ -31,9 +33,9 @@ class PretendedTypists:
 
     Attributes:
       source: where everybody can get the text.
-      known: words that a device leaves out.
-      words: V words that are not known, most frequent first.
-      shares_V: float64, of all running words, known ones included.
+      known_words: those that a device leaves out.
+      words: V others, most frequent first.
+      shares_V: float64, of all running words, the ones left out included.
       wanted_V: bool, the words that coverage is about; the others only compete for messages and prefixes.
       words_per_device: mean of a Poisson number of running words.
 
@@ -42,7 +44,7 @@ class PretendedTypists:
     """
 
     source: str
-    known: frozenset[str]
+    known_words: frozenset[str]
     words: tuple[str, ...]
     shares_V: np.ndarray
     wanted_V: np.ndarray
@@ -65,13 +67,13 @@ def typists(
       counts: how often each word occurs in public text.
       vocabulary: known words, most frequent first.
     """
-    known = frozenset(word for place, word in enumerate(vocabulary, start=1) if place % HELD_OUT_OF)
+    known_words = frozenset(word for place, word in enumerate(vocabulary, start=1) if place % HELD_OUT_OF)
     total = sum(counts.values())
-    new = sorted(((count, word) for word, count in counts.items() if word not in known), key=lambda w: (-w[0], w[1]))
-    held_out, words = set(vocabulary) - known, tuple(word for _, word in new[:_MOST_WORDS])
+    new = sorted((-count, word) for word, count in counts.items() if word not in known_words)
+    held_out, words = set(vocabulary) - known_words, tuple(word for _, word in new[:_MOST_WORDS])
     return PretendedTypists(
         source=source,
-        known=known,
+        known_words=known_words,
         words=words,
         shares_V=np.array([counts[word] for word in words], dtype=np.float64) / max(total, 1),
         wanted_V=np.array([word in held_out for word in words], dtype=bool),
@@ -88,7 +90,7 @@ def project(
     Args:
       alphabet: letters that words may hold, without ``END``.
     """
-    letters = "".join(sorted(set(alphabet) - {END})) + END
+    letters = letters_of(alphabet)
     layers = _layers(pretended, letters, config)
     return tuple(
         _discover(pretended, letters, layers, config.model_copy(update={"epsilon0": epsilon0}), seed)
@@ -103,20 +105,58 @@ def spoken_chances(rates_M: np.ndarray, config: DiscoveryConfig) -> np.ndarray:
       rates_M: mean number of times that a device types each candidate; the numbers are Poisson.
     """
     slots = config.messages_per_device
-    if config.sampler == "random":
-        present_M = -np.expm1(-rates_M)
-        # Of a candidate's rivals the number is Poisson too: C of them and itself are drawn from.
-        most = float(present_M.sum())
-        rivals = np.arange(int(most + 12 * np.sqrt(most) + 12))
-        taken = float(stats.poisson.pmf(rivals, most) @ np.minimum(1.0, slots / (rivals + 1)))
-        return present_M * min(taken, slots / most if most else 1.0)
-    # Greedy: all that a device typed more often than some number, and a part of those typed just so often.
-    often = 0
-    while stats.poisson.sf(often, rates_M).sum() > slots:
-        often += 1
-    above_M, just_M = stats.poisson.sf(often, rates_M), stats.poisson.pmf(often, rates_M)
-    room = slots - above_M.sum()
-    return above_M + just_M * min(1.0, room / just_M.sum()) if often else above_M
+    present_M = -np.expm1(-rates_M)
+    # Of a candidate's rivals the number is Poisson too: C of them and itself are drawn from.
+    most = float(present_M.sum())
+    rivals = np.arange(int(most + 12 * np.sqrt(most) + 12))
+    taken = float(stats.poisson.pmf(rivals, most) @ np.minimum(1.0, slots / (rivals + 1)))
+    return present_M * min(taken, slots / most if most else 1.0)
+
+
+@dataclass(frozen=True)
+class PublicHistogram:
+    """Public counts of items: of a published word list or corpus, never of devices.
+
+    Attributes:
+      source: where everybody can get them, with the licence.
+      counts_d: int64 ``[d]``, messages that hold each item, None last.
+
+    Raises:
+      ValueError: no source, or counts that are not whole numbers of at least 0.
+    """
+
+    source: str
+    counts_d: np.ndarray
+
+    def __post_init__(self) -> None:
+        if not self.source.strip():
+            raise ValueError("source: it is empty; say where these counts are published, or do not simulate with them")
+        counts = self.counts_d
+        if not (isinstance(counts, np.ndarray) and counts.ndim == 1 and np.issubdtype(counts.dtype, np.integer)):
+            raise ValueError("counts_d: expected one row of whole numbers; words of devices cannot be simulated with")
+        if np.any(counts < 0) or not 0 < counts.sum() < _MOST_MESSAGES:
+            raise ValueError(
+                f"counts_d: the counts must be at least 0 and add up to between 1 and {_MOST_MESSAGES - 1}"
+            )
+
+
+def votes_for_tuning_only(
+    histogram: PublicHistogram, randomizer: SubsetSelection, seed: int | tuple[int, ...]
+) -> np.ndarray:
+    """Votes as honest messages would add up to, int64 ``[d]``, from a public seed. Not a private mechanism.
+
+    Each item's votes are drawn by themselves, from their true law; their sum is not k for every message.
+
+    Raises:
+      ValueError: anything but a public histogram of the randomiser's domain.
+    """
+    if not isinstance(histogram, PublicHistogram):
+        raise ValueError(f"histogram: got {type(histogram).__name__}; only a PublicHistogram may be simulated with")
+    if len(histogram.counts_d) != randomizer.domain:
+        raise ValueError(f"histogram: {len(histogram.counts_d)} items, but the domain has {randomizer.domain}")
+    rng, counts_d = np.random.default_rng(seed), histogram.counts_d
+    messages = int(counts_d.sum())
+    return rng.binomial(counts_d, randomizer.inclusion) + rng.binomial(messages - counts_d, randomizer.background)
 
 
 @dataclass(frozen=True)
@@ -149,53 +189,52 @@ def _layers(pretended: PretendedTypists, letters: str, config: DiscoveryConfig) 
 def _discover(
     pretended: PretendedTypists, letters: str, layers: list[_Layer], config: DiscoveryConfig, seed: int
 ) -> ProjectedCoverage:
-    asked = pretended.devices // (config.layers * config.passes)
-    answering = int(asked * (1 - config.dropout))
+    messages = pretended.devices // (config.layers * config.passes) * config.messages_per_device
     numbers = {word: number for number, word in enumerate(pretended.words)}
-    found: set[str] = set()
-    for pass_number in range(1, config.passes + 1):
-        silent_V = np.isin(np.arange(len(numbers)), [numbers[word] for word in found if word in numbers])
+    discovered: set[str] = set()
+    for pass_number in range(1, config.passes + 1 if messages else 1):
+        silent_V = np.isin(np.arange(len(numbers)), [numbers[word] for word in discovered if word in numbers])
         rates_V = np.where(silent_V, 0.0, pretended.words_per_device * pretended.shares_V)
-        known = pretended.known | found
+        known_words = pretended.known_words | discovered
         prefixes: tuple[str, ...] = ("",)
         alive_M = np.ones(1, dtype=bool)
-        for layer, kept in enumerate(layers, start=1):
-            question = question_of(pass_number, layer, prefixes, letters, known, config)
-            speaking = kept.candidate_V >= 0
-            rates_M = np.bincount(kept.candidate_V[speaking], rates_V[speaking], minlength=len(kept.candidates))
-            rates_M *= alive_M[kept.parent_M]
-            messages = answering * config.messages_per_device
-            if not messages:
-                break
-            place = (seed, pass_number, layer)
-            counts_d = _counts(question, kept, rates_M, messages, np.random.default_rng((*place, 0)))
+        for number, layer in enumerate(layers, start=1):
+            question = question_of(pass_number, number, prefixes, letters, known_words, config)
+            speaking = layer.candidate_V >= 0
+            rates_M = np.bincount(layer.candidate_V[speaking], rates_V[speaking], minlength=len(layer.candidates))
+            rates_M *= alive_M[layer.parent_M]
+            place = (seed, pass_number, number)
+            counts_d = _counts(question, layer, rates_M, messages, np.random.default_rng((*place, 0)))
             votes_d = votes_for_tuning_only(
-                PublicHistogram(pretended.source, counts_d), question.randomizer, (*place, 1), "marginal"
+                PublicHistogram(pretended.source, counts_d), question.randomizer, (*place, 1)
             )
             prefixes, words = choose(question, votes_d, messages, word_votes(question, messages))
-            found |= {word.word for word in words}
+            discovered |= {word.word for word in words}
             survivors = set(prefixes)
-            alive_M = np.array([candidate in survivors for candidate in kept.candidates], dtype=bool)
+            alive_M = np.array([candidate in survivors for candidate in layer.candidates], dtype=bool)
             if not prefixes:
                 break
-    real = [numbers[word] for word in found if word in numbers]
+    real = [numbers[word] for word in discovered if word in numbers]
     wanted_V = np.where(pretended.wanted_V, pretended.shares_V, 0.0)
     return ProjectedCoverage(
         epsilon0=config.epsilon0,
         coverage=float(wanted_V[real].sum() / wanted_V.sum()),
-        words=len(found),
-        false_words=len(found) - len(real),
+        words=len(discovered),
+        false_words=len(discovered) - len(real),
     )
 
 
 def _counts(
-    question: Question, kept: _Layer, rates_M: np.ndarray, messages: int, rng: np.random.Generator
+    question: Question, layer: _Layer, rates_M: np.ndarray, messages: int, rng: np.random.Generator
 ) -> np.ndarray:
     """Messages that hold each item, int64 ``[d]``, None included."""
     speaking = np.flatnonzero(rates_M)
     chances = spoken_chances(rates_M[speaking], question.config) / question.config.messages_per_device
     drawn = rng.multinomial(messages, np.append(chances, max(1 - chances.sum(), 0.0)))
     counts_d = np.zeros(question.broadcast.domain, dtype=np.int64)
-    counts_d[[question.broadcast.item(kept.candidates[place]) for place in speaking.tolist()]] = drawn[:-1]
+    for place, count in zip(speaking.tolist(), drawn[:-1].tolist(), strict=True):
+        item = question.broadcast.item(layer.candidates[place])
+        assert item is not None  # a candidate whose prefix died has rate 0
+        counts_d[item] = count
     counts_d[question.broadcast.none] = drawn[-1]
     return counts_d

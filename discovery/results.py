@@ -1,10 +1,6 @@
 """What a discovery says to the world, and what it keeps between layers."""
 
-import math
-
 from pydantic import BaseModel, ConfigDict
-
-from discovery.certificates.clones import CERTIFICATE
 
 
 class _Value(BaseModel):
@@ -24,6 +20,11 @@ class FoundWord(_Value):
     low: float
     high: float
     pass_number: int = 1
+
+
+def by_share(word: FoundWord) -> tuple[float, str]:
+    """Sort key: most frequent first, equals by spelling."""
+    return -word.share, word.word
 
 
 class LayerRow(_Value):
@@ -105,25 +106,3 @@ class DiscoveryResult(_Value):
     epsilon_blanket: float
     epsilon_attack: float
     delta: float
-    certificate: str = CERTIFICATE
-    unit: str = "item"
-    adjacency: str = "swap"
-
-    @property
-    def guarantee(self) -> str:
-        """The whole statement in words."""
-        return (
-            f"One typed word (unit: item, adjacency: swap): {self.epsilon0:g}-local differential privacy, whoever "
-            f"sees the message. All {self.messages_per_device} messages of a device: {self.device_level_epsilon0:g}, "
-            f"local. One typed word after shuffling, at the worst of {len(self.rows)} layers: "
-            f"({_up(self.epsilon_central)}, {self.delta:g}) by {self.certificate}, "
-            f"({_up(self.epsilon_blanket)}, {self.delta:g}) by the privacy blanket, if messages cannot be linked to "
-            "devices. Each device answers in one layer only, of one pass. Votes are summed as they come; raw messages "
-            "are not stored. Never add this to the rho of training: its unit is the device."
-        )
-
-
-def _up(value: float) -> str:
-    """Four digits, never below the value."""
-    step = 10.0 ** (math.floor(math.log10(value)) - 3) if value > 0 else 1.0
-    return f"{math.ceil(value / step * (1 - 1e-15)) * step:.4g}"

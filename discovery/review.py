@@ -1,4 +1,4 @@
-"""The list that a person decides on: every found word, how sure it is, and what the filters say.
+"""The list that a person decides on: every discovered word, how sure it is, and what the filters say.
 
 It holds words that nobody has looked at, so it belongs in the private directory.
 """
@@ -12,8 +12,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from discovery.filters import PASSED, verdict_of_each
-from discovery.results import FoundWord
+from discovery.filters import PASSED, verdicts
+from discovery.results import FoundWord, by_share
 from pretrain.files import PRIVATE, write_text
 
 _COLUMNS = ("number", "decision", "word", "share", "low", "high", "pass_number", "layer", "verdict")
@@ -43,18 +43,18 @@ class Candidate(BaseModel):
     decision: Literal["", "keep", "drop"] = ""
 
     @property
-    def kept(self) -> bool:
+    def accepted(self) -> bool:
         """A person's word counts most; without it, the filters'."""
         return self.decision == "keep" or (self.decision == "" and self.verdict == PASSED)
 
 
 def candidates(words: Iterable[FoundWord], blocked: Iterable[str] = ()) -> tuple[Candidate, ...]:
-    """All found words, most frequent first, with what the filters say."""
-    ranked = sorted(words, key=lambda found: (-found.share, found.word))
-    verdicts = verdict_of_each([found.word for found in ranked], blocked)
+    """All discovered words, most frequent first, with what the filters say."""
+    ranked = sorted(words, key=by_share)
+    judged = zip(ranked, verdicts((entry.word for entry in ranked), blocked), strict=True)
     return tuple(
-        Candidate(number=number, verdict=verdict, **found.model_dump())
-        for number, (found, (_, verdict)) in enumerate(zip(ranked, verdicts, strict=True), start=1)
+        Candidate(number=number, verdict=verdict, **entry.model_dump())
+        for number, (entry, verdict) in enumerate(judged, start=1)
     )
 
 

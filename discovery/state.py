@@ -16,11 +16,13 @@ from pretrain.files import PRIVATE, private_directory, write_text
 _AFTERWARDS = frozenset({"blocklist", "projected_words"})
 
 
-def fingerprint(typed: TypedWords, known: frozenset[str], letters: str, config: DiscoveryConfig, key: bytes) -> str:
+def fingerprint(
+    typed: TypedWords, known_words: frozenset[str], letters: str, config: DiscoveryConfig, key: bytes
+) -> str:
     """Changes with anything that the answers depend on; keyed, so that it tells nothing about the words."""
-    settings = config.model_dump(mode="json", exclude=_AFTERWARDS)
+    settings = {name: value for name, value in config.canonical().items() if name not in _AFTERWARDS}
     digest = hmac.new(key, b"tacit discovery 3", hashlib.sha256)
-    for part in (settings, letters, sorted(known), typed.distinct):
+    for part in (settings, letters, sorted(known_words), typed.distinct):
         digest.update(json.dumps(part, sort_keys=True).encode() + b"\n")
     for numbers in (typed.starts, typed.numbers):
         digest.update(np.ascontiguousarray(numbers).data)

@@ -5,7 +5,12 @@ The server sees summed votes only; raw messages are never stored.
 
 import numpy as np
 
-from discovery.certificates.anonymity import anonymous_votes, publication_chance, significant_votes
+from discovery.certificates.anonymity import (
+    ANONYMITY_CHANCE,
+    anonymous_votes,
+    publication_chance,
+    significant_votes,
+)
 from discovery.certificates.attack import attack
 from discovery.certificates.blanket import blanket
 from discovery.certificates.clones import clones, closed_2023
@@ -13,7 +18,6 @@ from discovery.config import DiscoveryConfig
 from discovery.device.answer import END, Broadcast, Question
 from discovery.device.randomizer import estimate, estimate_deviation, noise_variance, subset_selection
 from discovery.device.votes import ShardVotes
-from discovery.encoding import message_bytes
 from discovery.results import FoundWord, LayerRow, LayerState
 
 _NO_GAIN = 1e-4
@@ -24,20 +28,16 @@ def question_of(
     layer: int,
     prefixes: tuple[str, ...],
     letters: str,
-    known: frozenset[str],
+    known_words: frozenset[str],
     config: DiscoveryConfig,
 ) -> Question:
     """What a layer asks; ``letters`` sorted, with ``END`` as the last."""
     broadcast = Broadcast(layer, prefixes, letters)
-    return Question(pass_number, broadcast, subset_selection(config.epsilon0, broadcast.domain), known, config)
+    return Question(pass_number, broadcast, subset_selection(config.epsilon0, broadcast.domain), known_words, config)
 
 
-def close_layer(question: Question, votes: ShardVotes, asked: int) -> LayerState:
+def close_layer(question: Question, votes: ShardVotes) -> LayerState:
     """Choose prefixes for the next layer and finished words; certify the messages received.
-
-    Args:
-      votes: of all devices that answered.
-      asked: devices that were asked.
 
     Raises:
       ArithmeticError: an attack beats a certificate, which is then wrong.
@@ -45,23 +45,21 @@ def close_layer(question: Question, votes: ShardVotes, asked: int) -> LayerState
     config, randomizer = question.config, question.randomizer
     messages = votes.devices * config.messages_per_device
     needed = word_votes(question, messages)
-    survivors, words = choose(question, votes.votes_d, messages, needed) if messages else ((), ())
-    certified = {"clones": 0.0, "blanket": 0.0, "attack": 0.0, "closed_2023": None}
+    survivors, words = choose(question, votes.votes_d, messages, needed)
     row = LayerRow(
         pass_number=question.pass_number,
         layer=question.broadcast.layer,
-        asked=asked * config.messages_per_device,
+        asked=messages,
         messages=messages,
         domain=randomizer.domain,
         size=randomizer.size,
-        message_bytes=message_bytes(randomizer),
+        message_bytes=randomizer.message_bytes,
         noise=float(np.sqrt(messages * noise_variance(randomizer))),
         word_votes=needed,
-        one_holder_chance=publication_chance(randomizer, messages, 1, needed) if messages else 0.0,
+        one_holder_chance=publication_chance(randomizer, messages, 1, needed),
         kept=len(survivors),
         finished=len(words),
-        # Where nobody answered, nothing was released.
-        **(certify(question, messages) if messages else certified),
+        **certify(question, messages),
     )
     return LayerState(row=row, prefixes=survivors, words=words)
 
@@ -72,9 +70,9 @@ def word_votes(question: Question, messages: int) -> int:
     needed = significant_votes(randomizer, messages, config.significance_z)
     if config.anonymity is None:
         return needed
-    if config.anonymity.holders > messages:
+    if config.anonymity > messages:
         return messages + 1
-    return max(needed, anonymous_votes(randomizer, messages, config.anonymity.holders, config.anonymity.chance))
+    return max(needed, anonymous_votes(randomizer, messages, config.anonymity, ANONYMITY_CHANCE))
 
 
 def choose(
@@ -119,11 +117,11 @@ def certify(question: Question, messages: int) -> dict[str, float | None]:
     """
     randomizer, delta = question.randomizer, question.config.delta
     upper, tighter = clones(randomizer.epsilon0, messages, delta), blanket(randomizer, messages, delta)
-    reached = attack(randomizer, messages, delta)
-    if reached > min(upper, tighter) * (1 + 1e-9):
-        raise ArithmeticError(f"certificates {upper}, {tighter} are below the attack's {reached}")
+    lower = attack(randomizer, messages, delta)
+    if lower > min(upper, tighter) * (1 + 1e-9):
+        raise ArithmeticError(f"certificates {upper}, {tighter} are below the attack's {lower}")
     printed = closed_2023(randomizer.epsilon0, messages, delta)
     # Where shuffling takes off next to nothing, the local epsilon is the plainer statement.
     nothing = (1 - _NO_GAIN) * randomizer.epsilon0
     upper, tighter = (randomizer.epsilon0 if bound > nothing else bound for bound in (upper, tighter))
-    return {"clones": upper, "blanket": tighter, "attack": reached, "closed_2023": printed}
+    return {"clones": upper, "blanket": tighter, "attack": lower, "closed_2023": printed}

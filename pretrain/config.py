@@ -56,35 +56,44 @@ class Config(BaseModel):
         return content | self.retired_values()
 
 
+# Words of a corpus in one shard on disk.
+TOKENS_PER_SHARD = 5_000_000
+C4_DATASET = "allenai/c4"
+# In adaptation, sentences with a new word are repeated until they are this share of all, but each at most so often.
+NEW_WORD_SHARE, MOST_COPIES = 0.5, 20
+
+
 class C4Corpus(Config):
     """C4 or mC4 from the Hugging Face hub, streamed through ``datasets``."""
 
+    retired: ClassVar[Mapping[str, Any]] = {"dataset": C4_DATASET, "tokens_per_shard": TOKENS_PER_SHARD}
+
     source: Literal["c4"]
-    dataset: str = "allenai/c4"
     subset: str = Field(description="config name on the hub: 'en', or a language of mC4 such as 'es'")
     max_tokens: PositiveInt
     max_validation_tokens: PositiveInt = 200_000
-    tokens_per_shard: PositiveInt = 5_000_000
 
 
 class FileCorpus(Config):
     """Local text: C4-layout ``*.json.gz`` shards or Parquet with a ``text`` column."""
+
+    retired: ClassVar[Mapping[str, Any]] = {"tokens_per_shard": TOKENS_PER_SHARD}
 
     source: Literal["files"]
     train: tuple[str, ...] = Field(min_length=1, description="paths or globs")
     validation: tuple[str, ...] = ()
     max_tokens: PositiveInt
     max_validation_tokens: PositiveInt = 200_000
-    tokens_per_shard: PositiveInt = 5_000_000
 
 
 class SampleCorpus(Config):
     """The packaged sample: the Wikipedia articles that ship inside the gensim wheel."""
 
+    retired: ClassVar[Mapping[str, Any]] = {"tokens_per_shard": TOKENS_PER_SHARD}
+
     source: Literal["sample"]
     max_tokens: PositiveInt
     max_validation_tokens: PositiveInt = 50_000
-    tokens_per_shard: PositiveInt = 5_000_000
 
 
 CorpusConfig = Annotated[C4Corpus | FileCorpus | SampleCorpus, Field(discriminator="source")]
@@ -122,10 +131,8 @@ class PretrainConfig(Config):
 class AdaptConfig(Config):
     """After the vocabulary grew: further public training, so that new rows fit in."""
 
+    retired: ClassVar[Mapping[str, Any]] = {"new_word_share": NEW_WORD_SHARE, "most_copies": MOST_COPIES}
+
     steps: Annotated[int, Field(ge=0)]
     batch_sentences: PositiveInt
     learning_rate: PositiveFloat
-    new_word_share: Annotated[float, Field(ge=0.0, lt=1.0)] = Field(
-        default=0.5, description="sentences with a new word are repeated until they are this share of all"
-    )
-    most_copies: PositiveInt = Field(default=20, description="but no sentence stands more often than this")

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pretrain.config import C4Corpus, Config, CorpusConfig, FileCorpus, SampleCorpus
+from pretrain.config import C4_DATASET, TOKENS_PER_SHARD, C4Corpus, Config, CorpusConfig, FileCorpus, SampleCorpus
 from pretrain.files import write_text
 from pretrain.sources import DocumentStream, Split, open_stream
 from pretrain.text import sentences
@@ -61,28 +61,27 @@ class Corpus:
         return dict(total)
 
 
-def documents(config: CorpusConfig, locale: str, split: Split) -> Iterator[str]:
-    """Raw documents of a split, uncapped.
-
-    Raises:
-      ValueError, OSError: as ``sources.open_stream``.
-    """
-    yield from open_stream(config, locale, split)
-
-
-def build_corpus(config: CorpusConfig, locale: str, directory: Path, progress: Progress | None = None) -> CorpusSummary:
+def build_corpus(
+    config: CorpusConfig,
+    locale: str,
+    directory: Path,
+    progress: Progress | None = None,
+    shard_words: int = TOKENS_PER_SHARD,
+) -> CorpusSummary:
     """Write the corpus of a configuration, or finish or find one begun before.
 
     A split ends before the first sentence that would exceed its cap of words, or with the text.
 
     Args:
       progress: called with ``split`` (0 train, 1 validation), ``shard``, ``documents`` and ``words`` so far.
+      shard_words: a shard ends with the document in which it reaches so many.
 
     Raises:
       ValueError: unusable settings or files; a split without words; ``directory`` holds another corpus.
       OSError: the hub cannot be reached. Finished shards stay.
     """
-    identity = {"format": _FORMAT, "locale": locale, "config": config.model_dump(mode="json")}
+    settings = config.canonical() | {"tokens_per_shard": shard_words}
+    identity = {"format": _FORMAT, "locale": locale, "config": settings}
     begun = directory / "begun.json"
     if begun.exists() and json.loads(begun.read_text(encoding="utf-8")) != identity:
         raise ValueError(f"directory: {directory} holds a corpus of other settings; choose an empty directory")
@@ -90,9 +89,14 @@ def build_corpus(config: CorpusConfig, locale: str, directory: Path, progress: P
     if manifest.exists():
         return open_corpus(directory).summary
     caps: dict[Split, int] = {"train": config.max_tokens, "validation": config.max_validation_tokens}
-    totals = {}
+    totals: dict[Split, _Total] = {}
     for split, cap in caps.items():
-        totals[split] = _build_split(config, locale, split, cap, directory, identity, progress or (lambda _: None))
+        totals[split] = total = _finished(directory / split)
+        if not total.ended:
+            stream = open_stream(config, locale, split, total.position)
+            # Written only now: settings that cannot be opened leave nothing behind.
+            _write_json(begun, identity)
+            _add_shards(total, stream, locale, directory / split, cap, shard_words, progress or (lambda _: None))
         if not totals[split].words:
             raise ValueError(
                 f"public_text: the {split} split has no words in {locale!r}; give more text"
@@ -136,47 +140,46 @@ def open_corpus(directory: Path) -> Corpus:
 
 @dataclass
 class _Total:
-    """Running totals of a split; the only mutable value here, alive during one build."""
+    """Running totals of a split; the only mutable value here, alive during one build.
+
+    Attributes:
+      position: where the stream stood after the last finished shard; None before the first.
+      shards: digest, words and documents of each.
+    """
 
     words: int = 0
     documents: int = 0
     ended: bool = False
+    position: dict | None = None
     shards: list[dict] = field(default_factory=list)
 
 
-def _build_split(
-    config: CorpusConfig,
+def _add_shards(
+    total: _Total,
+    stream: DocumentStream,
     locale: str,
-    split: Split,
-    cap: int,
     directory: Path,
-    identity: dict,
+    cap: int,
+    shard_words: int,
     progress: Progress,
-) -> _Total:
-    total, position = _finished(directory / split)
-    if total.ended:
-        return total
-    stream = open_stream(config, locale, split, position)
-    # Written only now: settings that cannot be opened leave nothing behind.
-    directory.mkdir(parents=True, exist_ok=True)
-    _write_json(directory / "begun.json", identity)
+) -> None:
+    """Read a split to its end, shard by shard."""
     texts = iter(stream)
     while not total.ended:
         number = len(total.shards)
-        building = directory / split / "building"
+        building = directory / "building"
         shutil.rmtree(building, ignore_errors=True)
-        counts = {"split": int(split == "validation"), "shard": number}
+        counts = {"split": int(directory.name == "validation"), "shard": number}
 
-        def report(counts: dict = counts) -> None:
+        def report(counts: dict[str, int] = counts) -> None:
             progress(counts | {"documents": total.documents, "words": total.words})
 
-        store = write_words(building, _owners(texts, locale, total, config.tokens_per_shard, cap, report))
+        store = write_words(building, _owners(texts, locale, total, shard_words, cap, report))
         if len(store):
-            _finish_shard(building, directory / split / _shard_name(number), total, store, stream)
+            _finish_shard(building, directory / _shard_name(number), total, store, stream)
         else:
             shutil.rmtree(building)
         report()
-    return total
 
 
 def _owners(
@@ -211,16 +214,16 @@ def _finish_shard(building: Path, shard: Path, total: _Total, store: WordStore, 
     building.rename(shard)
 
 
-def _finished(directory: Path) -> tuple[_Total, dict | None]:
-    """Totals over the finished shards, and where the stream stood after the last of them."""
-    total, stream = _Total(), None
+def _finished(directory: Path) -> _Total:
+    """Totals over the finished shards of a split."""
+    total = _Total()
     while (path := directory / _shard_name(len(total.shards)) / "position.json").exists():
-        position = json.loads(path.read_text(encoding="utf-8"))
-        stream, total.ended = position.pop("stream"), position.pop("ended")
-        total.words += position["words"]
-        total.documents += position["documents"]
-        total.shards.append(position)
-    return total, stream
+        shard = json.loads(path.read_text(encoding="utf-8"))
+        total.position, total.ended = shard.pop("stream"), shard.pop("ended")
+        total.words += shard["words"]
+        total.documents += shard["documents"]
+        total.shards.append(shard)
+    return total
 
 
 def _shard_name(number: int) -> str:
@@ -231,7 +234,7 @@ def _provenance(config: CorpusConfig) -> tuple[str, str]:
     """Name of the source and its licence."""
     match config:
         case C4Corpus():
-            return f"{config.dataset}/{config.subset}", "ODC-BY 1.0; Common Crawl's terms of use for the text"
+            return f"{C4_DATASET}/{config.subset}", "ODC-BY 1.0; Common Crawl's terms of use for the text"
         case FileCorpus():
             return "local files", "as granted by whoever supplied the files"
         case SampleCorpus():

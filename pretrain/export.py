@@ -57,11 +57,11 @@ def load_model(path: Path, config: ModelConfig) -> KeyboardLM:
         raise ValueError(f"{path.name}: no tensor 'embedding'; these are not KeyboardLM weights")
     model = KeyboardLM(weights["embedding"].shape[0], config.embedding_dim, config.hidden_dim, tied=config.tied)
     expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    given = {name: tuple(tensor.shape) for name, tensor in weights.items()}
-    if given != expected:
-        differs = sorted(name for name in expected | given if expected.get(name) != given.get(name))[0]
+    shapes = {name: tuple(tensor.shape) for name, tensor in weights.items()}
+    if shapes != expected:
+        differs = sorted(name for name in expected | shapes if expected.get(name) != shapes.get(name))[0]
         raise ValueError(
-            f"model: {path.name} has {differs!r} of shape {given.get(differs)}, the configuration means "
+            f"model: {path.name} has {differs!r} of shape {shapes.get(differs)}, the configuration means "
             f"{expected.get(differs)}; use the weights' own model settings"
         )
     model.load_state_dict(weights)
@@ -170,21 +170,21 @@ def parity(model: KeyboardLM, path: Path, tokens_RT: np.ndarray, tolerance: floa
         "cell": np.zeros((rows, model.hidden_dim), np.float32),
         "out": np.zeros((rows, model.embedding_dim), np.float32),
     }
-    own_state, worst, agreed = None, 0.0, 0
+    model_state, worst, agreed = None, 0.0, 0
     for step in range(tokens_RT.shape[1]):
         token_B = tokens_RT[:, step].astype(np.int64)
         logits_BV, cell, out = session.run(["logits", "next_cell", "next_out"], {"token": token_B, **state})
         state = {"cell": cell, "out": out}
         with torch.no_grad():
-            own_B1V, own_state = model(torch.from_numpy(token_B)[:, None].to(model.embedding.device), own_state)
-        own_BV, real_B = own_B1V[:, 0].cpu().numpy(), real_RT[:, step]
+            model_B1V, model_state = model(torch.from_numpy(token_B)[:, None].to(model.embedding.device), model_state)
+        model_BV, real_B = model_B1V[:, 0].cpu().numpy(), real_RT[:, step]
         if real_B.any():
             # max keeps NaN, so a broken graph cannot pass.
-            worst = float(np.maximum(worst, np.abs(logits_BV - own_BV)[real_B].max()))
-            agreed += int((logits_BV.argmax(1) == own_BV.argmax(1))[real_B].sum())
-    found = Parity(worst, agreed / int(real_RT.sum()), int(real_RT.sum()))
+            worst = float(np.maximum(worst, np.abs(logits_BV - model_BV)[real_B].max()))
+            agreed += int((logits_BV.argmax(1) == model_BV.argmax(1))[real_B].sum())
+    measured = Parity(worst, agreed / int(real_RT.sum()), int(real_RT.sum()))
     if tolerance is not None and not worst <= tolerance:
         raise ArithmeticError(
             f"{path.name}: logits differ from the model by {worst:.3g}, allowed is {tolerance:.3g}; export it again"
         )
-    return found
+    return measured

@@ -68,33 +68,33 @@ def grow(
 def _set_biases(grown: KeyboardLM, first_new: int, public: TokenStream) -> None:
     """Give each new word half of the mean probability of ``<unk>`` over their number, in place."""
     rows = find_rows(public, _CONTEXT_WORDS)
-    chosen = np.unique(np.linspace(0, len(rows) - 1, _CONTEXT_ROWS).astype(np.int64)) if len(rows) else []
-    if not len(chosen):
+    if not len(rows):
         return
+    chosen = np.unique(np.linspace(0, len(rows) - 1, _CONTEXT_ROWS).astype(np.int64))
     inputs_BT, targets_BT = (part.to(grown.embedding.device) for part in rows.batch(chosen))
     features_BTE, _ = grown.features(torch.where(inputs_BT >= first_new, UNK, inputs_BT))
     features_ME = features_BTE[targets_BT != PAD]
     logits_MV = torch.addmm(grown.output_bias[:first_new], features_ME, grown.output_VE[:first_new].T)
     total_M1 = torch.logsumexp(logits_MV, dim=1, keepdim=True)
     unk = torch.logsumexp(logits_MV[:, UNK] - total_M1[:, 0], dim=0)
-    own_N = torch.logsumexp(features_ME @ grown.output_VE[first_new:].T - total_M1, dim=0)
-    grown.output_bias[first_new:] = unk - math.log(2 * len(own_N)) - own_N
+    fresh_N = torch.logsumexp(features_ME @ grown.output_VE[first_new:].T - total_M1, dim=0)
+    grown.output_bias[first_new:] = unk - math.log(2 * len(fresh_N)) - fresh_N
 
 
-def similar_words(words: tuple[str, ...], known: Vocabulary, most: int) -> list[list[tuple[int, float]]]:
+def similar_words(words: tuple[str, ...], vocabulary: Vocabulary, most: int) -> list[list[tuple[int, float]]]:
     """For each word, known ids spelt like it with shares that sum to 1; empty if none is near.
 
     Similarity is the Dice coefficient of character trigram sets, word edges included; ties go to
     the smaller id, which is the more frequent word.
     """
     holders: dict[str, list[int]] = defaultdict(list)
-    sizes = np.zeros(len(known), dtype=np.int64)
-    for number, word in enumerate(known.words[len(SPECIALS) :], start=len(SPECIALS)):
+    sizes = np.zeros(len(vocabulary), dtype=np.int64)
+    for number, word in enumerate(vocabulary.words[len(SPECIALS) :], start=len(SPECIALS)):
         grams = _ngrams(word)
         sizes[number] = len(grams)
         for gram in grams:
             holders[gram].append(number)
-    found = []
+    similar = []
     for word in words:
         grams = _ngrams(word)
         shared = Counter(number for gram in grams for number in holders.get(gram, ()))
@@ -102,8 +102,8 @@ def similar_words(words: tuple[str, ...], known: Vocabulary, most: int) -> list[
         near = [(number, score) for number, score in scores.items() if score >= _LEAST_SIMILARITY]
         near = sorted(near, key=lambda item: (-item[1], item[0]))[:most]
         total = sum(score for _, score in near)
-        found.append([(number, score / total) for number, score in near])
-    return found
+        similar.append([(number, score / total) for number, score in near])
+    return similar
 
 
 def adapt(

@@ -10,6 +10,7 @@ import torch
 from torch.nn import functional
 
 from pretrain.batches import find_rows
+from pretrain.config import MOST_COPIES, NEW_WORD_SHARE
 from pretrain.model import KeyboardLM
 from pretrain.vocabulary import EOS, PAD, TokenStream, join_owners
 
@@ -32,7 +33,9 @@ class Enriched:
     copies: int
 
 
-def enrich(train: TokenStream, first_new: int, share: float, most_copies: int) -> Enriched:
+def enrich(
+    train: TokenStream, first_new: int, share: float = NEW_WORD_SHARE, most_copies: int = MOST_COPIES
+) -> Enriched:
     """Repeat sentences with a new word until they are ``share`` of all, but none more than ``most_copies`` times.
 
     New words are rare in public text, or discovery would not have had to find them: of a hundred
@@ -50,8 +53,8 @@ def enrich(train: TokenStream, first_new: int, share: float, most_copies: int) -
         return Enriched(train, words, sentences, 1)
     wanted = share / (1 - share) * (len(starts) - sentences) / sentences
     copies = int(min(max(np.ceil(wanted), 1), most_copies))
-    found = [train.tokens_N[first:end] for first, end in zip(starts[holding_S], ends[holding_S], strict=True)]
-    return Enriched(train.join(join_owners(found * (copies - 1))), words, sentences, copies)
+    repeated = [train.tokens_N[first:end] for first, end in zip(starts[holding_S], ends[holding_S], strict=True)]
+    return Enriched(train.join(join_owners(repeated * (copies - 1))), words, sentences, copies)
 
 
 @torch.no_grad()

@@ -12,6 +12,7 @@ so it needs no torch and nothing else of this project. Nothing in a bundle is pi
 import json
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import onnxruntime
@@ -21,6 +22,16 @@ from pretrain.text import sentences
 from pretrain.vocabulary import BOS, SPECIALS
 
 _SENTENCE_ENDS = tuple(".!?…\n")
+
+
+@runtime_checkable
+class Table(Protocol):
+    """A data frame, as MLflow hands it over."""
+
+    @property
+    def columns(self) -> object: ...
+
+    def __getitem__(self, column: str) -> Iterable[str]: ...
 
 
 class KeyboardPredictor:
@@ -42,14 +53,14 @@ class KeyboardPredictor:
         self._session = onnxruntime.InferenceSession(
             str(bundle / filename), options, providers=["CPUExecutionProvider"]
         )
-        shapes = {given.name: given.shape for given in self._session.get_inputs()}
+        shapes = {entry.name: entry.shape for entry in self._session.get_inputs()}
         self._sizes = {name: shapes[name][-1] for name in ("cell", "out")}
 
     def suggest(self, text: str, count: int = 3) -> list[str]:
         """The ``count`` likeliest words after ``text``, best first; only its last sentence counts."""
-        found = sentences(text, self.about["locale"])
-        at_start = not found or text.rstrip(" \t").endswith(_SENTENCE_ENDS)
-        words = [] if at_start else found[-1]
+        spans = sentences(text, self.about["locale"])
+        at_start = not spans or text.rstrip(" \t").endswith(_SENTENCE_ENDS)
+        words = [] if at_start else spans[-1]
         state = {name: np.zeros((1, size), np.float32) for name, size in self._sizes.items()}
         for token in (BOS, *self._vocabulary.ids(words)):
             logits_1V, cell, out = self._session.run(
@@ -61,13 +72,13 @@ class KeyboardPredictor:
         best = np.argsort(-scores_V, kind="stable")[: min(count, len(scores_V) - len(SPECIALS))]
         return [self._vocabulary.words[index] for index in best]
 
-    def predict(self, model_input: str | Iterable[str], params: dict | None = None) -> list[list[str]]:
+    def predict(self, model_input: str | Iterable[str] | Table, params: dict | None = None) -> list[list[str]]:
         """MLflow's entry: suggestions for each text, or for each row of a ``text`` column."""
         if isinstance(model_input, str):
-            model_input = [model_input]
-        elif hasattr(model_input, "columns"):
-            model_input = model_input["text"]
-        return [self.suggest(text, (params or {}).get("count", 3)) for text in model_input]
+            texts: Iterable[str] = [model_input]
+        else:
+            texts = model_input["text"] if isinstance(model_input, Table) else model_input
+        return [self.suggest(text, (params or {}).get("count", 3)) for text in texts]
 
 
 def _load_pyfunc(data_path: str) -> KeyboardPredictor:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import regex
 
-from pretrain.config import C4Corpus, CorpusConfig, FileCorpus, SampleCorpus
+from pretrain.config import C4_DATASET, C4Corpus, CorpusConfig, FileCorpus, SampleCorpus
 from pretrain.text import require_spaced_script
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def open_stream(config: CorpusConfig, locale: str, split: Split, state: dict | N
     require_spaced_script(locale)
     match config:
         case C4Corpus():
-            return _DatasetStream(_open_hub(config, split), state, held_out=None)
+            return _DatasetStream(_open_hub(config.subset, split), state, held_out=None)
         case FileCorpus():
             own_validation = split == "validation" and bool(config.validation)
             train = _matching(config.train, "train")
@@ -100,47 +100,46 @@ class _DatasetStream:
         return self._dataset.state_dict()
 
 
-def _open_hub(config: C4Corpus, split: Split) -> "IterableDataset":
-    # A directory is a clone of the hub's repository, which `datasets` reads by the same call.
-    if not Path(config.dataset).is_dir():
-        _require_hub(config)
+def _open_hub(subset: str, split: Split) -> "IterableDataset":
+    require_hub(subset)
     from datasets import load_dataset
 
     try:
-        stream = load_dataset(
-            config.dataset, config.subset, split=split, streaming=True, features=_features(_C4_FIELDS)
-        )
+        stream = load_dataset(C4_DATASET, subset, split=split, streaming=True, features=_features(_C4_FIELDS))
     except OSError as error:
-        raise OSError(_unreachable(config, str(error))) from error
+        raise OSError(_unreachable(subset, str(error))) from error
     except ValueError as error:
-        raise ValueError(f"public_text.subset: {config.subset!r} of {config.dataset!r}: {error}") from error
+        raise ValueError(f"public_text.subset: {subset!r} of {C4_DATASET!r}: {error}") from error
     return stream.select_columns(["text"])
 
 
-def _require_hub(config: C4Corpus) -> None:
+def require_hub(subset: str) -> None:
     """One short request first: ``datasets`` itself takes minutes of retries to notice that there is no network."""
     from huggingface_hub import constants
 
     if constants.HF_HUB_OFFLINE:
-        raise OSError(_unreachable(config, "offline mode is set (HF_HUB_OFFLINE)"))
-    request = urllib.request.Request(f"{constants.ENDPOINT}/api/datasets/{config.dataset}", method="HEAD")
+        raise OSError(_unreachable(subset, "offline mode is set (HF_HUB_OFFLINE)"))
+    request = urllib.request.Request(f"{constants.ENDPOINT}/api/datasets/{C4_DATASET}", method="HEAD")
     try:
         with urllib.request.urlopen(request, timeout=_HUB_TIMEOUT_SECONDS):
             pass
     except urllib.error.HTTPError as error:
         error.close()
         if error.code == 404:
-            raise ValueError(f"public_text.dataset: {config.dataset!r} is not on {constants.ENDPOINT}") from error
+            raise ValueError(
+                f"public_text.source: {C4_DATASET!r} is not on {constants.ENDPOINT}; use the hub's own address, or "
+                "source 'files'"
+            ) from error
         if error.code >= 500:
-            raise OSError(_unreachable(config, str(error))) from error
+            raise OSError(_unreachable(subset, str(error))) from error
         # Any other answer (such as 401 without a token) is for `datasets` to judge: the hub is there.
     except (OSError, http.client.HTTPException) as error:
-        raise OSError(_unreachable(config, str(error))) from error
+        raise OSError(_unreachable(subset, str(error))) from error
 
 
-def _unreachable(config: C4Corpus, why: str) -> str:
+def _unreachable(subset: str, why: str) -> str:
     return (
-        f"public_text: the hub could not be reached for dataset {config.dataset!r}, subset {config.subset!r} ({why}); "
+        f"public_text: the hub could not be reached for dataset {C4_DATASET!r}, subset {subset!r} ({why}); "
         "try again with a network, or download shards elsewhere and use source 'files' with their paths"
     )
 
@@ -180,13 +179,13 @@ def _first_record(path: Path) -> dict:
 
 
 def _matching(patterns: tuple[str, ...], field: str) -> list[str]:
-    found = []
+    matching: list[str] = []
     for pattern in patterns:
         paths = sorted(glob.glob(pattern, recursive=True))  # noqa: PTH207 - Path.glob refuses absolute patterns
         if not paths:
             raise ValueError(f"public_text.{field}: no file matches {pattern!r}; check the path")
-        found += [str(Path(path).resolve()) for path in paths]
-    return list(dict.fromkeys(found))
+        matching += [str(Path(path).resolve()) for path in paths]
+    return list(dict.fromkeys(matching))
 
 
 def _is_held_out(text: str, out_of: int) -> bool:

@@ -12,7 +12,7 @@ What becomes of each kind of token:
 import html
 import string
 import unicodedata
-from collections import Counter
+from collections import defaultdict
 from functools import cache
 
 import langcodes
@@ -115,7 +115,7 @@ def sentences(text: str, locale: str) -> list[list[str]]:
     """
     text = normalise(text, locale)
     end = _GREEK_SENTENCE_END if _language(locale) == "el" else _SENTENCE_END
-    found = []
+    result = []
     for line in text.split("\n"):
         if _MAY_NOT_BE_WORD.search(line):
             line = _NOT_A_WORD.sub("\n", line)
@@ -124,10 +124,10 @@ def sentences(text: str, locale: str) -> list[list[str]]:
             if not words:
                 continue
             if max(map(len, words)) > MAX_WORD_CHARACTERS:
-                found.extend(_without_long(words))
+                result.extend(_without_long(words))
             else:
-                found.append(words)
-    return found
+                result.append(words)
+    return result
 
 
 def _without_long(words: list[str]) -> list[list[str]]:
@@ -188,25 +188,25 @@ def alphabet(locale: str) -> str:
         and unicodedata.is_normalized("NFKC", character)
     }
     total = sum(letters.values())
-    kept = {character for character, share in letters.items() if share >= _RAREST_SHARE * total}
-    kept |= {letter for letter in _MORE_LETTERS.get(language, "") if letter == "·" or in_script.match(letter)}
-    if not kept and language not in _MORE_LETTERS:
+    usual = {character for character, share in letters.items() if share >= _RAREST_SHARE * total}
+    usual |= {letter for letter in _MORE_LETTERS.get(language, "") if letter == "·" or in_script.match(letter)}
+    if not usual and language not in _MORE_LETTERS:
         raise ValueError(
             f"locale: no public word list for {locale!r} in script {script}, so its alphabet is not known; "
-            "set discovery.alphabet to 'printable'"
+            "choose a locale whose language has one (the package wordfreq lists them)"
         )
     if script == "Latn":
-        kept |= set(string.ascii_lowercase)
-    return "".join(sorted(kept | {"'", "-"}))
+        usual |= set(string.ascii_lowercase)
+    return "".join(sorted(usual | {"'", "-"}))
 
 
-def _letter_shares(locale: str) -> Counter[str]:
+def _letter_shares(locale: str) -> dict[str, float]:
     """Weight of each character in public running text of the locale's language; empty if there is no list."""
     import wordfreq  # Slow to import, and needed here only.
 
     language = langcodes.Language.make(_language(locale))
-    nearest, distance = langcodes.closest_match(language, wordfreq.available_languages("small"), max_distance=9)
-    shares: Counter[str] = Counter()
+    nearest, distance = langcodes.closest_match(language, list(wordfreq.available_languages("small")), max_distance=9)
+    shares: dict[str, float] = defaultdict(float)
     if distance <= 9:
         for word, frequency in wordfreq.get_frequency_dict(nearest, wordlist="small").items():
             for character in normalise(word, locale):

@@ -67,8 +67,8 @@ def pretrain(
       ArithmeticError: the loss is no longer finite.
     """
     rows, held_out = find_rows(train, config.sequence_words), find_rows(validation, config.sequence_words)
-    for name, found in (("train", rows), ("validation", held_out)):
-        if not len(found):
+    for name, stream_rows in (("train", rows), ("validation", held_out)):
+        if not len(stream_rows):
             raise ValueError(f"{name}: no sentence in the stream; give more text")
     optimizer = torch.optim.Adam(model.parameters(), lr=config.learning_rate, fused=True)
     run = _fingerprint(config, seed, model, rows, held_out)
@@ -132,7 +132,7 @@ def evaluate(model: KeyboardLM, stream: TokenStream, sequence_words: int) -> tup
 def _evaluate(model: KeyboardLM, rows: Rows) -> tuple[float, float]:
     order = np.argsort(rows.length_R, kind="stable")
     at_once = max(1, _EVALUATION_LOGITS // (model.vocabulary_size * int(rows.length_R.max(initial=1))))
-    loss_sum, targets, hits, known = 0.0, 0, 0, 0
+    loss_sum, targets, hits, words = 0.0, 0, 0, 0
     for first in range(0, len(order), at_once):
         logits_MV, targets_M = _logits(model, *rows.batch(order[first : first + at_once]))
         loss_sum += functional.cross_entropy(logits_MV, targets_M, reduction="sum").item()
@@ -140,8 +140,8 @@ def _evaluate(model: KeyboardLM, rows: Rows) -> tuple[float, float]:
         is_word_M = targets_M > UNK
         best_M = logits_MV[:, len(SPECIALS) :].argmax(dim=1) + len(SPECIALS)
         hits += int((best_M == targets_M)[is_word_M].sum())
-        known += int(is_word_M.sum())
-    return loss_sum / max(targets, 1), hits / max(known, 1)
+        words += int(is_word_M.sum())
+    return loss_sum / max(targets, 1), hits / max(words, 1)
 
 
 def _logits(model: KeyboardLM, inputs_BT: Tensor, targets_BT: Tensor) -> tuple[Tensor, Tensor]:

@@ -10,6 +10,9 @@ from scipy import stats
 
 from discovery.device.randomizer import SubsetSelection
 
+# At most so probable is a word published that fewer messages hold than are asked for.
+ANONYMITY_CHANCE = 1e-6
+
 
 def significant_votes(randomizer: SubsetSelection, messages: int, z: float) -> int:
     """Least votes that noise alone reaches with at most the upper tail probability of z deviations.
@@ -42,41 +45,13 @@ def anonymous_votes(randomizer: SubsetSelection, messages: int, holders: int, ch
     low, high = 0, messages + 1  # so many votes do not exist
     while high - low > 1:
         middle = (low + high) // 2
-        reached = publication_chance(randomizer, messages, holders - 1, middle)
-        low, high = (low, middle) if reached <= chance else (middle, high)
+        published = publication_chance(randomizer, messages, holders - 1, middle)
+        low, high = (low, middle) if published <= chance else (middle, high)
     return high
 
 
 def publication_chance(randomizer: SubsetSelection, messages: int, held: int, votes: int) -> float:
     """Probability that an item in ``held`` of the messages gets at least ``votes``."""
-    own = stats.binom.pmf(np.arange(held + 1), held, randomizer.inclusion)
-    others = stats.binom.sf(votes - 1 - np.arange(held + 1), messages - held, randomizer.background)
-    return min(float(np.dot(own, others)), 1.0)
-
-
-def lemma_1(randomizer: SubsetSelection, messages: int, kept: int, holders: int) -> float:
-    """Bound on the probability that an item in ``holders`` messages is among the ``kept`` with most votes.
-
-    Sun & Sun 2024, lemma 1, to compare with the paper: (holders, result)-approximate k-anonymity where no
-    absolute threshold is set. It cannot be below kept / domain, as an item nobody holds is kept that
-    often; state ``anonymous_votes`` instead where it counts. 1 where the lemma says nothing.
-
-    The kept-th largest of the other items' votes is at least that of uniform (k - 2)-subsets; whether it
-    falls below a number is bounded by Chernoff's inequality, which negatively associated counts obey.
-    """
-    others = randomizer.domain - 2
-    chance = (randomizer.size - 2) / others if others else 0.0
-    if chance <= 0:
-        return 1.0
-    # From the middle of the votes, where nearly all items reach, to where fewer than ``kept`` are expected to.
-    low, high = math.floor(messages * chance), messages
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if others * stats.binom.sf(middle - 1, messages, chance) > kept else (low, middle)
-    best = 1.0
-    for votes in range(math.floor(messages * chance), low + 1):
-        expected = others * float(stats.binom.sf(votes - 1, messages, chance))
-        if expected > kept:
-            below = math.exp(-((1 - kept / expected) ** 2) * expected / 2)
-            best = min(best, publication_chance(randomizer, messages, holders, votes) + below)
-    return best
+    from_holders = stats.binom.pmf(np.arange(held + 1), held, randomizer.inclusion)
+    from_others = stats.binom.sf(votes - 1 - np.arange(held + 1), messages - held, randomizer.background)
+    return min(float(np.dot(from_holders, from_others)), 1.0)

@@ -28,15 +28,15 @@ def attack(randomizer: SubsetSelection, messages: int, delta: float) -> float:
     if d < 3:
         raise ValueError(f"domain: {d} items leave no third item for the other messages; at least 3 are needed")
     # Only messages without the third item count. Then x without y is as likely as y without x.
-    cover = mistold = (1 - p) * k * (d - 1 - k) / ((d - 1) * (d - 2))
-    told = p * (d - k) * (d - k - 1) / ((d - 1) * (d - 2))
+    cover = wrongly = (1 - p) * k * (d - 1 - k) / ((d - 1) * (d - 2))
+    rightly = p * (d - k) * (d - k - 1) / ((d - 1) * (d - 2))
 
     tails = _tails(messages - 1, cover)
     # tails[i] = P[sum of the others >= i - 1]: the own message moves the sum by one or not at all.
     up, stay, down = tails[:-2], tails[1:-1], tails[2:]
-    rest = 1 - told - mistold
-    with_x = told * up + rest * stay + mistold * down
-    with_y = mistold * up + rest * stay + told * down
+    rest = 1 - rightly - wrongly
+    with_x = rightly * up + rest * stay + wrongly * down
+    with_y = wrongly * up + rest * stay + rightly * down
     gain = with_x - _ROUNDING - delta
     useful = gain > 0
     if not np.any(useful):

@@ -29,16 +29,19 @@ def blanket(randomizer: SubsetSelection, messages: int, delta: float) -> float:
     Raises:
       ValueError: a parameter outside its range.
     """
-    known = clones(randomizer.epsilon0, messages, delta)
+    certified = clones(randomizer.epsilon0, messages, delta)
     if randomizer.epsilon0 > NO_COVER:
-        return known
+        return certified
 
-    def least(blocks: int, known: float, precision: float) -> float:
+    def least(blocks: int, certified: float, precision: float) -> float:
         return least_epsilon(
-            lambda epsilon: blanket_delta(randomizer, messages, epsilon, delta / 1000, blocks), delta, known, precision
+            lambda epsilon: blanket_delta(randomizer, messages, epsilon, delta / 1000, blocks),
+            delta,
+            certified,
+            precision,
         )
 
-    return least(_SINGLES, least(_COARSE, known, 1e-3), 1e-5)
+    return least(_SINGLES, least(_COARSE, certified, 1e-3), 1e-5)
 
 
 def blanket_delta(
@@ -95,8 +98,8 @@ def _lower_blocks(count: np.ndarray, chance: float, tail: float, blocks: int) ->
         deviation = np.sqrt(count * chance * (1 - chance))
         starts = np.floor(count[..., None] * chance + deviation[..., None] * steps)
         starts = np.concatenate([np.zeros_like(starts[..., :1]), np.clip(starts, 0, count[..., None])], axis=-1)
-    reached = stats.binom.sf(starts - 1, count[..., None], chance)
-    return starts, reached - np.concatenate([reached[..., 1:], np.zeros_like(reached[..., :1])], axis=-1)
+    tail_chances = stats.binom.sf(starts - 1, count[..., None], chance)
+    return starts, tail_chances - np.concatenate([tail_chances[..., 1:], np.zeros_like(tail_chances[..., :1])], axis=-1)
 
 
 def _binomial_excess(count: np.ndarray, step: float, offset: np.ndarray) -> np.ndarray:

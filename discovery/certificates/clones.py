@@ -66,30 +66,30 @@ def checked(epsilon0: float, messages: int, delta: float) -> None:
         )
 
 
-def least_epsilon(delta_at: Callable[[float], float], delta: float, known: float, precision: float) -> float:
-    """Least epsilon whose delta is small enough, from above and to ``precision`` of it; at most ``known``.
+def least_epsilon(delta_at: Callable[[float], float], delta: float, certified: float, precision: float) -> float:
+    """Least epsilon whose delta is small enough, from above and to ``precision`` of it; at most ``certified``.
 
     Args:
       delta_at: falls with epsilon; above 0.
-      known: an epsilon that is certified already.
+      certified: an epsilon that holds already.
     """
 
     def excess(epsilon: float) -> float:
         return math.log(delta_at(epsilon) / delta)
 
-    if excess(known) >= 0:
-        return known
-    low = 0.9 * known  # often a coarser sum's answer, and then close
+    if excess(certified) >= 0:
+        return certified
+    low = 0.9 * certified  # often a coarser sum's answer, and then close
     if excess(low) <= 0:
         if excess(0.0) <= 0:
             return 0.0
-        low, known = 0.0, low
+        low, certified = 0.0, low
     # Nearly a straight line in most cases, so a few steps do.
-    least = optimize.brentq(excess, low, known, xtol=precision * known * 1e-3, rtol=max(precision / 4, 1e-15))
-    step = precision / 4 * max(least, 1e-3 * known)
-    while least < known and excess(least) > 0:  # the root may be approached from below
+    least = optimize.brentq(excess, low, certified, xtol=precision * certified * 1e-3, rtol=max(precision / 4, 1e-15))
+    step = precision / 4 * max(least, 1e-3 * certified)
+    while least < certified and excess(least) > 0:  # the root may be approached from below
         least, step = least + step, 2 * step
-    return min(least, known)
+    return min(least, certified)
 
 
 def window(trials: int, chance: float, tail: float, blocks: int) -> np.ndarray:
@@ -119,10 +119,10 @@ def _delta_of(epsilon0: float, messages: int, tail: float, blocks: int) -> Calla
     chance = math.exp(-epsilon0)
     edges = window(messages - 1, chance, tail, blocks)
     weights = block_chances(edges, messages - 1, chance)
-    return lambda epsilon: float(np.sum(weights * _delta_given(epsilon0, epsilon, edges[:-1]))) + tail
+    return lambda epsilon: float(np.sum(weights * delta_given(epsilon0, epsilon, edges[:-1]))) + tail
 
 
-def _delta_given(epsilon0: float, epsilon: float, clones_N: np.ndarray) -> np.ndarray:
+def delta_given(epsilon0: float, epsilon: float, clones_N: np.ndarray) -> np.ndarray:
     """delta for exact numbers of clones, without differences of nearly equal numbers.
 
     With ``E = e^eps``, ``p = e^eps0 / (e^eps0 + 1)``, ``u = p - E (1 - p)``, ``v = E p - (1 - p)`` and

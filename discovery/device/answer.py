@@ -2,8 +2,7 @@
 
 import hashlib
 import json
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,9 +11,22 @@ import numpy as np
 from discovery.config import DiscoveryConfig
 from discovery.device.keystream import Keystream
 from discovery.device.randomizer import SubsetSelection, randomise
-from discovery.sampler import sample
 
 END = "\x03"  # ends a word; outside every alphabet, so no typed character can stand for it
+# How a device chooses among its candidates; part of every question since there was a choice.
+_SAMPLER = "random"
+
+
+def letters_of(alphabet: str) -> str:
+    """The letters of a question: the alphabet's, sorted, then ``END``.
+
+    Raises:
+      ValueError: no letters.
+    """
+    letters = "".join(sorted(set(alphabet) - {END}))
+    if not letters:
+        raise ValueError("alphabet: it is empty; give the letters that words of this locale hold")
+    return letters + END
 
 
 @dataclass(frozen=True)
@@ -68,21 +80,39 @@ class Broadcast:
         return {letter: number for number, letter in enumerate(self.letters)}
 
 
-def spoken_item(word: str, known: frozenset[str], broadcast: Broadcast, config: DiscoveryConfig) -> int | None:
+def spoken_item(word: str, known_words: frozenset[str], broadcast: Broadcast, config: DiscoveryConfig) -> int | None:
     """The item that a word stands for in this layer; None where the device keeps silent about it.
 
     Words that can never be finished (too long, empty, a foreign letter, ``END`` inside) are left
     out here, on the device, as are known words and words whose prefix did not survive.
     """
     long_enough = max(broadcast.layer - 1, 1) <= len(word) <= config.layers - 1
-    if not long_enough or word in known or not broadcast.typed.issuperset(word):
+    if not long_enough or word in known_words or not broadcast.typed.issuperset(word):
         return None
     return broadcast.item((word + END)[: broadcast.layer])
 
 
+def sample(candidates: Collection[int], contributions: int, none: int, bits: Keystream) -> np.ndarray:
+    """Which candidates fill the C messages: exactly ``contributions`` items, int64, in random order.
+
+    Distinct candidates, a random subset of them if there are more, and copies of ``none`` (Sun & Sun
+    2024, section 3).
+
+    Guarantee: changing one occurrence on a device changes, as a coupling, at most one of the C items,
+    which makes C messages of epsilon0 each item-level epsilon0-LDP. The number of messages must not
+    depend on the data: every device sends exactly C. The random order of the C items is what makes this
+    hold for messages one by one: in a sorted row, one new item would move others too.
+    """
+    chosen = np.array(sorted(set(candidates)), dtype=np.int64)
+    if len(chosen) > contributions:
+        chosen = chosen[bits.subset(len(chosen), contributions)]
+    items = np.concatenate([chosen, np.full(contributions - len(chosen), none, dtype=np.int64)])
+    return items[bits.permutation(contributions)]
+
+
 def report(
     words: Sequence[str],
-    known: frozenset[str],
+    known_words: frozenset[str],
     broadcast: Broadcast,
     randomizer: SubsetSelection,
     config: DiscoveryConfig,
@@ -91,11 +121,10 @@ def report(
     """The device's C randomised messages, int64 ``[C, k]``.
 
     Guarantee: each message is ``epsilon0``-LDP for the item in it; changing one occurrence of a
-    word changes at most one item (``sampler.sample``). Device level: ``C * epsilon0``.
+    word changes at most one item (``sample``). Device level: ``C * epsilon0``.
     """
-    spoken = (spoken_item(word, known, broadcast, config) for word in words)
-    counts = Counter(item for item in spoken if item is not None)
-    items = sample(dict(counts), config.messages_per_device, config.sampler, broadcast.none, bits)
+    spoken = (spoken_item(word, known_words, broadcast, config) for word in words)
+    items = sample([item for item in spoken if item is not None], config.messages_per_device, broadcast.none, bits)
     return np.stack([randomise(randomizer, int(item), bits) for item in items])
 
 
@@ -105,13 +134,13 @@ class Question:
 
     Attributes:
       pass_number: 1, 2, ...; a device is asked in one layer of one pass only.
-      known: words that every device leaves out: the base vocabulary and what earlier passes found.
+      known_words: those that every device leaves out: the base vocabulary and what earlier passes found.
     """
 
     pass_number: int
     broadcast: Broadcast
     randomizer: SubsetSelection
-    known: frozenset[str]
+    known_words: frozenset[str]
     config: DiscoveryConfig
 
     @cached_property
@@ -122,18 +151,19 @@ class Question:
         this one. To the same question a device gives the same answer again.
         """
         content = [
-            self.pass_number, self.broadcast.layer, self.broadcast.letters, self.broadcast.prefixes, sorted(self.known),
+            self.pass_number, self.broadcast.layer, self.broadcast.letters, self.broadcast.prefixes,
+            sorted(self.known_words),
             self.randomizer.epsilon0, self.randomizer.size, self.config.messages_per_device, self.config.layers,
-            self.config.sampler,
+            _SAMPLER,
         ]  # fmt: skip
         return f"answers {hashlib.sha256(json.dumps(content).encode()).hexdigest()}"
 
     def item(self, word: str) -> int:
         """The item that a word stands for; -1 for silence."""
-        item = spoken_item(word, self.known, self.broadcast, self.config)
+        item = spoken_item(word, self.known_words, self.broadcast, self.config)
         return -1 if item is None else item
 
     def answer(self, words: Sequence[str], device: int, key: bytes) -> np.ndarray:
         """``report`` of one device, int64 ``[C, k]``, with its own random bits."""
         bits = Keystream(key, self.stream, device)
-        return report(words, self.known, self.broadcast, self.randomizer, self.config, bits)
+        return report(words, self.known_words, self.broadcast, self.randomizer, self.config, bits)

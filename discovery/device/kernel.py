@@ -1,4 +1,4 @@
-"""Messages of many devices at once: bit for bit what ``device.report`` sends, summed as they come.
+"""Messages of many devices at once: bit for bit what ``answer.report`` sends, summed as they come.
 
 No message is kept: one device's subsets live in a scratch row until they are added.
 Legend: N devices, W random words of a device, V distinct words typed, d domain.
@@ -12,21 +12,29 @@ _HIGH = np.uint64(32)
 
 @numba.njit(nogil=True)
 def add_answers(
-    votes_d, seen, words_NW, starts, numbers, item_V, contributions, greedy, domain, size, inclusion
-):  # fmt: skip
+    votes_d: np.ndarray,
+    words_NW: np.ndarray,
+    starts: np.ndarray,
+    numbers: np.ndarray,
+    item_V: np.ndarray,
+    contributions: int,
+    domain: int,
+    size: int,
+    inclusion: int,
+) -> np.ndarray:
     """Add the C messages of every device to ``votes_d``; bool ``[N]``: False where the words ran out.
 
-    Such a device has added nothing, and ``device.report``, whose stream has no end, answers for it.
+    Such a device has added nothing, and ``answer.report``, whose stream has no end, answers for it.
 
     Args:
       votes_d: int64, changed in place.
-      seen: uint64, one bit an item, all zero before and after.
       words_NW: uint32, the first words of each device's keystream.
       starts: int64 ``[N + 1]`` into ``numbers``, the words that each device typed.
       item_V: int64, item of each distinct word, -1 for silence.
       inclusion: p in units of 2^-53, of which it is a multiple.
     """
     answered_N = np.ones(len(words_NW), dtype=np.bool_)
+    seen = np.zeros(domain // 64 + 2, dtype=np.uint64)  # one bit an item, all zero between draws
     scratch = np.empty(contributions * size, dtype=np.int64)
     subset = np.empty(max(size, contributions) + 1, dtype=np.int64)
     filled = np.empty(contributions, dtype=np.int64)
@@ -34,22 +42,15 @@ def add_answers(
     for device in range(len(words_NW)):
         longest = max(longest, starts[device + 1] - starts[device])
     spoken = np.empty(longest, dtype=np.int64)
-    often = np.empty(longest, dtype=np.int64)
     keys = np.empty(max(longest, contributions), dtype=np.uint64)
     order = np.empty(max(longest, contributions), dtype=np.int64)
     for device in range(len(words_NW)):
         words_W = words_NW[device]
-        held = _candidates(spoken, often, keys, order, numbers[starts[device] : starts[device + 1]], item_V)
+        held = _candidates(spoken, keys, order, numbers[starts[device] : starts[device + 1]], item_V)
         at = 0
         if held <= contributions:
             filled[:held] = spoken[:held]
             filled[held:] = domain - 1
-        elif greedy:
-            for place in range(held):
-                keys[place], order[place] = np.uint64(len(spoken) - often[place]), place
-            _sort(keys, order, held)
-            for place in range(contributions):
-                filled[place] = spoken[order[place]]
         else:
             at = _subset(subset, seen, words_W, at, held, contributions)
             if at >= 0:
@@ -86,8 +87,10 @@ def add_answers(
 
 
 @numba.njit(nogil=True)
-def _candidates(spoken, often, keys, order, numbers, item_V):
-    """A device's distinct items, ascending, into ``spoken`` and how often each into ``often``; their count."""
+def _candidates(
+    spoken: np.ndarray, keys: np.ndarray, order: np.ndarray, numbers: np.ndarray, item_V: np.ndarray
+) -> int:
+    """A device's distinct items, ascending, into ``spoken``; their count."""
     count = 0
     for number in numbers:
         if item_V[number] >= 0:
@@ -98,14 +101,13 @@ def _candidates(spoken, often, keys, order, numbers, item_V):
     for place in range(count):
         item = np.int64(keys[place])
         if held == 0 or item != spoken[held - 1]:
-            spoken[held], often[held] = item, 0
+            spoken[held] = item
             held += 1
-        often[held - 1] += 1
     return held
 
 
 @numba.njit(nogil=True)
-def _sort(keys, order, count):
+def _sort(keys: np.ndarray, order: np.ndarray, count: int) -> None:
     """Sort the first ``count`` keys with their ``order``, equals by ``order``: Shell's, which compiles in no time."""
     gap = 1
     while gap < count // 3:
@@ -121,13 +123,13 @@ def _sort(keys, order, count):
 
 
 @numba.njit(nogil=True)
-def _pair(words_W, at):
+def _pair(words_W: np.ndarray, at: int) -> np.uint64:
     """Two words as a number of 64 bits."""
     return np.uint64(words_W[at]) << _HIGH | np.uint64(words_W[at + 1])
 
 
 @numba.njit(nogil=True)
-def _subset(subset, seen, words_W, at, population, count):
+def _subset(subset: np.ndarray, seen: np.ndarray, words_W: np.ndarray, at: int, population: int, count: int) -> int:
     """``Keystream.subset`` into ``subset``; the next place in the stream, or -1 where it ended too early."""
     complement = 2 * count > population
     wanted = population - count if complement else count
@@ -148,9 +150,9 @@ def _subset(subset, seen, words_W, at, population, count):
     enough = drawn == wanted
     if complement:
         place = 0
-        for number in range(population):
-            if enough and not (seen[number >> 6] >> np.uint64(number & 63)) & np.uint64(1):
-                subset[place] = number
+        for item in range(population):
+            if enough and not (seen[item >> 6] >> np.uint64(item & 63)) & np.uint64(1):
+                subset[place] = item
                 place += 1
         seen[: (population >> 6) + 1] = 0
     else:

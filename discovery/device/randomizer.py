@@ -36,6 +36,11 @@ class SubsetSelection:
     inclusion: float
     background: float
 
+    @property
+    def message_bytes(self) -> int:
+        """Length of a message as it travels: k item numbers of ``ceil(log2 d)`` bits each, and nothing else."""
+        return (self.size * (self.domain - 1).bit_length() + 7) // 8
+
 
 def subset_selection(epsilon0: float, domain: int) -> SubsetSelection:
     """The randomiser whose k, of the two integers next to ``d / (e^eps + 1)``, has the smaller variance.

@@ -46,10 +46,10 @@ class TypedWords:
     @staticmethod
     def gather(device_words: Iterable[Sequence[str]]) -> "TypedWords":
         """From a list of words for each device."""
-        known: dict[str, int] = {}
+        number_of: dict[str, int] = {}
         numbers, starts = [], [0]
         for words in device_words:
-            numbers.append(np.array([known.setdefault(word, len(known)) for word in words], dtype=np.int32))
+            numbers.append(np.array([number_of.setdefault(word, len(number_of)) for word in words], dtype=np.int32))
             starts.append(starts[-1] + len(words))
         joined = np.concatenate(numbers) if numbers else np.empty(0, dtype=np.int32)
-        return TypedWords(tuple(known), np.array(starts, dtype=np.int64), joined)
+        return TypedWords(tuple(number_of), np.array(starts, dtype=np.int64), joined)

@@ -9,7 +9,6 @@ holds one reservation, and a killed run goes on after its last finished layer.
 Legend: N devices of a shard, W random words of a device, d domain.
 """
 
-import io
 import math
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
@@ -25,7 +24,7 @@ from discovery.device.keystream import first_words
 from discovery.device.typed import TypedWords
 
 _CHUNK_WORDS = 2**22  # 16 MiB of random words at a time
-_SHARD_DEVICES = 50_000
+SHARD_DEVICES = 50_000
 # Fewer devices have answered one by one before the batched route is compiled.
 WORTH_COMPILING = 1_000
 
@@ -34,8 +33,8 @@ WORTH_COMPILING = 1_000
 class ShardVotes:
     """Summed messages of some devices of one layer.
 
-    Each message is randomised, so this may be kept; but the central statement is about the sum of
-    all shards, which fewer people hide in here. Delete shards once they are merged.
+    Each message is randomised; but the central statement is about the sum of all shards, and fewer
+    people hide in one. Let go of shards once they are merged.
 
     Attributes:
       stream: the question they answer.
@@ -47,23 +46,11 @@ class ShardVotes:
     devices: int
     votes_d: np.ndarray
 
-    def to_bytes(self) -> bytes:
-        """For a file between two tasks."""
-        content = io.BytesIO()
-        np.savez(content, stream=self.stream, devices=self.devices, votes_d=self.votes_d)
-        return content.getvalue()
-
-    @staticmethod
-    def from_bytes(content: bytes) -> "ShardVotes":
-        """What ``to_bytes`` wrote."""
-        with np.load(io.BytesIO(content), allow_pickle=False) as kept:
-            return ShardVotes(str(kept["stream"]), int(kept["devices"]), kept["votes_d"])
-
 
 def votes_of_shard(question: Question, devices_N: np.ndarray, typed: TypedWords, key: bytes) -> ShardVotes:
     """Votes of some devices; those of shards that part a group add up to the group's, whatever the parting.
 
-    Guarantee: that of ``device.report``, message by message; adding votes up is post-processing.
+    Guarantee: that of ``answer.report``, message by message; adding votes up is post-processing.
 
     Args:
       devices_N: int64 numbers of the devices in the whole population, each the number of its keystream.
@@ -72,10 +59,10 @@ def votes_of_shard(question: Question, devices_N: np.ndarray, typed: TypedWords,
     """
     votes_d = np.zeros(question.broadcast.domain, dtype=np.int64)
     if len(devices_N) < WORTH_COMPILING:
-        _one_by_one(votes_d, question, devices_N, typed, key)
+        one_by_one(votes_d, question, devices_N, typed, key)
     else:
         unanswered = _together(votes_d, question, devices_N, typed, key)
-        _one_by_one(votes_d, question, devices_N[unanswered], typed.take(unanswered), key)
+        one_by_one(votes_d, question, devices_N[unanswered], typed.take(unanswered), key)
     return ShardVotes(question.stream, len(devices_N), votes_d)
 
 
@@ -128,17 +115,17 @@ def ask(
     Raises:
       OSError: a worker process was killed; finished layers stay.
     """
-    size = min(_SHARD_DEVICES, max(-(-len(group) // shared.count), WORTH_COMPILING))
+    size = min(SHARD_DEVICES, max(-(-len(group) // shared.count), WORTH_COMPILING))
     chunks = [group[first : first + size] for first in range(0, len(group), size)]
     if shared.pool is None or len(chunks) == 1:
         return merge(question, (votes_of_shard(question, chunk, typed.take(chunk), key) for chunk in chunks))
     try:
-        return merge(question, _in_processes(question, chunks, typed, key, shared.pool, shared.count))
+        return merge(question, in_processes(question, chunks, typed, key, shared.pool, shared.count))
     except BrokenProcessPool as error:
         raise OSError("discovery: a worker process was killed; run the stage again, finished layers stay") from error
 
 
-def _in_processes(
+def in_processes(
     question: Question, chunks: list[np.ndarray], typed: TypedWords, key: bytes, pool: Executor, count: int
 ) -> Iterator[ShardVotes]:
     for first in range(0, len(chunks), count):  # no more in memory than is being worked on
@@ -149,7 +136,7 @@ def _in_processes(
         yield from (future.result() for future in waiting)
 
 
-def _one_by_one(votes_d: np.ndarray, question: Question, devices_N: np.ndarray, typed: TypedWords, key: bytes) -> None:
+def one_by_one(votes_d: np.ndarray, question: Question, devices_N: np.ndarray, typed: TypedWords, key: bytes) -> None:
     for row, device in enumerate(devices_N.tolist()):
         np.add.at(votes_d, question.answer(typed.of(row), device, key).ravel(), 1)
 
@@ -163,23 +150,21 @@ def _together(
 
     item_V = np.fromiter(map(question.item, typed.distinct), dtype=np.int64, count=len(typed.distinct))
     randomizer, contributions = question.randomizer, question.config.messages_per_device
-    seen = np.zeros(randomizer.domain // 64 + 2, dtype=np.uint64)
-    width = _words_needed(question)
+    width = words_needed(question)
     step = max(_CHUNK_WORDS // width, 1)
     answered = []
     for first in range(0, len(devices_N), step):
         words_NW = first_words(key, question.stream, devices_N[first : first + step], width)
         answered.append(
             add_answers(
-                votes_d, seen, words_NW, typed.starts[first : first + step + 1], typed.numbers, item_V, contributions,
-                question.config.sampler == "greedy", randomizer.domain, randomizer.size,
-                int(randomizer.inclusion * 2.0**53),
+                votes_d, words_NW, typed.starts[first : first + step + 1], typed.numbers, item_V, contributions,
+                randomizer.domain, randomizer.size, int(randomizer.inclusion * 2.0**53),
             )
         )  # fmt: skip
     return np.flatnonzero(~np.concatenate(answered))
 
 
-def _words_needed(question: Question) -> int:
+def words_needed(question: Question) -> int:
     """Words that nearly every device gets by with: draws until k distinct, and six deviations more."""
     contributions, size = question.config.messages_per_device, question.randomizer.size
     population = question.broadcast.domain - 1

@@ -1,12 +1,12 @@
 """Stage ``build_vocabulary``: base words, and the discovered words that filters and people let pass."""
 
 import json
-import string
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
 from discovery import coverage, filters, projection, review
+from discovery.config import PROJECTED_WORDS
 from discovery.results import FoundWord, ProjectedCoverage
 from pipeline.errors import PermanentError
 from pipeline.stage import StageContext, StageResult
@@ -38,7 +38,7 @@ def build_vocabulary(ctx: StageContext) -> BuildVocabulary:
     listed = review.candidates([FoundWord.model_validate(entry) for entry in found], blocked)
     if config.vocabulary.review:
         listed = _reviewed(ctx, listed)
-    grown = vocabulary.extend(base, [word.word for word in listed if word.kept], config.vocabulary.max_new_words)
+    grown = vocabulary.extend(base, [word.word for word in listed if word.accepted], config.vocabulary.max_new_words)
     vocabulary.save(grown, ctx.public / "vocabulary.json")
     counts = [_unknown(words, base) for words in artifacts.store(ctx).device_words("validation")]
     added = set(grown.words) - set(base.words)
@@ -50,7 +50,7 @@ def build_vocabulary(ctx: StageContext) -> BuildVocabulary:
         added=len(added),
         size=len(grown),
         vocabulary_digest=grown.digest,
-        dropped=dict(Counter(_reason(word) for word in listed if not word.kept)),
+        dropped=dict(Counter(_reason(word) for word in listed if not word.accepted)),
         reviewed=config.vocabulary.review,
         coverage=coverage.coverage(added, sum(counts, Counter())),
         coverage_low=low,
@@ -70,9 +70,9 @@ def projected_coverage(ctx: StageContext, base: vocabulary.Vocabulary) -> tuple[
     if len(words) < projection.HELD_OUT_OF:
         return ()
     devices = ctx.run.result("ingest_private")["devices_by_split"]["train"]
-    pretended = projection.typists(corpora.summary.source, corpora.counts(), words, devices, config.projected_words)
-    letters = string.printable if config.alphabet == "printable" else text.alphabet(ctx.config.locale)
-    return projection.project(pretended, letters, config, (*projection.EPSILONS, config.epsilon0), ctx.config.seed)
+    pretended = projection.typists(corpora.summary.source, corpora.counts(), words, devices, PROJECTED_WORDS)
+    letters, epsilons = text.alphabet(ctx.config.locale), (*projection.EPSILONS, config.epsilon0)
+    return projection.project(pretended, letters, config, epsilons, ctx.config.seed)
 
 
 def _blocked(ctx: StageContext) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 import json
 
 from discovery import discover as trie
+from discovery.certificates.blanket import CERTIFICATE
 from discovery.device.typed import TypedWords
 from discovery.results import DiscoveryResult
 from pipeline.stage import StageContext, StageResult
@@ -11,8 +12,6 @@ from pretrain import text
 from pretrain.files import write_text
 
 _SAME = frozenset(("epsilon0", "messages_per_device", "device_level_epsilon0", "epsilon_attack", "delta"))
-
-
 _LAYER = ("pass_number", "layer", "domain", "noise", "word_votes", "kept", "finished", "clones", "blanket", "attack")
 
 
@@ -36,7 +35,7 @@ def discover(ctx: StageContext) -> Discover:
     base = artifacts.vocabulary(ctx, "ingest_public")
     found = trie.discover(
         TypedWords.gather(artifacts.store(ctx).device_words("train")),
-        known=frozenset(base.words),
+        known_words=frozenset(base.words),
         alphabet=text.alphabet(ctx.config.locale),
         config=ctx.config.discovery,
         key=ctx.key,
@@ -50,7 +49,7 @@ def discover(ctx: StageContext) -> Discover:
         words_found=len(found.words),
         epsilon_central=found.epsilon_blanket,
         epsilon_clones=found.epsilon_central,
-        certificate="privacy blanket of Subset Selection (Balle et al. 2019)",
+        certificate=CERTIFICATE,
         layers=_layers(found),
         curve=[{"step": step} | row for step, row in enumerate(_layers(found), start=1)],
         spend=spends.discovery(found.epsilon0, note),

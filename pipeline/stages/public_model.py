@@ -46,7 +46,7 @@ def adapt(ctx: StageContext) -> Adaptation:
     grown = artifacts.vocabulary(ctx, "build_vocabulary")
     train, validation = artifacts.public_streams(ctx, grown)
     model = extend.grow(artifacts.model(ctx, "pretrain"), base, grown, public=train)
-    richer = new_words.enrich(train, len(base), config.new_word_share, config.most_copies)
+    richer = new_words.enrich(train, len(base))
     words = ctx.config.pretrain.sequence_words
     before = new_words.new_word_loss(model, validation, len(base), words)
     work = ctx.private / "work"

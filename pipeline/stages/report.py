@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 
+from discovery.config import PROJECTED_WORDS
 from federated.accounting.guarantees import curve
 from pipeline.config import LaunchConfig
 from pipeline.ledger.ledger import PrivacyLedger
@@ -222,7 +223,7 @@ def _discovery(ctx: StageContext) -> d.DiscoveryBlock:
         words_added=built["added"],
         words=words,
         **{name: built[name] for name in ("reviewed", "coverage", "coverage_low", "coverage_high", "projection")},
-        projected_words=ctx.config.discovery.projected_words,
+        projected_words=PROJECTED_WORDS,
         given_files=_given_files(ctx),
         adaptation=d.NewWordAdaptation(**{name: adapted[name] for name in d.NewWordAdaptation.model_fields}),
     )

@@ -1,6 +1,4 @@
-"""Whole runs on a population whose truth is known: what the paper claims about samplers, passes and epsilon."""
-
-import time
+"""Whole runs on a population whose truth is known: what the paper claims about passes and epsilon."""
 
 import numpy as np
 import pytest
@@ -9,8 +7,8 @@ from discovery import discover as trie
 from discovery.config import DiscoveryConfig
 from discovery.device.answer import END
 from discovery.device.typed import TypedWords
+from discovery.projection import PublicHistogram, votes_for_tuning_only
 from discovery.trie import choose, question_of
-from discovery.tuning import PublicHistogram, votes_for_tuning_only
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 WORDS, DEVICES = 2_000, 40_000
@@ -35,7 +33,12 @@ def run(population, folder, **changes):
     typed, weights = population
     values = {"epsilon0": 8.0, "delta": 1e-6, "messages_per_device": 8, "layers": 7, "max_prefixes": 250} | changes
     found = trie.discover(
-        typed, known=frozenset(), alphabet=LETTERS, config=DiscoveryConfig(**values), key=bytes(32), directory=folder
+        typed,
+        known_words=frozenset(),
+        alphabet=LETTERS,
+        config=DiscoveryConfig(**values),
+        key=bytes(32),
+        directory=folder,
     )
     covered = sum(weights.get(word.word, 0.0) for word in found.words)
     return covered, sum(word.word not in weights for word in found.words), found
@@ -43,17 +46,13 @@ def run(population, folder, **changes):
 
 @pytest.mark.slow
 @pytest.mark.statistical
-def test_random_beats_greedy_two_passes_beat_one_and_epsilon_helps(population, tmp_path):
-    began = time.process_time()
-    greedy, false_greedy, _ = run(population, tmp_path / "g1", sampler="greedy")
+def test_two_passes_beat_one_and_epsilon_helps(population, tmp_path):
     one, false_one, _ = run(population, tmp_path / "r1")
     two, false_two, _ = run(population, tmp_path / "r2", passes=2)
-    assert one >= greedy + 0.03
     assert two >= one + 0.03
-    assert max(false_greedy, false_one, false_two) <= 10
-    by_epsilon = [run(population, tmp_path / f"e{e}", passes=2, epsilon0=e)[0] for e in (5.0, 6.5)]
-    assert by_epsilon[0] < by_epsilon[1] < two
-    assert time.process_time() - began < 120
+    assert max(false_one, false_two) <= 10
+    weaker, _, _ = run(population, tmp_path / "e6.5", passes=2, epsilon0=6.5)
+    assert weaker < two
     # Without the threshold noise comes through as words.
     _, unfiltered, _ = run(population, tmp_path / "z0", passes=2, significance_z=0.0)
     assert unfiltered > 10
@@ -70,7 +69,7 @@ def test_intervals_of_words_hold_the_truth_as_often_as_they_say():
     counts[-1] = 500_000 - counts.sum()
     inside = narrow = total = 0
     for seed in range(40):
-        votes_d = votes_for_tuning_only(PublicHistogram("made up, CC0", counts), question.randomizer, seed, "marginal")
+        votes_d = votes_for_tuning_only(PublicHistogram("made up, CC0", counts), question.randomizer, seed)
         _, words = choose(question, votes_d, 500_000, 0)
         for word in words:
             truth = counts[question.broadcast.item(word.word + END)] / 500_000

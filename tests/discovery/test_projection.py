@@ -8,9 +8,10 @@ import pytest
 from discovery import discover as trie
 from discovery import projection, state
 from discovery.config import DiscoveryConfig
+from discovery.device.answer import sample
 from discovery.device.keystream import Keystream
+from discovery.device.randomizer import of_size, randomise
 from discovery.device.typed import TypedWords
-from discovery.sampler import sample
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 CONFIG = DiscoveryConfig(epsilon0=6.0, delta=1e-6, messages_per_device=3, layers=6, max_prefixes=60)
@@ -45,36 +46,34 @@ def honest(who: projection.PretendedTypists, seed: int) -> TypedWords:
 def test_one_word_in_twenty_is_held_out_and_text_outside_of_the_vocabulary_competes():
     who = pretended(100)
     assert [word for word, wanted in zip(who.words, who.wanted_V, strict=True) if wanted] == list(VOCABULARY[19::20])
-    assert set(who.words) == set(COUNTS) - who.known
-    assert who.known == set(VOCABULARY) - set(VOCABULARY[19::20])
+    assert set(who.words) == set(COUNTS) - who.known_words
+    assert who.known_words == set(VOCABULARY) - set(VOCABULARY[19::20])
     expected = [COUNTS[word] / sum(COUNTS.values()) for word in who.words]
     assert who.shares_V.tolist() == pytest.approx(expected)
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("sampler", ["random", "greedy"])
 @pytest.mark.parametrize("typed", [2.0, 15.0])
-def test_chances_are_those_of_the_sampler_of_devices(sampler, typed):
-    config = CONFIG.model_copy(update={"sampler": sampler})
+def test_chances_are_those_of_the_sampler_of_devices(typed):
     rates = typed * np.array([0.4, 0.2, 0.1, 0.1, 0.08, 0.06, 0.04, 0.02])
-    rng, bits, devices = np.random.default_rng(1), Keystream(bytes(32), sampler), 20_000
+    rng, bits, devices = np.random.default_rng(1), Keystream(bytes(32), "random"), 20_000
     counts = rng.poisson(rates, size=(devices, len(rates)))
     sent = np.zeros(len(rates) + 1)
     for row in counts.tolist():
-        held = {item: count for item, count in enumerate(row) if count}
-        sent += np.bincount(sample(held, 3, sampler, len(rates), bits), minlength=len(rates) + 1).clip(max=3)
-    seen, said = sent[:-1] / devices, projection.spoken_chances(rates, config)
-    # Rivals are taken for Poisson, ties for evenly broken, and a device's own threshold for the usual one.
-    assert np.abs(seen - said).max() < (0.06 if sampler == "random" or typed < 10 else 0.15)
+        held = [item for item, count in enumerate(row) if count]
+        sent += np.bincount(sample(held, 3, len(rates), bits), minlength=len(rates) + 1).clip(max=3)
+    seen, said = sent[:-1] / devices, projection.spoken_chances(rates, CONFIG)
+    # Rivals are taken for Poisson.
+    assert np.abs(seen - said).max() < 0.06
     assert said.sum() <= 3 + 1e-9
-    other = config.model_copy(update={"sampler": "random" if sampler == "greedy" else "greedy"})
+    # Chances in proportion to how often a word is typed would be noticed.
     if typed > 10:
-        assert np.abs(seen - projection.spoken_chances(rates, other)).max() > 0.2
+        assert np.abs(seen - 3 * rates / rates.sum()).max() > 0.2
 
 
 @pytest.mark.slow
 @pytest.mark.statistical
-@pytest.mark.parametrize("change", [{}, {"sampler": "greedy"}, {"passes": 2, "dropout": 0.2}])
+@pytest.mark.parametrize("change", [{}, {"passes": 2}])
 def test_a_projection_is_near_what_devices_that_really_answer_give(change, tmp_path: Path):
     config, who, runs = CONFIG.model_copy(update={"epsilon0": 4.0} | change), pretended(16_000), range(3)
     wanted = dict(zip(who.words, np.where(who.wanted_V, who.shares_V, 0.0), strict=True))
@@ -87,7 +86,12 @@ def test_a_projection_is_near_what_devices_that_really_answer_give(change, tmp_p
     for seed in runs:
         typed, folder = honest(who, seed), tmp_path / str(seed)
         found = trie.discover(
-            typed, known=who.known, alphabet=LETTERS, config=config, key=bytes(31) + bytes([seed]), directory=folder
+            typed,
+            known_words=who.known_words,
+            alphabet=LETTERS,
+            config=config,
+            key=bytes(31) + bytes([seed]),
+            directory=folder,
         ).words
         seen.append((sum(wanted.get(word.word, 0.0) for word in found) / sum(wanted.values()), len(found)))
     covered, words = np.mean(seen, axis=0)
@@ -120,9 +124,58 @@ def test_a_text_of_unknown_origin_is_refused():
 
 
 def test_what_only_the_projection_reads_does_not_make_another_discovery():
-    typed, other = TypedWords.gather([["ab"]]), CONFIG.model_copy(update={"projected_words": 7})
+    typed, other = TypedWords.gather([["ab"]]), CONFIG.model_copy(update={"blocklist": "list.txt"})
     same = [state.fingerprint(typed, frozenset(), LETTERS, config, bytes(32)) for config in (CONFIG, other)]
     assert same[0] == same[1]
     assert same[0] != state.fingerprint(
         typed, frozenset(), LETTERS, CONFIG.model_copy(update={"epsilon0": 5.0}), bytes(32)
     )
+
+
+ITEM_COUNTS = np.array([50, 20, 10, 5, 5, 5, 3, 2])
+RANDOMIZER = of_size(1.0, 8, 3)
+
+
+@pytest.mark.statistical
+def test_simulated_votes_have_the_law_of_honest_ones_item_by_item():
+    public = projection.PublicHistogram("made up for this test, CC0", ITEM_COUNTS)
+    votes = np.stack([projection.votes_for_tuning_only(public, RANDOMIZER, seed) for seed in range(4000)])
+    bits, rows = Keystream(bytes(32), "honest"), []
+    for _ in range(300):
+        sent = [randomise(RANDOMIZER, item, bits) for item, count in enumerate(ITEM_COUNTS) for _ in range(count)]
+        rows.append(np.bincount(np.concatenate(sent), minlength=8))
+    honest_votes = np.stack(rows)
+    errors = (votes.mean(axis=0) - honest_votes.mean(axis=0)) / (honest_votes.std(axis=0) / np.sqrt(len(rows)))
+    assert np.all(np.abs(errors) < 4.5)
+    assert np.all(np.abs(votes.std(axis=0) / honest_votes.std(axis=0) - 1) < 0.2)
+    p, q = RANDOMIZER.inclusion, RANDOMIZER.background
+    np.testing.assert_allclose(votes.mean(axis=0), ITEM_COUNTS * p + (100 - ITEM_COUNTS) * q, atol=0.4)
+
+
+@pytest.mark.parametrize(
+    ("histogram", "named"),
+    [
+        (ITEM_COUNTS, "only a PublicHistogram"),
+        (TypedWords.gather([["secret"]]), "only a PublicHistogram"),
+        (projection.PublicHistogram("x", ITEM_COUNTS[:-1]), "7 items"),
+    ],
+    ids=["counts", "devices", "other domain"],
+)
+def test_private_data_are_refused(histogram, named):
+    with pytest.raises(ValueError, match=named):
+        projection.votes_for_tuning_only(histogram, RANDOMIZER, 0)
+
+
+@pytest.mark.parametrize(
+    ("source", "counts", "named"),
+    [
+        (" ", ITEM_COUNTS, "source"),
+        ("x", TypedWords.gather([["secret"]]), "devices cannot"),
+        ("x", ITEM_COUNTS * 0.5, "whole numbers"),
+        ("x", -ITEM_COUNTS, "at least 0"),
+        ("x", ITEM_COUNTS * 0, "between 1"),
+    ],
+)
+def test_what_is_no_public_histogram_is_refused(source, counts, named):
+    with pytest.raises(ValueError, match=named):
+        projection.PublicHistogram(source, counts)

@@ -13,8 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pretrain import sources
 from pretrain.config import C4Corpus, FileCorpus, SampleCorpus
-from pretrain.corpus import build_corpus, documents, open_corpus
+from pretrain.corpus import build_corpus, open_corpus
 from pretrain.sources import open_stream
 from pretrain.text import sentences
 
@@ -43,10 +44,10 @@ def texts(name: str, number: int) -> list[str]:
     return [f"Document {name} {word} here. It has two sentences." for word in spelt]
 
 
-def write_c4(path: Path, found: Iterable[str]) -> None:
+def write_c4(path: Path, documents: Iterable[str]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with gzip.open(path, "wt", encoding="utf-8") as file:
-        for number, text in enumerate(found):
+        for number, text in enumerate(documents):
             # Now and then a timestamp that no type but a string can hold.
             timestamp = "2019-04-25T12:57:54Z" if number % 5 else "unknown"
             file.write(json.dumps({"text": text, "timestamp": timestamp, "url": f"https://x/{number}"}) + "\n")
@@ -65,14 +66,21 @@ def c4_clone(tmp_path: Path) -> Path:
     return root
 
 
+@pytest.fixture
+def hub(c4_clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clone in the hub's place: ``datasets`` reads it by the same call."""
+    monkeypatch.setattr(sources, "C4_DATASET", str(c4_clone))
+    monkeypatch.setattr(sources, "require_hub", lambda subset: None)
+
+
 def files(c4_clone: Path, **settings: object) -> FileCorpus:
-    given = {"train": (str(c4_clone / "en/c4-train.*.json.gz"),), "max_tokens": 600, "tokens_per_shard": 200}
-    return FileCorpus.model_validate({"source": "files", **given, **settings})
+    defaults = {"train": (str(c4_clone / "en/c4-train.*.json.gz"),), "max_tokens": 600}
+    return FileCorpus.model_validate({"source": "files", **defaults, **settings})
 
 
 @pytest.mark.parametrize(("subset", "locale", "word"), [("en", "en-US", "traina"), ("es", "es-ES", "añoa")])
-def test_c4_through_the_hub_call(c4_clone: Path, tmp_path: Path, subset: str, locale: str, word: str) -> None:
-    config = C4Corpus(source="c4", dataset=str(c4_clone), subset=subset, max_tokens=10_000)
+def test_c4_through_the_hub_call(hub: None, tmp_path: Path, subset: str, locale: str, word: str) -> None:
+    config = C4Corpus(source="c4", subset=subset, max_tokens=10_000)
     summary = build_corpus(config, locale, tmp_path / "out")
     opened = open_corpus(tmp_path / "out")
     assert (summary.train_documents, summary.validation_documents, summary.shards) == (120, 20, 2)
@@ -82,8 +90,8 @@ def test_c4_through_the_hub_call(c4_clone: Path, tmp_path: Path, subset: str, lo
     assert "ODC-BY" in summary.licence
 
 
-def test_a_subset_that_does_not_exist_is_named(c4_clone: Path) -> None:
-    config = C4Corpus(source="c4", dataset=str(c4_clone), subset="tlh", max_tokens=10)
+def test_a_subset_that_does_not_exist_is_named(hub: None) -> None:
+    config = C4Corpus(source="c4", subset="tlh", max_tokens=10)
     with pytest.raises(ValueError, match=r"public_text.subset: 'tlh'"):
         open_stream(config, "en-US", "train")
 
@@ -119,14 +127,16 @@ except OSError as error:
 
 
 def test_caps_end_before_a_sentence_and_shards_hold_whole_documents(c4_clone: Path, tmp_path: Path) -> None:
-    summary = build_corpus(files(c4_clone, max_tokens=602, max_validation_tokens=13), "en-US", tmp_path / "out")
+    summary = build_corpus(
+        files(c4_clone, max_tokens=602, max_validation_tokens=13), "en-US", tmp_path / "out", shard_words=200
+    )
     opened = open_corpus(tmp_path / "out")
     # Sentences have 4 words each, documents 8; numbers are chosen so that neither divides the cap.
     assert (summary.train_tokens, summary.validation_tokens) == (600, 12)
     assert [shard.num_words for shard in opened.train] == [200, 200, 200]
     assert summary.train_documents == sum(map(len, opened.train)) == 75
     first = opened.train[0]
-    expected = sentences(next(documents(files(c4_clone), "en-US", "train")), "en-US")
+    expected = sentences(next(iter(open_stream(files(c4_clone), "en-US", "train"))), "en-US")
     assert (
         " ".join(first.lexicon[i - 1] if i else "/" for i in first.owner(0))
         == " / ".join(map(" ".join, expected)) + " /"
@@ -146,13 +156,13 @@ def test_records_with_other_fields_are_read(c4_clone: Path, tmp_path: Path) -> N
     lines = [json.dumps({"text": text, "lang": "en", "likes": 3}) for text in texts("plain", 5)]
     (tmp_path / "own.jsonl").write_text("\n".join(lines), encoding="utf-8")
     config = files(c4_clone, train=(str(tmp_path / "own.jsonl"),), validation=(str(c4_clone / "en/c4-valid*"),))
-    assert list(documents(config, "en-US", "train")) == texts("plain", 5)
+    assert list(open_stream(config, "en-US", "train")) == texts("plain", 5)
 
 
 def test_held_out_documents_are_whole_disjoint_and_complete(c4_clone: Path, tmp_path: Path) -> None:
     write_c4(tmp_path / "many.json.gz", [f"text {word} {word}" for word in map(str, range(400))] * 2)
     config = files(c4_clone, train=(str(tmp_path / "many.json.gz"),))
-    train, validation = (list(documents(config, "en-US", split)) for split in ("train", "validation"))
+    train, validation = (list(open_stream(config, "en-US", split)) for split in ("train", "validation"))
     assert len(train) + len(validation) == 800
     assert not set(train) & set(validation)
     assert 10 <= len(validation) <= 80
@@ -160,8 +170,8 @@ def test_held_out_documents_are_whole_disjoint_and_complete(c4_clone: Path, tmp_
 
 def test_own_validation_files_hold_out_nothing(c4_clone: Path) -> None:
     config = files(c4_clone, validation=(str(c4_clone / "en/c4-validation.*"),))
-    assert len(list(documents(config, "en-US", "train"))) == 120
-    assert list(documents(config, "en-US", "validation")) == texts("validation", 20)
+    assert len(list(open_stream(config, "en-US", "train"))) == 120
+    assert list(open_stream(config, "en-US", "validation")) == texts("validation", 20)
     overlap = files(c4_clone, validation=(str(c4_clone / "en/c4-train.00000*"),))
     with pytest.raises(ValueError, match=r"public_text.validation: .* is also a train file"):
         open_stream(overlap, "en-US", "train")
@@ -174,14 +184,14 @@ class Killed(Exception):
 @pytest.mark.parametrize("kill_at", [1, 2])
 def test_a_killed_build_keeps_its_shards_and_ends_the_same(c4_clone: Path, tmp_path: Path, kill_at: int) -> None:
     config = files(c4_clone, max_tokens=900)
-    whole = build_corpus(config, "en-US", tmp_path / "whole")
+    whole = build_corpus(config, "en-US", tmp_path / "whole", shard_words=200)
 
     def killer(point: dict) -> None:
         if point["shard"] == kill_at:
             raise Killed
 
     with pytest.raises(Killed):
-        build_corpus(config, "en-US", tmp_path / "killed", killer)
+        build_corpus(config, "en-US", tmp_path / "killed", killer, 200)
     with pytest.raises(ValueError, match="unfinished"):
         open_corpus(tmp_path / "killed")
     finished = sorted((tmp_path / "killed/train").glob("shard-*"))
@@ -190,7 +200,7 @@ def test_a_killed_build_keeps_its_shards_and_ends_the_same(c4_clone: Path, tmp_p
     # A half-written shard, and a file that is read no more: its text must not be asked for again.
     (tmp_path / "killed/train/building").mkdir()
     write_c4(c4_clone / "en/c4-train.00000-of-00003.json.gz", texts("changed", 40))
-    again = build_corpus(config.model_copy(), "en-US", tmp_path / "killed")
+    again = build_corpus(config.model_copy(), "en-US", tmp_path / "killed", shard_words=200)
     assert [path.stat().st_mtime_ns for path in finished] == before
     opened = open_corpus(tmp_path / "killed")
     assert [shard.digest for shard in opened.train] == [shard.digest for shard in open_corpus(tmp_path / "whole").train]
@@ -208,7 +218,7 @@ def test_a_finished_corpus_is_found_again(c4_clone: Path, tmp_path: Path) -> Non
 
 
 def test_a_swapped_shard_is_found(c4_clone: Path, tmp_path: Path) -> None:
-    build_corpus(files(c4_clone), "en-US", tmp_path / "out")
+    build_corpus(files(c4_clone), "en-US", tmp_path / "out", shard_words=200)
     one, two = tmp_path / "out/train/shard-00000", tmp_path / "out/train/shard-00001"
     one.rename(tmp_path / "aside")
     two.rename(one)
@@ -232,7 +242,7 @@ def test_unusable_files_are_named(c4_clone: Path, tmp_path: Path) -> None:
         "other.*": r"public_text: files must all be",
     }.items():
         with pytest.raises(ValueError, match=message):
-            list(documents(files(c4_clone, train=(str(tmp_path / pattern),)), "en-US", "train"))
+            list(open_stream(files(c4_clone, train=(str(tmp_path / pattern),)), "en-US", "train"))
 
 
 def test_a_split_without_words_is_refused(c4_clone: Path, tmp_path: Path) -> None:
@@ -249,8 +259,8 @@ def test_an_unspaced_locale_is_refused_by_every_source(c4_clone: Path, tmp_path:
 
 
 def test_sample_is_prose_and_resumes(tmp_path: Path) -> None:
-    config = SampleCorpus(source="sample", max_tokens=30_000, max_validation_tokens=2_000, tokens_per_shard=12_000)
-    summary = build_corpus(config, "en-US", tmp_path / "out")
+    config = SampleCorpus(source="sample", max_tokens=30_000, max_validation_tokens=2_000)
+    summary = build_corpus(config, "en-US", tmp_path / "out", shard_words=12_000)
     opened = open_corpus(tmp_path / "out")
     assert 29_900 < summary.train_tokens <= 30_000
     assert len(opened.train) == 2

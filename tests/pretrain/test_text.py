@@ -162,5 +162,5 @@ def test_alphabet_covers_dotless_i_and_joiners() -> None:
 
 
 def test_alphabet_of_an_unknown_language_says_what_to_do() -> None:
-    with pytest.raises(ValueError, match=r"locale: no public word list for 'kl-GL'.*printable"):
+    with pytest.raises(ValueError, match=r"locale: no public word list for 'kl-GL'.*wordfreq"):
         alphabet("kl-GL")

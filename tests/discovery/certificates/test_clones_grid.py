@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from discovery.certificates.clones import _delta_given, clones
+from discovery.certificates.clones import clones, delta_given
 
 # Upper bounds computed independently with finer blocks: epsilon0 -> messages -> (delta 1e-6, delta 1e-10).
 GRID = {
@@ -81,7 +81,7 @@ def test_without_clones_delta_is_that_of_randomised_response(epsilon0):
     for epsilon in (0.0, epsilon0 / 2, epsilon0 * 0.9, epsilon0 - 1e-3):
         p = 1 / (1 + math.exp(-epsilon0))
         exact = p * -math.expm1(epsilon - epsilon0)
-        assert _delta_given(epsilon0, epsilon, np.array([0]))[0] == pytest.approx(exact, rel=1e-9)
+        assert delta_given(epsilon0, epsilon, np.array([0]))[0] == pytest.approx(exact, rel=1e-9)
 
 
 @pytest.mark.parametrize("delta", [1e-14, 1e-20])

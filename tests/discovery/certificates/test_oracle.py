@@ -14,7 +14,7 @@ from scipy import stats
 
 from discovery.certificates.attack import attack
 from discovery.certificates.blanket import blanket
-from discovery.certificates.clones import ERRATUM, _delta_given, clones, closed_2023, least_epsilon
+from discovery.certificates.clones import ERRATUM, clones, closed_2023, delta_given, least_epsilon
 from discovery.device.randomizer import subset_selection
 
 ROWS = json.loads(Path(__file__).with_name("certificates.json").read_text(encoding="utf-8"))["rows"]
@@ -58,7 +58,7 @@ def coarse(epsilon0: float, messages: int, delta: float, width: int) -> float:
     starts = np.arange(0, int(law.mean() + 12 * law.std()), width)
     weights = law.cdf(starts + width - 1) - law.cdf(starts - 1)
     return least_epsilon(
-        lambda epsilon: float(weights @ _delta_given(epsilon0, epsilon, starts)) + 1e-30, delta, epsilon0, 1e-6
+        lambda epsilon: float(weights @ delta_given(epsilon0, epsilon, starts)) + 1e-30, delta, epsilon0, 1e-6
     )
 
 

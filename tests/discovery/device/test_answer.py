@@ -1,6 +1,7 @@
 """One device: which words it may speak about, exactly C messages, and an order that tells nothing."""
 
 import itertools
+from collections.abc import Collection
 from dataclasses import replace
 
 import numpy as np
@@ -8,10 +9,9 @@ import pytest
 from scipy import stats
 
 from discovery.config import DiscoveryConfig
-from discovery.device.answer import END, Broadcast, Question, report
+from discovery.device.answer import END, Broadcast, Question, report, sample
 from discovery.device.keystream import Keystream
 from discovery.device.randomizer import of_size, subset_selection
-from discovery.sampler import sample
 
 KEY = bytes(range(32))
 NONE = 99
@@ -22,53 +22,42 @@ def config(**changes) -> DiscoveryConfig:
     return DiscoveryConfig(**values)
 
 
-def items_of(counts: dict[int, int], contributions: int, kind: str, name: str = "s") -> list[int]:
-    return sample(counts, contributions, kind, NONE, Keystream(KEY, name)).tolist()
+def items_of(candidates: Collection[int], contributions: int, name: str = "s") -> list[int]:
+    return sample(candidates, contributions, NONE, Keystream(KEY, name)).tolist()
 
 
-@pytest.mark.parametrize("kind", ["random", "greedy"])
 @pytest.mark.parametrize("candidates", [0, 1, 2, 3, 4, 20])
-def test_exactly_c_items_distinct_and_none_for_the_rest(kind, candidates):
-    counts = {item: 1 + item % 3 for item in range(candidates)}
-    chosen = items_of(counts, 3, kind)
+def test_exactly_c_items_distinct_and_none_for_the_rest(candidates):
+    chosen = items_of([item for item in range(candidates) for _ in range(1 + item % 3)], 3)
     real = [item for item in chosen if item != NONE]
     assert len(chosen) == 3
     assert len(set(real)) == len(real) == min(candidates, 3)
-    assert set(real) <= set(counts)
+    assert set(real) <= set(range(candidates))
 
 
-def test_greedy_takes_the_most_frequent_and_breaks_ties_by_item_number_alone():
-    counts = {7: 2, 3: 2, 5: 9, 1: 2, 8: 1}
-    for order in itertools.permutations(counts):
-        assert set(items_of({item: counts[item] for item in order}, 3, "greedy")) == {5, 1, 3}
-
-
-def test_random_ignores_how_often_a_candidate_was_typed():
-    once, often = {4: 1, 6: 1, 9: 1, 2: 1}, {9: 1, 2: 500, 6: 3, 4: 40}
+def test_how_often_and_in_which_order_a_candidate_was_typed_does_not_matter():
+    once, often = [4, 6, 9, 2], [9, *[2] * 500, *[6] * 3, *[4] * 40]
     for trial in range(20):
-        assert items_of(once, 2, "random", str(trial)) == items_of(often, 2, "random", str(trial))
+        assert items_of(once, 2, str(trial)) == items_of(often, 2, str(trial))
 
 
 @pytest.mark.statistical
 def test_random_sampling_is_uniform_over_ordered_subsets():
     seen = dict.fromkeys(itertools.permutations(range(4), 2), 0)
     for trial in range(6000):
-        seen[tuple(items_of(dict.fromkeys(range(4), 1), 2, "random", str(trial)))] += 1
+        seen[tuple(items_of(range(4), 2, str(trial)))] += 1
     assert stats.chisquare(list(seen.values())).pvalue > 1e-5
 
 
-def selections(counts: dict[int, int], contributions: int, kind: str) -> list[frozenset]:
+def selections(candidates: Collection[int], contributions: int) -> list[frozenset]:
     """All equally likely choices, as multisets, from the definition in the paper."""
-    if len(counts) <= contributions:
-        return [frozenset(counts)]
-    if kind == "greedy":
-        return [frozenset(sorted(counts, key=lambda item: (-counts[item], item))[:contributions])]
-    return [frozenset(chosen) for chosen in itertools.combinations(counts, contributions)]
+    if len(candidates) <= contributions:
+        return [frozenset(candidates)]
+    return [frozenset(chosen) for chosen in itertools.combinations(candidates, contributions)]
 
 
-@pytest.mark.parametrize("kind", ["random", "greedy"])
-def test_one_changed_occurrence_moves_at_most_one_item(kind):
-    """Theorem 1 rests on this. Both choices are walked in all small cases; random ones need a coupling."""
+def test_one_changed_occurrence_moves_at_most_one_item():
+    """Theorem 1 rests on this: all small cases, each by a coupling."""
     for contributions in (1, 2, 3):
         for row in itertools.product(range(3), repeat=4):
             counts = {item: times for item, times in enumerate(row) if times}
@@ -78,15 +67,10 @@ def test_one_changed_occurrence_moves_at_most_one_item(kind):
                 after = counts | {new: counts.get(new, 0) + 1}
                 after[gone] -= 1
                 after = {item: times for item, times in after.items() if times}
-                if kind == "greedy":
-                    before_set = set(items_of(counts, contributions, kind)) - {NONE}
-                    after_set = set(items_of(after, contributions, kind)) - {NONE}
-                    assert max(len(before_set - after_set), len(after_set - before_set)) <= 1
-                else:
-                    assert _couples(selections(counts, contributions, kind), selections(after, contributions, kind))
+                assert couples(selections(counts, contributions), selections(after, contributions))
 
 
-def _couples(left: list[frozenset], right: list[frozenset]) -> bool:
+def couples(left: list[frozenset], right: list[frozenset]) -> bool:
     """Whether a coupling of two uniform choices has both within one item: a perfect matching of copies."""
     rows = left * len(right)
     columns = right * len(left)
@@ -106,29 +90,27 @@ def _couples(left: list[frozenset], right: list[frozenset]) -> bool:
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("kind", ["random", "greedy"])
-def test_the_place_of_a_message_says_nothing_about_its_item(kind):
-    counts = {1: 1, 2: 50, 3: 7}
-    places = [items_of(counts, 4, kind, str(trial)).index(2) for trial in range(3000)]
+def test_the_place_of_a_message_says_nothing_about_its_item():
+    places = [items_of([1, 2, 3], 4, str(trial)).index(2) for trial in range(3000)]
     assert stats.chisquare(np.bincount(places, minlength=4)).pvalue > 1e-5
 
 
-def told(words: list[str], broadcast: Broadcast, known: frozenset[str] = frozenset(), **changes) -> list[str | None]:
+def heard(words: list[str], broadcast: Broadcast, known: frozenset[str] = frozenset(), **changes) -> list[str | None]:
     """Candidates in the device's messages with randomisation as good as off (p within 1e-14 of 1, k = 1)."""
     sure = of_size(40.0, broadcast.domain, 1)
     sent = report(words, known, broadcast, sure, config(**changes), Keystream(KEY, "t"))
     assert sent.shape == (changes.get("messages_per_device", 3), 1)
-    found = [None if item == broadcast.none else broadcast.candidate(int(item)) for item in sent[:, 0]]
-    return sorted(found, key=lambda candidate: (candidate is None, candidate or ""))
+    candidates = [None if item == broadcast.none else broadcast.candidate(int(item)) for item in sent[:, 0]]
+    return sorted(candidates, key=lambda candidate: (candidate is None, candidate or ""))
 
 
 FIRST = Broadcast(1, ("",), "abc" + END)
 
 
 def test_a_device_speaks_of_its_own_prefixes():
-    assert told(["ab", "cb", "ab"], FIRST) == ["a", "c", None]
+    assert heard(["ab", "cb", "ab"], FIRST) == ["a", "c", None]
     third = Broadcast(3, ("ab", "ca"), "abc" + END)
-    assert told(["abb", "ca", "bcb"], third) == ["abb", "ca" + END, None]
+    assert heard(["abb", "ca", "bcb"], third) == ["abb", "ca" + END, None]
 
 
 @pytest.mark.parametrize(
@@ -140,13 +122,13 @@ def test_a_device_speaks_of_its_own_prefixes():
 def test_words_that_must_not_count_never_do(silent, layer):
     prefixes = tuple("".join(p) for p in itertools.product("abc", repeat=layer - 1))
     broadcast = Broadcast(layer, prefixes, "abc" + END)
-    assert told([silent] * 5, broadcast, frozenset({"ab"})) == [None, None, None]
-    assert told([silent] * 5 + ["cccc"], broadcast, frozenset({"ab"})) == ["cccc"[:layer], None, None]
+    assert heard([silent] * 5, broadcast, frozenset({"ab"})) == [None, None, None]
+    assert heard([silent] * 5 + ["cccc"], broadcast, frozenset({"ab"})) == ["cccc"[:layer], None, None]
 
 
 def test_finished_words_and_dropped_prefixes_become_none():
-    assert told(["a", "bb"], Broadcast(3, ("bb", "ab"), "ab" + END)) == ["bb" + END, None, None]
-    assert told(["abb"], Broadcast(3, ("bb",), "ab" + END)) == [None, None, None]
+    assert heard(["a", "bb"], Broadcast(3, ("bb", "ab"), "ab" + END)) == ["bb" + END, None, None]
+    assert heard(["abb"], Broadcast(3, ("bb",), "ab" + END)) == [None, None, None]
 
 
 def test_numbers_and_candidates_are_one_to_one():
@@ -176,12 +158,11 @@ def test_other_questions_are_answered_with_other_bits():
         replace(base, broadcast=Broadcast(1, ("",), "ab" + END)),
         replace(base, randomizer=subset_selection(3.0, FIRST.domain)),
         replace(base, randomizer=of_size(4.0, FIRST.domain, 2)),
-        replace(base, known=frozenset({"the", "ab"})),
+        replace(base, known_words=frozenset({"the", "ab"})),
         replace(base, config=config(messages_per_device=4)),
         replace(base, config=config(layers=4)),
-        replace(base, config=config(sampler="greedy")),
     ]
-    assert len({base.stream, *(other.stream for other in others)}) == 11
+    assert len({base.stream, *(other.stream for other in others)}) == 10
     sent = [np.concatenate([base.answer(["ab"], device, KEY) for device in group]) for group in [range(9)] * 2]
     assert np.array_equal(*sent)
     assert not np.array_equal(sent[0][:12], sent[0][12:24])
