@@ -1,15 +1,12 @@
 """How numbers and names read in a report. Privacy losses round up: never stronger than the truth."""
 
-import json
 import math
-import re
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from statistics import NormalDist
-
-from markupsafe import Markup
+from typing import NamedTuple
 
 from reports.disclosure.document import AuditBlock, CanaryResult, Difference, Disclosure, GateResult, Participation
-from reports.disclosure.utility import HeadWords, Utility
+from reports.disclosure.utility import ArmMetric, HeadWords, Utility
 
 _STRONG, _REASONABLE = 1.0, 10.0
 METRICS = {
@@ -94,8 +91,8 @@ def mechanism_name(kind: str) -> str:
     return _MECHANISMS[kind]
 
 
-def at_least(value: int) -> str:
-    """A count of devices that was rounded down to tens."""
+def at_least(value: int | None) -> str:
+    """A count of devices that was rounded down to tens; nothing counted is fewer than ten."""
     return f"{value:,} or more" if value else "fewer than 10"
 
 
@@ -156,23 +153,19 @@ def feature_name(name: str) -> str:
 
 def features(disclosure: Disclosure) -> list[tuple[str, tuple[str, ...]]]:
     """Features and their metrics, the launch's own first."""
-    found = disclosure.utility.features if disclosure.utility else {}
-    return sorted(found.items(), key=lambda item: item[0] != disclosure.launch.feature)
-
-
-def feature_metrics(disclosure: Disclosure) -> set[str]:
-    """Metrics that some feature's table shows."""
-    return {metric for _, metrics in features(disclosure) for metric in metrics}
-
-
-def heads(metrics: tuple[str, ...]) -> list[str]:
-    """Table heads of metrics; numbers are aligned to the right."""
-    return [f"#{metric_name(metric)}" for metric in metrics]
+    by_feature = disclosure.utility.features if disclosure.utility else {}
+    return sorted(by_feature.items(), key=lambda item: item[0] != disclosure.launch.feature)
 
 
 def arms(utility: Utility) -> list[str]:
     """Every arm once, in order."""
     return list(dict.fromkeys(row.arm for row in utility.arms))
+
+
+def rows_of(utility: Utility, metrics: tuple[str, ...]) -> list[ArmMetric]:
+    """Some metrics of every arm, arm by arm."""
+    rows = (utility.value(arm, metric) for arm in arms(utility) for metric in metrics)
+    return [row for row in rows if row is not None]
 
 
 def heads_of(utility: Utility, arm: str | None = None) -> list[HeadWords]:
@@ -211,14 +204,7 @@ def ceiling(row: CanaryResult, audit: AuditBlock) -> str:
     """The exposure that the guarantee allows; above what ranks can show it says nothing."""
     if row.ceiling_bits is None:
         return "none"
-    if says_nothing(row, audit):
-        return "says nothing"
-    return f"{row.ceiling_bits:.1f}"
-
-
-def says_nothing(row: CanaryResult, audit: AuditBlock) -> bool:
-    """No ceiling, or one that even rank 1 stays under."""
-    return row.ceiling_bits is None or row.ceiling_bits >= math.log2(audit.random_continuations)
+    return "says nothing" if row.ceiling_bits >= math.log2(audit.random_continuations) else f"{row.ceiling_bits:.1f}"
 
 
 def guesser(mu: float, false_alarms: float) -> str:
@@ -231,48 +217,46 @@ def guesser(mu: float, false_alarms: float) -> str:
     return up(round(100 * normal.cdf(normal.inv_cdf(false_alarms) + mu), 9), 1) + "%"
 
 
-def warnings(disclosure: Disclosure) -> list[str]:
+class Warned(NamedTuple):
+    """What a reader must not miss; ``severe`` if the numbers below do not hold or nothing was published."""
+
+    text: str
+    severe: bool
+
+
+def warnings(disclosure: Disclosure) -> list[Warned]:
     """What a reader must not miss, worst first."""
     launch, accounting, seen = disclosure.launch, disclosure.accounting, disclosure.participation
     said = []
     if disclosure.decision.decision == "hold":
-        said.append("This launch is on hold. Nothing was published.")
+        said.append(Warned("This launch is on hold. Nothing was published.", True))
     if launch.seeded_randomness:
         said.append(
-            "Noise was seeded. Anyone with the launch file can subtract it: this run protects nobody, and the "
-            "losses below are what secret noise would have given."
+            Warned(
+                "Noise was seeded. Anyone with the launch file can subtract it: this run protects nobody, and the "
+                "losses below are what secret noise would have given.",
+                True,
+            )
         )
     if not accounting.agree:
-        said.append("The two accountants do not agree. Do not rely on either.")
+        said.append(Warned("The two accountants do not agree. Do not rely on either.", True))
     if seen.violations:
-        said.append(f"The enforced participation bounds were broken; violations: {seen.violations:,}.")
+        said.append(Warned(f"The enforced participation bounds were broken; violations: {seen.violations:,}.", True))
     if launch.synthetic_population:
         said.append(
-            "The population is synthetic: no real person's text was used, and no figure here says how real people "
-            "would fare."
+            Warned(
+                "The population is synthetic: no real person's text was used, and no figure here says how real "
+                "people would fare.",
+                False,
+            )
         )
     if (disclosure.tool.git_commit or "").endswith("-dirty"):
-        said.append("Made from source code with uncommitted changes: nobody else can run the same code.")
+        said.append(Warned("Made from source code with uncommitted changes: nobody else can run the same code.", False))
     return said
 
 
-def markdown(value: object) -> object:
-    """Text that can form no Markdown or HTML and cannot leave its table cell; markup from templates passes."""
-    if isinstance(value, Markup) or not isinstance(value, str):
-        return value
-    for character in "\\`*[]|":
-        value = value.replace(character, "\\" + character)
-    return re.sub(r"\s+", " ", value.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;"))
-
-
-def code(value: object) -> Markup:
-    """A Markdown code span; a backtick or a line break cannot end it."""
-    return Markup("`" + " ".join(str(value).replace("`", "'").replace("|", "/").split()) + "`")
-
-
-def yaml(value: str | float) -> Markup:
-    """A value in front matter: JSON is YAML. A small number keeps a point, else YAML 1.1 reads it as text."""
-    if isinstance(value, float):
-        digits, exponent = f"{value:e}".split("e")
-        return Markup(f"{float(digits)}e{exponent}")
-    return Markup(json.dumps(value, ensure_ascii=False))
+def light(disclosure: Disclosure) -> str:
+    """The front sheet's lamp: red on hold, amber with a warning or a weak guarantee, else green."""
+    if disclosure.decision.decision == "hold":
+        return "red"
+    return "amber" if warnings(disclosure) or strength(disclosure.accounting.epsilon) == "weak" else "green"

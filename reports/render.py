@@ -1,21 +1,25 @@
-"""The disclosure as files: JSON for machines, HTML and Markdown for people.
+"""The disclosure as files: JSON for machines, Markdown and HTML for people.
 
-Every number comes from the ``Disclosure``; templates only lay it out. Privacy losses are
-rounded up: what is printed may be weaker than the truth, never stronger.
+Every number comes from the ``Disclosure``; templates only lay it out. A sentence stands once, in a
+template of ``report.md``: the page is made from that Markdown. Privacy losses are rounded up: what
+is printed may be weaker than the truth, never stronger.
 """
 
+import functools
+import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from pretrain.files import write_text
-from reports import formats
+from reports import formats, markdown
 from reports.disclosure.document import Disclosure
 from reports.figures.audit import of_audits
 from reports.figures.comparison import of_utility
 from reports.figures.discovery import of_discovery
-from reports.figures.training import all_figures
+from reports.figures.training import of_training
 
 TEMPLATES = Path(__file__).parent / "templates"
 _FILTERS = (
@@ -23,28 +27,28 @@ _FILTERS = (
     formats.arms,
     formats.at_least,
     formats.ceiling,
-    formats.code,
-    formats.feature_metrics,
     formats.feature_name,
     formats.features,
     formats.gate_value,
     formats.guesser,
-    formats.heads,
     formats.heads_of,
     formats.histogram,
+    formats.light,
+    formats.mechanism_name,
     formats.metric_change,
     formats.metric_name,
     formats.metric_value,
     formats.number,
-    formats.mechanism_name,
     formats.percent,
+    formats.rows_of,
     formats.strength,
     formats.total,
     formats.turnout,
     formats.up,
     formats.verdict,
     formats.warnings,
-    formats.yaml,
+    markdown.code,
+    markdown.yaml,
 )
 
 
@@ -52,41 +56,53 @@ def render(disclosure: Disclosure, directory: Path) -> list[Path]:
     """Write ``disclosure.json``, ``report.html``, ``report.md``, the model card and ``figures/*.svg``.
 
     Raises:
-      OSError: the directory does not exist or cannot be written.
+      OSError: the directory cannot be written.
     """
-    drawn = all_figures(disclosure) | of_discovery(disclosure.discovery) | of_audits(disclosure.audit)
-    drawn |= of_utility(disclosure.utility)
-    figures = {name: Markup(svg) for name, svg in drawn.items()}
-    html, markdown = environment(html=True), environment(html=False)
-    contents = {
-        "disclosure.json": disclosure.model_dump_json(indent=1) + "\n",
-        "report.html": html.get_template("report.html.j2").render(d=disclosure, figures=figures),
-        "report.md": markdown.get_template("report.md.j2").render(d=disclosure),
-        "README.md": markdown.get_template("model_card.md.j2").render(d=disclosure),
-    }
-    (directory / "figures").mkdir(exist_ok=True)
-    # Once more on their own, for whoever looks at the artifacts one by one.
+    drawn = draw(disclosure)
+    contents = {"disclosure.json": disclosure.model_dump_json(indent=1) + "\n"} | pages(disclosure, drawn)
     contents |= {f"figures/{name}.svg": svg for name, svg in drawn.items()}
-    return [write(directory / name, content) for name, content in contents.items()]
+    for name, content in contents.items():
+        write_text(directory / name, content)
+    return [directory / name for name in contents]
 
 
+def draw(disclosure: Disclosure) -> dict[str, str]:
+    """Every figure that has data: SVG by name."""
+    figures = of_training(disclosure) | of_discovery(disclosure.discovery)
+    return figures | of_audits(disclosure.audit) | of_utility(disclosure.utility)
+
+
+def pages(disclosure: Disclosure, figures: Mapping[str, str]) -> dict[str, str]:
+    """What people read, by file name: the report as a page and as Markdown, and the model card."""
+
+    def figure(name: str, caption: str) -> Markup:
+        return markdown.figure(name, caption) if name in figures else Markup("")
+
+    plain = environment(html=False)
+    values = {"d": disclosure, "figure": figure}
+    # A part that is left out leaves its blank lines and spaces.
+    report, card = (
+        re.sub(r"\s*\n\n+", "\n\n", plain.get_template(f"{name}.md.j2").render(values)).strip() + "\n"
+        for name in ("report", "model_card")
+    )
+    opening, front, *rest = markdown.sections(report)
+    parts = {"opening": opening, "front": front, "body": "".join(rest)}
+    slots = {name: markdown.to_html(text, figures) for name, text in parts.items()}
+    page = environment(html=True).get_template("report.html.j2").render(d=disclosure, **slots)
+    return {"report.html": page, "report.md": report, "README.md": card}
+
+
+@functools.cache
 def environment(*, html: bool) -> Environment:
     """Templates that escape every value, and fail on a name that is not there."""
     made = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=html,
-        finalize=None if html else formats.markdown,
+        finalize=None if html else markdown.escape,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    for filter_function in _FILTERS:
-        made.filters[filter_function.__name__] = filter_function
+    made.filters |= {function.__name__: function for function in _FILTERS}
     return made
-
-
-def write(path: Path, content: str) -> Path:
-    """Replace a file at once, so that no reader sees half a report."""
-    write_text(path, content)
-    return path

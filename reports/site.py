@@ -5,8 +5,9 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from pretrain.files import write_text
 from reports.disclosure.document import Disclosure
-from reports.render import environment, write
+from reports.render import environment
 
 _LOG = logging.getLogger(__name__)
 
@@ -28,7 +29,9 @@ def build(runs_dir: Path) -> Path:
         rows.append((disclosure, link, _top1(disclosure)))
     rows.sort(key=lambda row: (row[0].launch.created_at, row[0].launch.id), reverse=True)
     page = environment(html=True).get_template("site.html.j2").render(rows=rows, unreadable=unreadable)
-    return write(runs_dir / "index.html", page)
+    index = runs_dir / "index.html"
+    write_text(index, page)
+    return index
 
 
 def _top1(disclosure: Disclosure) -> float | None:

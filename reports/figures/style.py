@@ -1,20 +1,27 @@
-"""What the report's figures share: colours, style, and SVG that can stand inside a page."""
+"""What the report's figures share: colours, rows with intervals, and SVG that can stand inside a page.
+
+No file, no script, no date: the same numbers give the same bytes every time. Colours are mid-tones
+and text follows ``currentColor``, so one picture serves light and dark.
+"""
 
 import io
 import re
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import matplotlib as mpl
 from markupsafe import escape
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.typing import RcKeyType
 
 BLUE, ORANGE, GREEN, RED = "#3b82c4", "#d9822b", "#2e9e6b", "#d1495b"
+COLOURS = (BLUE, ORANGE, GREEN, RED, "#8a63c9", "#7a7a7a", "#4aa3b8", "#b38600")
 # Drawn in this colour and then replaced, since SVG from matplotlib cannot say "the text's colour".
 INK = "#010203"
 
 
-def style(ink: str) -> dict[str, object]:
+def style(ink: str) -> dict[RcKeyType, Any]:
     """Settings of matplotlib, with text and axes in one colour."""
     return {
         "svg.hashsalt": "tacit",
@@ -53,9 +60,32 @@ def svg(title: str, description: str, draw: Callable[[Axes], None], height: floa
         drawn = re.sub(rf'(<svg\b[^>]*?) {size}="[^"]*"', r"\1", drawn, count=1)
     spoken = f'<title id="{name}-title">{escape(title)}</title><desc id="{name}-desc">{escape(description)}</desc>'
     opening = f'<svg role="img" aria-labelledby="{name}-title {name}-desc"'
-    return re.sub(r"(<svg\b[^>]*>)", lambda found: found[1] + spoken, drawn, count=1).replace("<svg", opening, 1)
+    return re.sub(r"(<svg\b[^>]*>)", lambda tag: tag[1] + spoken, drawn, count=1).replace("<svg", opening, 1)
 
 
-def rows_down(count: int) -> Sequence[int]:
-    """Places of rows on a vertical axis, first row on top."""
-    return list(range(count, 0, -1))
+def rows(axes: Axes, labels: Sequence[str], x_label: str) -> list[int]:
+    """Make the vertical axis one of named rows, the first on top, and return their places."""
+    places = list(range(len(labels), 0, -1))
+    axes.set(xlabel=x_label, yticks=places, yticklabels=labels)
+    axes.set_ylim(0.4, len(labels) + 0.6)
+    axes.grid(visible=True, axis="x")
+    return places
+
+
+def interval(axes: Axes, place: float, ends: tuple[float, float, float], colour: str, *, thin: bool = False) -> None:
+    """Draw low, value and high of one row as a dot on a line; thin where rows are crowded."""
+    low, value, high = ends
+    axes.plot([low, high], [place, place], color=colour, linewidth=1.5 if thin else 2)
+    axes.plot([value], [place], "o", color=colour, markersize=4 if thin else 5)
+
+
+def beside(axes: Axes, place: float, words: str) -> None:
+    """Write to the right of a row: beside a large number a small one is a dot on the line."""
+    axes.annotate(
+        words, (1.02, place), xycoords=("axes fraction", "data"), va="center", fontsize=8, annotation_clip=False
+    )
+
+
+def legend_above(axes: Axes, columns: int) -> None:
+    """Put the legend above the picture, where it hides no data."""
+    axes.legend(loc="lower center", bbox_to_anchor=(0.45, 1.0), ncols=columns, fontsize=9)

@@ -1,21 +1,17 @@
-"""Figures of the report as inline SVG: no file, no script, no date, the same bytes every time.
-
-Colours are mid-tones and text follows ``currentColor``, so one picture serves light and dark.
-"""
+"""Figures of training: its curves, the guarantee that it has and who took part."""
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from reports.disclosure.document import Accounting, Curves, Disclosure, Participation, Utility
-from reports.figures.style import BLUE, GREEN, INK, ORANGE, RED, rows_down, svg
-from reports.formats import arm_name, metric_name, up
+from reports.disclosure.document import Disclosure
+from reports.disclosure.guarantee import Accounting, Curves, Participation
+from reports.figures.style import BLUE, GREEN, ORANGE, RED, svg
+from reports.formats import up
 
-_RECALLS = ("top1_recall", "top3_recall")
 
-
-def all_figures(disclosure: Disclosure) -> dict[str, str]:
+def of_training(disclosure: Disclosure) -> dict[str, str]:
     """SVG by name; a figure without data is left out."""
-    curves, utility = disclosure.curves, disclosure.utility
+    curves = disclosure.curves
     figures = {}
     if curves.pretraining or curves.adaptation:
         figures["training"] = _public_training(curves)
@@ -27,8 +23,6 @@ def all_figures(disclosure: Disclosure) -> dict[str, str]:
         figures["epsilon"] = _epsilon(disclosure.accounting)
     if disclosure.participation.participation_histogram:
         figures["participation"] = _participation(disclosure.participation)
-    if utility and any(row.metric in _RECALLS for row in utility.differences):
-        figures["utility"] = _utility(utility)
     return figures
 
 
@@ -57,10 +51,7 @@ def _fine_tuning(curves: Curves) -> str:
 
     def draw(axes: Axes) -> None:
         axes.plot(rounds, recall, marker="o", markersize=3, color=GREEN)
-        axes.set(xlabel="round", ylabel="top-1 recall on\nvalidation devices (%)")
-        axes.set_ylim(bottom=0, top=1.08 * max(*recall, 1e-6))
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.grid(visible=True)
+        _by_round(axes, "top-1 recall on\nvalidation devices (%)", 1.08 * max(*recall, 1e-6))
 
     description = f"Top-1 recall goes from {recall[0]:.2f}% to {recall[-1]:.2f}% at round {rounds[-1]:g}."
     return svg("Private training by round", description, draw)
@@ -73,13 +64,17 @@ def _clip_norm(curves: Curves) -> str:
     def draw(axes: Axes) -> None:
         axes.step(rounds, norms, where="pre", color=BLUE, label="in use")
         axes.plot(rounds, [point["clip_estimate"] for point in curves.fine_tuning], color=GREEN, label="estimate")
-        axes.set(xlabel="round", ylabel="clip norm")
-        axes.set_ylim(bottom=0)
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        _by_round(axes, "clip norm")
         axes.legend()
-        axes.grid(visible=True)
 
     return svg("Clip norm by round", f"The clip norm goes from {norms[0]:.3g} to {norms[-1]:.3g}.", draw)
+
+
+def _by_round(axes: Axes, label: str, top: float | None = None) -> None:
+    axes.set(xlabel="round", ylabel=label)
+    axes.set_ylim(bottom=0, top=top)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.grid(visible=True)
 
 
 def _epsilon(accounting: Accounting) -> str:
@@ -115,25 +110,3 @@ def _participation(seen: Participation) -> str:
 
     most = seen.observed_max_participations
     return svg("Participation of protected devices", f"At most {most} rounds of {limit} allowed.", draw)
-
-
-def _utility(utility: Utility) -> str:
-    rows = [row for row in utility.differences if row.metric in _RECALLS and row.candidate == "private"]
-
-    def draw(axes: Axes) -> None:
-        places = rows_down(len(rows))
-        for row, place in zip(rows, places, strict=True):
-            colour = BLUE if row.metric == _RECALLS[0] else ORANGE
-            axes.plot([100 * row.low, 100 * row.high], [place, place], color=colour, linewidth=2)
-            axes.plot([100 * row.value], [place], "o", color=colour)
-        labels = [f"− {arm_name(row.baseline)},\n{metric_name(row.metric)}" for row in rows]
-        axes.axvline(0, color=INK, linewidth=1)
-        axes.set(xlabel="difference in recall (percentage points)", yticks=places, yticklabels=labels)
-        axes.set_ylim(0.4, len(rows) + 0.6)
-        axes.grid(visible=True, axis="x")
-
-    listed = "; ".join(
-        f"{metric_name(row.metric)} minus {arm_name(row.baseline)} {100 * row.low:+.2f} to {100 * row.high:+.2f}"
-        for row in rows
-    )
-    return svg("Differences between arms", f"{listed} points.", draw, height=0.9 + 0.42 * len(rows))

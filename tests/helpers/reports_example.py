@@ -1,6 +1,14 @@
-"""A disclosure for tests. No launch made these numbers."""
+"""A disclosure for tests, and its pages. No launch made these numbers."""
+
+import functools
+import html
+import json
+import re
 
 from reports.disclosure.document import Disclosure
+from reports.render import draw, pages
+
+REPORTS = ("report.html", "report.md")
 
 
 def example(**changes: object) -> Disclosure:
@@ -218,3 +226,25 @@ def example(**changes: object) -> Disclosure:
         "verification": {"ledger_head": "b" * 64, "ledger_entries": 4, "command": "tacit verify test-fixture-01"},
     }
     return Disclosure.model_validate(content | changes)
+
+
+def block(name: str, /, **changes: object) -> dict:
+    """A top-level block of the example with some fields replaced."""
+    return json.loads(example().model_dump_json())[name] | changes
+
+
+@functools.cache
+def drawn() -> dict[str, str]:
+    """The example's figures, drawn once for all tests: they take seconds."""
+    return draw(example())
+
+
+def rendered(**changes: object) -> dict[str, str]:
+    """Pages by file name of a changed example, with the figures of the unchanged one."""
+    return pages(example(**changes), drawn())
+
+
+def visible(text: str) -> str:
+    """A page as it reads: no tags, no style, no pictures, entities resolved."""
+    text = re.sub(r"<head>.*?</head>|<svg.*?</svg>", " ", text, flags=re.DOTALL)
+    return html.unescape(re.sub(r"<[^>]+>", " ", text))

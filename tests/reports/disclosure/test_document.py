@@ -10,7 +10,7 @@ from reports.disclosure.document import Disclosure
 from tests.helpers.reports_example import example
 
 
-def _block(raw: dict, *path: str | int) -> dict:
+def at(raw: dict, *path: str | int) -> dict:
     for step in path:
         raw = raw[step]
     return raw
@@ -19,15 +19,17 @@ def _block(raw: dict, *path: str | int) -> dict:
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        (lambda raw: _block(raw, "decision", "gates", 0).update(passed=False), "must be 'hold'"),
-        (lambda raw: _block(raw, "decision").update(gates=[]), "gates"),
+        (lambda raw: at(raw, "decision", "gates", 0).update(passed=False), "must be 'hold'"),
+        (lambda raw: at(raw, "decision").update(gates=[]), "gates"),
         (lambda raw: raw.update(audit=None), "without audit"),
         (lambda raw: raw.update(utility=None), "without utility"),
-        (lambda raw: _block(raw, "accounting").update(mu=0.1), "sqrt"),
-        (lambda raw: _block(raw, "discovery").update(device_level_epsilon0=8.0), "messages at epsilon0"),
-        (lambda raw: _block(raw, "participation").update(observed_min_sep=4, observed_mins=4), "strictly between"),
-        (lambda raw: _block(raw, "mechanism").update(randomness="seeded"), "must say the same"),
-        (lambda raw: _block(raw, "population").update(synthetic=True), "must say the same"),
+        (lambda raw: at(raw, "audit").update(stress=None), "exactly where canaries"),
+        (lambda raw: at(raw, "utility").update(simulation_without_privacy=False), "not what the arms say"),
+        (lambda raw: at(raw, "accounting").update(mu=0.1), "sqrt"),
+        (lambda raw: at(raw, "discovery").update(device_level_epsilon0=8.0), "messages at epsilon0"),
+        (lambda raw: at(raw, "participation").update(observed_min_sep=4, observed_mins=4), "strictly between"),
+        (lambda raw: at(raw, "mechanism").update(randomness="seeded"), "must say the same"),
+        (lambda raw: at(raw, "population").update(synthetic=True), "must say the same"),
         (
             lambda raw: raw["data_accesses"].append({"stage": "s", "data": "private", "covered": True}),
             "by what and for whom",
@@ -37,7 +39,7 @@ def _block(raw: dict, *path: str | int) -> dict:
             "say why",
         ),
         (lambda raw: raw.update(surprise=1), "Extra inputs"),
-        (lambda raw: _block(raw, "accounting").update(epsilon=float("inf")), "finite"),
+        (lambda raw: at(raw, "accounting").update(epsilon=float("inf")), "finite"),
     ],
 )
 def test_contradictions_are_refused(change: Callable[[dict], None], named: str) -> None:
@@ -48,7 +50,7 @@ def test_contradictions_are_refused(change: Callable[[dict], None], named: str) 
         Disclosure.model_validate(raw)
 
 
-def test_schema_can_be_exported_and_closes_every_block() -> None:
+def test_schema_can_be_exported_and_closes_everyat() -> None:
     schema = Disclosure.model_json_schema()
     assert schema["properties"]["schema_version"]["const"] == "1"
     blocks = {"Disclosure": schema} | schema["$defs"]

@@ -5,19 +5,24 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from reports.figures import audit as figures_audit
-from reports.figures.audit import CanaryPoint, Claimed
+from reports.disclosure.findings import AuditRow, CanaryResult
+from reports.figures.audit import estimates, exposure, of_audits
+from tests.helpers.reports_example import block, drawn, example
 
-POINTS = [
-    CanaryPoint("compliant", 1, 1, 0.4, 0.2, 0.6, 6.5),
-    CanaryPoint("compliant", 1, 14, 5.1, 4.9, 5.3, 6.5),
-    CanaryPoint("compliant", 16, 14, 18.0, 17.5, 18.4, 40.0),
-    CanaryPoint("stress", 1, 200, 9.0, 8.8, 9.2, None),
-]
-ROWS = [
-    Claimed("noise", 2.49, 2.45, 2.53, 2.5, contradicts=False, at_most=False),
-    Claimed("mu", 1.6, 1.4, 1.9, 1.92, contradicts=False),
-]
+
+def canary(n_u: int, n_e: int, bits: float, ceiling: float | None, population: str = "compliant") -> CanaryResult:
+    changes = {"population": population, "n_u": n_u, "n_e": n_e, "ceiling_bits": ceiling, "exposure_bits": bits}
+    changes |= {"exposure_low_bits": bits - 0.2, "exposure_high_bits": bits + 0.2}
+    return CanaryResult.model_validate(block("audit")["canaries"][0] | changes)
+
+
+def audit(quantity: str, estimate: float, claim: float | None, **changes: object) -> AuditRow:
+    row = block("audit")["audits"][0] | {"type": "one_shot", "quantity": quantity, "estimate": estimate}
+    return AuditRow.model_validate(row | {"low": estimate - 0.1, "high": estimate + 0.1, "claim": claim} | changes)
+
+
+CANARIES = [canary(1, 1, 0.4, 6.5), canary(1, 14, 5.1, 6.5), canary(16, 14, 18.0, 40.0)]
+AUDITS = [audit("noise", 2.49, 2.5, type="noise_scale"), audit("mu", 1.6, 1.92, passed=None)]
 
 
 def spoken(svg: str) -> str:
@@ -30,34 +35,51 @@ def colours(svg: str) -> set[str]:
 
 
 def test_exposure_names_its_cells_and_marks_only_broken_ceilings() -> None:
-    svg = figures_audit.exposure(POINTS, 2_000_000)
+    svg = exposure(CANARIES, 2_000_000)
     assert (
-        spoken(svg) == "4 canaries, the most exposed has 18.00 bits of 20.9; 0 above the ceiling that its rounds allow."
+        spoken(svg) == "3 canaries, the most exposed has 18.00 bits of 20.9; 0 above the ceiling that its rounds allow."
     )
-    for label in ("1 device, 1 copy", "16 devices, 14 copies", "compliant", "stress", "ceiling"):
+    for label in ("1 device, 1 copy", "16 devices, 14 copies", "compliant", "ceiling"):
         assert f">{label}<" in svg
     assert "#d1495b" not in colours(svg)
-    broken = figures_audit.exposure([*POINTS, CanaryPoint("compliant", 1, 1, 8.0, 7.9, 8.1, 6.5)], 2_000_000)
+    broken = exposure([*CANARIES, canary(1, 1, 8.0, 6.5)], 2_000_000)
     assert "#d1495b" in colours(broken)
     assert "1 above the ceiling" in spoken(broken)
-    assert figures_audit.exposure(POINTS, 2_000_000) == svg
+    assert exposure(CANARIES, 2_000_000) == svg
+
+
+def test_stress_has_a_colour_of_its_own_and_no_ceiling_where_none_is_known() -> None:
+    svg = exposure([canary(1, 200, 9.0, None, "stress")], 2_000_000)
+    assert "#d9822b" in colours(svg)
+    assert "#3b82c4" not in colours(svg)
+    assert ">stress<" in svg
+    assert ">ceiling<" not in svg
 
 
 def test_estimates_say_their_claims_and_the_audits_verdict() -> None:
-    svg = figures_audit.estimates(ROWS)
+    svg = estimates(AUDITS)
     assert spoken(svg) == (
-        "noise: 2.49, 2.45 to 2.53, claimed 2.5, not contradicted; mu: 1.6, 1.4 to 1.9, claimed at most 1.92, "
+        "noise: 2.49, 2.39 to 2.59, claimed 2.5, not contradicted; mu: 1.6, 1.5 to 1.7, claimed at most 1.92, "
         "not contradicted."
     )
     assert {"#2e9e6b"} <= colours(svg)
     assert "#d1495b" not in colours(svg)
-    wrong = figures_audit.estimates([*ROWS, Claimed("signal", 1.5, 1.4, 1.6, 1.0, contradicts=True)])
+    wrong = estimates([*AUDITS, audit("signal", 1.5, 1.0, passed=False)])
     assert "#d1495b" in colours(wrong)
     assert "signal: 1.5, 1.4 to 1.6, claimed at most 1, contradicted" in spoken(wrong)
 
 
+def test_the_report_draws_only_what_has_a_claim() -> None:
+    assert set(drawn()) > {"canaries", "canaries_stress", "audits"}
+    assert of_audits(None) == {}
+    rows = [row | {"claim": None} for row in block("audit")["audits"]]
+    unclaimed = block("audit", audits=rows, canaries=block("audit")["canaries"][:1], stress=None)
+    assert list(of_audits(example(audit=unclaimed).audit)) == ["canaries"]
+
+
 def test_nothing_to_draw_is_refused() -> None:
-    with pytest.raises(ValueError, match="points: none"):
-        figures_audit.exposure([], 10)
-    with pytest.raises(ValueError, match="claim above 0"):
-        figures_audit.estimates([Claimed("mu", 1, 1, 1, 0, contradicts=False)])
+    with pytest.raises(ValueError, match="canaries: none"):
+        exposure([], 10)
+    for claim in (0.0, None):
+        with pytest.raises(ValueError, match="claim above 0"):
+            estimates([audit("mu", 1, claim)])

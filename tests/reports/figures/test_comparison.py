@@ -5,50 +5,64 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from reports.figures import comparison as figures_ab
-from reports.figures.comparison import Change, SliceValue
+from reports.disclosure.utility import Difference, SliceMetric
+from reports.figures.comparison import by_slice, forest, of_utility
+from tests.helpers.reports_example import block, drawn, example
+
+
+def change(metric: str, value: float, low: float, high: float, baseline: str = "champion") -> Difference:
+    relative = {"value": value, "low": low, "high": high}
+    return Difference(candidate="private", baseline=baseline, metric=metric, relative=relative, **relative)
+
 
 CHANGES = [
-    Change("this launch − champion", "picked from the strip", 0.021, 0.01, 0.032, margin=0.005),
-    Change("this launch − champion", "words changed", -0.03, -0.05, -0.01, higher_is_better=False, margin=0.01),
-    Change("this launch − champion", "words a minute", -0.004, -0.006, -0.002),
-    Change("this launch − n-gram", "picked from the strip", 0.001, -0.004, 0.006),
+    change("prate", 0.021, 0.01, 0.032),
+    change("words_modified", -0.03, -0.05, -0.01),
+    change("words_per_minute", -0.004, -0.006, -0.002),
+    change("prate", 0.001, -0.004, 0.006, baseline="ngram"),
 ]
-VALUES = [
-    SliceValue(part, arm, 0.2 + 0.05 * i, 0.19 + 0.05 * i, 0.21 + 0.05 * i)
-    for part in ("all words", "rare words", "light users")
-    for i, arm in enumerate(("n-gram", "champion", "this launch"))
+SLICES = [
+    SliceMetric(part=part, arm=arm, metric="top3_recall", value=share, low=share - 0.01, high=share + 0.01)
+    for part in ("all", "rare_words", "light_users")
+    for arm, share in (("ngram", 0.2), ("champion", 0.25), ("private", 0.3))
 ]
 
 
 def test_the_forest_says_what_it_shows_and_better_is_the_metrics_own() -> None:
-    svg = figures_ab.forest(CHANGES)
+    svg = forest(CHANGES)
     ET.fromstring(svg)
     spoken = re.search(r"<desc[^>]*>(.*?)</desc>", svg)
     assert spoken is not None
     rows = spoken[1].split("; ")
     assert [row.rstrip(".").split(", ")[-1] for row in rows] == ["better", "better", "worse", "no clear difference"]
-    assert "+2.10%, +1.00 to +3.20" in rows[0]
-    assert "words changed ↓" in svg
+    assert "this launch minus what users have, predictions taken (PRate): +2.10%, +1.00 to +3.20" in rows[0]
+    assert "words modified (WMR) ↓" in svg
     assert {"#2e9e6b", "#d1495b", "#3b82c4"} <= set(re.findall(r"#[0-9a-f]{6}", svg))
-    assert figures_ab.forest(CHANGES) == svg
-    only = figures_ab.forest(CHANGES[3:])
+    assert forest(CHANGES) == svg
+    only = forest(CHANGES[3:])
     assert "#d1495b" not in only
     assert "#2e9e6b" not in only
 
 
 def test_slices_name_every_arm_and_part() -> None:
-    svg = figures_ab.by_slice(VALUES, "top-3 recall (%)")
+    svg = by_slice(SLICES, "top-3 recall (%)")
     ET.fromstring(svg)
-    for name in ("all words", "rare words", "light users", "n-gram", "champion", "this launch"):
+    for name in ("all words", "rare words", "light users", "n-gram, public text", "what users have", "this launch"):
         assert f">{name}<" in svg
-    assert "rare words, champion: 25.00" in svg
-    assert svg == figures_ab.by_slice(VALUES, "top-3 recall (%)")
+    assert "rare words, what users have: 25.00" in svg
+    assert svg == by_slice(SLICES, "top-3 recall (%)")
     assert "currentColor" in svg
 
 
+def test_the_report_draws_what_it_has() -> None:
+    assert set(drawn()) > {"utility", "typing", "slices"}
+    assert of_utility(None) == {}
+    assert of_utility(example(utility=block("utility", differences=[], slices=[])).utility) == {}
+
+
 def test_nothing_to_draw_is_refused() -> None:
-    with pytest.raises(ValueError, match="changes: none"):
-        figures_ab.forest([])
+    for rows in ([], [CHANGES[0].model_copy(update={"relative": None})]):
+        with pytest.raises(ValueError, match="relative change"):
+            forest(rows)
     with pytest.raises(ValueError, match="0 arms; give 1 to 8"):
-        figures_ab.by_slice([], "x")
+        by_slice([], "x")

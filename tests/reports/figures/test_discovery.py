@@ -32,7 +32,7 @@ def test_a_figure_says_its_numbers_and_is_the_same_every_time(draw, said):
     [
         (lambda: coverage_by_epsilon({}), "curves"),
         (lambda: coverage_by_epsilon({"a": []}), "curves"),
-        (lambda: words_by_layer([]), "found"),
+        (lambda: words_by_layer([]), "words"),
         (lambda: words_by_layer([[1, 2]], [[1]]), "false"),
         (lambda: domain_and_noise([[1]] * 5, [[1.0]] * 5), "domains"),
         (lambda: domain_and_noise([[1]], [[1.0, 2.0]]), "noises"),

@@ -1,0 +1,150 @@
+"""Markdown: how text gets into it and cannot leave its place, and how it becomes a page.
+
+Values of a disclosure are untrusted: names, words and reasons are other people's text. They are
+escaped on their way into ``report.md``; and the page is made from that Markdown by a parser that
+knows no HTML and no links, so that a value which slipped through would still be shown as text.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
+
+from markdown_it import MarkdownIt
+from markdown_it.renderer import RendererHTML
+from markdown_it.token import Token
+from markdown_it.utils import EnvType, OptionsDict
+from markupsafe import Markup
+
+_WIDE = 5  # columns from which a table scrolls on a narrow screen rather than break its words
+
+
+def escape(value: object) -> object:
+    """Text that can form no Markdown or HTML and cannot leave its table cell; markup from templates passes."""
+    if isinstance(value, Markup) or not isinstance(value, str):
+        return value
+    text = re.sub(r"\s+", " ", value)
+    text = re.sub(r"[\\`*\[\]|~]|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>", text)
+    # At the start of a line these would begin a heading, a list or a rule.
+    text = re.sub(r"^( ?\d*)([#+=.)-]+(?: |$))", r"\1\\\2", text)
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def code(value: object) -> Markup:
+    """A code span; a backtick or a line break cannot end it."""
+    return Markup("`" + " ".join(str(value).replace("`", "'").replace("|", "/").split()) + "`")
+
+
+def yaml(value: str | float) -> Markup:
+    """A value in front matter: JSON is YAML. A small number keeps a point, else YAML 1.1 reads it as text."""
+    if isinstance(value, float):
+        digits, exponent = f"{value:e}".split("e")
+        return Markup(f"{float(digits)}e{exponent}")
+    return Markup(json.dumps(value, ensure_ascii=False))
+
+
+def figure(name: str, caption: str) -> Markup:
+    """A picture that stands beside the report as ``figures/NAME.svg``, with its caption beneath."""
+    return Markup(f"![{name.replace('_', ' ')}](figures/{name}.svg)\\\n{escape(caption)}")
+
+
+def sections(text: str) -> list[str]:
+    """The text before the first heading of the second level, then each such heading with what follows it."""
+    return re.split(r"^(?=## )", text, flags=re.MULTILINE)
+
+
+def to_html(text: str, figures: Mapping[str, str]) -> Markup:
+    """The page's part for some Markdown.
+
+    Beyond plain Markdown: a picture becomes the SVG of its name with a caption, a heading of the
+    fourth level folds what follows it, a quotation is a warning, a paragraph in bold alone is bad
+    news, and wide tables scroll.
+
+    Args:
+      figures: trusted SVG by name; a picture that is not among them is shown as its words.
+    """
+    env: EnvType = {"figures": figures, "folded": False}
+    page = _PARSER.render(text, env)
+    return Markup(page + _unfold(env))
+
+
+class _Page(RendererHTML):
+    """Renders tokens as the page's style sheet wants them; a method is the rule for its token."""
+
+    def heading_open(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
+        before = _unfold(env)
+        if tokens[idx].tag != "h4":
+            return before + self.renderToken(tokens, idx, options, env)
+        env["folded"] = True
+        return before + "<details><summary>"
+
+    def heading_close(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
+        return "</summary>\n" if tokens[idx].tag == "h4" else self.renderToken(tokens, idx, options, env)
+
+    def blockquote_open(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
+        tokens[idx].attrSet("role", "note")
+        if _is_bold(tokens[idx + 2]):
+            tokens[idx].attrSet("class", "bad")
+        return self.renderToken(tokens, idx, options, env)
+
+    def paragraph_open(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
+        if _is_figure(tokens[idx + 1], env):
+            return "<figure>"
+        if _is_bold(tokens[idx + 1]):
+            tokens[idx].attrSet("class", "fail")
+        return self.renderToken(tokens, idx, options, env)
+
+    def paragraph_close(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
+        if _is_figure(tokens[idx - 1], env):
+            return "</figcaption></figure>\n"
+        return self.renderToken(tokens, idx, options, env)
+
+    def image(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
+        svg = env["figures"].get(_name(tokens[idx]))
+        return f"{svg}<figcaption>" if svg else self.renderInlineAsText(tokens[idx].children, options, env)
+
+    def hardbreak(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
+        return "" if tokens[idx - 1].type == "image" else "<br>\n"
+
+    def table_open(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
+        end = next(at for at in range(idx, len(tokens)) if tokens[at].type == "thead_close")
+        if sum(token.type == "th_open" for token in tokens[idx:end]) >= _WIDE:
+            tokens[idx].attrSet("class", "wide")
+        return '<div class="scroll">' + self.renderToken(tokens, idx, options, env)
+
+    def table_close(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
+        return self.renderToken(tokens, idx, options, env) + "</div>\n"
+
+    def th_open(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
+        if tokens[idx].attrs.pop("style", None) == "text-align:right":
+            tokens[idx].attrSet("class", "n")
+        return self.renderToken(tokens, idx, options, env)
+
+    td_open = th_open
+
+
+_PARSER = (
+    MarkdownIt("commonmark", {"html": False}, renderer_cls=_Page)
+    .enable("table")
+    .disable(["link", "autolink", "reference", "html_block", "html_inline"])
+)
+
+
+def _unfold(env: EnvType) -> str:
+    folded, env["folded"] = env["folded"], False
+    return "</details>\n" if folded else ""
+
+
+def _name(image: Token) -> str:
+    return PurePosixPath(str(image.attrs["src"])).stem
+
+
+def _is_figure(inline: Token, env: EnvType) -> bool:
+    return any(token.type == "image" and _name(token) in env["figures"] for token in (inline.children or ())[:1])
+
+
+def _is_bold(inline: Token) -> bool:
+    """Whether all of a paragraph is one strong phrase."""
+    drawn = [token for token in inline.children or () if token.content or token.nesting]
+    ends = [at for at, token in enumerate(drawn) if token.type.startswith("strong_")]
+    return ends == [0, len(drawn) - 1]
