@@ -18,6 +18,9 @@ from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algori
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 KEY_BYTES = 32
+# Clipped updates and noise are added as integers, so many per clip norm. A power of two: scaling by it is exact, and
+# it leaves 19 bits of an int64 for the number of devices in a sum.
+FIXED_POINT = 2**44
 _BLOCK = 1 << 20  # coordinates drawn at a time, to bound memory
 
 

@@ -26,9 +26,9 @@ from federated.local_training.autotune import chunk_of_run
 from federated.local_training.clipping import Clip
 from federated.local_training.rows import cohort_rows, round_offset, single_batch
 from federated.local_training.sums import Aggregate
-from federated.participation import cohorts as participation
 from federated.participation.build import cohorts_of
-from federated.participation.cohorts import Observed, ParticipationState
+from federated.participation.cohorts import ParticipationState
+from federated.participation.observed import Observed, observe
 from federated.participation.records import no_records
 from federated.rounds import direction_canaries as probing
 from federated.rounds import server
@@ -203,7 +203,7 @@ def fine_tune(
     return FineTuneResult(
         rounds=run.rounds_done,
         curve=run.curve,
-        observed=participation.observe(run.records, run.rounds_done, cohorts, synthetic_D),
+        observed=observe(run.records, run.rounds_done, cohorts, synthetic_D),
         synthetic_participations=tuple(run.records.participations(len(devices))[synthetic_D].tolist()),
         encoding=encoding,
         synthetic_joined_TD=run.records.joined(run.rounds_done, np.flatnonzero(synthetic_D)),

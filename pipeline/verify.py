@@ -11,9 +11,9 @@ from evaluation.audit import canaries
 from federated import mechanisms
 from federated.accounting import guarantees as accounting
 from federated.devices import store as population
-from federated.participation import cohorts as participation
 from federated.participation.build import availability_of
-from federated.participation.cohorts import Cohorts, Observed
+from federated.participation.cohorts import Cohorts
+from federated.participation.observed import Observed, observe
 from federated.participation.records import load_records
 from federated.secagg import protocol as secagg
 from pipeline.config import STAGE_NAMES, LaunchConfig, config_digest
@@ -132,7 +132,7 @@ def _participation(config: LaunchConfig, run: RunDir, records: dict[str, StageRe
         kept = load_records(path, stated["rounds"])
     except OSError as error:
         return Check(id="participation", passed=False, detail=str(error))
-    seen = participation.observe(kept, stated["rounds"], cohorts, synthetic_D)
+    seen = observe(kept, stated["rounds"], cohorts, synthetic_D)
     said, again = observed(stated), told(seen)
     same = all(getattr(seen, name) == getattr(said, name) for name in _ACCOUNTED)
     # Histograms may have been published coarser than they are; a secret sample has no turnout.

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from federated.accounting import amplification as sampled
-from federated.accounting import guarantees as accounting
+from federated.accounting.gaussian import epsilon_of_rho
 from federated.accounting.published_rows import BLT, NOTEBOOK, ROWS, Row
 from federated.mechanisms.banded import Banded
 from federated.mechanisms.blt import PRESETS, Blt, errors, inverse_coefficients
@@ -70,13 +70,13 @@ def recompute(row: Row) -> float | None:
         case "without-replacement-2020":
             return sampled.without_replacement_2020(**given)
         case "printed-rho":
-            return accounting.epsilon_of_rho(given["rho"], given["delta"])
+            return epsilon_of_rho(given["rho"], given["delta"])
         case "renyi-of-rho":
             # Renyi divergence of a Gaussian at order a is rho a.
             renyi_O = _rho(row) * np.array(_NOTEBOOK_ORDERS)
             return sampled.epsilon_of_renyi(_NOTEBOOK_ORDERS, renyi_O, given["delta"])
         case "tree" | "blt" | "unit-columns":
-            return _rho(row) if row.quantity == "rho" else accounting.epsilon_of_rho(_rho(row), given["delta"])
+            return _rho(row) if row.quantity == "rho" else epsilon_of_rho(_rho(row), given["delta"])
         case _:
             losses = _losses(row.recipe, tuple(given.items()))
             return losses.max_loss if row.quantity == "MaxLoss" else losses.rms_loss

@@ -9,10 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from federated.local_training.rows import DeviceRows
+from federated.noise import FIXED_POINT
 
-# Integers per clip norm. A power of two: scaling by it is exact, and it leaves 19 bits of an
-# int64 for the number of devices in a sum.
-FIXED_POINT = 2**44
 MAX_DEVICES = 2**63 // FIXED_POINT - 1
 
 # Strictly inside the ball: rounding must not lift a norm above C.

@@ -14,11 +14,12 @@ import torch
 from torch import Tensor
 
 from federated.config.mechanism import LocalTrainingConfig
-from federated.local_training.clipping import FIXED_POINT, Clip, grid_scale
+from federated.local_training.clipping import Clip, grid_scale
 from federated.local_training.kernel import compiled
 from federated.local_training.kernel.chunk import train_chunk
 from federated.local_training.kernel.weights import Weights, pack, unpack
 from federated.local_training.rows import DeviceRows
+from federated.noise import FIXED_POINT
 from pretrain.model import KeyboardLM, parameter_count
 
 # Sums of weights are whole numbers too, in these units.

@@ -13,8 +13,8 @@ import dp_accounting
 import numpy as np
 
 from federated import noise
+from federated.mechanisms.second_sensitivity import MAX_ROUNDS, sensitivity_squared_by_windows
 from federated.mechanisms.sensitivity import check_noise_multiplier, check_pattern
-from federated.mechanisms.windows import MAX_ROUNDS, sensitivity_squared_by_windows
 
 STREAM = "banded"
 

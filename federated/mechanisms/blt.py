@@ -13,7 +13,7 @@ import dp_accounting
 import numpy as np
 
 from federated import noise
-from federated.mechanisms.pairs import sensitivity_squared_by_pairs
+from federated.mechanisms.second_sensitivity import sensitivity_squared_by_pairs
 from federated.mechanisms.sensitivity import (
     check_noise_multiplier,
     check_pattern,

@@ -1,27 +1,21 @@
-"""Who joins which round, and what the records say about it afterwards.
+"""Who joins which round.
 
-Shape legend: D devices of the population, N participations on record.
+Shape legend: D devices of the population.
 
 The timer of the Gboard papers counts the rounds strictly *between* two participations (MinS,
 McMahan et al. 2024, section 2); ``min_sep`` here is the difference of the two round numbers,
-``min_sep = MinS + 1``. Both have a name of their own in ``Observed``.
+``min_sep = MinS + 1``. Both have a name of their own in ``observed.Observed``.
 """
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from federated.participation import turnout
 from federated.participation.availability import Availability
-from federated.participation.records import Records
-from federated.participation.turnout import Turnout
 
 _NEVER = -1
-# Guesses at available devices, rounds of them, before all devices of a population that is not large are looked at.
-_GUESSES = 4
-_SMALL = 4
-_MANY = 100_000
+# Random devices are tried so often before all devices are looked at, and only in a population of so many cohorts.
+_TRIES, _COHORTS = 4, 4
 _STRESS_STREAM = 0x737472657373  # "stress"
 _COHORT_STREAM = 0x636F686F7274  # "cohort": apart from every other use of the launch's seed
 
@@ -129,105 +123,14 @@ class Cohorts:
         In a large population devices are drawn at random and kept if available, which costs what
         the cohort costs; if that finds too few, the rest comes from a look at all devices.
         """
-        taken, asked, guesses = np.empty(0, dtype=np.int64), 0, 0
-        size = 2 * wanted if self.num_devices > _SMALL * wanted else 0
-        while size:
-            tried = rng.integers(self.num_devices, size=size)
+        taken = np.empty(0, dtype=np.int64)
+        for _ in range(_TRIES if self.num_devices > _COHORTS * wanted else 0):
+            tried = rng.integers(self.num_devices, size=2 * (wanted - len(taken)))
             both = np.concatenate([taken, tried[self._ready(state, round_number, tried)]])
             _, first = np.unique(both, return_index=True)
             taken = both[np.sort(first)]
             if len(taken) >= wanted:
                 return taken[:wanted]
-            asked, guesses = asked + size, guesses + 1
-            size = self._next_guess(wanted - len(taken), len(taken), asked, guesses)
         rest = np.setdiff1d(self.available(state, round_number), taken, assume_unique=True)
         missing = min(wanted - len(taken), len(rest))
         return np.concatenate([taken, rng.choice(rest, size=missing, replace=False)])
-
-    def _next_guess(self, missing: int, found: int, asked: int, guesses: int) -> int:
-        """Devices to try next; 0 to look at all. Counts alone decide, so no device is favoured."""
-        if guesses < _GUESSES:
-            return 2 * missing
-        # As many as found the ones before, and a little more; not where a look at all costs no more.
-        size = math.ceil(1.2 * missing * asked / max(found, 1))
-        return size if self.num_devices >= _MANY and asked + size < self.num_devices / _SMALL else 0
-
-
-@dataclass(frozen=True)
-class Observed:
-    """What the records of the protected devices show; the accountant's input. Holds no device.
-
-    Attributes:
-      rounds: rounds done.
-      min_sep: smallest difference between the round numbers of two participations of one device;
-        None if no device joined twice.
-      mins: the papers' MinS, the rounds strictly between: ``min_sep - 1``.
-      max_participations: the papers' MaxP, most rounds that one device joined.
-      participation_histogram: rounds joined -> devices (those that joined none are not counted).
-      separation_histogram: difference of round numbers -> how often.
-      violations: over all devices, synthetic ones too: pairs of participations closer than the
-        enforced ``min_sep``, and devices above the enforced ``max_participations``.
-      synthetic_devices: planted devices, which the other numbers leave out.
-      turnout: how full the rounds were, planted devices included; None where the sample is secret.
-    """
-
-    rounds: int
-    min_sep: int | None
-    mins: int | None
-    max_participations: int
-    participation_histogram: dict[int, int]
-    separation_histogram: dict[int, int]
-    violations: int
-    synthetic_devices: int
-    turnout: Turnout | None = None
-
-
-def observe(records: Records, rounds: int, cohorts: Cohorts, synthetic_D: np.ndarray) -> Observed:
-    """Sum up the records.
-
-    Args:
-      rounds: rounds done, those without a participant too.
-      cohorts: the rule that was to be enforced; it does not bind its stress devices.
-      synthetic_D: bool, devices made for the audit.
-    """
-    counts_all_D = records.participations(cohorts.num_devices)
-    stress_D = getattr(cohorts, "stress_D", None)
-    bound_D = np.ones(cohorts.num_devices, dtype=bool) if stress_D is None else ~stress_D
-    bound = bound_D[records.devices_N]
-    separations_all = _separations(Records(records.rounds_N[bound], records.devices_N[bound]))
-    violations = int(
-        np.sum(separations_all < cohorts.min_sep) + np.sum(counts_all_D[bound_D] > cohorts.max_participations)
-    )
-    protected = ~synthetic_D[records.devices_N]
-    separations = _separations(Records(records.rounds_N[protected], records.devices_N[protected]))
-    counts_D = counts_all_D[~synthetic_D]
-    min_sep = int(separations.min()) if len(separations) else None
-    return Observed(
-        rounds=rounds,
-        min_sep=min_sep,
-        mins=None if min_sep is None else min_sep - 1,
-        max_participations=int(counts_D.max(initial=0)),
-        participation_histogram=_histogram(counts_D[counts_D > 0]),
-        separation_histogram=_histogram(separations),
-        violations=violations,
-        synthetic_devices=int(np.sum(synthetic_D)),
-        turnout=_turnout(records, rounds, cohorts),
-    )
-
-
-def _turnout(records: Records, rounds: int, cohorts: Cohorts) -> Turnout | None:
-    if not isinstance(cohorts, Cohorts):
-        # How many a secret sample drew is part of the secret.
-        return None
-    return turnout.seen(records, rounds, cohorts.num_devices, cohorts.report_goal, cohorts.availability)
-
-
-def _separations(records: Records) -> np.ndarray:
-    order = np.lexsort((records.rounds_N, records.devices_N))
-    rounds, devices = records.rounds_N[order], records.devices_N[order]
-    return np.diff(rounds)[np.diff(devices) == 0]
-
-
-def _histogram(values: np.ndarray) -> dict[int, int]:
-    keys, counts = np.unique(values, return_counts=True)
-    return {int(key): int(count) for key, count in zip(keys, counts, strict=True)}

@@ -8,6 +8,7 @@ Shape legend: D devices of the population, N participations on record, T rounds.
 """
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -19,54 +20,30 @@ from pretrain.files import PRIVATE, atomic, private_directory
 _PART = re.compile(r"rounds-([0-9]{8})-([0-9]{8})\.parquet")
 
 
+@dataclass(frozen=True)
 class Records:
     """What happened: one entry per (round, device) that was aggregated. Private.
 
-    A value: adding a round makes a new one, which shares the earlier rounds with the old one.
-
     Attributes:
-      rounds_N: int32, ascending.
-      devices_N: int32.
+      cohorts: number and devices of each round, int32, ascending by round.
     """
 
-    def __init__(self, rounds_N: np.ndarray, devices_N: np.ndarray) -> None:
-        self._parts = [(rounds_N, devices_N)]
-        self._size = 1
+    cohorts: tuple[tuple[int, np.ndarray], ...] = ()
 
     @property
     def rounds_N(self) -> np.ndarray:
-        return self._joined()[0]
+        """Round of each participation, int32, ascending."""
+        numbers = np.array([number for number, _ in self.cohorts], dtype=np.int32)
+        return np.repeat(numbers, [len(devices) for _, devices in self.cohorts])
 
     @property
     def devices_N(self) -> np.ndarray:
-        return self._joined()[1]
+        """Device of each participation, int32."""
+        return np.concatenate([np.empty(0, dtype=np.int32), *(devices for _, devices in self.cohorts)])
 
     def add(self, round_number: int, cohort: np.ndarray) -> "Records":
         """These records and one more round; costs what the cohort costs."""
-        later = Records.__new__(Records)
-        # The list only grows. Two values that part ways no longer share it.
-        shared = len(self._parts) == self._size
-        later._parts = self._parts if shared else self._parts[: self._size]
-        later._parts.append((np.full(len(cohort), round_number, dtype=np.int32), cohort.astype(np.int32)))
-        later._size = self._size + 1
-        return later
-
-    def before(self, round_number: int) -> "Records":
-        """The records of earlier rounds."""
-        rounds_N, devices_N = self._joined()
-        keep = rounds_N < round_number
-        return Records(rounds_N[keep], devices_N[keep])
-
-    def since(self, round_number: int) -> "Records":
-        """The records of this round and later ones; costs what these cost."""
-        rounds, devices = [], []
-        for rounds_N, devices_N in reversed(self._parts[: self._size]):
-            first = int(np.searchsorted(rounds_N, round_number))
-            rounds.append(rounds_N[first:])
-            devices.append(devices_N[first:])
-            if first:
-                break
-        return Records(np.concatenate(rounds[::-1]), np.concatenate(devices[::-1]))
+        return Records((*self.cohorts, (round_number, cohort.astype(np.int32))))
 
     def participations(self, num_devices: int) -> np.ndarray:
         """How many rounds each device joined, int64 ``[D]``."""
@@ -74,25 +51,24 @@ class Records:
 
     def joined(self, rounds: int, devices: np.ndarray) -> np.ndarray:
         """Bool ``[rounds, devices]``: which of these devices, ascending, joined when."""
+        rounds_N, devices_N = self.rounds_N, self.devices_N
         joined_TD = np.zeros((rounds, len(devices)), dtype=bool)
-        known = np.isin(self.devices_N, devices)
-        joined_TD[self.rounds_N[known], np.searchsorted(devices, self.devices_N[known])] = True
+        asked_N = np.isin(devices_N, devices)
+        joined_TD[rounds_N[asked_N], np.searchsorted(devices, devices_N[asked_N])] = True
         return joined_TD
 
-    def _joined(self) -> tuple[np.ndarray, np.ndarray]:
-        parts = self._parts[: self._size]
-        if len(parts) == 1:
-            return parts[0]
-        rounds_N, devices_N = (np.concatenate(column) for column in zip(*parts, strict=True))
-        if len(self._parts) == self._size:
-            # Once joined, joined for good: the next call only adds what came since.
-            self._parts, self._size = [(rounds_N, devices_N)], 1
-        return rounds_N, devices_N
+    def before(self, round_number: int) -> "Records":
+        """The records of earlier rounds."""
+        return Records(tuple(entry for entry in self.cohorts if entry[0] < round_number))
+
+    def since(self, round_number: int) -> "Records":
+        """The records of this round and later ones."""
+        return Records(tuple(entry for entry in self.cohorts if entry[0] >= round_number))
 
 
 def no_records() -> Records:
     """Before the first round."""
-    return Records(np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int32))
+    return Records()
 
 
 def save_records(records: Records, folder: Path, rounds: int) -> None:
@@ -121,19 +97,19 @@ def load_records(folder: Path, rounds: int | None = None) -> Records:
     """
     if not folder.is_dir():
         raise OSError(f"{folder.name}: there is no such folder of records")
-    reached, parts = 0, [no_records()]
+    done = 0
+    cohorts: tuple[tuple[int, np.ndarray], ...] = ()
     for first, last in sorted(_parts(folder)):
-        if rounds is not None and reached >= rounds:
+        if rounds is not None and done >= rounds:
             break
         name = _name(first, last)
-        if first != reached:
-            raise OSError(f"{folder.name}/rounds-{reached:08d}-*.parquet is missing, before {name}; restore it")
-        parts.append(_read(folder / name, first, last))
-        reached = last
-    if rounds is not None and reached < rounds:
-        raise OSError(f"{folder.name}/rounds-{reached:08d}-*.parquet is missing, of {rounds} rounds; restore it")
-    rounds_N, devices_N = zip(*((part.rounds_N, part.devices_N) for part in parts), strict=True)
-    return Records(np.concatenate(rounds_N), np.concatenate(devices_N))
+        if first != done:
+            raise OSError(f"{folder.name}/rounds-{done:08d}-*.parquet is missing, before {name}; restore it")
+        cohorts += _read(folder / name, first, last)
+        done = last
+    if rounds is not None and done < rounds:
+        raise OSError(f"{folder.name}/rounds-{done:08d}-*.parquet is missing, of {rounds} rounds; restore it")
+    return Records(cohorts)
 
 
 def _parts(folder: Path) -> list[tuple[int, int]]:
@@ -146,7 +122,7 @@ def _name(first: int, last: int) -> str:
     return f"rounds-{first:08d}-{last:08d}.parquet"
 
 
-def _read(path: Path, first: int, last: int) -> Records:
+def _read(path: Path, first: int, last: int) -> tuple[tuple[int, np.ndarray], ...]:
     name = f"{path.parent.name}/{path.name}"
     try:
         table = pq.read_table(path)
@@ -155,4 +131,5 @@ def _read(path: Path, first: int, last: int) -> Records:
         raise OSError(f"{name}: not a readable Parquet file of records; restore it: {error}") from error
     if len(rounds_N) and not (first <= rounds_N.min() and rounds_N.max() < last):
         raise OSError(f"{name}: holds rounds {rounds_N.min()} to {rounds_N.max()}; restore it")
-    return Records(rounds_N, devices_N)
+    starts = np.flatnonzero(np.diff(rounds_N, prepend=-1))
+    return tuple(zip(rounds_N[starts].tolist(), np.split(devices_N, starts[1:]), strict=True)) if len(starts) else ()

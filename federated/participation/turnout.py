@@ -1,4 +1,4 @@
-"""How full the rounds are, expected before a run and seen after it.
+"""How full the rounds of a run can be expected to be.
 
 Too few devices weaken no guarantee: the mean's denominator is the report goal and the noise is that of a
 full round. They make the update smaller and the noise weigh more.
@@ -14,39 +14,6 @@ from itertools import pairwise
 import numpy as np
 
 from federated.participation.availability import Availability
-from federated.participation.records import Records
-
-
-@dataclass(frozen=True)
-class Turnout:
-    """Of one run; holds no device.
-
-    Attributes:
-      rounds_below_goal: rounds that ended with fewer devices than the report goal.
-      mean_devices: devices aggregated in a round, synthetic ones included.
-      check_ins: devices expected to check in during a round's hour, as a mean over rounds; all devices
-        where no availability is simulated.
-      fewest_check_ins: the same in the worst round.
-    """
-
-    rounds_below_goal: int
-    mean_devices: float
-    check_ins: float
-    fewest_check_ins: float
-
-
-def seen(
-    records: Records, rounds: int, num_devices: int, report_goal: int, availability: Availability | None
-) -> Turnout:
-    """What the records show of ``rounds`` rounds."""
-    joined_T = np.bincount(records.rounds_N, minlength=rounds)
-    shares = [1.0 if availability is None else availability.share(number) for number in range(rounds)] or [0.0]
-    return Turnout(
-        rounds_below_goal=int(np.sum(joined_T < report_goal)),
-        mean_devices=float(joined_T.mean()) if rounds else 0.0,
-        check_ins=num_devices * float(np.mean(shares)),
-        fewest_check_ins=num_devices * min(shares),
-    )
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from federated.accounting.guarantees import epsilon_of_rho
+from federated.accounting.gaussian import epsilon_of_rho
 from federated.config.planning import PlanningConfig
 from federated.planning import search as plan_search
 from federated.planning.costs import round_up

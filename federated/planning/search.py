@@ -10,10 +10,8 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from scipy import optimize
-
 from federated.accounting.amplification import amplified
-from federated.accounting.guarantees import epsilon_of_rho
+from federated.accounting.gaussian import epsilon_of_rho, rho_of_epsilon
 from federated.config.planning import PlanningConfig
 from federated.planning import costs as plan_costs
 from federated.planning.costs import Strategy
@@ -74,18 +72,6 @@ def target_of(planning: PlanningConfig, delta: float) -> Target:
     if planning.target_rho is not None:
         return Target(planning.target_rho, epsilon_of_rho(planning.target_rho, delta), delta)
     return Target(rho_of_epsilon(planning.target_epsilon, delta), planning.target_epsilon, delta)
-
-
-def rho_of_epsilon(epsilon: float, delta: float) -> float:
-    """Largest rho of a Gaussian mechanism that keeps ``epsilon`` at ``delta``; inverse of ``epsilon_of_rho``."""
-    if not 0 < epsilon < math.inf:
-        raise ValueError(f"epsilon: got {epsilon}, expected a finite number above 0")
-    high = 1.0
-    while epsilon_of_rho(high, delta) < epsilon:
-        high *= 2
-    found = optimize.brentq(lambda rho: epsilon_of_rho(rho, delta) - epsilon, 0.0, high, xtol=1e-15, rtol=1e-13)
-    # A root may lie a hair above; a target must not.
-    return float(found) * (1 - 1e-9)
 
 
 def min_sep_of(planning: PlanningConfig, rounds: int, report_goal: int) -> int:

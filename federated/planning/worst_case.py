@@ -1,14 +1,18 @@
 """What a mechanism will cost and whether the population can carry it; needs no private data."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from federated import mechanisms, plan_turnout
+from federated import mechanisms
 from federated.accounting.amplification import amplified
-from federated.accounting.guarantees import Guarantee, cost, epsilon_of_rho, guarantee_of
+from federated.accounting.gaussian import epsilon_of_rho
+from federated.accounting.guarantees import Guarantee, cost, guarantee_of
 from federated.config.mechanism import MechanismConfig
+from federated.participation import turnout
+from federated.participation.build import availability_of
 from federated.planning import costs as plan_costs
-from federated.secagg.protocol import Encoding
+from federated.secagg.bounds import Encoding
 
 _NOISE_FACTORS = (0.5, 1.0, 2.0, 4.0)
 _GOAL_FACTORS = (0.5, 1.0, 2.0, 4.0)
@@ -66,7 +70,7 @@ def plan(config: MechanismConfig, population_estimate: int, encoding: Encoding |
     """
     limits = (config.rounds, config.min_sep, config.max_participations)
     worst = guarantee_of(mechanisms.build(config), *limits, (config.delta,), **cost(encoding, config.rounds))
-    reasons = plan_turnout.shortfalls(config, population_estimate)
+    reasons = shortfalls(config, population_estimate)
     return Plan(
         guarantee=worst,
         feasible=not reasons,
@@ -77,7 +81,7 @@ def plan(config: MechanismConfig, population_estimate: int, encoding: Encoding |
             noise_multipliers=[config.noise_multiplier * factor for factor in _NOISE_FACTORS],
             report_goals=sorted({max(1, int(config.report_goal * factor)) for factor in _GOAL_FACTORS}),
         ),
-        rounds_below_goal=plan_turnout.rounds_below_goal(config, population_estimate),
+        rounds_below_goal=rounds_below_goal(config, population_estimate),
     )
 
 
@@ -102,12 +106,12 @@ def rho_for(
     changed = [config.model_copy(update={"noise_multiplier": value}) for value in noise_multipliers]
     # A banded strategy is made for its min_sep, and independent noise has none: their rows end here.
     for goal in report_goals if config.kind in ("tree", "blt") else ():
-        rest = plan_turnout.most_rest(config, population_estimate, goal)
+        rest = most_rest(config, population_estimate, goal)
         if rest < 1:
             continue
         most = min(config.max_participations, -(-config.rounds // rest))
         row = config.model_copy(update={"report_goal": goal, "min_sep": rest, "max_participations": most})
-        if not plan_turnout.shortfalls(row, population_estimate):
+        if not shortfalls(row, population_estimate):
             changed.append(row)
     return tuple(_alternative(row) for row in changed)
 
@@ -139,3 +143,96 @@ def _sensitivity_squared(config: MechanismConfig) -> float:
         return plan_costs.banded(*limits, config.bands).sensitivity_squared
     # Columns of norm 1 that never overlap: nothing to search for, which would take minutes.
     return float(config.max_participations)
+
+
+def shortfalls(config: MechanismConfig, devices: int) -> list[str]:
+    """Reasons why a typical round would miss the report goal; each names the number to change.
+
+    Where availability is simulated, typical is what more than half of the rounds are: nights may make up for days.
+    """
+    if config.kind == "independent":
+        return _too_few_to_sample(config, devices)
+    return [
+        *_too_few_rested(config, devices),
+        *_too_few_participations(config, devices),
+        *_too_few_awake(config, devices),
+    ]
+
+
+def rounds_below_goal(config: MechanismConfig, devices: int) -> int | None:
+    """Rounds expected to end with fewer devices than the report goal; None where no availability is simulated."""
+    # The seed decides who comes, not how many are expected.
+    day = availability_of(config, seed=0)
+    if day is None:
+        return None
+    found = turnout.expected(config.rounds, devices, config.report_goal, config.min_sep, day)
+    return round(found.below_goal)
+
+
+def most_rest(config: MechanismConfig, devices: int, goal: int) -> int:
+    """The largest ``min_sep`` at which a typical round of ``goal`` devices is full; 0 if there is none."""
+    day = availability_of(config, seed=0)
+    rest = min(devices // goal, config.rounds)
+    if day is None:
+        return rest
+    low, high = 0, rest
+    while low < high:
+        middle = (low + high + 1) // 2
+        row = config.model_copy(update={"report_goal": goal, "min_sep": middle})
+        low, high = (middle, high) if 2 * rounds_below_goal(row, devices) <= config.rounds else (low, middle - 1)
+    return low
+
+
+def _too_few_to_sample(config: MechanismConfig, devices: int) -> list[str]:
+    if devices >= config.population:
+        return []
+    return [
+        f"population {config.population} is what the sampling rate is accounted for, but there are about "
+        f"{devices} devices: lower population to {devices} or less"
+    ]
+
+
+def _too_few_rested(config: MechanismConfig, devices: int) -> list[str]:
+    resting = config.report_goal * min(config.min_sep, config.rounds)
+    if devices >= resting:
+        return []
+    return [
+        f"report_goal {config.report_goal} x min_sep {config.min_sep} keeps {resting} devices busy or resting but "
+        f"the population has about {devices}: lower report_goal to {devices // min(config.min_sep, config.rounds)}"
+        f" or min_sep to {max(devices // config.report_goal, 1)}"
+    ]
+
+
+def _too_few_participations(config: MechanismConfig, devices: int) -> list[str]:
+    joins = config.report_goal * config.rounds
+    if devices * config.max_participations >= joins:
+        return []
+    return [
+        f"{config.rounds} rounds of {config.report_goal} devices need {joins} participations but about {devices} "
+        f"devices may join {config.max_participations} rounds each: raise max_participations to "
+        f"{math.ceil(joins / max(devices, 1))} or lower rounds to "
+        f"{devices * config.max_participations // config.report_goal}"
+    ]
+
+
+def _too_few_awake(config: MechanismConfig, devices: int) -> list[str]:
+    day = availability_of(config, seed=0)
+    if day is None:
+        return []
+    kept = day.over_selection * (1 - day.dropout)
+    if kept < 1:
+        return [
+            f"availability.over_selection {day.over_selection:g} with dropout {day.dropout:g} brings in only "
+            f"{kept:.0%} of the report goal: raise over_selection above {1 / (1 - day.dropout):.2f}"
+        ]
+    below = rounds_below_goal(config, devices)
+    if 2 * below <= config.rounds:
+        return []
+    shares = [day.share(number) for number in range(config.rounds)]
+    rest = most_rest(config, devices, config.report_goal)
+    fix = f"lower min_sep to {rest} (a shorter timer)" if rest else "lower report_goal"
+    return [
+        f"about {below} of {config.rounds} rounds would miss report_goal {config.report_goal}: of {devices} devices "
+        f"{min(shares):.0%} to {max(shares):.0%} check in, and up to {config.report_goal * (config.min_sep - 1)} of "
+        f"them rest; {fix}, or count on more devices"
+    ]

@@ -14,9 +14,10 @@ import numpy as np
 import torch
 
 from federated import noise
-from federated.local_training.clipping import FIXED_POINT, Clip
+from federated.local_training.clipping import Clip
 from federated.local_training.kernel.weights import pack, pack_flat
 from federated.local_training.sums import Sums
+from federated.noise import FIXED_POINT
 from federated.participation.cohorts import Cohorts, ParticipationState
 from federated.participation.secret_sample import SampledCohorts
 from pretrain.model import KeyboardLM

@@ -11,7 +11,7 @@ Shape legend: P parameters, N the order of the transform.
 import math
 from dataclasses import dataclass
 
-from federated.local_training.clipping import FIXED_POINT
+from federated.noise import FIXED_POINT
 from federated.secagg import hadamard
 
 # With an element clip, at most this probability that a device at the clip norm has any element clipped.

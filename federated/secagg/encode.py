@@ -9,7 +9,7 @@ Shape legend: P parameters, N the order of the transform.
 import numpy as np
 
 from federated import noise
-from federated.local_training.clipping import FIXED_POINT
+from federated.noise import FIXED_POINT
 from federated.secagg.bounds import Encoding
 from federated.secagg.hadamard import Rotation
 from federated.secagg.masks import uniform_blocks, word_of

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from evaluation.audit import canaries
 from federated.accounting import amplification
 from federated.accounting import guarantees as accounting
-from federated.participation.cohorts import Observed
+from federated.participation.observed import Observed
 from pipeline.stage import StageContext, StageResult
 from pipeline.stages import audit_trace, fine_tune_workers, spends
 from pretrain import export

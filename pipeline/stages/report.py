@@ -6,7 +6,7 @@ from importlib import metadata
 from pathlib import Path
 
 from discovery.config import PROJECTED_WORDS
-from federated.accounting.guarantees import curve
+from federated.accounting.gaussian import curve
 from pipeline.config import LaunchConfig
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run_dir import GIVEN

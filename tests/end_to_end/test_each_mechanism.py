@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from federated import mechanisms
-from federated.accounting import guarantees as accounting
-from federated.participation.cohorts import Observed
+from federated.accounting.gaussian import epsilon_of_rho
+from federated.accounting.guarantees import guarantee_of
+from federated.participation.observed import Observed
 from pipeline.config import launch_id, load_launch
 from pipeline.verify import observed
 from reports.disclosure.document import Disclosure
@@ -46,14 +47,14 @@ def test_the_report_states_the_guarantee_of_its_mechanism(home: Path, kind: str)
     squared = mechanism.sensitivity_squared(6, seen.min_sep or 2, max(seen.max_participations, 1))
     assert said.accounting.rho == pytest.approx(squared / (2 * config.mechanism.noise_multiplier**2))
     assert said.accounting.rho == answer["rho"]
-    assert said.accounting.epsilon == pytest.approx(accounting.epsilon_of_rho(said.accounting.rho, 1e-6))
+    assert said.accounting.epsilon == pytest.approx(epsilon_of_rho(said.accounting.rho, 1e-6))
     html = (public / "report" / "report.html").read_text(encoding="utf-8")
     assert NAMES[kind] in html
     assert ("Under secure aggregation (32-bit sums, 4 neighbours" in html) == (kind == "blt")
     assert ("With sampling counted" in html) == (kind == "independent")
     if kind == "independent":
         amplified = said.accounting.amplified
-        again = accounting.guarantee_of(mechanism, 6, 1, 6, (1e-6,)).amplified
+        again = guarantee_of(mechanism, 6, 1, 6, (1e-6,)).amplified
         assert amplified.epsilon == pytest.approx(again.epsilon[1e-6])
         assert amplified.epsilon <= amplified.epsilon_second
     if kind == "tree":

@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 from federated.config.mechanism import LocalTrainingConfig
-from federated.local_training.clipping import FIXED_POINT, Clip
+from federated.local_training.clipping import Clip
 from federated.local_training.rows import DeviceRows
 from federated.local_training.sums import Aggregate, chunked_sum, most_steps_first
+from federated.noise import FIXED_POINT
 from pretrain.model import KeyboardLM, next_word_loss, parameter_count
 from pretrain.vocabulary import EOS, PAD
 

@@ -15,9 +15,10 @@ from evaluation.audit.directions import UPDATE_NORM, Directions
 from evaluation.audit.matched_filter import Claim
 from federated import noise
 from federated.accounting.guarantees import guarantee_of
-from federated.local_training.clipping import FIXED_POINT, release
+from federated.local_training.clipping import release
 from federated.mechanisms.blt import Blt, BltState
 from federated.mechanisms.tree import Tree, TreeState
+from federated.noise import FIXED_POINT
 from federated.participation.cohorts import Cohorts
 from tests.federated.reference_sgd import clip_to_grid
 

@@ -14,8 +14,8 @@ from federated import mechanisms
 from federated.accounting import guarantees as accounting
 from federated.devices import store as population
 from federated.mechanisms import mechanism_file as files
-from federated.participation import cohorts as participation
 from federated.participation.cohorts import Cohorts
+from federated.participation.observed import Observed, observe
 from federated.participation.records import no_records, save_records
 from pipeline import runner
 from pipeline.config import STAGE_NAMES, LaunchConfig, launch_id
@@ -42,7 +42,7 @@ def spent(rho: float, epsilon: float) -> Spend:
     return Spend(unit="device", adjacency="zero-out", rho=rho, epsilon=epsilon, delta=1e-6)
 
 
-def rounds(config: LaunchConfig, directory: Path, train: int) -> participation.Observed:
+def rounds(config: LaunchConfig, directory: Path, train: int) -> Observed:
     """Draw real cohorts and keep their records, as fine-tuning does."""
     mechanism = config.mechanism
     cohorts = Cohorts(
@@ -54,7 +54,7 @@ def rounds(config: LaunchConfig, directory: Path, train: int) -> participation.O
         records = records.add(number, ids)
     directory.mkdir()
     save_records(records, directory / "participation.parquet", mechanism.rounds)
-    return participation.observe(records, mechanism.rounds, cohorts, np.arange(train + SYNTHETIC) >= train)
+    return observe(records, mechanism.rounds, cohorts, np.arange(train + SYNTHETIC) >= train)
 
 
 def ingest_private(ctx: StageContext) -> Result:

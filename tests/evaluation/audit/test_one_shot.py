@@ -7,7 +7,7 @@ from scipy import integrate, stats
 from evaluation.audit.directions import Directions
 from evaluation.audit.gaussian_dp import delta_between, epsilon_between, epsilon_of_mu
 from evaluation.audit.one_shot import cosines, one_shot
-from federated.accounting.guarantees import epsilon_of_rho
+from federated.accounting.gaussian import epsilon_of_rho
 
 
 @pytest.mark.parametrize(

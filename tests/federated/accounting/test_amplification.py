@@ -20,7 +20,7 @@ from federated.accounting.amplification import (
     poisson_renyi,
     without_replacement_2020,
 )
-from federated.accounting.guarantees import epsilon_of_rho
+from federated.accounting.gaussian import epsilon_of_rho
 
 DELTAS = (1e-3, 1e-6, 1e-10)
 

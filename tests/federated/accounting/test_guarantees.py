@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 
 from federated.accounting import guarantees as accounting
+from federated.accounting.gaussian import curve, delta_of_epsilon, epsilon_of_rho
 from federated.accounting.guarantees import (
-    curve,
-    delta_of_epsilon,
-    epsilon_of_rho,
     from_records,
     guarantee,
     guarantee_of,
@@ -20,7 +18,8 @@ from federated.config.mechanism import TreeMechanism
 from federated.mechanisms import Tree, tree
 from federated.mechanisms.blt import PRESETS, Blt
 from federated.mechanisms.independent import Independent
-from federated.participation.cohorts import Cohorts, observe
+from federated.participation.cohorts import Cohorts
+from federated.participation.observed import observe
 from federated.participation.records import no_records
 
 MECHANISM = TreeMechanism(

@@ -2,16 +2,10 @@ import numpy as np
 import pytest
 import torch
 
-from federated.local_training.clipping import (
-    FIXED_POINT,
-    MAX_DEVICES,
-    Clip,
-    check_clip_norm,
-    check_report_goal,
-    release,
-)
+from federated.local_training.clipping import MAX_DEVICES, Clip, check_clip_norm, check_report_goal, release
 from federated.local_training.kernel.weights import Weights
 from federated.local_training.sums import Sums
+from federated.noise import FIXED_POINT
 
 
 def clip_to_grid(parts: list[torch.Tensor], clip_norm: float) -> list[torch.Tensor]:

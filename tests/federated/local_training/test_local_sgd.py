@@ -6,11 +6,12 @@ import torch
 
 from federated.config.mechanism import LocalTrainingConfig
 from federated.local_training import sums
-from federated.local_training.clipping import FIXED_POINT, Clip, grid_scale
+from federated.local_training.clipping import Clip, grid_scale
 from federated.local_training.kernel.chunk import train_chunk
 from federated.local_training.kernel.weights import Weights, pack
 from federated.local_training.rows import DeviceRows, cohort_rows, device_rows, round_offset
 from federated.local_training.sums import Sums, chunked_sum, joint_norms, most_steps_first
+from federated.noise import FIXED_POINT
 from pretrain.model import KeyboardLM
 from pretrain.threads import one_torch_thread
 from pretrain.vocabulary import EOS, PAD

@@ -4,10 +4,11 @@ import pytest
 import torch
 
 from federated.local_training import sums
-from federated.local_training.clipping import FIXED_POINT, Clip
+from federated.local_training.clipping import Clip
 from federated.local_training.kernel.chunk import train_chunk
 from federated.local_training.kernel.weights import Weights, pack, unpack
 from federated.local_training.sums import Sums, most_steps_first
+from federated.noise import FIXED_POINT
 from tests.federated.reference_sgd import clip_to_grid, clipped_sum
 from tests.helpers.typed_devices import difference, keyboard, local, rows_of
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from federated import noise
-from federated.accounting.guarantees import epsilon_of_rho
+from federated.accounting.gaussian import epsilon_of_rho
 from federated.mechanisms.blt import PRESETS, Blt, errors, inverse_coefficients, prefix_variances
 from federated.mechanisms.sensitivity import pattern_sensitivity_squared, toeplitz_sensitivity_squared
 

@@ -9,7 +9,7 @@ import pytest
 
 from federated import noise
 from federated.mechanisms.blt import PRESETS, Blt, prefix_variances
-from federated.mechanisms.pairs import sensitivity_squared_by_pairs
+from federated.mechanisms.second_sensitivity import sensitivity_squared_by_pairs
 from federated.mechanisms.sensitivity import pattern_sensitivity_squared, toeplitz_sensitivity_squared
 
 KEY = noise.seeded_key(9)

@@ -8,7 +8,8 @@ import pytest
 from scipy import stats
 
 from federated.participation.availability import Availability, rounds_of_timer, uniform
-from federated.participation.cohorts import Cohorts, ParticipationState, observe
+from federated.participation.cohorts import Cohorts, ParticipationState
+from federated.participation.observed import observe
 from federated.participation.records import no_records
 
 POPULATION = 40_000

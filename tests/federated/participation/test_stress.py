@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from federated.participation.cohorts import Cohorts, observe
+from federated.participation.cohorts import Cohorts
+from federated.participation.observed import observe
 from federated.participation.records import no_records
 from tests.helpers.small_run import DEVICES, SYNTHETIC, Launch, run
 

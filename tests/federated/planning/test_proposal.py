@@ -8,12 +8,13 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from federated.accounting import guarantees as accounting
+from federated.accounting.gaussian import epsilon_of_rho, rho_of_epsilon
 from federated.config.mechanism import MechanismConfig, TreeMechanism
 from federated.config.planning import PlanningConfig
 from federated.planning import costs as plan_costs
 from federated.planning import search as plan_search
 from federated.planning.proposal import Proposal, propose, to_yaml
-from federated.planning.search import INDEPENDENT, min_sep_of, rho_of_epsilon
+from federated.planning.search import INDEPENDENT, min_sep_of
 from federated.planning.sweep import sweeps
 from federated.planning.worst_case import plan
 
@@ -215,7 +216,7 @@ def test_too_little_memory_is_an_error_that_names_the_fix() -> None:
 def test_targets_by_epsilon(rho: float, epsilon: float) -> None:
     # Xu et al. 2023, tables 1 and 2, at delta 1e-10.
     assert rho_of_epsilon(epsilon, 1e-10) == pytest.approx(rho, rel=1e-3)
-    assert accounting.epsilon_of_rho(rho_of_epsilon(epsilon, 1e-10), 1e-10) <= epsilon
+    assert epsilon_of_rho(rho_of_epsilon(epsilon, 1e-10), 1e-10) <= epsilon
     with pytest.raises(ValueError, match="epsilon: got inf"):
         rho_of_epsilon(math.inf, 1e-10)
 

@@ -4,8 +4,7 @@ import pytest
 
 from federated.accounting.guarantees import guarantee
 from federated.config.mechanism import TreeMechanism
-from federated.plan_turnout import most_rest
-from federated.planning.worst_case import plan, rho_for
+from federated.planning.worst_case import most_rest, plan, rho_for
 
 MECHANISM = TreeMechanism(
     kind="tree",

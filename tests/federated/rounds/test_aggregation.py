@@ -7,10 +7,11 @@ import pytest
 import torch
 
 from federated.local_training import sums
-from federated.local_training.clipping import FIXED_POINT, Clip
+from federated.local_training.clipping import Clip
 from federated.local_training.kernel.weights import unpack
 from federated.local_training.rows import DeviceRows, single_batch
 from federated.local_training.sums import clipped_updates
+from federated.noise import FIXED_POINT
 from pretrain.vocabulary import EOS, PAD
 from tests.federated.reference_sgd import aggregate
 from tests.helpers.typed_devices import keyboard, local, rows_of

@@ -9,7 +9,7 @@ import pytest
 from federated import mechanisms, noise
 from federated.accounting import guarantees as accounting
 from federated.config.mechanism import BltMechanism, IndependentMechanism, TreeMechanism
-from federated.local_training.clipping import FIXED_POINT
+from federated.noise import FIXED_POINT
 from federated.rounds.privatize import PrivacyState, Privatizer, privatizer, update_multiplier
 
 KEY = noise.seeded_key(4)

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from federated.local_training.clipping import FIXED_POINT
-from federated.noise import seeded_key
+from federated.noise import FIXED_POINT, seeded_key
 from federated.secagg import bounds, hadamard
 from federated.secagg.encode import decode, encode, round_to_norm, stochastic_round
 from federated.secagg.masks import word_of

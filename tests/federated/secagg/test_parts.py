@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from federated.local_training.clipping import FIXED_POINT
-from federated.noise import seeded_key
+from federated.noise import FIXED_POINT, seeded_key
 from federated.secagg import sharing
 from federated.secagg.graph import check_graph, circulant, degree_of
 from federated.secagg.masks import add_mask, uniform_blocks, word_of

@@ -6,7 +6,8 @@ from itertools import pairwise
 import numpy as np
 
 from federated.participation.availability import Availability
-from federated.participation.cohorts import Cohorts, observe
+from federated.participation.cohorts import Cohorts
+from federated.participation.observed import observe
 from federated.participation.records import no_records
 from pipeline import tracking
 from pipeline.stages.fine_tune import bars, told
