@@ -1,1 +1,0 @@
-"""The privacy disclosure: one machine-readable document and its renderings."""

@@ -26,7 +26,7 @@ def escape(value: object) -> object:
     text = re.sub(r"\s+", " ", value)
     text = re.sub(r"[\\`*\[\]|~]|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>", text)
     # At the start of a line these would begin a heading, a list or a rule.
-    text = re.sub(r"^( ?\d*)([#+=.)-]+(?: |$))", r"\1\\\2", text)
+    text = re.sub(r"^( ?)([#+=-]+(?: |$))|^( ?\d+)([.)](?: |$))", r"\1\3\\\2\4", text)
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 

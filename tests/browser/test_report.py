@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reports.render import render
-from tests.helpers.reports_example import example
+from tests.helpers.reports_example import rendered
 
 pytestmark = pytest.mark.browser
 
@@ -16,7 +15,7 @@ _MEASURE = """<script>addEventListener("load", () => {
   const wide = [...document.querySelectorAll("main > *")].filter(e => e.getBoundingClientRect().right > innerWidth + 1);
   const flat = [...document.querySelectorAll("svg")].filter(e => e.getBoundingClientRect().height < 60);
   const asked = performance.getEntriesByType("resource").map(e => e.name);
-  document.documentElement.dataset.found =
+  document.documentElement.dataset.measured =
     `wide=${wide.length} flat=${flat.length} asked=${asked.length} figures=${document.querySelectorAll("svg").length} `
     + `scroll=${document.documentElement.scrollWidth > innerWidth + 1}`;
 });</script>"""
@@ -24,9 +23,8 @@ _MEASURE = """<script>addEventListener("load", () => {
 
 @pytest.mark.parametrize("width", [600, 1200])
 def test_report_fits_and_is_complete(chromium: str, tmp_path: Path, width: int) -> None:
-    render(example(), tmp_path)
     page = tmp_path / "measured.html"
-    report = (tmp_path / "report.html").read_text(encoding="utf-8")
+    report = rendered()["report.html"]
     page.write_text(report.replace("</body>", f"{_MEASURE}</body>"), encoding="utf-8")
     quiet = ("--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run")
     flags = (
@@ -51,7 +49,7 @@ def test_report_fits_and_is_complete(chromium: str, tmp_path: Path, width: int) 
         timeout=120,
         check=False,
     )
-    found = re.search(r'data-found="([^"]*)"', done.stdout)
-    assert found is not None, done.stderr[-2000:]
-    assert found[1] == f"wide=0 flat=0 asked=0 figures={report.count('<svg')} scroll=false"
+    measured = re.search(r'data-measured="([^"]*)"', done.stdout)
+    assert measured is not None, done.stderr[-2000:]
+    assert measured[1] == f"wide=0 flat=0 asked=0 figures={report.count('<svg')} scroll=false"
     assert report.count("<svg") == 13

@@ -38,9 +38,9 @@ def test_a_value_stays_its_own_words_wherever_it_stands(evil: str, place: str) -
     assert re.sub(" +", " ", page) == plain.replace("value", expected)
 
 
-@pytest.mark.parametrize("value", ["+3.00 pp", "-0.5", "fine_tune", "1.5", "–", "5", "= 3"])
+@pytest.mark.parametrize("value", ["+3.00 pp", "-0.5", "fine_tune", "1.5", "–", "5", ".", "; ", " (x)"])
 def test_plain_values_are_not_disturbed(value: str) -> None:
-    assert str(escape(value)).lstrip("\\") == value
+    assert escape(value) == value
 
 
 def test_a_code_span_cannot_be_left() -> None:
