@@ -1,1 +1,0 @@
-"""Private discovery of out-of-vocabulary words (Sun & Sun 2024)."""
