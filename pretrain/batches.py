@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pretrain.vocabulary import BOS, EOS, PAD, TokenStream
+from pretrain.vocabulary import BOS, EOS, PAD
 
 # Rows are sorted by length within this many batches: little padding, yet every batch mixes documents.
 _BATCHES_SORTED_TOGETHER = 50
@@ -35,27 +35,32 @@ class Rows:
 
     def batch(self, rows_B: np.ndarray) -> tuple[Tensor, Tensor]:
         """int64 inputs and targets ``[B, T]``, T the longest row, ``PAD`` at the tails."""
+        inputs_BT, targets_BT = self.cut(rows_B, self.length_R[rows_B].max(initial=0))
+        return torch.from_numpy(inputs_BT.astype(np.int64)), torch.from_numpy(targets_BT.astype(np.int64))
+
+    def cut(self, rows_B: np.ndarray, steps: int) -> tuple[np.ndarray, np.ndarray]:
+        """int32 inputs and targets ``[B, steps]`` of rows that are no longer, ``PAD`` at the tails."""
         length_B = self.length_R[rows_B]
-        steps_T = np.arange(length_B.max(initial=0))
+        steps_T = np.arange(steps)
         inside_BT = steps_T < length_B[:, None]
         position_BT = np.where(inside_BT, self.start_R[rows_B][:, None] + steps_T, 0)
         previous_BT = self.tokens_N[position_BT - 1]
         previous_BT = np.where((position_BT == 0) | (previous_BT == EOS), BOS, previous_BT)
-        inputs_BT = np.where(inside_BT, previous_BT, PAD).astype(np.int64)
-        targets_BT = np.where(inside_BT, self.tokens_N[position_BT], PAD).astype(np.int64)
-        return torch.from_numpy(inputs_BT), torch.from_numpy(targets_BT)
+        inputs_BT = np.where(inside_BT, previous_BT, PAD).astype(np.int32, copy=False)
+        targets_BT = np.where(inside_BT, self.tokens_N[position_BT], PAD).astype(np.int32, copy=False)
+        return inputs_BT, targets_BT
 
 
-def find_rows(stream: TokenStream, sequence_words: int) -> Rows:
-    """The rows of a stream: sentences, each cut after every ``sequence_words`` targets."""
-    ends = np.flatnonzero(stream.tokens_N == EOS) + 1
+def find_rows(tokens_N: np.ndarray, sequence_words: int) -> Rows:
+    """The rows of one or more owners' tokens: sentences, each cut after every ``sequence_words`` targets."""
+    ends = np.flatnonzero(tokens_N == EOS) + 1
     starts = np.concatenate([[0], ends[:-1]]) if len(ends) else ends
     lengths = ends - starts
     pieces = -(-lengths // sequence_words)
     within = np.arange(pieces.sum()) - np.repeat(np.cumsum(pieces) - pieces, pieces)
     start_R = np.repeat(starts, pieces) + within * sequence_words
     length_R = np.minimum(np.repeat(ends, pieces) - start_R, sequence_words)
-    return Rows(stream.tokens_N, start_R, length_R)
+    return Rows(tokens_N, start_R, length_R)
 
 
 def batches(rows: Rows, batch_sentences: int, seed: int, step: int) -> Iterator[np.ndarray]:

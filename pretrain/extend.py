@@ -67,7 +67,7 @@ def grow(
 @torch.no_grad()
 def _set_biases(grown: KeyboardLM, first_new: int, public: TokenStream) -> None:
     """Give each new word half of the mean probability of ``<unk>`` over their number, in place."""
-    rows = find_rows(public, _CONTEXT_WORDS)
+    rows = find_rows(public.tokens_N, _CONTEXT_WORDS)
     if not len(rows):
         return
     chosen = np.unique(np.linspace(0, len(rows) - 1, _CONTEXT_ROWS).astype(np.int64))

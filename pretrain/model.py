@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from pretrain.batches import find_rows
 from pretrain.config import ModelConfig
-from pretrain.vocabulary import BOS, EOS, PAD
 
 State = tuple[Tensor, Tensor]
 
@@ -91,11 +91,6 @@ def parameter_count(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def next_word_loss(logits_BTV: Tensor, targets_BT: Tensor) -> Tensor:
-    """Mean cross-entropy in nats over targets that are not ``PAD``."""
-    return functional.cross_entropy(logits_BTV.flatten(0, -2), targets_BT.flatten(), ignore_index=PAD)
-
-
 def sentence_rows(tokens_N: np.ndarray, sequence_words: int) -> tuple[np.ndarray, np.ndarray]:
     """Cut one owner's sentences into padded training rows.
 
@@ -106,19 +101,5 @@ def sentence_rows(tokens_N: np.ndarray, sequence_words: int) -> tuple[np.ndarray
     Returns:
       ``inputs_RT, targets_RT``: int32 ``[rows, sequence_words]``, ``PAD`` at the tails.
     """
-    ends = np.flatnonzero(tokens_N == EOS) + 1
-    if not len(ends):
-        return (np.zeros((0, sequence_words), np.int32),) * 2
-    starts = np.concatenate([[0], ends[:-1]])
-    lengths = ends - starts
-    previous_N = np.concatenate([[BOS], tokens_N[: ends[-1] - 1]])
-    previous_N[starts] = BOS
-    rows = -(-lengths // sequence_words)
-    first_row = np.cumsum(rows) - rows
-    within = np.arange(ends[-1]) - np.repeat(starts, lengths)
-    row_N = np.repeat(first_row, lengths) + within // sequence_words
-    inputs_RT = np.full((int(rows.sum()), sequence_words), PAD, dtype=np.int32)
-    targets_RT = inputs_RT.copy()
-    inputs_RT[row_N, within % sequence_words] = previous_N
-    targets_RT[row_N, within % sequence_words] = tokens_N[: ends[-1]]
-    return inputs_RT, targets_RT
+    rows = find_rows(tokens_N, sequence_words)
+    return rows.cut(np.arange(len(rows)), sequence_words)

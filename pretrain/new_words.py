@@ -12,7 +12,7 @@ from torch.nn import functional
 from pretrain.batches import find_rows
 from pretrain.config import MOST_COPIES, NEW_WORD_SHARE
 from pretrain.model import KeyboardLM
-from pretrain.vocabulary import EOS, PAD, TokenStream, join_owners
+from pretrain.vocabulary import EOS, PAD, TokenStream, join_owners, join_streams
 
 _ROWS_AT_ONCE = 64
 
@@ -54,13 +54,13 @@ def enrich(
     wanted = share / (1 - share) * (len(starts) - sentences) / sentences
     copies = int(min(max(np.ceil(wanted), 1), most_copies))
     repeated = [train.tokens_N[first:end] for first, end in zip(starts[holding_S], ends[holding_S], strict=True)]
-    return Enriched(train.join(join_owners(repeated * (copies - 1))), words, sentences, copies)
+    return Enriched(join_streams([train, join_owners(repeated * (copies - 1))]), words, sentences, copies)
 
 
 @torch.no_grad()
 def new_word_loss(model: KeyboardLM, held_out: TokenStream, first_new: int, sequence_words: int) -> float | None:
     """Nats per new word of held-out text; None where it holds none."""
-    rows = find_rows(held_out, sequence_words)
+    rows = find_rows(held_out.tokens_N, sequence_words)
     new_N = np.concatenate([[0], np.cumsum(held_out.tokens_N >= first_new)])
     holding = np.flatnonzero(new_N[rows.start_R + rows.length_R] > new_N[rows.start_R])
     loss, count = 0.0, 0

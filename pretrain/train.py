@@ -66,7 +66,7 @@ def pretrain(
       ValueError: no sentences to train or validate on; the checkpoint belongs to another run.
       ArithmeticError: the loss is no longer finite.
     """
-    rows, held_out = find_rows(train, config.sequence_words), find_rows(validation, config.sequence_words)
+    rows, held_out = (find_rows(stream.tokens_N, config.sequence_words) for stream in (train, validation))
     for name, stream_rows in (("train", rows), ("validation", held_out)):
         if not len(stream_rows):
             raise ValueError(f"{name}: no sentence in the stream; give more text")
@@ -125,7 +125,7 @@ def evaluate(model: KeyboardLM, stream: TokenStream, sequence_words: int) -> tup
 
     Accuracy counts targets that are known words; predictions are words too, never a special token.
     """
-    return _evaluate(model, find_rows(stream, sequence_words))
+    return _evaluate(model, find_rows(stream.tokens_N, sequence_words))
 
 
 @torch.no_grad()

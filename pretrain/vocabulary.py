@@ -93,10 +93,6 @@ class TokenStream:
         """The given owners in the given order."""
         return join_owners([self.owner(number) for number in owners])
 
-    def join(self, other: "TokenStream") -> "TokenStream":
-        """All owners of this stream, then all of the other."""
-        return join_streams([self, other])
-
 
 def join_streams(streams: list[TokenStream]) -> TokenStream:
     """All owners of all streams in order, copied once."""

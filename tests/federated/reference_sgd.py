@@ -17,8 +17,9 @@ from federated.local_training.clipping import Clip
 from federated.local_training.rows import DeviceRows
 from federated.local_training.sums import Aggregate, chunked_sum, most_steps_first
 from federated.noise import FIXED_POINT
-from pretrain.model import KeyboardLM, next_word_loss, parameter_count
+from pretrain.model import KeyboardLM, parameter_count
 from pretrain.vocabulary import EOS, PAD
+from tests.helpers.pretrain_streams import next_word_loss
 
 Kernel = Literal["batched", "reference"]
 

@@ -1,9 +1,11 @@
-"""A tiny model's shape, and made-up text with something to learn in it."""
+"""A tiny model's shape, made-up text with something to learn in it, and the loss in one line."""
 
 import numpy as np
+from torch import Tensor
+from torch.nn import functional
 
 from pretrain.config import ModelConfig
-from pretrain.vocabulary import EOS, SPECIALS, TokenStream, join_owners
+from pretrain.vocabulary import EOS, PAD, SPECIALS, TokenStream, join_owners
 
 TINY = ModelConfig(embedding_dim=8, hidden_dim=12, tied=True)
 
@@ -22,3 +24,8 @@ def chain_stream(owners: int, seed: int, words: int = 20) -> TokenStream:
             tokens.append(EOS)
         documents.append(np.asarray(tokens, dtype=np.int32))
     return join_owners(documents)
+
+
+def next_word_loss(logits_BTV: Tensor, targets_BT: Tensor) -> Tensor:
+    """Mean cross-entropy in nats over targets that are not ``PAD``."""
+    return functional.cross_entropy(logits_BTV.flatten(0, -2), targets_BT.flatten(), ignore_index=PAD)

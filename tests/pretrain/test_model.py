@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from pretrain.batches import find_rows
 from pretrain.config import ModelConfig
-from pretrain.model import KeyboardLM, build_model, next_word_loss, parameter_count, sentence_rows
-from pretrain.vocabulary import BOS, EOS, PAD, join_owners
+from pretrain.model import KeyboardLM, build_model, parameter_count, sentence_rows
+from pretrain.vocabulary import BOS, EOS, PAD
+from tests.helpers.pretrain_streams import next_word_loss
 
 
 @pytest.mark.parametrize(
@@ -151,7 +152,7 @@ def test_sentence_rows_equal_a_plain_loop(found: list[list[int]], sequence_words
 @settings(max_examples=100, deadline=None)
 def test_rows_found_in_place_are_the_sentence_rows(found: list[list[int]], sequence_words: int) -> None:
     tokens = np.asarray([token for sentence in found for token in (*sentence, EOS)], dtype=np.int32)
-    rows = find_rows(join_owners([tokens]), sequence_words)
+    rows = find_rows(tokens, sequence_words)
     inputs, targets = sentence_rows(tokens, sequence_words)
     assert len(rows) == len(inputs)
     for number in range(len(rows)):

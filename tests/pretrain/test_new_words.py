@@ -100,7 +100,7 @@ def test_more_of_the_text_that_holds_them_teaches_new_words_more(taught: Keyboar
 def test_new_words_get_together_half_of_what_unk_had(taught: KeyboardLM):
     public = text(400, 5, 0.05)
     grown = grow(taught, OLD, NEW, public=public)
-    inputs_BT, targets_BT = find_rows(public, 20).batch(np.arange(400))
+    inputs_BT, targets_BT = find_rows(public.tokens_N, 20).batch(np.arange(400))
     with torch.no_grad():
         logits_BTV, _ = taught(torch.where(inputs_BT >= FIRST, UNK, inputs_BT))
         unk = torch.softmax(logits_BTV, -1)[targets_BT != PAD][:, UNK].mean().item()

@@ -15,10 +15,10 @@ import torch
 from pretrain.batches import batches, find_rows
 from pretrain.config import PretrainConfig
 from pretrain.export import load_model
-from pretrain.model import KeyboardLM, build_model, next_word_loss, sentence_rows
+from pretrain.model import KeyboardLM, build_model, sentence_rows
 from pretrain.train import TrainingCurve, evaluate, pretrain
 from pretrain.vocabulary import EOS, UNK, join_owners
-from tests.helpers.pretrain_streams import TINY, chain_stream
+from tests.helpers.pretrain_streams import TINY, chain_stream, next_word_loss
 
 CONFIG = PretrainConfig(
     steps=60,
@@ -172,7 +172,7 @@ def test_evaluation_equals_padded_logits(tiny_model: KeyboardLM) -> None:
 
 
 def test_every_epoch_takes_each_row_once_in_an_order_of_its_own() -> None:
-    rows = find_rows(chain_stream(100, 3), 8)
+    rows = find_rows(chain_stream(100, 3).tokens_N, 8)
     an_epoch = -(-len(rows) // 16)
     stream = batches(rows, 16, seed=5, step=0)
     first, second = ([next(stream) for _ in range(an_epoch)] for _ in range(2))
@@ -185,7 +185,7 @@ def test_every_epoch_takes_each_row_once_in_an_order_of_its_own() -> None:
 
 
 def test_little_padding() -> None:
-    rows = find_rows(chain_stream(400, 3), 12)
+    rows = find_rows(chain_stream(400, 3).tokens_N, 12)
     stream = batches(rows, 16, seed=5, step=0)
     real = padded = 0
     for _ in range(len(rows) // 16):

@@ -12,8 +12,9 @@ from scipy import stats
 from evaluation.audit import exposure
 from evaluation.audit.canaries import Canary
 from pretrain.config import ModelConfig
-from pretrain.model import KeyboardLM, build_model, next_word_loss
+from pretrain.model import KeyboardLM, build_model
 from pretrain.vocabulary import BOS, EOS
+from tests.helpers.pretrain_streams import next_word_loss
 
 WORDS = 20
 SMALL = ModelConfig(embedding_dim=8, hidden_dim=12, tied=False)

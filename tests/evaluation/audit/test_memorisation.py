@@ -10,8 +10,9 @@ from evaluation.audit import canaries, exposure
 from evaluation.audit.memorisation import AuditResult, audit, own_mu
 from evaluation.config import AuditConfig
 from pretrain.config import ModelConfig
-from pretrain.model import KeyboardLM, build_model, next_word_loss, sentence_rows
+from pretrain.model import KeyboardLM, build_model, sentence_rows
 from pretrain.vocabulary import EOS, SPECIALS, TokenStream, Vocabulary, join_owners
+from tests.helpers.pretrain_streams import next_word_loss
 
 WORDS = Vocabulary(SPECIALS + tuple(f"w{number}" for number in range(60)))
 CONFIG = AuditConfig(users=(1, 4), examples=(1, 8), repeats=2, sentences_per_device=10, random_continuations=2_000_000)
