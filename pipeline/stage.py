@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pipeline.config import LaunchConfig
 from pipeline.run_dir import RunDir
 from pipeline.settings import Settings
+from pretrain.config import Config
 
 
 class Spend(BaseModel):
@@ -50,14 +51,15 @@ class Dataset(BaseModel):
     context: str = Field(description="'pretraining', 'fine-tuning', ...")
 
 
-class StageResult(BaseModel):
+class StageResult(Config):
     """Base of every stage's result. Every field is public or already private: it goes to MLflow and XCom.
 
+    A result that the disclosure shows inherits the disclosure's own block, so that each fact has one schema.
     Top-level numbers become MLflow metrics ``<stage>/<field>`` and rows of the printed table. A
     number that is not finite is refused: a gate could not compare it and JSON cannot hold it.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, ser_json_inf_nan="constants")
+    model_config = ConfigDict(ser_json_inf_nan="constants")
 
     headline: dict[str, float | str] = Field(default={}, description="scalars to show on the launch's parent run")
     metrics: dict[str, float] = Field(default={}, description="more numbers for MLflow: ``<stage>/<name>``")
@@ -75,6 +77,12 @@ class StageContext:
     settings: Settings
     stage: str
     key: bytes | None  # 256 bits, the same at every retry; only stages in a ``spends`` table have one
+
+    @property
+    def noise_key(self) -> bytes:
+        """The key of a stage that spends."""
+        assert self.key is not None, f"{self.stage} stands in no table of spends"
+        return self.key
 
     @property
     def public(self) -> Path:

@@ -22,8 +22,8 @@ from pipeline.run_dir import RunDir, StageRecord
 from pipeline.settings import Settings
 from pipeline.stage import Spend, StageContext
 from pipeline.stages import artifacts, gates
-from pipeline.stages.decide import for_gates
-from pipeline.stages.fine_tune import told
+from pipeline.stages.decide import evidence
+from pipeline.stages.fine_tune import participation as participation_shown
 from pretrain.files import sha256
 
 _TOLERANCE = 1e-9
@@ -133,10 +133,10 @@ def _participation(config: LaunchConfig, run: RunDir, records: dict[str, StageRe
     except OSError as error:
         return Check(id="participation", passed=False, detail=str(error))
     seen = observe(kept, stated["rounds"], cohorts, synthetic_D)
-    said, again = observed(stated), told(seen)
+    said, again = observed(stated), participation_shown(seen)
     same = all(getattr(seen, name) == getattr(said, name) for name in _ACCOUNTED)
     # Histograms may have been published coarser than they are; a secret sample has no turnout.
-    same = same and all(stated[name] in (None, again[name]) for name in _TURNOUT)
+    same = same and all(stated[name] in (None, getattr(again, name)) for name in _TURNOUT)
     return Check(
         id="participation",
         passed=same,
@@ -165,7 +165,7 @@ def _decision(config: LaunchConfig, run: RunDir, settings: Settings, records: di
         return Check(id="decision", passed=False, detail="the launch has not been decided")
     stated = records["decide"].result
     context = StageContext(config, run, settings, "decide", None)
-    again = {gate.id: gate.passed for gate in gates.decide(for_gates(context), config.policy).gates}
+    again = {gate.id: gate.passed for gate in gates.decide(evidence(context), config.policy).gates}
     passed = {gate["id"]: gate["passed"] for gate in stated["gates"]}
     differ = [name for name in passed | again if name not in _OTHER_GATES and passed.get(name) != again.get(name)]
     follows = stated["decision"] == ("launch" if all(passed.values()) else "hold")

@@ -5,8 +5,10 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from statistics import NormalDist
 from typing import NamedTuple
 
-from reports.disclosure.document import AuditBlock, CanaryResult, Difference, Disclosure, GateResult, Participation
-from reports.disclosure.utility import ArmMetric, HeadWords, Utility
+from reports.disclosure.document import Disclosure, GateResult
+from reports.disclosure.findings import AuditBlock, CanaryResult
+from reports.disclosure.guarantee import Participation
+from reports.disclosure.utility import ArmMetric, Difference, HeadWords, Utility
 
 _STRONG, _REASONABLE = 1.0, 10.0
 METRICS = {

@@ -1,48 +1,47 @@
 """Stage ``ab_test``: all arms on held-out test devices, and what gates, report and MLflow take from it."""
 
 import os
+from typing import TypeVar
+
+from pydantic import BaseModel
 
 from evaluation.comparison import compare as comparison
-from evaluation.comparison import intervals as ab
+from evaluation.comparison.intervals import Estimate
 from evaluation.comparison.results import Comparison
 from evaluation.comparison.verdicts import FEATURE_METRICS, PRIMARY, Check
 from evaluation.keyboard import layouts
-from pipeline.registry import Published
 from pipeline.stage import StageContext, StageResult
 from pipeline.stages import ab_arms, artifacts
 from pipeline.stages.ab_arms import CHAMPION, NON_PRIVATE, Entrants
 from pretrain.files import write_text
 from pretrain.threads import one_torch_thread
-from reports.disclosure import utility as rows
+from reports.disclosure.utility import (
+    ArmMetric,
+    Champion,
+    Difference,
+    HeadWords,
+    Pair,
+    SecondOpinion,
+    SliceMetric,
+    Utility,
+    Verdict,
+)
+
+_RECALLS = ("top1_recall", "top3_recall")
+_Block = TypeVar("_Block", bound=BaseModel)
 
 
-class AbTest(StageResult):
+class AbTest(StageResult, Utility):
     """Arms on held-out test devices; ``top1_gain`` is private minus starting point."""
 
-    devices_at_least: int
-    words: int
-    session_words: int
-    confidence: float
-    margin: float
-    champion: rows.Champion | None
-    simulation_without_privacy: bool
     top1_recall: dict[str, float]
     top3_recall: dict[str, float]
     top1_gain: float
     top1_gain_low: float
     top1_gain_high: float
     top3_gain_low: float
-    broken_margins: list[str] | None
-    missing_metrics: list[str] | None
-    unstable_signs: list[rows.Pair]
-    features: dict[str, list[str]]
-    arms: list[rows.ArmMetric]
-    differences: list[rows.Difference]
-    verdicts: list[rows.Verdict]
-    slices: list[rows.SliceMetric]
-    second_opinions: list[rows.SecondOpinion]
-    head_words: list[rows.HeadWords]
-    distinct_first_words: dict[str, int]
+    broken_margins: tuple[str, ...] | None
+    missing_metrics: tuple[str, ...] | None
 
 
 def ab_test(ctx: StageContext) -> AbTest:
@@ -72,101 +71,82 @@ def ab_test(ctx: StageContext) -> AbTest:
 
 
 def ab_result(compared: Comparison, entrants: Entrants, feature: str, margin: float) -> AbTest:
-    """Everything that may be told of a comparison: aggregates over held-out devices."""
-    table, names = compared.table, list(entrants.arms)
+    """Everything that may be shown of a comparison: aggregates over held-out devices."""
+    table, names, typed = compared.table, list(entrants.arms), compared.session_words > 0
     top1, top3 = (table.difference("private", "start", name).absolute for name in ("top1_recall", "top3_recall"))
-    known = {row.metric for row in table.arms}
+    recall = {metric: {arm: table.arm(arm, metric).estimate.value for arm in names} for metric in _RECALLS}
+    measured = {row.metric for row in table.arms}
+    champion = entrants.champion
     return AbTest(
         devices_at_least=table.devices_at_least,
         words=int(table.arm("private", "top1_recall").denominator),
         session_words=compared.session_words,
         confidence=table.confidence,
         margin=margin,
-        champion=None if entrants.champion is None else _champion(entrants.champion),
+        champion=None
+        if champion is None
+        else Champion.model_validate(vars(champion) | {"registered_model": champion.name}, extra="ignore"),
         simulation_without_privacy=NON_PRIVATE in names,
-        top1_recall={arm: table.arm(arm, "top1_recall").estimate.value for arm in names},
-        top3_recall={arm: table.arm(arm, "top3_recall").estimate.value for arm in names},
+        **recall,
         top1_gain=top1.value,
         top1_gain_low=top1.low,
         top1_gain_high=top1.high,
         top3_gain_low=top3.low,
-        broken_margins=_broken(compared) if compared.session_words else None,
-        missing_metrics=list(compared.verdicts[0].missing) if compared.session_words else None,
-        unstable_signs=[
-            rows.Pair(candidate=row.candidate, baseline=row.baseline, metric=row.metric)
-            for row in compared.signs
-            if not row.stable
-        ],
-        features={name: [metric for metric in FEATURE_METRICS[name] if metric in known] for name in FEATURE_METRICS},
-        arms=[
-            rows.ArmMetric(
-                arm=row.arm,
-                metric=row.metric,
-                numerator=row.numerator,
-                denominator=row.denominator,
-                **_interval(row.estimate),
-            )
-            for row in table.arms
-        ],
-        differences=[
-            rows.Difference(
-                candidate=row.candidate,
-                baseline=row.baseline,
-                metric=row.metric,
+        broken_margins=_broken(compared) if typed else None,
+        missing_metrics=compared.verdicts[0].missing if typed else None,
+        unstable_signs=tuple(_block(Pair, row) for row in compared.signs if not row.stable),
+        features={name: tuple(row for row in rows if row in measured) for name, rows in FEATURE_METRICS.items()},
+        arms=tuple(_block(ArmMetric, row, **_interval(row.estimate)) for row in table.arms),
+        differences=tuple(
+            _block(
+                Difference,
+                row,
                 relative=None if row.relative is None else _interval(row.relative),
                 **_interval(row.absolute),
             )
             for row in table.differences
-        ],
-        verdicts=[
-            rows.Verdict(
-                candidate=row.candidate,
-                baseline=row.baseline,
-                primary=PRIMARY[feature] if compared.session_words else "top1_recall",
-                passes=row.passes,
+        ),
+        verdicts=tuple(
+            _block(
+                Verdict,
+                row,
+                primary=PRIMARY[feature] if typed else "top1_recall",
                 failed=[check.metric for check in row.checks if not check.passes],
-                missing=list(row.missing),
             )
             for row in compared.verdicts
-        ],
-        slices=[
-            rows.SliceMetric(part=row.part, arm=row.arm, metric=row.metric, **_interval(row.estimate))
-            for row in compared.slices
-            if row.baseline is None
-        ],
-        second_opinions=[rows.SecondOpinion(**row.model_dump()) for row in compared.second_opinions],
-        head_words=[rows.HeadWords(**row.model_dump()) for row in compared.head_words],
+        ),
+        slices=tuple(
+            _block(SliceMetric, row, **_interval(row.estimate)) for row in compared.slices if row.baseline is None
+        ),
+        second_opinions=tuple(_block(SecondOpinion, row) for row in compared.second_opinions),
+        head_words=tuple(_block(HeadWords, row) for row in compared.head_words),
         distinct_first_words=compared.distinct_first_words,
-        headline={"top1_recall": table.arm("private", "top1_recall").estimate.value, "top1_gain": top1.value},
+        headline={"top1_recall": recall["top1_recall"]["private"], "top1_gain": top1.value},
         metrics=_metrics(compared),
     )
 
 
-def _champion(found: Published) -> rows.Champion:
-    return rows.Champion(
-        registered_model=found.name,
-        version=found.version,
-        launch_id=found.launch_id,
-        bundle_sha256=found.bundle_sha256,
-    )
+def _block(block: type[_Block], row: BaseModel, **more: object) -> _Block:
+    """A row of the comparison as the disclosure's block of the same fields."""
+    return block.model_validate(row.model_dump() | more, extra="ignore")
 
 
 def _metrics(compared: Comparison) -> dict[str, float]:
     """Every arm's metrics, every difference, and what is behind the intervals, by name for MLflow."""
-    found = {f"{row.metric}/{row.arm}": row.estimate.value for row in compared.table.arms}
+    shown = {f"{row.metric}/{row.arm}": row.estimate.value for row in compared.table.arms}
     for row in compared.table.differences:
         name = f"{row.metric}/{row.candidate} minus {row.baseline}"
-        found |= {name: row.absolute.value, f"{name}/low": row.absolute.low, f"{name}/high": row.absolute.high}
+        shown |= {name: row.absolute.value, f"{name}/low": row.absolute.low, f"{name}/high": row.absolute.high}
     for opinion in compared.second_opinions:
         errors = {"jackknife": opinion.jackknife, "delta": opinion.delta, "bootstrap": opinion.bootstrap}
-        found |= {f"standard_error/{opinion.metric}/{method}": error for method, error in errors.items()}
+        shown |= {f"standard_error/{opinion.metric}/{method}": error for method, error in errors.items()}
     for head in compared.head_words:
-        found |= {f"head_words/{head.words}/{head.arm}": head.predicted, f"head_words/{head.words}/typed": head.typed}
-    found |= {f"distinct_first_words/{arm}": float(count) for arm, count in compared.distinct_first_words.items()}
+        shown |= {f"head_words/{head.words}/{head.arm}": head.predicted, f"head_words/{head.words}/typed": head.typed}
+    shown |= {f"distinct_first_words/{arm}": float(count) for arm, count in compared.distinct_first_words.items()}
     for part in compared.slices:
         if part.baseline is None:
-            found[f"{part.metric}/{part.arm}/{part.part}"] = part.estimate.value
-    return found
+            shown[f"{part.metric}/{part.arm}/{part.part}"] = part.estimate.value
+    return shown
 
 
 def _broken(compared: Comparison) -> list[str]:
@@ -188,5 +168,5 @@ def _said(check: Check) -> str:
     return f"{check.metric} ({check.role}): {check.bound:+.2%} at best or worst, {-check.margin:.2%} allowed"
 
 
-def _interval(estimate: ab.Estimate) -> dict[str, float]:
+def _interval(estimate: Estimate) -> dict[str, float]:
     return {"value": estimate.value, "low": estimate.low, "high": estimate.high}

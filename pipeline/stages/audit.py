@@ -10,25 +10,31 @@ from federated.rounds.server import flat_weights
 from pipeline.stage import StageContext, StageResult
 from pipeline.stages import artifacts, audit_trace
 from pretrain.threads import one_torch_thread
-from reports.disclosure.findings import StressBlock
+from reports.disclosure.findings import AuditBlock, AuditRow, CanaryResult
 
 
-class Audit(StageResult):
+class Canary(CanaryResult):
+    """One canary, and how its rank and its ceiling came about."""
+
+    method: str
+    mu: float | None
+    within_ceiling: bool | None
+    vacuous: bool | None
+
+
+class NoiseAuditRow(AuditRow):
+    """One audit of the noise, and the confidence of its interval."""
+
+    confidence: float
+
+
+class Audit(StageResult, AuditBlock):
     """What the model remembers of compliant canaries, of ``stress`` apart, and the audits of the noise."""
 
-    worst_rank_single_user: int | None
-    max_exposure_bits: float
     found_by_beam: int
-    found_single_user: int
-    stress: StressBlock | None
-    broken_ceilings: int | None
-    pooled_p_value: float | None
-    random_continuations: int
-    alpha: float
-    canaries: list[dict]
     noise_audit_passed: bool | None
-    seed_commitment: str | None
-    audits: list[dict]
+    canaries: tuple[Canary, ...]
+    audits: tuple[NoiseAuditRow, ...]
 
 
 def audit(ctx: StageContext) -> Audit:
@@ -39,7 +45,7 @@ def audit(ctx: StageContext) -> Audit:
     whitener_TT = audit_trace.whitener(mechanism, trained["rounds"])
     noise_multiplier = audit_trace.update_noise(config.mechanism, mechanism)
     with one_torch_thread():
-        found = memorisation.audit(
+        memorised = memorisation.audit(
             artifacts.model(ctx, "fine_tune"),
             planted,
             config.audit,
@@ -56,24 +62,15 @@ def audit(ctx: StageContext) -> Audit:
         claim = audit_trace.claim(config.mechanism, mechanism, trained["rounds"], trace.joined_TN)
         tested = noise_audit(trace, directions, model_change(ctx), claim, config.audit.alpha)
     # Canaries may hold discovered words that nobody has reviewed: the rows go without their text.
-    rows = [row.model_dump(exclude={"words"}) for row in found.canaries]
-    return Audit(
-        worst_rank_single_user=found.worst_rank_single_user,
-        max_exposure_bits=found.max_exposure_bits,
-        found_by_beam=found.found_by_beam,
-        found_single_user=found.found_single_user,
-        stress=None if found.stress is None else StressBlock(**found.stress.model_dump()),
-        broken_ceilings=found.broken_ceilings,
-        pooled_p_value=found.pooled_p_value,
-        random_continuations=found.random_continuations,
-        alpha=found.alpha,
-        canaries=rows,
-        noise_audit_passed=None if tested is None else tested.passed,
-        seed_commitment=None if tested is None else tested.seed_commitment,
-        audits=[] if tested is None else [row.model_dump() for row in tested.rows],
-        headline={"exposure_bits": found.max_exposure_bits},
-        metrics=_audit_metrics(found, tested),
-    )
+    content = memorised.model_dump(exclude={"canaries": {"__all__": {"words"}}})
+    content |= {
+        "noise_audit_passed": None if tested is None else tested.passed,
+        "seed_commitment": None if tested is None else tested.seed_commitment,
+        "audits": [] if tested is None else [row.model_dump() for row in tested.rows],
+        "headline": {"exposure_bits": memorised.max_exposure_bits},
+        "metrics": _metrics(memorised, tested),
+    }
+    return Audit.model_validate(content, extra="ignore")
 
 
 def model_change(ctx: StageContext) -> np.ndarray:
@@ -81,11 +78,11 @@ def model_change(ctx: StageContext) -> np.ndarray:
     return flat_weights(artifacts.model(ctx, "fine_tune")) - flat_weights(artifacts.model(ctx, "adapt"))
 
 
-def _audit_metrics(found: memorisation.AuditResult, tested: NoiseAudit | None) -> dict[str, float]:
+def _metrics(memorised: memorisation.AuditResult, tested: NoiseAudit | None) -> dict[str, float]:
     """Each canary's exposure and each audit's estimate, by name for MLflow."""
     shown = {
         f"exposure_bits/{row.population}/{row.n_u} devices {row.n_e} copies/{number}": row.exposure_bits
-        for number, row in enumerate(found.canaries, start=1)
+        for number, row in enumerate(memorised.canaries, start=1)
     }
     for row in () if tested is None else tested.rows:
         shown[f"noise_audit/{row.type}"] = row.estimate

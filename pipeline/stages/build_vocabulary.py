@@ -13,9 +13,11 @@ from pipeline.stage import StageContext, StageResult
 from pipeline.stages import artifacts
 from pretrain import corpus, text, vocabulary
 from pretrain.files import private_directory
+from reports.disclosure.findings import ProjectedCoverage as DisclosedCoverage
+from reports.disclosure.findings import WordCoverage
 
 
-class BuildVocabulary(StageResult):
+class BuildVocabulary(StageResult, WordCoverage):
     """Base words and discovered words."""
 
     base_size: int
@@ -23,11 +25,6 @@ class BuildVocabulary(StageResult):
     size: int
     vocabulary_digest: str
     dropped: dict[str, int]
-    reviewed: bool
-    coverage: float
-    coverage_low: float
-    coverage_high: float
-    projection: list[dict[str, float]]
 
 
 def build_vocabulary(ctx: StageContext) -> BuildVocabulary:
@@ -55,11 +52,11 @@ def build_vocabulary(ctx: StageContext) -> BuildVocabulary:
         coverage=coverage.coverage(added, sum(counts, Counter())),
         coverage_low=low,
         coverage_high=high,
-        projection=[point.model_dump() for point in projected],
-        curve=[
+        projection=tuple(DisclosedCoverage(**point.model_dump()) for point in projected),
+        curve=tuple(
             {"step": step, "projected_epsilon0": point.epsilon0, "projected_coverage": point.coverage}
             for step, point in enumerate(projected)
-        ],
+        ),
     )
 
 

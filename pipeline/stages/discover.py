@@ -10,24 +10,11 @@ from pipeline.stage import StageContext, StageResult
 from pipeline.stages import artifacts, spends
 from pretrain import text
 from pretrain.files import write_text
-
-_SAME = frozenset(("epsilon0", "messages_per_device", "device_level_epsilon0", "epsilon_attack", "delta"))
-_LAYER = ("pass_number", "layer", "domain", "noise", "word_votes", "kept", "finished", "clones", "blanket", "attack")
+from reports.disclosure.findings import DiscoveryGuarantee, DiscoveryLayer
 
 
-class Discover(StageResult):
+class Discover(StageResult, DiscoveryGuarantee):
     """The words' guarantee; the words are in ``words.json``."""
-
-    words_found: int
-    epsilon0: float
-    messages_per_device: int
-    device_level_epsilon0: float
-    epsilon_central: float
-    epsilon_clones: float
-    epsilon_attack: float
-    delta: float
-    certificate: str
-    layers: list[dict]
 
 
 def discover(ctx: StageContext) -> Discover:
@@ -38,28 +25,32 @@ def discover(ctx: StageContext) -> Discover:
         known_words=frozenset(base.words),
         alphabet=text.alphabet(ctx.config.locale),
         config=ctx.config.discovery,
-        key=ctx.key,
+        key=ctx.noise_key,
         directory=ctx.private / "layers",
         progress=artifacts.progress(ctx),
         processes=ctx.config.runtime.discovery_processes,
     )
     write_text(ctx.public / "words.json", json.dumps([word.model_dump() for word in found.words], indent=1) + "\n")
     note = f"local; central {found.epsilon_blanket:.4g} at delta {found.delta:g} by the privacy blanket"
+    layers = _layers(found)
     return Discover(
         words_found=len(found.words),
+        epsilon0=found.epsilon0,
+        messages_per_device=found.messages_per_device,
+        device_level_epsilon0=found.device_level_epsilon0,
         epsilon_central=found.epsilon_blanket,
         epsilon_clones=found.epsilon_central,
+        epsilon_attack=found.epsilon_attack,
+        delta=found.delta,
         certificate=CERTIFICATE,
-        layers=_layers(found),
-        curve=[{"step": step} | row for step, row in enumerate(_layers(found), start=1)],
+        layers=layers,
+        curve=tuple({"step": step} | row.model_dump() for step, row in enumerate(layers, start=1)),
         spend=spends.discovery(found.epsilon0, note),
-        **{name: getattr(found, name) for name in _SAME},
     )
 
 
-def _layers(found: DiscoveryResult) -> list[dict]:
+def _layers(found: DiscoveryResult) -> tuple[DiscoveryLayer, ...]:
     """Rows that may be shown: messages rounded down to whole tens of devices."""
     tens = 10 * found.messages_per_device
-    return [
-        {name: getattr(row, name) for name in _LAYER} | {"messages": row.messages // tens * tens} for row in found.rows
-    ]
+    rows = [row.model_dump() | {"messages": row.messages // tens * tens} for row in found.rows]
+    return tuple(DiscoveryLayer.model_validate(row, extra="ignore") for row in rows)

@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Literal
 
-from pydantic import BaseModel
-
 from evaluation.audit import canaries
 from federated.accounting import amplification
 from federated.accounting import guarantees as accounting
@@ -13,52 +11,23 @@ from federated.participation.observed import Observed
 from pipeline.stage import StageContext, StageResult
 from pipeline.stages import audit_trace, fine_tune_workers, spends
 from pretrain import export
+from reports.disclosure.guarantee import Amplified, ObservedParticipation, PrivacyLoss
 
 # More would drown MLflow: long runs have thousands of different separations.
 _MOST_BARS = 24
 
 
-class Amplified(BaseModel):
-    """What secret sampling adds to the guarantee of independent noise; counts in no ledger and no gate."""
-
-    sampling: Literal["poisson", "fixed"]
-    sampling_rate: float
-    epsilon: float
-    epsilon_second: float | None
-    methods: list[str]
-    adjacency: str
-    assumption: str
-
-
-class FineTune(StageResult):
+class FineTune(StageResult, PrivacyLoss, ObservedParticipation):
     """Training and its guarantee, from the participation records of protected devices."""
 
     rounds: int
     precision: Literal["float32"] = "float32"
     report_goal: int
-    sensitivity_squared: float
-    rho: float
-    mu: float
-    delta: float
-    epsilon: float
-    epsilon_pld: float
     accountants_agree: bool
-    accounting_methods: list[str]
+    accounting_methods: tuple[str, ...]
     norm_inflation: float
     secagg: dict[str, int | float | None] | None
-    amplified: Amplified | None
-    observed_min_sep: int | None
-    observed_mins: int | None
-    observed_max_participations: int
-    violations: int
-    participation_histogram: dict[str, int]
-    separation_histogram: dict[str, int]
-    synthetic_devices: int
-    rounds_below_goal: int | None
-    mean_devices: int | None
-    check_ins: int | None
-    fewest_check_ins: int | None
-    synthetic_participations: list[int]
+    synthetic_participations: tuple[int, ...]
     validation_recall_before: float
     validation_recall_after: float
 
@@ -74,52 +43,60 @@ def fine_tune(ctx: StageContext) -> FineTune:
     canaries.save(trained.planted, ctx.public / "canaries.json")
     audit_trace.save(done, trained.probe, ctx.private / audit_trace.FILE)
     export.save_model(trained.model, ctx.public / "model.safetensors")
-    reached = accounting.from_records(config.mechanism, done.observed, (), mechanism, done.encoding)
+    guarantee = accounting.from_records(config.mechanism, done.observed, (), mechanism, done.encoding)
     delta = config.mechanism.delta
+    observed = participation(done.observed)
     return FineTune(
         rounds=done.rounds,
         report_goal=config.mechanism.report_goal,
-        sensitivity_squared=reached.sensitivity_squared,
-        rho=reached.rho,
-        mu=reached.mu,
+        sensitivity_squared=guarantee.sensitivity_squared,
+        rho=guarantee.rho,
+        mu=guarantee.mu,
         delta=delta,
-        epsilon=reached.epsilon[delta],
-        epsilon_pld=reached.epsilon_pld[delta],
-        accountants_agree=reached.agree,
-        accounting_methods=reached.methods,
-        norm_inflation=reached.norm_inflation,
+        epsilon=guarantee.epsilon[delta],
+        epsilon_pld=guarantee.epsilon_pld[delta],
+        accountants_agree=guarantee.agree,
+        accounting_methods=tuple(guarantee.methods),
+        norm_inflation=guarantee.norm_inflation,
         secagg=None if done.encoding is None else asdict(done.encoding),
-        amplified=_amplified(reached.amplified, delta),
-        **told(done.observed),
-        synthetic_participations=done.synthetic_participations,
+        amplified=_amplified(guarantee.amplified, delta),
+        **dict(observed),
+        synthetic_participations=tuple(done.synthetic_participations),
         validation_recall_before=done.curve[0].validation_recall,
         validation_recall_after=done.curve[-1].validation_recall,
-        curve=[{"step": point.round, **point.model_dump(exclude={"round"})} for point in done.curve],
-        spend=spends.training(reached, delta, f"{config.mechanism.kind}, from participation records"),
-        headline={"rho": reached.rho, "epsilon": reached.epsilon[delta], "delta": delta},
+        curve=tuple({"step": point.round, **point.model_dump(exclude={"round"})} for point in done.curve),
+        spend=spends.training(guarantee, delta, f"{config.mechanism.kind}, from participation records"),
+        headline={"rho": guarantee.rho, "epsilon": guarantee.epsilon[delta], "delta": delta},
+        metrics=histogram_metrics(observed),
     )
 
 
-def told(observed: Observed) -> dict:
-    """Fields of ``FineTune``; ``metrics`` holds both histograms for MLflow, in at most 24 bars each."""
+def participation(observed: Observed) -> ObservedParticipation:
+    """What may be shown of participation: bounds as they are, counts of devices rounded down to tens."""
     turnout = observed.turnout
-    joined, apart = _tens(observed.participation_histogram), _tens(observed.separation_histogram)
+    return ObservedParticipation(
+        observed_min_sep=observed.min_sep,
+        observed_mins=observed.mins,
+        observed_max_participations=observed.max_participations,
+        violations=observed.violations,
+        synthetic_devices=observed.synthetic_devices,
+        participation_histogram=_tens(observed.participation_histogram),
+        separation_histogram=_tens(observed.separation_histogram),
+        rounds_below_goal=None if turnout is None else turnout.rounds_below_goal,
+        mean_devices=None if turnout is None else _ten(turnout.mean_devices),
+        check_ins=None if turnout is None else _ten(turnout.check_ins),
+        fewest_check_ins=None if turnout is None else _ten(turnout.fewest_check_ins),
+    )
+
+
+def histogram_metrics(observed: ObservedParticipation) -> dict[str, float]:
+    """Both histograms for MLflow, in at most 24 bars each."""
+    histograms = {
+        "devices that joined": observed.participation_histogram,
+        "participations apart by": observed.separation_histogram,
+    }
     return {
-        "observed_min_sep": observed.min_sep,
-        "observed_mins": observed.mins,
-        "observed_max_participations": observed.max_participations,
-        "violations": observed.violations,
-        "participation_histogram": joined,
-        "separation_histogram": apart,
-        "synthetic_devices": observed.synthetic_devices,
-        "rounds_below_goal": None if turnout is None else turnout.rounds_below_goal,
-        "mean_devices": None if turnout is None else _ten(turnout.mean_devices),
-        "check_ins": None if turnout is None else _ten(turnout.check_ins),
-        "fewest_check_ins": None if turnout is None else _ten(turnout.fewest_check_ins),
-        "metrics": {
-            **{f"devices that joined/{name}": count for name, count in bars(joined).items()},
-            **{f"participations apart by/{name}": count for name, count in bars(apart).items()},
-        },
+        f"{title}/{name}": count for title, histogram in histograms.items() for name, count in bars(histogram).items()
     }
 
 
@@ -129,26 +106,21 @@ def bars(histogram: Mapping[str, int]) -> dict[str, int]:
     if len(keys) <= _MOST_BARS:
         return {str(key): histogram[str(key)] for key in keys}
     width = -(-(keys[-1] - keys[0] + 1) // _MOST_BARS)
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for key in keys:
         first = keys[0] + (key - keys[0]) // width * width
         name = f"{first}-{min(first + width - 1, keys[-1])}"
-        found[name] = found.get(name, 0) + histogram[str(key)]
-    return found
+        counts[name] = counts.get(name, 0) + histogram[str(key)]
+    return counts
 
 
 def _amplified(sampled: amplification.Amplified | None, delta: float) -> Amplified | None:
+    """The amplified guarantee at the launch's own delta."""
     if sampled is None:
         return None
-    return Amplified(
-        sampling=sampled.sampling,
-        sampling_rate=sampled.sampling_rate,
-        epsilon=sampled.epsilon[delta],
-        epsilon_second=None if sampled.epsilon_second is None else sampled.epsilon_second[delta],
-        methods=sampled.methods,
-        adjacency=sampled.adjacency,
-        assumption=sampled.assumption,
-    )
+    second = None if sampled.epsilon_second is None else sampled.epsilon_second[delta]
+    at_delta = vars(sampled) | {"epsilon": sampled.epsilon[delta], "epsilon_second": second}
+    return Amplified.model_validate(at_delta, extra="ignore")
 
 
 def _tens(histogram: Mapping[int, int]) -> dict[str, int]:

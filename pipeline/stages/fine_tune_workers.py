@@ -73,7 +73,7 @@ def train(ctx: StageContext, process: Worker = ALONE) -> Trained:
     devices = store.encode(words, "train")
     planted = canaries.make(config.audit, words, artifacts.public_streams(ctx, words)[0], config.seed)
     model, mechanism = artifacts.model(ctx, "adapt"), artifacts.mechanism(ctx.run)
-    probe = audit_trace.directions(model, config.audit.directions, ctx.key)
+    probe = audit_trace.directions(model, config.audit.directions, ctx.noise_key)
     done = train_rounds(
         model,
         devices.join(planted.devices),
@@ -84,7 +84,7 @@ def train(ctx: StageContext, process: Worker = ALONE) -> Trained:
         config.server,
         config.runtime,
         config.seed,
-        ctx.key,
+        ctx.noise_key,
         ctx.private / "rounds",
         artifacts.progress(ctx),
         noise_maker=mechanism,

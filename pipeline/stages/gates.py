@@ -7,73 +7,61 @@ report.
 
 import math
 from collections.abc import Iterator
-from typing import Literal
+from typing import TypeGuard
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from pipeline.config import PolicyConfig
+from reports.disclosure.document import DecisionBlock, GateResult
+from reports.disclosure.findings import AuditRow
 
 # The two accountants compute the same exact curve; past this they do not agree (G1 asks for 1e-3).
 EPSILON_TOLERANCE = 1e-3
 
 
 class Evidence(BaseModel):
-    """What the stages found. Anything may be missing; what is missing fails its gate."""
+    """What the gates look at, by the names that the stages' results give it.
+
+    Anything may be missing; what is missing fails its gate.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    rho: float | None = None
-    epsilon: float | None = Field(default=None, description="first accountant, at the policy's delta")
-    epsilon_second: float | None = Field(default=None, description="second accountant, at the same delta")
-    population_rho: float | None = Field(default=None, description="the ledger's total, this launch included")
+    # The launch file and the ledger.
     enforced_min_sep: int | None = None
-    observed_min_sep: int | None = Field(default=None, description="None if no device took part twice")
     enforced_max_participations: int | None = None
-    observed_max_participations: int | None = None
-    violations: int | None = Field(default=None, description="participations that broke an enforced bound")
-    discovery_epsilon0: float | None = None
+    population_rho: float | None = Field(default=None, description="the ledger's total, this launch included")
     population_discovery_epsilon: float | None = Field(
         default=None, description="the ledger's item-level total, this launch included"
     )
-    worst_canary_rank: int | None = Field(default=None, description="best-ranked canary known to one device")
+    ledger_problems: tuple[str, ...] | None = Field(default=None, description="what verifying the ledger found")
+    # fine_tune
+    rho: float | None = None
+    epsilon: float | None = Field(default=None, description="first accountant, at the policy's delta")
+    epsilon_pld: float | None = Field(default=None, description="second accountant, at the same delta")
+    observed_min_sep: int | None = Field(default=None, description="None if no device took part twice")
+    observed_max_participations: int | None = None
+    violations: int | None = Field(default=None, description="participations that broke an enforced bound")
+    # discover
+    epsilon0: float | None = None
+    # audit
+    worst_rank_single_user: int | None = Field(default=None, description="best-ranked canary known to one device")
     random_continuations: int | None = None
     found_single_user: int | None = Field(default=None, description="one device's canaries that a search found")
     broken_ceilings: int | None = Field(default=None, description="one device's canaries better known than allowed")
     pooled_p_value: float | None = Field(default=None, description="of all one-device canaries together")
-    audit_alpha: float | None = None
-    noise_audits_failed: int | None = Field(default=None, description="audits that speak against the claimed noise")
+    alpha: float | None = None
+    noise_audit_passed: bool | None = Field(default=None, description="None where no noise was audited")
+    audits: tuple[AuditRow, ...] = ()
+    # ab_test
     top1_gain_low: float | None = Field(default=None, description="lower end of private minus starting point")
     top3_gain_low: float | None = None
+    session_words: int | None = Field(default=None, description="0: not asked for, or no layout; then no gate")
     broken_margins: tuple[str, ...] | None = Field(default=None, description="simulated typing that got worse")
-    typing_simulated: bool | None = Field(default=None, description="False: not asked for, or no layout; then no gate")
-    ledger_problems: tuple[str, ...] | None = Field(default=None, description="what verifying the ledger found")
-    export_agreement: float | None = Field(default=None, description="top-1 agreement of the exported model")
+    missing_metrics: tuple[str, ...] | None = Field(default=None, description="metrics that have no interval")
 
 
-class Gate(BaseModel):
-    """One check, its numbers, and what they rest on."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    id: str
-    title: str
-    value: float | None
-    threshold: float | None
-    passed: bool
-    evidence: str
-
-
-class LaunchDecision(BaseModel):
-    """Launch, or hold with the reasons."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    decision: Literal["launch", "hold"]
-    gates: tuple[Gate, ...]
-    reasons: tuple[str, ...]
-
-
-def decide(evidence: Evidence, policy: PolicyConfig) -> LaunchDecision:
+def decide(evidence: Evidence, policy: PolicyConfig) -> DecisionBlock:
     """Check every gate; launch only if all pass.
 
     Guarantee: a launch has device-level rho at most ``policy.max_rho`` by two accountants, takes
@@ -83,11 +71,11 @@ def decide(evidence: Evidence, policy: PolicyConfig) -> LaunchDecision:
     gates = tuple(_gates(evidence, policy))
     failed = tuple(f"{gate.title}: {gate.evidence}" for gate in gates if not gate.passed)
     if failed:
-        return LaunchDecision(decision="hold", gates=gates, reasons=failed)
-    return LaunchDecision(decision="launch", gates=gates, reasons=(f"all {len(gates)} gates passed",))
+        return DecisionBlock(decision="hold", gates=gates, reasons=failed)
+    return DecisionBlock(decision="launch", gates=gates, reasons=(f"all {len(gates)} gates passed",))
 
 
-def _gates(evidence: Evidence, policy: PolicyConfig) -> Iterator[Gate]:
+def _gates(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateResult]:
     yield _at_most("budget", "privacy budget of the launch", evidence.rho, policy.max_rho, "device-level rho")
     yield _accountants(evidence)
     yield _at_most(
@@ -109,7 +97,7 @@ def _gates(evidence: Evidence, policy: PolicyConfig) -> Iterator[Gate]:
     yield _at_most(
         "discovery",
         "local privacy of discovery",
-        evidence.discovery_epsilon0,
+        evidence.epsilon0,
         policy.max_discovery_epsilon0,
         "epsilon of one randomised message",
     )
@@ -125,7 +113,7 @@ def _gates(evidence: Evidence, policy: PolicyConfig) -> Iterator[Gate]:
     yield _at_least(
         "canaries",
         "memorisation of one device's canary",
-        evidence.worst_canary_rank,
+        evidence.worst_rank_single_user,
         policy.min_canary_rank,
         f"rank of the best-remembered canary on one device{among}",
     )
@@ -147,13 +135,13 @@ def _gates(evidence: Evidence, policy: PolicyConfig) -> Iterator[Gate]:
         "pooled",
         "exposure of all canaries together",
         evidence.pooled_p_value,
-        evidence.audit_alpha,
+        evidence.alpha,
         "chance of one-device canaries so well remembered, if the guarantee holds,",
     )
     yield _at_most(
         "noise_audit",
         "audits of the noise",
-        evidence.noise_audits_failed,
+        None if evidence.noise_audit_passed is None else sum(row.passed is False for row in evidence.audits),
         0,
         "audits that speak against the claimed noise, clipping, separation or accounting",
     )
@@ -172,78 +160,77 @@ def _gates(evidence: Evidence, policy: PolicyConfig) -> Iterator[Gate]:
         0.0 - policy.max_top3_loss,  # not -0.0
         "lower end of the interval, private minus starting point",
     )
-    if evidence.typing_simulated is not False:
+    if evidence.session_words != 0:
         yield _typing(evidence)
     yield _ledger(evidence)
-    # Exported at publication, so there may be no such number yet; publication itself checks it again.
-    if evidence.export_agreement is not None:
-        yield _at_least("export", "exported model", evidence.export_agreement, 0.99, "top-1 agreement with the model")
 
 
-def _at_most(name: str, title: str, value: float | None, threshold: float | None, what: str) -> Gate:
-    known = _known(value) and _known(threshold)
-    passed = known and value <= threshold
+def _at_most(name: str, title: str, value: float | None, threshold: float | None, what: str) -> GateResult:
+    passed = _finite(value) and _finite(threshold) and value <= threshold
     return _gate(name, title, value, threshold, passed, f"{what} is {_show(value)}, at most {_show(threshold)} allowed")
 
 
 def _at_least(
     name: str, title: str, value: float | None, threshold: float | None, what: str, *, strictly: bool = False
-) -> Gate:
-    known = _known(value) and _known(threshold)
-    passed = known and (value > threshold if strictly else value >= threshold)
+) -> GateResult:
+    passed = _finite(value) and _finite(threshold) and (value > threshold if strictly else value >= threshold)
     need = "must exceed" if strictly else "must be at least"
     return _gate(name, title, value, threshold, passed, f"{what} is {_show(value)}, {need} {_show(threshold)}")
 
 
-def _accountants(evidence: Evidence) -> Gate:
-    first, second = evidence.epsilon, evidence.epsilon_second
-    difference = abs(first - second) if _known(first) and _known(second) else None
+def _accountants(evidence: Evidence) -> GateResult:
+    first, second = evidence.epsilon, evidence.epsilon_pld
+    difference = abs(first - second) if _finite(first) and _finite(second) else None
     passed = difference is not None and difference <= EPSILON_TOLERANCE
     text = f"epsilon is {_show(first)} by the exact curve and {_show(second)} by privacy loss distributions"
     return _gate("accountants", "two accountants agree", difference, EPSILON_TOLERANCE, passed, text)
 
 
-def _separation(evidence: Evidence) -> Gate:
+def _separation(evidence: Evidence) -> GateResult:
     observed, enforced = evidence.observed_min_sep, evidence.enforced_min_sep
     once = observed is None and evidence.observed_max_participations in (0, 1)
-    passed = _known(enforced) and (once or (_known(observed) and observed >= enforced))
+    passed = _finite(enforced) and (once or (_finite(observed) and observed >= enforced))
     seen = "no device took part twice" if once else f"closest two participations are {_show(observed)} rounds apart"
     return _gate(
         "min_sep", "separation of participations", observed, enforced, passed, f"{seen}, {_show(enforced)} needed"
     )
 
 
-def _typing(evidence: Evidence) -> Gate:
-    broken = evidence.broken_margins if evidence.typing_simulated else None
+def _typing(evidence: Evidence) -> GateResult:
+    broken = evidence.broken_margins
+    if broken is not None and evidence.session_words is not None and evidence.missing_metrics is not None:
+        broken = (*broken, *(f"{name}: could not be estimated" for name in evidence.missing_metrics))
+    else:
+        broken = None
     text = "missing" if broken is None else "; ".join(broken) or "no metric of simulated typing breaks its margin"
     count = None if broken is None else len(broken)
     title = "simulated typing, against the starting point and what users have"
     return _gate("typing", title, count, 0, broken == (), text)
 
 
-def _ledger(evidence: Evidence) -> Gate:
+def _ledger(evidence: Evidence) -> GateResult:
     problems = evidence.ledger_problems
     text = "missing" if problems is None else "; ".join(problems) or "the hash chain is whole"
     count = None if problems is None else len(problems)
     return _gate("ledger", "privacy ledger", count, 0, problems == (), text)
 
 
-def _gate(name: str, title: str, value: float | None, threshold: float | None, passed: bool, text: str) -> Gate:
-    return Gate(
+def _gate(name: str, title: str, value: float | None, threshold: float | None, passed: bool, text: str) -> GateResult:
+    return GateResult(
         id=name,
         title=title,
-        value=value if _known(value) else None,
-        threshold=threshold if _known(threshold) else None,
+        value=value if _finite(value) else None,
+        threshold=threshold if _finite(threshold) else None,
         passed=bool(passed),
         evidence=text,
     )
 
 
-def _known(value: float | None) -> bool:
+def _finite(value: float | None) -> TypeGuard[float]:
     return value is not None and math.isfinite(value)
 
 
 def _show(value: float | None) -> str:
-    if not _known(value):
+    if not _finite(value):
         return "missing" if value is None else "not a finite number"
     return f"{value:.6g}" if isinstance(value, float) else f"{value}"

@@ -4,15 +4,12 @@ from federated.devices import store
 from pipeline.stage import Dataset, StageContext, StageResult
 from pipeline.stages import artifacts
 from pretrain import corpus, vocabulary
+from reports.disclosure.guarantee import PublicText
 
 
-class IngestPublic(StageResult):
+class IngestPublic(StageResult, PublicText):
     """The public corpus and the base vocabulary."""
 
-    source: str
-    licence: str
-    documents: int
-    train_tokens: int
     validation_tokens: int
     vocabulary_size: int
     corpus_digest: str

@@ -7,6 +7,7 @@ from pipeline.stages import artifacts
 from pretrain import export, extend, new_words
 from pretrain import train as public_training
 from pretrain.model import KeyboardLM, build_model, parameter_count
+from reports.disclosure.findings import NewWordAdaptation
 
 
 class Training(StageResult):
@@ -18,15 +19,10 @@ class Training(StageResult):
     validation_top1: float
 
 
-class Adaptation(Training):
-    """Public training in the grown vocabulary. Losses are nats per new word of held-out public text, if it has any."""
+class Adaptation(Training, NewWordAdaptation):
+    """Public training in the grown vocabulary."""
 
     new_words: int
-    new_words_in_text: int
-    new_word_sentences: int
-    copies: int
-    new_word_loss_before: float | None
-    new_word_loss_after: float | None
 
 
 def pretrain(ctx: StageContext) -> Training:

@@ -1,9 +1,11 @@
 """Stage ``report``: what the stages found as one disclosure, and its renderings."""
 
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
+from typing import Any, TypeVar
 
 from discovery.config import PROJECTED_WORDS
 from federated.accounting.gaussian import curve
@@ -12,20 +14,25 @@ from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run_dir import GIVEN
 from pipeline.stage import StageContext, StageResult
 from pipeline.stages.decide import optional
+from pretrain.config import Config
 from reports import render
-from reports.disclosure import document as d
+from reports.disclosure.document import Artifact, DataAccess, DecisionBlock, Disclosure, Launch, Tool, Verification
+from reports.disclosure.findings import AuditBlock, DiscoveryBlock, NewWordAdaptation
+from reports.disclosure.guarantee import (
+    Accounting,
+    Composition,
+    Curves,
+    MechanismBlock,
+    Participation,
+    Population,
+    PopulationSpend,
+    PublicText,
+    SecAgg,
+)
+from reports.disclosure.utility import Utility
 
-
-class Report(StageResult):
-    """The files of the report."""
-
-    files: list[str]
-    disclosure_sha256: str
-
-
+_Block = TypeVar("_Block", bound=Config)
 _CURVE_DELTAS = tuple(10.0**-power for power in range(3, 13))
-
-
 _ASSUMPTIONS = (
     "Devices follow the protocol: they clip nothing themselves, and the server that clips, sums and adds noise is "
     "trusted and keeps only the noisy sum.",
@@ -33,17 +40,13 @@ _ASSUMPTIONS = (
     "One person uses one device. A person with several devices gets group privacy, which is weaker.",
     "Noise is pseudo-random under a secret 256-bit key (AES-256-CTR): the guarantee is computational.",
 )
-
-
-_WITHOUT_PRIVACY = d.DataAccess(
+_WITHOUT_PRIVACY = DataAccess(
     stage="ab_test: an arm trained without privacy",
     data="private",
     covered=False,
     reason="simulation only: the population is a public data set or made up, so nobody's secret is at stake; the model "
     "is deleted once it has been compared",
 )
-
-
 _LIMITATIONS = (
     "Hyperparameters were chosen before this launch; choosing them on this population would not be covered.",
     "Evaluation on validation and test devices is not differentially private: it releases aggregate metrics of "
@@ -53,28 +56,39 @@ _LIMITATIONS = (
 )
 
 
+class Report(StageResult):
+    """The files of the report."""
+
+    files: tuple[str, ...]
+    disclosure_sha256: str
+
+
 def report(ctx: StageContext) -> Report:
     """The disclosure and its renderings, for a launch and for a hold."""
     files = render.render(disclosure(ctx), ctx.public)
     return Report(
-        files=sorted(str(path.relative_to(ctx.public)) for path in files),
+        files=tuple(sorted(str(path.relative_to(ctx.public)) for path in files)),
         disclosure_sha256=ctx.run.manifest("report")["disclosure.json"],
     )
 
 
-def disclosure(ctx: StageContext) -> d.Disclosure:
+def block(model: type[_Block], result: Mapping[str, Any], **more: object) -> _Block:
+    """A block of the disclosure as a stage stated it, with what else belongs in it."""
+    return model.model_validate({**result, **more}, extra="ignore")
+
+
+def disclosure(ctx: StageContext) -> Disclosure:
     """The whole document, for a launch and for a hold."""
     config, result = ctx.config, ctx.run.result
     public, private, trained = result("ingest_public"), result("ingest_private"), result("fine_tune")
-    decided = result("decide")
-    return d.Disclosure(
-        tool=d.Tool(
+    return Disclosure(
+        tool=Tool(
             name="tacit",
             version=metadata.version("tacit"),
             git_commit=ctx.settings.git_commit,
             lock_digests=dict(ctx.settings.lock_digests),
         ),
-        launch=d.Launch(
+        launch=Launch(
             id=ctx.run.launch_id,
             name=config.name,
             locale=config.locale,
@@ -85,11 +99,7 @@ def disclosure(ctx: StageContext) -> d.Disclosure:
             synthetic_population=private["synthetic"],
             seeded_randomness=config.mechanism.randomness == "seeded",
         ),
-        decision=d.DecisionBlock(
-            decision=decided["decision"],
-            reasons=decided["reasons"],
-            gates=[d.GateResult(**gate) for gate in decided["gates"]],
-        ),
+        decision=block(DecisionBlock, result("decide")),
         data_accesses=_data_accesses(config),
         unit="device",
         adjacency="zero-out: one device's updates replaced by zeros in every round",
@@ -98,22 +108,21 @@ def disclosure(ctx: StageContext) -> d.Disclosure:
             "discovered words are an output of their own, under their guarantee per typed word"
         ),
         assumptions=_ASSUMPTIONS,
-        public_text=d.PublicText(**{name: public[name] for name in d.PublicText.model_fields}),
-        population=d.Population(
-            name=private["population"],
-            source=private["source"],
-            synthetic=private["synthetic"],
-            devices_at_least=private["devices_at_least"],
-            devices_by_split=private["devices_by_split"],
-        ),
+        public_text=block(PublicText, public),
+        population=block(Population, private, name=private["population"]),
         mechanism=_mechanism(config),
-        participation=_participation(config, trained),
+        participation=block(
+            Participation,
+            trained,
+            enforced_min_sep=config.mechanism.min_sep,
+            enforced_max_participations=config.mechanism.max_participations,
+        ),
         accounting=_accounting(config, trained, result("plan")),
         discovery=_discovery(ctx),
         composition=_composition(ctx),
-        audit=_audit(optional(ctx, "audit")),
-        utility=_utility(optional(ctx, "ab_test")),
-        curves=d.Curves(
+        audit=block(AuditBlock, audited) if (audited := optional(ctx, "audit")) else None,
+        utility=block(Utility, compared) if (compared := optional(ctx, "ab_test")) else None,
+        curves=Curves(
             pretraining=result("pretrain")["curve"],
             adaptation=result("adapt")["curve"],
             fine_tuning=trained["curve"],
@@ -124,31 +133,31 @@ def disclosure(ctx: StageContext) -> d.Disclosure:
     )
 
 
-def _data_accesses(config: LaunchConfig) -> tuple[d.DataAccess, ...]:
+def _data_accesses(config: LaunchConfig) -> tuple[DataAccess, ...]:
     held_out = "aggregate metrics of held-out devices, released without noise; their text trains nothing"
     training = f"{config.mechanism.kind} noise, multiplier {config.mechanism.noise_multiplier:g}"
     return (
-        d.DataAccess(stage="pretrain, adapt", data="public", covered=False),
-        d.DataAccess(
+        DataAccess(stage="pretrain, adapt", data="public", covered=False),
+        DataAccess(
             stage="ingest_private",
             data="private",
             covered=False,
             reason="the store stays private; counts of devices rounded down to tens and a digest leave it",
         ),
-        d.DataAccess(
+        DataAccess(
             stage="discover", data="private", covered=True, mechanism="LDP TrieHH, Subset Selection", unit="item"
         ),
-        d.DataAccess(
+        DataAccess(
             stage="build_vocabulary: coverage",
             data="private",
             covered=False,
             reason="one share over validation devices, released without noise; their text trains nothing",
         ),
-        d.DataAccess(stage="fine_tune", data="private", covered=True, mechanism=training, unit="device"),
-        d.DataAccess(stage="fine_tune: validation curve", data="private", covered=False, reason=held_out),
-        d.DataAccess(stage="ab_test", data="private", covered=False, reason=held_out),
+        DataAccess(stage="fine_tune", data="private", covered=True, mechanism=training, unit="device"),
+        DataAccess(stage="fine_tune: validation curve", data="private", covered=False, reason=held_out),
+        DataAccess(stage="ab_test", data="private", covered=False, reason=held_out),
         *((_WITHOUT_PRIVACY,) if config.ab_test.non_private_upper_bound else ()),
-        d.DataAccess(
+        DataAccess(
             stage="hyperparameter tuning",
             data="public",
             covered=False,
@@ -157,11 +166,11 @@ def _data_accesses(config: LaunchConfig) -> tuple[d.DataAccess, ...]:
     )
 
 
-def _mechanism(config: LaunchConfig) -> d.MechanismBlock:
+def _mechanism(config: LaunchConfig) -> MechanismBlock:
     mechanism = config.mechanism.model_dump()
-    known = {*d.MechanismBlock.model_fields, "min_sep", "max_participations"}
-    return d.MechanismBlock(
-        **{name: mechanism[name] for name in d.MechanismBlock.model_fields if name in mechanism},
+    known = {*MechanismBlock.model_fields, "min_sep", "max_participations"}
+    return MechanismBlock(
+        **{name: mechanism[name] for name in MechanismBlock.model_fields if name in mechanism},
         parameters={name: _shown(value) for name, value in mechanism.items() if name not in known and value},
         local_training=config.local_training.model_dump(),
         server=config.server.model_dump(),
@@ -175,57 +184,35 @@ def _shown(value: object) -> str:
     return ", ".join(map(_shown, value)) if isinstance(value, tuple | list) else str(value)
 
 
-def _participation(config: LaunchConfig, trained: dict) -> d.Participation:
-    return d.Participation(
-        enforced_min_sep=config.mechanism.min_sep,
-        enforced_max_participations=config.mechanism.max_participations,
-        observed_min_sep=trained["observed_min_sep"],
-        observed_mins=trained["observed_mins"],
-        observed_max_participations=trained["observed_max_participations"],
-        violations=trained["violations"],
-        synthetic_devices=trained["synthetic_devices"],
-        participation_histogram=trained["participation_histogram"],
-        separation_histogram=trained["separation_histogram"],
-        **{name: trained[name] for name in ("rounds_below_goal", "mean_devices", "check_ins", "fewest_check_ins")},
-    )
-
-
-def _accounting(config: LaunchConfig, trained: dict, planned: dict) -> d.Accounting:
-    names = ("sensitivity_squared", "rho", "mu", "delta", "epsilon", "epsilon_pld")
-    return d.Accounting(
-        **{name: trained[name] for name in names},
+def _accounting(config: LaunchConfig, trained: dict[str, Any], planned: dict[str, Any]) -> Accounting:
+    agreed, encoding = config.mechanism.secagg, trained["secagg"]
+    return block(
+        Accounting,
+        trained,
         agree=trained["accountants_agree"],
         methods=trained["accounting_methods"],
         planned_rho=planned["rho"],
-        secagg=_secagg(config, trained),
-        amplified=trained["amplified"],
+        secagg=None
+        if agreed is None or encoding is None
+        else block(SecAgg, encoding, neighbours=agreed.neighbours, threshold=agreed.threshold),
         curve=curve(trained["rho"], _CURVE_DELTAS),
     )
 
 
-def _secagg(config: LaunchConfig, trained: dict) -> d.SecAgg | None:
-    agreed, encoding = config.mechanism.secagg, trained["secagg"]
-    if agreed is None or encoding is None:
-        return None
-    stated = {name: encoding[name] for name in d.SecAgg.model_fields if name in encoding}
-    return d.SecAgg(neighbours=agreed.neighbours, threshold=agreed.threshold, **stated)
-
-
-def _discovery(ctx: StageContext) -> d.DiscoveryBlock:
-    found = ctx.run.result("discover")
+def _discovery(ctx: StageContext) -> DiscoveryBlock:
     words = None
     if ctx.config.report.show_new_words:
         entries = json.loads(ctx.run.input("discover", "words.json").read_text(encoding="utf-8"))
         words = tuple(entry["word"] for entry in entries)
-    built, adapted = ctx.run.result("build_vocabulary"), ctx.run.result("adapt")
-    return d.DiscoveryBlock(
-        **{name: found[name] for name in d.DiscoveryBlock.model_fields if name in found},
+    guarantee, built = ctx.run.result("discover"), ctx.run.result("build_vocabulary")
+    return block(
+        DiscoveryBlock,
+        built | guarantee,
         words_added=built["added"],
         words=words,
-        **{name: built[name] for name in ("reviewed", "coverage", "coverage_low", "coverage_high", "projection")},
         projected_words=PROJECTED_WORDS,
         given_files=_given_files(ctx),
-        adaptation=d.NewWordAdaptation(**{name: adapted[name] for name in d.NewWordAdaptation.model_fields}),
+        adaptation=block(NewWordAdaptation, ctx.run.result("adapt")),
     )
 
 
@@ -236,12 +223,12 @@ def _given_files(ctx: StageContext) -> dict[str, str]:
     return {Path(name).name: digest for name, digest in read.items() if name.startswith(f"{GIVEN}/")}
 
 
-def _composition(ctx: StageContext) -> d.Composition:
+def _composition(ctx: StageContext) -> Composition:
     ledger, population = PrivacyLedger(ctx.settings.ledger_url), ctx.config.private_text.name
     latest = {(entry.launch_id, entry.stage): entry for entry in ledger.entries(population) if entry.rho is not None}
-    return d.Composition(
+    return Composition(
         spends=[
-            d.PopulationSpend(launch_id=entry.launch_id, stage=entry.stage, kind=entry.kind, rho=entry.rho)
+            PopulationSpend(launch_id=entry.launch_id, stage=entry.stage, kind=entry.kind, rho=entry.rho)
             for entry in latest.values()
         ],
         total_rho=ledger.total(population),
@@ -249,20 +236,7 @@ def _composition(ctx: StageContext) -> d.Composition:
     )
 
 
-def _audit(audited: dict) -> d.AuditBlock | None:
-    if not audited:
-        return None
-    given = {name: audited[name] for name in d.AuditBlock.model_fields if name not in ("canaries", "audits")}
-    rows = [{name: row[name] for name in d.CanaryResult.model_fields} for row in audited["canaries"]]
-    audits = [{name: row[name] for name in d.AuditRow.model_fields} for row in audited["audits"]]
-    return d.AuditBlock(**given, canaries=rows, audits=audits)
-
-
-def _utility(compared: dict) -> d.Utility | None:
-    return d.Utility(**{name: compared[name] for name in d.Utility.model_fields}) if compared else None
-
-
-def _limitations(config: LaunchConfig, private: dict) -> tuple[str, ...]:
+def _limitations(config: LaunchConfig, private: dict[str, Any]) -> tuple[str, ...]:
     more = []
     if private["synthetic"]:
         more.append("The population is synthetic: nothing here says how real typists would fare.")
@@ -284,20 +258,20 @@ def _item_losses(config: LaunchConfig) -> str:
     return told + f"The ledger refuses a launch that would take their sum above epsilon {ceiling:g}."
 
 
-def _artifacts(ctx: StageContext) -> tuple[d.Artifact, ...]:
+def _artifacts(ctx: StageContext) -> tuple[Artifact, ...]:
     names = ("ingest_public", "pretrain", "discover", "build_vocabulary", "adapt", "fine_tune")
     records = [record for name in names if (record := ctx.run.record(name))]
     return tuple(
-        d.Artifact(stage=record.stage, file=file, sha256=digest)
+        Artifact(stage=record.stage, file=file, sha256=digest)
         for record in records
         for file, digest in record.outputs.items()
         if not file.startswith("corpus/")  # its digest stands in the corpus' own manifest
     )
 
 
-def _verification(ctx: StageContext) -> d.Verification:
+def _verification(ctx: StageContext) -> Verification:
     entries = PrivacyLedger(ctx.settings.ledger_url).entries()
-    return d.Verification(
+    return Verification(
         ledger_head=entries[-1].hash if entries else None,
         ledger_entries=len(entries),
         command=f"tacit verify {ctx.run.launch_id}",

@@ -11,61 +11,17 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from pretrain.config import Config
-from reports.disclosure.findings import (
-    AuditBlock,
-    AuditRow,
-    CanaryResult,
-    DiscoveryBlock,
-    DiscoveryLayer,
-    NewWordAdaptation,
-)
+from reports.disclosure.findings import AuditBlock, DiscoveryBlock
 from reports.disclosure.guarantee import (
     Accounting,
-    Amplified,
     Composition,
     Curves,
     MechanismBlock,
     Participation,
     Population,
-    PopulationSpend,
     PublicText,
-    SecAgg,
 )
-from reports.disclosure.utility import ArmMetric, Difference, SliceMetric, Utility
-
-__all__ = (
-    "SCHEMA_VERSION",
-    "Accounting",
-    "Amplified",
-    "ArmMetric",
-    "Artifact",
-    "AuditBlock",
-    "AuditRow",
-    "CanaryResult",
-    "Composition",
-    "Curves",
-    "DataAccess",
-    "DecisionBlock",
-    "Difference",
-    "Disclosure",
-    "DiscoveryBlock",
-    "DiscoveryLayer",
-    "GateResult",
-    "Launch",
-    "MechanismBlock",
-    "NewWordAdaptation",
-    "Participation",
-    "Population",
-    "PopulationSpend",
-    "PublicText",
-    "SecAgg",
-    "SliceMetric",
-    "Tool",
-    "Utility",
-    "Verification",
-)
-
-SCHEMA_VERSION = "1"
+from reports.disclosure.utility import Utility
 
 
 class Tool(Config):
@@ -162,7 +118,7 @@ class Verification(Config):
 class Disclosure(Config):
     """One launch. Optional blocks are missing when their stage has not finished."""
 
-    schema_version: Literal["1"] = SCHEMA_VERSION
+    schema_version: Literal["1"] = "1"
     tool: Tool
     launch: Launch
     decision: DecisionBlock

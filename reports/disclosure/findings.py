@@ -49,7 +49,7 @@ class NewWordAdaptation(Config):
     new_word_loss_after: float | None
 
 
-class DiscoveryBlock(Config):
+class DiscoveryGuarantee(Config):
     """The item-level guarantee of word discovery; never added to the device-level rho.
 
     ``epsilon_central`` is by the certificate named; ``epsilon_clones`` by the older one; ``epsilon_attack`` is
@@ -66,13 +66,23 @@ class DiscoveryBlock(Config):
     certificate: str
     layers: tuple[DiscoveryLayer, ...]
     words_found: int
-    words_added: int
+
+
+class WordCoverage(Config):
+    """What the new words are worth on held-out devices, and what public text said they would be."""
+
     reviewed: bool
     coverage: float | None = Field(description="share of unknown words on held-out devices that are now known")
     coverage_low: float | None
     coverage_high: float | None
-    words: tuple[str, ...] | None = Field(description="None until a person has reviewed them")
     projection: tuple[ProjectedCoverage, ...] = Field(description="from public text alone: no device was asked")
+
+
+class DiscoveryBlock(DiscoveryGuarantee, WordCoverage):
+    """Word discovery: its guarantee, and what became of the words."""
+
+    words_added: int
+    words: tuple[str, ...] | None = Field(description="None until a person has reviewed them")
     projected_words: int = Field(description="words that a pretended typist of the projection types")
     given_files: dict[str, str] = Field(description="SHA-256 of the blocklist and of the sheet a person decided on")
     adaptation: NewWordAdaptation

@@ -47,15 +47,13 @@ class MechanismBlock(Config):
     server: dict[str, float | str]
 
 
-class Participation(Config):
-    """What was enforced, and what the records show for protected devices.
+class ObservedParticipation(Config):
+    """What the records show for protected devices.
 
     ``min_sep`` is the difference of two rounds; the papers' MinS is ``min_sep - 1``.
     Histogram counts are rounded down to tens; 0 stands for fewer than ten.
     """
 
-    enforced_min_sep: int
-    enforced_max_participations: int
     observed_min_sep: int | None
     observed_mins: int | None
     observed_max_participations: int
@@ -67,6 +65,13 @@ class Participation(Config):
     mean_devices: int | None = Field(default=None, description="devices in a round, rounded down to tens")
     check_ins: int | None = Field(default=None, description="expected in a round's hour, as a mean; in tens")
     fewest_check_ins: int | None = Field(default=None, description="the same in the worst round")
+
+
+class Participation(ObservedParticipation):
+    """What was enforced, and what the records show."""
+
+    enforced_min_sep: int
+    enforced_max_participations: int
 
     @model_validator(mode="after")
     def _mins_is_one_less(self) -> "Participation":
@@ -103,8 +108,8 @@ class Amplified(Config):
     assumption: str = Field(min_length=1)
 
 
-class Accounting(Config):
-    """The device-level guarantee of training, from observed participation."""
+class PrivacyLoss(Config):
+    """The device-level guarantee of training in numbers, from observed participation."""
 
     sensitivity_squared: float
     rho: float
@@ -112,11 +117,16 @@ class Accounting(Config):
     delta: float
     epsilon: float
     epsilon_pld: float
+    amplified: Amplified | None = None
+
+
+class Accounting(PrivacyLoss):
+    """The device-level guarantee of training, and how it was computed."""
+
     agree: bool
     methods: tuple[str, ...]
     planned_rho: float
     secagg: SecAgg | None = None
-    amplified: Amplified | None = None
     curve: tuple[tuple[float, float], ...] = Field(description="(delta, epsilon) of the exact Gaussian curve")
 
     @model_validator(mode="after")

@@ -25,8 +25,8 @@ from pipeline.runner import Stages
 from pipeline.settings import Settings
 from pipeline.stage import Spend, StageContext, StageSpend
 from pipeline.stages import gates
-from pipeline.stages.decide import for_gates
-from pipeline.stages.fine_tune import told
+from pipeline.stages.decide import evidence
+from pipeline.stages.fine_tune import participation as participation_shown
 from pipeline.verify import observed, verify
 from pretrain.files import sha256, write_text
 from tests.helpers.pipeline_launch import Counted, launch_config
@@ -73,7 +73,7 @@ def fine_tune(ctx: StageContext) -> Result:
         epsilon=epsilon,
         epsilon_pld=reached.epsilon_pld[1e-6],
         rounds=seen.rounds,
-        **told(seen),
+        **dict(participation_shown(seen)),
         secagg=None,
         amplified=None,
         spend=spent(reached.rho, epsilon),
@@ -86,7 +86,7 @@ def plan(ctx: StageContext) -> Result:
 
 
 def decide(ctx: StageContext) -> Result:
-    return Result(value=1, **gates.decide(for_gates(ctx), ctx.config.policy).model_dump(mode="json"))
+    return Result(value=1, **gates.decide(evidence(ctx), ctx.config.policy).model_dump(mode="json"))
 
 
 def report(ctx: StageContext) -> Result:

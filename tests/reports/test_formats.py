@@ -3,7 +3,8 @@
 import pytest
 
 from reports import formats
-from reports.disclosure.document import Difference, GateResult
+from reports.disclosure.document import GateResult
+from reports.disclosure.utility import Difference
 
 
 @pytest.mark.parametrize(

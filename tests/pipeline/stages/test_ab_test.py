@@ -120,4 +120,8 @@ def test_numbers_behind_the_tables_reach_mlflow_by_name() -> None:
 def test_without_sessions_there_are_no_margins_to_break() -> None:
     result = ab_result(compared({}, session_words=0), ENTRANTS, "SC", 0.005)
     assert result.broken_margins is None
-    assert result.features == {"NWP": ["prate"], "SC": [], "OTF": ["words_modified", "words_per_minute", "errors_left"]}
+    assert result.model_dump(mode="json")["features"] == {
+        "NWP": ["prate"],
+        "SC": [],
+        "OTF": ["words_modified", "words_per_minute", "errors_left"],
+    }

@@ -10,7 +10,7 @@ from federated.participation.cohorts import Cohorts
 from federated.participation.observed import observe
 from federated.participation.records import no_records
 from pipeline import tracking
-from pipeline.stages.fine_tune import bars, told
+from pipeline.stages.fine_tune import bars, histogram_metrics, participation
 
 DEVICES, SYNTHETIC, ROUNDS = 3000, 40, 120
 
@@ -22,7 +22,7 @@ def test_histograms_are_those_of_the_records_in_tens():
         cohort, state = cohorts.draw(state, number)
         records = records.add(number, cohort)
     synthetic_D = np.arange(DEVICES) >= DEVICES - SYNTHETIC
-    found = told(observe(records, ROUNDS, cohorts, synthetic_D))
+    shown = participation(observe(records, ROUNDS, cohorts, synthetic_D))
     # Brute force: device by device.
     rounds_of: dict[int, list[int]] = {}
     for number, device in zip(records.rounds_N.tolist(), records.devices_N.tolist(), strict=True):
@@ -30,21 +30,21 @@ def test_histograms_are_those_of_the_records_in_tens():
             rounds_of.setdefault(device, []).append(number)
     joined = Counter(len(own) for own in rounds_of.values())
     apart = Counter(after - before for own in rounds_of.values() for before, after in pairwise(own))
-    assert found["participation_histogram"] == {str(key): count // 10 * 10 for key, count in sorted(joined.items())}
-    assert found["separation_histogram"] == {str(key): count // 10 * 10 for key, count in sorted(apart.items())}
-    assert (found["observed_min_sep"], found["observed_mins"]) == (min(apart), min(apart) - 1)
-    assert found["observed_max_participations"] == max(joined)
+    assert shown.participation_histogram == {str(key): count // 10 * 10 for key, count in sorted(joined.items())}
+    assert shown.separation_histogram == {str(key): count // 10 * 10 for key, count in sorted(apart.items())}
+    assert (shown.observed_min_sep, shown.observed_mins) == (min(apart), min(apart) - 1)
+    assert shown.observed_max_participations == max(joined)
     sizes = np.bincount(records.rounds_N, minlength=ROUNDS)
-    assert found["rounds_below_goal"] == int(np.sum(sizes < 150)) > 0
-    assert found["mean_devices"] == int(sizes.mean()) // 10 * 10
-    assert found["check_ins"] % 10 == found["fewest_check_ins"] % 10 == 0
-    assert 0 < found["fewest_check_ins"] < found["check_ins"] < DEVICES
+    assert shown.rounds_below_goal == int(np.sum(sizes < 150)) > 0
+    assert shown.mean_devices == int(sizes.mean()) // 10 * 10
+    assert shown.check_ins % 10 == shown.fewest_check_ins % 10 == 0
+    assert 0 < shown.fewest_check_ins < shown.check_ins < DEVICES
     # MLflow takes both, whole and without a count of single devices.
-    metrics = tracking.numbers(found["metrics"])
+    metrics = tracking.numbers(histogram_metrics(shown))
     assert {value % 10 for value in metrics.values()} == {0}
     for prefix, name in (("devices that joined/", "participation"), ("participations apart by/", "separation")):
         total = sum(value for key, value in metrics.items() if key.startswith(prefix))
-        assert total == sum(found[f"{name}_histogram"].values()) > 0
+        assert total == sum(getattr(shown, f"{name}_histogram").values()) > 0
 
 
 def test_long_histograms_become_few_bars():

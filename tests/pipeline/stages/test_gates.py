@@ -5,32 +5,47 @@ import math
 import pytest
 
 from pipeline.stages.gates import Evidence, decide
+from reports.disclosure.findings import AuditRow
 from tests.helpers.pipeline_launch import launch_config
 
 POLICY = launch_config(policy={"population_max_discovery_epsilon": 6.0}).policy
+NOISE = AuditRow(
+    type="noise_scale",
+    quantity="standard deviation over the claimed one",
+    estimate=1.0,
+    low=0.9,
+    high=1.1,
+    claim=1.0,
+    p_value=0.4,
+    n=100,
+    passed=True,
+    reason="",
+)
 GOOD = Evidence(
     rho=0.4,
     epsilon=4.25,
-    epsilon_second=4.2501,
+    epsilon_pld=4.2501,
     population_rho=0.9,
     enforced_min_sep=4,
     observed_min_sep=4,
     enforced_max_participations=3,
     observed_max_participations=3,
     violations=0,
-    discovery_epsilon0=2.0,
+    epsilon0=2.0,
     population_discovery_epsilon=4.0,
-    worst_canary_rank=100,
+    worst_rank_single_user=100,
     random_continuations=2_000_000,
     found_single_user=0,
     broken_ceilings=0,
     pooled_p_value=0.4,
-    audit_alpha=0.01,
-    noise_audits_failed=0,
+    alpha=0.01,
+    noise_audit_passed=True,
+    audits=(NOISE,),
     top1_gain_low=0.001,
     top3_gain_low=0.0,
-    typing_simulated=True,
+    session_words=500,
     broken_margins=(),
+    missing_metrics=(),
     ledger_problems=(),
 )
 
@@ -47,25 +62,25 @@ def test_everything_in_order_is_launched():
     ("change", "gate"),
     [
         ({"rho": 0.5000001}, "budget"),
-        ({"epsilon_second": 4.252}, "accountants"),
+        ({"epsilon_pld": 4.252}, "accountants"),
         ({"population_rho": 1.01}, "population_budget"),
         ({"observed_min_sep": 3}, "min_sep"),
         ({"observed_max_participations": 4}, "max_participations"),
         ({"violations": 1}, "violations"),
-        ({"discovery_epsilon0": 2.1}, "discovery"),
+        ({"epsilon0": 2.1}, "discovery"),
         ({"population_discovery_epsilon": 6.1}, "population_discovery"),
-        ({"worst_canary_rank": 99}, "canaries"),
+        ({"worst_rank_single_user": 99}, "canaries"),
         ({"found_single_user": 1}, "extraction"),
         ({"broken_ceilings": 1}, "ceilings"),
         ({"pooled_p_value": 0.009}, "pooled"),
-        ({"noise_audits_failed": 1}, "noise_audit"),
-        ({"noise_audits_failed": None}, "noise_audit"),
+        ({"audits": (NOISE, NOISE.model_copy(update={"passed": False}))}, "noise_audit"),
+        ({"noise_audit_passed": None}, "noise_audit"),
         ({"top1_gain_low": 0.0}, "utility"),
         ({"top3_gain_low": -0.001}, "top3_guardrail"),
         ({"broken_margins": ("words_per_minute (guardrail): -3.00%",)}, "typing"),
         ({"broken_margins": None}, "typing"),
+        ({"missing_metrics": ("prate",)}, "typing"),
         ({"ledger_problems": ("entry 2 is not what was written",)}, "ledger"),
-        ({"export_agreement": 0.5}, "export"),
     ],
 )
 def test_each_gate_holds_a_launch_alone(change: dict, gate: str):
@@ -76,7 +91,7 @@ def test_each_gate_holds_a_launch_alone(change: dict, gate: str):
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in Evidence.model_fields if name not in ("random_continuations", "export_agreement")]
+    "name", [name for name in Evidence.model_fields if name not in ("random_continuations", "audits")]
 )
 def test_missing_evidence_holds(name: str):
     decision = decide(GOOD.model_copy(update={name: None}), POLICY)
@@ -86,7 +101,7 @@ def test_missing_evidence_holds(name: str):
 
 @pytest.mark.parametrize(
     "name",
-    ["rho", "epsilon", "epsilon_second", "population_rho", "discovery_epsilon0", "top1_gain_low", "top3_gain_low"],
+    ["rho", "epsilon", "epsilon_pld", "population_rho", "epsilon0", "top1_gain_low", "top3_gain_low"],
 )
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_numbers_that_are_not_finite_hold_and_stay_out_of_the_json(name: str, value: float):
@@ -109,10 +124,6 @@ def test_devices_that_joined_once_have_no_separation_to_break():
     assert decide(once, POLICY).decision == "launch"
     twice = GOOD.model_copy(update={"observed_min_sep": None, "observed_max_participations": 2})
     assert decide(twice, POLICY).decision == "hold"
-
-
-def test_exported_model_counts_where_it_exists():
-    assert decide(GOOD.model_copy(update={"export_agreement": 1.0}), POLICY).decision == "launch"
 
 
 def test_reasons_name_the_numbers():
