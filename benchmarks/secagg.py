@@ -18,12 +18,11 @@ from typing import TypeVar
 import numpy as np
 
 from federated.noise import seeded_key
-from federated.secagg.bounds import Encoding
+from federated.secagg.bounds import Encoding, plan_encoding
 from federated.secagg.device import Device
 from federated.secagg.encode import decode, encode
-from federated.secagg.graph import circulant
 from federated.secagg.hadamard import rotation
-from federated.secagg.protocol import plan_encoding
+from federated.secagg.protocol import circulant
 from federated.secagg.server import Server
 
 REPORT_GOAL = 100
@@ -100,15 +99,13 @@ def main() -> None:
         cells = "".join(f"{median[part]:9.1f}" for part in PARTS)
         ratio = sum(median[part] for part in ("keys", "encode", "mask", "add", "unmask")) / median["plain"]
         print(f"{bits:>4}{neighbours:>12} {cells}{plans[bits, neighbours].bytes_per_device / 1e6:>10.1f}{ratio:>16.0f}")
-    print("\nbits  devices  element clip  inflated norm    rho times  rounding std   clipped <   wraps <")
+    print("\nbits  devices  inflated norm    rho times  rounding std   clipped <")
     for bits, devices in PLANS:
-        for clip in (True, False):
-            plan = plan_encoding(arguments.parameters, devices, bits, clip)
-            print(
-                f"{bits:>4}{devices:>9}{'yes' if clip else 'no':>14}{plan.inflated_norm:15.6f}"
-                f"{plan.inflated_norm**2:13.6f}{plan.rounding_std:14.2e}{plan.clipped_fraction:12.1e}"
-                f"{plan.wrap_probability:10.1e}"
-            )
+        plan = plan_encoding(arguments.parameters, devices, bits)
+        print(
+            f"{bits:>4}{devices:>9}{plan.inflated_norm:15.6f}{plan.inflated_norm**2:13.6f}"
+            f"{plan.rounding_std:14.2e}{plan.clipped_fraction:12.1e}"
+        )
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ from federated.rounds.state import RunState
 from federated.rounds.validation import CurvePoint, measure
 from federated.run_check import check_run
 from federated.runtime_config import RuntimeConfig
-from federated.secagg import protocol as secagg
+from federated.secagg.bounds import Encoding
 from federated.workers import ALONE, Worker
 from pretrain.files import private_directory
 from pretrain.model import KeyboardLM, parameter_count
@@ -69,7 +69,7 @@ class FineTuneResult:
     curve: tuple[CurvePoint, ...]
     observed: Observed
     synthetic_participations: tuple[int, ...]
-    encoding: secagg.Encoding | None
+    encoding: Encoding | None
     synthetic_joined_TD: np.ndarray = field(repr=False, compare=False)
     probe: ProbeState | None = field(default=None, repr=False, compare=False)
 

@@ -15,7 +15,7 @@ from federated.participation.build import availability_of
 from federated.participation.cohorts import Cohorts
 from federated.participation.observed import Observed, observe
 from federated.participation.records import load_records
-from federated.secagg import protocol as secagg
+from federated.secagg.bounds import plan_encoding
 from pipeline.config import STAGE_NAMES, LaunchConfig, config_digest
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run_dir import RunDir, StageRecord
@@ -203,7 +203,7 @@ def guarantee_again(config: LaunchConfig, run: RunDir, deltas: Iterable[float] =
     if agreed is not None:
         # Made again from the launch file; only the sizes are taken from what was stated.
         sizes = (stated["secagg"]["num_parameters"], stated["secagg"]["devices"])
-        encoding = secagg.plan_encoding(*sizes, agreed.bits, agreed.element_clip)
+        encoding = plan_encoding(*sizes, agreed.bits)
     mechanism = artifacts.mechanism(run)
     return accounting.from_records(config.mechanism, observed(stated), deltas, mechanism, encoding)
 

@@ -28,19 +28,27 @@ class SecAggConfig(Config):
     """Devices send masked integers; the server sees only their sum (Bonawitz et al. 2017, Bell et al. 2020)."""
 
     bits: Annotated[int, Field(ge=8, le=62)] = Field(description="sums are modulo 2^bits")
-    element_clip: bool = Field(default=True, description="bound each element so that a sum cannot wrap around")
-    neighbours: PositiveInt = Field(description="devices that each device shares masks with")
-    threshold: PositiveInt = Field(description="shares that recover what a dropped device left behind")
 
-    @model_validator(mode="after")
-    def _enough_shares(self) -> "SecAggConfig":
-        degree = self.neighbours + self.neighbours % 2
-        if not degree < 2 * self.threshold <= 2 * degree:
-            raise ValueError(
-                f"threshold: {self.threshold} of {degree} neighbours' shares; it must be more than half of them, or a "
-                f"server that tells two stories could open a device, and not above all: {degree // 2 + 1} to {degree}"
-            )
-        return self
+    retired: ClassVar[Mapping[str, Any]] = {"element_clip": True}
+
+
+def secagg_neighbours(report_goal: int) -> int:
+    """Devices that each device shares masks with: an even number, two fifths of the report goal, at most 20.
+
+    Bell et al. 2020: a number that grows with the logarithm of the cohort is enough. With 20 on a circle the masks
+    of those who stay fall apart into groups only where ten in a row drop out at two places, and a round is lost
+    only where ten of one device's neighbours do. In small cohorts there must be others to share with when some drop.
+    """
+    return min(20, 2 * -(-report_goal // 5))
+
+
+def secagg_threshold(neighbours: int) -> int:
+    """Shares that recover what a dropped device left behind: the least that are more than half.
+
+    A neighbour hands out a share of one of a device's two secrets. A server that told some neighbours that the device
+    dropped and others that it did not could open its vector if half of the shares were enough (Bell et al. 2020).
+    """
+    return neighbours // 2 + 1
 
 
 class _Mechanism(Config):
@@ -63,6 +71,33 @@ class _Mechanism(Config):
     secagg: SecAggConfig | None = None
 
     retired: ClassVar[Mapping[str, Any]] = {"simulated_report_goal": None}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _the_goal_gives_the_graph(cls, block: object) -> object:
+        """Numbers of the masks' graph, which a file of version 0.1 states, must be those that the goal gives."""
+        match block:
+            case {"report_goal": int(goal), "secagg": dict(secagg)}:
+                graph = cls._graph(goal)
+            case _:
+                return block
+        for name, value in graph.items():
+            if secagg.get(name, value) != value:
+                raise ValueError(
+                    f"secagg.{name}: {secagg[name]!r} can no longer be chosen, at a report_goal of {goal} it is always "
+                    f"{value}; remove the line"
+                )
+        return block | {"secagg": {name: value for name, value in secagg.items() if name not in graph}}
+
+    @staticmethod
+    def _graph(report_goal: int) -> dict[str, int]:
+        neighbours = secagg_neighbours(report_goal)
+        return {"neighbours": neighbours, "threshold": secagg_threshold(neighbours)}
+
+    def canonical(self) -> dict[str, Any]:
+        """All fields as JSON values, with those of version 0.1 that follow from others."""
+        content = super().canonical()
+        return content | {"secagg": content["secagg"] | self._graph(self.report_goal)} if self.secagg else content
 
     @model_validator(mode="after")
     def _noise_can_be_split(self) -> "_Mechanism":

@@ -177,8 +177,8 @@ def chunked_sum(
         if threads == 1:
             # The caller's own thread keeps its workspace, and a GPU's recorded steps, for the next round.
             return one_thread(0)
-        initial = {"initializer": torch.set_num_threads, "initargs": (torch.get_num_threads(),)}
-        with ThreadPoolExecutor(threads, **initial) as pool:
+        alike = torch.get_num_threads()
+        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(alike,)) as pool:
             total, *others = pool.map(one_thread, range(threads))
     for other in others:
         total.merge(other)

@@ -9,11 +9,13 @@ from collections.abc import Sequence
 
 import torch
 
-from federated.config.mechanism import LocalTrainingConfig, MechanismConfig
+from federated.config.mechanism import LocalTrainingConfig, MechanismConfig, secagg_neighbours
 from federated.local_training.clipping import Clip
 from federated.local_training.rows import DeviceRows
 from federated.local_training.sums import Aggregate, Sums, chunked_sum, clipped_updates, most_steps_first
-from federated.secagg import protocol as secagg
+from federated.secagg import bounds
+from federated.secagg.bounds import Encoding
+from federated.secagg.protocol import check_graph, secure_sum
 from federated.workers import ALONE, Worker
 from pretrain.model import KeyboardLM
 
@@ -30,7 +32,7 @@ def largest_cohort(mechanism: MechanismConfig, num_devices: int) -> int:
     return min(num_devices, math.ceil(mean + _DEVIATIONS * math.sqrt(mean) + _DEVIATIONS))
 
 
-def plan_encoding(mechanism: MechanismConfig, num_parameters: int, num_devices: int) -> secagg.Encoding | None:
+def plan_encoding(mechanism: MechanismConfig, num_parameters: int, num_devices: int) -> Encoding | None:
     """How devices write their updates as integers; None without secure aggregation.
 
     Raises:
@@ -39,8 +41,8 @@ def plan_encoding(mechanism: MechanismConfig, num_parameters: int, num_devices: 
     if mechanism.secagg is None:
         return None
     cohort = largest_cohort(mechanism, num_devices)
-    secagg.check_graph(cohort, mechanism.secagg.neighbours, mechanism.secagg.threshold)
-    return secagg.plan_encoding(num_parameters, cohort, mechanism.secagg.bits, mechanism.secagg.element_clip)
+    check_graph(cohort, secagg_neighbours(mechanism.report_goal))
+    return bounds.plan_encoding(num_parameters, cohort, mechanism.secagg.bits)
 
 
 def round_sum(
@@ -49,7 +51,7 @@ def round_sum(
     local: LocalTrainingConfig,
     clip: Clip,
     mechanism: MechanismConfig,
-    encoding: secagg.Encoding | None,
+    encoding: Encoding | None,
     chunk_devices: int,
     threads: int,
     round_number: int,
@@ -77,23 +79,22 @@ def round_sum(
         counted = Sums(None, (), counts)
         # A device without rows has an update of norm 0, which is below any threshold.
         return Aggregate(sum_P, 0.5 * (len(rows) - len(ordered)) + counted.below, counted.weight)
-    agreed = mechanism.secagg
-    if len(rows) <= agreed.neighbours:
+    neighbours = secagg_neighbours(mechanism.report_goal)
+    if len(rows) <= neighbours:
         _log.warning(
             "round %d: %d devices are too few for secure aggregation; nothing is sent", round_number, len(rows)
         )
         return Aggregate(torch.zeros(encoding.num_parameters, dtype=torch.int64), 0.0, 0.0)
     # In the order in which clipped_updates gives them; a share of it is in that order too.
     placed = [*(own for own in rows if not len(own.targets_RT)), *ordered]
-    summed = secagg.secure_sum(
+    summed = secure_sum(
         clipped_updates(model, placed[process.rank :: process.size], local, clip),
         len(rows),
         encoding,
         round_number,
         key,
         seed,
-        agreed.neighbours,
-        agreed.threshold,
+        neighbours,
         process,
     )
     return Aggregate(torch.from_numpy(summed.unnoised_sum_P), 0.0, 0.0)

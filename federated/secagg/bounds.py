@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from federated.noise import FIXED_POINT
 from federated.secagg import hadamard
 
-# With an element clip, at most this probability that a device at the clip norm has any element clipped.
+# At most this probability that a device at the clip norm has any element clipped.
 _ANY_CLIPPED = 2.0**-10
 
 
@@ -30,11 +30,10 @@ class Encoding:
       bits: sums are modulo 2^bits.
       devices: most devices of one sum.
       scale: integers per clip norm.
-      element_bound: no element that a device sends is larger in magnitude; None without element clip.
+      element_bound: no element that a device sends is larger in magnitude.
       norm_limit: a device sends no vector whose L2 norm, as it computes it, is larger.
       inflated_norm: most that the decoded sum moves, in L2 norm, when one device is zeroed.
-      wrap_probability: chance per round, over the public signs, that ``inflated_norm`` fails to hold
-        because a sum wrapped around; to be added to delta once a round. 0 with element clip.
+      wrap_probability: chance per round that ``inflated_norm`` fails to hold because a sum wrapped around: 0.
       clipped_fraction: bound on the expected share of elements clipped of a device at the clip norm.
       rounding_std: bound on the std that rounding adds to each parameter of the decoded sum.
     """
@@ -44,7 +43,7 @@ class Encoding:
     bits: int
     devices: int
     scale: float
-    element_bound: int | None
+    element_bound: int
     norm_limit: float
     inflated_norm: float
     wrap_probability: float
@@ -62,39 +61,29 @@ class Encoding:
         return -(-self.order * self.bits // 8)
 
 
-def plan_encoding(
-    num_parameters: int,
-    devices: int,
-    bits: int,
-    element_clip: bool = True,
-    beta: float = 2.0**-20,
-    wrap_probability: float = 2.0**-60,
-) -> Encoding:
+def plan_encoding(num_parameters: int, devices: int, bits: int, beta: float = 2.0**-20) -> Encoding:
     """The finest grid on which ``devices`` updates of norm 1 add up without wrapping around.
 
     Guarantee: let two rounds differ in one device that sends zeros in one of them, with the coins of all
-    devices the same. With element clip the decoded sums differ by at most ``inflated_norm`` in L2 norm,
-    always: each device checks its own norm after rounding, clipping an element never raises a norm, and
-    ``devices * element_bound < 2^(bits - 1)`` leaves nothing to wrap. Without it that holds unless a sum
-    wraps, which has probability at most ``wrap_probability`` over signs that are drawn independently of
-    the data. So noise of std z per clip norm is worth z / ``inflated_norm``, and rho grows by its square.
+    devices the same. The decoded sums differ by at most ``inflated_norm`` in L2 norm, always: each device
+    checks its own norm after rounding, clipping an element never raises a norm, and
+    ``devices * element_bound < 2^(bits - 1)`` leaves nothing to wrap. So noise of std z per clip norm is
+    worth z / ``inflated_norm``, and rho grows by its square.
 
     The inflation is theorem 1's: ``min((1 + g)^2, 1 + g^2 / 4 + sqrt(2 ln(1 / beta)) (1 + g / 2) / scale)``
-    with ``g = sqrt(N) / scale``, plus what float64 and the final grid of 2^-44 can add. The wrap bound: each
-    element of a rotated vector of norm L is a sum of N independent signs, so it exceeds ``tau L / sqrt(N)``
-    with probability at most ``2 exp(-tau^2 / 2)`` (Hoeffding; their lemma 29 with rho = 1); rounding moves
-    a sum of ``devices`` by less than ``devices``; then a union over N elements and the two rounds compared.
+    with ``g = sqrt(N) / scale``, plus what float64 and the final grid of 2^-44 can add. How many elements
+    are clipped: each element of a rotated vector of norm L is a sum of N independent signs, so it exceeds
+    ``tau L / sqrt(N)`` with probability at most ``2 exp(-tau^2 / 2)`` (Hoeffding; their lemma 29 with rho = 1).
 
     Args:
       devices: most devices that one sum may hold: the report goal, or a bound on a random cohort.
       bits: 8 to 62.
       beta: chance that rounding must be drawn again (their bias); small costs next to nothing at large N.
-      wrap_probability: to aim at without element clip.
 
     Raises:
       ValueError: the modulus is too small for so many devices, or arguments out of range.
     """
-    _check(num_parameters, devices, bits, beta, wrap_probability)
+    _check(num_parameters, devices, bits, beta)
     order = hadamard.order_of(num_parameters)
     bound = ((1 << (bits - 1)) - 1) // devices
     if bound < 2:
@@ -102,8 +91,7 @@ def plan_encoding(
         raise ValueError(f"secagg.bits: {bits} cannot hold a sum over {devices} devices; raise it to {least} or more")
     # Rounding may take an element up to the next integer, so one is kept free.
     room = bound - 1
-    tail = _ANY_CLIPPED if element_clip else wrap_probability / 2
-    deviations = math.sqrt(2 * math.log(2 * order / tail))
+    deviations = math.sqrt(2 * math.log(2 * order / _ANY_CLIPPED))
     # No element is longer than its vector, which decides for tiny models; and a finer grid than that of
     # the clipped updates would carry nothing.
     scale = min(room * max(1.0, math.sqrt(order) / deviations), float(FIXED_POINT))
@@ -122,11 +110,11 @@ def plan_encoding(
         bits=bits,
         devices=devices,
         scale=scale,
-        element_bound=bound if element_clip else None,
+        element_bound=bound,
         norm_limit=limit * scale,
         inflated_norm=inflated,
-        wrap_probability=0.0 if element_clip else min(1.0, 2 * order * exceeds),
-        clipped_fraction=exceeds if element_clip else 0.0,
+        wrap_probability=0.0,
+        clipped_fraction=exceeds,
         rounding_std=math.sqrt(devices) / (2 * scale),
     )
 
@@ -147,12 +135,11 @@ def decoding_error(num_parameters: int, order: int, devices: int, norm: float) -
     return 2 * devices * norm * hadamard.arithmetic_error(order) + math.sqrt(num_parameters) / FIXED_POINT
 
 
-def _check(num_parameters: int, devices: int, bits: int, beta: float, wrap_probability: float) -> None:
-    for name, value in (("num_parameters", num_parameters), ("devices", devices)):
-        if value < 1:
-            raise ValueError(f"{name}: {value}; give at least 1")
+def _check(num_parameters: int, devices: int, bits: int, beta: float) -> None:
+    for name, count in (("num_parameters", num_parameters), ("devices", devices)):
+        if count < 1:
+            raise ValueError(f"{name}: {count}; give at least 1")
     if not 8 <= bits <= 62:
         raise ValueError(f"secagg.bits: {bits}; give 8 to 62")
-    for name, value in (("beta", beta), ("wrap_probability", wrap_probability)):
-        if not 0 < value < 1:
-            raise ValueError(f"{name}: {value}; give a probability between 0 and 1")
+    if not 0 < beta < 1:
+        raise ValueError(f"beta: {beta}; give a probability between 0 and 1")

@@ -16,9 +16,8 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from federated import noise
-from federated.secagg import sharing
 from federated.secagg.encode import low_bits
-from federated.secagg.masks import add_mask
+from federated.secagg.masks import add_mask, split_secret
 
 _NUMBER_BYTES = 4
 _SECRET_BYTES = 32
@@ -86,7 +85,7 @@ class Device:
         """Round 1: for each neighbour its shares of the self mask and of the masks' private key, encrypted."""
         self._neighbours = dict(sorted(neighbours.items()))
         secrets = (self._self_mask, self._masks.private_bytes_raw())
-        parts = [sharing.split(secret, self._threshold, len(neighbours)) for secret in secrets]
+        parts = [split_secret(secret, self._threshold, len(neighbours)) for secret in secrets]
         messages = {}
         for number, (other, *two) in enumerate(zip(self._neighbours, *parts, strict=True), start=1):
             plain = number.to_bytes(_NUMBER_BYTES, "big") + b"".join(two)
@@ -142,6 +141,6 @@ def pair_seed(private: X25519PrivateKey, public: bytes, round_number: int) -> by
     return noise.subkey(secret, f"secagg pair|{round_number}")
 
 
-def pair_sign(own: int, other: int) -> int:
+def pair_sign(index: int, other: int) -> int:
     """One of the two adds the mask, the other subtracts it."""
-    return 1 if own < other else -1
+    return 1 if index < other else -1

@@ -21,8 +21,8 @@ _TRIES = 16
 def encode(update_P: np.ndarray, encoding: Encoding, rotation: Rotation, key: bytes) -> np.ndarray:
     """What one device adds to the sum.
 
-    Guarantee: as a vector of integers it has L2 norm at most ``encoding.norm_limit`` and, with
-    element clip, no element above ``encoding.element_bound``, whatever ``update_P`` is: one that is longer
+    Guarantee: as a vector of integers it has L2 norm at most ``encoding.norm_limit`` and
+    no element above ``encoding.element_bound``, whatever ``update_P`` is: one that is longer
     than a clip norm or not finite becomes zeros if rounding cannot make it fit. An update of zeros is
     sent as zeros. Unbiased but for a bias of norm ``sqrt(N) beta / (1 - beta)`` grid steps at most and the
     elements clipped.
@@ -37,8 +37,7 @@ def encode(update_P: np.ndarray, encoding: Encoding, rotation: Rotation, key: by
     flat_N = rotation.forward(update_P)
     flat_N *= encoding.scale
     integers_N = round_to_norm(flat_N, encoding, key)
-    if encoding.element_bound is not None:
-        np.clip(integers_N, -encoding.element_bound, encoding.element_bound, out=integers_N)
+    np.clip(integers_N, -encoding.element_bound, encoding.element_bound, out=integers_N)
     return integers_N.astype(np.int64).view(np.uint64).astype(word_of(encoding.bits)) & low_bits(encoding.bits)
 
 

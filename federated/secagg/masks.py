@@ -1,15 +1,20 @@
-"""AES-256-CTR expanded to uniform words, a block that fits the cache at a time.
+"""Masks, and the shares from which a mask's secret is recovered.
+
+Masks are AES-256-CTR expanded to uniform words, a block that fits the cache at a time. Shares are Shamir's
+(1979) of 32 bytes, by PyCryptodome: two secrets of 16 bytes over GF(2^128).
 
 Shape legend: N elements of a vector.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
+from Crypto.Protocol.SecretSharing import Shamir
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 _BLOCK = 1 << 18  # bytes
 _ZEROS = bytes(_BLOCK)
+_HALF = 16
 
 
 def word_of(bits: int) -> np.dtype:
@@ -47,3 +52,28 @@ def add_mask(total_N: np.ndarray, key: bytes, sign: int) -> None:
     combine = np.add if sign > 0 else np.subtract
     for piece, words in uniform_blocks(key, total_N.dtype, len(total_N)):
         combine(total_N[piece], words, out=total_N[piece])
+
+
+def split_secret(secret: bytes, threshold: int, count: int) -> list[bytes]:
+    """Shares 1 to ``count``, 32 bytes each; fewer than ``threshold`` of them tell nothing about the secret.
+
+    Their randomness is the operating system's. What a round releases does not depend on it.
+    """
+    halves = [Shamir.split(threshold, count, part) for part in (secret[:_HALF], secret[_HALF:])]
+    return [first + second for (_, first), (_, second) in zip(*halves, strict=True)]
+
+
+def combine_shares(shares: Mapping[int, bytes], threshold: int) -> bytes:
+    """The secret from ``threshold`` of its shares by number, or more.
+
+    Raises:
+      OSError: there are fewer: their holders dropped out.
+    """
+    if len(shares) < threshold:
+        raise OSError(
+            f"secure aggregation lost this round: {len(shares)} shares of a secret came back, {threshold} are needed; "
+            "run it again with devices that stay, or raise the report goal"
+        )
+    some = sorted(shares.items())[:threshold]
+    halves = (slice(0, _HALF), slice(_HALF, None))
+    return b"".join(Shamir.combine([(number, share[half]) for number, share in some]) for half in halves)

@@ -1,8 +1,8 @@
 """Secure aggregation: the server learns the sum of the clipped updates and no addend.
 
 Updates are flattened, discretised and bounded as in Kairouz, Liu, Steinke 2021 (``bounds``, ``hadamard``,
-``encode``), and added under masks as in Bonawitz et al. 2017 and Bell et al. 2020 (``graph``, ``sharing``,
-``device``, ``server``). Noise is added to the decoded sum, as in Xu et al. 2023: DP-FTRL noise is
+``encode``), and added under masks as in Bonawitz et al. 2017 and Bell et al. 2020 (``masks``, ``device``,
+``server``). Noise is added to the decoded sum, as in Xu et al. 2023: DP-FTRL noise is
 correlated over rounds, so devices cannot draw shares of it.
 
 Shape legend: P parameters, N elements that a device sends.
@@ -15,15 +15,13 @@ import numpy as np
 import torch
 
 from federated import noise
-from federated.secagg.bounds import Encoding, plan_encoding
+from federated.config.mechanism import secagg_threshold
+from federated.secagg.bounds import Encoding
 from federated.secagg.device import Device
 from federated.secagg.encode import decode, encode
-from federated.secagg.graph import check_graph, circulant
 from federated.secagg.hadamard import rotation
 from federated.secagg.server import Server
 from federated.workers import ALONE, Worker
-
-__all__ = ["Encoding", "SecureSum", "check_graph", "plan_encoding", "run_protocol", "secure_sum"]
 
 
 @dataclass(frozen=True)
@@ -44,6 +42,34 @@ class SecureSum:
     dropped: int
 
 
+def check_graph(devices: int, neighbours: int) -> None:
+    """ValueError unless a round has more devices than each shares masks with."""
+    if devices <= neighbours:
+        raise ValueError(
+            f"secagg: {devices} devices in a round are too few for masks shared with {neighbours} others each; "
+            "raise the report goal"
+        )
+
+
+def circulant(devices: int, neighbours: int, public_seed: int, round_number: int) -> list[tuple[int, ...]]:
+    """Neighbours of each device, ascending, on a circle shuffled anew every round; everyone can compute them.
+
+    Few neighbours instead of all others: Bell et al. 2020, *Secure Single-Server Aggregation with
+    (Poly)Logarithmic Overhead*. The order must not be chosen by anyone who also chooses which devices to corrupt: in
+    the field the server draws it after devices have committed to their keys.
+
+    Args:
+      neighbours: an even number below ``devices``.
+    """
+    words = noise.uniform_words(noise.seeded_key(public_seed), "secagg graph", round_number, devices)
+    order = np.argsort(words, kind="stable")
+    steps = [*range(-(neighbours // 2), 0), *range(1, neighbours // 2 + 1)]
+    graph: list[tuple[int, ...]] = [()] * devices
+    for place, device in enumerate(order):
+        graph[device] = tuple(sorted(int(order[(place + step) % devices]) for step in steps))
+    return graph
+
+
 def secure_sum(
     updates: Iterable[np.ndarray | None],
     num_devices: int,
@@ -52,13 +78,12 @@ def secure_sum(
     key: bytes,
     public_seed: int,
     neighbours: int,
-    threshold: int,
     process: Worker = ALONE,
 ) -> SecureSum:
     """One round, with devices and server simulated in one process, or in several that share the vectors.
 
     Guarantee: zeroing one update moves ``unnoised_sum_P * 2^-44`` by at most ``encoding.inflated_norm`` in
-    L2 norm, for any coins of the devices (see ``plan_encoding`` for the mode without element clip).
+    L2 norm, for any coins of the devices.
     A pure function of its arguments: a retried round is the same release. For that the devices' secrets
     come from the run's key and their places in ``updates``; in the field each device draws its own. Places
     may depend on the data: the coins of any two are alike.
@@ -70,8 +95,7 @@ def secure_sum(
       num_devices: of the cohort, known before any update.
       key: 32 secret bytes of the run.
       public_seed: of the signs and the graph; must not depend on anyone's text.
-      neighbours: devices that each shares masks with; odd numbers are rounded up.
-      threshold: shares that recover a secret; more than half of the neighbours.
+      neighbours: devices that each shares masks with, an even number.
 
     Raises:
       ValueError: a cohort larger than planned for, or too small to hide in.
@@ -82,7 +106,8 @@ def secure_sum(
             f"num_devices: {num_devices}, but the encoding holds sums over {encoding.devices}; "
             "plan it for the largest cohort"
         )
-    check_graph(num_devices, neighbours, threshold)
+    check_graph(num_devices, neighbours)
+    threshold = secagg_threshold(neighbours)
     devices = [
         Device(index, round_number, encoding.bits, threshold, noise.subkey(key, f"secagg device|{index}"))
         for index in range(num_devices)
@@ -122,7 +147,7 @@ def run_protocol(
     for index in np.flatnonzero(alive):
         server.hear(int(index))
     for index in np.flatnonzero(alive):
-        server.collect(int(index), devices[index].open(*server.question(int(index))))
+        server.collect(int(index), devices[int(index)].open(*server.question(int(index))))
     # Adding wraps around at 2^64, which leaves the low bits what they are.
     share_N = server.unmasked_sum()
     whole_N, _ = process.sum(torch.from_numpy(share_N.astype(np.int64)), np.empty(0, dtype=np.int64))

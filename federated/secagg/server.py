@@ -10,10 +10,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from federated.secagg import sharing
 from federated.secagg.device import Opened, PublicKeys, pair_seed, pair_sign
 from federated.secagg.encode import low_bits
-from federated.secagg.masks import add_mask, word_of
+from federated.secagg.masks import add_mask, combine_shares, word_of
 
 
 class Server:
@@ -28,13 +27,13 @@ class Server:
         self._bits, self._graph = bits, graph
         self._threshold, self._round = threshold, round_number
         self._public: dict[int, PublicKeys] = {}
-        self._mail: dict[int, dict[int, bytes]] = {own: {} for own in range(len(graph))}
+        self._mail: dict[int, dict[int, bytes]] = {index: {} for index in range(len(graph))}
         self._total_N = np.zeros(order, dtype=word_of(bits))
         self._added: set[int] = set()
         self._added_here: set[int] = set()
         self._closed = False
-        self._self_masks: dict[int, dict[int, bytes]] = {own: {} for own in range(len(graph))}
-        self._private_keys: dict[int, dict[int, bytes]] = {own: {} for own in range(len(graph))}
+        self._self_masks: dict[int, dict[int, bytes]] = {index: {} for index in range(len(graph))}
+        self._private_keys: dict[int, dict[int, bytes]] = {index: {} for index in range(len(graph))}
 
     @property
     def survivors(self) -> int:
@@ -82,9 +81,9 @@ class Server:
 
     def collect(self, index: int, opened: Opened) -> None:
         """A survivor's answer."""
-        for kept, told in ((self._self_masks, opened.self_masks), (self._private_keys, opened.private_keys)):
-            for owner, (number, share) in told.items():
-                kept[owner][number] = share
+        for shares, answers in ((self._self_masks, opened.self_masks), (self._private_keys, opened.private_keys)):
+            for owner, (number, share) in answers.items():
+                shares[owner][number] = share
 
     def unmasked_sum(self) -> np.ndarray:
         """Sum of the vectors of all survivors modulo 2^bits.
@@ -98,15 +97,15 @@ class Server:
         if not self._added:
             raise OSError("secure aggregation lost this round: no device stayed; run it again with others")
         total_N = self._total_N.copy()
-        for own in sorted(self._added_here):
-            add_mask(total_N, sharing.combine(self._self_masks[own], self._threshold), -1)
-        for own in sorted(set(range(len(self._graph))) - self._added):
-            partners = [other for other in self._graph[own] if other in self._added_here]
+        for index in sorted(self._added_here):
+            add_mask(total_N, combine_shares(self._self_masks[index], self._threshold), -1)
+        for index in sorted(set(range(len(self._graph))) - self._added):
+            partners = [other for other in self._graph[index] if other in self._added_here]
             if partners:
-                private = self._recovered(own)
+                private = self._recovered(index)
                 for other in partners:
                     seed = pair_seed(private, self._public[other].masks, self._round)
-                    add_mask(total_N, seed, pair_sign(own, other))
+                    add_mask(total_N, seed, pair_sign(index, other))
         return self.reduced(total_N)
 
     def reduced(self, total_N: np.ndarray) -> np.ndarray:
@@ -114,9 +113,9 @@ class Server:
         total_N &= low_bits(self._bits)
         return total_N
 
-    def _recovered(self, own: int) -> X25519PrivateKey:
-        secret = sharing.combine(self._private_keys[own], self._threshold)
+    def _recovered(self, index: int) -> X25519PrivateKey:
+        secret = combine_shares(self._private_keys[index], self._threshold)
         private = X25519PrivateKey.from_private_bytes(secret)
-        if private.public_key().public_bytes_raw() != self._public[own].masks:
+        if private.public_key().public_bytes_raw() != self._public[index].masks:
             raise ArithmeticError("secagg: recovered a private key that is not the device's; a share is wrong")
         return private

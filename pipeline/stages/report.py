@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from discovery.config import PROJECTED_WORDS
 from federated.accounting.gaussian import curve
+from federated.config.mechanism import secagg_neighbours, secagg_threshold
 from pipeline.config import LaunchConfig
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run_dir import GIVEN
@@ -185,7 +186,7 @@ def _shown(value: object) -> str:
 
 
 def _accounting(config: LaunchConfig, trained: dict[str, Any], planned: dict[str, Any]) -> Accounting:
-    agreed, encoding = config.mechanism.secagg, trained["secagg"]
+    encoding, neighbours = trained["secagg"], secagg_neighbours(config.mechanism.report_goal)
     return block(
         Accounting,
         trained,
@@ -193,8 +194,8 @@ def _accounting(config: LaunchConfig, trained: dict[str, Any], planned: dict[str
         methods=trained["accounting_methods"],
         planned_rho=planned["rho"],
         secagg=None
-        if agreed is None or encoding is None
-        else block(SecAgg, encoding, neighbours=agreed.neighbours, threshold=agreed.threshold),
+        if encoding is None
+        else block(SecAgg, encoding, neighbours=neighbours, threshold=secagg_threshold(neighbours)),
         curve=curve(trained["rho"], _CURVE_DELTAS),
     )
 

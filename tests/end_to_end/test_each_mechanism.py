@@ -22,7 +22,7 @@ SPACED = BASE | {"noise_multiplier": 4.0, "min_sep": 2, "max_participations": 2}
 ADAPTIVE = {"target_quantile": 0.5, "learning_rate": 0.2, "bit_noise_std": 5.0}
 BLOCKS = {
     "tree": SPACED | {"kind": "tree", "restarts": [3], "adaptive_clipping": ADAPTIVE},
-    "blt": SPACED | {"kind": "blt", "preset": "min-sep-100", "secagg": {"bits": 32, "neighbours": 4, "threshold": 3}},
+    "blt": SPACED | {"kind": "blt", "preset": "min-sep-100", "secagg": {"bits": 32}},
     "banded": SPACED | {"kind": "banded", "bands": 2, "form": "matrix"},
     "independent": BASE | {"kind": "independent", "noise_multiplier": 2.0, "sampling": "poisson", "population": 30},
 }

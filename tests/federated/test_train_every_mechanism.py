@@ -24,8 +24,8 @@ KINDS = {
     "blt": SPACED | {"kind": "blt", "preset": "min-sep-100"},
     "blt, adaptive": SPACED | {"kind": "blt", "preset": "min-sep-100", "restarts": [4], "adaptive_clipping": ADAPTIVE},
     "banded matrix": SPACED | {"kind": "banded", "bands": 3, "form": "matrix"},
-    "tree, secagg": SPACED | {"kind": "tree", "secagg": {"bits": 32, "neighbours": 4, "threshold": 3}},
-    "poisson, secagg": DRAWN | {"sampling": "poisson", "secagg": {"bits": 24, "neighbours": 2, "threshold": 2}},
+    "tree, secagg": SPACED | {"kind": "tree", "secagg": {"bits": 32}},
+    "poisson, secagg": DRAWN | {"sampling": "poisson", "secagg": {"bits": 24}},
     "banded toeplitz": SPACED | {"kind": "banded", "bands": 2, "form": "toeplitz"},
     "poisson": DRAWN | {"sampling": "poisson"},
     "fixed": DRAWN | {"sampling": "fixed"},
@@ -109,7 +109,7 @@ def test_secure_aggregation_is_paid_for(tmp_path: Path) -> None:
 
 
 def test_a_cohort_too_small_to_hide_in_sends_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    fields = KINDS["tree"] | {"max_participations": 1, "secagg": {"bits": 32, "neighbours": 4, "threshold": 3}}
+    fields = KINDS["tree"] | {"max_participations": 1, "secagg": {"bits": 32}}
     _, result = run(Launch(mechanism=PARSER.validate_python(fields)), tmp_path)
     assert result.rounds == 9
     assert "too few for secure aggregation" in caplog.text

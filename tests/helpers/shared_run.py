@@ -18,7 +18,7 @@ from federated.workers import ALONE, Worker, joined
 from tests.federated.test_train_every_mechanism import KINDS, PARSER
 from tests.helpers.small_run import DEVICES, SYNTHETIC, Launch, run
 
-SECURE = {"bits": 62, "neighbours": 4, "threshold": 3}
+SECURE = {"bits": 62}
 ONE_STEP = LocalTrainingConfig.model_validate(Launch().device.model_dump() | {"algorithm": "fedsgd"})
 # Sums, bits, weights, a secret sample, masks; and the run without anything.
 LAUNCHES = {

@@ -8,7 +8,6 @@ it holds. One step of SGD is in ``step``, its data's layout in ``layout``.
 
 from collections.abc import Sequence
 from functools import partial
-from itertools import takewhile
 
 import numpy as np
 import torch
@@ -58,7 +57,7 @@ def train_chunk(
     ids = [] if start.inputs is None else [np.unique(device.inputs_RT) for device in devices]
     tokens = [device.inputs_RT for device in devices]
     if start.inputs is not None:
-        tokens = [np.searchsorted(known, own_RT) for known, own_RT in zip(ids, tokens, strict=True)]
+        tokens = [np.searchsorted(words_U, tokens_RT) for words_U, tokens_RT in zip(ids, tokens, strict=True)]
     if fuse or not devices:
         weights = _in_shrinking_shapes(start, devices, tokens, ids, local, thread_space(place, dtype))
     else:
@@ -67,7 +66,7 @@ def train_chunk(
         after.sub_(before)
     if weights.inputs is not None and start.inputs is not None:
         weights.inputs.sub_(start.inputs[padded(ids, weights.inputs.shape[1], place)])
-    return weights, [torch.from_numpy(known).long().to(place) for known in ids]
+    return weights, [torch.from_numpy(words_U).long().to(place) for words_U in ids]
 
 
 def _in_shrinking_shapes(
@@ -83,12 +82,17 @@ def _in_shrinking_shapes(
     # A real copy per device: writing through an expanded view would mix the devices.
     weights = Weights(
         None if start.inputs is None else start.inputs[padded(ids, longest, space.place)],
-        *(space(f"weight{number}", len(devices), *own.shape).copy_(own) for number, own in enumerate(start.shared())),
+        *(
+            space(f"weight{number}", len(devices), *part.shape).copy_(part)
+            for number, part in enumerate(start.shared())
+        ),
     )
     steps = [device.steps(local.batch_sentences, local.epochs) for device in devices]
-    chunk = Chunk.join(devices, tokens) if devices else None
-    for step in range(steps[0] if chunk else 0):
-        active = len(list(takewhile(lambda count, step=step: count > step, steps)))
+    if not devices:
+        return weights
+    chunk = Chunk.join(devices, tokens)
+    for step in range(steps[0]):
+        active = sum(count > step for count in steps)
         batch = chunk.batch([device.batch(step, local.batch_sentences) for device in devices[:active]])
         table = weights.outputs if weights.inputs is None else weights.inputs
         rows_CN = torch.from_numpy(batch.tokens_CN + np.arange(active)[:, None] * table.shape[1])

@@ -8,11 +8,25 @@ seen as broken where its update is clipped.
 """
 
 import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
 
 import numba
 import numpy as np
 from numba import types
 from numba.extending import intrinsic, overload
+
+if TYPE_CHECKING:
+    from llvmlite import ir  # type: ignore[import-untyped]  # it has no types
+    from numba.core.base import BaseContext
+    from numba.core.typing import Context, Signature
+
+# What code generation gets, and what it returns.
+_Generate = Callable[["BaseContext", "ir.IRBuilder", "Signature", tuple["ir.Value", ...]], "ir.Value"]
+
+# A type of numba where it chooses what to compile, a value where that runs; it wants both annotated the same.
+_Number = Any
+_Row = Any
 
 # Sums may be taken in another order (the same one every time); nothing is assumed to be finite.
 _ANY_ORDER = {"reassoc", "contract", "nsz"}
@@ -20,42 +34,55 @@ _ONE, _HALF, _TWO = np.float32(1.0), np.float32(0.5), np.float32(2.0)
 
 
 @intrinsic
-def _bits(_typing, number):
+def _bits_of(_typing: "Context", number: types.Type) -> tuple["Signature", _Generate]:
     """The bits of a float as an integer of its size."""
     whole = types.int32 if number == types.float32 else types.int64
 
-    def generate(context, builder, _signature, arguments):
+    def generate(
+        context: "BaseContext", builder: "ir.IRBuilder", _signature: "Signature", arguments: tuple["ir.Value", ...]
+    ) -> "ir.Value":
         return builder.bitcast(arguments[0], context.get_value_type(whole))
 
     return whole(number), generate
 
 
 @intrinsic
-def _float(_typing, whole):
+def _float_of(_typing: "Context", whole: types.Type) -> tuple["Signature", _Generate]:
     """The float that has these bits."""
     number = types.float32 if whole == types.int32 else types.float64
 
-    def generate(context, builder, _signature, arguments):
+    def generate(
+        context: "BaseContext", builder: "ir.IRBuilder", _signature: "Signature", arguments: tuple["ir.Value", ...]
+    ) -> "ir.Value":
         return builder.bitcast(arguments[0], context.get_value_type(number))
 
     return number(whole), generate
 
 
-def _exp(x):
+# Callable in compiled code alone, which numba's types cannot say.
+_bits = cast(Callable[[Any], Any], _bits_of)
+_float = cast(Callable[[Any], Any], _float_of)
+
+
+def _exp(x: float) -> float:
     return math.exp(x)
 
 
 @overload(_exp, jit_options={"fastmath": {"contract"}, "error_model": "numpy"})
-def _exp_by_type(x):
+def _exp_by_type(x: _Number) -> Callable[[_Number], _Number]:
     if x != types.float32:
-        return lambda x: math.exp(x)
+
+        def double(x: _Number) -> _Number:
+            return math.exp(x)
+
+        return double
     low, high = np.float32(-87.0), np.float32(88.0)
     per_ln2, ln2_high, ln2_low = np.float32(1.44269504), np.float32(0.693359375), np.float32(-2.12194440e-4)
     # Taylor's series to the seventh power is as good as float32 on [-ln 2 / 2, ln 2 / 2].
     c7, c6, c5, c4, c3 = (np.float32(1 / math.factorial(power)) for power in (7, 6, 5, 4, 3))
     exponent_at, bias = np.int32(23), np.int32(127)
 
-    def single(x):
+    def single(x: _Number) -> _Number:
         # NaN is neither below nor above, and passes.
         x = low if x < low else x
         x = high if x > high else x
@@ -68,20 +95,24 @@ def _exp_by_type(x):
     return single
 
 
-def _tanh(x):
+def _tanh(x: float) -> float:
     return math.tanh(x)
 
 
 @overload(_tanh, jit_options={"fastmath": {"contract"}, "error_model": "numpy"})
-def _tanh_by_type(x):
+def _tanh_by_type(x: _Number) -> Callable[[_Number], _Number]:
     if x != types.float32:
-        return lambda x: math.tanh(x)
+
+        def double(x: _Number) -> _Number:
+            return math.tanh(x)
+
+        return double
     low, high = np.float32(-9.1), np.float32(9.1)
     per_ln2, ln2_high, ln2_low = np.float32(1.44269504), np.float32(0.693359375), np.float32(-2.12194440e-4)
     c7, c6, c5, c4, c3 = (np.float32(1 / math.factorial(power)) for power in (7, 6, 5, 4, 3))
     exponent_at, bias = np.int32(23), np.int32(127)
 
-    def single(x):
+    def single(x: _Number) -> _Number:
         # tanh x = m / (m + 2) with m = e^2x - 1, whose digits near zero survive; beyond 9 it is 1.
         x = low if x < low else x
         x = high if x > high else x
@@ -96,18 +127,18 @@ def _tanh_by_type(x):
     return single
 
 
-def _largest(row_V, bias_V):
+def _largest(row_V: np.ndarray, bias_V: np.ndarray) -> np.floating:
     return np.max(row_V + bias_V)
 
 
 @overload(_largest)
-def _largest_by_type(row_V, bias_V):
+def _largest_by_type(row_V: _Row, bias_V: _Row) -> Callable[[_Row, _Row], _Number]:
     """Largest ``row + bias``: as integers, whose maximum the compiler takes many at a time."""
     integer, bits = (np.int32, 32) if row_V.dtype == types.float32 else (np.int64, 64)
     sign_at, others = integer(bits - 1), integer(2 ** (bits - 1) - 1)
     lowest = integer(-(2 ** (bits - 1)))
 
-    def largest(row_V, bias_V):
+    def largest(row_V: _Row, bias_V: _Row) -> _Number:
         top = lowest
         for v in range(len(row_V)):
             key = _bits(row_V[v] + bias_V[v])
@@ -119,7 +150,9 @@ def _largest_by_type(row_V, bias_V):
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=_ANY_ORDER)
-def train_bias(logits_LV, bias_V, targets_L, slope_V, rate):
+def train_bias(
+    logits_LV: np.ndarray, bias_V: np.ndarray, targets_L: np.ndarray, slope_V: np.ndarray, rate: np.floating
+) -> None:
     """Logits (still without bias) become the loss's gradient by logit, times L; the bias is trained.
 
     Args:
@@ -146,7 +179,15 @@ def train_bias(logits_LV, bias_V, targets_L, slope_V, rate):
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})
-def cell_forward(gates_CNG, cell_CNH, tanh_CNH, mixed_CNH, start, before, rows):
+def cell_forward(
+    gates_CNG: np.ndarray,
+    cell_CNH: np.ndarray,
+    tanh_CNH: np.ndarray,
+    mixed_CNH: np.ndarray,
+    start: int,
+    before: int,
+    rows: int,
+) -> None:
     """One time step from the gates' inputs, which become their outputs in place.
 
     Args:
@@ -179,7 +220,16 @@ def cell_forward(gates_CNG, cell_CNH, tanh_CNH, mixed_CNH, start, before, rows):
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})
-def cell_backward(gates_CNG, cell_CNH, tanh_CNH, d_mixed_CBH, d_cell_CBH, start, before, rows):
+def cell_backward(
+    gates_CNG: np.ndarray,
+    cell_CNH: np.ndarray,
+    tanh_CNH: np.ndarray,
+    d_mixed_CBH: np.ndarray,
+    d_cell_CBH: np.ndarray,
+    start: int,
+    before: int,
+    rows: int,
+) -> None:
     """One time step backward: the gates' outputs become gradients by the gates' inputs in place.
 
     Args:
@@ -196,19 +246,19 @@ def cell_backward(gates_CNG, cell_CNH, tanh_CNH, d_mixed_CBH, d_cell_CBH, start,
             tanh_H = tanh_CNH[device, start + row]
             before_H = cell_CNH[device, max(before, 0) + row]
             d_mixed_H, d_cell_H = d_mixed_CBH[device, row], d_cell_CBH[device, row]
-            kept = zero if before < 0 else one
+            earlier = zero if before < 0 else one
             for h in range(hidden):
                 forget, candidate, output, tanh = forget_H[h], candidate_H[h], output_H[h], tanh_H[h]
                 d_cell = d_mixed_H[h] * output * (one - tanh * tanh) + d_cell_H[h]
                 d_before = d_cell * forget
-                forget_H[h] = d_cell * (kept * before_H[h] - candidate) * forget * (one - forget)
+                forget_H[h] = d_cell * (earlier * before_H[h] - candidate) * forget * (one - forget)
                 candidate_H[h] = (d_cell - d_before) * (one - candidate * candidate)
                 output_H[h] = d_mixed_H[h] * tanh * output * (one - output)
                 d_cell_H[h] = d_before
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=_ANY_ORDER)
-def sum_of_squares(part_CP):
+def sum_of_squares(part_CP: np.ndarray) -> np.ndarray:
     """Sum of squares of each device in float64."""
     total_C = np.empty(len(part_CP))
     for device in range(len(part_CP)):
@@ -221,7 +271,7 @@ def sum_of_squares(part_CP):
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
-def add_whole(total_P, part_CP, scale_C):
+def add_whole(total_P: np.ndarray, part_CP: np.ndarray, scale_C: np.ndarray) -> None:
     """Add every ``part * scale``, cut to whole numbers towards zero, to an int64 ``total``; none at scale 0."""
     for device in range(len(part_CP)):
         if scale_C[device] != 0.0:
@@ -229,13 +279,13 @@ def add_whole(total_P, part_CP, scale_C):
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
-def add_whole_rows(total_VE, ids_U, part_UE, scale):
-    """The same of one device for some rows of a matrix; what lies in ``part`` beyond them does not count."""
+def add_whole_rows(total_VE: np.ndarray, ids_U: np.ndarray, part_UE: np.ndarray, scale: float) -> None:
+    """Add one device's rows of a matrix in the same way; what lies in ``part`` beyond them does not count."""
     for row in range(len(ids_U)):
         _add_whole(total_VE[ids_U[row]], part_UE[row], scale)
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
-def _add_whole(total_P, part_P, scale):
+def _add_whole(total_P: np.ndarray, part_P: np.ndarray, scale: float) -> None:
     for i in range(len(total_P)):
         total_P[i] += np.int64(np.float64(part_P[i]) * scale)

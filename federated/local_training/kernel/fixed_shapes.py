@@ -12,7 +12,7 @@ On a CPU, which records nothing, the same functions run as they are: that is how
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from threading import local as local_storage
 
@@ -108,16 +108,16 @@ def fixed_shapes(
     if weights.inputs is not None and start.inputs is not None:
         weights.inputs[:count] = start.inputs[padded(ids, weights.inputs.shape[1], shape.place)]
     machine.train(Steps.lay_out(devices, tokens, local, shape.time_steps))
-    own = (part[:count] for part in weights.shared())
-    return Weights(None if weights.inputs is None else weights.inputs[:count], *own)
+    shared = (part[:count] for part in weights.shared())
+    return Weights(None if weights.inputs is None else weights.inputs[:count], *shared)
 
 
 def widths(most: int) -> list[int]:
     """Devices that a step is recorded for: each about half of the one before."""
-    found = [most]
-    while found[-1] > _LEAST_WIDTH:
-        found.append(-(-found[-1] // 2))
-    return found
+    halves = [most]
+    while halves[-1] > _LEAST_WIDTH:
+        halves.append(-(-halves[-1] // 2))
+    return halves
 
 
 def narrowest(active: int, choices: Iterable[int]) -> int:
@@ -135,19 +135,19 @@ _machines = local_storage()
 
 def _machine(shape: Shape) -> Machine:
     """This thread's machine; another shape takes its place, but for a smaller table."""
-    known: Machine | None = getattr(_machines, "latest", None)
-    if known is not None and known.shape.table is not None and shape.table is not None:
-        larger = Shape(**{**vars(shape), "table": max(shape.table, known.shape.table)})
-        shape = larger if larger == known.shape else shape
-    if known is None or known.shape != shape:
-        _machines.latest = known = None  # its memory is needed
-        _machines.latest = known = _build(shape)
-    return known
+    latest: Machine | None = getattr(_machines, "latest", None)
+    if latest is not None and latest.shape.table is not None and shape.table is not None:
+        larger = replace(shape, table=max(shape.table, latest.shape.table))
+        shape = larger if larger == latest.shape else shape
+    if latest is None or latest.shape != shape:
+        _machines.latest = latest = None  # its memory is needed
+        _machines.latest = latest = _build(shape)
+    return latest
 
 
 def _build(shape: Shape) -> Machine:
     space = Space(shape.place, shape.dtype, fuse=False)
-    shared = [space(f"weight{number}", shape.width, *own).zero_() for number, own in enumerate(shape.shared)]
+    shared = [space(f"weight{number}", shape.width, *size).zero_() for number, size in enumerate(shape.shared)]
     inputs = None
     if shape.table is not None:
         inputs = space("inputs", shape.width, shape.table, shape.shared[1][-1]).zero_()
@@ -155,30 +155,35 @@ def _build(shape: Shape) -> Machine:
     rows_CN = torch.zeros(shape.width, positions, dtype=torch.int64, device=shape.place)
     targets_CN = torch.zeros_like(rows_CN)
     weights, rate = Weights(inputs, *shared), shape.learning_rate
-    pool = torch.cuda.graph_pool_handle() if shape.place.type == "cuda" else None
-    steps = {}
+    recorded, steps = _recorder(shape.place), {}
     # The widest first: the others use a part of its memory.
     for width in widths(shape.width):
         train_outputs = partial(side_by_side, weights, targets_CN[:width], rate, space)
         sizes = [shape.batch_sentences] * shape.time_steps
-        step = partial(sgd_step, weights, rows_CN[:width], sizes, train_outputs, rate, space)
-        steps[width] = step if pool is None else _recorded(step, shape.place, pool)
+        steps[width] = recorded(partial(sgd_step, weights, rows_CN[:width], sizes, train_outputs, rate, space))
     return Machine(shape, weights, rows_CN, targets_CN, steps)
 
 
-def _recorded(step: Callable[[], None], place: torch.device, pool: tuple[int, int]) -> Callable[[], None]:
-    """A CUDA graph of what ``step`` starts.
+def _recorder(place: torch.device) -> Callable[[Callable[[], None]], Callable[[], None]]:
+    """Makes of a step a CUDA graph of what it starts; on a CPU leaves it as it is.
 
-    It is done once before, on another stream as CUDA asks for, so that libraries have made their own memory. All
+    A step is done once before, on another stream as CUDA asks for, so that libraries have made their own memory. All
     graphs share a pool: nothing in it outlives a step.
     """
-    aside, main = torch.cuda.Stream(place), torch.cuda.current_stream(place)
-    aside.wait_stream(main)
-    with torch.cuda.stream(aside):
-        step()
-    main.wait_stream(aside)
-    graph = torch.cuda.CUDAGraph()
-    # Other threads, NCCL's for one, may ask the device something meanwhile.
-    with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
-        step()
-    return graph.replay
+    if place.type != "cuda":
+        return lambda step: step
+    pool = torch.cuda.graph_pool_handle()
+
+    def recorded(step: Callable[[], None]) -> Callable[[], None]:
+        aside, main = torch.cuda.Stream(place), torch.cuda.current_stream(place)
+        aside.wait_stream(main)
+        with torch.cuda.stream(aside):
+            step()
+        main.wait_stream(aside)
+        graph = torch.cuda.CUDAGraph()
+        # Other threads, NCCL's for one, may ask the device something meanwhile.
+        with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+            step()
+        return graph.replay
+
+    return recorded

@@ -69,7 +69,9 @@ class Batch:
 
 
 @numba.njit(nogil=True, cache=True)
-def _lay_out(tokens_RT, targets_RT, lengths_R, start_C, stop_C):
+def _lay_out(
+    tokens_RT: np.ndarray, targets_RT: np.ndarray, lengths_R: np.ndarray, start_C: np.ndarray, stop_C: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     longest = 1
     for device in range(len(start_C)):
         for row in range(start_C[device], stop_C[device]):
@@ -117,7 +119,7 @@ class Steps:
     def lay_out(
         devices: Sequence[DeviceRows], tokens: Sequence[np.ndarray], local: LocalTrainingConfig, time_steps: int
     ) -> "Steps":
-        """Of devices with the most steps first; ``tokens`` as for ``Chunk.join``."""
+        """Lay out devices with the most steps first; ``tokens`` as for ``Chunk.join``."""
         batch = local.batch_sentences
         steps_C = np.array([device.steps(batch, local.epochs) for device in devices])
         laid = np.zeros((2, steps_C[0], len(devices), time_steps * batch), dtype=np.int64)
@@ -134,6 +136,6 @@ class Steps:
 def padded(ids: Sequence[np.ndarray], longest: int, place: torch.device) -> Tensor:
     """Ids of each device, ``[C, longest]``; ``PAD`` beyond them."""
     padded_CU = np.full((len(ids), longest), PAD)
-    for row, known in zip(padded_CU, ids, strict=True):
-        row[: len(known)] = known
+    for row_U, words_U in zip(padded_CU, ids, strict=True):
+        row_U[: len(words_U)] = words_U
     return torch.from_numpy(padded_CU).long().to(place)

@@ -179,7 +179,8 @@ class Tape(NamedTuple):
           rows: of this step.
         """
         if fuse:
-            compiled.cell_forward(*(part.numpy() for part in self), start, before, rows)
+            gates_CNG, cell_CNH, tanh_CNH, mixed_CNH = (part.numpy() for part in self)
+            compiled.cell_forward(gates_CNG, cell_CNH, tanh_CNH, mixed_CNH, start, before, rows)
             return
         span = slice(start, start + rows)
         forget, candidate, output = self.gates_CNG[:, span].chunk(3, dim=-1)
@@ -202,8 +203,9 @@ class Tape(NamedTuple):
           d_cell_CBH: gradient by this step's cell from the steps after it; becomes that by the cell before.
         """
         if fuse:
-            arrays = (part.numpy() for part in (*self[:3], d_mixed_CBH, d_cell_CBH))
-            compiled.cell_backward(*arrays, start, before, rows)
+            gates_CNG, cell_CNH, tanh_CNH, _ = (part.numpy() for part in self)
+            by_mixed_CBH, by_cell_CBH = d_mixed_CBH.numpy(), d_cell_CBH.numpy()
+            compiled.cell_backward(gates_CNG, cell_CNH, tanh_CNH, by_mixed_CBH, by_cell_CBH, start, before, rows)
             return
         span = slice(start, start + rows)
         forget, candidate, output = self.gates_CNG[:, span].chunk(3, dim=-1)

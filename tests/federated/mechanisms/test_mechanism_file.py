@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from federated.config.mechanism import BandedMechanism, SecAggConfig
+from federated.config.mechanism import BandedMechanism
 from federated.mechanisms import Blt, Independent, Tree, build
 from federated.mechanisms import mechanism_file as files
 from federated.mechanisms.blt import PRESETS
@@ -59,14 +59,6 @@ def test_a_banded_launch_is_the_optimised_strategy_with_its_own_noise() -> None:
     np.testing.assert_array_equal(built.lags_NL, MECHANISMS["banded"].lags_NL)
     with pytest.raises(ValueError, match="lower it to 4"):
         BandedMechanism.model_validate(fields | {"bands": 5})
-
-
-@pytest.mark.parametrize(("neighbours", "threshold"), [(4, 2), (4, 5), (3, 2), (2, 1)])
-def test_shares_that_protect_nobody_or_recover_nothing_are_refused(neighbours: int, threshold: int) -> None:
-    with pytest.raises(ValueError, match=f"threshold: {threshold} of"):
-        SecAggConfig(bits=32, neighbours=neighbours, threshold=threshold)
-    degree = neighbours + neighbours % 2
-    assert SecAggConfig(bits=32, neighbours=neighbours, threshold=degree).threshold == degree
 
 
 def test_the_file_is_json_a_person_can_read(tmp_path: Path) -> None:

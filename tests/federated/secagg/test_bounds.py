@@ -6,31 +6,26 @@ import mpmath
 import pytest
 
 from federated.secagg import bounds, hadamard
-from federated.secagg.protocol import plan_encoding
+from federated.secagg.bounds import plan_encoding
 
 
-@pytest.mark.parametrize("element_clip", [True, False])
 @pytest.mark.parametrize(("devices", "bits"), [(1, 8), (10, 8), (100, 12), (1000, 16), (6500, 20), (500, 62)])
-def test_a_plan_keeps_its_promises(devices: int, bits: int, element_clip: bool) -> None:
-    plan = plan_encoding(100_000, devices, bits, element_clip)
+def test_a_plan_keeps_its_promises(devices: int, bits: int) -> None:
+    plan = plan_encoding(100_000, devices, bits)
     assert plan.order == hadamard.order_of(100_000)
     assert plan.inflated_norm > plan.norm_limit / plan.scale > 1
     assert plan.clipped_fraction * plan.order <= 2.0**-10 * (1 + 1e-9)
-    assert plan.wrap_probability <= 2.0**-60 * (1 + 1e-9)
-    assert (plan.wrap_probability == 0) or not element_clip
+    assert plan.wrap_probability == 0
     assert plan.rounding_std == math.sqrt(devices) / (2 * plan.scale)
-    if element_clip:
-        assert plan.element_bound is not None
-        assert devices * plan.element_bound < 2 ** (bits - 1) <= devices * (plan.element_bound + 1)
+    assert devices * plan.element_bound < 2 ** (bits - 1) <= devices * (plan.element_bound + 1)
     assert plan.bytes_per_device == math.ceil(plan.order * bits / 8)
 
 
-def test_more_bits_inflate_less_and_the_clip_buys_scale() -> None:
+def test_more_bits_inflate_less() -> None:
     norms = [plan_encoding(2_400_000, 1000, bits).inflated_norm for bits in (12, 14, 16, 20, 32)]
     assert norms == sorted(norms, reverse=True)
     assert norms[0] > 1.4
     assert norms[-1] < 1 + 1e-8
-    assert plan_encoding(2_400_000, 1000, 16).scale > 1.5 * plan_encoding(2_400_000, 1000, 16, False).scale
 
 
 def test_the_norm_is_theorem_1_in_its_own_symbols() -> None:
@@ -60,17 +55,17 @@ def test_the_norm_is_that_of_tensorflow_federated(gamma: float, beta: float, pub
         assert bounds.rounded_norm(10**9, 1 / gamma, beta) - 1 == pytest.approx(published - 1, rel=1e-6)
 
 
-def test_the_wrap_bound_is_hoeffdings_with_a_union() -> None:
-    plan = plan_encoding(4096, 100, 16, element_clip=False, wrap_probability=1e-6)
+def test_the_clipped_fraction_is_hoeffdings_bound() -> None:
+    plan = plan_encoding(4096, 100, 16)
     room = (2**15 - 1) // 100 - 1
-    exact = 2 * 4096 * 2 * mpmath.exp(-(mpmath.mpf(room) ** 2) * 4096 / (2 * mpmath.mpf(plan.scale) ** 2))
-    assert plan.wrap_probability == pytest.approx(float(exact), rel=1e-9) == pytest.approx(1e-6, rel=1e-9)
+    exact = 2 * mpmath.exp(-(mpmath.mpf(room) ** 2) * 4096 / (2 * mpmath.mpf(plan.scale) ** 2))
+    assert plan.clipped_fraction == pytest.approx(float(exact), rel=1e-9)
 
 
 def test_a_grid_finer_than_that_of_the_updates_is_not_planned() -> None:
-    plan = plan_encoding(100_000, 10, 62, element_clip=False)
+    plan = plan_encoding(100_000, 10, 62)
     assert plan.scale == 2.0**44
-    assert plan.wrap_probability == 0
+    assert plan.clipped_fraction == 0
 
 
 @pytest.mark.parametrize(
@@ -81,7 +76,6 @@ def test_a_grid_finer_than_that_of_the_updates_is_not_planned() -> None:
         ({"devices": 10, "bits": 7}, r"secagg.bits: 7; give 8 to 62"),
         ({"devices": 0, "bits": 8}, r"devices: 0; give at least 1"),
         ({"devices": 10, "bits": 8, "beta": 1.0}, r"beta: 1.0; give a probability"),
-        ({"devices": 10, "bits": 8, "wrap_probability": 0.0}, r"wrap_probability: 0.0; give a probability"),
         ({"devices": 2**18, "bits": 40}, r"secagg.bits: 40 inflates norms to"),
     ],
 )

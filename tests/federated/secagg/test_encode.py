@@ -10,9 +10,9 @@ from scipy import stats
 
 from federated.noise import FIXED_POINT, seeded_key
 from federated.secagg import bounds, hadamard
+from federated.secagg.bounds import plan_encoding
 from federated.secagg.encode import decode, encode, round_to_norm, stochastic_round
 from federated.secagg.masks import word_of
-from federated.secagg.protocol import plan_encoding
 
 ORDER = 256
 
@@ -107,7 +107,7 @@ def test_theorem_1_bounds_how_often_rounding_is_drawn_again(scale: float, beta: 
 
 def test_no_vector_leaves_a_device_longer_than_the_limit() -> None:
     own = hadamard.rotation(ORDER, 0, 0)
-    encoding = replace(_plan(beta=0.9), element_bound=None)
+    encoding = _plan(beta=0.9)
     inputs = _awkward(ORDER, own)
     inputs |= {f"{size:g} {name}": size * x for size in (1.02, 3.0, 1e300) for name, x in inputs.items()}
     inputs |= {"nan": np.full(ORDER, np.nan), "inf": np.full(ORDER, np.inf)}
@@ -141,7 +141,6 @@ def test_sums_are_exact_modulo_any_width(bits: int) -> None:
 def test_a_sum_of_elements_at_the_bound_does_not_wrap(bits: int, devices: int) -> None:
     encoding = plan_encoding(ORDER, devices, bits)
     bound, half = encoding.element_bound, encoding.half
-    assert bound is not None
     for sign in (1, -1):
         total = (devices * sign * bound) % (1 << bits)
         assert (total - (1 << bits) if total >= half else total) == devices * sign * bound
@@ -153,7 +152,7 @@ def test_a_sum_of_elements_at_the_bound_does_not_wrap(bits: int, devices: int) -
 def test_element_clip_bounds_elements_and_never_lengthens() -> None:
     own = hadamard.rotation(ORDER, 4, 0)
     encoding = _plan()
-    free = replace(encoding, element_bound=None)
+    free = replace(encoding, element_bound=1 << 62)
     clipped_any = False
     for x_P in _awkward(ORDER, own).values():
         sent, unclipped = (encode(x_P, plan, own, seeded_key(1)).view(np.int8).astype(int) for plan in (encoding, free))
@@ -190,7 +189,6 @@ def test_zeroing_a_device_moves_the_sum_by_the_inflated_norm_at_most(bits: int) 
 def test_the_bound_fails_without_the_norm_check_and_with_a_doubled_element_bound() -> None:
     own = hadamard.rotation(ORDER, 6, 3)
     encoding = _plan(beta=0.9)
-    assert encoding.element_bound is not None
     gaussian, knowing = (_awkward(ORDER, own)[name] for name in ("gaussian", "knows the signs"))
     assert _moves(encoding, gaussian, [], own) <= encoding.inflated_norm
     assert _moves(replace(encoding, norm_limit=math.inf), gaussian, [], own) > encoding.inflated_norm
@@ -202,28 +200,26 @@ def test_the_bound_fails_without_the_norm_check_and_with_a_doubled_element_bound
 
 def test_without_element_clip_only_the_signs_protect() -> None:
     own, later = hadamard.rotation(ORDER, 6, 3), hadamard.rotation(ORDER, 6, 4)
-    encoding = plan_encoding(ORDER, 10, 8, element_clip=False)
+    encoding = replace(_plan(), element_bound=1 << 62)
     knowing = _awkward(ORDER, own)["knows the signs"]
-    # The eighth device carries the sum over the edge.
-    assert _moves(encoding, knowing, [knowing] * 7, own) > encoding.inflated_norm
-    assert _moves(encoding, knowing, [knowing] * 7, later) <= encoding.inflated_norm
-    assert 0 < encoding.wrap_probability <= 2.0**-60
+    # The fourth device carries the sum over the edge.
+    assert _moves(encoding, knowing, [knowing] * 3, own) > encoding.inflated_norm
+    assert _moves(encoding, knowing, [knowing] * 3, later) <= encoding.inflated_norm
 
 
 @pytest.mark.statistical
 @pytest.mark.parametrize("name", ["constant", "gaussian", "sparse"])
-def test_wrapping_is_no_more_likely_than_reported(name: str) -> None:
-    encoding = plan_encoding(ORDER, 4, 9, element_clip=False, wrap_probability=0.5)
-    assert 0.4 < encoding.wrap_probability <= 0.5 * (1 + 1e-9)
+def test_no_more_elements_are_clipped_than_reported(name: str) -> None:
+    encoding = _plan()
     x_P = _awkward(ORDER, hadamard.rotation(ORDER, 0, 0))[name]
 
-    def wrapped(scale: float) -> float:
-        """Share of rounds in which four devices with the same update wrap around."""
+    def clipped(scale: float) -> float:
+        """Share of the elements of 1,500 rotations that the bound would clip."""
         flats = (hadamard.rotation(ORDER, 8, number).forward(x_P) * scale for number in range(1500))
-        return float(np.mean([np.abs(4 * np.floor(flat_N) + 2).max() >= encoding.half for flat_N in flats]))
+        return float(np.mean([np.mean(np.abs(flat_N) + 1 > encoding.element_bound) for flat_N in flats]))
 
-    assert wrapped(encoding.scale) <= encoding.wrap_probability
-    assert wrapped(2 * encoding.scale) > encoding.wrap_probability
+    assert clipped(encoding.scale) <= encoding.clipped_fraction
+    assert clipped(3 * encoding.scale) > encoding.clipped_fraction
 
 
 @pytest.mark.statistical

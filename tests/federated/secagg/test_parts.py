@@ -5,12 +5,13 @@ import math
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from pydantic import ValidationError
 
+from federated.config.mechanism import TreeMechanism, secagg_neighbours, secagg_threshold
 from federated.noise import FIXED_POINT, seeded_key
-from federated.secagg import sharing
-from federated.secagg.graph import check_graph, circulant, degree_of
-from federated.secagg.masks import add_mask, uniform_blocks, word_of
-from federated.secagg.protocol import plan_encoding, secure_sum
+from federated.secagg.bounds import plan_encoding
+from federated.secagg.masks import add_mask, combine_shares, split_secret, uniform_blocks, word_of
+from federated.secagg.protocol import check_graph, circulant, secure_sum
 
 P = 700
 
@@ -31,25 +32,23 @@ def test_masks_are_the_aes_keystream(bits: int, size: int) -> None:
 
 def test_any_threshold_shares_recover_and_fewer_do_not() -> None:
     secret = bytes(range(32))
-    shares = dict(enumerate(sharing.split(secret, 3, 5), start=1))
+    shares = dict(enumerate(split_secret(secret, 3, 5), start=1))
     for some in ((1, 2, 3), (2, 4, 5), (1, 2, 3, 4, 5)):
-        assert sharing.combine({number: shares[number] for number in some}, 3) == secret
+        assert combine_shares({number: shares[number] for number in some}, 3) == secret
     with pytest.raises(OSError, match="2 shares of a secret came back, 3 are needed"):
-        sharing.combine({1: shares[1], 2: shares[2]}, 3)
-    assert sharing.combine({1: shares[1], 2: shares[2]}, 2) != secret
+        combine_shares({1: shares[1], 2: shares[2]}, 3)
+    assert combine_shares({1: shares[1], 2: shares[2]}, 2) != secret
     # Two shares fit every secret: with any third share they recover some other one.
-    others = {sharing.combine({1: shares[1], 2: shares[2], 3: bytes([byte]) * 32}, 3) for byte in range(20)}
+    others = {combine_shares({1: shares[1], 2: shares[2], 3: bytes([byte]) * 32}, 3) for byte in range(20)}
     assert len(others) == 20
     assert secret not in others
 
 
-@pytest.mark.parametrize(("devices", "neighbours"), [(2, 1), (5, 20), (21, 20), (22, 20), (30, 7), (100, 6)])
+@pytest.mark.parametrize(("devices", "neighbours"), [(3, 2), (5, 4), (21, 20), (22, 20), (30, 8), (100, 6)])
 def test_the_graph_is_regular_mutual_connected_and_new_every_round(devices: int, neighbours: int) -> None:
     graph = circulant(devices, neighbours, 3, 0)
-    degree = degree_of(devices, neighbours)
-    assert degree == min(devices - 1, neighbours + neighbours % 2)
     for own, others in enumerate(graph):
-        assert len(set(others)) == len(others) == degree
+        assert len(set(others)) == len(others) == neighbours
         assert own not in others
         assert all(own in graph[other] for other in others)
     reached, front = {0}, {0}
@@ -58,21 +57,31 @@ def test_the_graph_is_regular_mutual_connected_and_new_every_round(devices: int,
         reached |= front
     assert len(reached) == devices
     assert graph == circulant(devices, neighbours, 3, 0)
-    if degree < devices - 1:
+    if neighbours < devices - 1:
         assert graph != circulant(devices, neighbours, 3, 1)
 
 
-@pytest.mark.parametrize(
-    ("devices", "neighbours", "threshold", "message"),
-    [
-        (1, 4, 3, "1 device in a round has nobody to hide among"),
-        (100, 20, 10, r"secagg.threshold: 10 with 20 neighbours each .* 11 to 20"),
-        (10, 20, 11, r"secagg.threshold: 11 with 9 neighbours each .* 5 to 9"),
-    ],
-)
-def test_graphs_that_cannot_work_are_refused(devices: int, neighbours: int, threshold: int, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        check_graph(devices, neighbours, threshold)
+def test_a_cohort_no_larger_than_a_neighbourhood_is_refused() -> None:
+    with pytest.raises(ValueError, match="1 devices in a round are too few for masks shared with 2 others"):
+        check_graph(1, secagg_neighbours(1))
+    for goal in range(3, 200):
+        neighbours = secagg_neighbours(goal)
+        check_graph(goal, neighbours)
+        assert (neighbours % 2, 0 < neighbours <= 20) == (0, True)
+        assert neighbours < 2 * secagg_threshold(neighbours) <= 2 * neighbours
+    assert secagg_neighbours(100) == secagg_neighbours(6500) == 20
+
+
+def test_a_file_may_state_the_graph_that_its_goal_gives_and_no_other() -> None:
+    fields = {"kind": "tree", "noise_multiplier": 7.0, "clip_norm": 0.3, "rounds": 9, "report_goal": 10, "min_sep": 2}
+    fields |= {"max_participations": 3, "delta": 1e-6, "randomness": "seeded", "secagg": {"bits": 32}}
+    config = TreeMechanism.model_validate(fields)
+    graph = {"neighbours": 4, "threshold": 3}
+    assert config.canonical()["secagg"] == {"bits": 32, "element_clip": True, **graph}
+    assert TreeMechanism.model_validate(fields | {"secagg": {"bits": 32, "element_clip": True, **graph}}) == config
+    for name, value in (("neighbours", 6), ("threshold", 4), ("element_clip", False)):
+        with pytest.raises(ValidationError, match=rf"{name}: {value} can no longer be chosen.*remove the line"):
+            TreeMechanism.model_validate(fields | {"secagg": {"bits": 32, name: value}})
 
 
 # The whole.
@@ -86,7 +95,7 @@ def _updates(count: int) -> list[np.ndarray | None]:
 
 def _run(updates: list[np.ndarray | None], bits: int = 24, round_number: int = 2, key: int = 0) -> np.ndarray:
     encoding = plan_encoding(P, 12, bits)
-    done = secure_sum(iter(updates), len(updates), encoding, round_number, seeded_key(key), 5, 6, 4)
+    done = secure_sum(iter(updates), len(updates), encoding, round_number, seeded_key(key), 5, 6)
     assert done.survivors + done.dropped == len(updates)
     assert done.dropped == sum(update is None for update in updates)
     return done.unnoised_sum_P
@@ -130,12 +139,12 @@ def test_updates_of_zeros_sum_to_zero() -> None:
 def test_a_cohort_beyond_the_plan_is_refused_and_a_short_one_too() -> None:
     encoding = plan_encoding(P, 11, 24)
     with pytest.raises(ValueError, match="num_devices: 12, but the encoding holds sums over 11"):
-        secure_sum(iter(_updates(12)), 12, encoding, 0, seeded_key(0), 0, 6, 4)
+        secure_sum(iter(_updates(12)), 12, encoding, 0, seeded_key(0), 0, 6)
     with pytest.raises(ValueError, match="shorter"):
-        secure_sum(iter(_updates(10)), 11, encoding, 0, seeded_key(0), 0, 6, 4)
+        secure_sum(iter(_updates(10)), 11, encoding, 0, seeded_key(0), 0, 6)
 
 
 def test_too_many_dropouts_lose_the_round() -> None:
     encoding = plan_encoding(P, 12, 24)
     with pytest.raises(OSError, match="lost this round"):
-        secure_sum(iter([*_updates(12)[:4], *[None] * 8]), 12, encoding, 0, seeded_key(0), 0, 11, 7)
+        secure_sum(iter([*_updates(12)[:4], *[None] * 8]), 12, encoding, 0, seeded_key(0), 0, 10)
