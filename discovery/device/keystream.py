@@ -11,13 +11,14 @@ import hmac
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-_BLOCK_WORDS = 4
+# ``first_words`` comes in blocks of so many: a whole number of them is not copied, and compiled code sees one layout.
+BLOCK_WORDS = 4
 _LARGEST = 2**31
 
 
 def first_words(key: bytes, name: str, devices_N: np.ndarray, count: int) -> np.ndarray:
     """The first ``count`` words of each device's ``Keystream(key, name, device)``, uint32 ``[N, count]``."""
-    blocks_NB2 = np.empty((len(devices_N), -(-count // _BLOCK_WORDS), 2), dtype=">u8")
+    blocks_NB2 = np.empty((len(devices_N), -(-count // BLOCK_WORDS), 2), dtype=">u8")
     blocks_NB2[:, :, 0] = devices_N[:, None]
     blocks_NB2[:, :, 1] = np.arange(blocks_NB2.shape[1])
     # Counter mode is the encryption of counters; ECB on distinct blocks spelled out here is just that.

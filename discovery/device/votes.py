@@ -20,7 +20,7 @@ from multiprocessing import get_context
 import numpy as np
 
 from discovery.device.answer import Question
-from discovery.device.keystream import first_words
+from discovery.device.keystream import BLOCK_WORDS, first_words
 from discovery.device.typed import TypedWords
 
 _CHUNK_WORDS = 2**22  # 16 MiB of random words at a time
@@ -172,4 +172,5 @@ def words_needed(question: Question) -> int:
     mean = population * math.log(population / (population - drawn)) if drawn < population else 4.0 * population
     spread = math.sqrt((mean * drawn / population + 1) * contributions)
     # Two words a message for inclusion, two for the order, two for the sampler and what is drawn again.
-    return math.ceil(contributions * (6 + mean) + 6 * spread + 8)
+    needed = math.ceil(contributions * (6 + mean) + 6 * spread + 8)
+    return -(-needed // BLOCK_WORDS) * BLOCK_WORDS

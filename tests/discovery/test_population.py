@@ -11,7 +11,7 @@ from discovery.projection import PublicHistogram, votes_for_tuning_only
 from discovery.trie import choose, question_of
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
-WORDS, DEVICES = 2_000, 40_000
+WORDS, DEVICES = 2_000, 24_000
 _SYLLABLES = [first + second for first in "bcdfghklmnprstv" for second in "aeiou"]
 
 

@@ -1,13 +1,27 @@
-"""A tiny model's shape, made-up text with something to learn in it, and the loss in one line."""
+"""A tiny model's shape and its pretraining, made-up text with something to learn in it, and the loss in one line."""
+
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 from torch import Tensor
 from torch.nn import functional
 
-from pretrain.config import ModelConfig
+from pretrain.config import ModelConfig, PretrainConfig
+from pretrain.model import KeyboardLM, build_model
+from pretrain.train import TrainingCurve, pretrain
 from pretrain.vocabulary import EOS, PAD, SPECIALS, TokenStream, join_owners
 
 TINY = ModelConfig(embedding_dim=8, hidden_dim=12, tied=True)
+WORDS = 24
+PRETRAIN = PretrainConfig(
+    steps=60,
+    batch_sentences=16,
+    sequence_words=8,
+    learning_rate=0.02,
+    evaluate_every_steps=20,
+    checkpoint_every_steps=15,
+)
 
 
 def chain_stream(owners: int, seed: int, words: int = 20) -> TokenStream:
@@ -29,3 +43,12 @@ def chain_stream(owners: int, seed: int, words: int = 20) -> TokenStream:
 def next_word_loss(logits_BTV: Tensor, targets_BT: Tensor) -> Tensor:
     """Mean cross-entropy in nats over targets that are not ``PAD``."""
     return functional.cross_entropy(logits_BTV.flatten(0, -2), targets_BT.flatten(), ignore_index=PAD)
+
+
+def pretrain_tiny(
+    directory: Path, config: PretrainConfig = PRETRAIN, on_progress: Callable[[dict], None] | None = None, seed: int = 1
+) -> tuple[KeyboardLM, TrainingCurve]:
+    """Train a fresh tiny model on made-up text."""
+    model = build_model(TINY, WORDS, seed=3)
+    curve = pretrain(config, model, chain_stream(120, 7), chain_stream(30, 8), directory, seed, on_progress)
+    return model, curve

@@ -1,11 +1,9 @@
 """Pretraining learns, counts what it says it counts, and ends the same after a kill."""
 
 import math
-import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,30 +11,10 @@ import pytest
 import torch
 
 from pretrain.batches import batches, find_rows
-from pretrain.config import PretrainConfig
-from pretrain.export import load_model
 from pretrain.model import KeyboardLM, build_model, sentence_rows
 from pretrain.train import TrainingCurve, evaluate, pretrain
 from pretrain.vocabulary import EOS, UNK, join_owners
-from tests.helpers.pretrain_streams import TINY, chain_stream, next_word_loss
-
-CONFIG = PretrainConfig(
-    steps=60,
-    batch_sentences=16,
-    sequence_words=8,
-    learning_rate=0.02,
-    evaluate_every_steps=20,
-    checkpoint_every_steps=15,
-)
-WORDS = 24
-
-
-def run(
-    directory: Path, config: PretrainConfig = CONFIG, on_progress: Callable[[dict], None] | None = None, seed: int = 1
-) -> tuple[KeyboardLM, TrainingCurve]:
-    model = build_model(TINY, WORDS, seed=3)
-    curve = pretrain(config, model, chain_stream(120, 7), chain_stream(30, 8), directory, seed, on_progress)
-    return model, curve
+from tests.helpers.pretrain_streams import PRETRAIN, TINY, WORDS, chain_stream, next_word_loss, pretrain_tiny
 
 
 def same_weights(one: KeyboardLM, other: KeyboardLM) -> bool:
@@ -50,8 +28,8 @@ def without_seconds(curve: TrainingCurve) -> list[dict]:
 
 def test_training_learns_and_reports_its_curve(tmp_path: Path) -> None:
     seen: list[dict] = []
-    config = CONFIG.model_copy(update={"steps": 250, "learning_rate": 0.05, "evaluate_every_steps": 100})
-    _, curve = run(tmp_path, config, seen.append)
+    config = PRETRAIN.model_copy(update={"steps": 250, "learning_rate": 0.05, "evaluate_every_steps": 100})
+    _, curve = pretrain_tiny(tmp_path, config, seen.append)
     assert [point.step for point in curve.points] == [0, 100, 200, 250]
     assert [point.model_dump() for point in curve.points] == seen
     first, last = curve.points[0], curve.points[-1]
@@ -64,7 +42,7 @@ def test_training_learns_and_reports_its_curve(tmp_path: Path) -> None:
 
 
 def test_seed_decides(tmp_path: Path) -> None:
-    one, again, other = (run(tmp_path / name, seed=seed)[0] for name, seed in (("a", 1), ("b", 1), ("c", 2)))
+    one, again, other = (pretrain_tiny(tmp_path / name, seed=seed)[0] for name, seed in (("a", 1), ("b", 1), ("c", 2)))
     assert same_weights(one, again)
     assert not same_weights(one, other)
 
@@ -74,16 +52,16 @@ class Killed(Exception):
 
 
 def test_resumes_bitwise_after_an_exception(tmp_path: Path) -> None:
-    whole, whole_curve = run(tmp_path / "whole")
+    whole, whole_curve = pretrain_tiny(tmp_path / "whole")
 
     def killer(point: dict) -> None:
         if point["step"] == 40:
             raise Killed
 
     with pytest.raises(Killed):
-        run(tmp_path / "killed", on_progress=killer)
+        pretrain_tiny(tmp_path / "killed", on_progress=killer)
     seen: list[dict] = []
-    resumed, curve = run(tmp_path / "killed", on_progress=seen.append)
+    resumed, curve = pretrain_tiny(tmp_path / "killed", on_progress=seen.append)
     # Step 30 was saved, so 40 is measured again and nothing before it.
     assert [point["step"] for point in seen] == [40, 60]
     assert same_weights(resumed, whole)
@@ -94,52 +72,46 @@ CHILD = """
 import os, signal, sys
 from pathlib import Path
 import torch
-sys.path.insert(0, sys.argv[1])
 torch.set_num_threads(1)
-from tests.pretrain.test_train import run
-from pretrain.export import save_model
-kill_at = int(sys.argv[3])
+from tests.helpers.pretrain_streams import pretrain_tiny
 def killer(point):
-    if point["step"] == kill_at:
+    if point["step"] == 40:
         os.kill(os.getpid(), signal.SIGKILL)
-model, _ = run(Path(sys.argv[2]), on_progress=killer)
-save_model(model, Path(sys.argv[2]) / "model.safetensors")
+pretrain_tiny(Path(sys.argv[1]), on_progress=killer)
 """
 
 
-def test_resumes_bitwise_after_sigkill_in_a_fresh_process(tmp_path: Path) -> None:
-    def child(kill_at: int) -> int:
-        command = [sys.executable, "-c", CHILD, str(Path(__file__).parents[2]), str(tmp_path), str(kill_at)]
-        return subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False, timeout=120).returncode
-
-    assert child(kill_at=40) == -signal.SIGKILL
-    assert not (tmp_path / "model.safetensors").exists()
-    assert child(kill_at=-1) == 0
-    whole, _ = run(tmp_path / "whole")
-    assert same_weights(load_model(tmp_path / "model.safetensors", TINY), whole)
+def test_resumes_bitwise_after_sigkill_of_another_process(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", CHILD, str(tmp_path / "killed")]
+    root = Path(__file__).parents[2]
+    assert subprocess.run(command, cwd=root, check=False, timeout=120).returncode == -signal.SIGKILL
+    seen: list[dict] = []
+    resumed, _ = pretrain_tiny(tmp_path / "killed", on_progress=seen.append)
+    assert [point["step"] for point in seen] == [40, 60]
+    assert same_weights(resumed, pretrain_tiny(tmp_path / "whole")[0])
 
 
 def test_a_finished_run_only_loads(tmp_path: Path) -> None:
-    first, curve = run(tmp_path)
+    first, curve = pretrain_tiny(tmp_path)
     seen: list[dict] = []
-    again, same_curve = run(tmp_path, on_progress=seen.append)
+    again, same_curve = pretrain_tiny(tmp_path, on_progress=seen.append)
     assert seen == []
     assert same_weights(first, again)
     assert same_curve == curve
 
 
 def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
-    run(tmp_path)
-    for config, seed in ((CONFIG, 2), (CONFIG.model_copy(update={"learning_rate": 0.01}), 1)):
+    pretrain_tiny(tmp_path)
+    for config, seed in ((PRETRAIN, 2), (PRETRAIN.model_copy(update={"learning_rate": 0.01}), 1)):
         with pytest.raises(ValueError, match="checkpoint of other settings"):
-            run(tmp_path, config, seed=seed)
+            pretrain_tiny(tmp_path, config, seed=seed)
 
 
 def test_loss_that_is_not_finite_ends_training(tmp_path: Path) -> None:
     model = build_model(TINY, WORDS, seed=3)
     model.projection.data[0, 0] = float("nan")
     with pytest.raises(ArithmeticError, match="loss is nan"):
-        pretrain(CONFIG, model, chain_stream(20, 7), chain_stream(5, 8), tmp_path, 1)
+        pretrain(PRETRAIN, model, chain_stream(20, 7), chain_stream(5, 8), tmp_path, 1)
 
     # A run that breaks on its way: the poison comes after the first measurement.
     healthy = build_model(TINY, WORDS, seed=3)
@@ -148,7 +120,7 @@ def test_loss_that_is_not_finite_ends_training(tmp_path: Path) -> None:
         healthy.output_bias.data[5] = float("inf")
 
     with pytest.raises(ArithmeticError, match="train loss is nan at step 0"):
-        pretrain(CONFIG, healthy, chain_stream(20, 7), chain_stream(5, 8), tmp_path, 1, poison)
+        pretrain(PRETRAIN, healthy, chain_stream(20, 7), chain_stream(5, 8), tmp_path, 1, poison)
     assert not (tmp_path / "checkpoint").exists()
 
 
@@ -156,7 +128,7 @@ def test_loss_that_is_not_finite_ends_training(tmp_path: Path) -> None:
 def test_streams_without_a_sentence_are_refused(tmp_path: Path, tiny_model: KeyboardLM, empty: str) -> None:
     streams = {"train": chain_stream(3, 1), "validation": chain_stream(3, 2), empty: join_owners([])}
     with pytest.raises(ValueError, match=f"{empty}: no sentence"):
-        pretrain(CONFIG, tiny_model, directory=tmp_path, seed=1, **streams)
+        pretrain(PRETRAIN, tiny_model, directory=tmp_path, seed=1, **streams)
 
 
 def test_evaluation_equals_padded_logits(tiny_model: KeyboardLM) -> None:

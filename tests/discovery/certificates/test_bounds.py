@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import time
 from collections import Counter
 from dataclasses import replace
 
@@ -13,47 +12,9 @@ from discovery import trie
 from discovery.certificates.anonymity import anonymous_votes, publication_chance
 from discovery.certificates.attack import attack
 from discovery.certificates.blanket import blanket, blanket_delta
-from discovery.certificates.clones import clones
 from discovery.config import DiscoveryConfig
 from discovery.device.answer import END
 from discovery.device.randomizer import SubsetSelection, of_size, subset_selection
-
-# epsilon0, messages, delta -> for domain 1,000 and 100,001: blanket in blocks of two (coarser than ours, so
-# above it), attack. Computed independently; the attack's figures took the best of a coarser grid of events.
-FIGURES = {
-    (1, 10_000, 1e-6): ((0.03149641, 0.02511942), (0.03147697, 0.02509707)),
-    (1, 1_000_000, 1e-8): ((0.00349496, 0.00294434), (0.00349301, 0.00294183)),
-    (2, 100_000, 1e-6): ((0.02322564, 0.02131945), (0.02322365, 0.02130392)),
-    (4, 10_000, 1e-6): ((0.28938055, 0.27357925), (0.28928852, 0.27322559)),
-    (4, 1_000_000, 1e-8): ((0.03153858, 0.031072), (0.03151277, 0.03103122)),
-    (6, 1_000_000, 1e-8): ((0.08665703, 0.08628007), (0.09187308, 0.09131863)),
-    (8, 1_000_000, 1e-8): ((0.32584691, 0.32071643), (0.26093173, 0.2579585)),
-    (8, 10_000_000, 1e-8): ((0.09702504, 0.09678697), (0.07816523, 0.07797437)),
-    (10, 10_000_000, 1e-6): ((0.25169551, 0.24952104), (0.1708138, 0.17004832)),
-}
-
-
-@pytest.mark.parametrize("case", FIGURES, ids=str)
-def test_between_the_attack_and_the_clones(case):
-    epsilon0, messages, delta = case
-    for domain, (upper, lower) in zip((1000, 100_001), FIGURES[case], strict=True):
-        randomizer = subset_selection(epsilon0, domain)
-        start = time.process_time()
-        certified = blanket(randomizer, messages, delta)
-        reached = attack(randomizer, messages, delta)
-        assert time.process_time() - start <= 2  # measured: 0.8 at most
-        assert reached == pytest.approx(lower, rel=1e-3)
-        assert reached <= certified <= clones(epsilon0, messages, delta)
-        assert certified == pytest.approx(upper, rel=0.08)
-        assert certified <= upper * 1.002
-
-
-def test_the_published_number_from_its_likely_parameters():
-    # 0.315 at delta 1e-10 is what a coarser sum of the clones gives for 500,000 devices of 60 messages.
-    randomizer, messages, delta = subset_selection(10.0, 1_000_000), 30_000_000, 1e-10
-    assert clones(10.0, messages, delta) == pytest.approx(0.30747, rel=1e-3)
-    assert blanket(randomizer, messages, delta) == pytest.approx(0.1485, rel=2e-3)
-    assert 0.1374 <= attack(randomizer, messages, delta) <= 0.1485
 
 
 def exact_delta(randomizer: SubsetSelection, messages: int, epsilon: float) -> float:
