@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from pipeline.cli.display import round_up
+from pipeline.cli.support import round_up
 
 if TYPE_CHECKING:
     from federated.accounting.amplification import Amplified

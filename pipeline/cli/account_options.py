@@ -1,40 +1,28 @@
-"""What ``tacit account`` is given: its options, and how they become a mechanism and its limits.
+"""What ``tacit account`` is asked: groups of options, and how they become a mechanism and its limits.
 
-Every problem is one line that names the option, the value and the fix.
+Each class is one group, which ``command`` turns into options of the command line. Every problem is one line that
+names the option, the value and the fix.
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol, TypeVar
 
 import typer
 
-from pipeline.cli.support import open_existing
-
 if TYPE_CHECKING:
-    from federated.accounting.guarantees import Guarantee
-    from federated.mechanisms import Mechanism
+    from federated.mechanisms import Banded, Blt, Independent, Mechanism, Tree
 
-Rounds = Annotated[int | None, typer.Option(help="rounds of training")]
+_Value = TypeVar("_Value")
+_Number = TypeVar("_Number", int, float)
+
 NoiseMultiplier = Annotated[
     float | None,
     typer.Option(help="noise std per clip norm, before the sensitivity; not comparable between mechanisms"),
 ]
-MinSep = Annotated[int | None, typer.Option(help="rounds from one participation to the next, at least")]
-Mins = Annotated[int | None, typer.Option(help="the papers' MinS, rounds strictly between: min_sep - 1")]
-MaxParticipations = Annotated[int | None, typer.Option(help="rounds one device may join (MaxP)")]
 Restarts = Annotated[str, typer.Option(help="rounds at which the noise begins anew: 128,1152")]
-Delta = Annotated[list[float] | None, typer.Option(help="may be given several times; default 1e-10")]
-MechanismFile = Annotated[
-    Path | None,
-    typer.Option("--mechanism", metavar="FILE", help="a mechanism file; it says the noise and the strategy"),
-]
-OfRun = Annotated[str | None, typer.Option("--run", help="instead of all others: a launch that has trained")]
-
-DEFAULT_DELTA = 1e-10
-_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True)
@@ -46,23 +34,195 @@ class Limits:
     max_participations: int
 
 
-def limits(rounds: int | None, min_sep: int | None, mins: int | None, max_participations: int | None) -> Limits:
-    """Three limits that patterns can keep to; ValueError with the option and the fix otherwise."""
-    from federated.mechanisms.sensitivity import check_pattern
+@dataclass(frozen=True)
+class AnyRounds:
+    """Rounds of a run, of which a device may join any."""
 
-    needed("rounds", rounds)
-    if (min_sep is None) == (mins is None):
-        raise ValueError("min-sep: give either --min-sep or --mins (= min_sep - 1), and not both")
-    if mins is not None and mins < 0:
-        raise ValueError(f"mins: got {mins}; rounds strictly between two participations are 0 or more")
-    needed("max-participations", max_participations)
-    given = Limits(rounds, mins + 1 if min_sep is None else min_sep, max_participations)
-    check_pattern(given.rounds, given.min_sep, given.max_participations)
-    return given
+    rounds: Annotated[int | None, typer.Option(help="rounds of training")] = None
+    max_participations: Annotated[int | None, typer.Option(help="rounds one device may join (MaxP)")] = None
+
+    def limits(self) -> Limits:
+        """Limits that patterns can keep to: every round, unless fewer are asked for."""
+        rounds = needed("rounds", self.rounds)
+        return _checked(Limits(rounds, 1, rounds if self.max_participations is None else self.max_participations))
 
 
-def needed(name: str, value: "_Value | None") -> "_Value":
-    """The option's value; ValueError if it was not given."""
+@dataclass(frozen=True)
+class SpacedRounds(AnyRounds):
+    """Rounds of a run, of which those that a device joins lie apart."""
+
+    min_sep: Annotated[int | None, typer.Option(help="rounds from one participation to the next, at least")] = None
+    mins: Annotated[int | None, typer.Option(help="the papers' MinS, rounds strictly between: min_sep - 1")] = None
+
+    def limits(self) -> Limits:
+        """Limits that patterns can keep to."""
+        rounds = needed("rounds", self.rounds)
+        if self.mins is not None and self.mins < 0:
+            raise ValueError(f"mins: got {self.mins}; rounds strictly between two participations are 0 or more")
+        stated = [apart for apart in (self.min_sep, None if self.mins is None else self.mins + 1) if apart is not None]
+        if len(stated) != 1:
+            raise ValueError("min-sep: give either --min-sep or --mins (= min_sep - 1), and not both")
+        return _checked(Limits(rounds, stated[0], needed("max-participations", self.max_participations)))
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a mechanism comes from if not from options, and the deltas asked for."""
+
+    mechanism: Annotated[
+        Path | None,
+        typer.Option("--mechanism", metavar="FILE", help="a mechanism file; it says the noise and the strategy"),
+    ] = None
+    delta: Annotated[list[float] | None, typer.Option(help="may be given several times; default 1e-10")] = None
+    run: Annotated[str | None, typer.Option("--run", help="instead of all others: a launch that has trained")] = None
+
+    def deltas(self) -> tuple[float, ...]:
+        """The deltas asked for, each between 0 and 1; none if none were."""
+        for delta in self.delta or ():
+            if not 0 < delta < 1:
+                raise ValueError(f"delta: got {delta:g}; give a number between 0 and 1, as in 1e-10")
+        return tuple(self.delta or ())
+
+    def read(self, kind: str) -> "Mechanism":
+        """The mechanism of the file, if it is of the command's kind."""
+        from federated.mechanisms import mechanism_file
+
+        path = needed("mechanism", self.mechanism)
+        if not path.is_file():
+            raise ValueError(f"mechanism: {path} does not exist; write one with 'tacit optimize', or name a launch's")
+        mechanism = mechanism_file.load(path)
+        holds = type(mechanism).__name__.lower()
+        if holds != kind:
+            raise ValueError(f"mechanism: {path} holds kind {holds}; use: tacit account {holds} --mechanism {path}")
+        return mechanism
+
+
+class Strategy(Protocol):
+    """A mechanism's own options."""
+
+    def build(self, within: Limits) -> "Mechanism":
+        """The mechanism; ValueError with the option and the fix if there is none."""
+
+
+@dataclass(frozen=True)
+class TreeStrategy:
+    """A tree's noise and its restarts."""
+
+    noise_multiplier: NoiseMultiplier = None
+    restarts: Restarts = ""
+
+    def build(self, within: Limits) -> "Tree":
+        """Tree aggregation."""
+        from federated.mechanisms import Tree
+
+        return Tree(multiplier(self.noise_multiplier), restart_rounds(self.restarts, within.rounds))
+
+
+@dataclass(frozen=True)
+class BltStrategy:
+    """A BLT's noise, buffers and restarts."""
+
+    noise_multiplier: NoiseMultiplier = None
+    preset: Annotated[str | None, typer.Option(help="min-sep-100, min-sep-400 or min-sep-1000")] = None
+    theta: Annotated[str, typer.Option(help="buffer decays: 0.99,0.5")] = ""
+    omega: Annotated[str, typer.Option(help="output scales: 0.1,0.2")] = ""
+    restarts: Restarts = ""
+
+    def build(self, within: Limits) -> "Blt":
+        """A BLT of a preset or of the decays and scales stated."""
+        from federated.mechanisms import PRESETS, Blt
+
+        z, starts = multiplier(self.noise_multiplier), restart_rounds(self.restarts, within.rounds)
+        if (self.preset is None) == (not self.theta and not self.omega):
+            raise ValueError("preset: give either --preset, or --theta and --omega")
+        if self.preset is None:
+            return Blt(z, numbers("theta", self.theta, float), numbers("omega", self.omega, float), starts)
+        if self.preset not in PRESETS:
+            raise ValueError(f"preset: {self.preset!r} does not exist; choose one of {', '.join(PRESETS)}")
+        return Blt(z, PRESETS[self.preset].theta, PRESETS[self.preset].omega, starts)
+
+
+@dataclass(frozen=True)
+class BandedStrategy:
+    """A banded strategy's noise, width and form."""
+
+    noise_multiplier: NoiseMultiplier = None
+    bands: Annotated[int | None, typer.Option(help="rounds whose noise is remembered; at most min_sep")] = None
+    form: Annotated[Literal["matrix", "toeplitz"], typer.Option(help="BandMF, or one column for all rounds")] = "matrix"
+
+    def build(self, within: Limits) -> "Banded":
+        """The strategy of a launch, or for BandMF any with the same sensitivity: all have columns of norm 1."""
+        import numpy as np
+
+        from federated.mechanisms.banded import from_coefficients, from_matrix
+        from federated.mechanisms.optimise_banded import fhu_coefficients, optimise_banded
+
+        z, bands, most = multiplier(self.noise_multiplier), self.bands, min(within.min_sep, within.rounds)
+        if bands is None:
+            raise ValueError(f"bands: missing; give --bands, at most {most}, or a file with --mechanism")
+        if not 1 <= bands <= most:
+            raise ValueError(
+                f"bands: got {bands}; give 1 to {most}: with more than min_sep {within.min_sep} or the {within.rounds} "
+                "rounds, two participations of a device would share noise"
+            )
+        if self.form == "toeplitz":
+            best = optimise_banded(within.rounds, within.min_sep, within.max_participations, bands, self.form)
+            return replace(best.strategy, noise_multiplier=z)
+        dense_NN = from_coefficients(z, fhu_coefficients(bands), within.rounds).matrix()
+        return from_matrix(z, dense_NN / np.linalg.norm(dense_NN, axis=0), bands)
+
+
+@dataclass(frozen=True)
+class IndependentStrategy:
+    """Independent noise, and how devices are sampled."""
+
+    noise_multiplier: NoiseMultiplier = None
+    sampling: Annotated[
+        Literal["poisson", "fixed"] | None, typer.Option(help="a coin per device, or rounds of exactly report-goal")
+    ] = None
+    sampling_rate: Annotated[float | None, typer.Option(help="chance of a device to be in a round (poisson)")] = None
+    population: Annotated[int | None, typer.Option(help="devices sampled from, at least")] = None
+    report_goal: Annotated[int | None, typer.Option(help="devices of a round; with population, the rate")] = None
+
+    def build(self, within: Limits) -> "Independent":
+        """Independent noise for devices sampled at the rate, or at the one of population and report goal."""
+        from federated.mechanisms import Independent
+
+        z, sampling = multiplier(self.noise_multiplier), needed("sampling", self.sampling)
+        rate = self.sampling_rate
+        if sampling == "fixed" and rate is not None:
+            raise ValueError("sampling-rate: rounds of a fixed size need --population and --report-goal instead")
+        if rate is not None:
+            alone("sampling-rate", {"population": self.population, "report-goal": self.report_goal})
+            if not 0 < rate <= 1:
+                raise ValueError(f"sampling-rate: got {rate:g}; give a number above 0 and at most 1")
+            # Poisson sampling is accounted by its rate alone; this is the smallest population with a device a round.
+            return Independent(z, "poisson", rate, max(1, round(1 / rate)))
+        devices, goal = needed("population", self.population), needed("report-goal", self.report_goal)
+        if not 1 <= goal <= devices:
+            raise ValueError(f"report-goal: got {goal}; give 1 to {devices}, the population")
+        return Independent(z, sampling, goal / devices, devices)
+
+
+def stated(*groups: AnyRounds | Strategy) -> dict[str, object]:
+    """The options of some groups that differ from their defaults, by name."""
+    return {
+        field.name.replace("_", "-"): getattr(group, field.name)
+        for group in groups
+        for field in fields(group)  # type: ignore[arg-type]  # a protocol cannot say that it is a dataclass
+        if getattr(group, field.name) != field.default
+    }
+
+
+def alone(option: str, others: Mapping[str, object]) -> None:
+    """ValueError if options are stated that ``option`` already answers."""
+    doubled = [f"--{name}" for name, value in others.items() if value is not None]
+    if doubled:
+        raise ValueError(f"{doubled[0][2:]}: --{option} says this already; leave out {', '.join(doubled)}")
+
+
+def needed(name: str, value: _Value | None) -> _Value:
+    """The option's value; ValueError if there is none."""
     if value is None:
         raise ValueError(f"{name}: missing; give --{name}, or --run ID of a launch that has trained")
     return value
@@ -70,14 +230,15 @@ def needed(name: str, value: "_Value | None") -> "_Value":
 
 def multiplier(noise_multiplier: float | None) -> float:
     """A noise multiplier that adds noise."""
-    if not 0 < needed("noise-multiplier", noise_multiplier) < math.inf:
-        raise ValueError(f"noise-multiplier: got {noise_multiplier}; give a finite number above 0")
-    return noise_multiplier
+    value = needed("noise-multiplier", noise_multiplier)
+    if not 0 < value < math.inf:
+        raise ValueError(f"noise-multiplier: got {value}; give a finite number above 0")
+    return value
 
 
 def restart_rounds(text: str, rounds: int) -> tuple[int, ...]:
     """Rising rounds inside the run."""
-    starts = tuple(int(number) for number in numbers("restarts", text, int))
+    starts = numbers("restarts", text, int)
     if list(starts) != sorted(set(starts)) or any(not 0 < start < rounds for start in starts):
         raise ValueError(
             f"restarts: {text} must rise and lie between 1 and {rounds - 1}, the rounds of this run; "
@@ -86,7 +247,7 @@ def restart_rounds(text: str, rounds: int) -> tuple[int, ...]:
     return starts
 
 
-def numbers(name: str, text: str, kind: type) -> tuple[float, ...]:
+def numbers(name: str, text: str, kind: type[_Number]) -> tuple[_Number, ...]:
     """Numbers with commas between them."""
     try:
         return tuple(kind(item) for item in text.split(",") if item.strip())
@@ -95,49 +256,8 @@ def numbers(name: str, text: str, kind: type) -> tuple[float, ...]:
         raise ValueError(f"{name}: got {text!r}; give numbers with commas, as in {example}") from error
 
 
-def checked_deltas(deltas: list[float] | None) -> tuple[float, ...]:
-    """The deltas asked for, or the default; each between 0 and 1."""
-    for delta in deltas or ():
-        if not 0 < delta < 1:
-            raise ValueError(f"delta: got {delta:g}; give a number between 0 and 1, as in 1e-10")
-    return tuple(deltas or (DEFAULT_DELTA,))
+def _checked(limits: Limits) -> Limits:
+    from federated.mechanisms.sensitivity import check_pattern
 
-
-def alone(option: str, others: dict[str, object]) -> None:
-    """ValueError if options were given that ``option`` already answers."""
-    given = [f"--{name}" for name, value in others.items() if value not in (None, "", [])]
-    if given:
-        raise ValueError(f"{given[0][2:]}: --{option} says this already; leave out {', '.join(given)}")
-
-
-def from_file(path: Path, kind: str) -> "Mechanism":
-    """The mechanism of a file, if it is of the command's kind."""
-    from federated.mechanisms import mechanism_file as files
-
-    if not path.is_file():
-        raise ValueError(f"mechanism: {path} does not exist; write one with 'tacit optimize', or name a launch's")
-    mechanism = files.load(path)
-    found = type(mechanism).__name__.lower()
-    if found != kind:
-        raise ValueError(f"mechanism: {path} holds kind {found}; use: tacit account {found} --mechanism {path}")
-    return mechanism
-
-
-def of_limits(given: Limits, deltas: list[float] | None, build: "Callable[[], Mechanism]") -> "Guarantee":
-    """The guarantee of a mechanism for any run within the limits."""
-    from federated.accounting import guarantees as accounting
-
-    wanted = checked_deltas(deltas)
-    return accounting.guarantee_of(build(), given.rounds, given.min_sep, given.max_participations, wanted)
-
-
-def of_run(run: str, kind: str, deltas: list[float] | None) -> "Guarantee":
-    """The guarantee of a launch that has trained, from what happened in it."""
-    config, folder, _ = open_existing(run)
-    used = config.mechanism.kind
-    if used != kind:
-        raise ValueError(f"run: {run} used kind {used}; use: tacit account {used} --run {run}")
-    wanted = checked_deltas(deltas) if deltas else ()
-    from pipeline.verify import guarantee_again
-
-    return guarantee_again(config, folder, wanted)
+    check_pattern(limits.rounds, limits.min_sep, limits.max_participations)
+    return limits

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from rich.console import Console
 from rich.table import Table
 
+from pipeline.cli.support import round_up
 from pipeline.config import STAGE_NAMES
 from pipeline.runner import StageOutcome
 
@@ -51,11 +52,6 @@ def shown(value: object) -> str | None:
     if isinstance(value, list | tuple) and value and all(isinstance(item, str) for item in value):
         return "\n".join(value) if len(value) <= 6 else f"{len(value)} items"
     return None
-
-
-def round_up(epsilon: float) -> str:
-    """An epsilon for people: three decimals, never less than it is."""
-    return f"{math.ceil(epsilon * 1000) / 1000:.3f}"
 
 
 def ending(content: Mapping[str, object], reviewers: tuple[str, ...]) -> str:

@@ -10,8 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pipeline import settings
-from pipeline.cli.display import round_up
-from pipeline.cli.support import AsJson, LaunchPath, answer, command, read_launch
+from pipeline.cli.support import AsJson, LaunchPath, answer, command, read_launch, round_up
 from pipeline.config import LaunchConfig, launch_id
 from pipeline.run_dir import RunDir
 

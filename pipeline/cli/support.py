@@ -1,8 +1,11 @@
 """What every command shares: exit codes, the answer on standard output, finding launches."""
 
+import dataclasses
 import functools
+import inspect
 import json
 import logging
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,23 +28,48 @@ RunId = Annotated[str, typer.Option("--run", help="launch id, as printed by 'tac
 
 
 def command(function: Callable[..., None]) -> Callable[..., None]:
-    """Turn an expected error into a message and an exit code; a bug keeps its traceback."""
+    """A command of the application: its parameters that are dataclasses become groups of options.
+
+    An expected error becomes a message and an exit code; a bug keeps its traceback.
+    """
+    parameters = inspect.signature(function).parameters.values()
+    groups = {each.name: each.annotation for each in parameters if dataclasses.is_dataclass(each.annotation)}
+    options = [option for each in parameters for option in _options(each)]
 
     @functools.wraps(function)
-    def wrapped(*args: Any, **kwargs: Any) -> None:
+    def wrapped(**asked: Any) -> None:
         try:
-            function(*args, **kwargs)
+            for name, group in groups.items():
+                asked[name] = group(**{field.name: asked.pop(field.name) for field in dataclasses.fields(group)})
+            function(**asked)
         except Exception as error:  # raised again unless exit_code knows it
             code = exit_code(error)
             if code is None:
                 raise
             _log.debug("what led to the error below", exc_info=True)
             typer.echo(f"error: {error}", err=True)
-            if kwargs.get("as_json"):
+            if asked.get("as_json"):
                 typer.echo(json.dumps({"ok": False, "error": str(error), "exit_code": code}))
             raise typer.Exit(code) from error
 
+    wrapped.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]  # what typer reads
+    wrapped.__annotations__ = {option.name: option.annotation for option in options}
     return wrapped
+
+
+def _options(parameter: inspect.Parameter) -> list[inspect.Parameter]:
+    """The parameter itself, or one for each field of the dataclass that it is."""
+    if not dataclasses.is_dataclass(parameter.annotation):
+        return [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
+    return [
+        inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
+        for field in dataclasses.fields(parameter.annotation)
+    ]
+
+
+def round_up(epsilon: float) -> str:
+    """An epsilon for people: three decimals, never less than it is."""
+    return f"{math.ceil(epsilon * 1000) / 1000:.3f}"
 
 
 def answer(content: dict, as_json: bool, text: str = "") -> None:

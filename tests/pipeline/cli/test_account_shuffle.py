@@ -8,7 +8,7 @@ import typer
 from typer.testing import CliRunner
 
 from discovery.device.randomizer import subset_selection
-from pipeline.cli_account_shuffle import shuffle
+from pipeline.cli.account import shuffle
 
 APP = typer.Typer()
 APP.command()(shuffle)

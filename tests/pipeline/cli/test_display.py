@@ -6,7 +6,8 @@ import math
 import pytest
 from rich.console import Console
 
-from pipeline.cli.display import ending, round_up, show_stage, shown
+from pipeline.cli.display import ending, show_stage, shown
+from pipeline.cli.support import round_up
 from pipeline.run_dir import StageRecord
 from pipeline.runner import StageOutcome
 from tests.helpers.pipeline_launch import spend
