@@ -14,10 +14,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
-from evaluation.arms import arm as arms
+from evaluation.arms.arm import NextWord, PublicNGram, neural
 from evaluation.arms.history import WithHistory
 from evaluation.arms.ngram import NGram
 from evaluation.comparison.compare import Devices
+from evaluation.config import HISTORY_WEIGHT, NGRAM_ORDER
 from federated.accounting import guarantees as accounting
 from federated.config.mechanism import LocalTrainingConfig, ServerConfig, TreeMechanism
 from federated.config.population import FilePopulation
@@ -35,19 +36,19 @@ from pretrain.words import WordStore, write_words
 SEED, SEQUENCE = 1, 20
 BASE_SIZE, NEW_WORDS, FEWEST_DEVICES = 4000, 200, 10
 PUBLIC_WORDS, WORDS_A_DEVICE = 400_000, 200
-NGRAM_ORDER, HISTORY_WEIGHT = 3, 0.2
 PRETRAIN_STEPS, ADAPT_STEPS, UPPER_BOUND_STEPS = 2000, 100, 600
 BATCH = 16
 ROUNDS, CHAMPION_ROUNDS, MIN_SEP, MOST = 16, 5, 4, 4
 MOST_A_ROUND = 80
 NOISE, CLIP, SERVER_RATE = 3.0, 0.3, 1.0
+DELTA = 1e-6
 
 
 @dataclass(frozen=True)
 class Trained:
     """Everything a comparison needs, and what the private arm's noise is worth."""
 
-    arms: dict[str, arms.NextWord]
+    arms: dict[str, NextWord]
     devices: Devices
     vocabulary: Vocabulary
     base_size: int
@@ -94,26 +95,25 @@ def train(users: Path, public: Path, locale: str, folder: Path) -> Trained:
     goal = min(MOST_A_ROUND, len(devices) // (2 * MIN_SEP))
     private, champion = copy.deepcopy(start), copy.deepcopy(start)
     _federated(champion, devices, store.encode(grown, "validation"), CHAMPION_ROUNDS, goal, folder / "champion")
-    told = _federated(private, devices, store.encode(grown, "validation"), ROUNDS, goal, folder / "private")
+    guarantee = _federated(private, devices, store.encode(grown, "validation"), ROUNDS, goal, folder / "private")
     bound = copy.deepcopy(start)
     _on_public(bound, devices, UPPER_BOUND_STEPS, 2e-3, folder / "bound")
 
     size = len(grown)
-    public_ngram = arms.PublicNGram(NGram.fit(text.encode(grown), grown, NGRAM_ORDER))
-    entrants: dict[str, arms.NextWord] = {
+    public_ngram = PublicNGram(NGram.fit(text.encode(grown), grown, NGRAM_ORDER))
+    entrants: dict[str, NextWord] = {
         "ngram": public_ngram,
         "ngram_history": WithHistory(public_ngram, HISTORY_WEIGHT),
-        "pretrained": arms.neural(model, size),
-        "champion": arms.neural(champion),
-        "private": arms.neural(private),
-        "private_history": WithHistory(arms.neural(private), HISTORY_WEIGHT),
-        "upper_bound": arms.neural(bound),
+        "pretrained": neural(model, size),
+        "champion": neural(champion),
+        "private": neural(private),
+        "private_history": WithHistory(neural(private), HISTORY_WEIGHT),
+        "upper_bound": neural(bound),
     }
     held = Devices(store.words, store.devices("test"), store.devices("validation"))
-    return Trained(entrants, held, grown, len(base), len(devices), goal, told.rho, max(told.epsilon.values()), _DELTA)
-
-
-_DELTA = 1e-6
+    return Trained(
+        entrants, held, grown, len(base), len(devices), goal, guarantee.rho, max(guarantee.epsilon.values()), DELTA
+    )
 
 
 def _federated(
@@ -127,7 +127,7 @@ def _federated(
         report_goal=goal,
         min_sep=MIN_SEP,
         max_participations=MOST,
-        delta=_DELTA,
+        delta=DELTA,
         randomness="seeded",
     )
     done = fine_tune(

@@ -10,22 +10,23 @@ import argparse
 import tempfile
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 from ab_arms import Trained, train, words_of
 
-from evaluation.comparison import compare as comparison
+from evaluation.comparison import compare
+from evaluation.comparison.compare import Entrants, Rules
 from evaluation.comparison.intervals import Estimate
 from evaluation.comparison.results import Comparison
-from evaluation.config import AbTestConfig
 
 POPULATIONS = {
     "fr-FR_88milsms": ("fr-FR", "users/fr-FR_88milsms.parquet", "public/fr-FR_public.parquet", "text messages"),
     "en_blogs": ("en-US", "users/en_blogs.parquet", "public/en-US_blogs_web.parquet", "bloggers"),
     "en-US_chitchat": ("en-US", "users/en-US_chitchat.parquet", "public/en-US_public.parquet", "typed chat"),
 }
-CONFIG = AbTestConfig(buckets=20, session_words=4000, compose_rate=0.02, max_devices=200)
+MOST_DEVICES = 200
 PAIRS = (
     ("private", "champion"),
     ("private", "pretrained"),
@@ -42,26 +43,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", choices=sorted(POPULATIONS))
-    given = parser.parse_args()
+    options = parser.parse_args()
     torch.set_num_threads(1)
     for name, (locale, users, public, about) in POPULATIONS.items():
-        if given.only in (None, name):
+        if options.only in (None, name):
             began = time.process_time()
             with tempfile.TemporaryDirectory() as folder:
-                trained = train(given.folder / users, given.folder / public, locale, Path(folder))
+                trained = train(options.folder / users, options.folder / public, locale, Path(folder))
                 middle = time.process_time()
-                result = comparison.run(
-                    trained.arms,
-                    trained.devices,
-                    trained.vocabulary,
-                    trained.base_size,
-                    locale,
-                    "NWP",
-                    CONFIG,
-                    name,
-                    1,
-                    PAIRS,
-                )
+                words = trained.vocabulary
+                rules = Rules("NWP", locale, name, 1, buckets=20, session_words=4000, compose_rate=0.02)
+                entrants = Entrants(trained.arms, PAIRS, words, trained.base_size, len(words))
+                few = replace(trained.devices, test=trained.devices.test[:MOST_DEVICES])
+                result = compare.run(entrants, few, rules)
             print("\n".join(table(name, about, trained, result)))
             spent = f"{middle - began:.0f} s to train all arms, {time.process_time() - middle:.0f} s to compare them"
             print(f"\nCPU time of one thread: {spent}.\n", flush=True)
@@ -69,25 +63,25 @@ def main() -> None:
 
 def table(name: str, about: str, trained: Trained, result: Comparison) -> Iterable[str]:
     """One population in Markdown."""
-    words = words_of(trained.devices.words, trained.devices.test[: CONFIG.max_devices])
+    words = words_of(trained.devices.words, trained.devices.test[:MOST_DEVICES])
     yield f"## {name}: {about}\n"
     yield (
         f"{trained.train_devices} training devices, {trained.report_goal} a round; {result.table.devices_at_least}+ "
         f"test devices with {words:,} words, {result.session_words:,} typed again. The private arm's noise: rho "
         f"{trained.rho:.3g}, epsilon {trained.epsilon:.3g} at delta {trained.delta:g} (seeded, for this table only)."
     )
-    kept = [metric for metric in SHOWN if metric not in result.table.undefined]
+    metrics = [metric for metric in SHOWN if metric not in result.table.undefined]
     yield "\n### Arms, 95% jackknife intervals\n"
-    yield "| arm | " + " | ".join(kept) + " |"
-    yield "|---" * (len(kept) + 1) + "|"
+    yield "| arm | " + " | ".join(metrics) + " |"
+    yield "|---" * (len(metrics) + 1) + "|"
     for arm in trained.arms:
-        cells = [_cell(result.table.arm(arm, metric).estimate, metric) for metric in kept]
+        cells = [_cell(result.table.arm(arm, metric).estimate, metric) for metric in metrics]
         yield f"| {arm} | " + " | ".join(cells) + " |"
     yield "\n### Paired differences\n"
-    yield "| candidate - baseline | " + " | ".join(kept) + " | not inferior (0.5%) |"
-    yield "|---" * (len(kept) + 2) + "|"
+    yield "| candidate - baseline | " + " | ".join(metrics) + " | not inferior (0.5%) |"
+    yield "|---" * (len(metrics) + 2) + "|"
     for (new, old), verdict in zip(PAIRS, result.verdicts, strict=True):
-        cells = [_cell(result.table.difference(new, old, metric).absolute, metric, "+") for metric in kept]
+        cells = [_cell(result.table.difference(new, old, metric).absolute, metric, "+") for metric in metrics]
         failed = [check.metric for check in verdict.checks if not check.passes] + list(verdict.missing)
         yield (
             f"| {new} - {old} | "

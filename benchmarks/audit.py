@@ -55,8 +55,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    given = parser.parse_args()
-    repeats, threads = given.repeats, given.threads
+    options = parser.parse_args()
+    repeats, threads = options.repeats, options.threads
     torch.set_num_threads(1)
     model, rng = zipf_model(), np.random.default_rng(0)
     canaries = [

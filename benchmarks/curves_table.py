@@ -48,7 +48,7 @@ def write(about: dict, arms: Sequence[dict], start_D: Sequence[int], words_D: Se
     ends = {name: _values(hits_D, np.array(words_D)) for name, hits_D in measured}
     folder.mkdir(parents=True, exist_ok=True)
     stem = f"{date.today()}-learning-curves"
-    final = {name: interval(values, CONFIDENCE).model_dump() for name, values in ends.items()}
+    final = {name: vars(interval(values, CONFIDENCE)) for name, values in ends.items()}
     numbers = json.dumps({"about": about, "arms": public, "final_top1": final}, indent=1) + "\n"
     (folder / f"{stem}.json").write_text(numbers, encoding="utf-8")
     for name, title, kept, from_zero in (

@@ -23,7 +23,9 @@ from pretrain.vocabulary import BOS, UNK, Vocabulary
 class NextWord(Protocol):
     """An arm. ``State`` is the arm's own business."""
 
-    vocabulary_size: int
+    @property
+    def vocabulary_size(self) -> int:
+        """Words of the comparison's vocabulary."""
 
     def start(self, earlier_B: Sequence[np.ndarray]) -> tuple[np.ndarray, Any]:
         """Log-probabilities ``[B, V]`` (nats) of first words, and the state after ``<bos>``.

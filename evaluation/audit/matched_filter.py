@@ -28,6 +28,7 @@ import numpy as np
 from scipy import optimize, special, stats
 
 from evaluation.audit.gaussian_dp import epsilon_of_mu
+from evaluation.config import ALPHA
 
 TESTS = 4
 
@@ -118,7 +119,7 @@ class Claim:
 
 
 def matched_filter(
-    projections_TN: np.ndarray, joined_TN: np.ndarray, included_N: np.ndarray, claim: Claim, alpha: float = 0.05
+    projections_TN: np.ndarray, joined_TN: np.ndarray, included_N: np.ndarray, claim: Claim, alpha: float = ALPHA
 ) -> MatchedFilter:
     """Hold a run against its claim.
 
@@ -155,9 +156,8 @@ def matched_filter(
     mu = _separation(scores_N[included_N], scores_N[~included_N], claim.mu, alpha)
     reuse = whiteness(white_TN[:, ~included_N])
     recorded = float(lengths_N.max() / claim.noise_multiplier)
-    epsilon = Estimate(
-        *(epsilon_of_mu(value, claim.delta) for value in (mu.value, mu.low, mu.high, mu.claim)), mu.p_value
-    )
+    value, low, high, claimed = (epsilon_of_mu(each, claim.delta) for each in (mu.value, mu.low, mu.high, mu.claim))
+    epsilon = Estimate(value, low, high, claimed, mu.p_value)
     return MatchedFilter(
         noise=noise,
         signal=signal,
@@ -266,19 +266,19 @@ def _separation(inside_K: np.ndarray, outside_K: np.ndarray, claimed: float, alp
 def _failures(
     noise: Estimate, signal: Estimate, mu: Estimate, recorded: float, reuse: Whiteness, level: float
 ) -> list[str]:
-    found = []
+    failures = []
     if noise.p_value < level:
-        found.append(f"noise: {noise.value:.4g} clip norms, claimed {noise.claim:.4g}")
+        failures.append(f"noise: {noise.value:.4g} clip norms, claimed {noise.claim:.4g}")
     if signal.p_value < level:
-        found.append(f"signal: a canary's update is {signal.value:.3g} clip norms long, claimed at most 1")
+        failures.append(f"signal: a canary's update is {signal.value:.3g} clip norms long, claimed at most 1")
     if mu.p_value < level:
-        found.append(f"separation: mu {mu.value:.3g}, claimed at most {mu.claim:.3g}")
+        failures.append(f"separation: mu {mu.value:.3g}, claimed at most {mu.claim:.3g}")
     if reuse.p_value < level:
-        found.append(
+        failures.append(
             f"reuse: noise of rounds {reuse.rounds[0]} and {reuse.rounds[1]} has correlation {reuse.correlation:.2f}, "
             f"at lag {reuse.lag} {reuse.lag_score:.1f} deviations from none"
         )
     # Arithmetic, not statistics: no chance of error, only rounding.
     if recorded > mu.claim * (1 + 1e-9):
-        found.append(f"records: the rounds a canary joined allow mu {recorded:.4g}, claimed at most {mu.claim:.4g}")
-    return found
+        failures.append(f"records: the rounds a canary joined allow mu {recorded:.4g}, claimed at most {mu.claim:.4g}")
+    return failures

@@ -3,16 +3,18 @@
 Shape legend: T rounds, N canaries, P parameters.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
 
 from evaluation.audit.directions import Directions
 from evaluation.audit.matched_filter import Claim, Estimate, MatchedFilter, matched_filter
 from evaluation.audit.one_run import one_run
 from evaluation.audit.one_shot import cosines, one_shot
+from evaluation.config import ALPHA
+
+Kind = Literal["matched_filter", "noise_scale", "clip_norm", "noise_whiteness", "records", "one_shot", "lower_bound"]
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,8 @@ class Trace:
     joined_TN: np.ndarray
 
 
-class AuditRow(BaseModel):
+@dataclass(frozen=True)
+class AuditRow:
     """One audit; public.
 
     Attributes:
@@ -42,9 +45,7 @@ class AuditRow(BaseModel):
       reason: in words, if something does.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    type: Literal["matched_filter", "noise_scale", "clip_norm", "noise_whiteness", "records", "one_shot", "lower_bound"]
+    type: Kind
     quantity: str
     estimate: float
     low: float
@@ -57,20 +58,17 @@ class AuditRow(BaseModel):
     reason: str = ""
 
 
-class NoiseAudit(BaseModel):
+@dataclass(frozen=True)
+class NoiseAudit:
     """Every row, and what was committed to before training."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     rows: tuple[AuditRow, ...]
     passed: bool
-    delta: float
-    alpha: float
     seed_commitment: str
 
 
 def noise_audit(
-    trace: Trace, directions: Directions, change_P: np.ndarray, claim: Claim, alpha: float = 0.05
+    trace: Trace, directions: Directions, change_P: np.ndarray, claim: Claim, alpha: float = ALPHA
 ) -> NoiseAudit:
     """Matched filter with its parts, the estimate on the final model and the one-run bound.
 
@@ -89,8 +87,8 @@ def noise_audit(
     # Where cohorts are sampled some canaries may never have had a round; they tell nothing.
     joined_N = trace.joined_TN.any(axis=0)
     included_N = directions.included_N[joined_N]
-    found = matched_filter(trace.projections_TN[:, joined_N], trace.joined_TN[:, joined_N], included_N, claim, alpha)
-    rows = _matched_rows(found)
+    filtered = matched_filter(trace.projections_TN[:, joined_N], trace.joined_TN[:, joined_N], included_N, claim, alpha)
+    rows = _matched_rows(filtered)
     projected_N = cosines(change_P, directions.project(change_P)[joined_N])
     final = one_shot(projected_N[included_N], len(change_P), claim.delta, directions.seed, confidence=1 - alpha)
     rows.append(
@@ -100,15 +98,15 @@ def noise_audit(
             estimate=final.epsilon,
             low=final.low,
             high=final.high,
-            claim=found.epsilon.claim,
+            claim=filtered.epsilon.claim,
             confidence=final.confidence,
             p_value=None,
             n=final.canaries,
             passed=None,
         )
     )
-    bound = one_run(found.scores_N, included_N, claim.delta, alpha)
-    refuted = bound.epsilon_at_least > found.epsilon.claim
+    bound = one_run(filtered.scores_N, included_N, claim.delta, alpha)
+    refuted = bound.epsilon_at_least > filtered.epsilon.claim
     rows.append(
         AuditRow(
             type="lower_bound",
@@ -121,23 +119,21 @@ def noise_audit(
             p_value=None,
             n=bound.canaries,
             passed=not refuted,
-            reason=f"epsilon {found.epsilon.claim:.3g} is refuted" if refuted else "",
+            reason=f"epsilon {filtered.epsilon.claim:.3g} is refuted" if refuted else "",
         )
     )
     return NoiseAudit(
         rows=tuple(rows),
         passed=all(row.passed is not False for row in rows),
-        delta=claim.delta,
-        alpha=alpha,
         seed_commitment=directions.commitment,
     )
 
 
-def _matched_rows(found: MatchedFilter) -> list[AuditRow]:
-    reasons = dict(failure.split(": ", 1) for failure in found.failures)
-    everyone = found.canaries_in + found.canaries_out
+def _matched_rows(filtered: MatchedFilter) -> list[AuditRow]:
+    reasons = dict(failure.split(": ", 1) for failure in filtered.failures)
+    everyone = filtered.canaries_in + filtered.canaries_out
 
-    def row(kind: str, quantity: str, name: str, estimate: Estimate, count: int) -> AuditRow:
+    def row(kind: Kind, quantity: str, name: str, estimate: Estimate, count: int) -> AuditRow:
         return AuditRow(
             type=kind,
             quantity=quantity,
@@ -145,24 +141,30 @@ def _matched_rows(found: MatchedFilter) -> list[AuditRow]:
             low=estimate.low,
             high=estimate.high,
             claim=estimate.claim,
-            confidence=1 - found.alpha,
+            confidence=1 - filtered.alpha,
             p_value=estimate.p_value,
             n=count,
             passed=name not in reasons,
             reason=reasons.get(name, ""),
         )
 
-    recorded = Estimate(found.recorded_mu, found.recorded_mu, found.recorded_mu, found.mu.claim, 1.0)
-    likeness = abs(found.reuse.correlation)
-    reuse = Estimate(likeness, likeness, likeness, 0.0, found.reuse.p_value)
+    recorded = Estimate(filtered.recorded_mu, filtered.recorded_mu, filtered.recorded_mu, filtered.mu.claim, 1.0)
+    likeness = abs(filtered.reuse.correlation)
+    reuse = Estimate(likeness, likeness, likeness, 0.0, filtered.reuse.p_value)
     rows = [
-        row("matched_filter", f"epsilon at delta {found.delta:g}, whole run", "separation", found.epsilon, everyone),
-        row("noise_scale", "noise in clip norms", "noise", found.noise, found.canaries_out),
-        row("clip_norm", "length of an update in clip norms", "signal", found.signal, found.canaries_in),
-        row("noise_whiteness", "largest correlation of two rounds' noise", "reuse", reuse, found.canaries_out),
+        row(
+            "matched_filter",
+            f"epsilon at delta {filtered.delta:g}, whole run",
+            "separation",
+            filtered.epsilon,
+            everyone,
+        ),
+        row("noise_scale", "noise in clip norms", "noise", filtered.noise, filtered.canaries_out),
+        row("clip_norm", "length of an update in clip norms", "signal", filtered.signal, filtered.canaries_in),
+        row("noise_whiteness", "largest correlation of two rounds' noise", "reuse", reuse, filtered.canaries_out),
         row("records", "mu of the rounds that a canary joined", "records", recorded, everyone),
     ]
     # Correlations have no claim to be drawn against, and arithmetic has no chance of error.
-    rows[3] = rows[3].model_copy(update={"claim": None})
-    rows[4] = rows[4].model_copy(update={"p_value": None})
+    rows[3] = replace(rows[3], claim=None)
+    rows[4] = replace(rows[4], p_value=None)
     return rows

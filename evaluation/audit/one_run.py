@@ -15,6 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import optimize, special, stats
 
+from evaluation.config import ALPHA
+
 GUESSED_SHARES = (0.05, 0.1, 0.25, 0.5, 1.0)
 
 
@@ -30,14 +32,13 @@ class OneRun:
     """
 
     epsilon_at_least: float
-    delta: float
     confidence: float
     canaries: int
     guesses: int
     correct: int
 
 
-def one_run(scores_N: np.ndarray, included_N: np.ndarray, delta: float, alpha: float = 0.05) -> OneRun:
+def one_run(scores_N: np.ndarray, included_N: np.ndarray, delta: float, alpha: float = ALPHA) -> OneRun:
     """The best bound over a few numbers of guesses fixed beforehand, each at ``alpha`` over their number.
 
     With r guesses the r/2 highest scores are said to be in and the r/2 lowest to be out.
@@ -60,13 +61,13 @@ def one_run(scores_N: np.ndarray, included_N: np.ndarray, delta: float, alpha: f
         )
     number = len(scores_N)
     order_N = np.argsort(scores_N, kind="stable")
-    best = OneRun(0.0, delta, 1 - alpha, number, 0, 0)
+    best = OneRun(0.0, 1 - alpha, number, 0, 0)
     for share in GUESSED_SHARES:
         half = max(1, int(share * number) // 2)
         correct = int(included_N[order_N[-half:]].sum() + (~included_N[order_N[:half]]).sum())
         bound = epsilon_at_least(number, 2 * half, correct, delta, alpha / len(GUESSED_SHARES))
         if best.guesses == 0 or bound > best.epsilon_at_least:
-            best = OneRun(bound, delta, 1 - alpha, number, 2 * half, correct)
+            best = OneRun(bound, 1 - alpha, number, 2 * half, correct)
     return best
 
 

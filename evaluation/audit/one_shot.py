@@ -29,16 +29,12 @@ class OneShot:
     Attributes:
       epsilon: of two normals, the cosines of canaries that were in and the null.
       low, high: middle ``confidence`` of the bootstrap.
-      mean, deviation: of the cosines, in units of the null's deviation.
     """
 
     epsilon: float
     low: float
     high: float
-    delta: float
     confidence: float
-    mean: float
-    deviation: float
     canaries: int
 
 
@@ -67,9 +63,7 @@ def one_shot(cosines_N: np.ndarray, dimension: int, delta: float, seed: int, *, 
     tails = [(1 - confidence) / 2, (1 + confidence) / 2]
     mean, deviation = float(scaled_N.mean()), float(scaled_N.std())
     low, high = (float(value) for value in np.quantile(resampled, tails))
-    return OneShot(
-        epsilon_between(mean, deviation, delta), low, high, delta, confidence, mean, deviation, len(scaled_N)
-    )
+    return OneShot(epsilon_between(mean, deviation, delta), low, high, confidence, len(scaled_N))
 
 
 def cosines(change_P: np.ndarray, projections_N: np.ndarray) -> np.ndarray:

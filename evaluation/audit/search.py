@@ -13,7 +13,7 @@ import torch
 
 from evaluation.audit.exposure import beam_search
 from evaluation.inference import NUM_SPECIALS, float64_copy, read, step
-from pretrain.model import KeyboardLM
+from pretrain.model import KeyboardLM, State
 
 _AT_ONCE = 64
 
@@ -45,64 +45,62 @@ def best_first(
     """
     model = float64_copy(model)
     log_probs_1V, (cell_1H, out_1E) = read(model, list(prefix))
-    found = {words: _log_prob(model, prefix, words) for words in beam_search(model, prefix, length, count)}
+    whole = {words: _log_prob(model, prefix, words) for words in beam_search(model, prefix, length, count)}
     opened = 0
     # (minus log-probability, words so far, the model's state before the last of them)
     floor = -math.inf
-    heap = _grown(log_probs_1V[0], 0.0, (), (cell_1H[0], out_1E[0]), found, length, count, floor)
+    heap = _grown(log_probs_1V[0], 0.0, (), (cell_1H[0], out_1E[0]), whole, length, count, floor)
     heapq.heapify(heap)
-    while heap and -heap[0][0] >= _bound(found, count) and opened < budget:
+    while heap and -heap[0][0] >= _bound(whole, count) and opened < budget:
         ahead = [heapq.heappop(heap) for _ in range(min(_AT_ONCE, len(heap), budget - opened))]
         opened += len(ahead)
         last_B = torch.tensor([words[-1] for _, words, _ in ahead], device=cell_1H.device)
-        before = tuple(torch.stack([state[part] for *_, state in ahead]) for part in range(2))
-        log_probs_BV, (cell_BH, out_BE) = step(model, last_B, before)
+        cells, outs = zip(*(state for *_, state in ahead), strict=True)
+        log_probs_BV, (cell_BH, out_BE) = step(model, last_B, (torch.stack(cells), torch.stack(outs)))
         for row, (cost, words, _) in enumerate(ahead):
             state = cell_BH[row], out_BE[row]
-            heap += _grown(log_probs_BV[row], -cost, words, state, found, length, count, floor)
+            heap += _grown(log_probs_BV[row], -cost, words, state, whole, length, count, floor)
         # Nodes behind as many better ones as may still be opened are never reached; a sorted list is a heap.
         heap = heapq.nsmallest(budget - opened + 1, heap)
         if len(heap) > budget - opened:
             floor = -heap[-1][0]
-    best = sorted(found.items(), key=lambda entry: (-entry[1], entry[0]))[:count]
-    exact = not heap or -heap[0][0] < _bound(found, count)
+    best = sorted(whole.items(), key=lambda entry: (-entry[1], entry[0]))[:count]
+    exact = not heap or -heap[0][0] < _bound(whole, count)
     return Continuations(tuple(words for words, _ in best), tuple(score for _, score in best), exact, opened)
 
 
-_Entry = tuple[float, tuple[int, ...], tuple[torch.Tensor, torch.Tensor]]
+_Entry = tuple[float, tuple[int, ...], State]
 
 
 def _grown(
     log_probs_V: torch.Tensor,
     so_far: float,
     words: tuple[int, ...],
-    state: tuple[torch.Tensor, torch.Tensor],
-    found: dict[tuple[int, ...], float],
+    state: State,
+    whole: dict[tuple[int, ...], float],
     length: int,
     count: int,
     floor: float,
 ) -> list[_Entry]:
-    """Beginnings one word longer that may still matter, none below ``floor``; whole continuations go to ``found``."""
+    """Beginnings one word longer that may still matter, none below ``floor``; whole continuations go to ``whole``."""
     total_W = so_far + log_probs_V[NUM_SPECIALS:]
     inner = len(words) + 1 < length
-    kept_K = torch.nonzero(total_W >= max(_bound(found, count), floor if inner else -math.inf))[:, 0]
+    inside_K = torch.nonzero(total_W >= max(_bound(whole, count), floor if inner else -math.inf))[:, 0]
     if inner:
-        scores = total_W[kept_K].tolist()
-        return [
-            (-score, (*words, word + NUM_SPECIALS), state) for score, word in zip(scores, kept_K.tolist(), strict=True)
-        ]
-    if len(kept_K) > count:
-        kept_K = total_W.topk(count).indices
-    for score, word in zip(total_W[kept_K].tolist(), kept_K.tolist(), strict=True):
+        longer = ((*words, word + NUM_SPECIALS) for word in inside_K.tolist())
+        return [(-score, entry, state) for score, entry in zip(total_W[inside_K].tolist(), longer, strict=True)]
+    if len(inside_K) > count:
+        inside_K = total_W.topk(count).indices
+    for score, word in zip(total_W[inside_K].tolist(), inside_K.tolist(), strict=True):
         # What beam search scored keeps its number: the same words in another batch may differ in the last bit.
-        found.setdefault((*words, word + NUM_SPECIALS), score)
-    for worse in sorted(found, key=found.__getitem__, reverse=True)[count:]:
-        del found[worse]
+        whole.setdefault((*words, word + NUM_SPECIALS), score)
+    for worse in sorted(whole, key=whole.__getitem__, reverse=True)[count:]:
+        del whole[worse]
     return []
 
 
-def _bound(found: dict[tuple[int, ...], float], count: int) -> float:
-    return min(found.values()) if len(found) >= count else -math.inf
+def _bound(whole: dict[tuple[int, ...], float], count: int) -> float:
+    return min(whole.values()) if len(whole) >= count else -math.inf
 
 
 def _log_prob(model: KeyboardLM, prefix: tuple[int, ...], words: tuple[int, ...]) -> float:

@@ -54,16 +54,16 @@ def _tree_noise(rounds: int, restarts: Sequence[int]) -> np.ndarray:
     @functools.cache
     def estimate(first: int, level: int) -> dict[int, float]:
         """Weights of the nodes in the best estimate of one subtree's total noise."""
-        own = nodes.setdefault((first, level), len(nodes))
+        number = nodes.setdefault((first, level), len(nodes))
         if level == 0:
-            return {own: 1.0}
+            return {number: 1.0}
         children = estimate(first, level - 1) | estimate(first + (1 << level - 1), level - 1)
         # Variance of a subtree's estimate: v = 1 for a leaf, then 1 / v = 1 + 1 / (2 v of a child).
         variance = 1.0
         for _ in range(level - 1):
             variance = 1 / (1 + 1 / (2 * variance))
-        from_own = 2 * variance / (1 + 2 * variance)
-        return {own: from_own} | {node: (1 - from_own) * weight for node, weight in children.items()}
+        itself = 2 * variance / (1 + 2 * variance)
+        return {number: itself} | {node: (1 - itself) * weight for node, weight in children.items()}
 
     for start, end in _spans(rounds, restarts):
         for leaf in range(start + 1, end + 1):

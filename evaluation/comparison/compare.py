@@ -8,7 +8,7 @@ strip and the corrections and once more for Smart Compose; the other calibration
 on the sign. Nothing here is differentially private.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,13 +16,10 @@ import numpy as np
 from evaluation.arms.arm import NextWord
 from evaluation.arms.held_out import HeldOut, held_out
 from evaluation.arms.metrics import Ratio
-from evaluation.comparison import intervals as ab
-from evaluation.comparison import scoring, slices
-from evaluation.comparison import verdicts as statistics
+from evaluation.comparison import intervals, scoring, slices, verdicts
 from evaluation.comparison.results import Comparison, ComposeSetting, SignCheck, SliceRow
-from evaluation.config import AbTestConfig
-from evaluation.keyboard import script as keystrokes
-from evaluation.keyboard import sessions, typist
+from evaluation.config import COMPOSE_RATE, RARE_AFTER
+from evaluation.keyboard import script, sessions, typist
 from pretrain.vocabulary import Vocabulary
 from pretrain.words import WordStore
 
@@ -48,82 +45,95 @@ class Devices:
     tuning: np.ndarray
 
 
-def run(
-    arms: Mapping[str, NextWord],
-    devices: Devices,
-    vocabulary: Vocabulary,
-    base_size: int,
-    locale: str,
-    feature: str,
-    config: AbTestConfig,
-    name: str,
-    seed: int,
-    pairs: Sequence[tuple[str, str]],
-    workers: int = 1,
-    own_size: int | None = None,
-) -> Comparison:
-    """Compare arms.
+@dataclass(frozen=True)
+class Entrants:
+    """What is compared.
 
-    Args:
-      arms: by name, all in the vocabulary; the first is the baseline that sets how often Smart Compose speaks.
-      vocabulary: the largest of all arms; ``base_size`` of its words are public, by frequency.
-      feature: ``NWP``, ``SC`` or ``OTF``; decides the primary metric.
-      name: salt of the buckets.
-      seed: of the simulated typists.
+    Attributes:
+      arms: by name, all in ``vocabulary``; the first is the baseline that sets how often Smart Compose speaks.
       pairs: ``(candidate, baseline)``; each gets a verdict.
-      own_size: words of the launch, if an arm such as the champion brings more; None for all.
+      vocabulary: the largest of all arms: ``base_size`` public words by frequency, then words of the launch,
+        ``launch_size`` in all, then words that only an arm such as the champion brings.
+    """
+
+    arms: Mapping[str, NextWord]
+    pairs: tuple[tuple[str, str], ...]
+    vocabulary: Vocabulary
+    base_size: int
+    launch_size: int
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How arms are compared; the same for every arm.
+
+    Attributes:
+      feature: ``NWP``, ``SC`` or ``OTF``; decides the primary metric.
+      locale: of the keyboard that words are typed again on.
+      salt: of the buckets.
+      seed: of the simulated typists.
+      buckets: of the jackknife.
+      session_words: typed again by each calibration; 0 for none.
+      compose_rate: share of words before which the baseline may offer a phrase.
+      rare_after: public words beyond this many are rare.
+    """
+
+    feature: str
+    locale: str
+    salt: str
+    seed: int
+    buckets: int
+    session_words: int
+    compose_rate: float = COMPOSE_RATE
+    rare_after: int = RARE_AFTER
+
+
+def run(entrants: Entrants, devices: Devices, rules: Rules, workers: int = 1) -> Comparison:
+    """Compare arms.
 
     Raises:
       ValueError: too few devices for the buckets, no keyboard for the locale, arms of other vocabularies.
     """
-    test = devices.test if config.max_devices is None else devices.test[: config.max_devices]
-    text = held_out(devices.words, test)
+    arms, pairs, vocabulary = entrants.arms, entrants.pairs, entrants.vocabulary
+    text = held_out(devices.words, devices.test)
     id_P = text.ids(vocabulary)
     scored = {arm: scoring.score(model, text, id_P, workers=workers) for arm, model in arms.items()}
-    counts: dict[str, ab.Arm] = {arm: each.per_device() for arm, each in scored.items()}
-    thresholds: dict[str, float] = {}
+    counts: dict[str, intervals.Arm] = {arm: each.per_device() for arm, each in scored.items()}
     settings: list[ComposeSetting] = []
     signs: list[SignCheck] = []
-    if config.session_words:
+    if rules.session_words:
         # Twice the sessions' words: a threshold is as noisy as what it is set on.
-        tuning = held_out(devices.words, devices.tuning, 2 * config.session_words)
+        tuning = held_out(devices.words, devices.tuning, 2 * rules.session_words)
         if not len(tuning.word_P):
             raise ValueError(
                 "devices.tuning: no word to set thresholds on; raise private_text.validation_fraction "
                 "or set ab_test.session_words to 0"
             )
-        thresholds, settings = _compose_settings(arms, tuning, vocabulary, config.compose_rate, workers)
-        short = held_out(devices.words, test, config.session_words)
-        typed, offered = _sessions(arms, short, vocabulary, locale, thresholds, seed, workers)
+        thresholds, settings = _compose_settings(arms, tuning, vocabulary, rules.compose_rate, workers)
+        short = held_out(devices.words, devices.test, rules.session_words)
+        typed, offered = _sessions(entrants, short, rules, thresholds, workers)
         counts = {
-            arm: ab.Merged((counts[arm], _Chosen(typed[typist.MEDIAN.name][arm], False), _Chosen(offered[arm], True)))
+            arm: intervals.Merged(
+                (counts[arm], _Chosen(typed[typist.MEDIAN.name][arm], False), _Chosen(offered[arm], True))
+            )
             for arm in arms
         }
         signs = [_sign(typed, pair, metric) for pair in pairs for metric in SIGN_METRICS]
     tables = {arm: each.ratios() for arm, each in counts.items()}
-    result = ab.compare(counts, name, config.buckets, config.confidence, pairs=pairs, leave_out_undefined=True)
-    primary = statistics.PRIMARY[feature] if config.session_words else "top1_recall"
+    result = intervals.compare(counts, rules.salt, rules.buckets, pairs)
+    primary = verdicts.PRIMARY[rules.feature] if rules.session_words else "top1_recall"
+    guardrails = verdicts.GUARDRAILS if rules.session_words else ("top3_recall",)
     shown = [row.metric for row in result.differences if (row.candidate, row.baseline) == tuple(pairs[0])]
     return Comparison(
         table=result,
-        verdicts=tuple(
-            statistics.verdict(
-                result,
-                *pair,
-                primary,
-                config.margin,
-                guardrails=statistics.GUARDRAILS if config.session_words else ("top3_recall",),
-                guardrail_margin=config.guardrail_margin,
-            )
-            for pair in pairs
-        ),
-        second_opinions=tuple(statistics.second_opinions(tables, result, *pairs[0], shown, seed)),
-        slices=_slices(scored, text, (base_size, own_size), config, name, pairs),
+        verdicts=tuple(verdicts.verdict(result, *pair, primary, guardrails=guardrails) for pair in pairs),
+        second_opinions=tuple(verdicts.second_opinions(tables, result, *pairs[0], shown, rules.seed)),
+        slices=tuple(_slices(scored, text, entrants, rules)),
         head_words=tuple(row for arm, each in scored.items() for row in slices.head_words(arm, each)),
         distinct_first_words={arm: slices.distinct_words(each) for arm, each in scored.items()},
         compose=tuple(settings),
         signs=tuple(signs),
-        session_words=min(config.session_words, len(text.word_P)),
+        session_words=min(rules.session_words, len(text.word_P)),
     )
 
 
@@ -155,30 +165,24 @@ def _compose_settings(
 
 
 def _sessions(
-    arms: Mapping[str, NextWord],
-    text: HeldOut,
-    vocabulary: Vocabulary,
-    locale: str,
-    thresholds: Mapping[str, float],
-    seed: int,
-    workers: int,
+    entrants: Entrants, text: HeldOut, rules: Rules, thresholds: Mapping[str, float], workers: int
 ) -> tuple[dict[str, dict[str, sessions.Session]], dict[str, sessions.Session]]:
     """Sessions without Smart Compose by calibration and arm, and sessions with it by arm.
 
     Apart, because phrases cost attention: one feature's faults must not be another's.
     """
-    found, offered = {}, {}
+    typed, offered = {}, {}
     for calibration in typist.CALIBRATIONS:
-        script = keystrokes.prepare(text, vocabulary, locale, calibration, seed)
-        found[calibration.name] = {
-            arm: sessions.simulate(script, text, model, workers=workers) for arm, model in arms.items()
+        prepared = script.prepare(text, entrants.vocabulary, rules.locale, calibration, rules.seed)
+        typed[calibration.name] = {
+            arm: sessions.simulate(prepared, text, model, workers=workers) for arm, model in entrants.arms.items()
         }
         if calibration is typist.MEDIAN:
             offered = {
-                arm: sessions.simulate(script, text, model, compose_threshold=thresholds[arm], workers=workers)
-                for arm, model in arms.items()
+                arm: sessions.simulate(prepared, text, model, compose_threshold=thresholds[arm], workers=workers)
+                for arm, model in entrants.arms.items()
             }
-    return found, offered
+    return typed, offered
 
 
 @dataclass(frozen=True)
@@ -192,7 +196,7 @@ class _Chosen:
         return {
             metric: ratio
             for metric, ratio in self.session.ratios().items()
-            if (metric in statistics.FEATURE_METRICS["SC"]) == self.compose
+            if (metric in verdicts.FEATURE_METRICS["SC"]) == self.compose
         }
 
 
@@ -206,35 +210,25 @@ def _sign(typed: Mapping[str, Mapping[str, sessions.Session]], pair: tuple[str, 
         baseline=pair[1],
         metric=metric,
         changes=changes,
-        stable=statistics.sign_stable(changes.values()),
+        stable=verdicts.sign_stable(changes.values()),
     )
 
 
 def _slices(
-    scored: Mapping[str, scoring.Scored],
-    text: HeldOut,
-    sizes: tuple[int, int | None],
-    config: AbTestConfig,
-    name: str,
-    pairs: Sequence[tuple[str, str]],
-) -> tuple[SliceRow, ...]:
-    rows = []
+    scored: Mapping[str, scoring.Scored], text: HeldOut, entrants: Entrants, rules: Rules
+) -> Iterator[SliceRow]:
     first = next(iter(scored.values()))
-    parts = slices.masks(first.id_P, text.device_P, text.devices, sizes[0], config.rare_after, sizes[1])
-    for part, mask_P in parts.items():
+    sizes = entrants.base_size, entrants.launch_size
+    for part, mask_P in slices.masks(first.id_P, text.device_P, text.devices, *sizes, rules.rare_after).items():
         speaking = len(np.unique(text.device_P[mask_P]))
-        if part == "unknown_words" or speaking < config.buckets:
+        if part == "unknown_words" or speaking < rules.buckets:
             continue
         counts = {arm: each.per_device(mask_P) for arm, each in scored.items()}
-        result = ab.compare(counts, name, config.buckets, config.confidence, pairs=pairs, leave_out_undefined=True)
+        result = intervals.compare(counts, rules.salt, rules.buckets, entrants.pairs)
         for row in result.arms:
             if row.metric in SLICE_METRICS:
-                rows.append(SliceRow(part=part, arm=row.arm, baseline=None, metric=row.metric, estimate=row.estimate))
-        for row in result.differences:
-            if row.metric in SLICE_METRICS:
-                rows.append(
-                    SliceRow(
-                        part=part, arm=row.candidate, baseline=row.baseline, metric=row.metric, estimate=row.absolute
-                    )
-                )
-    return tuple(rows)
+                yield SliceRow(part, row.arm, None, row.metric, row.estimate)
+        for difference in result.differences:
+            if difference.metric in SLICE_METRICS:
+                pair = difference.candidate, difference.baseline
+                yield SliceRow(part, *pair, difference.metric, difference.absolute)

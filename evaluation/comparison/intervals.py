@@ -12,14 +12,13 @@ between devices but not between arms cancels, and an arm against itself is exact
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from typing import Literal, Protocol
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
 from scipy import stats
 
 from evaluation.arms.metrics import Ratio
+from evaluation.config import CONFIDENCE
 
 
 class Arm(Protocol):
@@ -40,11 +39,8 @@ class Merged:
         return {metric: ratio for part in self.parts for metric, ratio in part.ratios().items()}
 
 
-class _Result(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Estimate(_Result):
+@dataclass(frozen=True)
+class Estimate:
     """A value and its interval; ``standard_error`` is the jackknife's."""
 
     value: float
@@ -53,7 +49,8 @@ class Estimate(_Result):
     standard_error: float
 
 
-class ArmMetric(_Result):
+@dataclass(frozen=True)
+class ArmMetric:
     """One metric of one arm, with the sums it is the ratio of."""
 
     arm: str
@@ -63,7 +60,8 @@ class ArmMetric(_Result):
     estimate: Estimate
 
 
-class Difference(_Result):
+@dataclass(frozen=True)
+class Difference:
     """Candidate minus baseline, and candidate over baseline minus one (None if the baseline is 0)."""
 
     candidate: str
@@ -73,7 +71,8 @@ class Difference(_Result):
     relative: Estimate | None
 
 
-class AbResult(_Result):
+@dataclass(frozen=True)
+class AbResult:
     """The comparison.
 
     Attributes:
@@ -102,39 +101,27 @@ class AbResult(_Result):
         return next(row for row in self.differences if (row.candidate, row.baseline, row.metric) == wanted)
 
 
-def compare(
-    arms: Mapping[str, Arm],
-    salt: str,
-    buckets: int,
-    confidence: float,
-    *,
-    pairs: Sequence[tuple[str, str]] | None = None,
-    keys: Sequence[str] | None = None,
-    leave_out_undefined: bool = False,
-) -> AbResult:
+def compare(arms: Mapping[str, Arm], salt: str, buckets: int, pairs: Sequence[tuple[str, str]]) -> AbResult:
     """Estimate every metric of every arm and the paired differences.
+
+    Intervals are at ``CONFIDENCE`` each; nothing is adjusted for looking at many. A metric that has no interval,
+    as some arm has nothing to divide by, is named in ``undefined``.
 
     Args:
       arms: scored on the same devices in the same order, from oldest to newest.
       salt: decides the buckets; fix it before looking at results.
-      confidence: of each single interval, such as 0.95. Nothing is adjusted for looking at many.
-      pairs: ``(candidate, baseline)``; without it, every arm against every earlier one.
-      keys: pseudonymous key of each device; without it, its number.
-      leave_out_undefined: name metrics without an interval in ``undefined`` instead of refusing.
+      pairs: ``(candidate, baseline)``.
 
     Raises:
-      ValueError: arms of different devices, too few devices for the buckets, or a metric nobody can have.
+      ValueError: arms of different devices, or too few devices for the buckets.
     """
     tables = {name: arm.ratios() for name, arm in arms.items()}
     metrics = _common_metrics(tables)
-    bucket_D, used = _buckets(tables, salt, buckets, keys)
+    bucket_D, used = _buckets(tables, salt, buckets)
     undefined = [
-        metric
-        for metric in metrics
-        if leave_out_undefined and not all(_defined(table[metric][1], bucket_D, used) for table in tables.values())
+        metric for metric in metrics if not all(_defined(table[metric][1], bucket_D, used) for table in tables.values())
     ]
     metrics = [metric for metric in metrics if metric not in undefined]
-    wanted = list(pairs) if pairs is not None else [(new, old) for old, new in combinations(tables, 2)]
     leave_one_out = {
         (name, metric): ratios(*table[metric], bucket_D, used, metric)
         for name, table in tables.items()
@@ -147,26 +134,26 @@ def compare(
             candidate=candidate,
             baseline=baseline,
             metric=metric,
-            absolute=interval(new - old, confidence),
-            relative=interval(new / old - 1, confidence) if np.all(old > 0) else None,
+            absolute=interval(new - old),
+            relative=interval(new / old - 1) if np.all(old > 0) else None,
         )
 
     return AbResult(
         devices_at_least=_with_words(tables) // 10 * 10,
         buckets=used,
-        confidence=confidence,
+        confidence=CONFIDENCE,
         arms=tuple(
             ArmMetric(
                 arm=name,
                 metric=metric,
                 numerator=float(np.sum(table[metric][0])),
                 denominator=float(np.sum(table[metric][1])),
-                estimate=interval(leave_one_out[name, metric], confidence),
+                estimate=interval(leave_one_out[name, metric]),
             )
             for name, table in tables.items()
             for metric in metrics
         ),
-        differences=tuple(difference(*pair, metric) for pair in wanted for metric in metrics),
+        differences=tuple(difference(*pair, metric) for pair in pairs for metric in metrics),
         undefined=tuple(undefined),
     )
 
@@ -193,7 +180,7 @@ def ratios(
     return numerators / denominators
 
 
-def interval(values_1B: np.ndarray, confidence: float) -> Estimate:
+def interval(values_1B: np.ndarray, confidence: float = CONFIDENCE) -> Estimate:
     """``theta +- t SE`` with ``SE^2 = (B - 1) / B sum (theta_b - mean theta_b)^2`` and t of B - 1 degrees.
 
     Args:
@@ -238,22 +225,16 @@ def _with_words(tables: Mapping[str, Mapping[str, Ratio]]) -> int:
     return int(np.count_nonzero(_words_D(tables)))
 
 
-def _buckets(
-    tables: Mapping[str, Mapping[str, Ratio]], salt: str, buckets: int, keys: Sequence[str] | None
-) -> tuple[np.ndarray, int]:
+def _buckets(tables: Mapping[str, Mapping[str, Ratio]], salt: str, buckets: int) -> tuple[np.ndarray, int]:
     """Bucket of each device, numbered without gaps, and how many hold a device with words."""
     words_D = _words_D(tables)
-    if keys is None:
-        keys = [str(number) for number in range(len(words_D))]
-    if len(keys) != len(words_D):
-        raise ValueError(f"keys: {len(keys)} for {len(words_D)} devices; give one for each")
     speaking = _with_words(tables)
     if speaking < buckets:
         raise ValueError(
             f"ab_test.buckets: {buckets} buckets need at least as many test devices with words, got {speaking}; "
             f"set it to {max(2, speaking // 5)} or raise private_text.test_fraction"
         )
-    bucket_D = bucket_of(keys, salt, buckets)
+    bucket_D = bucket_of([str(number) for number in range(len(words_D))], salt, buckets)
     occupied = np.unique(bucket_D[words_D > 0])
     if len(occupied) < 2:
         raise ValueError(f"ab_test.buckets: all devices fell into one of {buckets}; raise it or change the salt")

@@ -1,17 +1,16 @@
 """What an offline comparison says, as values to store and to show. Aggregates only: no device, no word."""
 
-from pydantic import BaseModel, ConfigDict
+from dataclasses import dataclass
 
-from evaluation.comparison.intervals import AbResult, ArmMetric, Estimate
+from pydantic import TypeAdapter
+
+from evaluation.comparison.intervals import AbResult, Estimate
 from evaluation.comparison.slices import HeadShare
-from evaluation.comparison.verdicts import FEATURE_METRICS, SecondOpinion, Verdict
+from evaluation.comparison.verdicts import SecondOpinion, Verdict
 
 
-class _Row(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class SliceRow(_Row):
+@dataclass(frozen=True)
+class SliceRow:
     """A metric of one slice: of an arm, or of its difference to a baseline."""
 
     part: str
@@ -21,7 +20,8 @@ class SliceRow(_Row):
     estimate: Estimate
 
 
-class ComposeSetting(_Row):
+@dataclass(frozen=True)
+class ComposeSetting:
     """Where Smart Compose speaks up, set on devices that are not compared; None: never, or nothing to say."""
 
     arm: str
@@ -30,7 +30,8 @@ class ComposeSetting(_Row):
     trigger_rate: float
 
 
-class SignCheck(_Row):
+@dataclass(frozen=True)
+class SignCheck:
     """A difference under each calibration; a conclusion needs ``stable``."""
 
     candidate: str
@@ -40,7 +41,8 @@ class SignCheck(_Row):
     stable: bool
 
 
-class Comparison(_Row):
+@dataclass(frozen=True)
+class Comparison:
     """Everything.
 
     Attributes:
@@ -60,15 +62,9 @@ class Comparison(_Row):
     signs: tuple[SignCheck, ...]
     session_words: int
 
-    def of_feature(self, feature: str) -> tuple[ArmMetric, ...]:
-        """The metrics that a launch of ``NWP``, ``SC`` or ``OTF`` is told by (Xu et al. 2023, tables 1 and 2).
-
-        Raises:
-          ValueError: another feature.
-        """
-        if feature not in FEATURE_METRICS:
-            raise ValueError(f"feature: {feature!r} is none of {', '.join(FEATURE_METRICS)}")
-        return tuple(row for row in self.table.arms if row.metric in FEATURE_METRICS[feature])
+    def to_json(self) -> str:
+        """All of it, one field a line."""
+        return TypeAdapter(Comparison).dump_json(self, indent=1).decode()
 
     def slice_of(self, part: str, arm: str, metric: str, baseline: str | None = None) -> Estimate:
         """One slice's estimate; KeyError if that slice was too small."""

@@ -4,11 +4,12 @@ Shape legend: P words, D devices.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
 
 from evaluation.comparison.scoring import Scored
+from evaluation.config import RARE_AFTER
 from evaluation.inference import NUM_SPECIALS
 from pretrain.vocabulary import UNK
 
@@ -16,20 +17,15 @@ HEADS = (10, 100, 1000)
 
 
 def masks(
-    id_P: np.ndarray,
-    device_P: np.ndarray,
-    devices: int,
-    base_size: int,
-    rare_after: int = 1000,
-    own_size: int | None = None,
-) -> dict:
+    id_P: np.ndarray, device_P: np.ndarray, devices: int, base_size: int, launch_size: int, rare_after: int = RARE_AFTER
+) -> dict[str, np.ndarray]:
     """Boolean ``[P]`` by slice; a slice nobody is in is left out.
 
     Args:
       id_P: ids in the comparison's vocabulary. Ids below ``base_size`` are in order of public frequency,
         the ones from there on were discovered.
+      launch_size: ids from here on are no words of the launch, but of an arm with a vocabulary of its own.
       rare_after: words of the public vocabulary beyond this many are rare.
-      own_size: ids from here on are no words of the launch, but of an arm with a vocabulary of its own.
 
     ``heavy_users`` are the devices above the upper quartile of words typed, ``light_users`` the ones
     at or below the median, of those with any.
@@ -37,24 +33,24 @@ def masks(
     words_D = np.bincount(device_P, minlength=devices)
     speaking = words_D[words_D > 0]
     upper, middle = (np.quantile(speaking, share) if len(speaking) else 0 for share in (0.75, 0.5))
-    found = {
+    chosen = {
         "all": np.ones(len(id_P), dtype=bool),
         "rare_words": (id_P >= NUM_SPECIALS + rare_after) & (id_P < base_size),
-        "new_words": (id_P >= base_size) & (own_size is None or id_P < own_size),
+        "new_words": (id_P >= base_size) & (id_P < launch_size),
         "unknown_words": id_P == UNK,
         "heavy_users": words_D[device_P] > upper,
         "light_users": words_D[device_P] <= middle,
     }
-    return {name: mask_P for name, mask_P in found.items() if mask_P.any()}
+    return {name: mask_P for name, mask_P in chosen.items() if mask_P.any()}
 
 
-class HeadShare(BaseModel):
+@dataclass(frozen=True)
+class HeadShare:
     """Among the ``words`` most frequent: shares of what was typed, of what came first, of what came first rightly.
 
     ``typed`` is of words the vocabulary holds; ``predicted`` and ``right`` are of first candidates.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     arm: str
     words: int
     typed: float

@@ -10,13 +10,14 @@ clearly worse than its own.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
 
 from evaluation.arms.metrics import Ratio
 from evaluation.comparison.intervals import AbResult
+from evaluation.config import GUARDRAIL_MARGIN, MARGIN
 
 # Every other metric is better when higher.
 LOWER_IS_BETTER = frozenset({"cross_entropy", "words_modified", "errors_left"})
@@ -31,10 +32,10 @@ _WEIGHTS_AT_ONCE = 2_000_000
 GUARDRAILS = ("words_modified", "words_per_minute", "top3_recall", "errors_left")
 
 
-class SecondOpinion(BaseModel):
+@dataclass(frozen=True)
+class SecondOpinion:
     """Standard errors of one difference by three methods; ``agree`` if within a factor of 1.5."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     candidate: str
     baseline: str
     metric: str
@@ -44,13 +45,13 @@ class SecondOpinion(BaseModel):
     agree: bool
 
 
-class Check(BaseModel):
+@dataclass(frozen=True)
+class Check:
     """One metric against its margin: the bound of the relative change that has to hold.
 
     ``clearly_worse`` if the whole interval is worse than the margin, whatever the role.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     metric: str
     role: Literal["primary", "guardrail"]
     change: float
@@ -60,10 +61,10 @@ class Check(BaseModel):
     clearly_worse: bool
 
 
-class Verdict(BaseModel):
+@dataclass(frozen=True)
+class Verdict:
     """Non-inferiority of a candidate; ``missing`` names wanted metrics that could not be estimated."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     candidate: str
     baseline: str
     checks: tuple[Check, ...]
@@ -107,24 +108,13 @@ def second_opinions(
     Args:
       tables: ``ratios()`` of each arm, what ``result`` was made from.
     """
-    found = []
+    opinions = []
     for metric in metrics:
         new, old = tables[candidate][metric], tables[baseline][metric]
-        errors = (
-            result.difference(candidate, baseline, metric).absolute.standard_error,
-            delta_error(new, old),
-            bootstrap_error(new, old, seed),
-        )
-        found.append(
-            SecondOpinion(
-                candidate=candidate,
-                baseline=baseline,
-                metric=metric,
-                **dict(zip(("jackknife", "delta", "bootstrap"), errors, strict=True)),
-                agree=max(errors) <= 1.5 * min(errors),
-            )
-        )
-    return found
+        jackknife = result.difference(candidate, baseline, metric).absolute.standard_error
+        errors = jackknife, delta_error(new, old), bootstrap_error(new, old, seed)
+        opinions.append(SecondOpinion(candidate, baseline, metric, *errors, agree=max(errors) <= 1.5 * min(errors)))
+    return opinions
 
 
 def verdict(
@@ -132,26 +122,16 @@ def verdict(
     candidate: str,
     baseline: str,
     primary: str,
-    margin: float,
     guardrails: Iterable[str] = GUARDRAILS,
-    guardrail_margin: float = 0.01,
 ) -> Verdict:
     """Whether a candidate is not inferior.
 
-    The primary metric passes if its whole interval is better than ``-margin`` (relative). A guardrail
-    fails only if its whole interval is worse than its margin: it has to be shown to be hurt.
-
-    Args:
-      margin, guardrail_margin: relative, such as 0.005 for half a percent.
-
-    Raises:
-      ValueError: a margin below 0.
+    The primary metric passes if its whole interval is better than ``-MARGIN`` (relative). A guardrail
+    fails only if its whole interval is worse than ``-GUARDRAIL_MARGIN``: it has to be shown to be hurt.
     """
-    if min(margin, guardrail_margin) < 0:
-        raise ValueError(f"margin: {min(margin, guardrail_margin)} is negative; 0 asks for no loss at all")
     checks, missing = [], []
-    wanted = [(primary, "primary", margin)]
-    wanted += [(metric, "guardrail", guardrail_margin) for metric in guardrails if metric != primary]
+    wanted: list[tuple[str, Literal["primary", "guardrail"], float]] = [(primary, "primary", MARGIN)]
+    wanted += [(metric, "guardrail", GUARDRAIL_MARGIN) for metric in guardrails if metric != primary]
     rows = {(row.candidate, row.baseline, row.metric): row.relative for row in result.differences}
     for metric, role, allowed in wanted:
         relative = rows.get((candidate, baseline, metric))

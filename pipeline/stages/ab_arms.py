@@ -6,16 +6,16 @@ All arms speak one vocabulary: the launch's, followed by the words that only wha
 import logging
 import shutil
 import tempfile
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from evaluation.arms import arm as arms
-from evaluation.arms import ngram
-from evaluation.arms.arm import NextWord
+from evaluation.arms.arm import NextWord, PublicNGram, neural, translated
 from evaluation.arms.history import WithHistory
+from evaluation.arms.ngram import NGram
+from evaluation.comparison.compare import Entrants
+from evaluation.config import HISTORY_WEIGHT, NGRAM_ORDER
 from federated.config.mechanism import MechanismConfig
 from federated.noise import seeded_key
 from federated.train import fine_tune
@@ -38,59 +38,41 @@ _LOOSER = 4.0
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Entrants:
-    """What is compared.
+def gather(ctx: StageContext) -> tuple[Entrants, Published | None]:
+    """Load, fit and, for the arm without privacy, train what a launch is compared with; and what users have.
 
-    Attributes:
-      arms: by name, all in ``vocabulary``; the first is the baseline.
-      pairs: ``(candidate, baseline)``.
-      vocabulary: the launch's words, ``own_words`` of them, then those that only the champion knows.
-      champion: None where nothing was published before.
-    """
-
-    arms: Mapping[str, NextWord]
-    pairs: tuple[tuple[str, str], ...]
-    vocabulary: Vocabulary
-    own_words: int
-    champion: Published | None
-
-
-def gather(ctx: StageContext) -> Entrants:
-    """Load, fit and, for the arm without privacy, train what a launch is compared with.
+    The champion is None where nothing was published before.
 
     Raises:
       PermanentError: the champion's bundle is damaged.
       ServiceUnavailable: MLflow does not answer.
     """
-    config, grown = ctx.config.ab_test, artifacts.vocabulary(ctx, "build_vocabulary")
-    private = arms.neural(artifacts.model(ctx, "fine_tune"))
-    public = arms.PublicNGram(ngram.NGram.fit(artifacts.public_streams(ctx, grown)[0], grown, config.ngram_order))
-    own: dict[str, NextWord] = {
-        "start": arms.neural(artifacts.model(ctx, "adapt")),
+    grown = artifacts.vocabulary(ctx, "build_vocabulary")
+    sizes = len(artifacts.vocabulary(ctx, "ingest_public")), len(grown)
+    private = neural(artifacts.model(ctx, "fine_tune"))
+    public = PublicNGram(NGram.fit(artifacts.public_streams(ctx, grown)[0], grown, NGRAM_ORDER))
+    ours: dict[str, NextWord] = {
+        "start": neural(artifacts.model(ctx, "adapt")),
         "ngram": public,
-        "pretrained": arms.neural(artifacts.model(ctx, "pretrain"), len(grown)),
+        "pretrained": neural(artifacts.model(ctx, "pretrain"), len(grown)),
         "private": private,
+        "ngram_history": WithHistory(public, HISTORY_WEIGHT),
+        "private_history": WithHistory(private, HISTORY_WEIGHT),
     }
     pairs = [("private", other) for other in ("start", "pretrained", "ngram")]
-    if config.history_weight:
-        own |= {
-            "ngram_history": WithHistory(public, config.history_weight),
-            "private_history": WithHistory(private, config.history_weight),
-        }
-        pairs.append(("private_history", "ngram_history"))
-    if config.non_private_upper_bound:
-        own[NON_PRIVATE] = arms.neural(without_privacy(ctx))
+    pairs.append(("private_history", "ngram_history"))
+    if ctx.config.ab_test.non_private_upper_bound:
+        ours[NON_PRIVATE] = neural(without_privacy(ctx))
         pairs.append(("private", NON_PRIVATE))
-    found, theirs = _champion(ctx)
-    if found is None or theirs is None:
-        return Entrants(own, tuple(pairs), grown, len(grown), None)
+    published, theirs = _champion(ctx)
+    if published is None or theirs is None:
+        return Entrants(ours, tuple(pairs), grown, *sizes), None
     model, words = theirs
     both = vocabularies.extend(grown, words.words, len(words))
     # History inside: a cache must not remember words that its arm does not know.
-    wide = {name: arms.translated(arm, grown, both) for name, arm in own.items()} if len(both) > len(grown) else own
-    entrants = {**wide, CHAMPION: arms.translated(arms.neural(model), words, both)}
-    return Entrants(entrants, (*pairs, ("private", CHAMPION)), both, len(grown), found)
+    wide = {name: translated(arm, grown, both) for name, arm in ours.items()} if len(both) > len(grown) else ours
+    entrants = {**wide, CHAMPION: translated(neural(model), words, both)}
+    return Entrants(entrants, (*pairs, ("private", CHAMPION)), both, *sizes), published
 
 
 def without_privacy(ctx: StageContext) -> KeyboardLM:
@@ -141,12 +123,12 @@ def loosened(mechanism: MechanismConfig) -> MechanismConfig:
 def _champion(ctx: StageContext) -> tuple[Published | None, tuple[KeyboardLM, Vocabulary] | None]:
     """What users of this locale and feature have, as registered, with its own vocabulary."""
     registry, name = Registry(ctx.settings), model_name(ctx.config.locale, ctx.config.feature)
-    found = registry.champion_before(name, ctx.run.launch_id)
-    if found is None:
+    published = registry.champion_before(name, ctx.run.launch_id)
+    if published is None:
         _log.info("%s: nothing was published before, so there is no champion to compare with", name)
         return None, None
     with tempfile.TemporaryDirectory(prefix=".champion-", dir=ctx.private) as folder:
-        bundle = registry.fetch(found, Path(folder))
+        bundle = registry.fetch(published, Path(folder))
         model, words = load_graph(bundle / "model.onnx"), vocabularies.load(bundle / "vocabulary.json")
-    _log.info("%s: compared with version %d of launch %s", name, found.version, found.launch_id)
-    return found, (model, words)
+    _log.info("%s: compared with version %d of launch %s", name, published.version, published.launch_id)
+    return published, (model, words)

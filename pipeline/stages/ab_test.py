@@ -5,14 +5,17 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
-from evaluation.comparison import compare as comparison
+from evaluation.comparison import compare
+from evaluation.comparison.compare import Devices, Rules
 from evaluation.comparison.intervals import Estimate
 from evaluation.comparison.results import Comparison
 from evaluation.comparison.verdicts import FEATURE_METRICS, PRIMARY, Check
-from evaluation.keyboard import layouts
+from evaluation.config import MARGIN
+from evaluation.keyboard.layouts import has_keyboard
+from pipeline.registry import Published
 from pipeline.stage import StageContext, StageResult
 from pipeline.stages import ab_arms, artifacts
-from pipeline.stages.ab_arms import CHAMPION, NON_PRIVATE, Entrants
+from pipeline.stages.ab_arms import CHAMPION, NON_PRIVATE
 from pretrain.files import write_text
 from pretrain.threads import one_torch_thread
 from reports.disclosure.utility import (
@@ -46,43 +49,39 @@ class AbTest(StageResult, Utility):
 
 def ab_test(ctx: StageContext) -> AbTest:
     """All arms on held-out test devices: public, this launch's, what users have and, simulated, without privacy."""
-    config = ctx.config.ab_test
-    entrants, store = ab_arms.gather(ctx), artifacts.store(ctx)
-    if not layouts.has_keyboard(ctx.config.locale):
-        # No layout to mistype on: words are predicted, but not typed again.
-        config = config.model_copy(update={"session_words": 0})
+    config = ctx.config
+    (entrants, champion), store = ab_arms.gather(ctx), artifacts.store(ctx)
+    # Without a layout to mistype on words are predicted, but not typed again.
+    session_words = config.ab_test.session_words if has_keyboard(config.locale) else 0
+    rules = Rules(config.feature, config.locale, config.name, config.seed, config.ab_test.buckets, session_words)
     with one_torch_thread():
-        compared = comparison.run(
-            entrants.arms,
-            comparison.Devices(store.words, store.devices("test"), store.devices("validation")),
-            entrants.vocabulary,
-            len(artifacts.vocabulary(ctx, "ingest_public")),
-            ctx.config.locale,
-            ctx.config.feature,
-            config,
-            ctx.config.name,
-            ctx.config.seed,
-            entrants.pairs,
+        compared = compare.run(
+            entrants,
+            Devices(store.words, store.devices("test"), store.devices("validation")),
+            rules,
             workers=len(os.sched_getaffinity(0)),
-            own_size=entrants.own_words,
         )
-    write_text(ctx.public / "comparison.json", compared.model_dump_json(indent=1) + "\n")
-    return ab_result(compared, entrants, ctx.config.feature, config.margin)
+    write_text(ctx.public / "comparison.json", compared.to_json() + "\n")
+    return ab_result(compared, list(entrants.arms), champion, config.feature)
 
 
-def ab_result(compared: Comparison, entrants: Entrants, feature: str, margin: float) -> AbTest:
-    """Everything that may be shown of a comparison: aggregates over held-out devices."""
-    table, names, typed = compared.table, list(entrants.arms), compared.session_words > 0
+def ab_result(compared: Comparison, names: list[str], champion: Published | None, feature: str) -> AbTest:
+    """Everything that may be shown of a comparison: aggregates over held-out devices.
+
+    Args:
+      names: of the arms.
+      champion: what users have, if anything.
+    """
+    table, typed = compared.table, compared.session_words > 0
     top1, top3 = (table.difference("private", "start", name).absolute for name in ("top1_recall", "top3_recall"))
     recall = {metric: {arm: table.arm(arm, metric).estimate.value for arm in names} for metric in _RECALLS}
     measured = {row.metric for row in table.arms}
-    champion = entrants.champion
     return AbTest(
         devices_at_least=table.devices_at_least,
         words=int(table.arm("private", "top1_recall").denominator),
         session_words=compared.session_words,
         confidence=table.confidence,
-        margin=margin,
+        margin=MARGIN,
         champion=None
         if champion is None
         else Champion.model_validate(vars(champion) | {"registered_model": champion.name}, extra="ignore"),
@@ -126,9 +125,9 @@ def ab_result(compared: Comparison, entrants: Entrants, feature: str, margin: fl
     )
 
 
-def _block(block: type[_Block], row: BaseModel, **more: object) -> _Block:
+def _block(block: type[_Block], row: object, **more: object) -> _Block:
     """A row of the comparison as the disclosure's block of the same fields."""
-    return block.model_validate(row.model_dump() | more, extra="ignore")
+    return block.model_validate(vars(row) | more, extra="ignore")
 
 
 def _metrics(compared: Comparison) -> dict[str, float]:

@@ -1,11 +1,13 @@
 """Stage ``audit``: what the model remembers of its canaries, and whether the noise was what it should have been."""
 
 import os
+from dataclasses import asdict
 
 import numpy as np
 
 from evaluation.audit import canaries, memorisation
 from evaluation.audit.noise import NoiseAudit, noise_audit
+from evaluation.config import ALPHA
 from federated.rounds.server import flat_weights
 from pipeline.stage import StageContext, StageResult
 from pipeline.stages import artifacts, audit_trace
@@ -44,6 +46,11 @@ def audit(ctx: StageContext) -> Audit:
     joined_TD, trace, directions = audit_trace.load(ctx.run.private("fine_tune") / audit_trace.FILE)
     whitener_TT = audit_trace.whitener(mechanism, trained["rounds"])
     noise_multiplier = audit_trace.update_noise(config.mechanism, mechanism)
+    rounds = memorisation.Rounds(
+        trained["mu"],
+        np.asarray(trained["synthetic_participations"]),
+        memorisation.own_mu(planted, joined_TD, whitener_TT, noise_multiplier),
+    )
     with one_torch_thread():
         memorised = memorisation.audit(
             artifacts.model(ctx, "fine_tune"),
@@ -51,22 +58,22 @@ def audit(ctx: StageContext) -> Audit:
             config.audit,
             artifacts.vocabulary(ctx, "build_vocabulary"),
             config.seed,
-            mu=trained["mu"],
-            participations_D=np.asarray(trained["synthetic_participations"]),
-            own_mu_N=memorisation.own_mu(planted, joined_TD, whitener_TT, noise_multiplier),
-            alpha=config.audit.alpha,
+            rounds,
             workers=len(os.sched_getaffinity(0)),
         )
     tested = None
     if trace is not None and directions is not None:
         claim = audit_trace.claim(config.mechanism, mechanism, trained["rounds"], trace.joined_TN)
-        tested = noise_audit(trace, directions, model_change(ctx), claim, config.audit.alpha)
+        tested = noise_audit(trace, directions, model_change(ctx), claim)
     # Canaries may hold discovered words that nobody has reviewed: the rows go without their text.
-    content = memorised.model_dump(exclude={"canaries": {"__all__": {"words"}}})
-    content |= {
+    rows = [{name: value for name, value in vars(row).items() if name != "words"} for row in memorised.canaries]
+    content = asdict(memorised) | {
+        "canaries": rows,
+        "random_continuations": config.audit.random_continuations,
+        "alpha": ALPHA,
         "noise_audit_passed": None if tested is None else tested.passed,
         "seed_commitment": None if tested is None else tested.seed_commitment,
-        "audits": [] if tested is None else [row.model_dump() for row in tested.rows],
+        "audits": [] if tested is None else [vars(row) for row in tested.rows],
         "headline": {"exposure_bits": memorised.max_exposure_bits},
         "metrics": _metrics(memorised, tested),
     }

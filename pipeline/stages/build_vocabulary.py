@@ -8,6 +8,7 @@ from pathlib import Path
 from discovery import coverage, filters, projection, review
 from discovery.config import PROJECTED_WORDS
 from discovery.results import FoundWord, ProjectedCoverage
+from evaluation.config import CONFIDENCE
 from pipeline.errors import PermanentError
 from pipeline.stage import StageContext, StageResult
 from pipeline.stages import artifacts
@@ -41,7 +42,7 @@ def build_vocabulary(ctx: StageContext) -> BuildVocabulary:
     added = set(grown.words) - set(base.words)
     projected = projected_coverage(ctx, base)
     # One held-out device has no spread to measure: then all that is known is that a share is a share.
-    low, high = coverage.coverage_interval(added, counts, config.ab_test.confidence) if len(counts) > 1 else (0.0, 1.0)
+    low, high = coverage.coverage_interval(added, counts, CONFIDENCE) if len(counts) > 1 else (0.0, 1.0)
     return BuildVocabulary(
         base_size=len(base),
         added=len(added),

@@ -19,6 +19,7 @@ import numpy as np
 
 from evaluation.audit import canaries
 from evaluation.audit.directions import Directions
+from evaluation.config import STRESS_RATE
 from federated.mechanisms import Mechanism
 from federated.train import FineTuneResult
 from federated.train import fine_tune as train_rounds
@@ -90,7 +91,7 @@ def train(ctx: StageContext, process: Worker = ALONE) -> Trained:
         noise_maker=mechanism,
         probe=probe,
         stress_D=np.concatenate([np.zeros(len(devices), dtype=bool), planted.stress_D]),
-        stress_rate=config.audit.stress_rate,
+        stress_rate=STRESS_RATE,
         process=process,
     )
     return Trained(model, mechanism, planted, probe, done)

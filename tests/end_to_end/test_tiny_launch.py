@@ -167,7 +167,7 @@ def test_a_hold_on_made_up_typists_has_its_report_and_publishes_nothing(tmp_path
     }
     audit = {"users": [1], "examples": [1, 4], "repeats": 1, "directions": 64, "sentences_per_device": 10}
     audit |= {"random_continuations": 10_000, "populations": ["compliant", "stress"]}
-    compared = {"ngram_order": 2, "buckets": 5, "non_private_upper_bound": True}
+    compared = {"buckets": 5, "non_private_upper_bound": True}
     file = write_launch(tmp_path, private_text=population, policy=policy, audit=audit, ab_test=compared)
     done = tacit(tmp_path, "launch", str(file), "--json")
     assert done.returncode == 0, done.stderr

@@ -130,7 +130,7 @@ def write_launch(folder: Path, **changes: object) -> Path:
             "sentences_per_device": 10,
             "random_continuations": 10_000,
         },
-        "ab_test": {"ngram_order": 2, "buckets": 5},
+        "ab_test": {"buckets": 5},
         "policy": {
             "max_rho": 2.0,
             "population_max_rho": 5.0,

@@ -142,13 +142,13 @@ def test_history_is_only_what_came_before(words: HeldOut) -> None:
 def test_slices_cut_words_and_devices() -> None:
     ids = np.array([4, 5, 2000, 40_000, UNK, 4, 4, 4, 4, 4])
     device = np.array([0, 0, 0, 0, 1, 2, 2, 2, 2, 2])
-    found = slices.masks(ids, device, 4, base_size=30_000, rare_after=1000)
-    assert found["rare_words"].tolist() == [False, False, True] + [False] * 7
-    assert found["new_words"].tolist() == [False] * 3 + [True] + [False] * 6
-    assert found["unknown_words"].tolist() == [False] * 4 + [True] + [False] * 5
-    assert found["heavy_users"].tolist() == (device == 2).tolist()
-    assert found["light_users"].tolist() == (device != 2).tolist()
-    assert "new_words" not in slices.masks(ids, device, 4, base_size=50_000)
+    masks = slices.masks(ids, device, 4, base_size=30_000, launch_size=50_000)
+    assert masks["rare_words"].tolist() == [False, False, True] + [False] * 7
+    assert masks["new_words"].tolist() == [False] * 3 + [True] + [False] * 6
+    assert masks["unknown_words"].tolist() == [False] * 4 + [True] + [False] * 5
+    assert masks["heavy_users"].tolist() == (device == 2).tolist()
+    assert masks["light_users"].tolist() == (device != 2).tolist()
+    assert "new_words" not in slices.masks(ids, device, 4, base_size=50_000, launch_size=50_000)
 
 
 def test_head_words_tell_a_model_that_only_knows_the_frequent_ones() -> None:

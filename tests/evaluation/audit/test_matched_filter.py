@@ -116,7 +116,7 @@ def test_p_values_are_uniform_where_the_claim_is_exact() -> None:
     for _ in range(300):
         included_N = rng.random(number) < 0.5
         projections_TN = joined_TN * included_N + z * rng.standard_normal((rounds, number))
-        found.append(matched_filter(projections_TN, joined_TN, included_N, exact))
+        found.append(matched_filter(projections_TN, joined_TN, included_N, exact, alpha=0.05))
     for name in ("noise", "signal", "mu"):
         p_values = [getattr(one, name).p_value for one in found]
         assert stats.kstest(p_values, "uniform").pvalue > 0.01, name

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from evaluation.audit import canaries, exposure
-from evaluation.audit.memorisation import AuditResult, audit, own_mu
-from evaluation.config import AuditConfig
+from evaluation.audit.memorisation import AuditResult, Rounds, audit, own_mu
+from evaluation.config import ALPHA, AuditConfig
 from pretrain.config import ModelConfig
 from pretrain.model import KeyboardLM, build_model, sentence_rows
 from pretrain.vocabulary import EOS, SPECIALS, TokenStream, Vocabulary, join_owners
@@ -45,7 +45,7 @@ def trained(planted: canaries.CanarySet) -> KeyboardLM:
 @pytest.fixture(scope="module")
 def result(trained: KeyboardLM, planted: canaries.CanarySet) -> AuditResult:
     participations = np.arange(len(planted.devices))
-    return audit(trained, planted, CONFIG, WORDS, seed=1, mu=0.5, participations_D=participations)
+    return audit(trained, planted, CONFIG, WORDS, seed=1, rounds=Rounds(0.5, participations))
 
 
 def test_one_row_a_canary_with_its_own_numbers(result: AuditResult, planted: canaries.CanarySet) -> None:
@@ -56,7 +56,7 @@ def test_one_row_a_canary_with_its_own_numbers(result: AuditResult, planted: can
     assert [row.participations for row in result.canaries[:2]] == [0, 1]
     for row in result.canaries:
         assert row.exposure_bits == pytest.approx(exposure.exposure_bits(row.rank, 2_000_000), abs=0.75 / row.rank)
-        assert row.ceiling_bits == exposure.ceiling_bits(0.5, row.n_u, 0.05 / 4)
+        assert row.ceiling_bits == exposure.ceiling_bits(0.5, row.n_u, ALPHA / 4)
         assert row.within_ceiling == (row.exposure_bits <= row.ceiling_bits)
         assert (row.rank_standard_error == 0) == (row.method == "counted")
         assert row.exposure_low_bits <= row.exposure_bits <= row.exposure_high_bits
@@ -68,13 +68,13 @@ def test_an_unprotected_model_is_caught(result: AuditResult) -> None:
     assert all(row.found_by_best_first for row in heavy)
     assert result.worst_rank_single_user == 1
     assert any(row.within_ceiling is False for row in heavy if row.n_u == 1)
-    assert result.found_by_beam_single_user >= 2
-    assert result.max_exposure_bits_single_user == pytest.approx(np.log2(2e6))
+    assert result.found_by_beam >= result.found_single_user >= 2
+    assert max(row.exposure_bits for row in heavy if row.n_u == 1) == pytest.approx(np.log2(2e6))
 
 
 def test_a_model_that_never_saw_them_passes(planted: canaries.CanarySet) -> None:
     fresh = build_model(ModelConfig(embedding_dim=16, hidden_dim=32, tied=True), len(WORDS), seed=5)
-    clean = audit(fresh, planted, CONFIG, WORDS, seed=1, mu=0.5)
+    clean = audit(fresh, planted, CONFIG, WORDS, seed=1, rounds=Rounds(0.5))
     assert clean.found_by_beam == 0
     assert clean.worst_rank_single_user > 1000
     assert all(row.within_ceiling for row in clean.canaries)
@@ -92,17 +92,17 @@ def test_populations_are_kept_apart_and_each_ceiling_follows_from_its_own_rounds
     users = np.array([canary.n_u for canary in planted.canaries])
     np.testing.assert_allclose(mine_N, users * np.where(compliant, np.sqrt(2), np.sqrt(8)) / 4)
     fresh = build_model(ModelConfig(embedding_dim=16, hidden_dim=32, tied=True), len(WORDS), seed=5)
-    rows = audit(fresh, planted, config, WORDS, seed=1, mu=0.5, own_mu_N=mine_N, nodes=100).canaries
+    rows = audit(fresh, planted, config, WORDS, seed=1, rounds=Rounds(0.5, mu_N=mine_N), nodes=100).canaries
     assert [row.population for row in rows] == [canary.population for canary in planted.canaries]
     for row, own in zip(rows, mine_N, strict=True):
-        assert row.ceiling_bits == exposure.ceiling_bits(own, 1, 0.05 / 4)
+        assert row.ceiling_bits == exposure.ceiling_bits(own, 1, ALPHA / 4)
     # Without their own rounds nothing is promised of devices outside the rules.
-    without = audit(fresh, planted, config, WORDS, seed=1, mu=0.5, nodes=100)
+    without = audit(fresh, planted, config, WORDS, seed=1, rounds=Rounds(0.5), nodes=100)
     assert all((row.ceiling_bits is None) == (row.population == "stress") for row in without.canaries)
     with pytest.raises(ValueError, match="3 devices, but 40 are synthetic"):
         own_mu(planted, joined_TD[:, :3], np.eye(8), 4.0)
     with pytest.raises(ValueError, match="2 entries for 16 canaries"):
-        audit(fresh, planted, config, WORDS, seed=1, own_mu_N=np.zeros(2))
+        audit(fresh, planted, config, WORDS, seed=1, rounds=Rounds(mu_N=np.zeros(2)))
 
 
 def test_stress_canaries_count_in_no_number_of_the_guarantee(trained: KeyboardLM) -> None:
@@ -113,16 +113,16 @@ def test_stress_canaries_count_in_no_number_of_the_guarantee(trained: KeyboardLM
         replace(canary, population="stress" if canary.population == "compliant" else "compliant")
         for canary in both.canaries
     )
-    told, quiet = (
-        audit(trained, planted, config, WORDS, seed=1, mu=0.5, nodes=100)
+    spotted, quiet = (
+        audit(trained, planted, config, WORDS, seed=1, rounds=Rounds(0.5), nodes=100)
         for planted in (both, replace(both, canaries=swapped))
     )
-    assert (told.worst_rank_single_user, quiet.stress.worst_rank_single_user) == (1, 1)
-    assert told.found_single_user == quiet.stress.found_single_user >= 2
-    assert quiet.found_single_user == told.stress.found_single_user == 0
-    assert quiet.worst_rank_single_user == told.stress.worst_rank_single_user > 1000
-    assert quiet.max_exposure_bits == told.stress.max_exposure_bits < told.max_exposure_bits
-    assert told.stress.canaries == len(both.canaries) // 2
+    assert (spotted.worst_rank_single_user, quiet.stress.worst_rank_single_user) == (1, 1)
+    assert spotted.found_single_user == quiet.stress.found_single_user >= 2
+    assert quiet.found_single_user == spotted.stress.found_single_user == 0
+    assert quiet.worst_rank_single_user == spotted.stress.worst_rank_single_user > 1000
+    assert quiet.max_exposure_bits == spotted.stress.max_exposure_bits < spotted.max_exposure_bits
+    assert spotted.stress.canaries == len(both.canaries) // 2
     assert audit(trained, canaries.make(CONFIG, WORDS, filler(), seed=3), CONFIG, WORDS, seed=1).stress is None
     with pytest.raises(ValueError, match="leaves out compliant"):
         AuditConfig(users=(1,), examples=(1,), repeats=1, populations=("stress",))
@@ -134,7 +134,9 @@ def test_workers_change_nothing(trained: KeyboardLM, planted: canaries.CanarySet
 
 def test_canaries_remembered_too_well_on_average_are_seen(trained: KeyboardLM, planted: canaries.CanarySet) -> None:
     fresh = build_model(ModelConfig(embedding_dim=16, hidden_dim=32, tied=True), len(WORDS), seed=5)
-    clean, leaky = (audit(model, planted, CONFIG, WORDS, seed=1, mu=0.5, nodes=200) for model in (fresh, trained))
+    clean, leaky = (
+        audit(model, planted, CONFIG, WORDS, seed=1, rounds=Rounds(0.5), nodes=200) for model in (fresh, trained)
+    )
     assert clean.broken_ceilings == 0
     assert clean.pooled_p_value > 0.05
     assert leaky.broken_ceilings >= 2
@@ -147,12 +149,7 @@ def test_the_gate_reads_only_single_device_canaries(trained: KeyboardLM) -> None
     planted = canaries.make(shared, WORDS, join_owners([]), seed=3)
     only_shared = audit(trained, planted, shared, WORDS, seed=1)
     assert only_shared.worst_rank_single_user is None
-    assert only_shared.max_exposure_bits_single_user is None
     assert only_shared.canaries[0].ceiling_bits is None
-
-
-def test_round_trip_as_json(result: AuditResult) -> None:
-    assert AuditResult.model_validate_json(result.model_dump_json()) == result
 
 
 def test_other_vocabularies_are_refused(trained: KeyboardLM, planted: canaries.CanarySet) -> None:
@@ -163,4 +160,4 @@ def test_other_vocabularies_are_refused(trained: KeyboardLM, planted: canaries.C
     with pytest.raises(ValueError, match="65 output rows, but the vocabulary has 64"):
         audit(larger, planted, CONFIG, WORDS, seed=1)
     with pytest.raises(ValueError, match="2 entries for 20 synthetic devices"):
-        audit(trained, planted, CONFIG, WORDS, seed=1, participations_D=np.zeros(2))
+        audit(trained, planted, CONFIG, WORDS, seed=1, rounds=Rounds(participations_D=np.zeros(2)))

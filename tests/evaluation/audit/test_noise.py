@@ -36,7 +36,6 @@ def test_an_honest_run_passes_every_row() -> None:
     assert rows["lower_bound"].estimate < rows["one_shot"].estimate < rows["matched_filter"].estimate
     assert rows["lower_bound"].claim is None
     assert found.seed_commitment == Directions((PARAMETERS,), 500, 0).commitment
-    assert NoiseAudit.model_validate_json(found.model_dump_json()) == found
 
 
 @pytest.mark.parametrize(

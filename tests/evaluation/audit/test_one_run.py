@@ -44,9 +44,9 @@ def test_perfect_guesses_end_at_the_logit() -> None:
 def test_scores_that_tell_everything_and_nothing() -> None:
     rng = np.random.default_rng(0)
     included_N = rng.random(1000) < 0.5
-    told = one_run(included_N + 0.1 * rng.random(1000), included_N, 1e-6)
-    assert told.correct == told.guesses
-    assert told.epsilon_at_least > 4.5
+    everything = one_run(included_N + 0.1 * rng.random(1000), included_N, 1e-6, alpha=0.05)
+    assert everything.correct == everything.guesses
+    assert everything.epsilon_at_least > 4.5
     nothing = one_run(rng.random(1000), included_N, 1e-6)
     assert nothing.epsilon_at_least == 0
     assert nothing.guesses > 0

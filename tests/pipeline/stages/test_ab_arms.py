@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from evaluation.arms.arm import neural
 from federated import mechanisms
 from federated.devices import store as population
 from pipeline import registry as registered
@@ -95,23 +96,23 @@ def test_arms_speak_one_vocabulary_and_the_champion_keeps_its_own(
     tracked: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     ctx = context(tracked, monkeypatch)
-    alone = entrants.gather(ctx)
-    assert alone.champion is None
+    alone, champion = entrants.gather(ctx)
+    assert champion is None
     assert "champion" not in alone.arms
     assert alone.vocabulary == GROWN
     publish(tracked, tmp_path, "earlier")
-    both = entrants.gather(ctx)
-    assert both.champion.launch_id == "earlier"
+    both, champion = entrants.gather(ctx)
+    assert champion.launch_id == "earlier"
     assert ("private", "champion") in both.pairs
     assert both.vocabulary.words == (*GROWN.words, "later")
-    assert both.own_words == len(GROWN)
+    assert both.launch_size == len(GROWN)
     assert {arm.vocabulary_size for arm in both.arms.values()} == {len(both.vocabulary)}
     nothing = [np.array([], dtype=np.int64)]
     for name, arm in alone.arms.items():
         before, after = arm.start(nothing)[0][0], both.arms[name].start(nothing)[0][0]
         np.testing.assert_array_equal(before, after[: len(GROWN)])
         assert after[len(GROWN)] == -np.inf, "a word that only users' model knows"
-    own, _ = entrants.arms.neural(model_of(THEIRS, len("earlier"))).start(nothing)
+    own, _ = neural(model_of(THEIRS, len("earlier"))).start(nothing)
     theirs, _ = both.arms["champion"].start(nothing)
     for word in ("see", "you", "later"):
         assert theirs[0, both.vocabulary.index[word]] == own[0, THEIRS.index[word]]
@@ -141,8 +142,8 @@ def test_without_privacy_is_the_same_training_and_leaves_nothing(
     population.build_store(ctx.config.private_text, "en-US", 1, tmp_path / "store")
     store = population.open_store(tmp_path / "store")
     monkeypatch.setattr(load, "store", lambda ctx: store)
-    found = entrants.gather(ctx)
-    assert ("private", "non_private") in found.pairs
+    compared, _ = entrants.gather(ctx)
+    assert ("private", "non_private") in compared.pairs
     assert not any(ctx.private.iterdir()), "no checkpoint of it stays"
     trained, again = entrants.without_privacy(ctx), entrants.without_privacy(ctx)
     start = load.model(ctx, "adapt")

@@ -2,14 +2,12 @@
 
 import pytest
 
-from evaluation.comparison import verdicts as statistics
+from evaluation.comparison import verdicts
 from evaluation.comparison.intervals import AbResult, ArmMetric, Difference, Estimate
 from evaluation.comparison.results import Comparison, SliceRow
 from evaluation.comparison.slices import HeadShare
 from pipeline.registry import Published
-from pipeline.stages.ab_arms import Entrants
 from pipeline.stages.ab_test import ab_result
-from pretrain.vocabulary import SPECIALS, Vocabulary
 
 METRICS = ("top1_recall", "top3_recall", "prate", "words_modified", "words_per_minute", "errors_left")
 PAIRS = (("private", "start"), ("private", "champion"))
@@ -27,7 +25,7 @@ def compared(changes: dict[tuple[str, str], tuple[float, float]], session_words:
     """
 
     def difference(baseline: str, metric: str) -> Difference:
-        sign = -1 if metric in statistics.LOWER_IS_BETTER else 1
+        sign = -1 if metric in verdicts.LOWER_IS_BETTER else 1
         value, half = changes.get((baseline, metric), (sign * 0.1, 0.01))
         relative = estimate(value, half)
         return Difference(
@@ -52,9 +50,9 @@ def compared(changes: dict[tuple[str, str], tuple[float, float]], session_words:
     new_words = estimate(0.02, 0.01)
     return Comparison(
         table=table,
-        verdicts=tuple(statistics.verdict(table, *pair, "prate", 0.005) for pair in PAIRS),
+        verdicts=tuple(verdicts.verdict(table, *pair, "prate") for pair in PAIRS),
         second_opinions=(
-            statistics.SecondOpinion(
+            verdicts.SecondOpinion(
                 candidate="private",
                 baseline="start",
                 metric="prate",
@@ -73,13 +71,8 @@ def compared(changes: dict[tuple[str, str], tuple[float, float]], session_words:
     )
 
 
-ENTRANTS = Entrants(
-    arms=dict.fromkeys(("start", "private", "champion")),
-    pairs=PAIRS,
-    vocabulary=Vocabulary(SPECIALS),
-    own_words=4,
-    champion=Published("keyboard-en-US-NWP", 3, "earlier", "d" * 64),
-)
+ARMS = ["start", "private", "champion"]
+CHAMPION = Published("keyboard-en-US-NWP", 3, "earlier", "d" * 64)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +92,7 @@ ENTRANTS = Entrants(
     ],
 )
 def test_only_what_is_clearly_worse_than_users_have_holds(changes: dict, broken: list[str], shown: bool) -> None:
-    result = ab_result(compared(changes), ENTRANTS, "NWP", 0.005)
+    result = ab_result(compared(changes), ARMS, CHAMPION, "NWP")
     assert len(result.broken_margins) == bool(broken)
     assert all(part in result.broken_margins[0] for part in broken)
     against = {row.baseline: row for row in result.verdicts}
@@ -108,7 +101,7 @@ def test_only_what_is_clearly_worse_than_users_have_holds(changes: dict, broken:
 
 
 def test_numbers_behind_the_tables_reach_mlflow_by_name() -> None:
-    shown = ab_result(compared({}), ENTRANTS, "NWP", 0.005).metrics
+    shown = ab_result(compared({}), ARMS, CHAMPION, "NWP").metrics
     assert shown["prate/champion"] == 0.1
     assert shown["prate/private minus champion/low"] == 0.0
     assert (shown["standard_error/prate/delta"], shown["standard_error/prate/bootstrap"]) == (0.11, 0.12)
@@ -118,7 +111,7 @@ def test_numbers_behind_the_tables_reach_mlflow_by_name() -> None:
 
 
 def test_without_sessions_there_are_no_margins_to_break() -> None:
-    result = ab_result(compared({}, session_words=0), ENTRANTS, "SC", 0.005)
+    result = ab_result(compared({}, session_words=0), ARMS, CHAMPION, "SC")
     assert result.broken_margins is None
     assert result.model_dump(mode="json")["features"] == {
         "NWP": ["prate"],
