@@ -33,6 +33,7 @@ from pipeline.stage import StageContext
 from pipeline.stages import artifacts, audit_trace
 from pretrain.files import PRIVATE, write_text
 from pretrain.model import KeyboardLM
+from pretrain.vocabulary import join_streams
 
 FAILED = ".failed.json"
 _MODULE = "pipeline.stages.fine_tune_workers"
@@ -77,7 +78,7 @@ def train(ctx: StageContext, process: Worker = ALONE) -> Trained:
     probe = audit_trace.directions(model, config.audit.directions, ctx.noise_key)
     done = train_rounds(
         model,
-        devices.join(planted.devices),
+        join_streams([devices, planted.devices]),
         np.arange(len(devices) + len(planted.devices)) >= len(devices),
         store.encode(words, "validation"),
         config.mechanism,
