@@ -72,7 +72,6 @@ def train(users: Path, public: Path, locale: str, folder: Path) -> Trained:
         paths=(str(users),),
         name="users",
         max_words_per_device=WORDS_A_DEVICE,
-        validation_fraction=0.15,
         test_fraction=0.25,
     )
     population.build_store(config, locale, SEED, folder / "store")

@@ -24,7 +24,7 @@ from pretrain.words import open_words, write_words
 
 SEED, LOCALE = 1, "en-US"
 VOCABULARY, MODEL = 10_000, ModelConfig(embedding_dim=96, hidden_dim=670, tied=False)
-WORDS_A_DEVICE, VALIDATION, TEST = 1_000, 0.05, 0.05
+WORDS_A_DEVICE, TEST = 1_000, 0.05
 CURVE_DEVICES, PUBLIC_HELD_OUT = 40, 50
 PRETRAIN = PretrainConfig(
     steps=5_000,
@@ -74,7 +74,6 @@ def make(users: Path, public: Path, work: Path) -> Setting:
         paths=(str(users),),
         name="users",
         max_words_per_device=WORDS_A_DEVICE,
-        validation_fraction=VALIDATION,
         test_fraction=TEST,
     )
     if not (work / "store" / "store.json").exists():

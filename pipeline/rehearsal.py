@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from federated.config.planning import PlanningConfig
+from federated.config.planning import PlanningConfig, SmallLaunch
 from federated.planning.pseudo_users import pseudo_users
 from federated.planning.rehearsal import Rehearsal, Setting, rehearse
 from pipeline import runner
@@ -25,9 +25,9 @@ _STAGES = ("ingest_public", "pretrain")
 
 @dataclass(frozen=True)
 class Rehearsed:
-    """What was found, what it means, and where it is written."""
+    """What was best, what it means, and where it is written."""
 
-    found: Rehearsal
+    best: Rehearsal
     remarks: tuple[str, ...]
     paste: str
     directory: Path
@@ -41,10 +41,14 @@ def run(
     stages: runner.Stages,
     tracker: runner.Tracker | None,
     on_progress: Callable[[str], None],
+    small: SmallLaunch | None = None,
 ) -> Rehearsed:
     """Pretrain if need be (as the launch will, under its id), rehearse, and write the result.
 
     Reads no private text. Interrupted, it goes on where it was.
+
+    Args:
+      small: what to simulate; by default what carries over to a launch of usual size.
 
     Returns:
       The result; ``runs/ID/public/rehearsal`` has it as JSON and as a picture.
@@ -52,6 +56,7 @@ def run(
     Raises:
       As the stages and ``federated.planning.rehearsal.rehearse``.
     """
+    small = small or SmallLaunch()
     for name in _STAGES:
         if runner.find_done(name, config, run_id, here, tracker) is None:
             on_progress(f"stage {name}")
@@ -61,7 +66,6 @@ def run(
         ctx = StageContext(config, opened, here, NAME, None)
         words = artifacts.vocabulary(ctx, "ingest_public")
         text, held_out = _public_text(ctx, planning, words, opened)
-        small = planning.rehearsal
         users = pseudo_users(text, small.pseudo_users, small.words_per_user, small.median_words, config.seed)
         on_progress(f"{len(users):,} pseudo-users of public text")
         setting = Setting(
@@ -74,64 +78,60 @@ def run(
             runtime=config.runtime,
             seed=config.seed,
         )
-        found = rehearse(setting, ctx.public, ctx.private / "trials", on_progress)
-        result = Rehearsed(found, remarks(found, planning), paste(found), ctx.public)
+        best = rehearse(setting, ctx.public, ctx.private / "trials", on_progress)
+        result = Rehearsed(best, remarks(best, small), paste(best), ctx.public)
         write_text(ctx.public / "rehearsal.json", json.dumps(as_json(result), indent=1) + "\n")
-        _draw(found, planning, ctx.public)
+        _draw(best, small, ctx.public)
     return result
 
 
 def as_json(rehearsed: Rehearsed) -> dict:
     """Everything as plain values."""
-    return {**asdict(rehearsed.found), "remarks": list(rehearsed.remarks), "yaml": rehearsed.paste}
+    return {**asdict(rehearsed.best), "remarks": list(rehearsed.remarks), "yaml": rehearsed.paste}
 
 
-def paste(found: Rehearsal) -> str:
+def paste(best: Rehearsal) -> str:
     """What to change in the launch file."""
-    lines = [
-        "mechanism:",
-        f"  clip_norm: {found.clip_norm!r}",
-        "server:",
-        f"  learning_rate: {found.server_learning_rate!r}",
-    ]
-    if found.noise_to_signal is not None:
-        lines += ["planning:", f"  noise_to_signal: {found.noise_to_signal!r}"]
-    return "\n".join(lines)
+    return "\n".join(
+        [
+            "mechanism:",
+            f"  clip_norm: {best.clip_norm!r}",
+            "server:",
+            f"  learning_rate: {best.server_learning_rate!r}",
+        ]
+    )
 
 
-def remarks(found: Rehearsal, planning: PlanningConfig) -> tuple[str, ...]:
+def remarks(best: Rehearsal, small: SmallLaunch) -> tuple[str, ...]:
     """What a person must know before using the numbers."""
-    config, said = planning.rehearsal, []
-    largest, smallest = max(config.noise_to_signal), min(config.noise_to_signal)
-    if found.noise_to_signal is None:
-        said.append(
-            f"even noise-to-signal {smallest:g} costs more than {config.max_accuracy_loss:g} accuracy: try smaller "
-            "ratios in planning.rehearsal.noise_to_signal, or allow a larger planning.rehearsal.max_accuracy_loss"
+    notes = []
+    largest, smallest = max(small.noise_to_signal), min(small.noise_to_signal)
+    if best.noise_to_signal is None:
+        notes.append(
+            f"even noise-to-signal {smallest:g} costs more than {small.max_accuracy_loss:g} accuracy; "
+            "'tacit plan --noise-to-signal' tells what smaller ratios take"
         )
-    elif found.noise_to_signal == largest:
-        said.append(
-            f"noise-to-signal {largest:g} is the largest that was tried; add larger ratios to "
-            "planning.rehearsal.noise_to_signal to see how far it goes"
+    elif best.noise_to_signal == largest:
+        notes.append(f"noise-to-signal {largest:g} is the largest that was tried; more may be bearable")
+    rates = small.server_learning_rates
+    if len(rates) > 1 and best.server_learning_rate in (min(rates), max(rates)):
+        notes.append(
+            f"server learning rate {best.server_learning_rate:g} lies at the end of those tried; a better one may lie "
+            "beyond it, or another local_training.learning_rate may suit"
         )
-    rates = config.server_learning_rates
-    if len(rates) > 1 and found.server_learning_rate in (min(rates), max(rates)):
-        said.append(
-            f"server learning rate {found.server_learning_rate:g} lies at the end of those tried; add others beyond it "
-            "to planning.rehearsal.server_learning_rates"
-        )
-    if found.noiseless_accuracy <= found.start_accuracy:
-        said.append(
-            f"without noise accuracy went from {found.start_accuracy:.4f} to {found.noiseless_accuracy:.4f}: this text "
+    if best.noiseless_accuracy <= best.start_accuracy:
+        notes.append(
+            f"without noise accuracy went from {best.start_accuracy:.4f} to {best.noiseless_accuracy:.4f}: this text "
             "has nothing left to teach the pretrained model, so the ratio only says what noise does no harm; name text "
-            "that reads like typing in planning.rehearsal.public_text"
+            "that reads like typing in planning.public_text"
         )
-    return tuple(said)
+    return tuple(notes)
 
 
 def _public_text(
     ctx: StageContext, planning: PlanningConfig, words: Vocabulary, opened: RunDir
 ) -> tuple[TokenStream, TokenStream]:
-    chosen = planning.rehearsal.public_text
+    chosen = planning.public_text
     if chosen is None:
         return artifacts.public_streams(ctx, words)
     directory = opened.private(NAME) / "corpus"
@@ -141,12 +141,12 @@ def _public_text(
     return join_streams(train), join_streams(held_out)
 
 
-def _draw(found: Rehearsal, planning: PlanningConfig, directory: Path) -> None:
+def _draw(best: Rehearsal, small: SmallLaunch, directory: Path) -> None:
     figure = figures_plan.rehearsal_figure(
-        [figures_plan.Trial(trial.noise_to_signal, trial.accuracy) for trial in found.noise_trials],
-        noiseless=found.noiseless_accuracy,
-        start=found.start_accuracy,
-        max_loss=planning.rehearsal.max_accuracy_loss,
-        chosen=found.noise_to_signal,
+        [figures_plan.Trial(trial.noise_to_signal, trial.accuracy) for trial in best.noise_trials],
+        noiseless=best.noiseless_accuracy,
+        start=best.start_accuracy,
+        max_loss=small.max_accuracy_loss,
+        chosen=best.noise_to_signal,
     )
     figures_plan.write(figure, directory, "utility")

@@ -106,8 +106,7 @@ def run(entrants: Entrants, devices: Devices, rules: Rules, workers: int = 1) ->
         tuning = held_out(devices.words, devices.tuning, 2 * rules.session_words)
         if not len(tuning.word_P):
             raise ValueError(
-                "devices.tuning: no word to set thresholds on; raise private_text.validation_fraction "
-                "or set ab_test.session_words to 0"
+                "devices.tuning: no word to set thresholds on; bring more devices or set ab_test.session_words to 0"
             )
         thresholds, settings = _compose_settings(arms, tuning, vocabulary, rules.compose_rate, workers)
         short = held_out(devices.words, devices.test, rules.session_words)

@@ -1,4 +1,4 @@
-"""The exact privacy curve of a Gaussian release (Balle and Wang 2018, theorem 8), in both directions."""
+"""The exact privacy curve of a Gaussian release (Balle and Wang 2018, theorem 8)."""
 
 import math
 from collections.abc import Iterable
@@ -36,18 +36,6 @@ def _log_delta(mu: float, epsilon: float) -> float:
     if second >= first:
         return -math.inf
     return float(first + math.log(-math.expm1(second - first)))
-
-
-def rho_of_epsilon(epsilon: float, delta: float) -> float:
-    """Largest rho of a Gaussian mechanism that keeps ``epsilon`` at ``delta``; inverse of ``epsilon_of_rho``."""
-    if not 0 < epsilon < math.inf:
-        raise ValueError(f"epsilon: got {epsilon}, expected a finite number above 0")
-    high = 1.0
-    while epsilon_of_rho(high, delta) < epsilon:
-        high *= 2
-    root = optimize.brentq(lambda rho: epsilon_of_rho(rho, delta) - epsilon, 0.0, high, xtol=1e-15, rtol=1e-13)
-    # A root may lie a hair above; a target must not.
-    return float(root) * (1 - 1e-9)
 
 
 def curve(rho: float, deltas: Iterable[float]) -> list[tuple[float, float]]:

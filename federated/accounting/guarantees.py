@@ -78,8 +78,7 @@ def guarantee_of(
     min_sep: int,
     max_participations: int,
     deltas: Iterable[float],
-    norm_inflation: float = 1.0,
-    failure_probability: float = 0.0,
+    encoding: Encoding | None = None,
 ) -> Guarantee:
     """The guarantee of ``rounds`` rounds in which every device kept to the two limits.
 
@@ -87,17 +86,16 @@ def guarantee_of(
     count on anything being sampled; ``amplified`` does, for independent noise.
 
     Args:
-      norm_inflation: a device's contribution may be this many clip norms long.
-      failure_probability: chance that the run breaks that bound; taken off every delta. rho then
-        holds but for that chance.
+      encoding: of secure aggregation; its rounding may lengthen a device's contribution. The chance that the run
+        breaks that bound is taken off every delta, and rho holds but for it.
 
     Raises:
       ValueError: limits that cannot happen, or a delta outside (0, 1).
       ArithmeticError: the two routes disagree by more than ``AGREEMENT``, or the two
         sensitivities differ.
     """
-    if not 1 <= norm_inflation < math.inf:
-        raise ValueError(f"norm_inflation: got {norm_inflation}, expected a finite number of at least 1")
+    norm_inflation = 1.0 if encoding is None else encoding.inflated_norm
+    failure_probability = 0.0 if encoding is None else rounds * encoding.wrap_probability
     deltas = tuple(deltas)
     # A longer contribution under the same noise is the same as the bound under less noise.
     accounted = replace(mechanism, noise_multiplier=mechanism.noise_multiplier / norm_inflation)
@@ -143,16 +141,6 @@ def guarantee_of(
     )
 
 
-def cost(encoding: Encoding | None, rounds: int) -> dict[str, float]:
-    """What secure aggregation adds to a guarantee: the two last arguments of ``guarantee_of``."""
-    if encoding is None:
-        return {"norm_inflation": 1.0, "failure_probability": 0.0}
-    return {
-        "norm_inflation": encoding.inflated_norm,
-        "failure_probability": rounds * encoding.wrap_probability,
-    }
-
-
 def _sensitivity_method(mechanism: mechanisms.Mechanism, again: float | None) -> str:
     if isinstance(mechanism, mechanisms.Independent):
         return SENSITIVITY_COUNTED
@@ -165,15 +153,15 @@ def _amplified(
     if not isinstance(mechanism, mechanisms.Independent):
         return None
     left = {delta - failure_probability: delta for delta in deltas}
-    found = sampled.amplified(
+    answer = sampled.amplified(
         mechanism.sampling, mechanism.noise_multiplier, mechanism.sampling_rate, mechanism.population, rounds, left
     )
     named = {
         name: None if values is None else {left[delta]: value for delta, value in values.items()}
-        for name, values in vars(found).items()
+        for name, values in vars(answer).items()
         if name.startswith("epsilon")
     }
-    return replace(found, **named)
+    return replace(answer, **named)
 
 
 def _second_sensitivity_squared(
@@ -209,5 +197,5 @@ def from_records(
         min_sep=min(observed.min_sep or config.min_sep, observed.rounds),
         max_participations=max(observed.max_participations, 1),
         deltas=tuple(deltas) or (config.delta,),
-        **cost(encoding, observed.rounds),
+        encoding=encoding,
     )

@@ -1,92 +1,101 @@
-"""The optional ``planning:`` block of a launch file: what the planner and the rehearsal may choose from.
+"""The optional ``planning:`` block of a launch file: what the planner may choose from.
 
 Nothing here changes a launch. The planner reads it, proposes a ``mechanism:`` block, and a person
 puts that block into the file.
 """
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
 
-from pretrain.config import Config, CorpusConfig, Fraction
+from pretrain.config import Config, CorpusConfig
 
 Kind = Literal["tree", "blt", "banded"]
 
+KINDS: tuple[Kind, ...] = ("tree", "blt", "banded")
+# Memory for the noise between rounds, in copies of the model.
+MAX_NOISE_COPIES = 16
+# Share of the population not counted on: estimates are rough, devices come and go.
+SPARE_FRACTION = 0.1
 
-class RehearsalConfig(Config):
-    """A small simulation on public text: Xu et al. 2023, section 2.5."""
 
-    public_text: CorpusConfig | None = Field(
-        default=None,
-        description="text that reads like typing, not seen in pretraining; default: the launch's own public text",
-    )
-    pseudo_users: PositiveInt = Field(default=600, description="parts of the public text that play devices")
-    words_per_user: Literal["heavy-tailed", "fixed"] = Field(
-        default="heavy-tailed", description="word budgets: log-normal, as people type, or all the same"
-    )
-    median_words: PositiveInt = Field(default=150, description="median word budget of a pseudo-user, in words")
-    report_goal: PositiveInt = Field(default=50, description="pseudo-users aggregated in a round")
-    rounds: Annotated[int, Field(ge=2)] = Field(default=12, description="rounds of one simulation")
-    start_clip_norm: PositiveFloat = Field(
-        default=1.0, description="where adaptive clipping begins; it moves to the median norm of the updates"
-    )
-    server_learning_rates: tuple[PositiveFloat, ...] = Field(default=(0.5, 1.0, 2.0), min_length=1)
-    noise_to_signal: tuple[PositiveFloat, ...] = Field(
-        default=(0.0025, 0.005, 0.01, 0.02, 0.04),
-        min_length=1,
-        description="ratios to try: root-mean-square noise in a sum of mean updates, per coordinate, in clip norms",
-    )
-    max_accuracy_loss: Fraction = Field(
-        default=0.002, description="accuracy that noise may cost against no noise: 0.002 is 0.2 percentage points"
-    )
+@dataclass(frozen=True)
+class SmallLaunch:
+    """A launch in small on public text, which ``tacit rehearse`` simulates: Xu et al. 2023, section 2.5.
+
+    Attributes:
+      pseudo_users: parts of the public text that play devices.
+      words_per_user: word budgets, log-normal as people type, or all the same.
+      median_words: median word budget of a pseudo-user.
+      report_goal: pseudo-users aggregated in a round.
+      rounds: of one simulation.
+      start_clip_norm: where adaptive clipping begins; it moves to the median norm of the updates.
+      noise_to_signal: ratios to try, root-mean-square noise in a sum of mean updates, per coordinate, in clip norms.
+      max_accuracy_loss: accuracy that noise may cost against no noise; 0.002 is 0.2 percentage points.
+    """
+
+    pseudo_users: int = 600
+    words_per_user: Literal["heavy-tailed", "fixed"] = "heavy-tailed"
+    median_words: int = 150
+    report_goal: int = 50
+    rounds: int = 12
+    start_clip_norm: float = 1.0
+    server_learning_rates: tuple[float, ...] = (0.5, 1.0, 2.0)
+    noise_to_signal: tuple[float, ...] = (0.0025, 0.005, 0.01, 0.02, 0.04)
+    max_accuracy_loss: float = 0.002
+
+
+def _rehearsal_of_0_1(planning: "PlanningConfig") -> dict[str, Any]:
+    small = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(SmallLaunch()).items()}
+    return {"public_text": planning.public_text and planning.public_text.canonical(), **small}
 
 
 class PlanningConfig(Config):
     """What is known and what is wanted before a launch."""
 
+    retired: ClassVar[Mapping[str, Any]] = {
+        "target_epsilon": None,
+        "noise_to_signal": None,
+        "mechanisms": list(KINDS),
+        "max_noise_copies": MAX_NOISE_COPIES,
+        "spare_fraction": SPARE_FRACTION,
+        "rehearsal": _rehearsal_of_0_1,
+    }
+
     population_estimate: PositiveInt = Field(description="devices that may take part; a bucketed or public figure")
     max_report_goal: PositiveInt = Field(description="most devices that one round can aggregate")
     round_minutes: PositiveFloat = Field(description="minutes that a slow round takes; the device timer follows")
-    target_rho: PositiveFloat | None = Field(default=None, description="zCDP of the run; or give target_epsilon")
-    target_epsilon: PositiveFloat | None = Field(default=None, description="at mechanism.delta; or give target_rho")
-    noise_to_signal: PositiveFloat | None = Field(
-        default=None, description="what 'tacit rehearse' found; without it the ratio of the mechanism block is kept"
-    )
+    target_rho: PositiveFloat = Field(description="zCDP of the run")
     rounds: tuple[PositiveInt, ...] = Field(default=(), description="numbers of rounds to consider; default: as set")
-    mechanisms: tuple[Kind, ...] = Field(default=("tree", "blt", "banded"), min_length=1)
-    max_noise_copies: Annotated[int, Field(ge=2)] = Field(
-        default=16, description="memory for the noise between rounds, in copies of the model"
+    public_text: CorpusConfig | None = Field(
+        default=None,
+        description="what to rehearse on: text that reads like typing, not seen in pretraining; default: the launch's",
     )
-    spare_fraction: Annotated[float, Field(ge=0.0, lt=1.0)] = Field(
-        default=0.1, description="share of the population not counted on: estimates are rough, devices come and go"
-    )
-    rehearsal: RehearsalConfig = RehearsalConfig()
 
-    @field_validator("rounds", "mechanisms")
+    @field_validator("rounds")
     @classmethod
-    def _no_value_twice(cls, values: tuple[object, ...]) -> tuple[object, ...]:
+    def _no_value_twice(cls, values: tuple[int, ...]) -> tuple[int, ...]:
         if len(set(values)) != len(values):
             raise ValueError(f"got {list(values)}; name every value once")
         return values
 
     @model_validator(mode="after")
-    def _one_target(self) -> "PlanningConfig":
-        if (self.target_rho is None) == (self.target_epsilon is None):
-            raise ValueError(
-                f"target_rho {self.target_rho} and target_epsilon {self.target_epsilon}: give exactly one of the two"
-            )
-        return self
-
-    @model_validator(mode="after")
     def _population_fills_a_round(self) -> "PlanningConfig":
         if self.usable_population < 1:
             raise ValueError(
-                f"spare_fraction: {self.spare_fraction} of {self.population_estimate} devices leaves none; lower it"
+                f"population_estimate: {self.population_estimate} less the {SPARE_FRACTION:.0%} that no plan counts on "
+                "leaves none; raise it"
             )
         return self
+
+    def canonical(self) -> dict[str, Any]:
+        """All fields as 0.1 had them, the public text of the rehearsal in its block."""
+        return {name: value for name, value in super().canonical().items() if name != "public_text"}
 
     @property
     def usable_population(self) -> int:
         """Devices that the plan counts on."""
         # Rounded before it is cut, or 0.9 of a round number could lose a device to binary fractions.
-        return int(round(self.population_estimate * (1 - self.spare_fraction), 6))
+        return int(round(self.population_estimate * (1 - SPARE_FRACTION), 6))

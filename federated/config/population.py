@@ -1,16 +1,23 @@
 """Configuration of the private population: whose text, and how it is split."""
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, PositiveInt
 
 from pretrain.config import Config, Fraction
 
+# Share of the devices that training is watched on.
+VALIDATION_FRACTION = 0.1
+# Of made-up typists: what there is to write about, and how much one writes on average.
+TOPICS, MEAN_WORDS = 20, 200
+
 
 class _Population(Config):
+    retired: ClassVar[Mapping[str, Any]] = {"validation_fraction": VALIDATION_FRACTION}
+
     name: str = Field(pattern=r"^[A-Za-z0-9._-]+$", description="the ledger adds up spends under this name")
     max_words_per_device: PositiveInt
-    validation_fraction: Fraction = 0.1
     test_fraction: Fraction = 0.1
 
 
@@ -30,10 +37,10 @@ class ChitchatPopulation(_Population):
 class SyntheticPopulation(_Population):
     """Made-up typists for locales without data; every report says so."""
 
+    retired: ClassVar[Mapping[str, Any]] = _Population.retired | {"topics": TOPICS, "mean_words": MEAN_WORDS}
+
     source: Literal["synthetic"]
     devices: PositiveInt
-    topics: PositiveInt = 20
-    mean_words: PositiveInt = 200
 
 
 PopulationConfig = Annotated[FilePopulation | ChitchatPopulation | SyntheticPopulation, Field(discriminator="source")]

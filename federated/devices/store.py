@@ -14,7 +14,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from federated.config.population import ChitchatPopulation, FilePopulation, PopulationConfig, SyntheticPopulation
+from federated.config.population import (
+    VALIDATION_FRACTION,
+    ChitchatPopulation,
+    FilePopulation,
+    PopulationConfig,
+    SyntheticPopulation,
+)
 from federated.devices import readers as sources
 from federated.devices import synthetic
 from pretrain.files import PRIVATE, atomic, private_directory, write_text
@@ -96,10 +102,10 @@ def build_store(config: PopulationConfig, locale: str, seed: int, directory: Pat
       OSError: a file cannot be read.
     """
     require_spaced_script(locale)
-    if config.validation_fraction + config.test_fraction >= 1:
+    if VALIDATION_FRACTION + config.test_fraction >= 1:
         raise ValueError(
-            f"private_text.test_fraction: {config.test_fraction} and validation_fraction "
-            f"{config.validation_fraction} leave no device to train on; lower one of them"
+            f"private_text.test_fraction: {config.test_fraction} and the {VALIDATION_FRACTION} that training is "
+            "watched on leave no device to train on; lower it"
         )
     typed = _typed(config, locale, seed)
     private_directory(directory)
@@ -190,7 +196,7 @@ def _split(client: str, seed: int, config: PopulationConfig) -> int:
     position = int.from_bytes(digest, "big") / 2**64
     if position < config.test_fraction:
         return SPLITS.index("test")
-    if position < config.test_fraction + config.validation_fraction:
+    if position < config.test_fraction + VALIDATION_FRACTION:
         return SPLITS.index("validation")
     return SPLITS.index("train")
 

@@ -12,7 +12,7 @@ import langcodes
 import numpy as np
 import wordfreq
 
-from federated.config.population import SyntheticPopulation
+from federated.config.population import MEAN_WORDS, TOPICS, SyntheticPopulation
 from federated.devices.readers import Typed
 from pretrain.text import sentences
 
@@ -34,7 +34,7 @@ def typists(config: SyntheticPopulation, locale: str, seed: int) -> Typed:
     """
     words, shares = _frequencies(locale)
     rng = np.random.default_rng([_TOPIC_STREAM, seed])
-    tilted_KV = shares * np.exp(_TILT * rng.standard_normal((config.topics, len(words))))
+    tilted_KV = shares * np.exp(_TILT * rng.standard_normal((TOPICS, len(words))))
     cumulative_KV = np.cumsum(tilted_KV / tilted_KV.sum(axis=1, keepdims=True), axis=1)
     return Typed({"client_id": "string", "text": "string"}, _devices(config, np.array(words), cumulative_KV, seed))
 
@@ -45,11 +45,11 @@ def _devices(
     digits = len(str(config.devices))
     for device in range(config.devices):
         rng = np.random.default_rng([_DEVICE_STREAM, seed, device])
-        topics_K = rng.dirichlet(np.full(config.topics, _TOPIC_CONCENTRATION))
-        volume = rng.lognormal(np.log(config.mean_words) - _VOLUME_SIGMA**2 / 2, _VOLUME_SIGMA)
+        topics_K = rng.dirichlet(np.full(TOPICS, _TOPIC_CONCENTRATION))
+        volume = rng.lognormal(np.log(MEAN_WORDS) - _VOLUME_SIGMA**2 / 2, _VOLUME_SIGMA)
         lengths = 1 + rng.poisson(_MEAN_SENTENCE - 1, size=max(1, round(volume / _MEAN_SENTENCE)))
         texts = []
-        for length, topic in zip(lengths, rng.choice(config.topics, size=len(lengths), p=topics_K), strict=True):
+        for length, topic in zip(lengths, rng.choice(TOPICS, size=len(lengths), p=topics_K), strict=True):
             chosen = np.searchsorted(cumulative_KV[topic], rng.random(length))
             texts.append(" ".join(words[np.minimum(chosen, len(words) - 1)]) + ".")
         yield f"synthetic-{device:0{digits}d}", texts
@@ -66,8 +66,8 @@ def _frequencies(locale: str) -> tuple[tuple[str, ...], np.ndarray]:
         raise ValueError(f"private_text.source: 'synthetic' has no word frequencies for locale {locale!r}; bring files")
     listed = wordfreq.get_frequency_dict(nearest, wordlist="small")
     ranked = sorted(listed.items(), key=lambda item: (-item[1], item[0]))[:_WORDS]
-    kept = {word: share for word, share in ranked if sentences(word, locale) == [[word]]}
-    if len(kept) < _MIN_WORDS:
-        raise ValueError(f"private_text.source: 'synthetic' knows only {len(kept)} words of {locale!r}; bring files")
-    shares = np.array(list(kept.values()))
-    return tuple(kept), shares / shares.sum()
+    usable = {word: share for word, share in ranked if sentences(word, locale) == [[word]]}
+    if len(usable) < _MIN_WORDS:
+        raise ValueError(f"private_text.source: 'synthetic' knows only {len(usable)} words of {locale!r}; bring files")
+    shares = np.array(list(usable.values()))
+    return tuple(usable), shares / shares.sum()

@@ -6,18 +6,17 @@ the target.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from federated.accounting.gaussian import epsilon_of_rho
-from federated.config.planning import PlanningConfig
+from federated.config.planning import SPARE_FRACTION
 from federated.planning import search as plan_search
 from federated.planning.costs import round_up
-from federated.planning.search import Found, Option, Target
+from federated.planning.search import Choice, Option, Terms
 
 
 @dataclass(frozen=True)
 class Change:
-    """One number of the ``planning:`` block, and the value with which the target is met.
+    """One number of the plan, and the value with which the target is met.
 
     Attributes:
       needed: None if no value would do.
@@ -30,23 +29,20 @@ class Change:
     sentence: str
 
 
-def changes(
-    planning: PlanningConfig, found: Found, ratio: float, target: Target, on_progress: Callable[[str], None]
-) -> tuple[Change, ...]:
+def changes(terms: Terms, choice: Choice, on_progress: Callable[[str], None]) -> tuple[Change, ...]:
     """Each number that could be changed alone.
 
     Args:
-      found: the option of least rho; it misses the target.
+      choice: the option of least rho; it misses the target.
     """
     on_progress("which number would have to change")
-    nearest = found.option
+    nearest = choice.option
     return (
-        _report_goal(planning, nearest, ratio, target),
-        _population(planning, nearest, ratio, target),
-        _rounds(planning, nearest, ratio, target),
-        *_memory(planning, nearest, ratio, target),
-        _noise(planning, found, ratio, target),
-        _target(planning, nearest, target),
+        _report_goal(terms, nearest),
+        _population(terms, nearest),
+        _rounds(terms, nearest),
+        _noise(terms, choice),
+        _target(terms, choice),
     )
 
 
@@ -71,21 +67,22 @@ def _first(values: Sequence[int], meets: Callable[[int], bool]) -> int | None:
 def _round_numbers(low: int, high: int) -> list[int]:
     """Whole numbers of at most two significant digits from ``low`` to ``high``, ascending."""
     decades = range(len(str(max(high, 1))))
-    found = {digits * 10**decade for decade in decades for digits in range(1, 100)}
-    return sorted(value for value in found if low <= value <= high)
+    round_numbers = {digits * 10**decade for decade in decades for digits in range(1, 100)}
+    return sorted(value for value in round_numbers if low <= value <= high)
 
 
-def _meets(planning: PlanningConfig, kind: str, rounds: int, ratio: float, target: Target) -> bool:
+def _meets(terms: Terms, kind: str, rounds: int) -> bool:
     # One kind is enough and quick; with more of them rho is no larger.
-    only = planning.model_copy(update={"mechanisms": (kind,)})
-    found = plan_search.best(only, rounds, plan_search.report_goals(only)[-1], ratio, target)
-    return found is not None and found.option.rho <= target.rho
+    only = replace(terms, kinds=(kind,))
+    choice = plan_search.best(only, rounds, plan_search.report_goals(only)[-1])
+    return choice is not None and choice.rho <= terms.target.rho
 
 
-def _report_goal(planning: PlanningConfig, nearest: Option, ratio: float, target: Target) -> Change:
+def _report_goal(terms: Terms, nearest: Option) -> Change:
+    planning = terms.planning
+
     def meets(goal: int) -> bool:
-        changed = planning.model_copy(update={"max_report_goal": goal})
-        return _meets(changed, nearest.kind, nearest.rounds, ratio, target)
+        return _meets(terms.with_planning(max_report_goal=goal), nearest.kind, nearest.rounds)
 
     now, most = planning.max_report_goal, planning.usable_population // 2
     needed = _first(_round_numbers(now + 1, most), meets)
@@ -98,14 +95,15 @@ def _report_goal(planning: PlanningConfig, nearest: Option, ratio: float, target
     return Change("max_report_goal", now, needed, sentence)
 
 
-def _population(planning: PlanningConfig, nearest: Option, ratio: float, target: Target) -> Change:
+def _population(terms: Terms, nearest: Option) -> Change:
+    planning = terms.planning
+
     def meets(devices: int) -> bool:
-        changed = planning.model_copy(update={"population_estimate": devices})
-        return _meets(changed, nearest.kind, nearest.rounds, ratio, target)
+        return _meets(terms.with_planning(population_estimate=devices), nearest.kind, nearest.rounds)
 
     now = planning.population_estimate
     # From here on no device joins twice, and more devices change nothing.
-    once = round_up(planning.max_report_goal * nearest.rounds / (1 - planning.spare_fraction), 2)
+    once = round_up(planning.max_report_goal * nearest.rounds / (1 - SPARE_FRACTION), 2)
     needed = _first(_round_numbers(now + 1, int(once)), meets)
     sentence = (
         f"find {needed:,} devices, not {now:,}"
@@ -116,9 +114,9 @@ def _population(planning: PlanningConfig, nearest: Option, ratio: float, target:
     return Change("population_estimate", now, needed, sentence)
 
 
-def _rounds(planning: PlanningConfig, nearest: Option, ratio: float, target: Target) -> Change:
+def _rounds(terms: Terms, nearest: Option) -> Change:
     def meets(rounds: int) -> bool:
-        return _meets(planning, nearest.kind, rounds, ratio, target)
+        return _meets(terms, nearest.kind, rounds)
 
     needed = _first(_round_numbers(1, nearest.rounds - 1)[::-1], meets)
     sentence = (
@@ -129,34 +127,13 @@ def _rounds(planning: PlanningConfig, nearest: Option, ratio: float, target: Tar
     return Change("rounds", nearest.rounds, needed, sentence)
 
 
-def _memory(planning: PlanningConfig, nearest: Option, ratio: float, target: Target) -> tuple[Change, ...]:
-    goal = plan_search.report_goals(planning)[-1]
-    found = [
-        plan_search.option(strategy, goal, ratio, target.delta)
-        for strategy in plan_search.strategies(planning, nearest.rounds, goal, thorough=True)
-        if strategy.copies > planning.max_noise_copies
-    ]
-    enough = [option for option in found if option.rho <= target.rho]
-    if not enough:
-        return ()
-    least = min(enough, key=lambda option: option.copies)
-    sentence = (
-        f"allow {least.copies:,} copies of the model for noise (max_noise_copies), not {planning.max_noise_copies:,}: "
-        f"{least.label} then reaches rho {least.rho:.4g}"
-    )
-    return (Change("max_noise_copies", planning.max_noise_copies, least.copies, sentence),)
-
-
-def _noise(planning: PlanningConfig, found: Found, ratio: float, target: Target) -> Change:
-    needed = round_up(found.strategy.loss / (found.option.report_goal * math.sqrt(2 * target.rho)), 3)
+def _noise(terms: Terms, choice: Choice) -> Change:
+    ratio = terms.noise_to_signal
+    needed = round_up(choice.strategy.loss / (choice.option.report_goal * math.sqrt(2 * terms.target.rho)), 3)
     sentence = f"bear a noise-to-signal ratio of {needed:g}, not {ratio:g}; rehearse what that costs in accuracy"
-    return Change("noise_to_signal", planning.noise_to_signal, needed, sentence)
+    return Change("noise_to_signal", ratio, needed, sentence)
 
 
-def _target(planning: PlanningConfig, nearest: Option, target: Target) -> Change:
-    rho = round_up(nearest.rho, 3)
-    if planning.target_rho is not None:
-        return Change("target_rho", planning.target_rho, rho, f"accept rho {rho:g}, not {target.rho:g}")
-    epsilon = round_up(epsilon_of_rho(rho, target.delta), 3)
-    sentence = f"accept epsilon {epsilon:g} at delta {target.delta:g}, not {target.epsilon:g}"
-    return Change("target_epsilon", planning.target_epsilon, epsilon, sentence)
+def _target(terms: Terms, choice: Choice) -> Change:
+    rho = round_up(choice.rho, 3)
+    return Change("target_rho", terms.target.rho, rho, f"accept rho {rho:g}, not {terms.target.rho:g}")

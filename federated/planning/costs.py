@@ -123,19 +123,19 @@ def tree(rounds: int, min_sep: int, max_participations: int, restarts: tuple[int
 def tree_with_restarts(rounds: int, min_sep: int, max_participations: int) -> Strategy | None:
     """The tree that starts anew every power of two of rounds and has the least loss; None for short runs."""
     periods = [1 << level for level in range(2, rounds.bit_length()) if rounds / 32 <= 1 << level < rounds]
-    found = [tree(rounds, min_sep, max_participations, tuple(range(period, rounds, period))) for period in periods]
-    return min(found, key=lambda strategy: strategy.loss, default=None)
+    trees = [tree(rounds, min_sep, max_participations, tuple(range(period, rounds, period))) for period in periods]
+    return min(trees, key=lambda strategy: strategy.loss, default=None)
 
 
 @functools.cache
 def blt(rounds: int, min_sep: int, max_participations: int, buffers: int) -> Strategy:
     """The BLT of least RmsLoss for this pattern (McMahan et al. 2024, section 4)."""
-    found = optimise_blt(rounds, min_sep, max_participations, buffers, "rms")
-    made = Blt(1.0, found.theta, found.omega)
+    fit = optimise_blt(rounds, min_sep, max_participations, buffers, "rms")
+    made = Blt(1.0, fit.theta, fit.omega)
     return Strategy(
         kind="blt",
         label=f"BLT, {buffers} buffers",
-        parameters=MappingProxyType({"theta": found.theta, "omega": found.omega}),
+        parameters=MappingProxyType({"theta": fit.theta, "omega": fit.omega}),
         rounds=rounds,
         min_sep=min_sep,
         max_participations=max_participations,

@@ -1,19 +1,17 @@
 """The planner: from public numbers to a ``mechanism:`` block, with reasons and alternatives."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pydantic import TypeAdapter
 
 from federated.accounting import guarantees as accounting
 from federated.config.mechanism import MechanismConfig
-from federated.config.planning import PlanningConfig
+from federated.config.planning import KINDS, SPARE_FRACTION
 from federated.planning import costs as plan_costs
 from federated.planning import search as plan_search
 from federated.planning.changes import Change, changes
-from federated.planning.search import Found, Option, Target
-
-_ALL_KINDS = ("tree", "blt", "banded")
+from federated.planning.search import Choice, Option, Terms
 
 
 @dataclass(frozen=True)
@@ -25,16 +23,13 @@ class Proposal:
       mechanism: the ``mechanism:`` block, which holds clip norm and delta of the launch file.
       chosen: with rho and epsilon of exactly that block, by the accountant of launches.
       timer_hours: how long a device sleeps after it took part.
-      rehearsed: whether the ratio is a rehearsal's, or just that of the launch file's own mechanism.
       reasons: sentences.
       changes: numbers that would meet the target, each alone; () if it is met.
       alternatives: the same run by other mechanisms, then other report goals and rounds.
     """
 
     feasible: bool
-    target: Target
-    noise_to_signal: float
-    rehearsed: bool
+    terms: Terms
     mechanism: MechanismConfig
     chosen: Option
     timer_hours: float
@@ -44,71 +39,68 @@ class Proposal:
 
 
 def propose(
-    mechanism: MechanismConfig, planning: PlanningConfig, on_progress: Callable[[str], None] = lambda message: None
+    mechanism: MechanismConfig, terms: Terms, on_progress: Callable[[str], None] = lambda message: None
 ) -> Proposal:
     """Find the run that meets the target.
 
     Needs no private data: all inputs stand in the launch file.
 
     Args:
-      mechanism: of the launch file; gives clip norm, delta, and what is kept as it is.
+      mechanism: of the launch file; gives clip norm, delta, and what stays as it is.
       on_progress: hears what is being tried; the whole takes seconds to tens of seconds.
 
     Raises:
       ValueError: the noise of no mechanism fits in memory.
     """
-    ratio = planning.noise_to_signal or plan_costs.noise_to_signal(mechanism)
-    target = plan_search.target_of(planning, mechanism.delta)
-    found, tried = plan_search.search(planning, planning.rounds or (mechanism.rounds,), ratio, target, on_progress)
+    planning = terms.planning
+    chosen, tried = plan_search.search(terms, planning.rounds or (mechanism.rounds,), on_progress)
     if not tried:
         raise ValueError(
-            f"planning.max_noise_copies: {planning.max_noise_copies} copies of the model hold the noise of none of "
-            f"{', '.join(planning.mechanisms)}; raise it, or add blt, which needs 2"
+            f"most_copies: {terms.most_copies} copies of the model hold the noise of none of {', '.join(terms.kinds)}; "
+            "raise it, or add blt, which needs 2"
         )
-    nearest = found or min(tried, key=lambda item: item.option.rho)
-    if found is None:
+    nearest = chosen or min(tried, key=lambda choice: choice.rho)
+    if chosen is None:
         goal, rounds = nearest.option.report_goal, nearest.option.rounds
-        nearest = plan_search.best(planning, rounds, goal, ratio, target, thorough=True)
+        nearest = plan_search.best(terms, rounds, goal, thorough=True) or nearest
     block = mechanism_block(mechanism, nearest)
-    chosen = _as_accounted(block, nearest.option, mechanism.delta)
+    option = _as_accounted(block, nearest.option)
     on_progress("the same run by other mechanisms")
     return Proposal(
-        feasible=found is not None,
-        target=target,
-        noise_to_signal=ratio,
-        rehearsed=planning.noise_to_signal is not None,
+        feasible=chosen is not None,
+        terms=terms,
         mechanism=block,
-        chosen=chosen,
-        timer_hours=chosen.min_sep * planning.round_minutes / 60,
-        reasons=_reasons(planning, mechanism, block, chosen, tried, ratio, target),
-        changes=() if found else changes(planning, nearest, ratio, target, on_progress),
-        alternatives=_alternatives(planning, chosen, tried, ratio, target),
+        chosen=option,
+        timer_hours=option.min_sep * planning.round_minutes / 60,
+        reasons=_reasons(terms, mechanism, block, option, tried),
+        changes=() if chosen else changes(terms, nearest, on_progress),
+        alternatives=_alternatives(terms, option, tried),
     )
 
 
-def mechanism_block(mechanism: MechanismConfig, found: Found) -> MechanismConfig:
+def mechanism_block(mechanism: MechanismConfig, choice: Choice) -> MechanismConfig:
     """The launch file's ``mechanism:`` with everything that the plan decides replaced.
 
     What does not depend on the mechanism (clip norm, delta, randomness, clipping, secure
     aggregation) is kept. Adaptive clipping is kept where the noise has restarts, which it needs, and
     availability without its timer: the plan decides ``min_sep``.
     """
-    shared = ("clip_norm", "delta", "randomness", "clipping", "secagg")
-    shared += ("adaptive_clipping",) if "restarts" in found.strategy.parameters else ()
-    kept = {name: value for name, value in mechanism.model_dump(exclude_defaults=True).items() if name in shared}
+    names = {"clip_norm", "delta", "randomness", "clipping", "secagg"}
+    names |= {"adaptive_clipping"} if "restarts" in choice.strategy.parameters else set()
+    shared = mechanism.model_dump(exclude_defaults=True, include=names)
     if block := mechanism.model_dump().get("availability"):
-        kept["availability"] = {name: value for name, value in block.items() if name != "timer_hours"}
-    option = found.option
+        shared["availability"] = {name: value for name, value in block.items() if name != "timer_hours"}
+    option = choice.option
     decided = {
         "kind": option.kind,
-        **found.strategy.parameters,
+        **choice.strategy.parameters,
         "noise_multiplier": option.noise_multiplier,
         "rounds": option.rounds,
         "report_goal": option.report_goal,
         "min_sep": option.min_sep,
         "max_participations": option.max_participations,
     }
-    return TypeAdapter(MechanismConfig).validate_python(decided | kept)
+    return TypeAdapter(MechanismConfig).validate_python(decided | shared)
 
 
 def to_yaml(block: MechanismConfig) -> str:
@@ -137,71 +129,65 @@ def _yaml_value(value: object) -> str:
     return str(value)
 
 
-def _as_accounted(block: MechanismConfig, option: Option, delta: float) -> Option:
+def _as_accounted(block: MechanismConfig, option: Option) -> Option:
     """The option with the numbers that the accountant of launches gives for the block."""
-    reached = accounting.guarantee(block, block.rounds, block.min_sep, block.max_participations, (delta,))
-    fields = vars(option) | {
-        "rho": reached.rho,
-        "epsilon": reached.epsilon[delta],
-        "noise_to_signal": plan_costs.noise_to_signal(block),
-    }
-    return Option(**fields)
+    worst = accounting.guarantee(block, block.rounds, block.min_sep, block.max_participations, (block.delta,))
+    return replace(
+        option,
+        rho=worst.rho,
+        epsilon=worst.epsilon[block.delta],
+        noise_to_signal=plan_costs.noise_to_signal(block),
+    )
 
 
-def _alternatives(
-    planning: PlanningConfig, chosen: Option, tried: list[Found], ratio: float, target: Target
-) -> tuple[Option, ...]:
+def _alternatives(terms: Terms, chosen: Option, tried: list[Choice]) -> tuple[Option, ...]:
     rounds, goal = chosen.rounds, chosen.report_goal
     same = [chosen]
-    for strategy in plan_search.strategies(planning, rounds, goal, thorough=True, kinds=_ALL_KINDS):
+    for strategy in plan_search.strategies(terms, rounds, goal, thorough=True, kinds=KINDS):
         note = ""
-        if strategy.copies > planning.max_noise_copies:
-            note = f"more than max_noise_copies {planning.max_noise_copies}"
-        elif strategy.kind not in planning.mechanisms:
-            note = "not in planning.mechanisms"
+        if strategy.copies > terms.most_copies:
+            note = f"more than {terms.most_copies} copies of the model for noise"
+        elif strategy.kind not in terms.kinds:
+            note = "not among the mechanisms to choose from"
         if strategy.label != chosen.label:
-            same.append(plan_search.option(strategy, goal, ratio, target.delta, note))
-    sampled = plan_search.independent(planning, rounds, goal, ratio, target.delta)
+            same.append(plan_search.option(terms, strategy, goal, note))
+    sampled = plan_search.independent(terms, rounds, goal)
     others = [item.option for item in tried if (item.option.rounds, item.option.report_goal) != (rounds, goal)]
     return (*same, *([sampled] if sampled else []), *others)
 
 
 def _reasons(
-    planning: PlanningConfig,
-    mechanism: MechanismConfig,
-    block: MechanismConfig,
-    chosen: Option,
-    tried: list[Found],
-    ratio: float,
-    target: Target,
+    terms: Terms, mechanism: MechanismConfig, block: MechanismConfig, chosen: Option, tried: list[Choice]
 ) -> tuple[str, ...]:
+    planning, target = terms.planning, terms.target
     source = (
         "as rehearsed"
-        if planning.noise_to_signal
+        if terms.rehearsed
         else "that of the launch file's own mechanism block; 'tacit rehearse' finds what accuracy can bear"
     )
     smaller = [item.option for item in tried if item.option.rounds == chosen.rounds]
     smaller = [option for option in smaller if option.report_goal < chosen.report_goal]
-    met = chosen.rho <= target.rho
+    met = chosen.rho is not None and chosen.rho <= target.rho
     before = f"; the next smaller, {smaller[-1].report_goal:,}, gives {smaller[-1].rho:.4g}" if smaller else ""
-    if chosen.report_goal == planning.rehearsal.report_goal:
+    if chosen.report_goal == terms.least_report_goal:
         before = "; the rehearsal has no fewer devices in a round, so smaller ones were not tried"
     joins = f"a device joins at most {chosen.max_participations:,} of {chosen.rounds:,} rounds"
     if chosen.max_participations == 1:
         joins = "no device joins twice"
     reasons = [
-        f"Noise-to-signal {ratio:.4g} ({source}): the noise in the model, as a root mean square over rounds, per "
-        "coordinate and in clip norms of the mean update. It is held for every row, so all rows are equally useful.",
+        f"Noise-to-signal {terms.noise_to_signal:.4g} ({source}): the noise in the model, as a root mean square over "
+        "rounds, per coordinate and in clip norms of the mean update. It is held for every row, so all rows are "
+        "equally useful.",
         f"Report goal {chosen.report_goal:,}: "
         + (f"the smallest tried that meets rho {target.rho:.4g}{before}." if met else "nearest to the target of all."),
-        f"min_sep {chosen.min_sep:,}: {planning.usable_population:,} devices ({1 - planning.spare_fraction:.0%} of "
+        f"min_sep {chosen.min_sep:,}: {planning.usable_population:,} devices ({1 - SPARE_FRACTION:.0%} of "
         f"{planning.population_estimate:,}) fill {chosen.min_sep:,} rounds of {chosen.report_goal:,} before one must "
         f"return, so {joins}.",
         f"Timer {chosen.min_sep * planning.round_minutes / 60:,.1f} hours: a device that joins at the start of a round "
         f"must sleep through {chosen.min_sep:,} rounds of {planning.round_minutes:g} minutes; rounds slower than that "
         "would let it back too soon.",
-        f"{chosen.label[0].upper() + chosen.label[1:]}: least rho at this ratio among {', '.join(planning.mechanisms)} "
-        f"with at most {planning.max_noise_copies} copies of the model for noise (this one keeps {chosen.copies}).",
+        f"{chosen.label[0].upper() + chosen.label[1:]}: least rho at this ratio among {', '.join(terms.kinds)} "
+        f"with at most {terms.most_copies} copies of the model for noise (this one keeps {chosen.copies}).",
     ]
     if len(planning.rounds) > 1:
         counts = ", ".join(f"{rounds:,}" for rounds in sorted(planning.rounds))
@@ -213,7 +199,7 @@ def _reasons(
         )
     if mechanism.model_dump().get("availability"):
         reasons.append(
-            "Who checks in when is not part of this search, which leaves out planning.spare_fraction of the devices, "
+            f"Who checks in when is not part of this search, which leaves out {SPARE_FRACTION:.0%} of the devices, "
             "no more: run 'tacit plan' on the file with this block to see how many rounds would not be full."
         )
     if mechanism.secagg:

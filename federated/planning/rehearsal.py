@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from federated.config.mechanism import LocalTrainingConfig, ServerConfig, TreeMechanism
-from federated.config.planning import RehearsalConfig
+from federated.config.planning import SmallLaunch
 from federated.noise import seeded_key
 from federated.planning import costs as plan_costs
 from federated.rounds import server
@@ -45,7 +45,7 @@ class Setting:
     model: KeyboardLM
     users: TokenStream
     held_out: TokenStream
-    config: RehearsalConfig
+    config: SmallLaunch
     local_training: LocalTrainingConfig
     server: ServerConfig
     runtime: RuntimeConfig
@@ -117,32 +117,32 @@ def rehearse(
     config = setting.config
     if len(setting.users) < config.report_goal:
         raise ValueError(
-            f"planning.rehearsal.report_goal: {config.report_goal}, but the public text makes only "
-            f"{len(setting.users)} pseudo-users; lower it, or planning.rehearsal.median_words, or use more text"
+            f"planning.public_text: the public text makes only {len(setting.users)} pseudo-users, but a round takes "
+            f"{config.report_goal}; use more text"
         )
     path, digest = directory / "trials.json", _digest(setting)
     done = _finished(path, digest)
     total = len(config.server_learning_rates) + 1 + len(config.noise_to_signal)
 
-    told = itertools.count(1)
+    places = itertools.count(1)
 
     def run(name: str, rate: float, ratio: float, clip_norm: float | None) -> Trial:
-        found = done.get(name)
+        trial = done.get(name)
         # Other rates in the configuration can lead to another choice, and that to other trials.
-        if found is None or found.server_learning_rate != rate or clip_norm not in (None, found.clip_norm):
-            done[name] = found = _run(setting, work / name.replace(" ", "-"), name, rate, ratio, clip_norm)
+        if trial is None or trial.server_learning_rate != rate or clip_norm not in (None, trial.clip_norm):
+            done[name] = trial = _run(setting, work / name.replace(" ", "-"), name, rate, ratio, clip_norm)
             _save(path, digest, done)
-        place = next(told)
-        numbers = f"clip norm {found.clip_norm:.3g}, accuracy {found.start_accuracy:.4f} to {found.accuracy:.4f}"
+        place = next(places)
+        numbers = f"clip norm {trial.clip_norm:.3g}, accuracy {trial.start_accuracy:.4f} to {trial.accuracy:.4f}"
         on_progress(f"trial {place} of at most {total}, {name}: {numbers}")
-        return found
+        return trial
 
     clip_trials = tuple(run(f"server rate {rate:g}", rate, 0.0, None) for rate in config.server_learning_rates)
     best = max(clip_trials, key=lambda trial: trial.accuracy)
     if not best.accuracy:
         raise ArithmeticError(
-            "planning.rehearsal.server_learning_rates: training diverged at each of "
-            f"{', '.join(f'{rate:g}' for rate in config.server_learning_rates)}; try smaller ones"
+            "server.learning_rate: training diverged at each of "
+            f"{', '.join(f'{rate:g}' for rate in config.server_learning_rates)}; lower local_training.learning_rate"
         )
     rate, clip_norm = best.server_learning_rate, float(f"{best.clip_norm:.2g}")
     noiseless = run("no noise", rate, 0.0, clip_norm)
@@ -198,17 +198,17 @@ def _run(setting: Setting, work: Path, name: str, rate: float, ratio: float, cli
             work,
         )
         first, last = result.curve[0], result.curve[-1]
-        start, accuracy, reached = first.validation_top1, last.validation_top1, last.clip_estimate
+        start, accuracy, estimate = first.validation_top1, last.validation_top1, last.clip_estimate
     except ArithmeticError:
         # A server rate that is too high, or far too much noise: an answer, not a failure.
-        start, accuracy, reached = 0.0, 0.0, mechanism.clip_norm
+        start, accuracy, estimate = 0.0, 0.0, mechanism.clip_norm
     shutil.rmtree(work, ignore_errors=True)
     return Trial(
         name=name,
         server_learning_rate=rate,
         noise_to_signal=ratio,
         noise_multiplier=mechanism.noise_multiplier,
-        clip_norm=reached if clip_norm is None else clip_norm,
+        clip_norm=estimate if clip_norm is None else clip_norm,
         start_accuracy=start,
         accuracy=accuracy,
     )
@@ -245,7 +245,8 @@ def _mechanism(setting: Setting, ratio: float, clip_norm: float | None) -> TreeM
 def _digest(setting: Setting) -> str:
     """What a trial's result depends on, but for the trial's own rate, ratio and clip norm."""
     # Another tolerance or another grid judges and adds trials; it does not change those that are done.
-    shared = setting.config.model_dump(exclude={"server_learning_rates", "noise_to_signal", "max_accuracy_loss"})
+    judged = ("server_learning_rates", "noise_to_signal", "max_accuracy_loss")
+    shared = {name: value for name, value in asdict(setting.config).items() if name not in judged}
     total = hashlib.sha256(json.dumps(shared, sort_keys=True).encode())
     total.update(setting.local_training.model_dump_json().encode())
     total.update(setting.server.model_dump_json(exclude={"learning_rate"}).encode())

@@ -1,6 +1,6 @@
 """Which mechanism, report goal, separation and noise meet a target at a held noise-to-signal ratio.
 
-Symbols as in ``plan_costs``. Xu et al. 2023, section 2.5: a small simulation finds the ratio that
+Symbols as in ``costs``. Xu et al. 2023, section 2.5: a small simulation finds the ratio that
 utility can bear; then report goal and noise multiplier grow together, which leaves utility alone
 and lowers rho, until devices come back so soon that their participations cost more than the noise
 saves. McMahan et al. 2024, section 5, does the same for every mechanism.
@@ -8,11 +8,12 @@ saves. McMahan et al. 2024, section 5, does the same for every mechanism.
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from federated.accounting.amplification import amplified
-from federated.accounting.gaussian import epsilon_of_rho, rho_of_epsilon
-from federated.config.planning import PlanningConfig
+from federated.accounting.gaussian import epsilon_of_rho
+from federated.config.mechanism import MechanismConfig
+from federated.config.planning import KINDS, MAX_NOISE_COPIES, PlanningConfig, SmallLaunch
 from federated.planning import costs as plan_costs
 from federated.planning.costs import Strategy
 
@@ -60,18 +61,54 @@ class Option:
 
 
 @dataclass(frozen=True)
-class Found:
-    """An option with the strategy behind it."""
+class Choice:
+    """An option of correlated noise with the strategy behind it."""
 
     option: Option
     strategy: Strategy
 
+    @property
+    def rho(self) -> float:
+        """zCDP of the run."""
+        return self.strategy.sensitivity_squared / (2 * self.option.noise_multiplier**2)
 
-def target_of(planning: PlanningConfig, delta: float) -> Target:
-    """The target both ways; of a target epsilon, the largest rho that keeps it."""
-    if planning.target_rho is not None:
-        return Target(planning.target_rho, epsilon_of_rho(planning.target_rho, delta), delta)
-    return Target(rho_of_epsilon(planning.target_epsilon, delta), planning.target_epsilon, delta)
+
+@dataclass(frozen=True)
+class Terms:
+    """What every option of a plan is held to.
+
+    Attributes:
+      planning: of the launch file.
+      noise_to_signal: the ratio that all options share.
+      rehearsed: whether that is a rehearsal's, or just the ratio of the launch file's own mechanism.
+      kinds: mechanisms to choose from.
+      most_copies: memory for the noise between rounds, in copies of the model.
+      least_report_goal: of the rehearsal: with fewer devices the mean update itself is noisier than anything that
+        was rehearsed.
+    """
+
+    planning: PlanningConfig
+    noise_to_signal: float
+    rehearsed: bool
+    target: Target
+    kinds: tuple[str, ...] = KINDS
+    most_copies: int = MAX_NOISE_COPIES
+    least_report_goal: int = SmallLaunch().report_goal
+
+    def with_planning(self, **changes: int) -> "Terms":
+        """The same terms with some fields of the ``planning:`` block changed."""
+        return replace(self, planning=self.planning.model_copy(update=changes))
+
+
+def terms_of(mechanism: MechanismConfig, planning: PlanningConfig, noise_to_signal: float | None = None) -> Terms:
+    """The terms of a launch file, at the ratio that a rehearsal found or else at that of its own mechanism block."""
+    delta = mechanism.delta
+    return Terms(
+        planning=planning,
+        noise_to_signal=noise_to_signal or plan_costs.noise_to_signal(mechanism),
+        rehearsed=noise_to_signal is not None,
+        target=Target(planning.target_rho, epsilon_of_rho(planning.target_rho, delta), delta),
+    )
 
 
 def min_sep_of(planning: PlanningConfig, rounds: int, report_goal: int) -> int:
@@ -83,32 +120,32 @@ def min_sep_of(planning: PlanningConfig, rounds: int, report_goal: int) -> int:
 
 
 def strategies(
-    planning: PlanningConfig, rounds: int, report_goal: int, thorough: bool, kinds: Iterable[str] | None = None
+    terms: Terms, rounds: int, report_goal: int, thorough: bool, kinds: Iterable[str] | None = None
 ) -> list[Strategy]:
     """Mechanisms for the participation pattern of this report goal; [] if the population cannot fill a round.
 
     Args:
       thorough: all there are; else the few that decide whether a target is met, in tenths of a second.
-      kinds: in place of those that the configuration names.
+      kinds: in place of those that the terms name.
     """
-    min_sep = min_sep_of(planning, rounds, report_goal)
+    min_sep = min_sep_of(terms.planning, rounds, report_goal)
     if min_sep < 1:
         return []
     limits = (rounds, min_sep, plan_costs.most_participations(rounds, min_sep))
-    kinds = planning.mechanisms if kinds is None else tuple(kinds)
-    found: list[Strategy | None] = []
+    kinds = terms.kinds if kinds is None else tuple(kinds)
+    fitting: list[Strategy | None] = []
     if "tree" in kinds:
-        found += [plan_costs.tree(*limits), plan_costs.tree_with_restarts(*limits)]
+        fitting += [plan_costs.tree(*limits), plan_costs.tree_with_restarts(*limits)]
     if "blt" in kinds:
-        found += [plan_costs.blt(*limits, buffers) for buffers in ((2, 3, 4) if thorough else (2,))]
-    if "banded" in kinds and (thorough or min(rounds, min_sep) - 1 <= planning.max_noise_copies):
-        found += [plan_costs.banded(*limits)]
-    return [strategy for strategy in found if strategy is not None]
+        fitting += [plan_costs.blt(*limits, buffers) for buffers in ((2, 3, 4) if thorough else (2,))]
+    if "banded" in kinds and (thorough or min(rounds, min_sep) - 1 <= terms.most_copies):
+        fitting += [plan_costs.banded(*limits)]
+    return [strategy for strategy in fitting if strategy is not None]
 
 
-def option(strategy: Strategy, report_goal: int, ratio: float, delta: float, note: str = "") -> Option:
+def option(terms: Terms, strategy: Strategy, report_goal: int, note: str = "") -> Option:
     """A strategy at a report goal, with the noise multiplier that the ratio asks for."""
-    multiplier = strategy.noise_multiplier(ratio, report_goal)
+    multiplier = strategy.noise_multiplier(terms.noise_to_signal, report_goal)
     rho = strategy.sensitivity_squared / (2 * multiplier**2)
     return Option(
         kind=strategy.kind,
@@ -120,19 +157,19 @@ def option(strategy: Strategy, report_goal: int, ratio: float, delta: float, not
         max_participations=strategy.max_participations,
         noise_to_signal=multiplier * strategy.rms_error / report_goal,
         rho=rho,
-        epsilon=epsilon_of_rho(rho, delta),
+        epsilon=epsilon_of_rho(rho, terms.target.delta),
         copies=strategy.copies,
         note=note,
     )
 
 
-def independent(planning: PlanningConfig, rounds: int, report_goal: int, ratio: float, delta: float) -> Option | None:
+def independent(terms: Terms, rounds: int, report_goal: int) -> Option | None:
     """Fresh noise and Poisson sampling at the same ratio, for comparison; None if the population is too small."""
-    rate = report_goal / planning.usable_population
+    population, delta = terms.planning.usable_population, terms.target.delta
+    rate = report_goal / population
     if rate > 1:
         return None
-    multiplier = plan_costs.round_up(ratio * report_goal / math.sqrt((rounds + 1) / 2), 4)
-    reached = amplified("poisson", multiplier, rate, planning.usable_population, rounds, (delta,))
+    multiplier = plan_costs.round_up(terms.noise_to_signal * report_goal / math.sqrt((rounds + 1) / 2), 4)
     return Option(
         kind=INDEPENDENT,
         label="independent",
@@ -143,54 +180,47 @@ def independent(planning: PlanningConfig, rounds: int, report_goal: int, ratio: 
         max_participations=rounds,
         noise_to_signal=multiplier * math.sqrt((rounds + 1) / 2) / report_goal,
         rho=None,
-        epsilon=reached.epsilon[delta],
+        epsilon=amplified("poisson", multiplier, rate, population, rounds, (delta,)).epsilon[delta],
         copies=0,
         note="holds only if every round is a uniform sample of all devices that nobody learns",
     )
 
 
-def best(
-    planning: PlanningConfig, rounds: int, report_goal: int, ratio: float, target: Target, thorough: bool = False
-) -> Found | None:
+def best(terms: Terms, rounds: int, report_goal: int, thorough: bool = False) -> Choice | None:
     """The option of least rho whose noise fits in memory, or one within 1% of it that needs less.
 
     None if the population cannot fill a round, or nothing fits in memory.
     """
     fitting = [
-        Found(option(strategy, report_goal, ratio, target.delta), strategy)
-        for strategy in strategies(planning, rounds, report_goal, thorough)
-        if strategy.copies <= planning.max_noise_copies
+        Choice(option(terms, strategy, report_goal), strategy)
+        for strategy in strategies(terms, rounds, report_goal, thorough)
+        if strategy.copies <= terms.most_copies
     ]
     if not fitting:
         return None
-    least = min(found.option.rho for found in fitting)
+    least = min(choice.rho for choice in fitting)
     most = least * (1 + _WORTH_MEMORY)
     # Memory is no reason to miss a target that can be met.
-    most = min(most, target.rho) if least <= target.rho else most
-    equal = [found for found in fitting if found.option.rho <= most]
-    return min(equal, key=lambda found: (found.option.copies, found.option.rho))
+    most = min(most, terms.target.rho) if least <= terms.target.rho else most
+    equal = [choice for choice in fitting if choice.rho <= most]
+    return min(equal, key=lambda choice: (choice.option.copies, choice.rho))
 
 
-def report_goals(planning: PlanningConfig) -> list[int]:
+def report_goals(terms: Terms) -> list[int]:
     """Round numbers to try, the ceiling last; the population must fill one round of each.
 
-    None is below the rehearsal's: with fewer devices the mean update itself is noisier than
-    anything that was rehearsed.
+    None is below the rehearsal's.
     """
-    ceiling = min(planning.max_report_goal, planning.usable_population)
-    rehearsed = min(planning.rehearsal.report_goal, ceiling)
+    ceiling = min(terms.planning.max_report_goal, terms.planning.usable_population)
+    rehearsed = min(terms.least_report_goal, ceiling)
     decades = range(math.ceil(math.log10(ceiling)) + 1)
     goals = {int(factor * 10**decade) for decade in decades for factor in _NICE} | {rehearsed}
     return sorted({goal for goal in goals if max(ceiling / _GOALS_DOWN_TO, rehearsed) <= goal < ceiling} | {ceiling})
 
 
 def search(
-    planning: PlanningConfig,
-    rounds_to_try: Iterable[int],
-    ratio: float,
-    target: Target,
-    on_progress: Callable[[str], None],
-) -> tuple[Found | None, list[Found]]:
+    terms: Terms, rounds_to_try: Iterable[int], on_progress: Callable[[str], None]
+) -> tuple[Choice | None, list[Choice]]:
     """The proposal, and the best option of everything tried on the way.
 
     Most rounds first, because utility grows with them; then the smallest report goal that meets
@@ -199,18 +229,19 @@ def search(
     Returns:
       The proposal (None if nothing meets the target); one option per number of rounds and report goal tried.
     """
-    tried: list[Found] = []
+    tried: list[Choice] = []
     for rounds in sorted(rounds_to_try, reverse=True):
         chosen = None
-        for goal in report_goals(planning):
+        for goal in report_goals(terms):
             on_progress(f"{rounds:,} rounds of {goal:,} devices")
-            found = best(planning, rounds, goal, ratio, target)
-            if found is None:
+            choice = best(terms, rounds, goal)
+            if choice is None:
                 continue
-            if chosen is None and found.option.rho <= target.rho * (1 + _WORTH_A_LOOK):
-                found = best(planning, rounds, goal, ratio, target, thorough=True)
-                chosen = found if found.option.rho <= target.rho else None
-            tried.append(found)
+            if chosen is None and choice.rho <= terms.target.rho * (1 + _WORTH_A_LOOK):
+                # Never None where fewer strategies had one.
+                choice = best(terms, rounds, goal, thorough=True) or choice
+                chosen = choice if choice.rho <= terms.target.rho else None
+            tried.append(choice)
         if chosen is not None:
             return chosen, tried
     return None, tried

@@ -1,16 +1,15 @@
 """rho against rounds, report goal and population at a held noise-to-signal ratio.
 
-As in Xu et al. 2023, figure 4, and McMahan et al. 2024, figures 8 and 9. Symbols as in ``plan_costs``.
+As in Xu et al. 2023, figure 4, and McMahan et al. 2024, figures 8 and 9. Symbols as in ``costs``.
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from federated.config.planning import PlanningConfig
 from federated.planning import costs as plan_costs
 from federated.planning import search as plan_search
-from federated.planning.search import Option
+from federated.planning.search import Option, Terms
 
 _LABELS = {"tree": "tree", "blt": "BLT, 2 buffers", "banded": "banded, min_sep bands"}
 _POINTS = 13
@@ -39,13 +38,14 @@ class Sweep:
 
 
 def sweeps(
-    planning: PlanningConfig, chosen: Option, ratio: float, on_progress: Callable[[str], None] = lambda message: None
+    terms: Terms, chosen: Option, on_progress: Callable[[str], None] = lambda message: None
 ) -> tuple[Sweep, ...]:
     """The three pictures of a plan, as numbers.
 
     Report goals go beyond the ceiling and populations beyond the estimate, to show what more would
     bring. The mechanisms are those that the plan may choose, whatever memory they take.
     """
+    planning = terms.planning
     rounds, goal, devices = chosen.rounds, chosen.report_goal, planning.population_estimate
 
     def rho(kind: str, rounds: int, goal: int, devices: int) -> float | None:
@@ -61,9 +61,11 @@ def sweeps(
                 strategy = plan_costs.blt(*limits, 2)
             case "banded":
                 strategy = plan_costs.banded(*limits)
-        return (strategy.loss / (ratio * goal)) ** 2 / 2
+            case _:
+                raise AssertionError(kind)
+        return (strategy.loss / (terms.noise_to_signal * goal)) ** 2 / 2
 
-    found = []
+    curves_over = []
     for over, at, span in (
         ("rounds", rounds, _spread(rounds, max(2, rounds // 16), 2 * rounds)),
         ("report_goal", goal, _spread(goal, max(1, goal // 16), 4 * max(goal, planning.max_report_goal))),
@@ -72,16 +74,16 @@ def sweeps(
         on_progress(f"rho against {over.replace('_', ' ')}")
         place = ("rounds", "report_goal", "population_estimate").index(over)
         curves = []
-        for kind in planning.mechanisms:
+        for kind in terms.kinds:
             points = []
             for value in span:
                 numbers = [rounds, goal, devices]
                 numbers[place] = value
-                reached = rho(kind, *numbers)
-                points += [] if reached is None else [(value, reached)]
+                cost = rho(kind, *numbers)
+                points += [] if cost is None else [(value, cost)]
             curves.append(Curve(_LABELS[kind], tuple(points)))
-        found.append(Sweep(over, at, tuple(curves)))
-    return tuple(found)
+        curves_over.append(Sweep(over, at, tuple(curves)))
+    return tuple(curves_over)
 
 
 def _spread(at: int, low: int, high: int) -> list[int]:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from federated import mechanisms
 from federated.accounting.amplification import amplified
 from federated.accounting.gaussian import epsilon_of_rho
-from federated.accounting.guarantees import Guarantee, cost, guarantee_of
-from federated.config.mechanism import MechanismConfig
+from federated.accounting.guarantees import Guarantee, guarantee_of
+from federated.config.mechanism import IndependentMechanism, MechanismConfig
 from federated.participation import turnout
+from federated.participation.availability import Availability
 from federated.participation.build import availability_of
 from federated.planning import costs as plan_costs
 from federated.secagg.bounds import Encoding
@@ -69,7 +70,7 @@ def plan(config: MechanismConfig, population_estimate: int, encoding: Encoding |
       reason names the number that would have to change.
     """
     limits = (config.rounds, config.min_sep, config.max_participations)
-    worst = guarantee_of(mechanisms.build(config), *limits, (config.delta,), **cost(encoding, config.rounds))
+    worst = guarantee_of(mechanisms.build(config), *limits, (config.delta,), encoding)
     reasons = shortfalls(config, population_estimate)
     return Plan(
         guarantee=worst,
@@ -120,7 +121,7 @@ def _alternative(config: MechanismConfig) -> Alternative:
     # Advice, so one route is enough; the plan's own guarantee takes both.
     rho = _sensitivity_squared(config) / (2 * config.noise_multiplier**2)
     epsilon = epsilon_of_rho(rho, config.delta)
-    if config.kind == "independent":
+    if isinstance(config, IndependentMechanism):
         rate = config.report_goal / config.population
         limits = (config.noise_multiplier, rate, config.population, config.rounds)
         epsilon = amplified(config.sampling, *limits, (config.delta,)).epsilon[config.delta]
@@ -150,7 +151,7 @@ def shortfalls(config: MechanismConfig, devices: int) -> list[str]:
 
     Where availability is simulated, typical is what more than half of the rounds are: nights may make up for days.
     """
-    if config.kind == "independent":
+    if isinstance(config, IndependentMechanism):
         return _too_few_to_sample(config, devices)
     return [
         *_too_few_rested(config, devices),
@@ -163,10 +164,7 @@ def rounds_below_goal(config: MechanismConfig, devices: int) -> int | None:
     """Rounds expected to end with fewer devices than the report goal; None where no availability is simulated."""
     # The seed decides who comes, not how many are expected.
     day = availability_of(config, seed=0)
-    if day is None:
-        return None
-    found = turnout.expected(config.rounds, devices, config.report_goal, config.min_sep, day)
-    return round(found.below_goal)
+    return None if day is None else _below_goal(config, devices, day)
 
 
 def most_rest(config: MechanismConfig, devices: int, goal: int) -> int:
@@ -179,11 +177,16 @@ def most_rest(config: MechanismConfig, devices: int, goal: int) -> int:
     while low < high:
         middle = (low + high + 1) // 2
         row = config.model_copy(update={"report_goal": goal, "min_sep": middle})
-        low, high = (middle, high) if 2 * rounds_below_goal(row, devices) <= config.rounds else (low, middle - 1)
+        low, high = (middle, high) if 2 * _below_goal(row, devices, day) <= config.rounds else (low, middle - 1)
     return low
 
 
-def _too_few_to_sample(config: MechanismConfig, devices: int) -> list[str]:
+def _below_goal(config: MechanismConfig, devices: int, day: Availability) -> int:
+    rounds = turnout.expected(config.rounds, devices, config.report_goal, config.min_sep, day)
+    return round(rounds.below_goal)
+
+
+def _too_few_to_sample(config: IndependentMechanism, devices: int) -> list[str]:
     if devices >= config.population:
         return []
     return [
@@ -219,13 +222,13 @@ def _too_few_awake(config: MechanismConfig, devices: int) -> list[str]:
     day = availability_of(config, seed=0)
     if day is None:
         return []
-    kept = day.over_selection * (1 - day.dropout)
-    if kept < 1:
+    reporting = day.over_selection * (1 - day.dropout)
+    if reporting < 1:
         return [
             f"availability.over_selection {day.over_selection:g} with dropout {day.dropout:g} brings in only "
-            f"{kept:.0%} of the report goal: raise over_selection above {1 / (1 - day.dropout):.2f}"
+            f"{reporting:.0%} of the report goal: raise over_selection above {1 / (1 - day.dropout):.2f}"
         ]
-    below = rounds_below_goal(config, devices)
+    below = _below_goal(config, devices, day)
     if 2 * below <= config.rounds:
         return []
     shares = [day.share(number) for number in range(config.rounds)]

@@ -33,6 +33,10 @@ def plan(
     out: Annotated[
         Path | None, typer.Option(help="folder for plan.json and the pictures; default: runs/ID/public/planning")
     ] = None,
+    noise_to_signal: Annotated[
+        float | None,
+        typer.Option(min=0, help="noise that the model can bear, as 'tacit rehearse' finds it; default: the file's"),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Worst-case guarantee of a launch file and, where it has a planning block, what to run instead.
@@ -54,22 +58,29 @@ def plan(
             raise ValueError(
                 "out: only the planner draws pictures; give the launch file a planning block, or drop --out"
             )
+        if noise_to_signal is not None:
+            raise ValueError(
+                "noise_to_signal: only the planner holds it; give the launch file a planning block, or drop "
+                "--noise-to-signal"
+            )
         answer(content, as_json, text=f"{text}\nFor a proposal, add a planning block to {file}.")
         return
 
     from federated.planning import proposal as plan_proposal
     from federated.planning import sweep as plan_sweep
+    from federated.planning.search import terms_of
     from pipeline.stages import plan as plan_stage
 
     if devices is not None:
         planning = planning.model_copy(update={"population_estimate": devices})
-    proposal = plan_proposal.propose(config.mechanism, planning, _tell)
-    swept = plan_sweep.sweeps(planning, proposal.chosen, proposal.noise_to_signal, _tell)
+    terms = terms_of(config.mechanism, planning, noise_to_signal)
+    proposal = plan_proposal.propose(config.mechanism, terms, _tell)
+    swept = plan_sweep.sweeps(terms, proposal.chosen, _tell)
     directory = out or RunDir(settings.load().runs_dir, launch_id(config)).path / "public" / "planning"
-    paths = plan_stage.write(proposal, swept, planning, directory)
+    paths = plan_stage.write(proposal, swept, directory)
     content |= {"proposal": plan_stage.as_json(proposal, swept), "files": [str(path) for path in paths]}
     if not as_json:
-        _show(proposal.alternatives, proposal.target.rho, Console(stderr=True))
+        _show(proposal.alternatives, terms.target.rho, Console(stderr=True))
     answer(content, as_json, text="\n".join([text, "", *_proposal_text(proposal), "", f"files: {directory}"]))
 
 
@@ -96,16 +107,18 @@ def rehearse(
 
     tracker = tracking.MlflowTracker(here, config, run_id)
     done = core.run(config, planning, run_id, here, STAGES, tracker, lambda line: _log.info("rehearse: %s", line))
-    found = done.found
+    best = done.best
+    ratio = best.noise_to_signal
     lines = [
-        f"On {found.pseudo_users:,} pseudo-users with {found.words:,} words of public text:",
-        f"  clip norm {found.clip_norm:g}, the median of the updates' norms",
-        f"  server learning rate {found.server_learning_rate:g}, the most accurate of those tried",
-        f"  accuracy {found.start_accuracy:.4f} before, {found.noiseless_accuracy:.4f} after training without noise",
-        *(f"  noise-to-signal {trial.noise_to_signal:g}: {trial.accuracy:.4f}" for trial in found.noise_trials),
+        f"On {best.pseudo_users:,} pseudo-users with {best.words:,} words of public text:",
+        f"  clip norm {best.clip_norm:g}, the median of the updates' norms",
+        f"  server learning rate {best.server_learning_rate:g}, the most accurate of those tried",
+        f"  accuracy {best.start_accuracy:.4f} before, {best.noiseless_accuracy:.4f} after training without noise",
+        *(f"  noise-to-signal {trial.noise_to_signal:g}: {trial.accuracy:.4f}" for trial in best.noise_trials),
         *(f"note: {remark}" for remark in done.remarks),
         "For the launch file:",
         done.paste,
+        *([] if ratio is None else [f"Then: tacit plan {file} --noise-to-signal {ratio:g}"]),
         f"files: {done.directory}",
     ]
     answer({**core.as_json(done), "directory": str(done.directory)}, as_json, text="\n".join(lines))
@@ -161,13 +174,13 @@ def _worst_case_text(planned: "Plan", devices: int) -> str:
 
 
 def _proposal_text(proposal: "Proposal") -> list[str]:
-    target, chosen = proposal.target, proposal.chosen
+    target, chosen = proposal.terms.target, proposal.chosen
     wanted = f"rho {target.rho:.4g} (epsilon {round_up(target.epsilon)} at delta {target.delta:g})"
-    reached = f"rho {chosen.rho:.4g}, epsilon {round_up(chosen.epsilon)}"
+    cost = f"rho {chosen.rho:.4g}, epsilon {round_up(chosen.epsilon)}"
     if proposal.feasible:
-        lines = [f"Proposal: {reached}; the target, {wanted}, is met."]
+        lines = [f"Proposal: {cost}; the target, {wanted}, is met."]
     else:
-        lines = [f"The target, {wanted}, cannot be met: {reached} is the nearest. One of these would do:"]
+        lines = [f"The target, {wanted}, cannot be met: {cost} is the nearest. One of these would do:"]
         lines += [f"  - {change.sentence}" for change in proposal.changes if change.needed is not None]
         lines += [f"  ({change.sentence})" for change in proposal.changes if change.needed is None]
     lines += ["Why:", *(f"  - {reason}" for reason in proposal.reasons)]

@@ -6,12 +6,12 @@ from dataclasses import asdict
 from pathlib import Path
 
 from federated import mechanisms
-from federated.config.planning import PlanningConfig
 from federated.mechanisms import mechanism_file
 from federated.planning import proposal as plan_proposal
 from federated.planning import sweep as plan_sweep
 from federated.planning import worst_case as planner
 from federated.planning.proposal import Proposal, to_yaml
+from federated.planning.search import terms_of
 from federated.planning.sweep import Sweep
 from federated.rounds.aggregation import plan_encoding
 from pipeline.stage import StageContext, StageResult
@@ -47,9 +47,9 @@ def plan(ctx: StageContext) -> Plan:
     planned = planner.plan(mechanism, devices, encoding)
     mechanism_file.save(mechanisms.build(mechanism), ctx.public / artifacts.MECHANISM)
     if ctx.config.planning is not None:
-        proposal = plan_proposal.propose(mechanism, ctx.config.planning, _tell)
-        swept = plan_sweep.sweeps(ctx.config.planning, proposal.chosen, proposal.noise_to_signal, _tell)
-        write(proposal, swept, ctx.config.planning, ctx.public)
+        proposal = plan_proposal.propose(mechanism, terms_of(mechanism, ctx.config.planning), _tell)
+        swept = plan_sweep.sweeps(proposal.terms, proposal.chosen, _tell)
+        write(proposal, swept, ctx.public)
     return Plan(
         feasible=planned.feasible,
         reasons=planned.reasons,
@@ -67,12 +67,12 @@ def as_json(proposal: Proposal, swept: tuple[Sweep, ...]) -> dict:
     return {
         **asdict(proposal.chosen),
         "feasible": proposal.feasible,
-        "target_rho": proposal.target.rho,
-        "target_epsilon": proposal.target.epsilon,
-        "delta": proposal.target.delta,
+        "target_rho": proposal.terms.target.rho,
+        "target_epsilon": proposal.terms.target.epsilon,
+        "delta": proposal.terms.target.delta,
         "mins": proposal.chosen.min_sep - 1,
         "timer_hours": proposal.timer_hours,
-        "rehearsed": proposal.rehearsed,
+        "rehearsed": proposal.terms.rehearsed,
         "reasons": list(proposal.reasons),
         "changes": [asdict(change) for change in proposal.changes],
         "alternatives": [asdict(row) for row in proposal.alternatives],
@@ -82,7 +82,7 @@ def as_json(proposal: Proposal, swept: tuple[Sweep, ...]) -> dict:
     }
 
 
-def write(proposal: Proposal, swept: tuple[Sweep, ...], planning: PlanningConfig, directory: Path) -> list[Path]:
+def write(proposal: Proposal, swept: tuple[Sweep, ...], directory: Path) -> list[Path]:
     """The plan's files in ``directory``; PNG and SVG show the same picture."""
     path = directory / "plan.json"
     write_text(path, json.dumps(as_json(proposal, swept), indent=1) + "\n")
@@ -90,12 +90,12 @@ def write(proposal: Proposal, swept: tuple[Sweep, ...], planning: PlanningConfig
         figures_plan.Panel(
             x_label=_AXES[sweep.over],
             at=sweep.at,
-            limit=planning.max_report_goal if sweep.over == "report_goal" else None,
+            limit=proposal.terms.planning.max_report_goal if sweep.over == "report_goal" else None,
             curves={curve.label: curve.points for curve in sweep.curves},
         )
         for sweep in swept
     ]
-    figure = figures_plan.plan_figure(panels, proposal.target.rho, proposal.chosen.rho)
+    figure = figures_plan.plan_figure(panels, proposal.terms.target.rho, proposal.chosen.rho)
     return [path, *figures_plan.write(figure, directory, "plan")]
 
 

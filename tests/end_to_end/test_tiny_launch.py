@@ -153,7 +153,6 @@ def test_a_hold_on_made_up_typists_has_its_report_and_publishes_nothing(tmp_path
         "source": "synthetic",
         "name": "made-up",
         "devices": 90,
-        "mean_words": 40,
         "max_words_per_device": 60,
         "test_fraction": 0.35,
     }

@@ -21,6 +21,7 @@ from federated.mechanisms.independent import Independent
 from federated.participation.cohorts import Cohorts
 from federated.participation.observed import observe
 from federated.participation.records import no_records
+from federated.secagg.bounds import plan_encoding
 
 MECHANISM = TreeMechanism(
     kind="tree",
@@ -113,12 +114,12 @@ def test_independent_noise_is_accounted_with_and_without_its_sample() -> None:
 
 
 def test_a_longer_contribution_costs_its_square() -> None:
-    plain, longer = (guarantee_of(Tree(6.0), 16, 4, 4, (1e-6,), inflation) for inflation in (1.0, 1.1))
-    assert longer.rho == pytest.approx(plain.rho * 1.1**2)
-    assert longer.sensitivity_squared == pytest.approx(plain.sensitivity_squared * 1.1**2)
+    encoding = plan_encoding(num_parameters=1000, devices=50, bits=24)
+    assert encoding.inflated_norm > 1
+    plain, longer = (guarantee_of(Tree(6.0), 16, 4, 4, (1e-6,), how) for how in (None, encoding))
+    assert longer.rho == pytest.approx(plain.rho * encoding.inflated_norm**2)
+    assert longer.sensitivity_squared == pytest.approx(plain.sensitivity_squared * encoding.inflated_norm**2)
     assert longer.epsilon_pld[1e-6] > plain.epsilon_pld[1e-6]
-    with pytest.raises(ValueError, match="norm_inflation"):
-        guarantee_of(Tree(6.0), 16, 4, 4, (1e-6,), 0.9)
 
 
 def test_restarts_lower_the_guarantee_as_published() -> None:

@@ -150,7 +150,7 @@ def test_no_text_or_no_spaces_is_refused(tmp_path):
     with pytest.raises(ValueError, match="no spaces"):
         build(tmp_path, [{"client_id": "a", "text": "word"}], locale="ja-JP")
     with pytest.raises(ValueError, match="test_fraction"):
-        build(tmp_path, [{"client_id": "a", "text": "x"}], validation_fraction=0.5, test_fraction=0.5)
+        build(tmp_path, [{"client_id": "a", "text": "x"}], test_fraction=0.95)
 
 
 def people(number: int) -> list[Row]:
@@ -159,7 +159,7 @@ def people(number: int) -> list[Row]:
 
 def test_splits_follow_the_fractions_and_never_move(tmp_path):
     def assigned(rows: list[Row], seed: int) -> dict[str, int]:
-        _, store = build(tmp_path, rows, seed=seed, validation_fraction=0.1, test_fraction=0.2)
+        _, store = build(tmp_path, rows, seed=seed, test_fraction=0.2)
         ids = pq.read_table(tmp_path / "store" / "clients.parquet")["client_id"].to_pylist()
         assert ids == sorted(ids)
         return dict(zip(ids, store.split_D.tolist(), strict=True))

@@ -9,7 +9,7 @@ from federated.devices.synthetic import typists
 
 
 def population(**fields: object) -> SyntheticPopulation:
-    base = {"source": "synthetic", "name": "made-up", "max_words_per_device": 10_000, "devices": 300, "mean_words": 60}
+    base = {"source": "synthetic", "name": "made-up", "max_words_per_device": 10_000, "devices": 300}
     return SyntheticPopulation.model_validate(base | fields)
 
 
@@ -32,8 +32,8 @@ def test_volume_words_and_topics_look_like_a_population(tmp_path):
     assert summary.source == "synthetic"
     store = open_store(tmp_path / "store")
     volumes = np.array([np.count_nonzero(store.words.owner(device)) for device in range(len(store.words))])
-    # Standard error of the mean of 300 lognormal volumes (sigma 1): 60 * 1.31 / sqrt(300) = 4.5.
-    assert 42 < volumes.mean() < 78
+    # Standard error of the mean of 300 lognormal volumes (sigma 1): 200 * 1.31 / sqrt(300) = 15.
+    assert 140 < volumes.mean() < 260
     assert volumes.mean() > 1.2 * np.median(volumes)
     counts = Counter(store.words.word_counts())
     top = [count for _, count in counts.most_common(400)]

@@ -1,20 +1,19 @@
 """The planner: a block that a launch file takes as it stands, and values that do meet a target."""
 
 import itertools
-import math
+from dataclasses import replace
 
 import pytest
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from federated.accounting import guarantees as accounting
-from federated.accounting.gaussian import epsilon_of_rho, rho_of_epsilon
 from federated.config.mechanism import MechanismConfig, TreeMechanism
-from federated.config.planning import PlanningConfig
+from federated.config.planning import KINDS, PlanningConfig
 from federated.planning import costs as plan_costs
 from federated.planning import search as plan_search
 from federated.planning.proposal import Proposal, propose, to_yaml
-from federated.planning.search import INDEPENDENT, min_sep_of
+from federated.planning.search import INDEPENDENT, Terms, min_sep_of, terms_of
 from federated.planning.sweep import sweeps
 from federated.planning.worst_case import plan
 
@@ -31,19 +30,17 @@ MECHANISM = TreeMechanism(
 )
 
 
-def planning(**changes: object) -> PlanningConfig:
+def terms(kinds: tuple[str, ...] = ("tree",), most_copies: int = 16, ratio: float = 0.07, **changes: object) -> Terms:
     """Trees alone by default: their numbers take no search, so tests stay quick."""
-    base = {"population_estimate": 4000, "max_report_goal": 200, "round_minutes": 6.0, "noise_to_signal": 0.07}
-    base |= {"mechanisms": ("tree",)}
-    base |= {} if "target_epsilon" in changes else {"target_rho": 1.0}
-    return PlanningConfig.model_validate({**base, "rehearsal": {"report_goal": 10}, **changes})
+    base = {"population_estimate": 4000, "max_report_goal": 200, "round_minutes": 6.0, "target_rho": 1.0}
+    planning = PlanningConfig.model_validate(base | changes)
+    return replace(terms_of(MECHANISM, planning, ratio), kinds=kinds, most_copies=most_copies, least_report_goal=10)
 
 
-def meets(wanted: PlanningConfig) -> bool:
+def meets(wanted: Terms) -> bool:
     """What ``propose`` goes by, without its table."""
-    target = plan_search.target_of(wanted, MECHANISM.delta)
-    rounds = wanted.rounds or (MECHANISM.rounds,)
-    return plan_search.search(wanted, rounds, wanted.noise_to_signal, target, lambda message: None)[0] is not None
+    rounds = wanted.planning.rounds or (MECHANISM.rounds,)
+    return plan_search.search(wanted, rounds, lambda message: None)[0] is not None
 
 
 def again(proposal: Proposal) -> MechanismConfig:
@@ -53,59 +50,54 @@ def again(proposal: Proposal) -> MechanismConfig:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"mechanisms": ("tree", "blt", "banded")},
+        {"kinds": KINDS},
         {},
-        {"mechanisms": ("banded",), "max_noise_copies": 100},
+        {"kinds": ("banded",), "most_copies": 100},
         {"rounds": (30, 60)},
-        {"target_epsilon": 12.0},
     ],
-    ids=["any", "tree", "banded", "rounds", "epsilon"],
+    ids=["any", "tree", "banded", "rounds"],
 )
 def test_the_block_goes_into_a_launch_file_and_gives_exactly_the_stated_rho(changes: dict) -> None:
-    wanted = planning(**changes)
+    wanted = terms(**changes)
     proposal = propose(MECHANISM, wanted)
     block = again(proposal)
     assert block == proposal.mechanism
-    assert block.kind in wanted.mechanisms
+    assert block.kind in wanted.kinds
     reached = accounting.guarantee(block, block.rounds, block.min_sep, block.max_participations, (1e-10,))
     assert (reached.rho, reached.epsilon[1e-10]) == (proposal.chosen.rho, proposal.chosen.epsilon)
     assert proposal.feasible
-    assert reached.rho <= proposal.target.rho
-    assert reached.epsilon[1e-10] <= proposal.target.epsilon
+    assert reached.rho <= proposal.terms.target.rho
+    assert reached.epsilon[1e-10] <= proposal.terms.target.epsilon
     assert plan_costs.noise_to_signal(block) == pytest.approx(0.07, rel=1e-3)
     assert plan_costs.noise_to_signal(block) >= 0.07
-    assert plan(block, wanted.population_estimate).feasible
+    assert plan(block, wanted.planning.population_estimate).feasible
     assert (block.clip_norm, block.delta, block.randomness) == (0.3, 1e-10, "seeded")
 
 
 def test_the_smallest_report_goal_and_the_most_rounds_that_meet_the_target() -> None:
-    wanted = planning(rounds=(30, 60))
+    wanted = terms(rounds=(30, 60))
     proposal = propose(MECHANISM, wanted)
     assert proposal.chosen.rounds == 60
     smaller = [goal for goal in plan_search.report_goals(wanted) if goal < proposal.chosen.report_goal]
     assert smaller
     for goal in smaller:
-        assert plan_search.best(wanted, 60, goal, 0.07, proposal.target).option.rho > proposal.target.rho
+        assert plan_search.best(wanted, 60, goal).rho > proposal.terms.target.rho
 
 
 def test_limits_follow_from_the_population() -> None:
     # By hand: 90% of 4,000 are 3,600; rounds of 100 repeat after 36; 60 rounds hold 2 participations.
-    wanted = planning(max_report_goal=100, rehearsal={"report_goal": 100})
+    wanted = replace(terms(max_report_goal=100), least_report_goal=100)
     chosen = propose(MECHANISM, wanted).chosen
     assert (chosen.report_goal, chosen.min_sep, chosen.max_participations) == (100, 36, 2)
     assert propose(MECHANISM, wanted).timer_hours == pytest.approx(36 * 6 / 60)
-    assert min_sep_of(planning(population_estimate=10**6), 60, 100) == 60
-    assert min_sep_of(planning(population_estimate=100), 60, 100) == 0
+    assert min_sep_of(terms(population_estimate=10**6).planning, 60, 100) == 60
+    assert min_sep_of(terms(population_estimate=100).planning, 60, 100) == 0
 
 
 def test_rho_falls_with_the_square_of_the_report_goal_until_devices_come_back() -> None:
-    target = plan_search.target_of(planning(), 1e-10)
-
     def rho(devices: int, goal: int) -> float:
-        wanted = planning(
-            population_estimate=devices, max_report_goal=goal, mechanisms=("banded",), max_noise_copies=60
-        )
-        return plan_search.best(wanted, 60, goal, 0.07, target).option.rho
+        wanted = terms(("banded",), 60, population_estimate=devices, max_report_goal=goal)
+        return plan_search.best(wanted, 60, goal).rho
 
     plenty = [rho(10**6, goal) for goal in (50, 100, 200, 400)]
     assert [first / second for first, second in itertools.pairwise(plenty)] == pytest.approx([4, 4, 4], rel=0.01)
@@ -118,8 +110,8 @@ def test_rho_falls_with_the_square_of_the_report_goal_until_devices_come_back() 
 
 @pytest.mark.slow
 def test_rho_rises_with_rounds_and_falls_with_population() -> None:
-    wanted = planning(mechanisms=("tree", "blt", "banded"))
-    found = {sweep.over: sweep for sweep in sweeps(wanted, propose(MECHANISM, planning()).chosen, 0.07)}
+    wanted = terms(KINDS)
+    found = {sweep.over: sweep for sweep in sweeps(wanted, propose(MECHANISM, terms()).chosen)}
     for curve in found["population_estimate"].curves:
         rhos = [rho for _, rho in curve.points]
         assert rhos == sorted(rhos, reverse=True)
@@ -135,54 +127,50 @@ def test_rho_rises_with_rounds_and_falls_with_population() -> None:
     "changes",
     [
         {"target_rho": 0.05},
-        {"target_epsilon": 1.5},
         {"target_rho": 0.02, "rounds": (30, 60)},
         {"target_rho": 0.3, "population_estimate": 900},
-        pytest.param({"target_rho": 0.03, "mechanisms": ("blt",)}, marks=pytest.mark.slow),
-        pytest.param(
-            {"target_rho": 0.053, "mechanisms": ("blt", "banded"), "max_noise_copies": 4}, marks=pytest.mark.slow
-        ),
+        pytest.param({"target_rho": 0.03, "kinds": ("blt",)}, marks=pytest.mark.slow),
+        pytest.param({"target_rho": 0.05, "kinds": ("blt", "banded"), "most_copies": 4}, marks=pytest.mark.slow),
     ],
 )
 def test_the_values_that_would_meet_a_target_do_meet_it(changes: dict) -> None:
-    wanted = planning(**changes)
+    wanted = terms(**changes)
     missed = propose(MECHANISM, wanted)
     assert not missed.feasible
-    assert missed.chosen.rho > missed.target.rho
+    assert missed.chosen.rho > missed.terms.target.rho
     possible = [change for change in missed.changes if change.needed is not None]
     assert {"noise_to_signal"} < {change.field for change in possible}
+
+    def changed(field: str, value: float) -> Terms:
+        if field == "noise_to_signal":
+            return replace(wanted, noise_to_signal=value)
+        now = {name: getattr(wanted.planning, name) for name in PlanningConfig.model_fields}
+        planning = PlanningConfig.model_validate(now | {field: (value,) if field == "rounds" else value})
+        target = terms_of(MECHANISM, planning).target
+        return replace(wanted, planning=planning, target=target)
+
     for change in possible:
-        value = (change.needed,) if change.field == "rounds" else change.needed
-        with_change = wanted.model_validate(wanted.model_dump() | {change.field: value})
-        assert meets(with_change), change
+        assert meets(changed(change.field, change.needed)), change
     # Nearly as much is not enough: the values are the edge and no lazy exaggeration.
     for change in possible:
         if change.field in ("population_estimate", "max_report_goal", "noise_to_signal"):
             value = change.needed * 0.9
             value = value if change.field == "noise_to_signal" else max(int(value), change.now)
-            nearly = wanted.model_validate(wanted.model_dump() | {change.field: value})
-            assert not meets(nearly), change
-
-
-def test_memory_can_be_what_stands_in_the_way() -> None:
-    wanted = planning(target_rho=0.053, mechanisms=("tree", "banded"))
-    change = next(change for change in propose(MECHANISM, wanted).changes if change.field == "max_noise_copies")
-    assert change.needed == 17  # 3,600 devices rest 18 rounds of 200, and 18 bands remember 17 rounds
-    assert "banded, 18 bands" in change.sentence
+            assert not meets(changed(change.field, value)), change
 
 
 def test_what_no_value_can_do_is_said() -> None:
-    missed = propose(MECHANISM, planning(target_rho=1e-4, population_estimate=300))
+    missed = propose(MECHANISM, terms(target_rho=1e-4, population_estimate=300))
     impossible = {change.field: change.sentence for change in missed.changes if change.needed is None}
     assert "no population is large enough" in impossible["population_estimate"]
     assert "no report goal is large enough" in impossible["max_report_goal"]
 
 
 def test_alternatives_show_every_mechanism_and_why_not() -> None:
-    rows = propose(MECHANISM, planning()).alternatives
+    rows = propose(MECHANISM, terms()).alternatives
     same = [row for row in rows if (row.rounds, row.report_goal) == (rows[0].rounds, rows[0].report_goal)]
     assert {row.kind for row in same} == {"tree", "blt", "banded", INDEPENDENT}
-    assert all("planning.mechanisms" in row.note for row in same if row.kind == "blt")
+    assert all("not among the mechanisms" in row.note for row in same if row.kind == "blt")
     sampled = next(row for row in same if row.kind == INDEPENDENT)
     assert sampled.rho is None
     assert "uniform sample" in sampled.note
@@ -190,50 +178,44 @@ def test_alternatives_show_every_mechanism_and_why_not() -> None:
 
 
 def test_without_a_rehearsal_the_ratio_is_that_of_the_block() -> None:
-    proposal = propose(MECHANISM, planning(noise_to_signal=None))
-    assert not proposal.rehearsed
-    assert proposal.noise_to_signal == plan_costs.noise_to_signal(MECHANISM)
+    proposal = propose(MECHANISM, terms(ratio=None))
+    assert not proposal.terms.rehearsed
+    assert proposal.terms.noise_to_signal == plan_costs.noise_to_signal(MECHANISM)
     assert "tacit rehearse" in proposal.reasons[0]
 
 
 def test_adaptive_clipping_is_kept_only_where_the_noise_restarts() -> None:
     adaptive = {"target_quantile": 0.5, "learning_rate": 0.2, "bit_noise_std": 20.0}
     config = MECHANISM.model_validate(MECHANISM.model_dump() | {"restarts": (8,), "adaptive_clipping": adaptive})
-    fixed = propose(config, planning(mechanisms=("banded",), max_noise_copies=60))
+    fixed = propose(config, terms(("banded",), 60))
     assert fixed.mechanism.adaptive_clipping is None
     assert any("Clip norm 0.3 stays fixed" in reason for reason in fixed.reasons)
-    restarted = propose(config, planning(target_rho=0.5))
+    restarted = propose(config, terms(target_rho=0.5))
     assert restarted.mechanism.restarts
     assert restarted.mechanism.adaptive_clipping == config.adaptive_clipping
 
 
 def test_too_little_memory_is_an_error_that_names_the_fix() -> None:
-    with pytest.raises(ValueError, match="max_noise_copies: 2 copies of the model hold the noise of none of tree"):
-        propose(MECHANISM, planning(max_noise_copies=2))
+    with pytest.raises(ValueError, match="most_copies: 2 copies of the model hold the noise of none of tree"):
+        propose(MECHANISM, terms(most_copies=2))
 
 
-@pytest.mark.parametrize(("rho", "epsilon"), [(0.25, 4.492), (0.61, 7.305), (1.86, 13.688)])
-def test_targets_by_epsilon(rho: float, epsilon: float) -> None:
-    # Xu et al. 2023, tables 1 and 2, at delta 1e-10.
-    assert rho_of_epsilon(epsilon, 1e-10) == pytest.approx(rho, rel=1e-3)
-    assert epsilon_of_rho(rho_of_epsilon(epsilon, 1e-10), 1e-10) <= epsilon
-    with pytest.raises(ValueError, match="epsilon: got inf"):
-        rho_of_epsilon(math.inf, 1e-10)
-
-
-def test_a_planning_block_wants_one_target() -> None:
-    with pytest.raises(ValidationError, match="exactly one of the two"):
-        planning(target_epsilon=1.0, target_rho=1.0)
-    with pytest.raises(ValidationError, match="exactly one of the two"):
-        planning(target_rho=None)
-    with pytest.raises(ValidationError, match="leaves none"):
-        planning(population_estimate=1)
+def test_a_planning_block_of_0_1_reads_as_before_and_what_it_can_no_longer_choose_is_named() -> None:
+    block = terms().planning
+    stated = block.canonical()
+    assert {"target_epsilon", "noise_to_signal", "mechanisms", "spare_fraction", "rehearsal"} < set(stated)
+    assert "public_text" not in stated
+    assert PlanningConfig.model_validate(stated) == block
+    with pytest.raises(ValidationError, match=r"spare_fraction: 0\.2 can no longer be chosen"):
+        PlanningConfig.model_validate(stated | {"spare_fraction": 0.2})
+    with pytest.raises(ValidationError, match=r"population_estimate: 1 .* leaves none"):
+        terms(population_estimate=1)
 
 
 @pytest.mark.parametrize("block", [{}, {"dropout": 0.2, "timer_hours": 2.0, "minutes_per_round": 6.0}])
 def test_who_checks_in_is_kept_and_the_timer_is_the_plans(block: dict[str, float]) -> None:
     config = TreeMechanism.model_validate(MECHANISM.model_dump() | {"availability": block})
-    proposal = propose(config, planning())
+    proposal = propose(config, terms())
     found = proposal.mechanism.availability
     assert (found.dropout, found.timer_hours) == (block.get("dropout", 0.08), None)
     assert again(proposal) == proposal.mechanism

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from federated.config.mechanism import LocalTrainingConfig, ServerConfig
-from federated.config.planning import RehearsalConfig
+from federated.config.planning import SmallLaunch
 from federated.planning import costs as plan_costs
 from federated.planning import rehearsal
 from federated.planning.pseudo_users import pseudo_users
@@ -17,7 +17,7 @@ from federated.runtime_config import RuntimeConfig
 from pretrain.vocabulary import EOS, TokenStream, join_owners
 from tests.helpers.small_run import model_at_start, stream
 
-CONFIG = RehearsalConfig(
+CONFIG = SmallLaunch(
     pseudo_users=40,
     words_per_user="fixed",
     median_words=8,
@@ -39,7 +39,7 @@ def pattern(documents: int, seed: int) -> TokenStream:
     return join_owners(texts)
 
 
-def setting(config: RehearsalConfig = CONFIG) -> Setting:
+def setting(config: SmallLaunch = CONFIG) -> Setting:
     users = pseudo_users(pattern(30, 1), config.pseudo_users, config.words_per_user, config.median_words, 3)
     return Setting(
         model=model_at_start(),
@@ -138,7 +138,7 @@ def test_finished_trials_are_not_run_again(tmp_path: Path, monkeypatch: pytest.M
     assert made == [trial.name for trial in once.noise_trials]
     # Another tolerance judges the same trials; another text is another rehearsal.
     made.clear()
-    strict = setting(CONFIG.model_copy(update={"max_accuracy_loss": 1e-9, "noise_to_signal": (0.001,)}))
+    strict = setting(replace(CONFIG, max_accuracy_loss=1e-9, noise_to_signal=(0.001,)))
     rehearse(strict, tmp_path, tmp_path / "work")
     assert made == []
     rehearse(replace(strict, held_out=pattern(4, 3)), tmp_path, tmp_path / "work")
@@ -153,10 +153,8 @@ def test_one_lucky_trial_does_not_stand_for_a_ratio_training_cannot_bear() -> No
 
 
 def test_a_rate_at_which_training_diverges_is_an_answer(tmp_path: Path) -> None:
-    found = rehearse(
-        setting(CONFIG.model_copy(update={"server_learning_rates": (1.0, 1e305)})), tmp_path, tmp_path / "work"
-    )
+    found = rehearse(setting(replace(CONFIG, server_learning_rates=(1.0, 1e305))), tmp_path, tmp_path / "work")
     assert found.clip_trials[1].accuracy == 0.0
     assert found.server_learning_rate == 1.0
-    with pytest.raises(ArithmeticError, match=r"diverged at each of 1e\+305; try smaller ones"):
-        rehearse(setting(CONFIG.model_copy(update={"server_learning_rates": (1e305,)})), tmp_path, tmp_path / "work")
+    with pytest.raises(ArithmeticError, match=r"diverged at each of 1e\+305; lower"):
+        rehearse(setting(replace(CONFIG, server_learning_rates=(1e305,))), tmp_path, tmp_path / "work")

@@ -1,9 +1,9 @@
 """``tacit plan`` and ``tacit rehearse`` as a person meets them: what to paste, pictures, and what is missing."""
 
+import functools
 import gzip
 import json
-import subprocess
-import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +11,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from federated.config.planning import SmallLaunch
 from federated.planning import costs as plan_costs
 from federated.planning.rehearsal import Rehearsal, Trial
 from pipeline import rehearsal as rehearse
@@ -25,17 +26,16 @@ PLANNING = {
     "max_report_goal": 10,
     "round_minutes": 12.0,
     "target_rho": 0.5,
-    "noise_to_signal": 0.5,
-    "mechanisms": ["tree"],
-    "rehearsal": {
-        "pseudo_users": 30,
-        "median_words": 20,
-        "report_goal": 5,
-        "rounds": 3,
-        "server_learning_rates": [0.5, 1.0],
-        "noise_to_signal": [0.01, 30.0, 60.0],
-    },
 }
+RATIO = ("--noise-to-signal", "0.5")
+SMALL = SmallLaunch(
+    pseudo_users=30,
+    median_words=20,
+    report_goal=5,
+    rounds=3,
+    server_learning_rates=(0.5, 1.0),
+    noise_to_signal=(0.01, 30.0, 60.0),
+)
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def tacit(*arguments: str, code: int = 0) -> tuple[str, str]:
 
 def test_a_plan_as_json_with_pictures(home: Path) -> None:
     file = written(home)
-    answer = json.loads(tacit("plan", str(file), "--out", str(home / "out"), "--json")[0])
+    answer = json.loads(tacit("plan", str(file), *RATIO, "--out", str(home / "out"), "--json")[0])
     assert answer["rho"] > 0  # of the file as it stands
     proposal = answer["proposal"]
     assert proposal["feasible"]
@@ -83,7 +83,7 @@ def test_a_plan_as_json_with_pictures(home: Path) -> None:
     # Put into the launch file, the block gives what was promised.
     raw = yaml.safe_load(file.read_text())
     file.write_text(yaml.safe_dump(raw | yaml.safe_load(proposal["yaml"])))
-    again = json.loads(tacit("plan", str(file), "--out", str(home / "out"), "--json")[0])
+    again = json.loads(tacit("plan", str(file), *RATIO, "--out", str(home / "out"), "--json")[0])
     assert (again["rho"], again["feasible"]) == (proposal["rho"], True)
     assert again["proposal"]["yaml"] == proposal["yaml"]
     assert {Path(path).name for path in answer["files"]} == {"plan.json", "plan.png", "plan.svg"}
@@ -93,19 +93,19 @@ def test_a_plan_as_json_with_pictures(home: Path) -> None:
 
 def test_a_plan_for_a_person(home: Path) -> None:
     file = written(home)
-    text, table = tacit("plan", str(file))
+    text, table = tacit("plan", str(file), *RATIO)
     assert "is met" in text
-    assert "For the launch file:\nmechanism:\n  kind: tree" in text
+    assert "For the launch file:\nmechanism:\n  kind: " in text
     assert "Timer" in text
     assert max(map(len, table.splitlines())) <= 80
     assert "…" not in table  # nothing was cut off
-    for word in ("mechanism", "BLT, 3 buffers", "banded, 8 bands", "independent", "uniform sample"):
+    for word in ("mechanism", "BLT, 3 buffers", "banded, 5 bands", "independent", "uniform sample"):
         assert word in table
     assert (home / "runs" / launch_id(load_launch(file)) / "public" / "planning" / "plan.svg").exists()
 
 
 def test_a_target_that_cannot_be_met_says_what_would_do(home: Path) -> None:
-    text, _ = tacit("plan", str(written(home, target_rho=1e-3)))
+    text, _ = tacit("plan", str(written(home, target_rho=1e-3)), *RATIO)
     assert "cannot be met" in text
     assert "bear a noise-to-signal ratio of" in text
     assert "accept rho" in text
@@ -114,8 +114,10 @@ def test_a_target_that_cannot_be_met_says_what_would_do(home: Path) -> None:
 @pytest.mark.slow
 def test_devices_on_the_command_line_replace_the_estimate(home: Path) -> None:
     file = str(written(home))
-    few, many = (json.loads(tacit("plan", file, "--devices", n, "--json")[0])["proposal"] for n in ("14", "6000"))
-    assert (few["min_sep"], many["min_sep"]) == (2, 8)  # 90% of 14 fill two rounds of five
+    few, many = (
+        json.loads(tacit("plan", file, *RATIO, "--devices", n, "--json")[0])["proposal"] for n in ("14", "6000")
+    )
+    assert (few["min_sep"], many["min_sep"]) == (1, 8)  # 90% of 14 fill one round of ten
     assert few["rho"] > many["rho"]
 
 
@@ -123,7 +125,8 @@ def test_without_a_planning_block(home: Path) -> None:
     path = home / "plain.yaml"
     path.write_text(yaml.safe_dump(RAW))
     assert "add a planning block" in tacit("plan", str(path), "--devices", "100")[0]
-    for arguments in (("plan", str(path), "--devices", "9", "--out", "x"), ("rehearse", str(path))):
+    estimated = ("plan", str(path), "--devices", "9")
+    for arguments in ((*estimated, "--out", "x"), (*estimated, *RATIO), ("rehearse", str(path))):
         refused = json.loads(tacit(*arguments, "--json", code=65)[0])
         assert "planning block" in refused["error"] or "has no such block" in refused["error"]
 
@@ -133,34 +136,32 @@ def test_a_rehearsal_end_to_end(home: Path) -> None:
     file = written(home)
     config, here, lines = load_launch(file), settings.load(), []
     run_id = launch_id(config)
-    done = rehearse.run(config, config.planning, run_id, here, STAGES, None, lines.append)
+    done = rehearse.run(config, config.planning, run_id, here, STAGES, None, lines.append, SMALL)
     assert done.directory == home / "runs" / run_id / "public" / "rehearsal"
     assert json.loads((done.directory / "rehearsal.json").read_text()) == json.loads(json.dumps(rehearse.as_json(done)))
     assert (done.directory / "utility.png").read_bytes().startswith(b"\x89PNG")
-    assert done.found.pseudo_users == 30
+    assert done.best.pseudo_users == 30
     # The launch finds its public stages done, and nothing private was read.
     records = {path.parent.name for path in (home / "runs").glob("*/public/*/result.json")}
     assert records == {"ingest_public", "pretrain"}
     pasted = yaml.safe_load(done.paste)
     raw = yaml.safe_load(file.read_text())
     changed = {name: {**value, **pasted[name]} if name in pasted else value for name, value in raw.items()}
-    assert LaunchConfig.model_validate(changed).mechanism.clip_norm == done.found.clip_norm
+    assert LaunchConfig.model_validate(changed).mechanism.clip_norm == done.best.clip_norm
     # Again: nothing is redone, the answer is the same.
     before = (done.directory / "trials.json").stat().st_mtime_ns
-    assert rehearse.run(config, config.planning, run_id, here, STAGES, None, lines.append) == done
+    assert rehearse.run(config, config.planning, run_id, here, STAGES, None, lines.append, SMALL) == done
     assert (done.directory / "trials.json").stat().st_mtime_ns == before
 
 
 @pytest.mark.slow
-def test_the_command_prints_what_to_paste(home: Path) -> None:
-    command = [Path(sys.executable).with_name("tacit"), "rehearse", written(home), "--json"]
-    done = subprocess.run(command, cwd=home, capture_output=True, text=True, timeout=300, check=True)
-    (line,) = done.stdout.splitlines()
+def test_the_command_prints_what_to_paste(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rehearse, "run", functools.partial(rehearse.run, small=SMALL))
+    line, _ = tacit("rehearse", str(written(home)), "--json")
     assert yaml.safe_load(json.loads(line)["yaml"])["mechanism"]["clip_norm"] > 0
-    assert "trial 1 of at most 6, server rate 0.5" in done.stderr
 
 
-def found(**changes: object) -> Rehearsal:
+def outcome(**changes: object) -> Rehearsal:
     trials = tuple(Trial("", 1.0, ratio, 1.0, 0.4, 0.1, 0.2) for ratio in (0.01, 30.0))
     base = {
         "clip_norm": 0.4,
@@ -185,22 +186,18 @@ def found(**changes: object) -> Rehearsal:
         ({}, "server learning rate 1 lies at the end of those tried"),
     ],
 )
-def test_remarks_name_the_field_to_change(changes: dict, said: str) -> None:
-    planning = LaunchConfig.model_validate(RAW | {"planning": PLANNING}).planning
-    assert any(said in remark for remark in rehearse.remarks(found(**changes), planning))
+def test_remarks_say_what_to_know(changes: dict, said: str) -> None:
+    assert any(said in remark for remark in rehearse.remarks(outcome(**changes), SMALL))
 
 
-def test_nothing_to_remark_and_nothing_to_paste() -> None:
-    grid = PLANNING["rehearsal"] | {"server_learning_rates": [0.5, 1.0, 2.0]}
-    planning = LaunchConfig.model_validate(RAW | {"planning": PLANNING | {"rehearsal": grid}}).planning
-    assert rehearse.remarks(found(), planning) == ()
-    assert yaml.safe_load(rehearse.paste(found()))["planning"] == {"noise_to_signal": 0.01}
-    assert "planning" not in yaml.safe_load(rehearse.paste(found(noise_to_signal=None)))
+def test_nothing_to_remark() -> None:
+    assert rehearse.remarks(outcome(), replace(SMALL, server_learning_rates=(0.5, 1.0, 2.0))) == ()
+    assert set(yaml.safe_load(rehearse.paste(outcome()))) == {"mechanism", "server"}
 
 
 def test_the_ratio_of_the_file_is_used_until_one_was_rehearsed(home: Path) -> None:
-    file = written(home, noise_to_signal=None, target_rho=100.0)
+    file = written(home, target_rho=100.0)
     proposal = json.loads(tacit("plan", str(file), "--json")[0])["proposal"]
     assert not proposal["rehearsed"]
-    own = plan_costs.noise_to_signal(load_launch(file).mechanism)
-    assert proposal["noise_to_signal"] == pytest.approx(own, rel=1e-3)
+    ratio = plan_costs.noise_to_signal(load_launch(file).mechanism)
+    assert proposal["noise_to_signal"] == pytest.approx(ratio, rel=1e-3)

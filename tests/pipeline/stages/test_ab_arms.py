@@ -36,7 +36,7 @@ BASE = Vocabulary((*SPECIALS, "see", "you", "soon"))
 GROWN = vocabulary.extend(BASE, ["lol"], 1)
 # Other words in another order, one of which only users' present model knows.
 THEIRS = Vocabulary((*SPECIALS, "you", "later", "see"))
-MADE_UP = {"source": "synthetic", "name": "made-up", "devices": 40, "max_words_per_device": 30, "mean_words": 20}
+MADE_UP = {"source": "synthetic", "name": "made-up", "devices": 40, "max_words_per_device": 30}
 
 
 def publish(settings: Settings, folder: Path, launch_id: str, words: Vocabulary = THEIRS) -> Path:
