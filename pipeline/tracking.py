@@ -11,7 +11,6 @@ are logged, and only those that the stage's record names by digest.
 import fcntl
 import logging
 import re
-import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -26,7 +25,7 @@ from pipeline.config import LaunchConfig, config_digest
 from pipeline.errors import PermanentError, ServiceUnavailable
 from pipeline.run_dir import RESULT, RunDir, StageRecord, record_text
 from pipeline.settings import Settings, quiet_mlflow
-from pretrain.files import sha256, text_sha256
+from pretrain.files import atomic, sha256, text_sha256
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -220,7 +219,8 @@ class MlflowTracker:
             got = Path(self._client.download_artifacts(run.info.run_id, filename, dst_path=folder))
             if filename == RESULT and sha256(got) != run.data.tags[_RECORD]:
                 raise PermanentError(f"{self._launch_id}: {RESULT} in MLflow is not what the stage logged")
-            shutil.move(got, destination)
+            with atomic(destination) as temporary:
+                got.replace(temporary)
         _log.info("fetched %s from MLflow", destination.name)
         return True
 

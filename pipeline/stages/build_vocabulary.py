@@ -41,8 +41,7 @@ def build_vocabulary(ctx: StageContext) -> BuildVocabulary:
     counts = [_unknown(words, base) for words in artifacts.store(ctx).device_words("validation")]
     added = set(grown.words) - set(base.words)
     projected = projected_coverage(ctx, base)
-    # One held-out device has no spread to measure: then all that is known is that a share is a share.
-    low, high = coverage.coverage_interval(added, counts, CONFIDENCE) if len(counts) > 1 else (0.0, 1.0)
+    share, low, high = coverage.coverage(added, counts, CONFIDENCE)
     return BuildVocabulary(
         base_size=len(base),
         added=len(added),
@@ -50,7 +49,7 @@ def build_vocabulary(ctx: StageContext) -> BuildVocabulary:
         vocabulary_digest=grown.digest,
         dropped=dict(Counter(_reason(word) for word in listed if not word.accepted)),
         reviewed=config.vocabulary.review,
-        coverage=coverage.coverage(added, sum(counts, Counter())),
+        coverage=share,
         coverage_low=low,
         coverage_high=high,
         projection=tuple(DisclosedCoverage(**point.model_dump()) for point in projected),

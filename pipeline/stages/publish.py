@@ -11,7 +11,7 @@ from pipeline.errors import PermanentError
 from pipeline.registry import Registry, model_name, promote
 from pipeline.stage import StageContext, StageResult
 from pretrain import corpus, export, vocabulary
-from pretrain.files import sha256, write_text
+from pretrain.files import sha256, write_bytes, write_text
 from pretrain.model import KeyboardLM, sentence_rows
 from pretrain.vocabulary import Vocabulary
 
@@ -79,7 +79,7 @@ def build_bundle(ctx: StageContext, bundle: Path) -> float:
         exact = export.parity(model, made / "model.onnx", rows_RT)
         export.quantise(made / "model.onnx", made / "model.int8.onnx")
         small = export.parity(model, made / "model.int8.onnx", rows_RT, tolerance=None)
-        shutil.copy(ctx.run.input("report", "disclosure.json"), made / "disclosure.json")
+        write_bytes(made / "disclosure.json", ctx.run.input("report", "disclosure.json").read_bytes())
         write_text(made / "bundle.json", _about(ctx, model, made, exact, small))
         shutil.rmtree(bundle, ignore_errors=True)
         made.rename(bundle)

@@ -7,7 +7,7 @@ import pytest
 
 from discovery import discover as trie
 from discovery.config import DiscoveryConfig
-from discovery.coverage import coverage, coverage_interval
+from discovery.coverage import coverage
 from discovery.device import votes as shards
 from discovery.device.answer import END, Broadcast, report
 from discovery.device.keystream import Keystream
@@ -122,8 +122,8 @@ def test_filters_say_why_a_word_may_not_go_on(tmp_path: Path) -> None:
 
 
 def test_coverage_is_a_share_of_tokens() -> None:
-    assert coverage(["haha", "lol", "lol"], {"haha": 6, "xyzzy": 2}) == 0.75
-    assert coverage(["haha"], {}) == 0.0
+    assert coverage(["haha", "lol", "lol"], [{"haha": 6, "xyzzy": 2}], 0.9) == (0.75, 0.0, 1.0)
+    assert coverage(["haha"], [{}], 0.9)[0] == coverage(["haha"], [], 0.9)[0] == 0.0
 
 
 def test_coverage_interval_holds_the_truth_as_often_as_it_says() -> None:
@@ -134,17 +134,17 @@ def test_coverage_interval_holds_the_truth_as_often_as_it_says() -> None:
     hits = too_narrow = 0
     for sample_of in rng.integers(0, 20_000, size=(300, 80)):
         devices = [{"haha": int(covered[d]), "zzz": int(sizes[d] - covered[d])} for d in sample_of]
-        low, high = coverage_interval(["haha"], devices, 0.95)
+        share, low, high = coverage(["haha"], devices, 0.95)
         hits += low <= truth <= high
-        pooled = {word: sum(counts[word] for counts in devices) for word in ("haha", "zzz")}
-        share, total = coverage(["haha"], pooled), sum(pooled.values())
+        total = sum(sum(counts.values()) for counts in devices)
+        assert share == sum(counts["haha"] for counts in devices) / total
         # Tokens of a device are alike: an interval that counts tokens is too narrow.
         too_narrow += abs(share - truth) <= 1.96 * np.sqrt(share * (1 - share) / total)
     assert 0.91 <= hits / 300 <= 0.98
     assert too_narrow / 300 < 0.75
-    assert coverage_interval(["haha"], [{}, {}], 0.9) == (0.0, 0.0)
-    with pytest.raises(ValueError, match="devices, confidence"):
-        coverage_interval(["haha"], [{"haha": 1}], 0.9)
+    assert coverage(["haha"], [{}, {}], 0.9) == (0.0, 0.0, 0.0)
+    with pytest.raises(ValueError, match="confidence"):
+        coverage(["haha"], [{"haha": 1}], 1.0)
 
 
 def test_one_by_one_and_together_find_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
