@@ -7,7 +7,7 @@ import pytest
 
 from evaluation.arms import ngram
 from evaluation.arms.ngram import NGram
-from pretrain.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, TokenStream, Vocabulary, join_owners
+from pretrain.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, TokenStream, Vocabulary, join_owners, join_streams
 
 
 def words(number: int) -> Vocabulary:
@@ -151,7 +151,7 @@ def test_recall_equals_the_definition() -> None:
 def test_several_streams_count_as_one() -> None:
     vocabulary = words(20)
     one, two = zipf_stream(1, 50, vocabulary), zipf_stream(2, 50, vocabulary)
-    apart, together = NGram.fit([one, two], vocabulary, 3), NGram.fit(one.join(two), vocabulary, 3)
+    apart, together = NGram.fit([one, two], vocabulary, 3), NGram.fit(join_streams([one, two]), vocabulary, 3)
     np.testing.assert_array_equal(apart.levels[2].prob_G, together.levels[2].prob_G)
 
 
