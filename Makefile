@@ -12,7 +12,7 @@ AIRFLOW := set -a; . dags/airflow.env; AIRFLOW__CORE__DAGS_FOLDER=$(CURDIR)/dags
 PYTHON = $(shell for name in python3.11 python3 python; do \
 	$$name -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && echo $$name && break; done)
 
-.PHONY: help setup launch test check bench up down lock clean
+.PHONY: help setup launch test mutants check bench up down lock clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
@@ -29,8 +29,15 @@ launch: setup $(AIRFLOW_HOME)/.ready ## Launch FILE=dags/launches/NAME.yaml (def
 	@$(STAGES)/tacit --quiet launch $(FILE) 2>>$(LOG)  # everything is done by now: this only says how it ended
 	@echo "           or, with Airflow, make up; the commands named here are in .venv/stages/bin"
 
+# One BLAS and torch thread for each worker: two would fight for the same core.
+ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
+
 test: setup ## Run every test: the stages' in their environment, the DAGs' in Airflow's
-	@status=0; $(STAGES)/pytest || status=1; .venv/airflow/bin/pytest tests/dags || status=1; exit $$status
+	@status=0; $(ONE_THREAD) $(STAGES)/pytest -n $(or $(WORKERS),2) --dist loadgroup || status=1; \
+	.venv/airflow/bin/pytest tests/dags || status=1; exit $$status
+
+mutants: setup ## Seed each bug of tests/mutants in a copy: the tests beside the code must find it
+	@$(ONE_THREAD) $(STAGES)/python -m tests.mutants.run
 
 check: setup ## Lint, format, import directions, environments, launch files, lock files
 	$(STAGES)/ruff check .

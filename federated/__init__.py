@@ -1,1 +1,0 @@
-"""Federated fine-tuning with device-level differential privacy (DP-FTRL)."""

@@ -1,1 +1,0 @@
-"""One launch from its YAML file to a decision: stages, ledger, gates, tracking, command line."""

@@ -12,7 +12,7 @@ from federated.participation.observed import Observed
 from pipeline.config import launch_id, load_launch
 from pipeline.verify import observed
 from reports.disclosure.document import Disclosure
-from tests.end_to_end.test_tiny_launch import tacit
+from tests.helpers.command import tacit
 from tests.helpers.tiny_launch import write_launch
 
 pytestmark = pytest.mark.slow

@@ -1,70 +1,21 @@
 """A whole launch through the command line and through Airflow; nothing private leaves its folder."""
 
 import json
-import os
 import shutil
 import sqlite3
 import subprocess
-import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from pipeline.config import STAGE_NAMES, launch_id, load_launch
+from tests.helpers.command import AIRFLOW, ROOT, TACIT, Launched, environment, ledger_entries, tacit
 from tests.helpers.tiny_launch import CLIENTS, SHARED_NEW, client_id, leaks, planted, write_launch
 
-ROOT = Path(__file__).resolve().parents[2]
-TACIT = Path(sys.executable).with_name("tacit")
-AIRFLOW = ROOT / ".venv" / "airflow" / "bin" / "airflow"
 NEEDLES = [planted(client) for client in range(CLIENTS)] + [client_id(client) for client in range(CLIENTS)]
 
-pytestmark = pytest.mark.slow
-
-
-@dataclass(frozen=True)
-class Launched:
-    """What the first run of the command line left."""
-
-    home: Path
-    file: Path
-    run_id: str
-    answer: dict
-    console: str
-
-    @property
-    def run(self) -> Path:
-        return self.home / "runs" / self.run_id
-
-
-def environment(home: Path, **more: str) -> dict[str, str]:
-    """Only what a user's shell would hold, and everything kept under ``home``."""
-    names = ("PATH", "HOME", "LANG", "LC_ALL")
-    return {name: os.environ[name] for name in names if name in os.environ} | {"TACIT_HOME": str(home)} | more
-
-
-def tacit(home: Path, *arguments: str) -> subprocess.CompletedProcess:
-    """Run the command as a user would."""
-    return subprocess.run(
-        [TACIT, *arguments], cwd=home, env=environment(home), capture_output=True, text=True, timeout=600, check=False
-    )
-
-
-def ledger_entries(home: Path) -> list[dict]:
-    """The ledger as the command line shows it."""
-    shown = tacit(home, "ledger", "show", "--json")
-    assert shown.returncode == 0, shown.stderr
-    return json.loads(shown.stdout)["entries"]
-
-
-@pytest.fixture(scope="module")
-def launched(tmp_path_factory: pytest.TempPathFactory) -> Launched:
-    home = tmp_path_factory.mktemp("tiny")
-    file = write_launch(home)
-    done = tacit(home, "launch", str(file), "--json")
-    assert done.returncode == 0, done.stderr
-    run_id = launch_id(load_launch(file))
-    return Launched(home, file, run_id, json.loads(done.stdout), done.stdout + done.stderr)
+# One launch for all of this folder, so on one worker.
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("tiny launch")]
 
 
 def test_every_stage_did_its_work(launched: Launched) -> None:

@@ -11,7 +11,7 @@ from pipeline.config import launch_id, load_launch
 from pipeline.errors import PERMANENT
 from pretrain import vocabulary
 from pretrain.files import sha256
-from tests.end_to_end.test_tiny_launch import tacit
+from tests.helpers.command import tacit
 from tests.helpers.tiny_launch import write_launch
 
 pytestmark = pytest.mark.slow

@@ -19,7 +19,7 @@ from pipeline import settings as settings_module
 from pipeline.config import STAGE_NAMES, launch_id, load_launch
 from pipeline.errors import PermanentError
 from pipeline.stages.table import STAGES
-from tests.end_to_end.test_tiny_launch import TACIT, environment
+from tests.helpers.command import TACIT, environment
 from tests.helpers.tiny_launch import write_launch
 
 pytestmark = pytest.mark.slow

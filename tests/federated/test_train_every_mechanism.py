@@ -5,35 +5,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pydantic import TypeAdapter
 
 from federated import mechanisms
 from federated.accounting import guarantees as accounting
-from federated.config.mechanism import LocalTrainingConfig, MechanismConfig, ServerConfig
+from federated.config.mechanism import LocalTrainingConfig, ServerConfig
 from federated.participation.records import load_records
-from tests.helpers.small_run import DEVICES, SYNTHETIC, Launch, run
+from tests.helpers.mechanism_kinds import KINDS, PARSER
+from tests.helpers.small_run import DEVICES, Launch, run
 
-BASE = {"noise_multiplier": 0.5, "clip_norm": 0.2, "rounds": 9, "report_goal": 6, "delta": 1e-5, "randomness": "seeded"}
-SPACED = BASE | {"min_sep": 3, "max_participations": 2}
-DRAWN = BASE | {"kind": "independent", "population": DEVICES - SYNTHETIC}
-ADAPTIVE = {"target_quantile": 0.5, "learning_rate": 0.2, "bit_noise_std": 1.0}
-KINDS = {
-    "tree": SPACED | {"kind": "tree"},
-    "tree, adaptive": SPACED | {"kind": "tree", "restarts": [3, 5], "adaptive_clipping": ADAPTIVE},
-    "tree, per layer": SPACED | {"kind": "tree", "clipping": "per-layer"},
-    "blt": SPACED | {"kind": "blt", "preset": "min-sep-100"},
-    "blt, adaptive": SPACED | {"kind": "blt", "preset": "min-sep-100", "restarts": [4], "adaptive_clipping": ADAPTIVE},
-    "banded matrix": SPACED | {"kind": "banded", "bands": 3, "form": "matrix"},
-    "tree, secagg": SPACED | {"kind": "tree", "secagg": {"bits": 32}},
-    "poisson, secagg": DRAWN | {"sampling": "poisson", "secagg": {"bits": 24}},
-    "banded toeplitz": SPACED | {"kind": "banded", "bands": 2, "form": "toeplitz"},
-    "poisson": DRAWN | {"sampling": "poisson"},
-    "fixed": DRAWN | {"sampling": "fixed"},
-    "clipped estimator": DRAWN
-    | {"sampling": "poisson", "estimator": "clipped", "weight_words": 6, "round_weight": 3.0},
-    "poisson, adaptive": DRAWN | {"sampling": "poisson", "adaptive_clipping": ADAPTIVE},
-}
-PARSER = TypeAdapter(MechanismConfig)
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
 

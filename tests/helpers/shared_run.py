@@ -15,7 +15,7 @@ import numpy as np
 from evaluation.audit.directions import Directions
 from federated.config.mechanism import LocalTrainingConfig
 from federated.workers import ALONE, Worker, joined
-from tests.federated.test_train_every_mechanism import KINDS, PARSER
+from tests.helpers.mechanism_kinds import KINDS, PARSER
 from tests.helpers.small_run import DEVICES, SYNTHETIC, Launch, run
 
 SECURE = {"bits": 62}

@@ -19,7 +19,7 @@ from federated.mechanisms import Tree, tree
 from federated.mechanisms.blt import PRESETS, Blt
 from federated.mechanisms.independent import Independent
 from federated.participation.cohorts import Cohorts
-from federated.participation.observed import observe
+from federated.participation.observed import Observed, observe
 from federated.participation.records import no_records
 from federated.secagg.bounds import plan_encoding
 
@@ -140,6 +140,13 @@ def test_what_happened_is_accounted_not_what_was_planned() -> None:
     assert observed.max_participations < 4
     assert reached.rho < planned.rho
     assert reached.max_participations == observed.max_participations
+
+
+def test_a_separation_below_the_enforced_one_is_what_counts() -> None:
+    closer = MECHANISM.min_sep - 1
+    observed = Observed(MECHANISM.rounds, closer, closer - 1, 2, {2: 1}, {closer: 1}, 1, 0)
+    reached = from_records(MECHANISM, observed)
+    assert (reached.min_sep, reached.max_participations) == (closer, 2)
 
 
 @pytest.mark.parametrize(("rho", "delta"), [(-1.0, 1e-6), (float("nan"), 1e-6), (0.5, 0.0), (0.5, 1.0)])

@@ -6,6 +6,7 @@ from federated.local_training.clipping import MAX_DEVICES, Clip, check_clip_norm
 from federated.local_training.kernel.weights import Weights
 from federated.local_training.sums import Sums
 from federated.noise import FIXED_POINT
+from tests.helpers.typed_devices import local, rows_of
 
 
 def clip_to_grid(parts: list[torch.Tensor], clip_norm: float) -> list[torch.Tensor]:
@@ -115,3 +116,10 @@ def test_noise_beyond_the_grid_is_refused(bad):
 def test_a_clip_norm_is_a_finite_bound(bad):
     with pytest.raises(ValueError, match="clip_norm"):
         check_clip_norm(bad)
+
+
+def test_no_device_weighs_more_than_one():
+    (rows,) = rows_of(1, local())
+    assert Clip(1.0, weight_words=2 * rows.words).weight(rows) == 0.5
+    assert Clip(1.0, weight_words=max(1, rows.words // 2)).weight(rows) == 1.0
+    assert Clip(1.0).weight(rows) == 1.0

@@ -73,6 +73,16 @@ def test_synthetic_devices_are_checked_but_not_reported():
     assert observed.violations == 1
 
 
+def test_the_worst_device_decides_what_is_observed():
+    # One device of fifty comes back early, and another one more often than all others.
+    records = no_records()
+    for number in range(0, 40, 10):
+        joined = [*range(50)] if number < 20 else [0]
+        records = records.add(number, np.array(joined)).add(number + 1, np.array([1] if number == 0 else []))
+    observed = observe(records, 40, Cohorts(50, 50, 1, 9, seed=0), np.zeros(50, dtype=bool))
+    assert (observed.min_sep, observed.max_participations) == (1, 4)
+
+
 def test_twice_in_one_round_counts_as_separation_zero():
     records = no_records().add(2, np.array([1, 1]))
     observed = observe(records, 3, Cohorts(2, 2, 1, 1, seed=0), np.zeros(2, dtype=bool))

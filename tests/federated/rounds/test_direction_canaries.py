@@ -12,7 +12,9 @@ from evaluation.audit.matched_filter import Claim, MatchedFilter, matched_filter
 from federated import mechanisms
 from federated.accounting.guarantees import guarantee_of
 from federated.config.mechanism import MechanismConfig
-from federated.rounds import server
+from federated.local_training.clipping import FIXED_POINT, Clip
+from federated.participation.cohorts import ParticipationState
+from federated.rounds import direction_canaries, server
 from federated.rounds.direction_canaries import ProbeState
 from federated.train import FineTuneResult, fine_tune
 from pretrain.config import ModelConfig
@@ -58,6 +60,16 @@ def audited(state: ProbeState, directions: Directions, config: MechanismConfig =
     promised = guarantee_of(made, config.rounds, config.min_sep, config.max_participations, (config.delta,))
     claim = Claim(whitening.of_tree(config.rounds, config.restarts), made.noise_multiplier, promised.mu, config.delta)
     return matched_filter(state.projections_TN, state.joined_TN, directions.included_N, claim)
+
+
+def test_what_other_devices_sent_is_taken_off() -> None:
+    directions = Directions((64,), 8, seed=1)
+    rng = np.random.default_rng(2)
+    noise_P, others_P = rng.standard_normal(64), rng.integers(-(2**44), 2**44, size=64)
+    before = ProbeState(ParticipationState(np.empty(0), np.empty(0)), np.zeros((0, 8)), np.zeros((0, 8), dtype=bool))
+    released_P = 0.3 * (noise_P + others_P / FIXED_POINT)
+    after = direction_canaries.observe(directions, before, released_P, others_P, Clip(0.3))
+    np.testing.assert_allclose(after.projections_TN, directions.project(noise_P)[None], rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("clipping", ["flat", "per-layer"])

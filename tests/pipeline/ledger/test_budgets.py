@@ -11,7 +11,7 @@ from pipeline.runner import Stages
 from pipeline.settings import Settings
 from pipeline.stage import StageSpend
 from tests.helpers.pipeline_launch import Counted, launch_config
-from tests.pipeline.ledger.test_ledger import device, item, reserve
+from tests.helpers.spends import device, item, reserve
 
 
 @pytest.fixture

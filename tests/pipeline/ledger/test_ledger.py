@@ -14,32 +14,12 @@ from pipeline.errors import BudgetExceeded, LedgerConflict, LedgerTampered, Serv
 from pipeline.ledger.entries import Entry
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.stage import Spend
+from tests.helpers.spends import BINDING, device, item, reserve
 
-BINDING = {"config": "c", "inputs": "i", "key": "k"}
 GONE = {
     "sqlite": ("no_update", "no_delete", "at_end", "head_forward", "head_stays"),
     "postgresql": ("no_change", "at_end", "head_forward", "head_stays"),
 }
-
-
-def device(rho: float, note: str = "") -> Spend:
-    return Spend(unit="device", adjacency="zero-out", rho=rho, epsilon=4 * rho, delta=1e-6, note=note)
-
-
-def item(epsilon: float) -> Spend:
-    return Spend(unit="item", adjacency="swap", rho=None, epsilon=epsilon, delta=0.0)
-
-
-def reserve(ledger: PrivacyLedger, launch: str, spend: Spend, **changes: object) -> Entry:
-    given = {
-        "population": "people",
-        "launch_id": launch,
-        "stage": "fine_tune",
-        "spend": spend,
-        "budget_rho": 1.0,
-        "binding": BINDING,
-    }
-    return ledger.reserve(**given | changes)
 
 
 @pytest.fixture

@@ -1,0 +1,47 @@
+"""The command line as a user runs it: a process of its own, in a home of its own."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+TACIT = Path(sys.executable).with_name("tacit")
+AIRFLOW = ROOT / ".venv" / "airflow" / "bin" / "airflow"
+
+
+@dataclass(frozen=True)
+class Launched:
+    """What the first run of the command line left."""
+
+    home: Path
+    file: Path
+    run_id: str
+    answer: dict
+    console: str
+
+    @property
+    def run(self) -> Path:
+        return self.home / "runs" / self.run_id
+
+
+def environment(home: Path, **more: str) -> dict[str, str]:
+    """Only what a user's shell would hold, and everything kept under ``home``."""
+    names = ("PATH", "HOME", "LANG", "LC_ALL")
+    return {name: os.environ[name] for name in names if name in os.environ} | {"TACIT_HOME": str(home)} | more
+
+
+def tacit(home: Path, *arguments: str) -> subprocess.CompletedProcess:
+    """Run the command as a user would."""
+    return subprocess.run(
+        [TACIT, *arguments], cwd=home, env=environment(home), capture_output=True, text=True, timeout=600, check=False
+    )
+
+
+def ledger_entries(home: Path) -> list[dict]:
+    """The ledger as the command line shows it."""
+    shown = tacit(home, "ledger", "show", "--json")
+    assert shown.returncode == 0, shown.stderr
+    return json.loads(shown.stdout)["entries"]
