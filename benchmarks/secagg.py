@@ -22,7 +22,7 @@ from federated.secagg.bounds import Encoding, plan_encoding
 from federated.secagg.device import Device
 from federated.secagg.encode import decode, encode
 from federated.secagg.hadamard import rotation
-from federated.secagg.protocol import circulant
+from federated.secagg.protocol import circulant, exchange_keys
 from federated.secagg.server import Server
 
 REPORT_GOAL = 100
@@ -69,17 +69,6 @@ def one_round(plan: Encoding, neighbours: int, seed: int, times: Times) -> None:
     times["round"][-1] += 1000 * (time.process_time() - start)
     grid_P, total_P = (update_P * 2.0**44).astype(np.int64), np.zeros(plan.num_parameters, np.int64)
     timed(times, "plain", 20, lambda: [np.add(total_P, grid_P, out=total_P) for _ in range(20)])
-
-
-def exchange_keys(server: Server, devices: list[Device]) -> None:
-    """Public keys and encrypted shares, there and back."""
-    for device in devices:
-        server.advertise(device.index, device.advertise())
-    for device in devices:
-        server.post(device.index, device.share(server.keys_for(device.index)))
-    for device in devices:
-        for sender, message in server.mail_for(device.index).items():
-            device.receive(sender, message)
 
 
 def main() -> None:

@@ -95,7 +95,7 @@ def _multiply(x_N: np.ndarray, order: int, transposed: bool) -> np.ndarray:
     before, after = 1, order
     for part in factors(order):
         after //= part
-        matrix = _matrix(part).T if transposed else _matrix(part)
+        matrix = sign_matrix(part).T if transposed else sign_matrix(part)
         if after == 1:
             x_N = x_N.reshape(before, part) @ matrix.T
         else:
@@ -106,8 +106,8 @@ def _multiply(x_N: np.ndarray, order: int, transposed: bool) -> np.ndarray:
 
 
 @lru_cache(maxsize=16)
-def _matrix(order: int) -> np.ndarray:
-    """A dense Hadamard matrix of signs, float64 ``[order, order]``: Paley's first, else Sylvester's."""
+def sign_matrix(order: int) -> np.ndarray:
+    """Dense Hadamard matrix of signs, float64 ``[order, order]``: Paley's first, else Sylvester's."""
     if order not in _PALEY:
         return hadamard(order).astype(np.float64)
     prime = order - 1

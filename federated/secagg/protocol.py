@@ -131,13 +131,7 @@ def run_protocol(
 
     Of several workers each runs them all, but adds and unmasks only the vectors of its share of the devices.
     """
-    for device in devices:
-        server.advertise(device.index, device.advertise())
-    for device in devices:
-        server.post(device.index, device.share(server.keys_for(device.index)))
-    for device in devices:
-        for sender, message in server.mail_for(device.index).items():
-            device.receive(sender, message)
+    exchange_keys(server, devices)
     alive = np.zeros(len(devices), dtype=np.int64)
     for device, vector_N in zip(devices[process.rank :: process.size], vectors, strict=True):
         if vector_N is not None:
@@ -152,3 +146,14 @@ def run_protocol(
     share_N = server.unmasked_sum()
     whole_N, _ = process.sum(torch.from_numpy(share_N.astype(np.int64)), np.empty(0, dtype=np.int64))
     return server.reduced(whole_N.numpy().astype(share_N.dtype))
+
+
+def exchange_keys(server: Server, devices: Sequence[Device]) -> None:
+    """Pass public keys and encrypted shares to the server and back to each device's neighbours."""
+    for device in devices:
+        server.advertise(device.index, device.advertise())
+    for device in devices:
+        server.post(device.index, device.share(server.keys_for(device.index)))
+    for device in devices:
+        for sender, message in server.mail_for(device.index).items():
+            device.receive(sender, message)

@@ -20,11 +20,14 @@ class Server:
 
     Guarantee: of a device whose vector was added, only its self mask is asked for; of one that was not,
     only the private key of its masks. Either alone leaves its vector hidden.
+
+    Attributes:
+      self_masks, private_keys: shares that survivors handed out, by number, of each device.
     """
 
     def __init__(self, order: int, bits: int, graph: Sequence[Sequence[int]], threshold: int, round_number: int):
         """``graph``: neighbours of each device; ``order``: N."""
-        self._bits, self._graph = bits, graph
+        self.bits, self._graph = bits, graph
         self._threshold, self._round = threshold, round_number
         self._public: dict[int, PublicKeys] = {}
         self._mail: dict[int, dict[int, bytes]] = {index: {} for index in range(len(graph))}
@@ -32,8 +35,8 @@ class Server:
         self._added: set[int] = set()
         self._added_here: set[int] = set()
         self._closed = False
-        self._self_masks: dict[int, dict[int, bytes]] = {index: {} for index in range(len(graph))}
-        self._private_keys: dict[int, dict[int, bytes]] = {index: {} for index in range(len(graph))}
+        self.self_masks: dict[int, dict[int, bytes]] = {index: {} for index in range(len(graph))}
+        self.private_keys: dict[int, dict[int, bytes]] = {index: {} for index in range(len(graph))}
 
     @property
     def survivors(self) -> int:
@@ -81,7 +84,7 @@ class Server:
 
     def collect(self, index: int, opened: Opened) -> None:
         """A survivor's answer."""
-        for shares, answers in ((self._self_masks, opened.self_masks), (self._private_keys, opened.private_keys)):
+        for shares, answers in ((self.self_masks, opened.self_masks), (self.private_keys, opened.private_keys)):
             for owner, (number, share) in answers.items():
                 shares[owner][number] = share
 
@@ -98,7 +101,7 @@ class Server:
             raise OSError("secure aggregation lost this round: no device stayed; run it again with others")
         total_N = self._total_N.copy()
         for index in sorted(self._added_here):
-            add_mask(total_N, combine_shares(self._self_masks[index], self._threshold), -1)
+            add_mask(total_N, combine_shares(self.self_masks[index], self._threshold), -1)
         for index in sorted(set(range(len(self._graph))) - self._added):
             partners = [other for other in self._graph[index] if other in self._added_here]
             if partners:
@@ -110,11 +113,11 @@ class Server:
 
     def reduced(self, total_N: np.ndarray) -> np.ndarray:
         """Modulo 2^bits, in place."""
-        total_N &= low_bits(self._bits)
+        total_N &= low_bits(self.bits)
         return total_N
 
     def _recovered(self, index: int) -> X25519PrivateKey:
-        secret = combine_shares(self._private_keys[index], self._threshold)
+        secret = combine_shares(self.private_keys[index], self._threshold)
         private = X25519PrivateKey.from_private_bytes(secret)
         if private.public_key().public_bytes_raw() != self._public[index].masks:
             raise ArithmeticError("secagg: recovered a private key that is not the device's; a share is wrong")

@@ -64,6 +64,22 @@ _bits = cast(Callable[[Any], Any], _bits_of)
 _float = cast(Callable[[Any], Any], _float_of)
 
 
+# Taylor's series to the seventh power is as good as float32 on [-ln 2 / 2, ln 2 / 2].
+_C7, _C6, _C5, _C4, _C3 = (np.float32(1 / math.factorial(power)) for power in (7, 6, 5, 4, 3))
+_PER_LN2, _LN2_HIGH, _LN2_LOW = np.float32(1.44269504), np.float32(0.693359375), np.float32(-2.12194440e-4)
+_EXPONENT_AT, _EXPONENT_BIAS = np.int32(23), np.int32(127)
+
+
+@numba.njit(error_model="numpy", fastmath={"contract"})
+def _exp_parts(x: _Number) -> tuple[_Number, _Number]:
+    """``e^r - 1`` and ``2^k`` of ``x = k ln 2 + r``, float32. ``x`` must lie where ``2^k`` is a normal number."""
+    whole = np.rint(x * _PER_LN2)
+    r = (x - whole * _LN2_HIGH) - whole * _LN2_LOW
+    p = ((((_C7 * r + _C6) * r + _C5) * r + _C4) * r + _C3) * r + _HALF
+    power = _float(np.int32((np.int32(whole) + _EXPONENT_BIAS) << _EXPONENT_AT))
+    return (p * r + _ONE) * r, power
+
+
 def _exp(x: float) -> float:
     return math.exp(x)
 
@@ -77,20 +93,13 @@ def _exp_by_type(x: _Number) -> Callable[[_Number], _Number]:
 
         return double
     low, high = np.float32(-87.0), np.float32(88.0)
-    per_ln2, ln2_high, ln2_low = np.float32(1.44269504), np.float32(0.693359375), np.float32(-2.12194440e-4)
-    # Taylor's series to the seventh power is as good as float32 on [-ln 2 / 2, ln 2 / 2].
-    c7, c6, c5, c4, c3 = (np.float32(1 / math.factorial(power)) for power in (7, 6, 5, 4, 3))
-    exponent_at, bias = np.int32(23), np.int32(127)
 
     def single(x: _Number) -> _Number:
         # NaN is neither below nor above, and passes.
         x = low if x < low else x
         x = high if x > high else x
-        whole = np.rint(x * per_ln2)
-        r = (x - whole * ln2_high) - whole * ln2_low
-        p = ((((c7 * r + c6) * r + c5) * r + c4) * r + c3) * r + _HALF
-        power = _float(np.int32((np.int32(whole) + bias) << exponent_at))
-        return ((p * r + _ONE) * r + _ONE) * power
+        rest, power = _exp_parts(x)
+        return (rest + _ONE) * power
 
     return single
 
@@ -108,20 +117,13 @@ def _tanh_by_type(x: _Number) -> Callable[[_Number], _Number]:
 
         return double
     low, high = np.float32(-9.1), np.float32(9.1)
-    per_ln2, ln2_high, ln2_low = np.float32(1.44269504), np.float32(0.693359375), np.float32(-2.12194440e-4)
-    c7, c6, c5, c4, c3 = (np.float32(1 / math.factorial(power)) for power in (7, 6, 5, 4, 3))
-    exponent_at, bias = np.int32(23), np.int32(127)
 
     def single(x: _Number) -> _Number:
         # tanh x = m / (m + 2) with m = e^2x - 1, whose digits near zero survive; beyond 9 it is 1.
         x = low if x < low else x
         x = high if x > high else x
-        x = x + x
-        whole = np.rint(x * per_ln2)
-        r = (x - whole * ln2_high) - whole * ln2_low
-        p = ((((c7 * r + c6) * r + c5) * r + c4) * r + c3) * r + _HALF
-        power = _float(np.int32((np.int32(whole) + bias) << exponent_at))
-        less_one = (p * r + _ONE) * r * power + (power - _ONE)
+        rest, power = _exp_parts(x + x)
+        less_one = rest * power + (power - _ONE)
         return less_one / (less_one + _TWO)
 
     return single

@@ -130,18 +130,18 @@ def _room_for(words: int, vocabulary: int) -> int:
     return min(max(_LEAST_ROWS, 1 << (words - 1).bit_length()), vocabulary)
 
 
-_machines = local_storage()
+machines = local_storage()
 
 
 def _machine(shape: Shape) -> Machine:
     """This thread's machine; another shape takes its place, but for a smaller table."""
-    latest: Machine | None = getattr(_machines, "latest", None)
+    latest: Machine | None = getattr(machines, "latest", None)
     if latest is not None and latest.shape.table is not None and shape.table is not None:
         larger = replace(shape, table=max(shape.table, latest.shape.table))
         shape = larger if larger == latest.shape else shape
     if latest is None or latest.shape != shape:
-        _machines.latest = latest = None  # its memory is needed
-        _machines.latest = latest = _build(shape)
+        machines.latest = latest = None  # its memory is needed
+        machines.latest = latest = _build(shape)
     return latest
 
 

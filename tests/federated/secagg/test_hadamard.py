@@ -60,7 +60,7 @@ def test_arithmetic_error_is_bounded_against_exact_integers(order: int) -> None:
     # Sylvester and Paley matrices of signs, in Python's integers.
     exact = np.array([1], dtype=object)
     for part in hadamard.factors(order):
-        exact = np.kron(exact, np.rint(hadamard._matrix(part)).astype(int).astype(object))
+        exact = np.kron(exact, np.rint(hadamard.sign_matrix(part)).astype(int).astype(object))
     exact = exact.reshape(order, order)
     truth = exact @ (integers_N.astype(object) * own.signs_N.astype(int).astype(object))
     ours = own.forward(integers_N.astype(np.float64))

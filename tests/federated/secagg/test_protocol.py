@@ -1,7 +1,6 @@
 """Masks, shares and the server: exact sums, uniform messages, and attacks that only broken variants allow."""
 
 from collections import Counter
-from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from federated.noise import seeded_key
 from federated.secagg.device import Device, Opened, pair_seed, pair_sign
 from federated.secagg.encode import low_bits
 from federated.secagg.masks import add_mask, combine_shares, word_of
-from federated.secagg.protocol import circulant, run_protocol
+from federated.secagg.protocol import circulant, exchange_keys, run_protocol
 from federated.secagg.server import Server
 
 ROUND = 4
@@ -71,16 +70,6 @@ def _vectors(count: int, bits: int, size: int = SIZE) -> list[np.ndarray | None]
     return list(words.astype(word_of(bits)))
 
 
-def _exchange_keys(server: Server, devices: Sequence[Device]) -> None:
-    for device in devices:
-        server.advertise(device.index, device.advertise())
-    for device in devices:
-        server.post(device.index, device.share(server.keys_for(device.index)))
-    for device in devices:
-        for sender, message in server.mail_for(device.index).items():
-            device.receive(sender, message)
-
-
 # Sums.
 
 
@@ -109,7 +98,7 @@ def test_without_its_self_mask_a_device_spoils_the_sum() -> None:
 def test_one_share_too_few_loses_the_round(answers: int, works: bool) -> None:
     server, devices = _cohort(6, 32, 5, 3)
     vectors = _vectors(6, 32)
-    _exchange_keys(server, devices)
+    exchange_keys(server, devices)
     # Devices 3 to 5 drop out before sending, and of those alive some do not answer.
     alive = devices[: 3 if answers == 2 else 4]
     for device, vector in zip(alive, vectors, strict=False):
@@ -132,7 +121,7 @@ def test_nobody_left_loses_the_round() -> None:
 
 def test_a_vector_counts_once_and_not_after_secrets_were_opened() -> None:
     server, devices = _cohort(4, 16, 3, 2)
-    _exchange_keys(server, devices)
+    exchange_keys(server, devices)
     vector = devices[0].masked(_vectors(4, 16)[0])
     server.add(0, vector)
     with pytest.raises(ValueError, match="device 0 came twice or too late"):
@@ -209,7 +198,7 @@ def _peeled(
         add_mask(plain_N, pair_seed(private, keys.masks, ROUND), -pair_sign(victim, other))
     if self_mask is not None:
         add_mask(plain_N, self_mask, -1)
-    return plain_N & low_bits(server._bits)
+    return plain_N & low_bits(server.bits)
 
 
 @pytest.mark.parametrize(("kind", "leaks"), [(Device, False), (NoSelfMask, True)])
@@ -218,7 +207,7 @@ def test_a_vector_that_comes_late_stays_hidden(kind: type[Device], leaks: bool) 
     server, devices = _cohort(6, 32, 5, 3, kind)
     vectors = _vectors(6, 32)
     late = 2
-    _exchange_keys(server, devices)
+    exchange_keys(server, devices)
     slow = devices[late].masked(vectors[late])
     for device in devices:
         if device.index != late:
@@ -226,8 +215,8 @@ def test_a_vector_that_comes_late_stays_hidden(kind: type[Device], leaks: bool) 
     for device in devices:
         if device.index != late:
             server.collect(device.index, device.open(*server.question(device.index)))
-    private_key = combine_shares(server._private_keys[late], 3)
-    assert not server._self_masks[late]
+    private_key = combine_shares(server.private_keys[late], 3)
+    assert not server.self_masks[late]
     recovered = _peeled(server, late, slow, private_key, None)
     assert bool((recovered == vectors[late]).all()) == leaks
     assert (_uniform((recovered - vectors[late]) & low_bits(32), 32) > 1e-4) != leaks
@@ -235,7 +224,7 @@ def test_a_vector_that_comes_late_stays_hidden(kind: type[Device], leaks: bool) 
 
 def test_no_device_opens_both_secrets_of_another() -> None:
     server, devices = _cohort(6, 32, 5, 3)
-    _exchange_keys(server, devices)
+    exchange_keys(server, devices)
     both = frozenset({1})
     with pytest.raises(ValueError, match="asked for both secrets"):
         devices[0].open(both, both)
@@ -246,14 +235,14 @@ def test_no_device_opens_both_secrets_of_another() -> None:
 
 def test_a_device_that_opens_both_gives_its_neighbour_away() -> None:
     server, devices = _cohort(6, 32, 5, 3, Credulous)
-    _exchange_keys(server, devices)
+    exchange_keys(server, devices)
     vector = _vectors(6, 32)[1]
     masked = devices[1].masked(vector)
     for device in devices:
         if device.index != 1:
             server.collect(device.index, device.open(frozenset({1}), frozenset({1})))
-    private_key = combine_shares(server._private_keys[1], 3)
-    self_mask = combine_shares(server._self_masks[1], 3)
+    private_key = combine_shares(server.private_keys[1], 3)
+    self_mask = combine_shares(server.self_masks[1], 3)
     np.testing.assert_array_equal(_peeled(server, 1, masked, private_key, self_mask), vector)
 
 
@@ -261,19 +250,19 @@ def test_a_device_that_opens_both_gives_its_neighbour_away() -> None:
 def test_a_server_that_tells_two_stories_needs_a_low_threshold(threshold: int, leaks: bool) -> None:
     """Half of the neighbours hear that device 0 dropped, the others that it lives."""
     server, devices = _cohort(7, 32, 6, threshold)
-    _exchange_keys(server, devices)
+    exchange_keys(server, devices)
     vector = _vectors(7, 32)[0]
     masked = devices[0].masked(vector)
     victim, nobody = frozenset({0}), frozenset[int]()
     for device in devices[1:]:
         server.collect(device.index, device.open(*((victim, nobody) if device.index <= 3 else (nobody, victim))))
     if leaks:
-        private_key = combine_shares(server._private_keys[0], threshold)
-        self_mask = combine_shares(server._self_masks[0], threshold)
+        private_key = combine_shares(server.private_keys[0], threshold)
+        self_mask = combine_shares(server.self_masks[0], threshold)
         np.testing.assert_array_equal(_peeled(server, 0, masked, private_key, self_mask), vector)
     else:
         with pytest.raises(OSError, match="3 shares of a secret came back, 4 are needed"):
-            combine_shares(server._private_keys[0], threshold)
+            combine_shares(server.private_keys[0], threshold)
         assert threshold == secagg_threshold(6)
 
 
@@ -292,7 +281,7 @@ def test_messages_between_devices_cannot_be_changed_or_swapped() -> None:
 def test_a_wrong_share_of_a_private_key_is_noticed() -> None:
     server, devices = _cohort(5, 16, 4, 3)
     vectors = _vectors(5, 16)
-    _exchange_keys(server, devices)
+    exchange_keys(server, devices)
     for device in devices[1:]:
         server.add(device.index, device.masked(vectors[device.index]))
     for device in devices[1:]:

@@ -71,7 +71,7 @@ def test_a_step_runs_on_the_narrowest_width_that_holds_its_devices(monkeypatch):
         step(weights, rows_CN, *others)
 
     monkeypatch.setattr(fixed_shapes, "sgd_step", seen)
-    monkeypatch.setattr(fixed_shapes, "_machines", type(fixed_shapes._machines)())
+    monkeypatch.setattr(fixed_shapes, "machines", type(fixed_shapes.machines)())
     train_chunk(pack(model), devices, config, fuse=False)
     steps = np.array([own.steps(config.batch_sentences, 1) for own in devices])
     active = [int(np.sum(steps > step)) for step in range(steps[0])]
