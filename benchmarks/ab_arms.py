@@ -23,8 +23,9 @@ from federated.accounting import guarantees as accounting
 from federated.config.mechanism import LocalTrainingConfig, ServerConfig, TreeMechanism
 from federated.config.population import FilePopulation
 from federated.devices import store as population
+from federated.rounds.rule import RoundRule
 from federated.runtime_config import RuntimeConfig
-from federated.train import fine_tune
+from federated.train import TrainingData, Workplace, fine_tune
 from pretrain.config import AdaptConfig, ModelConfig, PretrainConfig
 from pretrain.extend import adapt, grow
 from pretrain.model import KeyboardLM, build_model
@@ -131,17 +132,17 @@ def _federated(
     )
     done = fine_tune(
         model,
-        devices,
-        np.zeros(len(devices), dtype=bool),
-        validation.select(np.arange(min(20, len(validation)))),
-        mechanism,
+        TrainingData(
+            devices, np.zeros(len(devices), dtype=bool), validation.select(np.arange(min(20, len(validation))))
+        ),
+        RoundRule(mechanism, SEED, bytes(32)),
         LocalTrainingConfig(learning_rate=0.5, batch_sentences=8, sequence_words=SEQUENCE, max_words=200),
         ServerConfig(learning_rate=SERVER_RATE, momentum=0.9),
-        RuntimeConfig(chunk_devices=16, evaluate_every_rounds=rounds, checkpoint_every_rounds=rounds),
-        SEED,
-        bytes(32),
-        folder,
-        threads=1,
+        Workplace(
+            folder,
+            RuntimeConfig(chunk_devices=16, evaluate_every_rounds=rounds, checkpoint_every_rounds=rounds),
+            threads=1,
+        ),
     )
     return accounting.from_records(mechanism, done.observed)
 

@@ -26,6 +26,7 @@ from federated.noise import seeded_key
 from federated.participation.cohorts import Cohorts
 from federated.participation.records import no_records
 from federated.rounds import server
+from federated.rounds.rule import RoundRule
 from federated.runtime_config import RuntimeConfig
 from pretrain.config import ModelConfig
 from pretrain.model import build_model
@@ -116,18 +117,16 @@ def loop_milliseconds(rounds: int) -> list[float]:
         clock[0] = time.process_time()
         train.fine_tune(
             build_model(ModelConfig(embedding_dim=8, hidden_dim=16, tied=True), 500, 0),
-            devices,
-            np.zeros(len(devices), dtype=bool),
-            devices.select(np.arange(10)),
-            config,
+            train.TrainingData(devices, np.zeros(len(devices), dtype=bool), devices.select(np.arange(10))),
+            RoundRule(config, 1, seeded_key(1)),
             local,
             ServerConfig(learning_rate=0.1),
-            RuntimeConfig(chunk_devices=16, checkpoint_every_rounds=20, evaluate_every_rounds=rounds),
-            1,
-            seeded_key(1),
-            Path(folder) / "rounds",
-            told,
-            1,
+            train.Workplace(
+                Path(folder) / "rounds",
+                RuntimeConfig(chunk_devices=16, checkpoint_every_rounds=20, evaluate_every_rounds=rounds),
+                threads=1,
+                on_round=told,
+            ),
         )
     return spent[1:-1]  # the first makes ready, the last measures the model
 

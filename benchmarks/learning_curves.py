@@ -30,8 +30,9 @@ from federated.accounting import guarantees as accounting
 from federated.config.mechanism import BltMechanism, LocalTrainingConfig, MechanismConfig, ServerConfig, TreeMechanism
 from federated.noise import seeded_key
 from federated.planning import costs as plan_costs
+from federated.rounds.rule import RoundRule
 from federated.runtime_config import RuntimeConfig
-from federated.train import fine_tune
+from federated.train import TrainingData, Workplace, fine_tune
 from pretrain.model import parameter_count
 
 ROUNDS, REPORT_GOAL, SIMULATED_GOAL = 40, 200, 6_500
@@ -150,18 +151,11 @@ def train(arm: Arm, setting: Setting, work: Path) -> None:
 
     done = fine_tune(
         model,
-        setting.devices,
-        np.zeros(len(setting.devices), dtype=bool),
-        setting.curve,
-        config,
+        TrainingData(setting.devices, np.zeros(len(setting.devices), dtype=bool), setting.curve),
+        RoundRule(config, SEED, seeded_key(SEED)),
         LOCAL,
         ServerConfig(learning_rate=arm.server_rate, momentum=MOMENTUM),
-        RUNTIME,
-        SEED,
-        seeded_key(SEED),
-        work / "arms" / re.sub(r"\W+", "-", arm.name),
-        on_round=on_round,
-        threads=1,
+        Workplace(work / "arms" / re.sub(r"\W+", "-", arm.name), RUNTIME, threads=1, on_round=on_round),
     )
     told |= {"points": [point.model_dump(include=set(curves_table.POINT)) for point in done.curve]}
     if arm.noise != "none":

@@ -4,8 +4,8 @@
 
 Real rounds of ``federated.train.fine_tune`` in a process of its own, peak resident memory as the system counts it
 (``ru_maxrss``): devices of a few words, so that it ends in minutes. Rows of a whole cohort are held during a
-round, while those of the next one are made; so what two cohorts of the heaviest devices (1,600 words) take, with a
-chunk of them in training, is measured apart and added.
+round; so what cohorts of the heaviest devices (1,600 words) take, with a chunk of them in training, is measured apart
+and added.
 """
 
 import argparse
@@ -24,6 +24,7 @@ from federated import train
 from federated.config.mechanism import LocalTrainingConfig, ServerConfig, TreeMechanism
 from federated.local_training.rows import cohort_rows
 from federated.noise import seeded_key
+from federated.rounds.rule import RoundRule
 from federated.runtime_config import RuntimeConfig
 from pretrain.model import build_model
 from pretrain.threads import one_torch_thread
@@ -71,18 +72,16 @@ def run_rounds(rounds: int, words: int, threads: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         result = train.fine_tune(
             build_model(_CASE.model, _CASE.vocabulary, 0),
-            devices,
-            np.zeros(len(devices), dtype=bool),
-            typists(50, 40),
-            mechanism,
+            train.TrainingData(devices, np.zeros(len(devices), dtype=bool), typists(50, 40)),
+            RoundRule(mechanism, 1, seeded_key(1)),
             local_training(words),
             ServerConfig(learning_rate=1.0),
-            RuntimeConfig(chunk_devices=_CASE.chunk, checkpoint_every_rounds=1),
-            1,
-            seeded_key(1),
-            Path(folder) / "rounds",
-            lambda told: took.append(told["seconds"]),
-            threads,
+            train.Workplace(
+                Path(folder) / "rounds",
+                RuntimeConfig(chunk_devices=_CASE.chunk, checkpoint_every_rounds=1),
+                threads,
+                on_round=lambda message: took.append(message["seconds"]),
+            ),
         )
     return {"rounds": result.rounds, "before_mb": imported, "peak_mb": peak_mb(), "round_seconds": max(took)}
 

@@ -1,4 +1,4 @@
-"""How a round's time falls with processes, and what preparing the next round meanwhile brings.
+"""How a round's time falls with processes.
 
     .venv/stages/bin/python benchmarks/workers.py [--rounds 6] [--cases tiny,100] [--processes 1,2]
 
@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +26,7 @@ from federated import train
 from federated.config.mechanism import BltMechanism, ServerConfig
 from federated.noise import seeded_key
 from federated.rounds import server
-from federated.rounds.prefetch import Upcoming, upcoming
+from federated.rounds.rule import RoundRule
 from federated.runtime_config import RuntimeConfig
 from federated.workers import Worker, joined, launch_command
 from pretrain.model import build_model
@@ -37,26 +37,16 @@ COHORTS = {"tiny": 256, "100": 24, "1600": 4}
 
 @dataclass(frozen=True)
 class Way:
-    """One row: processes, threads of each, and whether the next round is prepared meanwhile."""
+    """One row: processes, and threads of each."""
 
     processes: int
     threads: int
-    ahead: bool = True
 
     @property
     def name(self) -> str:
         """For the table."""
         threads = f", {self.threads} threads" if self.threads > 1 else ""
-        return f"{self.processes} process{'es' * (self.processes > 1)}{threads}{'' if self.ahead else ', in turn'}"
-
-
-def in_turn(prepare, rounds, privacy, timer):
-    """What ``upcoming`` does, without a thread: the way to compare with."""
-    for number in rounds:
-        ready: Upcoming = prepare(number, privacy, timer)
-        privacy = replace(privacy, round=number + 1, updates=ready.drawn.updates, bits=ready.drawn.bits)
-        timer = ready.timer
-        yield ready
+        return f"{self.processes} process{'es' * (self.processes > 1)}{threads}"
 
 
 def run(name: str, rounds: int, way: Way, directory: Path, process: Worker) -> dict[str, object]:
@@ -65,7 +55,6 @@ def run(name: str, rounds: int, way: Way, directory: Path, process: Worker) -> d
     cohort = COHORTS[name]
     devices = join_owners([text(rng, case.words, case.vocabulary) for _ in range(4 * cohort)])
     held_out = join_owners([text(rng, case.words, case.vocabulary)])
-    train.upcoming = upcoming if way.ahead else in_turn
     seconds: list[float] = []
     spent = 0.0
     for count in (1, rounds):
@@ -75,19 +64,17 @@ def run(name: str, rounds: int, way: Way, directory: Path, process: Worker) -> d
         seconds.clear()
         train.fine_tune(
             model,
-            devices,
-            np.zeros(len(devices), dtype=bool),
-            held_out,
-            BltMechanism(kind="blt", preset="min-sep-100", **fields),
+            train.TrainingData(devices, np.zeros(len(devices), dtype=bool), held_out),
+            RoundRule(BltMechanism(kind="blt", preset="min-sep-100", **fields), 1, seeded_key(1)),
             case.training,
             ServerConfig(learning_rate=0.5),
-            RuntimeConfig(chunk_devices=case.chunk, checkpoint_every_rounds=count, evaluate_every_rounds=count),
-            1,
-            seeded_key(1),
-            directory / f"{count}",
-            lambda message: seconds.append(message["seconds"]),
-            way.threads,
-            process=process,
+            train.Workplace(
+                directory / f"{count}",
+                RuntimeConfig(chunk_devices=case.chunk, checkpoint_every_rounds=count, evaluate_every_rounds=count),
+                way.threads,
+                process,
+                lambda message: seconds.append(message["seconds"]),
+            ),
         )
         spent = time.process_time() - began
     weights = hashlib.sha256(server.flat_weights(model).tobytes()).hexdigest()
@@ -104,7 +91,7 @@ def table(name: str, rounds: int, ways: list[Way]) -> None:
     first: dict[str, object] = {}
     for way in ways:
         with tempfile.TemporaryDirectory() as folder:
-            told = [folder, name, str(rounds), str(way.threads), str(int(way.ahead))]
+            told = [folder, name, str(rounds), str(way.threads)]
             command = launch_command(way.processes, "workers", ["--worker", *told])
             subprocess.run(command, cwd=Path(__file__).parent, check=True, stderr=subprocess.PIPE)
             done = [json.loads(path.read_text()) for path in sorted(Path(folder).glob("*.json"))]
@@ -114,10 +101,10 @@ def table(name: str, rounds: int, ways: list[Way]) -> None:
         print(f"{way.name:<30}{wall:>9.3f}{wall / first['wall']:>9.2f}x{cpu:>9.3f}{most:>10.0f}{same!s:>11}")
 
 
-def worker(folder: str, name: str, rounds: str, threads: str, ahead: str) -> None:
+def worker(folder: str, name: str, rounds: str, threads: str) -> None:
     """What one process does."""
     with joined() as process:
-        way = Way(process.size, int(threads), ahead == "1")
+        way = Way(process.size, int(threads))
         told = run(name, int(rounds), way, Path(folder) / "run", process)
         (Path(folder) / f"{process.rank}.json").write_text(json.dumps(told))
 
@@ -130,7 +117,7 @@ def main() -> None:
     parser.add_argument("--processes", default="1,2")
     options = parser.parse_args()
     counts = [int(count) for count in options.processes.split(",")]
-    ways = [Way(1, 1), Way(1, 1, ahead=False), Way(1, 2), *(Way(count, 1) for count in counts if count > 1)]
+    ways = [Way(1, 1), Way(1, 2), *(Way(count, 1) for count in counts if count > 1)]
     for name in options.cases.split(","):
         table(name, options.rounds, ways)
 

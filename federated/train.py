@@ -1,9 +1,23 @@
 """The round loop: cohort, local training, clipped sum, noise, server step.
 
-Shape legend: D devices, P parameters.
+Shape legend: D devices, T rounds, P parameters.
 
 DP-FTRL (Kairouz et al. 2021, algorithm 1) with momentum on the noisy mean, as in Xu et al. 2023; with
 independent noise DP-FedAvg and DP-FedSGD (McMahan et al. 2018, algorithm 1).
+
+Guarantee: the sequence of all models is a post-processing of what ``federated.rounds.privatize`` releases
+from updates clipped to the clip norm in use. With correlated noise no device takes part twice
+within ``min_sep`` rounds or more than ``max_participations`` times. Zero-out adjacency, unit one device.
+What that is worth: ``accounting.guarantees.from_records(rule.config, result.observed)``. Between reading a
+device's text and adding noise nothing depends on the text but the sum.
+
+A killed run that is called again goes on from its last whole checkpoint. Cohorts are a function of
+(seed, round) or, where they must be secret, of (key, round); noise of (key, round): what is done
+again is the same release, not a second one. On a CPU with the same ``runtime.chunk_devices`` the
+final model is bitwise that of a run without a kill, whatever the threads and the number of workers are.
+
+Several workers are given the same arguments but for their place. Each goes through every round and
+trains its share of the devices; one sum of integers a round is all that they tell each other.
 """
 
 import copy
@@ -12,43 +26,87 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
-from federated import mechanisms
-from federated.config.mechanism import LocalTrainingConfig, MechanismConfig, ServerConfig
+from federated.config.mechanism import LocalTrainingConfig, ServerConfig
 from federated.local_training.autotune import chunk_of_run
-from federated.local_training.clipping import Clip
-from federated.local_training.rows import cohort_rows, round_offset, single_batch
-from federated.local_training.sums import Aggregate
-from federated.participation.build import cohorts_of
-from federated.participation.cohorts import ParticipationState
+from federated.local_training.clipping import check_clip_norm, check_report_goal
+from federated.local_training.rows import DeviceRows, cohort_rows, round_offset, single_batch
+from federated.participation.cohorts import Cohorts
 from federated.participation.observed import Observed, observe
 from federated.participation.records import no_records
-from federated.rounds import direction_canaries as probing
-from federated.rounds import server
-from federated.rounds import state as run_state
-from federated.rounds.aggregation import plan_encoding, round_sum
+from federated.participation.secret_sample import SampledCohorts
+from federated.rounds import direction_canaries, server, state
+from federated.rounds.aggregation import Trainer, round_sum
 from federated.rounds.direction_canaries import Probe, ProbeState
-from federated.rounds.prefetch import Upcoming, upcoming
-from federated.rounds.privatize import PrivacyState, privatizer
+from federated.rounds.privatize import Privatizer
+from federated.rounds.rule import RoundRule
 from federated.rounds.state import RunState
 from federated.rounds.validation import CurvePoint, measure
-from federated.run_check import check_run
 from federated.runtime_config import RuntimeConfig
 from federated.secagg.bounds import Encoding
 from federated.workers import ALONE, Worker
 from pretrain.files import private_directory
 from pretrain.model import KeyboardLM, parameter_count
 from pretrain.threads import one_torch_thread
-from pretrain.vocabulary import TokenStream
+from pretrain.vocabulary import BOS, PAD, TokenStream
 
 _log = logging.getLogger(__name__)
+Progress = Callable[[dict[str, float]], None]
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """Whose text is trained on, and who of them are not people.
+
+    Attributes:
+      devices: text of the devices to train on.
+      synthetic_D: bool, those made for the audit.
+      validation: text of held-out devices.
+      stress_D: bool, which of the synthetic devices are outside timer and cap; None: none. Only with
+        correlated noise.
+      stress_rate: their chance of a round.
+    """
+
+    devices: TokenStream
+    synthetic_D: np.ndarray
+    validation: TokenStream
+    stress_D: np.ndarray | None = None
+    stress_rate: float = 0.0
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """Where and how a run happens; no guarantee depends on it.
+
+    Attributes:
+      directory: private; checkpoints and the folder ``participation.parquet``. Empty for a new run.
+      threads: chunks of devices at work at the same time; None for this process's share of the cores it may use.
+      process: which of the workers this is, see ``workers.joined``.
+      on_round: gets ``round``, ``rounds``, ``seconds``, and the curve point's numbers where there is one.
+    """
+
+    directory: Path
+    runtime: RuntimeConfig
+    threads: int | None = None
+    process: Worker = ALONE
+    on_round: Progress | None = None
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process measures the model, writes checkpoints and records, and tells of progress."""
+        return self.process.rank == 0
+
+    @property
+    def chunks_at_once(self) -> int:
+        """How many chunks of devices this process trains at the same time."""
+        cores = len(os.sched_getaffinity(0)) if self.runtime.device == "cpu" else 1
+        return self.threads or max(1, cores // self.process.size)
 
 
 @dataclass(frozen=True)
@@ -76,177 +134,172 @@ class FineTuneResult:
 
 def fine_tune(
     model: KeyboardLM,
-    devices: TokenStream,
-    synthetic_D: np.ndarray,
-    validation: TokenStream,
-    mechanism: MechanismConfig,
+    data: TrainingData,
+    rule: RoundRule,
     local: LocalTrainingConfig,
     server_config: ServerConfig,
-    runtime: RuntimeConfig,
-    seed: int,
-    key: bytes,
-    directory: Path,
-    on_round: Callable[[dict[str, float]], None] | None = None,
-    threads: int | None = None,
-    noise_maker: mechanisms.Mechanism | None = None,
+    place: Workplace,
     probe: Probe | None = None,
-    stress_D: np.ndarray | None = None,
-    stress_rate: float = 0.0,
-    process: Worker = ALONE,
 ) -> FineTuneResult:
-    """Train ``model`` in place by federated learning with the noise of ``mechanism``.
-
-    Guarantee: the sequence of all models is a post-processing of what ``federated.rounds.privatize`` releases
-    from updates clipped to the clip norm in use. With correlated noise no device takes part twice
-    within ``mechanism.min_sep`` rounds or more than ``mechanism.max_participations`` times. Zero-out
-    adjacency, unit one device. What that is worth: ``accounting.from_records(mechanism, result.observed)``.
-    Between reading a device's text and adding noise nothing depends on the text but the sum.
-
-    A killed run that is called again goes on from its last whole checkpoint. Cohorts are a function of
-    (seed, round) or, where they must be secret, of (key, round); noise of (key, round): what is done
-    again is the same release, not a second one. On a CPU with the same ``runtime.chunk_devices`` the
-    final model is bitwise that of a run without a kill, whatever ``threads`` and the number of workers
-    are. A run that is complete returns its result at once.
-
-    Several workers are given the same arguments but for ``process``. Each goes through every round and
-    trains its share of the devices; one sum of integers a round is all that they tell each other. Worker 0
-    alone measures the model, writes checkpoints and records, and tells of progress; its result counts.
+    """Train ``model`` in place by federated learning; a run that is complete returns its result at once.
 
     Args:
-      devices: text of the devices to train on; ``synthetic_D`` (bool) marks those made for the audit.
-      validation: text of held-out devices.
-      key: secret of the noise.
-      directory: private; checkpoints and the folder ``participation.parquet``. Empty for a new run.
-      on_round: gets ``round``, ``rounds``, ``seconds``, and the curve point's numbers where there is one.
-      threads: chunks of devices at work at the same time; None for this process's share of the cores it may use.
-      noise_maker: the mechanism from a mechanism file; None to build it.
       probe: direction canaries for the audits of the noise, beside the cohort; None for none.
-      stress_D: bool, which of the synthetic devices are outside timer and cap; ``stress_rate`` is their chance of a
-        round. Only with correlated noise.
-      process: which of the workers this is, see ``distributed.joined``.
 
     Raises:
       ValueError: arguments that do not fit together; a directory of another run.
       ArithmeticError: released weights are no longer finite.
       OSError: records lost, a GPU asked for where there is none, another worker gone or in another state.
     """
-    check_run(model, devices, synthetic_D, mechanism, runtime)
-    private_directory(directory)
-    privatize = privatizer(mechanism, noise_maker or mechanisms.build(mechanism))
-    cohorts = cohorts_of(mechanism, synthetic_D, seed, key, stress_D, stress_rate)
-    digest = run_state.run_digest(model, devices, synthetic_D, (mechanism, local, server_config), seed, key)
+    _check(model, data, rule, place.runtime)
+    privatizer, cohorts = rule.privatizer, rule.cohorts(data.synthetic_D, data.stress_D, data.stress_rate)
+    encoding = rule.encoding(parameter_count(model), len(data.devices))
+    configs = (rule.config, local, server_config)
+    digest = state.run_digest(model, data.devices, data.synthetic_D, configs, rule.seed, rule.key)
     digest += "" if probe is None else probe.commitment
-    encoding = plan_encoding(mechanism, parameter_count(model), len(devices))
-    worker = copy.deepcopy(model).to(runtime.device)
-    cores = len(os.sched_getaffinity(0)) if runtime.device == "cpu" else 1
-    at_once, tells = threads or max(1, cores // process.size), process.rank == 0
-    last = mechanism.rounds
-
-    def prepare(round_number: int, privacy: PrivacyState, timer: ParticipationState) -> Upcoming:
-        cohort, timer = cohorts.draw(timer, round_number)
-        # Noise before text: if drawing it fails, that tells of no device.
-        drawn = privatize.draw(privacy, key)
-        offset = round_offset(seed, round_number)
-        rows = cohort_rows(devices, cohort, local, offset)
-        if local.algorithm == "fedsgd":
-            rows = [single_batch(own, local.batch_sentences, offset) for own in rows]
-        return Upcoming(round_number, drawn, cohort, timer, rows)
-
+    worker, last = copy.deepcopy(model).to(place.runtime.device), rule.config.rounds
     # How BLAS splits a product changes low bits, and workers have fewer threads than one process.
     with one_torch_thread(), threadpool_limits(1, user_api="blas"):
-        process.agree(_number(digest.encode()), "settings, data, key or starting weights")
-        run = run_state.resume(directory, digest, privatize)
-        process.agree(0 if run is None else run.rounds_done, "rounds done")
+        run = _resume(place, digest, privatizer)
         if run is None:
-            start = server.init(model, server_config)
-            privacy = privatize.init(len(start.weights_P))
-            curve = (measure(worker, validation, local.sequence_words, 0, privacy),) if tells else ()
-            probed = None if probe is None else probing.init(probe, cohorts)
-            run = RunState(0, start, privacy, cohorts.init(), no_records(), curve, probed)
+            start, probed = server.init(model, server_config), direction_canaries.init(probe, cohorts)
+            privacy = privatizer.init(len(start.weights_P))
+            run = RunState(0, start, privacy, cohorts.init(), no_records(), (), probed)
+            run = _measured(run, worker, data, local, place, last)
         if run.rounds_done < last:
-            chunk = chunk_of_run(worker, local, runtime, directory, process)
-            if tells:
-                run_state.forget_later(directory, run.rounds_done)
-        began = time.monotonic()
-        with closing(upcoming(prepare, range(run.rounds_done, last), run.privacy, run.timer)) as coming:
-            for ready in coming:
-                round_number, privacy = ready.round_number, privatize.begin(run.privacy)
-                server.load_weights(worker, run.server.weights_P)
-                clip = _clip(mechanism, privacy)
-                cohort = (worker, ready.rows, local, clip, mechanism, encoding, chunk, at_once)
-                unnoised = round_sum(*cohort, round_number, seed, key, process)
-                unnoised_sum_P, probed = _weighted_sum(mechanism, unnoised), run.probe
-                if probe is not None:
-                    canaries_P, probed = probing.join(probe, cohorts, probed, round_number, clip, worker)
-                    unnoised_sum_P += canaries_P
-                released_sum_P, privacy = privatize.privatize(unnoised_sum_P, unnoised.below, ready.drawn, privacy)
-                if probe is not None:
-                    probed = probing.observe(probe, probed, released_sum_P, unnoised_sum_P - canaries_P, clip)
-                del unnoised, unnoised_sum_P
-                stepped = server.step(run.server, released_sum_P, _denominator(mechanism), server_config)
-                records, done = run.records.add(round_number, ready.cohort), round_number + 1
-                server.load_weights(worker, stepped.weights_P)
-                if not all(torch.isfinite(parameter).all() for parameter in worker.parameters()):
-                    raise ArithmeticError(f"weights are not finite after round {done}; lower server.learning_rate")
-                curve = run.curve
-                if tells and (done == last or done % runtime.evaluate_every_rounds == 0):
-                    curve = (*curve, measure(worker, validation, local.sequence_words, done, privacy))
-                run = RunState(done, stepped, privacy, ready.timer, records, curve, probed)
-                if done == last or done % runtime.checkpoint_every_rounds == 0:
-                    process.agree(_number(stepped.weights_P.data), "weights")
-                    if tells:
-                        run_state.save(run, directory, digest, privatize, runtime.keep_checkpoints)
-                if tells:
-                    _tell(on_round, run, last, time.monotonic() - began)
-                began = time.monotonic()
+            trainer = _trainer(worker, local, place, run.rounds_done)
+        for round_number in range(run.rounds_done, last):
+            began = time.monotonic()
+            cohort, timer = cohorts.draw(run.timer, round_number)
+            privacy = privatizer.begin(run.privacy)
+            # Noise before text: if drawing it fails, that tells of no device.
+            drawn = privatizer.draw(privacy, rule.key)
+            rows = _rows(data.devices, cohort, local, rule.seed, round_number)
+            server.load_weights(worker, run.server.weights_P)
+            clip = rule.clip(privacy)
+            unnoised = round_sum(trainer, rows, clip, rule, encoding, round_number)
+            unnoised_P = rule.to_release(unnoised.sum_P.numpy(), unnoised.weight)
+            unnoised_sum_P, probed = direction_canaries.join(probe, cohorts, run.probe, clip, worker, unnoised_P)
+            released_sum_P, privacy = privatizer.privatize(unnoised_sum_P, unnoised.below, drawn, privacy)
+            probed = direction_canaries.observe(probe, probed, released_sum_P, unnoised_P, clip)
+            del unnoised, unnoised_P, unnoised_sum_P
+            stepped = server.step(run.server, released_sum_P, rule.denominator, server_config)
+            records = run.records.add(round_number, cohort)
+            run = RunState(round_number + 1, stepped, privacy, timer, records, run.curve, probed)
+            server.load_weights(worker, stepped.weights_P)
+            _check_finite(worker, run.rounds_done)
+            run = _measured(run, worker, data, local, place, last)
+            _save(run, place, digest, privatizer, last)
+            _tell(run, place, last, time.monotonic() - began)
     server.load_weights(model, run.server.weights_P)
-    return FineTuneResult(
-        rounds=run.rounds_done,
-        curve=run.curve,
-        observed=observe(run.records, run.rounds_done, cohorts, synthetic_D),
-        synthetic_participations=tuple(run.records.participations(len(devices))[synthetic_D].tolist()),
-        encoding=encoding,
-        synthetic_joined_TD=run.records.joined(run.rounds_done, np.flatnonzero(synthetic_D)),
-        probe=run.probe,
-    )
+    return _result(run, data, cohorts, encoding)
+
+
+def _check(model: KeyboardLM, data: TrainingData, rule: RoundRule, runtime: RuntimeConfig) -> None:
+    """See that all fits together before the first round: nothing may raise on data later.
+
+    Raises:
+      ValueError: it does not.
+      OSError: a GPU is asked for where there is none.
+    """
+    devices, synthetic_D = data.devices, data.synthetic_D
+    check_report_goal(rule.largest_cohort(len(devices)))
+    check_clip_norm(rule.config.clip_norm)
+    if not len(devices):
+        raise ValueError("devices: none to train on; check the private store's train split")
+    if synthetic_D.shape != (len(devices),) or synthetic_D.dtype != bool:
+        raise ValueError(
+            f"synthetic_D: {synthetic_D.shape} {synthetic_D.dtype}; give one bool for each of {len(devices)}"
+        )
+    tokens_N = devices.tokens_N
+    if len(tokens_N) and not (tokens_N.min() > BOS > PAD and tokens_N.max() < model.vocabulary_size):
+        raise ValueError(
+            f"devices: token ids must lie in {BOS + 1} to {model.vocabulary_size - 1}; "
+            "encode them with the vocabulary that the model was built for"
+        )
+    if runtime.device == "cuda" and not torch.cuda.is_available():
+        raise OSError("runtime.device: 'cuda', but no GPU is visible here; run on a GPU worker or set 'cpu'")
+
+
+def _resume(place: Workplace, digest: str, privatizer: Privatizer) -> RunState | None:
+    """The state that all workers go on from; None for a new run."""
+    private_directory(place.directory)
+    place.process.agree(_number(digest.encode()), "settings, data, key or starting weights")
+    run = state.resume(place.directory, digest, privatizer)
+    place.process.agree(0 if run is None else run.rounds_done, "rounds done")
+    return run
 
 
 def _number(content: bytes | memoryview) -> int:
-    """Of 56 bits, for workers to compare."""
+    """56 bits of a digest, for workers to compare."""
     return int.from_bytes(hashlib.sha256(content).digest()[:7], "big")
 
 
-def _clip(mechanism: MechanismConfig, privacy: PrivacyState) -> Clip:
-    return Clip(
-        norm=privacy.clip_norm,
-        per_layer=mechanism.clipping == "per-layer",
-        below=privacy.estimate if mechanism.adaptive_clipping else None,
-        weight_words=mechanism.weight_words if mechanism.kind == "independent" else None,
-    )
+def _trainer(model: KeyboardLM, local: LocalTrainingConfig, place: Workplace, rounds_done: int) -> Trainer:
+    """What trains the rounds that are left, once what was recorded of them is forgotten."""
+    chunk = chunk_of_run(model, local, place.runtime, place.directory, place.process)
+    if place.leads:
+        state.forget_later(place.directory, rounds_done)
+    return Trainer(model, local, chunk, place.chunks_at_once, place.process)
 
 
-def _denominator(mechanism: MechanismConfig) -> float:
-    """What every round's sum is divided by."""
-    return mechanism.denominator if mechanism.kind == "independent" else float(mechanism.report_goal)
+def _rows(
+    devices: TokenStream, cohort: np.ndarray, local: LocalTrainingConfig, seed: int, round_number: int
+) -> list[DeviceRows]:
+    """Text of one round's devices, each from the same share of the way through what it typed."""
+    offset = round_offset(seed, round_number)
+    rows = cohort_rows(devices, cohort, local, offset)
+    if local.algorithm == "fedsgd":
+        return [single_batch(device, local.batch_sentences, offset) for device in rows]
+    return rows
 
 
-def _weighted_sum(mechanism: MechanismConfig, unnoised: Aggregate) -> np.ndarray:
-    """The sum to be released, int64 ``[P]``.
-
-    With the clipped estimator of McMahan et al. 2018 (equation 3) it is scaled down where more weight
-    arrived than the fixed denominator, which makes it 2 clip norms sensitive (their lemma 1).
-    """
-    unnoised_sum_P = unnoised.sum_P.numpy()
-    if mechanism.kind != "independent" or mechanism.estimator == "fixed":
-        return unnoised_sum_P
-    factor = mechanism.denominator / max(mechanism.denominator, unnoised.weight)
-    return np.trunc(unnoised_sum_P * factor).astype(np.int64)
+def _check_finite(model: KeyboardLM, done: int) -> None:
+    if not all(torch.isfinite(parameter).all() for parameter in model.parameters()):
+        raise ArithmeticError(f"weights are not finite after round {done}; lower server.learning_rate")
 
 
-def _tell(on_round: Callable[[dict[str, float]], None] | None, run: RunState, rounds: int, seconds: float) -> None:
+def _measured(
+    run: RunState, model: KeyboardLM, data: TrainingData, local: LocalTrainingConfig, place: Workplace, last: int
+) -> RunState:
+    """The run with a point of the curve where one is due."""
+    done = run.rounds_done
+    if not place.leads or (done != last and done % place.runtime.evaluate_every_rounds):
+        return run
+    point = measure(model, data.validation, local.sequence_words, done, run.privacy)
+    return replace(run, curve=(*run.curve, point))
+
+
+def _save(run: RunState, place: Workplace, digest: str, privatizer: Privatizer, last: int) -> None:
+    """Write a checkpoint where one is due, once all workers agree."""
+    if run.rounds_done != last and run.rounds_done % place.runtime.checkpoint_every_rounds:
+        return
+    place.process.agree(_number(run.server.weights_P.data), "weights")
+    if place.leads:
+        state.save(run, place.directory, digest, privatizer)
+
+
+def _tell(run: RunState, place: Workplace, rounds: int, seconds: float) -> None:
+    if not place.leads:
+        return
     message: dict[str, float] = {"round": run.rounds_done, "rounds": rounds, "seconds": seconds}
     if run.curve[-1].round == run.rounds_done:
         message |= run.curve[-1].model_dump()
     _log.debug("round %d of %d in %.1f s", run.rounds_done, rounds, seconds)
-    if on_round is not None:
-        on_round(message)
+    if place.on_round is not None:
+        place.on_round(message)
+
+
+def _result(
+    run: RunState, data: TrainingData, cohorts: Cohorts | SampledCohorts, encoding: Encoding | None
+) -> FineTuneResult:
+    synthetic_D = data.synthetic_D
+    return FineTuneResult(
+        rounds=run.rounds_done,
+        curve=run.curve,
+        observed=observe(run.records, run.rounds_done, cohorts, synthetic_D),
+        synthetic_participations=tuple(run.records.participations(len(data.devices))[synthetic_D].tolist()),
+        encoding=encoding,
+        synthetic_joined_TD=run.records.joined(run.rounds_done, np.flatnonzero(synthetic_D)),
+        probe=run.probe,
+    )

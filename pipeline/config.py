@@ -130,7 +130,7 @@ class LaunchConfig(Config):
 
     @model_validator(mode="after")
     def _stress_needs_a_timer_to_be_outside_of(self) -> "LaunchConfig":
-        if "stress" in self.audit.populations and self.mechanism.kind == "independent":
+        if "stress" in self.audit.populations and not self.mechanism.timed:
             raise ValueError(
                 "audit.populations: stress devices are outside a timer, and with independent noise there is none; "
                 "leave stress out"

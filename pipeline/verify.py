@@ -11,10 +11,9 @@ from evaluation.audit import canaries
 from federated import mechanisms
 from federated.accounting import guarantees as accounting
 from federated.devices import store as population
-from federated.participation.build import availability_of
-from federated.participation.cohorts import Cohorts
 from federated.participation.observed import Observed, observe
 from federated.participation.records import load_records
+from federated.rounds.rule import RoundRule
 from federated.secagg.bounds import plan_encoding
 from pipeline.config import STAGE_NAMES, LaunchConfig, config_digest
 from pipeline.ledger.ledger import PrivacyLedger
@@ -117,17 +116,8 @@ def _participation(config: LaunchConfig, run: RunDir, records: dict[str, StageRe
     if "stress" in config.audit.populations:
         planted = canaries.load(run.input("fine_tune", "canaries.json"))
         stress_D = np.concatenate([np.zeros(train, dtype=bool), planted.stress_D])
-    mechanism = config.mechanism
-    cohorts = Cohorts(
-        num_devices=train + synthetic,
-        report_goal=mechanism.report_goal,
-        min_sep=mechanism.min_sep,
-        max_participations=mechanism.max_participations,
-        seed=config.seed,
-        availability=availability_of(mechanism, config.seed),
-        stress_D=stress_D,
-    )
     synthetic_D = np.arange(train + synthetic) >= train
+    cohorts = RoundRule(config.mechanism, config.seed).cohorts(synthetic_D, stress_D)
     try:
         kept = load_records(path, stated["rounds"])
     except OSError as error:

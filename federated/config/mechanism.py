@@ -71,6 +71,8 @@ class _Mechanism(Config):
     secagg: SecAggConfig | None = None
 
     retired: ClassVar[Mapping[str, Any]] = {"simulated_report_goal": None}
+    # Whether a timer keeps two participations of a device apart, and a cap their number down.
+    timed: ClassVar[bool] = True
 
     @model_validator(mode="before")
     @classmethod
@@ -219,6 +221,8 @@ class IndependentMechanism(_Mechanism):
 
     Any device may join any round, so there is no ``min_sep`` or ``max_participations`` to enforce.
     """
+
+    timed: ClassVar[bool] = False
 
     kind: Literal["independent"]
     sampling: Literal["poisson", "fixed"] = Field(

@@ -7,7 +7,7 @@ McMahan et al. 2024, section 2); ``min_sep`` here is the difference of the two r
 ``min_sep = MinS + 1``. Both have a name of their own in ``observed.Observed``.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -62,6 +62,10 @@ class Cohorts:
         return ParticipationState(
             np.full(self.num_devices, _NEVER, dtype=np.int32), np.zeros(self.num_devices, dtype=np.int32)
         )
+
+    def of_canaries(self, count: int) -> "Cohorts":
+        """The same timer and cap for so many canaries, with a place for each of them in every round."""
+        return replace(self, num_devices=count, report_goal=count, availability=None, stress_D=None)
 
     def available(self, state: ParticipationState, round_number: int) -> np.ndarray:
         """Devices whose timer has run out, who may still join and who check in, ascending."""

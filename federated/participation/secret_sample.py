@@ -3,7 +3,7 @@
 Shape legend: D devices of the population.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -44,6 +44,10 @@ class SampledCohorts:
     def max_participations(self) -> int:
         """Nothing bounds it but the number of rounds."""
         return self.rounds
+
+    def of_canaries(self, count: int) -> "SampledCohorts":
+        """Samples of so many canaries at the same rate, by coins of their own."""
+        return replace(self, num_devices=count, poisson=True, key=noise.subkey(self.key, "probe cohorts"))
 
     def init(self) -> ParticipationState:
         """Nobody has joined yet."""

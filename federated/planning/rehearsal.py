@@ -24,8 +24,9 @@ from federated.config.planning import SmallLaunch
 from federated.noise import seeded_key
 from federated.planning import costs as plan_costs
 from federated.rounds import server
+from federated.rounds.rule import RoundRule
 from federated.runtime_config import RuntimeConfig
-from federated.train import fine_tune
+from federated.train import TrainingData, Workplace, fine_tune
 from pretrain.files import write_text
 from pretrain.model import KeyboardLM
 from pretrain.vocabulary import EOS, TokenStream
@@ -186,16 +187,11 @@ def _run(setting: Setting, work: Path, name: str, rate: float, ratio: float, cli
     try:
         result = fine_tune(
             model,
-            setting.users,
-            np.zeros(len(setting.users), dtype=bool),
-            setting.held_out,
-            mechanism,
+            TrainingData(setting.users, np.zeros(len(setting.users), dtype=bool), setting.held_out),
+            RoundRule(mechanism, setting.seed, seeded_key(setting.seed)),
             setting.local_training,
             setting.server.model_copy(update={"learning_rate": rate}),
-            setting.runtime.model_copy(update={"evaluate_every_rounds": mechanism.rounds}),
-            setting.seed,
-            seeded_key(setting.seed),
-            work,
+            Workplace(work, setting.runtime.model_copy(update={"evaluate_every_rounds": mechanism.rounds})),
         )
         first, last = result.curve[0], result.curve[-1]
         start, accuracy, estimate = first.validation_top1, last.validation_top1, last.clip_estimate

@@ -11,8 +11,8 @@ from federated.accounting.guarantees import Guarantee, guarantee_of
 from federated.config.mechanism import IndependentMechanism, MechanismConfig
 from federated.participation import turnout
 from federated.participation.availability import Availability
-from federated.participation.build import availability_of
 from federated.planning import costs as plan_costs
+from federated.rounds.rule import RoundRule
 from federated.secagg.bounds import Encoding
 
 _NOISE_FACTORS = (0.5, 1.0, 2.0, 4.0)
@@ -163,13 +163,13 @@ def shortfalls(config: MechanismConfig, devices: int) -> list[str]:
 def rounds_below_goal(config: MechanismConfig, devices: int) -> int | None:
     """Rounds expected to end with fewer devices than the report goal; None where no availability is simulated."""
     # The seed decides who comes, not how many are expected.
-    day = availability_of(config, seed=0)
+    day = RoundRule(config, seed=0).availability
     return None if day is None else _below_goal(config, devices, day)
 
 
 def most_rest(config: MechanismConfig, devices: int, goal: int) -> int:
     """The largest ``min_sep`` at which a typical round of ``goal`` devices is full; 0 if there is none."""
-    day = availability_of(config, seed=0)
+    day = RoundRule(config, seed=0).availability
     rest = min(devices // goal, config.rounds)
     if day is None:
         return rest
@@ -219,7 +219,7 @@ def _too_few_participations(config: MechanismConfig, devices: int) -> list[str]:
 
 
 def _too_few_awake(config: MechanismConfig, devices: int) -> list[str]:
-    day = availability_of(config, seed=0)
+    day = RoundRule(config, seed=0).availability
     if day is None:
         return []
     reporting = day.over_selection * (1 - day.dropout)

@@ -4,60 +4,49 @@ Shape legend: P parameters.
 """
 
 import logging
-import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 
-from federated.config.mechanism import LocalTrainingConfig, MechanismConfig, secagg_neighbours
+from federated.config.mechanism import LocalTrainingConfig, secagg_neighbours
 from federated.local_training.clipping import Clip
 from federated.local_training.rows import DeviceRows
 from federated.local_training.sums import Aggregate, Sums, chunked_sum, clipped_updates, most_steps_first
-from federated.secagg import bounds
+from federated.rounds.rule import RoundRule
 from federated.secagg.bounds import Encoding
-from federated.secagg.protocol import check_graph, secure_sum
+from federated.secagg.protocol import secure_sum
 from federated.workers import ALONE, Worker
 from pretrain.model import KeyboardLM
 
-# A Poisson cohort is larger than its mean by this many standard deviations about never (1e-33).
-_DEVIATIONS = 12
 _log = logging.getLogger(__name__)
 
 
-def largest_cohort(mechanism: MechanismConfig, num_devices: int) -> int:
-    """Most devices that a round may hold."""
-    if mechanism.kind != "independent" or mechanism.sampling == "fixed":
-        return mechanism.report_goal
-    mean = mechanism.report_goal / mechanism.population * num_devices
-    return min(num_devices, math.ceil(mean + _DEVIATIONS * math.sqrt(mean) + _DEVIATIONS))
+@dataclass(frozen=True)
+class Trainer:
+    """What trains devices: one model, and how many of them side by side.
 
-
-def plan_encoding(mechanism: MechanismConfig, num_parameters: int, num_devices: int) -> Encoding | None:
-    """How devices write their updates as integers; None without secure aggregation.
-
-    Raises:
-      ValueError: ``secagg.bits`` cannot hold such a sum, or the graph cannot be made.
+    Attributes:
+      model: every device starts from its weights.
+      chunk_devices: devices trained side by side; changes low bits of the result.
+      threads: chunks at work at the same time.
+      process: which of the workers this is.
     """
-    if mechanism.secagg is None:
-        return None
-    cohort = largest_cohort(mechanism, num_devices)
-    check_graph(cohort, secagg_neighbours(mechanism.report_goal))
-    return bounds.plan_encoding(num_parameters, cohort, mechanism.secagg.bits)
+
+    model: KeyboardLM
+    local: LocalTrainingConfig
+    chunk_devices: int
+    threads: int = 1
+    process: Worker = ALONE
 
 
 def round_sum(
-    model: KeyboardLM,
+    trainer: Trainer,
     rows: Sequence[DeviceRows],
-    local: LocalTrainingConfig,
     clip: Clip,
-    mechanism: MechanismConfig,
+    rule: RoundRule,
     encoding: Encoding | None,
-    chunk_devices: int,
-    threads: int,
     round_number: int,
-    seed: int,
-    key: bytes,
-    process: Worker = ALONE,
 ) -> Aggregate:
     """Sum over one cohort of clipped updates, in units of ``clip.norm / 2^44``. Private until noise is added.
 
@@ -72,28 +61,31 @@ def round_sum(
     Args:
       rows: of the whole cohort, in every worker.
     """
+    model, local, process = trainer.model, trainer.local, trainer.process
     ordered = most_steps_first(rows, local)
-    if encoding is None or mechanism.secagg is None:
-        own = chunked_sum(model, ordered, local, clip, chunk_devices, threads, process.rank, process.size)
-        sum_P, counts = process.sum(own.flat(model), own.counts)
+    if encoding is None:
+        share = chunked_sum(
+            model, ordered, local, clip, trainer.chunk_devices, trainer.threads, process.rank, process.size
+        )
+        sum_P, counts = process.sum(share.flat(model), share.counts)
         counted = Sums(None, (), counts)
         # A device without rows has an update of norm 0, which is below any threshold.
         return Aggregate(sum_P, 0.5 * (len(rows) - len(ordered)) + counted.below, counted.weight)
-    neighbours = secagg_neighbours(mechanism.report_goal)
+    neighbours = secagg_neighbours(rule.config.report_goal)
     if len(rows) <= neighbours:
         _log.warning(
             "round %d: %d devices are too few for secure aggregation; nothing is sent", round_number, len(rows)
         )
         return Aggregate(torch.zeros(encoding.num_parameters, dtype=torch.int64), 0.0, 0.0)
     # In the order in which clipped_updates gives them; a share of it is in that order too.
-    placed = [*(own for own in rows if not len(own.targets_RT)), *ordered]
+    placed = [*(device for device in rows if not len(device.targets_RT)), *ordered]
     summed = secure_sum(
         clipped_updates(model, placed[process.rank :: process.size], local, clip),
         len(rows),
         encoding,
         round_number,
-        key,
-        seed,
+        rule.key,
+        rule.seed,
         neighbours,
         process,
     )

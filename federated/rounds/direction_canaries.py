@@ -13,7 +13,6 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from federated import noise
 from federated.local_training.clipping import Clip
 from federated.local_training.kernel.weights import pack, pack_flat
 from federated.local_training.sums import Sums
@@ -62,38 +61,48 @@ class ProbeState:
     joined_TN: np.ndarray
 
 
-def init(probe: Probe, cohorts: Cohorts | SampledCohorts) -> ProbeState:
-    """Before the first round."""
+def init(probe: Probe | None, cohorts: Cohorts | SampledCohorts) -> ProbeState | None:
+    """State before the first round; None where there are no canaries."""
+    if probe is None:
+        return None
     empty_TN = np.zeros((0, probe.count))
-    return ProbeState(_rule(probe, cohorts).init(), empty_TN, empty_TN.astype(bool))
+    return ProbeState(cohorts.of_canaries(probe.count).init(), empty_TN, empty_TN.astype(bool))
 
 
 def join(
-    probe: Probe,
+    probe: Probe | None,
     cohorts: Cohorts | SampledCohorts,
-    state: ProbeState,
-    round_number: int,
+    state: ProbeState | None,
     clip: Clip,
     model: KeyboardLM,
-) -> tuple[np.ndarray, ProbeState]:
-    """What the canaries of one round send, int64 ``[P]`` in units of ``clip.norm / 2^44``, and their timers after it.
+    unnoised_P: np.ndarray,
+) -> tuple[np.ndarray, ProbeState | None]:
+    """The devices' sum with what the canaries of one round send, and the canaries' timers after it.
 
-    Canaries obey the launch's timer and cap, and join as soon and as often as these let them. Each weighs 1.
+    Canaries obey the launch's timer and cap, and join as soon and as often as these let them. Each weighs 1. Without
+    canaries nothing changes.
+
+    Args:
+      unnoised_P: the devices' sum, int64 in units of ``clip.norm / 2^44``, as the sum with canaries is.
     """
-    cohort, timer = _rule(probe, cohorts).draw(state.timer, round_number)
+    if probe is None or state is None:
+        return unnoised_P, None
+    cohort, timer = cohorts.of_canaries(probe.count).draw(state.timer, len(state.joined_TN))
     total, place = Sums.zeros(pack(model)), model.embedding.device
     every_word = [torch.arange(model.vocabulary_size, device=place)]
     for number in cohort[probe.included_N[cohort]]:
         update_P = torch.from_numpy(probe.update(int(number))).to(place)
         total.add(pack_flat(update_P, model), every_word, [1.0], clip)
     joined_TN = np.concatenate([state.joined_TN, np.isin(np.arange(probe.count), cohort)[None]])
-    return total.flat(model).numpy(), replace(state, timer=timer, joined_TN=joined_TN)
+    return unnoised_P + total.flat(model).numpy(), replace(state, timer=timer, joined_TN=joined_TN)
 
 
 def observe(
-    probe: Probe, state: ProbeState, released_sum_P: np.ndarray, unnoised_others_P: np.ndarray, clip: Clip
-) -> ProbeState:
+    probe: Probe | None, state: ProbeState | None, released_sum_P: np.ndarray, unnoised_others_P: np.ndarray, clip: Clip
+) -> ProbeState | None:
     """The state with one more row: the released sum minus the other devices' share, along every direction."""
+    if probe is None or state is None:
+        return None
     rest_P = released_sum_P / clip.norm - unnoised_others_P / FIXED_POINT
     return replace(state, projections_TN=np.concatenate([state.projections_TN, probe.project(rest_P)[None]]))
 
@@ -112,10 +121,3 @@ def load(arrays: Mapping[str, np.ndarray]) -> ProbeState:
     """What ``save`` gave."""
     timer = ParticipationState(arrays["last_round"], arrays["count"])
     return ProbeState(timer, arrays["projections"], arrays["joined"])
-
-
-def _rule(probe: Probe, cohorts: Cohorts | SampledCohorts) -> Cohorts | SampledCohorts:
-    """The launch's rule for the canaries alone: with a timer, a place for each of them in every round."""
-    if isinstance(cohorts, SampledCohorts):
-        return replace(cohorts, num_devices=probe.count, poisson=True, key=noise.subkey(cohorts.key, "probe cohorts"))
-    return replace(cohorts, num_devices=probe.count, report_goal=probe.count, availability=None, stress_D=None)

@@ -73,12 +73,19 @@ class Privatizer:
       mechanism: what the run is accounted with.
       updates: the same strategy with the multiplier that is left for the updates.
       bits: the same strategy for the bits; None if the clip norm is fixed.
+      sensitivity: of a round's sum, in clip norms.
     """
 
     config: MechanismConfig
     mechanism: mechanisms.Mechanism
     updates: mechanisms.Mechanism
     bits: mechanisms.Mechanism | None
+    sensitivity: float = 1.0
+
+    @property
+    def noise_multiplier(self) -> float:
+        """Of the released sums, in clip norms: more than the configured one where bits share it."""
+        return self.updates.noise_multiplier * self.sensitivity
 
     def init(self, num_parameters: int) -> PrivacyState:
         """Before the first round."""
@@ -123,8 +130,7 @@ class Privatizer:
         Returns:
           float64 ``[P]`` in units of the update.
         """
-        scale = self._estimator_scale()
-        noise_P = drawn.noise_P * scale if scale != 1 else drawn.noise_P
+        noise_P = drawn.noise_P if self.sensitivity == 1 else drawn.noise_P * self.sensitivity
         released_P = release(unnoised_sum_P, noise_P, state.clip_norm)
         after = replace(state, round=state.round + 1, updates=drawn.updates, bits=drawn.bits)
         if self.config.adaptive_clipping is None:
@@ -138,14 +144,6 @@ class Privatizer:
         exponent = -adaptive.learning_rate * (shares - rounds * adaptive.target_quantile)
         # Noise alone must not end the run: far beyond any norm of use it is held where floats are finite.
         return self.config.clip_norm * math.exp(min(max(exponent, -50.0), 50.0))
-
-    def _estimator_scale(self) -> float:
-        """Sensitivity of the sum that is released, in clip norms.
-
-        2 for the clipped denominator of McMahan et al. 2018 (lemma 1): one device changes the sum and
-        the weight it is divided by.
-        """
-        return 2.0 if getattr(self.config, "estimator", "fixed") == "clipped" else 1.0
 
     def save(self, state: PrivacyState) -> dict[str, np.ndarray]:
         """The state as arrays, for a private checkpoint."""
@@ -165,11 +163,12 @@ class Privatizer:
         return PrivacyState(int(arrays["round"]), updates, bits, clip_norm, estimate, shares)
 
 
-def privatizer(config: MechanismConfig, mechanism: mechanisms.Mechanism) -> Privatizer:
+def privatizer(config: MechanismConfig, mechanism: mechanisms.Mechanism, sensitivity: float = 1.0) -> Privatizer:
     """What adds the noise of a launch.
 
     Args:
       mechanism: ``mechanisms.build(config)``, or the same from a mechanism file.
+      sensitivity: how far one device moves a round's sum, in clip norms.
 
     Raises:
       ValueError: the mechanism's noise multiplier is not the configured one.
@@ -181,10 +180,10 @@ def privatizer(config: MechanismConfig, mechanism: mechanisms.Mechanism) -> Priv
         )
     adaptive = config.adaptive_clipping
     if adaptive is None:
-        return Privatizer(config, mechanism, mechanism, None)
+        return Privatizer(config, mechanism, mechanism, None, sensitivity)
     updates = replace(mechanism, noise_multiplier=update_multiplier(config.noise_multiplier, adaptive))
     bits = replace(mechanism, noise_multiplier=adaptive.bit_noise_std / _BIT_SENSITIVITY)
-    return Privatizer(config, mechanism, updates, bits)
+    return Privatizer(config, mechanism, updates, bits, sensitivity)
 
 
 def update_multiplier(noise_multiplier: float, adaptive: AdaptiveClipping) -> float:

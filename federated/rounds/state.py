@@ -1,31 +1,66 @@
 """The state of a run between two rounds, and its way to a checkpoint and back.
 
+One atomic file per checkpoint: everything a killed run needs to go on with the same bits. It holds weights,
+momentum, noise state and who took part, so it is private: mode 0600, in the private folder, never in a log
+or a model artifact.
+
 Shape legend: D devices.
 """
 
 import hashlib
+import io
+import json
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from pydantic_core import to_json
 
-from federated import checkpoint
 from federated.participation.cohorts import ParticipationState
 from federated.participation.records import Records, forget_records, load_records, save_records
-from federated.rounds import direction_canaries as probe
-from federated.rounds import server
+from federated.rounds import direction_canaries, server
 from federated.rounds.direction_canaries import ProbeState
 from federated.rounds.privatize import PrivacyState, Privatizer
 from federated.rounds.server import ServerState
 from federated.rounds.validation import CurvePoint
 from pretrain.config import Config
+from pretrain.files import PRIVATE, write_bytes
 from pretrain.model import KeyboardLM
 from pretrain.vocabulary import TokenStream
 
 RECORDS = "participation.parquet"
 _PRIVACY = "privacy."
 _PROBE = "probe."
+_MAGIC = b"tacit-checkpoint-1\n"
+_DIGEST_BYTES = 32
+_META = "meta"
+# Checkpoints that stay: the newest, and the one before it in case the newest is damaged.
+_KEPT = 2
+# Order in which version 0.1 wrote the fields of a run's configuration, whatever the block.
+_FIELDS_OF_0_1 = (
+    *("noise_multiplier", "clip_norm", "rounds", "report_goal", "delta", "randomness", "clipping"),
+    *("adaptive_clipping", "secagg", "simulated_report_goal", "min_sep", "max_participations", "availability"),
+    *(
+        "restarts",
+        "kind",
+        "preset",
+        "theta",
+        "omega",
+        "bands",
+        "bits",
+        "element_clip",
+        "neighbours",
+        "threshold",
+        "form",
+    ),
+    *("sampling", "population", "estimator", "weight_words", "round_weight"),
+    *("night_fraction", "day_fraction", "best_hour", "zone_spread_hours", "minutes_per_round", "over_selection"),
+    *("dropout", "timer_hours"),
+    *("algorithm", "optimizer", "target_quantile", "learning_rate", "bit_noise_std", "batch_sentences"),
+    *("sequence_words", "epochs", "max_words", "momentum", "second_momentum", "adaptivity"),
+)
 _log = logging.getLogger(__name__)
 
 
@@ -50,10 +85,10 @@ def run_digest(
     seed: int,
     key: bytes,
 ) -> str:
-    """What a checkpoint must have been started with to be gone on with."""
+    """What a checkpoint must have been started with to be gone on with; the same as in version 0.1."""
     total = hashlib.sha256(b"tacit fine-tune run")
     for config in configs:
-        total.update(config.model_dump_json().encode())
+        total.update(to_json(_in_order(config.canonical())))
     total.update(str(seed).encode())
     # Only a digest of the key: a checkpoint alone must not undo the noise.
     total.update(hashlib.sha256(b"tacit key check" + key).digest())
@@ -62,8 +97,14 @@ def run_digest(
     return total.hexdigest()
 
 
-def save(run: RunState, directory: Path, digest: str, privatizer: Privatizer, keep: int) -> None:
-    """Records, then one atomic checkpoint; the ``keep`` newest stay."""
+def _in_order(block: object) -> object:
+    if not isinstance(block, dict):
+        return block
+    return {name: _in_order(block[name]) for name in sorted(block, key=_FIELDS_OF_0_1.index)}
+
+
+def save(run: RunState, directory: Path, digest: str, privatizer: Privatizer) -> None:
+    """Write records, then one atomic checkpoint; old ones go."""
     # Records first: they may be ahead of the checkpoint after a crash, never behind it.
     save_records(run.records, directory / RECORDS, run.rounds_done)
     arrays = {
@@ -73,14 +114,14 @@ def save(run: RunState, directory: Path, digest: str, privatizer: Privatizer, ke
         "last_round": run.timer.last_round_D,
         "count": run.timer.count_D,
         **{_PRIVACY + name: array for name, array in privatizer.save(run.privacy).items()},
-        **{_PROBE + name: array for name, array in (probe.save(run.probe) if run.probe else {}).items()},
+        **{_PROBE + name: array for name, array in (direction_canaries.save(run.probe) if run.probe else {}).items()},
     }
     metrics = [point.model_dump() for point in run.curve]
-    checkpoint.save(checkpoint.Checkpoint(run.rounds_done, digest, arrays, metrics), directory, keep)
+    write_checkpoint(Checkpoint(run.rounds_done, digest, arrays, metrics), directory)
 
 
 def forget_later(directory: Path, rounds_done: int) -> None:
-    """Before going on: remove what was recorded of rounds that are done again."""
+    """Remove what was recorded of rounds that are done again."""
     forget_records(directory / RECORDS, rounds_done)
 
 
@@ -91,25 +132,97 @@ def resume(directory: Path, digest: str, privatizer: Privatizer) -> RunState | N
       OSError: the participation records are damaged or lost; nothing could be accounted.
       ValueError: a checkpoint of another run.
     """
-    found = checkpoint.load_latest(directory, digest)
-    if found is None:
+    newest = newest_checkpoint(directory, digest)
+    if newest is None:
         return None
-    arrays = found.arrays
-    records = load_records(directory / RECORDS, found.rounds_done)
+    arrays = newest.arrays
+    records = load_records(directory / RECORDS, newest.rounds_done)
     if len(records.rounds_N) != int(arrays["count"].sum()):
         raise OSError(
             f"{RECORDS}: {len(records.rounds_N)} records of {int(arrays['count'].sum())} participations; "
             "a file is damaged, and without it nothing can be accounted: restore it"
         )
-    _log.info("goes on after round %d", found.rounds_done)
+    _log.info("goes on after round %d", newest.rounds_done)
     privacy = {name.removeprefix(_PRIVACY): arrays[name] for name in arrays if name.startswith(_PRIVACY)}
     probed = {name.removeprefix(_PROBE): arrays[name] for name in arrays if name.startswith(_PROBE)}
     return RunState(
-        found.rounds_done,
-        ServerState(arrays["weights"], arrays["momentum"], arrays["second"], found.rounds_done),
+        newest.rounds_done,
+        ServerState(arrays["weights"], arrays["momentum"], arrays["second"], newest.rounds_done),
         privatizer.load(privacy),
         ParticipationState(arrays["last_round"], arrays["count"]),
         records,
-        tuple(CurvePoint.model_validate(point) for point in found.metrics),
-        probe.load(probed) if probed else None,
+        tuple(CurvePoint.model_validate(point) for point in newest.metrics),
+        direction_canaries.load(probed) if probed else None,
     )
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a file holds: the state after ``rounds_done`` rounds.
+
+    Attributes:
+      rounds_done: rounds whose release is part of the weights.
+      run_digest: what the run was started with; a checkpoint of another run is refused.
+      arrays: name -> array.
+      metrics: JSON-able, public.
+    """
+
+    rounds_done: int
+    run_digest: str
+    arrays: Mapping[str, np.ndarray]
+    metrics: list[dict[str, float]]
+
+
+def write_checkpoint(checkpoint: Checkpoint, directory: Path) -> None:
+    """Write the checkpoint, then remove old ones."""
+    meta = {
+        "rounds_done": checkpoint.rounds_done,
+        "run_digest": checkpoint.run_digest,
+        "metrics": checkpoint.metrics,
+    }
+    buffer = io.BytesIO()
+    np.savez(buffer, **checkpoint.arrays, **{_META: np.frombuffer(json.dumps(meta).encode(), dtype=np.uint8)})
+    payload = buffer.getvalue()
+    path = directory / f"round-{checkpoint.rounds_done:08d}.ckpt"
+    write_bytes(path, _MAGIC + hashlib.sha256(payload).digest() + payload, PRIVATE)
+    for path in _newest_first(directory)[_KEPT:]:
+        path.unlink(missing_ok=True)
+
+
+def newest_checkpoint(directory: Path, run_digest: str) -> Checkpoint | None:
+    """The newest checkpoint that is whole; None if there is none.
+
+    A damaged one is logged and passed over. Going back is safe: the rounds since then are done
+    again with the same cohorts and the same noise, so they are the same release.
+
+    Raises:
+      ValueError: it belongs to a run with other settings, data or starting weights.
+    """
+    for path in _newest_first(directory):
+        checkpoint = _read(path)
+        if checkpoint is None:
+            _log.warning("%s is damaged; trying the checkpoint before it", path.name)
+            continue
+        if checkpoint.run_digest != run_digest:
+            raise ValueError(
+                f"directory: {directory.name!r} holds a checkpoint of a run with other settings, data, key or "
+                "starting weights; give a new launch an empty directory"
+            )
+        return checkpoint
+    return None
+
+
+def _newest_first(directory: Path) -> list[Path]:
+    return sorted(directory.glob("round-*.ckpt"), reverse=True)
+
+
+def _read(path: Path) -> Checkpoint | None:
+    content = path.read_bytes()
+    head = len(_MAGIC) + _DIGEST_BYTES
+    payload = content[head:]
+    if content[: len(_MAGIC)] != _MAGIC or hashlib.sha256(payload).digest() != content[len(_MAGIC) : head]:
+        return None
+    with np.load(io.BytesIO(payload), allow_pickle=False) as file:
+        arrays = {name: file[name] for name in file.files}
+    meta = json.loads(arrays.pop(_META).tobytes())
+    return Checkpoint(meta["rounds_done"], meta["run_digest"], arrays, meta["metrics"])

@@ -18,7 +18,8 @@ from evaluation.comparison.compare import Entrants
 from evaluation.config import HISTORY_WEIGHT, NGRAM_ORDER
 from federated.config.mechanism import MechanismConfig
 from federated.noise import seeded_key
-from federated.train import fine_tune
+from federated.rounds.rule import RoundRule
+from federated.train import TrainingData, Workplace, fine_tune
 from pipeline.config import SIMULATIONS
 from pipeline.errors import PermanentError
 from pipeline.registry import Published, Registry, model_name
@@ -90,19 +91,15 @@ def without_privacy(ctx: StageContext) -> KeyboardLM:
     words, store = artifacts.vocabulary(ctx, "build_vocabulary"), artifacts.store(ctx)
     model, devices = artifacts.model(ctx, "adapt"), store.encode(words, "train")
     folder = ctx.private / ".non_private"
+    runtime = config.runtime.model_copy(update={"evaluate_every_rounds": config.mechanism.rounds, "workers": 1})
+    quiet = replace(artifacts.mechanism(ctx.run), noise_multiplier=_NEXT_TO_NONE)
     done = fine_tune(
         model,
-        devices,
-        np.zeros(len(devices), dtype=bool),
-        store.encode(words, "validation"),
-        loosened(config.mechanism),
+        TrainingData(devices, np.zeros(len(devices), dtype=bool), store.encode(words, "validation")),
+        RoundRule(loosened(config.mechanism), config.seed, seeded_key(config.seed), quiet),
         config.local_training,
         config.server,
-        config.runtime.model_copy(update={"evaluate_every_rounds": config.mechanism.rounds, "workers": 1}),
-        config.seed,
-        seeded_key(config.seed),
-        folder,
-        noise_maker=replace(artifacts.mechanism(ctx.run), noise_multiplier=_NEXT_TO_NONE),
+        Workplace(folder, runtime),
     )
     shutil.rmtree(folder)
     _log.info("without privacy, simulation only: %d rounds done, the model is not kept", done.rounds)

@@ -8,6 +8,7 @@ import numpy as np
 from evaluation.audit import canaries, memorisation
 from evaluation.audit.noise import NoiseAudit, noise_audit
 from evaluation.config import ALPHA
+from federated.rounds.rule import RoundRule
 from federated.rounds.server import flat_weights
 from pipeline.stage import StageContext, StageResult
 from pipeline.stages import artifacts, audit_trace
@@ -45,7 +46,7 @@ def audit(ctx: StageContext) -> Audit:
     planted = canaries.load(ctx.run.input("fine_tune", "canaries.json"))
     joined_TD, trace, directions = audit_trace.load(ctx.run.private("fine_tune") / audit_trace.FILE)
     whitener_TT = audit_trace.whitener(mechanism, trained["rounds"])
-    noise_multiplier = audit_trace.update_noise(config.mechanism, mechanism)
+    noise_multiplier = RoundRule(config.mechanism, config.seed, stored=mechanism).privatizer.noise_multiplier
     rounds = memorisation.Rounds(
         trained["mu"],
         np.asarray(trained["synthetic_participations"]),

@@ -12,7 +12,7 @@ from federated import mechanisms
 from federated.accounting import guarantees as accounting
 from federated.config.mechanism import MechanismConfig
 from federated.noise import subkey
-from federated.rounds.privatize import privatizer
+from federated.rounds.rule import RoundRule
 from federated.train import FineTuneResult
 from pretrain.files import PRIVATE, atomic
 from pretrain.model import KeyboardLM
@@ -71,22 +71,12 @@ def whitener(mechanism: mechanisms.Mechanism, rounds: int) -> np.ndarray:
             return np.eye(rounds)
 
 
-def update_noise(config: MechanismConfig, mechanism: mechanisms.Mechanism) -> float:
-    """Noise multiplier of the released sums: more than the configured one where bits share it."""
-    doubled = config.kind == "independent" and config.estimator == "clipped"
-    return privatizer(config, mechanism).updates.noise_multiplier * (2 if doubled else 1)
-
-
 def claim(config: MechanismConfig, mechanism: mechanisms.Mechanism, rounds: int, joined_TN: np.ndarray) -> Claim:
     """What the accountant says of a canary that joined as often as it was allowed to.
 
     For the enforced limits, not the observed ones: canaries are more eager than any real device. Where nothing
     is enforced, for the rounds that a canary really joined.
     """
-    if config.kind == "independent":
-        most = int(joined_TN.sum(axis=0).max(initial=1))
-        reached = accounting.guarantee_of(mechanism, rounds, 1, max(most, 1), (config.delta,))
-    else:
-        limits = (min(config.min_sep, rounds), min(config.max_participations, -(-rounds // config.min_sep)))
-        reached = accounting.guarantee_of(mechanism, rounds, *limits, (config.delta,))
-    return Claim(whitener(mechanism, rounds), update_noise(config, mechanism), reached.mu, config.delta)
+    rule, joined = RoundRule(config, seed=0, stored=mechanism), int(joined_TN.sum(axis=0).max(initial=1))
+    promised = accounting.guarantee_of(mechanism, rounds, *rule.eager_limits(rounds, joined), (config.delta,))
+    return Claim(whitener(mechanism, rounds), rule.privatizer.noise_multiplier, promised.mu, config.delta)

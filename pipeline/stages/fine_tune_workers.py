@@ -21,7 +21,8 @@ from evaluation.audit import canaries
 from evaluation.audit.directions import Directions
 from evaluation.config import STRESS_RATE
 from federated.mechanisms import Mechanism
-from federated.train import FineTuneResult
+from federated.rounds.rule import RoundRule
+from federated.train import FineTuneResult, TrainingData, Workplace
 from federated.train import fine_tune as train_rounds
 from federated.workers import ALONE, Worker, joined, launch_command
 from pipeline import settings
@@ -76,25 +77,16 @@ def train(ctx: StageContext, process: Worker = ALONE) -> Trained:
     planted = canaries.make(config.audit, words, artifacts.public_streams(ctx, words)[0], config.seed)
     model, mechanism = artifacts.model(ctx, "adapt"), artifacts.mechanism(ctx.run)
     probe = audit_trace.directions(model, config.audit.directions, ctx.noise_key)
-    done = train_rounds(
-        model,
+    data = TrainingData(
         join_streams([devices, planted.devices]),
         np.arange(len(devices) + len(planted.devices)) >= len(devices),
         store.encode(words, "validation"),
-        config.mechanism,
-        config.local_training,
-        config.server,
-        config.runtime,
-        config.seed,
-        ctx.noise_key,
-        ctx.private / "rounds",
-        artifacts.progress(ctx),
-        noise_maker=mechanism,
-        probe=probe,
-        stress_D=np.concatenate([np.zeros(len(devices), dtype=bool), planted.stress_D]),
-        stress_rate=STRESS_RATE,
-        process=process,
+        np.concatenate([np.zeros(len(devices), dtype=bool), planted.stress_D]),
+        STRESS_RATE,
     )
+    rule = RoundRule(config.mechanism, config.seed, ctx.noise_key, mechanism)
+    place = Workplace(ctx.private / "rounds", config.runtime, process=process, on_round=artifacts.progress(ctx))
+    done = train_rounds(model, data, rule, config.local_training, config.server, place, probe)
     return Trained(model, mechanism, planted, probe, done)
 
 

@@ -13,7 +13,7 @@ from federated.planning import worst_case as planner
 from federated.planning.proposal import Proposal, to_yaml
 from federated.planning.search import terms_of
 from federated.planning.sweep import Sweep
-from federated.rounds.aggregation import plan_encoding
+from federated.rounds.rule import RoundRule
 from pipeline.stage import StageContext, StageResult
 from pipeline.stages import artifacts
 from pretrain.files import write_text
@@ -43,7 +43,8 @@ def plan(ctx: StageContext) -> Plan:
     mechanism = ctx.config.mechanism
     # The figure of the report, not the exact one: what a plan says may be shown.
     devices = ctx.run.result("ingest_private")["devices_by_split"]["train"]
-    encoding = plan_encoding(mechanism, artifacts.most_parameters(ctx.config), artifacts.most_devices(ctx))
+    rule = RoundRule(mechanism, ctx.config.seed)
+    encoding = rule.encoding(artifacts.most_parameters(ctx.config), artifacts.most_devices(ctx))
     planned = planner.plan(mechanism, devices, encoding)
     mechanism_file.save(mechanisms.build(mechanism), ctx.public / artifacts.MECHANISM)
     if ctx.config.planning is not None:

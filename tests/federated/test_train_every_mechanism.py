@@ -140,7 +140,7 @@ def test_the_noise_comes_from_the_mechanism_file(tmp_path: Path) -> None:
     launch = launch_of("banded matrix")
     toeplitz = mechanisms.build(launch_of("banded toeplitz").mechanism)
     from_config, _ = run(launch, tmp_path / "config")
-    from_file, _ = run(launch, tmp_path / "file", noise_maker=toeplitz)
+    from_file, _ = run(launch, tmp_path / "file", stored=toeplitz)
     assert not np.array_equal(from_config, from_file)
 
 

@@ -6,10 +6,14 @@ from pathlib import Path
 import numpy as np
 
 from federated.config.mechanism import LocalTrainingConfig, ServerConfig, TreeMechanism
+from federated.mechanisms import Mechanism
 from federated.noise import seeded_key
 from federated.rounds import server
+from federated.rounds.direction_canaries import Probe
+from federated.rounds.rule import RoundRule
 from federated.runtime_config import RuntimeConfig
-from federated.train import FineTuneResult, fine_tune
+from federated.train import FineTuneResult, Progress, TrainingData, Workplace, fine_tune
+from federated.workers import ALONE, Worker
 from pretrain.config import ModelConfig
 from pretrain.model import KeyboardLM, build_model
 from pretrain.vocabulary import EOS, TokenStream, join_owners
@@ -36,7 +40,7 @@ def mechanism(**fields: object) -> TreeMechanism:
 
 @dataclass(frozen=True)
 class Launch:
-    """Arguments of ``fine_tune`` but for model, directory and callbacks."""
+    """What a run is of, but for its model and its place."""
 
     mechanism: TreeMechanism = field(default_factory=mechanism)
     device: LocalTrainingConfig = field(
@@ -62,24 +66,21 @@ def model_at_start() -> KeyboardLM:
 
 
 def run(
-    launch: Launch, directory: Path, on_round=None, threads: int = 1, **more: object
+    launch: Launch,
+    directory: Path,
+    on_round: Progress | None = None,
+    threads: int = 1,
+    *,
+    stored: Mechanism | None = None,
+    process: Worker = ALONE,
+    probe: Probe | None = None,
+    model: KeyboardLM | None = None,
+    **stress: object,
 ) -> tuple[np.ndarray, FineTuneResult]:
     """Flat weights at the end, and the result."""
-    model = model_at_start()
-    result = fine_tune(
-        model,
-        launch.devices,
-        launch.synthetic_D,
-        stream(8, 99),
-        launch.mechanism,
-        launch.device,
-        launch.server,
-        launch.runtime,
-        launch.seed,
-        launch.key,
-        directory,
-        on_round,
-        threads,
-        **more,
-    )
+    model = model or model_at_start()
+    data = TrainingData(launch.devices, launch.synthetic_D, stream(8, 99), **stress)
+    rule = RoundRule(launch.mechanism, launch.seed, launch.key, stored)
+    place = Workplace(directory, launch.runtime, threads, process, on_round)
+    result = fine_tune(model, data, rule, launch.device, launch.server, place, probe)
     return server.flat_weights(model), result

@@ -10,10 +10,10 @@ import pytest
 from federated.config.mechanism import IndependentMechanism
 from federated.participation import turnout
 from federated.participation.availability import Availability, rounds_of_timer
-from federated.participation.build import cohorts_of
 from federated.participation.cohorts import Cohorts
 from federated.participation.observed import Observed, observe
 from federated.participation.records import Records, no_records
+from federated.rounds.rule import RoundRule
 from tests.helpers.small_run import Launch, mechanism, run
 
 DAY = {"minutes_per_round": 20.0, "zone_spread_hours": 2.0}
@@ -30,7 +30,7 @@ def drawn(cohorts: Cohorts, rounds: int) -> Records:
 
 def of_launch(devices: int, **fields: object) -> Cohorts:
     config = mechanism(**{"rounds": 400, "report_goal": 20, "max_participations": 12} | fields)
-    return cohorts_of(config, np.zeros(devices, dtype=bool), 5, KEY)
+    return RoundRule(config, 5, KEY).cohorts(np.zeros(devices, dtype=bool))
 
 
 def timer(**fields: object) -> dict:
@@ -127,7 +127,7 @@ def test_a_round_is_a_pure_function_of_seed_round_and_state():
         again, then = of_launch(300, availability=DAY).draw(before, number)
         np.testing.assert_array_equal(again, cohort)
         np.testing.assert_array_equal(then.last_round_D, after.last_round_D)
-    other = cohorts_of(mechanism(report_goal=20, availability=DAY), np.zeros(300, dtype=bool), 6, KEY)
+    other = RoundRule(mechanism(report_goal=20, availability=DAY), 6, KEY).cohorts(np.zeros(300, dtype=bool))
     assert not np.array_equal(other.draw(other.init(), 0)[0], kept[0][2])
 
 

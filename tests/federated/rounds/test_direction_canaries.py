@@ -12,14 +12,15 @@ from evaluation.audit.matched_filter import Claim, MatchedFilter, matched_filter
 from federated import mechanisms
 from federated.accounting.guarantees import guarantee_of
 from federated.config.mechanism import MechanismConfig
-from federated.local_training.clipping import FIXED_POINT, Clip
+from federated.local_training.clipping import Clip
+from federated.noise import FIXED_POINT
 from federated.participation.cohorts import ParticipationState
-from federated.rounds import direction_canaries, server
+from federated.rounds import direction_canaries
 from federated.rounds.direction_canaries import ProbeState
-from federated.train import FineTuneResult, fine_tune
+from federated.train import FineTuneResult
 from pretrain.config import ModelConfig
 from pretrain.model import KeyboardLM, build_model
-from tests.helpers.small_run import SYNTHETIC, WORDS, Launch, mechanism, stream
+from tests.helpers.small_run import SYNTHETIC, WORDS, Launch, mechanism, run
 
 MECHANISM = mechanism(noise_multiplier=2.0, rounds=12, restarts=[8])
 
@@ -35,24 +36,7 @@ def probe(seed: int = 0) -> Directions:
 def trained(
     directory: Path, directions: Directions | None, config: MechanismConfig = MECHANISM, on_round=None
 ) -> tuple[np.ndarray, FineTuneResult]:
-    launch, model = Launch(), model_at_start()
-    result = fine_tune(
-        model,
-        launch.devices,
-        launch.synthetic_D,
-        stream(8, 99),
-        config,
-        launch.device,
-        launch.server,
-        launch.runtime,
-        launch.seed,
-        launch.key,
-        directory,
-        on_round,
-        1,
-        probe=directions,
-    )
-    return server.flat_weights(model), result
+    return run(Launch(mechanism=config), directory, on_round, probe=directions, model=model_at_start())
 
 
 def audited(state: ProbeState, directions: Directions, config: MechanismConfig = MECHANISM) -> MatchedFilter:

@@ -11,6 +11,7 @@ from federated.accounting import guarantees as accounting
 from federated.config.mechanism import BltMechanism, IndependentMechanism, TreeMechanism
 from federated.noise import FIXED_POINT
 from federated.rounds.privatize import PrivacyState, Privatizer, privatizer, update_multiplier
+from federated.rounds.rule import RoundRule
 
 KEY = noise.seeded_key(4)
 ROUNDS, GOAL = 12, 40
@@ -26,7 +27,7 @@ def tree(**fields: object) -> TreeMechanism:
 
 
 def make(config: object) -> Privatizer:
-    return privatizer(config, mechanisms.build(config))
+    return RoundRule(config, seed=0).privatizer
 
 
 def every_round(

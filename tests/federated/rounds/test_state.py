@@ -4,7 +4,7 @@ import stat
 import numpy as np
 import pytest
 
-from federated.checkpoint import Checkpoint, load_latest, save
+from federated.rounds.state import Checkpoint, newest_checkpoint, write_checkpoint
 
 RUN = "run digest"
 
@@ -27,9 +27,9 @@ def same(one: Checkpoint, other: Checkpoint) -> bool:
 
 
 def test_what_is_saved_comes_back_and_is_private(tmp_path):
-    assert load_latest(tmp_path, RUN) is None
-    save(checkpoint(3), tmp_path, keep=2)
-    loaded = load_latest(tmp_path, RUN)
+    assert newest_checkpoint(tmp_path, RUN) is None
+    write_checkpoint(checkpoint(3), tmp_path)
+    loaded = newest_checkpoint(tmp_path, RUN)
     assert loaded is not None
     assert same(loaded, checkpoint(3))
     (path,) = tmp_path.iterdir()
@@ -38,9 +38,9 @@ def test_what_is_saved_comes_back_and_is_private(tmp_path):
 
 def test_the_newest_is_loaded_and_old_ones_go(tmp_path):
     for rounds in (2, 4, 10, 100):
-        save(checkpoint(rounds), tmp_path, keep=2)
+        write_checkpoint(checkpoint(rounds), tmp_path)
     assert len(list(tmp_path.iterdir())) == 2
-    loaded = load_latest(tmp_path, RUN)
+    loaded = newest_checkpoint(tmp_path, RUN)
     assert loaded is not None
     assert loaded.rounds_done == 100
 
@@ -61,35 +61,35 @@ def damage(content: bytes, how: str) -> bytes:
 
 @pytest.mark.parametrize("how", ["cut", "empty", "bit", "head"])
 def test_a_damaged_one_is_passed_over(tmp_path, caplog, how):
-    save(checkpoint(1), tmp_path, keep=2)
-    save(checkpoint(2), tmp_path, keep=2)
+    write_checkpoint(checkpoint(1), tmp_path)
+    write_checkpoint(checkpoint(2), tmp_path)
     newest = max(tmp_path.iterdir())
     newest.write_bytes(damage(newest.read_bytes(), how))
     with caplog.at_level(logging.WARNING):
-        loaded = load_latest(tmp_path, RUN)
+        loaded = newest_checkpoint(tmp_path, RUN)
     assert loaded is not None
     assert same(loaded, checkpoint(1))
     assert newest.name in caplog.text
 
 
 def test_all_damaged_means_from_the_start(tmp_path):
-    save(checkpoint(1), tmp_path, keep=2)
+    write_checkpoint(checkpoint(1), tmp_path)
     (path,) = tmp_path.iterdir()
     path.write_bytes(b"tacit")
-    assert load_latest(tmp_path, RUN) is None
+    assert newest_checkpoint(tmp_path, RUN) is None
 
 
 def test_a_write_that_was_cut_off_leaves_the_old_one(tmp_path):
-    save(checkpoint(1), tmp_path, keep=2)
+    write_checkpoint(checkpoint(1), tmp_path)
     (tmp_path / ".round-00000002.ckpt.7.tmp").write_bytes(b"half")
-    loaded = load_latest(tmp_path, RUN)
+    loaded = newest_checkpoint(tmp_path, RUN)
     assert loaded is not None
     assert loaded.rounds_done == 1
-    save(checkpoint(2), tmp_path, keep=1)
-    assert [path.name for path in tmp_path.glob("[!.]*")] == ["round-00000002.ckpt"]
+    write_checkpoint(checkpoint(2), tmp_path)
+    assert sorted(path.name for path in tmp_path.glob("[!.]*")) == ["round-00000001.ckpt", "round-00000002.ckpt"]
 
 
 def test_another_run_s_checkpoint_is_refused(tmp_path):
-    save(checkpoint(1), tmp_path, keep=2)
+    write_checkpoint(checkpoint(1), tmp_path)
     with pytest.raises(ValueError, match="empty directory"):
-        load_latest(tmp_path, "other run")
+        newest_checkpoint(tmp_path, "other run")

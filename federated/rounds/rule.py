@@ -1,0 +1,163 @@
+"""One value for a round: all that depends on which mechanism a launch has, asked for its kind here and nowhere else.
+
+Shape legend: D devices, P parameters.
+"""
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from federated import mechanisms
+from federated.config.mechanism import IndependentMechanism, MechanismConfig, secagg_neighbours
+from federated.local_training.clipping import Clip
+from federated.participation.availability import Availability
+from federated.participation.cohorts import Cohorts
+from federated.participation.secret_sample import SampledCohorts
+from federated.rounds.privatize import PrivacyState, Privatizer, privatizer
+from federated.secagg.bounds import Encoding, plan_encoding
+from federated.secagg.protocol import check_graph
+
+# A Poisson cohort is larger than its mean by this many standard deviations about never (1e-33).
+_DEVIATIONS = 12
+
+
+@dataclass(frozen=True)
+class RoundRule:
+    """What a launch's mechanism says about its rounds: who joins, how updates are clipped, summed and released.
+
+    Guarantee: a function of its fields alone, so a retried round is the same release.
+
+    Attributes:
+      config: the launch's mechanism block.
+      seed: the launch's public seed.
+      key: the secret of noise and of secret samples; whoever draws nothing may leave it out.
+      stored: the mechanism from a mechanism file; None to build it.
+    """
+
+    config: MechanismConfig
+    seed: int
+    key: bytes = field(default=b"", repr=False)
+    stored: mechanisms.Mechanism | None = None
+
+    @cached_property
+    def mechanism(self) -> mechanisms.Mechanism:
+        """What makes the noise, and what the run is accounted with."""
+        return self.stored or mechanisms.build(self.config)
+
+    @cached_property
+    def privatizer(self) -> Privatizer:
+        """What adds the noise.
+
+        Raises:
+          ValueError: the mechanism file's noise multiplier is not the configured one.
+        """
+        return privatizer(self.config, self.mechanism, self.sensitivity)
+
+    @property
+    def sensitivity(self) -> float:
+        """How far one device moves the sum that is released, in clip norms.
+
+        2 for the clipped estimator (McMahan et al. 2018, lemma 1): one device changes the sum and the weight
+        that it is divided by.
+        """
+        clipped = isinstance(self.config, IndependentMechanism) and self.config.estimator == "clipped"
+        return 2.0 if clipped else 1.0
+
+    @property
+    def denominator(self) -> float:
+        """What every round's released sum is divided by: fixed, whoever arrives."""
+        return float(self.config.report_goal)
+
+    @property
+    def availability(self) -> Availability | None:
+        """Who checks in and reports; None for everybody, always. A secret sample has no availability."""
+        block = None if isinstance(self.config, IndependentMechanism) else self.config.availability
+        if block is None:
+            return None
+        return Availability(**block.model_dump(exclude={"timer_hours"}), seed=self.seed)
+
+    def cohorts(
+        self, synthetic_D: np.ndarray, stress_D: np.ndarray | None = None, stress_rate: float = 0.0
+    ) -> Cohorts | SampledCohorts:
+        """Cohorts under the timer and cap of correlated noise, or secret samples for independent noise.
+
+        Args:
+          synthetic_D: bool, devices made for the audit among all.
+          stress_D: bool, which of them are outside timer and cap; ``stress_rate`` is their chance of a round.
+
+        Raises:
+          ValueError: fewer devices than a sampling rate was accounted for, or stress devices where there is no timer.
+        """
+        config, num_devices = self.config, len(synthetic_D)
+        stressed = stress_D is not None and bool(np.any(stress_D))
+        if stress_D is not None and (np.any(stress_D & ~synthetic_D) or (stressed and not config.timed)):
+            raise ValueError("stress_D: only synthetic devices may be outside a timer, and only where there is one")
+        if not isinstance(config, IndependentMechanism):
+            limits = (config.report_goal, config.min_sep, config.max_participations)
+            outside = (stress_D, stress_rate) if stressed else (None, 0.0)
+            return Cohorts(num_devices, *limits, self.seed, self.availability, *outside)
+        if num_devices - int(np.sum(synthetic_D)) < config.population:
+            # Fewer devices would be sampled at a higher rate than accounted (fixed rounds), or the mean be off.
+            raise ValueError(
+                f"mechanism.population: {config.population} devices are accounted for, but there are fewer to train "
+                "on; lower it to a number that is surely reached"
+            )
+        rate, poisson = config.report_goal / config.population, config.sampling == "poisson"
+        return SampledCohorts(num_devices, config.report_goal, rate, poisson, self.key, config.rounds)
+
+    def largest_cohort(self, num_devices: int) -> int:
+        """Most devices that a round may hold."""
+        config = self.config
+        if not isinstance(config, IndependentMechanism) or config.sampling == "fixed":
+            return config.report_goal
+        mean = config.report_goal / config.population * num_devices
+        return min(num_devices, math.ceil(mean + _DEVIATIONS * math.sqrt(mean) + _DEVIATIONS))
+
+    def encoding(self, num_parameters: int, num_devices: int) -> Encoding | None:
+        """How devices write their updates as integers; None without secure aggregation.
+
+        Raises:
+          ValueError: ``secagg.bits`` cannot hold such a sum, or the graph cannot be made.
+        """
+        block = self.config.secagg
+        if block is None:
+            return None
+        cohort = self.largest_cohort(num_devices)
+        check_graph(cohort, secagg_neighbours(self.config.report_goal))
+        return plan_encoding(num_parameters, cohort, block.bits)
+
+    def clip(self, privacy: PrivacyState) -> Clip:
+        """How the coming round clips and counts."""
+        return Clip(
+            norm=privacy.clip_norm,
+            per_layer=self.config.clipping == "per-layer",
+            below=privacy.estimate if self.config.adaptive_clipping else None,
+            weight_words=self.config.weight_words if isinstance(self.config, IndependentMechanism) else None,
+        )
+
+    def to_release(self, unnoised_sum_P: np.ndarray, weight: float) -> np.ndarray:
+        """The sum that gets the noise, int64 ``[P]``.
+
+        With the clipped estimator of McMahan et al. 2018 (equation 3) it is scaled down where more weight
+        arrived than the fixed denominator, which makes it ``sensitivity`` clip norms sensitive.
+
+        Args:
+          weight: of all devices that arrived.
+        """
+        if self.sensitivity == 1:
+            return unnoised_sum_P
+        factor = self.denominator / max(self.denominator, weight)
+        return np.trunc(unnoised_sum_P * factor).astype(np.int64)
+
+    def eager_limits(self, rounds: int, joined: int) -> tuple[int, int]:
+        """``min_sep`` and ``max_participations`` of a device that joined as often as it was let, in so many rounds.
+
+        Args:
+          joined: rounds that it really joined; counts where nothing is enforced.
+        """
+        config = self.config
+        if not config.timed:
+            return 1, max(joined, 1)
+        return min(config.min_sep, rounds), min(config.max_participations, -(-rounds // config.min_sep))
