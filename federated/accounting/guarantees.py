@@ -18,7 +18,7 @@ import dp_accounting
 from dp_accounting import pld
 
 from federated import mechanisms
-from federated.accounting import amplification as sampled
+from federated.accounting.amplification import Amplified, amplified
 from federated.accounting.gaussian import epsilon_of_rho
 from federated.config.mechanism import MechanismConfig
 from federated.participation.observed import Observed
@@ -62,7 +62,7 @@ class Guarantee:
     unit: str = "device"
     adjacency: str = "zero-out"
     norm_inflation: float = 1.0
-    amplified: sampled.Amplified | None = None
+    amplified: Amplified | None = None
 
 
 def guarantee(
@@ -149,19 +149,23 @@ def _sensitivity_method(mechanism: mechanisms.Mechanism, again: float | None) ->
 
 def _amplified(
     mechanism: mechanisms.Mechanism, rounds: int, deltas: tuple[float, ...], failure_probability: float
-) -> sampled.Amplified | None:
+) -> Amplified | None:
     if not isinstance(mechanism, mechanisms.Independent):
         return None
     left = {delta - failure_probability: delta for delta in deltas}
-    answer = sampled.amplified(
+    answer = amplified(
         mechanism.sampling, mechanism.noise_multiplier, mechanism.sampling_rate, mechanism.population, rounds, left
     )
-    named = {
-        name: None if values is None else {left[delta]: value for delta, value in values.items()}
-        for name, values in vars(answer).items()
-        if name.startswith("epsilon")
-    }
-    return replace(answer, **named)
+
+    def as_asked(epsilon: Mapping[float, float]) -> Mapping[float, float]:
+        return {left[delta]: value for delta, value in epsilon.items()}
+
+    return replace(
+        answer,
+        epsilon=as_asked(answer.epsilon),
+        epsilon_second=None if answer.epsilon_second is None else as_asked(answer.epsilon_second),
+        epsilon_unamplified=as_asked(answer.epsilon_unamplified),
+    )
 
 
 def _second_sensitivity_squared(

@@ -59,59 +59,63 @@ def check(row: Row) -> Checked:
 
 def recompute(row: Row) -> float | None:
     """A row's quantity from its inputs alone, before any rounding; None if the inputs are not public."""
-    given = dict(row.inputs)
+    inputs = row.inputs
     match row.recipe:
         case "unknown-strategy":
             return None
         case "moments-2018":
             return sampled.moments_accountant_2018(
-                given["rate"], given["noise_multiplier"], given["rounds"], given["delta"]
+                inputs["rate"], inputs["noise_multiplier"], int(inputs["rounds"]), inputs["delta"]
             )
         case "without-replacement-2020":
-            return sampled.without_replacement_2020(**given)
+            sizes = int(inputs["population"]), int(inputs["report_goal"])
+            return sampled.without_replacement_2020(
+                *sizes, inputs["noise_multiplier"], int(inputs["rounds"]), inputs["delta"]
+            )
         case "printed-rho":
-            return epsilon_of_rho(given["rho"], given["delta"])
+            return epsilon_of_rho(inputs["rho"], inputs["delta"])
         case "renyi-of-rho":
             # Renyi divergence of a Gaussian at order a is rho a.
             renyi_O = _rho(row) * np.array(_NOTEBOOK_ORDERS)
-            return sampled.epsilon_of_renyi(_NOTEBOOK_ORDERS, renyi_O, given["delta"])
+            return sampled.epsilon_of_renyi(_NOTEBOOK_ORDERS, renyi_O, inputs["delta"])
         case "tree" | "blt" | "unit-columns":
-            return _rho(row) if row.quantity == "rho" else epsilon_of_rho(_rho(row), given["delta"])
+            return _rho(row) if row.quantity == "rho" else epsilon_of_rho(_rho(row), inputs["delta"])
         case _:
-            losses = _losses(row.recipe, tuple(given.items()))
+            losses = _losses(row.recipe, tuple((name, int(value)) for name, value in inputs.items()))
             return losses.max_loss if row.quantity == "MaxLoss" else losses.rms_loss
 
 
 def _rho(row: Row) -> float:
-    rounds, most = row.inputs["rounds"], row.inputs["max_participations"]
-    multiplier, min_sep = row.inputs["noise_multiplier"], row.inputs["mins"] + 1
+    multiplier, rounds = row.inputs["noise_multiplier"], int(row.inputs["rounds"])
+    limits = rounds, int(row.inputs["mins"]) + 1, int(row.inputs["max_participations"])
+    mechanism: Blt | Banded | Tree
     match row.recipe:
         case "blt":
-            preset = PRESETS[row.inputs["preset"]]
+            preset = PRESETS[row.preset]
             mechanism = Blt(multiplier, preset.theta, preset.omega)
         case "unit-columns":
             # Whatever a strategy with bands <= min_sep looks like inside: only its columns' norm of 1 counts.
             mechanism = Banded(multiplier, np.ones((rounds, 1)))
         case _:
             mechanism = Tree(multiplier)
-    return mechanism.sensitivity_squared(rounds, min_sep, most) / (2 * multiplier**2)
+    return mechanism.sensitivity_squared(*limits) / (2 * multiplier**2)
 
 
 @functools.cache
 def _losses(recipe: str, items: tuple[tuple[str, int], ...]) -> Losses:
     """Both losses of a strategy for one run; two rows share the search for it."""
-    given = dict(items)
-    run = given["rounds"], given["min_sep"], given["max_participations"]
+    inputs = dict(items)
+    run = inputs["rounds"], inputs["min_sep"], inputs["max_participations"]
     match recipe:
         case "tree-full":
             return full_losses(tree_matrix(run[0]), tree_sensitivity_squared(*run))
         case "blt-optimised":
-            found = optimise_blt(run[0], run[1], given["optimised_for"], given["buffers"], "max")
-            return _blt_losses(Blt(1.0, found.theta, found.omega), run)
+            best = optimise_blt(run[0], run[1], inputs["optimised_for"], inputs["buffers"], "max")
+            return _blt_losses(Blt(1.0, best.theta, best.omega), run)
         case "blt-one-start":
-            return _blt_losses(_from_one_start(given["buffers"], run), run)
+            return _blt_losses(_from_one_start(inputs["buffers"], run), run)
         case "banded-optimised":
-            return optimise_banded(*run, bands=given["bands"]).losses
+            return optimise_banded(*run, bands=inputs["bands"]).losses
     raise ValueError(f"recipe: {recipe!r} is none of this module's")
 
 

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Literal
 
 Quantity = Literal["rho", "epsilon", "MaxLoss", "RmsLoss"]
+Rounding = Literal["nearest", "up", "down"]
 Recipe = Literal[
     "tree", "blt", "unit-columns", "printed-rho", "renyi-of-rho", "moments-2018", "without-replacement-2020",
     "tree-full", "blt-optimised", "blt-one-start", "banded-optimised", "unknown-strategy",
@@ -35,6 +36,7 @@ class Row:
       allowed: further than rounding explains, in the number's own unit; ``note`` says why.
       follows: whether the number is known to follow from its inputs.
       slow: takes minutes.
+      preset: of the recipe ``blt``, whose parameters ran in production.
     """
 
     source: str
@@ -43,12 +45,13 @@ class Row:
     quantity: Quantity
     printed: str
     recipe: Recipe
-    inputs: Mapping[str, float | str] = field(default_factory=dict)
-    rounding: Literal["nearest", "up", "down"] = "nearest"
+    inputs: Mapping[str, float] = field(default_factory=dict)
+    rounding: Rounding = "nearest"
     allowed: float = 0.0
     follows: bool = True
     slow: bool = False
     note: str = ""
+    preset: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "inputs", MappingProxyType(dict(self.inputs)))
@@ -105,7 +108,7 @@ _XU_NOTES = {
 def _xu() -> list[Row]:
     rows = []
     for table, name, rounds, mins, most, rho, epsilon in _XU:
-        up = "up" if name == "NWP en-US*" else "nearest"
+        up: Rounding = "up" if name == "NWP en-US*" else "nearest"
         shape, note = _shape(rounds, mins, most, 7.0), _XU_NOTES.get(name, "")
         rows.append(Row(XU, table, name, "rho", rho, "tree", shape, up, note=note))
         if epsilon:
@@ -136,23 +139,27 @@ _BLT_4_NOTES = {
     "es-ES BandMF-1.411": "its strategy (400 bands at MinS 296, learning-rate cooldown) was never published",
 }
 
+_KINDS: dict[str, tuple[Recipe, str]] = {
+    "tree": ("tree", ""),
+    "unit-columns": ("unit-columns", ""),
+    "unknown-strategy": ("unknown-strategy", ""),
+}
+
 
 def _blt_4() -> list[Row]:
     rows = []
     for name, kind, multiplier, rounds, mins, most, rho, epsilon in _BLT_4:
-        recipe = kind if kind in ("tree", "unit-columns", "unknown-strategy") else "blt"
-        inputs = {**_shape(rounds, mins, most, multiplier), "delta": _DELTA} | (
-            {"preset": kind} if recipe == "blt" else {}
-        )
+        recipe, preset = _KINDS.get(kind, ("blt", kind))
+        inputs = {**_shape(rounds, mins, most, multiplier), "delta": _DELTA}
         note = _BLT_4_NOTES.get(name, "")
-        for quantity, printed in (("rho", rho), ("epsilon", epsilon)):
-            rows.append(Row(BLT, "4", name, quantity, printed, recipe, inputs, "up", follows=not note, note=note))
+        row = Row(BLT, "4", name, "rho", rho, recipe, inputs, "up", follows=not note, note=note, preset=preset)
+        rows += [row, replace(row, quantity="epsilon", printed=epsilon)]
     return rows
 
 
 # Table 3, for 2,052 rounds, min_sep 342 and 6 participations. MaxLoss comes first, whatever the heads say.
 _RUN = {"rounds": 2052, "min_sep": 342, "max_participations": 6}
-_BLT_3 = (
+_BLT_3: tuple[tuple[str, Recipe, dict[str, int], str, str], ...] = (
     ("TreeAgg-Full", "tree-full", {}, "14.98", "12.47"),
     ("BLT nbuf=2, k=1", "blt-optimised", {"buffers": 2, "optimised_for": 1}, "11.80", "11.15"),
     ("BLT nbuf=5, k=1", "blt-optimised", {"buffers": 5, "optimised_for": 1}, "11.40", "10.87"),
@@ -165,15 +172,13 @@ def _blt_3() -> list[Row]:
     rows = []
     for name, recipe, inputs, largest, rms in _BLT_3:
         note = "a local optimum; from twelve starts: 10.75" if recipe == "blt-one-start" else ""
-        for quantity, printed in (("MaxLoss", largest), ("RmsLoss", rms)):
-            rows.append(Row(BLT, "3", name, quantity, printed, recipe, {**_RUN, **inputs}, note=note))
+        row = Row(BLT, "3", name, "MaxLoss", largest, recipe, {**_RUN, **inputs}, note=note)
+        rows += [row, replace(row, quantity="RmsLoss", printed=rms)]
     banded = {**_RUN, "bands": 342}
     # Only RmsLoss is minimised; 8.5952 lies on the edge between 8.59 and 8.60.
-    for quantity, printed, off in (("MaxLoss", "10.21", 0.0), ("RmsLoss", "8.60", 1e-3)):
-        note = "a search of minutes; its end depends on when it stops" if off else ""
-        row = Row(BLT, "3", "BandMF band=342", quantity, printed, "banded-optimised", banded, slow=True, note=note)
-        rows.append(replace(row, allowed=off))
-    return rows
+    row = Row(BLT, "3", "BandMF band=342", "MaxLoss", "10.21", "banded-optimised", banded, slow=True)
+    note = "a search of minutes; its end depends on when it stops"
+    return [*rows, row, replace(row, quantity="RmsLoss", printed="8.60", allowed=1e-3, note=note)]
 
 
 # Table 1: devices, devices in a round, noise multiplier, epsilon after 1, 10, ... 1,000,000 rounds at delta K^-1.1.
@@ -205,7 +210,7 @@ def _mcmahan() -> list[Row]:
     for table, devices, drawn, rounds, epsilon in _MCMAHAN_2:
         name = f"K={devices:g} C={drawn}, {rounds} rounds"
         inputs = {"rate": drawn / devices, "noise_multiplier": 1.0, "rounds": rounds, "delta": 1e-9}
-        down = "down" if table == "text" else "nearest"
+        down: Rounding = "down" if table == "text" else "nearest"
         note = "printed without its further digits" if table == "text" else ""
         rows.append(Row(MCMAHAN, table, name, "epsilon", epsilon, "moments-2018", inputs, down, note=note))
     return rows
@@ -217,10 +222,10 @@ def _ramaswamy() -> list[Row]:
     for millions, epsilon in ((2, "9.86"), (3, "6.73"), (4, "5.36"), (5, "4.54"), (10, "3.27")):
         population = millions * 1_000_000
         inputs = {"population": population, "report_goal": 20_000, "noise_multiplier": 0.8, "rounds": 2000}
-        inputs["delta"] = population**-1.1
+        inputs |= {"delta": population**-1.1}
         off = 4e-4 if epsilon == "4.54" else 0.0  # 4.5347: the last digit is off by one
         name = f"N={millions}M"
-        recipe = "without-replacement-2020"
+        recipe: Recipe = "without-replacement-2020"
         rows.append(Row(RAMASWAMY, "5", name, "epsilon", epsilon, recipe, inputs, allowed=off, note=note))
     return rows
 

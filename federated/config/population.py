@@ -37,7 +37,7 @@ class ChitchatPopulation(_Population):
 class SyntheticPopulation(_Population):
     """Made-up typists for locales without data; every report says so."""
 
-    retired: ClassVar[Mapping[str, Any]] = _Population.retired | {"topics": TOPICS, "mean_words": MEAN_WORDS}
+    retired: ClassVar[Mapping[str, Any]] = {**_Population.retired, "topics": TOPICS, "mean_words": MEAN_WORDS}
 
     source: Literal["synthetic"]
     devices: PositiveInt

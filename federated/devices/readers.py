@@ -61,10 +61,10 @@ def from_chitchat(locale: str) -> Typed:
     """
     if locale.split("-")[0] != "en":
         raise ValueError(f"private_text.source: 'chitchat' is English text, but locale is {locale!r}; use en-US")
-    found = importlib.util.find_spec("chitchat_dataset")
-    if found is None or found.origin is None:
+    package = importlib.util.find_spec("chitchat_dataset")
+    if package is None or package.origin is None:
         raise ValueError("private_text.source: 'chitchat' needs the package chitchat-dataset==0.9.0; install it")
-    conversations = json.loads(Path(found.origin).with_name("dataset.json").read_text(encoding="utf-8"))
+    conversations = json.loads(Path(package.origin).with_name("dataset.json").read_text(encoding="utf-8"))
     messages = [
         message for conversation in conversations.values() for turn in conversation["messages"] for message in turn
     ]
@@ -82,10 +82,10 @@ def from_chitchat(locale: str) -> Typed:
 def _matching(patterns: Sequence[str]) -> list[Path]:
     paths: list[Path] = []
     for pattern in patterns:
-        found = sorted(Path(name) for name in glob.glob(pattern, recursive=True))  # noqa: PTH207  (absolute patterns)
-        if not found:
+        matches = sorted(Path(name) for name in glob.glob(pattern, recursive=True))  # noqa: PTH207  (absolute patterns)
+        if not matches:
             raise FileNotFoundError(f"private_text.paths: nothing is at {pattern!r}")
-        paths += found
+        paths += matches
     return list(dict.fromkeys(paths))
 
 

@@ -170,25 +170,25 @@ def _with_words(
 ) -> Iterator[list[list[str]]]:
     """Capped sentences of each device that has any; notes its id in ``clients``."""
     for client, texts in devices:
-        kept = _capped((words for text in texts for words in sentences(text, locale)), max_words)
-        if kept:
+        capped = _capped((words for text in texts for words in sentences(text, locale)), max_words)
+        if capped:
             clients.append(client)
-            yield kept
+            yield capped
             if len(clients) % _LOG_EVERY == 0:
                 _log.info("device store: %d devices so far", len(clients))
 
 
-def _capped(found: Iterable[list[str]], max_words: int) -> list[list[str]]:
-    kept: list[list[str]] = []
+def _capped(texts: Iterable[list[str]], max_words: int) -> list[list[str]]:
+    capped: list[list[str]] = []
     room = max_words
-    for words in found:
+    for words in texts:
         if len(words) > room:
-            return kept or [words[:max_words]]
-        kept.append(words)
+            return capped or [words[:max_words]]
+        capped.append(words)
         room -= len(words)
         if not room:
             break
-    return kept
+    return capped
 
 
 def _split(client: str, seed: int, config: PopulationConfig) -> int:

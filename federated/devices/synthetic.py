@@ -60,7 +60,7 @@ def _frequencies(locale: str) -> tuple[tuple[str, ...], np.ndarray]:
     """Words that survive the locale's word rules unchanged, and their shares."""
     # wordfreq itself would take English for a language it does not know.
     nearest, distance = langcodes.closest_match(
-        langcodes.Language.get(locale), wordfreq.available_languages("small"), max_distance=_NEAR
+        langcodes.Language.get(locale), list(wordfreq.available_languages("small")), max_distance=_NEAR
     )
     if distance > _NEAR:
         raise ValueError(f"private_text.source: 'synthetic' has no word frequencies for locale {locale!r}; bring files")

@@ -104,8 +104,8 @@ class Banded:
             noise_P -= np.multiply(self.lags_NL[round_number, lag], earlier_P, out=product_P)
         noise_P /= self.lags_NL[round_number, 0]
         noise_P.flags.writeable = False
-        kept = (*state.recent, noise_P)[max(0, len(state.recent) + 2 - self.bands) :]
-        return noise_P, BandedState(round_number + 1, kept, state.num_parameters)
+        recent = (*state.recent, noise_P)[max(0, len(state.recent) + 2 - self.bands) :]
+        return noise_P, BandedState(round_number + 1, recent, state.num_parameters)
 
     def sensitivity_squared(self, rounds: int, min_sep: int, max_participations: int) -> float:
         """Exact squared sensitivity in clip norms squared, before the noise multiplier.

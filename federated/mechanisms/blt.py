@@ -181,7 +181,7 @@ def inverse_coefficients(blt: Blt, rounds: int) -> np.ndarray:
     return np.array(column)
 
 
-def errors(inverse_coefs: Sequence[float]) -> tuple[float, float]:
+def errors(inverse_coefs: Sequence[float] | np.ndarray) -> tuple[float, float]:
     """MaxErr and RmsErr of prefix sums per unit of noise, in a run without restarts (their proposition 3.3).
 
     ``B = A C^-1`` is Toeplitz with the running sums of the inverse's coefficients.

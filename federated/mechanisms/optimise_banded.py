@@ -156,10 +156,8 @@ def matrix_objective(free_F: np.ndarray, places_F: np.ndarray, rounds: int) -> t
     square = np.sum(prefix_NN**2)
     # d ||A C^-1||^2 = -2 <B^T B C^-T, dC>; the slope by W leaves out what the norms take back.
     gram_NN = lapack.dlauum(prefix_NN.T, lower=0)[0].T
-    keep_NN = np.zeros(rounds * rounds, dtype=bool)
-    keep_NN[places_F] = True
-    keep_NN[:: rounds + 1] = True
-    keep_NN = keep_NN.reshape(rounds, rounds)
+    keep_NN = np.eye(rounds, dtype=bool)
+    keep_NN.reshape(-1)[places_F] = True
     slope_NN = _product_inside(gram_NN, inverse_NN, keep_NN) * (-2.0 / square)
     strategy_NN = raw_NN / norms_N
     slope_NN = (slope_NN - strategy_NN * np.sum(slope_NN * strategy_NN, axis=0)) / norms_N

@@ -108,24 +108,24 @@ def optimise_blt(
     logger.debug("BLT of %d buffers: log squared loss %.6f to %.6f by start", num_buffers, best, worst)
     decays_Q, _ = decays(logits_Q)
     omega_B, _ = scales(decays_Q)
-    found = Blt(1.0, tuple(map(float, decays_Q[::2])), tuple(map(float, omega_B)))
+    blt = Blt(1.0, tuple(map(float, decays_Q[::2])), tuple(map(float, omega_B)))
     # The parameters as they will be used, by the routes that account for them: not the objective's own value.
-    largest, rms = errors(inverse_coefficients(found, rounds))
-    squared = toeplitz_sensitivity_squared(found.coefficients(rounds), min_sep, max_participations)
+    largest, rms = errors(inverse_coefficients(blt, rounds))
+    squared = toeplitz_sensitivity_squared(blt.coefficients(rounds), min_sep, max_participations)
     sensitivity = squared**0.5
     spent = time.process_time() - began
-    return Optimised(found.theta, found.omega, largest * sensitivity, rms * sensitivity, squared, spent)
+    return Optimised(blt.theta, blt.omega, largest * sensitivity, rms * sensitivity, squared, spent)
 
 
 def starts(rounds: int, min_sep: int, num_buffers: int, seed: int) -> list[np.ndarray]:
     """Twelve starting points, logits ``[Q]``: distances of the decays from 1 in geometric progression."""
     rng = np.random.default_rng(seed)
-    found = []
+    logits = []
     for low, high in itertools.product((0.5 / rounds, 0.5 / min_sep, 5 / rounds, 1e-8), (0.3, 0.7, 0.95)):
         decays_Q = 1 - np.geomspace(min(low, high / 10), high, 2 * num_buffers)
         ratios_Q = decays_Q / np.concatenate([[1.0], decays_Q[:-1]])
-        found.append(np.log(ratios_Q) - np.log1p(-ratios_Q) + _JITTER * rng.standard_normal(2 * num_buffers))
-    return found
+        logits.append(np.log(ratios_Q) - np.log1p(-ratios_Q) + _JITTER * rng.standard_normal(2 * num_buffers))
+    return logits
 
 
 def decays(logits_Q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -145,12 +145,12 @@ def scales(decays_Q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     size = len(decays_Q)
     signs_Q = np.where(np.arange(size) % 2 == 0, -1.0, 1.0)
     gaps_BQ = decays_Q[::2, None] - decays_Q
-    own = (np.arange(size // 2), np.arange(0, size, 2))
-    gaps_BQ[own] = 1.0
+    diagonal = (np.arange(size // 2), np.arange(0, size, 2))
+    gaps_BQ[diagonal] = 1.0
     omega_B = np.prod(gaps_BQ**signs_Q, axis=1)
     slopes_BQ = -signs_Q / gaps_BQ
-    slopes_BQ[own] = 0.0
-    slopes_BQ[own] = -slopes_BQ.sum(axis=1)
+    slopes_BQ[diagonal] = 0.0
+    slopes_BQ[diagonal] = -slopes_BQ.sum(axis=1)
     return omega_B, slopes_BQ
 
 

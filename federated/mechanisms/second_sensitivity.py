@@ -82,12 +82,12 @@ def tree_sensitivity_squared_forward(
             return None
         for (joined, counts), value in fresh.items():
             if joined < max_participations:
-                reached = value + height + 1 + 2 * sum(counts)
-                best = max(best, reached)
+                grown_value = value + height + 1 + 2 * sum(counts)
+                best = max(best, grown_value)
                 if now + min_sep < rounds:
                     grown = tuple(count + 1 for count in counts)
                     later = _carried(grown, trees, now, now + min_sep, shortest)
-                    _keep(waiting.setdefault(now + min_sep, {}), (joined + 1, later), reached)
+                    _keep(waiting.setdefault(now + min_sep, {}), (joined + 1, later), grown_value)
     return best
 
 
@@ -240,7 +240,7 @@ def sensitivity_squared_by_windows(strategy_NN: np.ndarray, min_sep: int, max_pa
         (np.repeat([1.0, -1.0], len(places_R)), (np.tile(places_R, 2), np.concatenate([first_R, second_R]))),
         shape=(len(places_R), rounds),
     )
-    found = linprog(
+    solution = linprog(
         # sum_t w_t (y_t - y_(t - 1)), to be made large
         c=np.append(squares_N[1:], 0.0) - squares_N,
         A_ub=limits.tocsr() if len(places_R) else None,
@@ -249,6 +249,6 @@ def sensitivity_squared_by_windows(strategy_NN: np.ndarray, min_sep: int, max_pa
         method="highs-ds",
         options={"primal_feasibility_tolerance": _TOLERANCE, "dual_feasibility_tolerance": _TOLERANCE},
     )
-    if found.status != 0:
-        raise ArithmeticError(f"linear program for the sensitivity of {rounds} rounds: {found.message}")
-    return float(-found.fun) + max_participations * (max_participations - 1) * shared
+    if solution.status != 0:
+        raise ArithmeticError(f"linear program for the sensitivity of {rounds} rounds: {solution.message}")
+    return float(-solution.fun) + max_participations * (max_participations - 1) * shared

@@ -77,10 +77,10 @@ def tree_sensitivity_squared(rounds: int, min_sep: int, max_participations: int,
     check_pattern(rounds, min_sep, max_participations)
     trees = [level for start, end in segments(rounds, restarts) for level in complete_subtrees(end - start)]
     tables = _subtree_tables(max(trees), min_sep, max_participations)
-    reached: list[dict[int, int]] = [{0: 0}] + [{} for _ in range(max_participations)]
+    values: list[dict[int, int]] = [{0: 0}] + [{} for _ in range(max_participations)]
     for level in trees:
         following: list[dict[int, int]] = [{} for _ in range(max_participations + 1)]
-        for before, states in enumerate(reached):
+        for before, states in enumerate(values):
             for value, blocked in states.items():
                 for inside, rows in enumerate(tables[level][: max_participations - before + 1]):
                     for gained, next_S in rows.items():
@@ -88,8 +88,8 @@ def tree_sensitivity_squared(rounds: int, min_sep: int, max_participations: int,
                         if left < _NEVER:
                             best = following[before + inside]
                             best[value + gained] = min(best.get(value + gained, left), left)
-        reached = [_undominated(states) for states in following]
-    return max(value for states in reached for value in states)
+        values = [_undominated(states) for states in following]
+    return max(value for states in values for value in states)
 
 
 def _subtree_tables(top: int, min_sep: int, most: int) -> list[list[_Rows]]:
@@ -118,22 +118,22 @@ def _halves(half: list[_Rows], count: int) -> _Rows:
                 value = left_value + right_value + count * count
                 ends_S = np.where(possible_S, next_S[inner_S], _NEVER)
                 rows[value] = np.minimum(rows[value], ends_S) if value in rows else ends_S
-    kept: _Rows = {}
+    undominated: _Rows = {}
     best_S = np.full_like(next(iter(rows.values())), _NEVER)
     for value in sorted(rows, reverse=True):
         # A row that blocks no less than rows of higher value can never be part of a maximum.
         if np.any(rows[value] < best_S):
-            kept[value] = rows[value]
+            undominated[value] = rows[value]
             best_S = np.minimum(best_S, rows[value])
-    return kept
+    return undominated
 
 
 def _undominated(states: dict[int, int]) -> dict[int, int]:
-    kept, best = {}, int(_NEVER)
+    undominated, best = {}, int(_NEVER)
     for value in sorted(states, reverse=True):
         if states[value] < best:
-            kept[value] = best = states[value]
-    return kept
+            undominated[value] = best = states[value]
+    return undominated
 
 
 def toeplitz_sensitivity_squared(
@@ -167,19 +167,19 @@ def toeplitz_sensitivity_squared(
             f"coefficients: number {int(np.argmax(np.diff(coefficients_T))) + 1} is larger than the one before it, but "
             "they must never rise; the sensitivity formula needs it"
         )
-    reached: dict[tuple[int, int], float] = {(0, 0): 0.0}
+    states: dict[tuple[int, int], float] = {(0, 0): 0.0}
     for start, end in segments(len(coefficients_T), restarts):
         following: dict[tuple[int, int], float] = {}
         squares = {
             blocked: _earliest_squares(coefficients_T[: max(0, end - start - blocked)], min_sep, max_participations)
-            for blocked in {blocked for _, blocked in reached}
+            for blocked in {blocked for _, blocked in states}
         }
-        for (used, blocked), value in reached.items():
+        for (used, blocked), value in states.items():
             for inside, square in enumerate(squares[blocked][: max_participations - used + 1]):
                 state = (used + inside, max(0, blocked + inside * min_sep - (end - start)))
                 following[state] = max(following.get(state, 0.0), value + square)
-        reached = following
-    return max(reached.values())
+        states = following
+    return max(states.values())
 
 
 def _earliest_squares(coefficients_T: np.ndarray, min_sep: int, most: int) -> list[float]:

@@ -36,7 +36,9 @@ def expected(rounds: int, num_devices: int, report_goal: int, min_sep: int, avai
     within the hour it joined in is awake still. That a device is at its cap is not counted, which is
     optimistic where ``max_participations`` is tight. Costs what the rounds cost, not the devices.
     """
-    joined, resting, total, pool, below = [], deque(), 0.0, 0.0, 0.0
+    joined: list[float] = []
+    resting: deque[float] = deque()
+    total, pool, below = 0.0, 0.0, 0.0
     hours = [math.floor(availability.hour(number)) for number in range(rounds)]
     for number, (before, hour) in enumerate(pairwise([-1, *hours])):
         share = availability.share(number)

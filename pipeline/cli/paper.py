@@ -69,7 +69,7 @@ def _content(outcome: _Outcome) -> dict:
             "ours": checked.ours,
             "match": checked.match,
             "follows": checked.row.follows,
-            "inputs": dict(checked.row.inputs),
+            "inputs": {**checked.row.inputs, **({"preset": checked.row.preset} if checked.row.preset else {})},
             "note": checked.row.note,
         }
         for checked in outcome.done
