@@ -39,10 +39,8 @@ LOOK_INSIDE = {
     "tests/end_to_end/test_discovery_stage.py",
     "tests/evaluation/audit/test_directions.py",
     "tests/evaluation/audit/test_exposure.py",
-    "tests/federated/local_training/kernel/test_fixed_shapes.py",
     "tests/federated/participation/test_turnout.py",
     "tests/federated/planning/test_rehearsal.py",
-    "tests/federated/secagg/test_hadamard.py",
     "tests/federated/secagg/test_protocol.py",
     "tests/pipeline/cli/test_account_paper.py",
 }

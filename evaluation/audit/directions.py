@@ -12,6 +12,7 @@ import hashlib
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import linalg
 
 # Far beyond every clip norm, so that the trainer's own clipping decides how long the update is.
 UPDATE_NORM = 1e4
@@ -100,5 +101,4 @@ def hadamard(vector_Q: np.ndarray) -> np.ndarray:
 
 @functools.lru_cache(maxsize=8)
 def _small(size: int) -> np.ndarray:
-    numbers = np.arange(size)
-    return np.where(np.bitwise_count(numbers[:, None] & numbers) & 1, -1.0, 1.0)
+    return linalg.hadamard(size).astype(np.float64)
