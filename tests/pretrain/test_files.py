@@ -1,6 +1,7 @@
 """Files appear whole or not at all, in the mode that was asked for, and are on the disk."""
 
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -90,3 +91,20 @@ def test_the_file_is_on_the_disk_before_the_rename_and_the_folder_after_it(
 def test_digests(tmp_path: Path):
     write_text(tmp_path / "a", "ü")
     assert sha256(tmp_path / "a") == text_sha256("ü")
+
+
+OTHER_WAYS = re.compile(
+    r"\.(?:write_text|write_bytes)\(|\bos\.(?:fsync|replace|rename)\(|(?<!temporary)\.open\(\"[wx]b?\""
+)
+
+
+@pytest.mark.parametrize("package", ["pretrain", "discovery", "federated", "evaluation", "reports", "pipeline"])
+def test_nobody_writes_in_another_way(package: str):
+    root = Path(__file__).parents[2]
+    elsewhere = [
+        f"{path.relative_to(root)}: {line.strip()}"
+        for path in sorted((root / package).rglob("*.py"))
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if OTHER_WAYS.search(line) and path != root / "pretrain" / "files.py" and ".lock" not in line
+    ]
+    assert not elsewhere
