@@ -50,14 +50,14 @@ class _StrictLoader(yaml.SafeLoader):
 
 def _line(item: Any, model: type[BaseModel]) -> str:
     path, owner, field = _locate(model, item["loc"])
-    given, kind, context = item["input"], item["type"], item.get("ctx", {})
+    value, kind, context = item["input"], item["type"], item.get("ctx", {})
     about = f" ({field.description})" if field and field.description else ""
     if kind == "value_error":
         # Ours: the message names the fix, and for the whole launch also the field.
         message = item["msg"].removeprefix("Value error, ")
         return f"{path}: {message}" if path else message
     if kind == "extra_forbidden":
-        return f"{path}: no such field, got {_short(given)}; {_nearest(str(item['loc'][-1]), owner)}"
+        return f"{path}: no such field, got {_short(value)}; {_nearest(str(item['loc'][-1]), owner)}"
     if kind == "missing":
         return f"{path}: missing; add it{about}"
     if kind in ("union_tag_invalid", "union_tag_not_found"):
@@ -66,27 +66,27 @@ def _line(item: Any, model: type[BaseModel]) -> str:
         got = "missing" if kind == "union_tag_not_found" else f"got {context['tag']!r}"
         return f"{path}.{name}: {got}; choose one of {choices}"
     if kind == "literal_error":
-        return f"{path}: got {_short(given)}; choose {context['expected']}{about}"
+        return f"{path}: got {_short(value)}; choose {context['expected']}{about}"
     if kind in _BOUNDS:
         name, word = _BOUNDS[kind]
-        return f"{path}: got {_short(given)}; give a number {word} {context[name]:g}{about}"
+        return f"{path}: got {_short(value)}; give a number {word} {context[name]:g}{about}"
     if kind == "finite_number":
-        return f"{path}: got {_short(given)}; give a finite number{about}"
+        return f"{path}: got {_short(value)}; give a finite number{about}"
     family = kind.split("_")[0]
     if family in _NUMBER_NEEDED:
-        return f"{path}: got {_short(given)}; give {_NUMBER_NEEDED[family]}{about}"
+        return f"{path}: got {_short(value)}; give {_NUMBER_NEEDED[family]}{about}"
     if kind == "string_type":
-        return f"{path}: got {_short(given)}; give text, in quotes if YAML reads it as something else{about}"
+        return f"{path}: got {_short(value)}; give text, in quotes if YAML reads it as something else{about}"
     if kind == "string_pattern_mismatch":
-        return f"{path}: got {_short(given)}; it must match {context['pattern']}{about}"
+        return f"{path}: got {_short(value)}; it must match {context['pattern']}{about}"
     if kind in ("tuple_type", "list_type"):
-        example = given if isinstance(given, str | int) else "..."
-        return f"{path}: got {_short(given)}; give a list, as in [{example}]{about}"
+        example = value if isinstance(value, str | int) else "..."
+        return f"{path}: got {_short(value)}; give a list, as in [{example}]{about}"
     if kind in ("model_type", "model_attributes_type", "dict_type"):
-        return f"{path}: got {_short(given)}; give a mapping of fields{about}"
+        return f"{path}: got {_short(value)}; give a mapping of fields{about}"
     if kind == "too_short":
         return f"{path}: got {context['actual_length']} items; give at least {context['min_length']}{about}"
-    return f"{path}: got {_short(given)}; {item['msg']}{about}"
+    return f"{path}: got {_short(value)}; {item['msg']}{about}"
 
 
 def _locate(model: type[BaseModel], loc: Iterable[int | str]) -> tuple[str, type[BaseModel] | None, FieldInfo | None]:
@@ -94,7 +94,8 @@ def _locate(model: type[BaseModel], loc: Iterable[int | str]) -> tuple[str, type
 
     Pydantic puts the tag of a discriminated union into the path; a YAML file has no such level.
     """
-    path, owner, field = "", model, None
+    path, field = "", None
+    owner: type[BaseModel] | None = model
     annotation: Any = model
     for part in loc:
         members = _union(annotation)

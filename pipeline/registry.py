@@ -59,9 +59,9 @@ class Registry:
         with tracking.answering():
             if not self._client.search_registered_models(f"name = '{name}'"):
                 self._client.create_registered_model(name, tags={"locale": config.locale, "feature": config.feature})
-            for known in self._client.search_model_versions(f"name = '{name}'"):
-                if all(known.tags.get(key) == tags[key] for key in ("tacit.launch", "bundle.sha256")):
-                    return int(known.version)
+            for version in self._client.search_model_versions(f"name = '{name}'"):
+                if all(version.tags.get(key) == tags[key] for key in ("tacit.launch", "bundle.sha256")):
+                    return int(version.version)
             run_id = tracking.MlflowTracker(self._settings, config, launch_id).parent_run_id()
             source, model_id = tracking.log_bundle(self._settings, run_id, bundle)
             made = self._client.create_model_version(name, source, run_id, tags=tags, model_id=model_id)
@@ -70,8 +70,8 @@ class Registry:
     def alias(self, name: str, alias: str) -> int | None:
         """The version an alias points at."""
         with tracking.answering():
-            found = self._client.search_registered_models(f"name = '{name}'")
-            value = found[0].aliases.get(alias) if found else None
+            models = self._client.search_registered_models(f"name = '{name}'")
+            value = models[0].aliases.get(alias) if models else None
             return None if value is None else int(value)
 
     def set_alias(self, name: str, alias: str, version: int) -> None:
@@ -103,10 +103,10 @@ class Registry:
           PermanentError: a file is not what was registered.
         """
         root = tracking.download_model(self._settings, published.name, published.version, folder) / "data" / "bundle"
-        known = {"bundle.json": published.bundle_sha256}
+        digests = {"bundle.json": published.bundle_sha256}
         if sha256(root / "bundle.json") == published.bundle_sha256:
-            known |= json.loads((root / "bundle.json").read_text(encoding="utf-8"))["files"]
-        for filename, digest in known.items():
+            digests |= json.loads((root / "bundle.json").read_text(encoding="utf-8"))["files"]
+        for filename, digest in digests.items():
             if sha256(root / filename) != digest:
                 raise PermanentError(
                     f"{published.name} version {published.version}: {filename} is not what was registered; restore "

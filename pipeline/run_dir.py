@@ -148,7 +148,7 @@ class RunDir:
             self.used[f"{stage}/{name}"] = record.outputs[name]
         return self.path / "public" / stage / filename
 
-    def given(self, path: Path) -> Path:
+    def use_file(self, path: Path) -> Path:
         """A file that a person gave or wrote on, such as a blocklist: a change of it makes the stage run again."""
         inside = path.is_relative_to(self.path)
         name = (path.relative_to(self.path) if inside else path).as_posix()

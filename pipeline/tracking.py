@@ -141,9 +141,9 @@ class MlflowTracker:
         root = self._settings.artifact_root
         client = self._client  # before the lock: connecting takes the same one
         with _one_process(self._settings):
-            found = client.get_experiment_by_name(name)
-            if found:
-                return found.experiment_id
+            experiment = client.get_experiment_by_name(name)
+            if experiment:
+                return experiment.experiment_id
             return client.create_experiment(name, artifact_location=root and f"{root}/{self._config.locale}")
 
     def _find(self, key: str) -> list["Run"]:
@@ -263,7 +263,11 @@ def download_model(settings: Settings, name: str, number: int, folder: Path) -> 
 
 def numbers(values: Mapping[str, object]) -> dict[str, float]:
     """The entries that are numbers; booleans are not."""
-    return {key: float(value) for key, value in values.items() if type(value) in (int, float)}
+    return {
+        key: float(value)
+        for key, value in values.items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    }
 
 
 def _flat(content: Mapping[str, object], prefix: str = "") -> dict[str, str]:

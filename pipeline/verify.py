@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict
 from evaluation.audit import canaries
 from federated import mechanisms
 from federated.accounting import guarantees as accounting
+from federated.config.mechanism import BandedMechanism
 from federated.devices import store as population
 from federated.participation.observed import Observed, observe
 from federated.participation.records import load_records
@@ -96,8 +97,11 @@ def _mechanism(config: LaunchConfig, mechanism: mechanisms.Mechanism) -> Check:
     """
     asked = config.mechanism
     if isinstance(mechanism, mechanisms.Banded):
-        same = (asked.kind, asked.rounds, asked.bands) == ("banded", mechanism.rounds, mechanism.bands)
-        same = same and asked.noise_multiplier == mechanism.noise_multiplier
+        same = isinstance(asked, BandedMechanism) and (asked.rounds, asked.bands, asked.noise_multiplier) == (
+            mechanism.rounds,
+            mechanism.bands,
+            mechanism.noise_multiplier,
+        )
     else:
         same = asked.kind != "banded" and mechanisms.build(asked) == mechanism
     detail = "the mechanism file is what the launch file asks for" if same else "not what the launch file asks for"
@@ -119,10 +123,10 @@ def _participation(config: LaunchConfig, run: RunDir, records: dict[str, StageRe
     synthetic_D = np.arange(train + synthetic) >= train
     cohorts = RoundRule(config.mechanism, config.seed).cohorts(synthetic_D, stress_D)
     try:
-        kept = load_records(path, stated["rounds"])
+        rounds_joined = load_records(path, stated["rounds"])
     except OSError as error:
         return Check(id="participation", passed=False, detail=str(error))
-    seen = observe(kept, stated["rounds"], cohorts, synthetic_D)
+    seen = observe(rounds_joined, stated["rounds"], cohorts, synthetic_D)
     said, again = observed(stated), participation_shown(seen)
     same = all(getattr(seen, name) == getattr(said, name) for name in _ACCOUNTED)
     # Histograms may have been published coarser than they are; a secret sample has no turnout.

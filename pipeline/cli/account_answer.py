@@ -13,23 +13,23 @@ if TYPE_CHECKING:
 _WIDTH = 110
 
 
-def as_content(reached: "Guarantee") -> dict:
+def as_content(guarantee: "Guarantee") -> dict:
     """The answer of ``--json``."""
     content = {
-        "rounds": reached.rounds,
-        "min_sep": reached.min_sep,
-        "mins": reached.min_sep - 1,
-        "max_participations": reached.max_participations,
-        "sensitivity_squared": reached.sensitivity_squared,
-        "rho": reached.rho,
-        "mu": reached.mu,
-        "epsilon": _by_delta(reached.epsilon),
-        "epsilon_pld": _by_delta(reached.epsilon_pld),
-        "method": "; ".join(reached.methods),
-        "unit": reached.unit,
-        "adjacency": reached.adjacency,
+        "rounds": guarantee.rounds,
+        "min_sep": guarantee.min_sep,
+        "mins": guarantee.min_sep - 1,
+        "max_participations": guarantee.max_participations,
+        "sensitivity_squared": guarantee.sensitivity_squared,
+        "rho": guarantee.rho,
+        "mu": guarantee.mu,
+        "epsilon": _by_delta(guarantee.epsilon),
+        "epsilon_pld": _by_delta(guarantee.epsilon_pld),
+        "method": "; ".join(guarantee.methods),
+        "unit": guarantee.unit,
+        "adjacency": guarantee.adjacency,
     }
-    sampled = reached.amplified
+    sampled = guarantee.amplified
     if sampled is not None:
         content["amplified"] = {
             "sampling": sampled.sampling,
@@ -44,26 +44,28 @@ def as_content(reached: "Guarantee") -> dict:
     return content
 
 
-def as_text(reached: "Guarantee") -> str:
+def as_text(guarantee: "Guarantee") -> str:
     """The same for a person. Epsilons are rounded up."""
     lines = [
-        ("sensitivity^2", f"{reached.sensitivity_squared:g}"),
-        ("rho (zCDP)", f"{reached.rho:.6g}"),
-        ("mu (GDP)", f"{reached.mu:.6g}"),
-        *((f"epsilon at delta {delta:g}", round_up(value)) for delta, value in reached.epsilon.items()),
-        ("per", f"{reached.unit}, {reached.adjacency} adjacency"),
-        ("for", f"{reached.rounds:,} rounds, {_limits_text(reached)}"),
-        *(("by" if number == 0 else "", method) for number, method in enumerate(reached.methods)),
+        ("sensitivity^2", f"{guarantee.sensitivity_squared:g}"),
+        ("rho (zCDP)", f"{guarantee.rho:.6g}"),
+        ("mu (GDP)", f"{guarantee.mu:.6g}"),
+        *((f"epsilon at delta {delta:g}", round_up(value)) for delta, value in guarantee.epsilon.items()),
+        ("per", f"{guarantee.unit}, {guarantee.adjacency} adjacency"),
+        ("for", f"{guarantee.rounds:,} rounds, {_limits_text(guarantee)}"),
+        *(("by" if number == 0 else "", method) for number, method in enumerate(guarantee.methods)),
     ]
     text = _aligned(lines)
-    return text if reached.amplified is None else f"{text}\n\n{_amplified_text(reached.amplified)}"
+    return text if guarantee.amplified is None else f"{text}\n\n{_amplified_text(guarantee.amplified)}"
 
 
-def _limits_text(reached: "Guarantee") -> str:
-    if reached.max_participations == 1:
+def _limits_text(guarantee: "Guarantee") -> str:
+    if guarantee.max_participations == 1:
         return "each device in one at most"
-    joined = f"each device in {reached.max_participations:,} at most"
-    return joined if reached.min_sep == 1 else f"{joined}, {reached.min_sep:,} apart (MinS {reached.min_sep - 1:,})"
+    joined = f"each device in {guarantee.max_participations:,} at most"
+    return (
+        joined if guarantee.min_sep == 1 else f"{joined}, {guarantee.min_sep:,} apart (MinS {guarantee.min_sep - 1:,})"
+    )
 
 
 def _amplified_text(sampled: "Amplified") -> str:

@@ -188,7 +188,8 @@ class IndependentStrategy:
         """Independent noise for devices sampled at the rate, or at the one of population and report goal."""
         from federated.mechanisms import Independent
 
-        z, sampling = multiplier(self.noise_multiplier), needed("sampling", self.sampling)
+        z = multiplier(self.noise_multiplier)
+        sampling: Literal["poisson", "fixed"] = needed("sampling", self.sampling)
         rate = self.sampling_rate
         if sampling == "fixed" and rate is not None:
             raise ValueError("sampling-rate: rounds of a fixed size need --population and --report-goal instead")

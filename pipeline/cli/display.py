@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -54,7 +55,7 @@ def shown(value: object) -> str | None:
     return None
 
 
-def ending(content: Mapping[str, object], reviewers: tuple[str, ...]) -> str:
+def ending(content: Mapping[str, Any], reviewers: tuple[str, ...]) -> str:
     """What a launch came to, and where to look."""
     lines = [
         f"launch {content['launch_id']}: {content['decision']}",

@@ -34,10 +34,10 @@ def blt(
     """
     from federated.mechanisms.optimise_blt import optimise_blt
 
-    found = asdict(optimise_blt(rounds, min_sep, max_participations, num_buffers, loss))
-    lines = [f"theta: {list(found['theta'])}", f"omega: {list(found['omega'])}", _losses(found)]
+    best = asdict(optimise_blt(rounds, min_sep, max_participations, num_buffers, loss))
+    lines = [f"theta: {list(best['theta'])}", f"omega: {list(best['omega'])}", _losses(best)]
     answer(
-        {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()},
+        {name: list(value) if isinstance(value, tuple) else value for name, value in best.items()},
         as_json,
         "\n".join(lines),
     )
@@ -61,18 +61,18 @@ def banded(
     """
     from federated.mechanisms.optimise_banded import optimise_banded
 
-    found = optimise_banded(rounds, min_sep, max_participations, min_sep if bands is None else bands, kind)
+    best = optimise_banded(rounds, min_sep, max_participations, min_sep if bands is None else bands, kind)
     content = {
-        "max_loss": found.losses.max_loss,
-        "rms_loss": found.losses.rms_loss,
-        "sensitivity_squared": found.sensitivity_squared,
-        "seconds": found.seconds,
+        "max_loss": best.losses.max_loss,
+        "rms_loss": best.losses.rms_loss,
+        "sensitivity_squared": best.sensitivity_squared,
+        "seconds": best.seconds,
     }
     answer(content, as_json, _losses(content))
 
 
-def _losses(found: dict) -> str:
+def _losses(best: dict) -> str:
     return (
-        f"MaxLoss {found['max_loss']:.4f}, RmsLoss {found['rms_loss']:.4f}, "
-        f"sensitivity^2 {found['sensitivity_squared']:.4f}, {found['seconds']:.2f} s of CPU"
+        f"MaxLoss {best['max_loss']:.4f}, RmsLoss {best['rms_loss']:.4f}, "
+        f"sensitivity^2 {best['sensitivity_squared']:.4f}, {best['seconds']:.2f} s of CPU"
     )

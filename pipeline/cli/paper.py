@@ -98,9 +98,9 @@ def _text(outcome: _Outcome) -> str:
 
 
 def _endings(outcome: _Outcome) -> list[str]:
-    known = [checked for checked in outcome.done if checked.row.follows]
+    following = [checked for checked in outcome.done if checked.row.follows]
     lines = [
-        f"{sum(bool(checked.match) for checked in known)} of {len(known)} numbers that follow from their inputs match"
+        f"{sum(bool(row.match) for row in following)} of {len(following)} numbers that follow from their inputs match"
     ]
     notes = {f"* {checked.row.row}: {checked.row.note}": None for checked in outcome.done if not checked.row.follows}
     lines += ["Known not to follow from what was published:", *notes] if notes else []

@@ -18,23 +18,23 @@ def audit(run: RunId, as_json: AsJson = False) -> None:
 
     Example: tacit audit --run demo-en-US-0123abcd
     """
-    found = open_existing(run)[1].result("audit")
-    lines = [f"canaries among {found['random_continuations']:,} random continuations"]
-    for population in dict.fromkeys(row["population"] for row in found["canaries"]):
+    audited = open_existing(run)[1].result("audit")
+    lines = [f"canaries among {audited['random_continuations']:,} random continuations"]
+    for population in dict.fromkeys(row["population"] for row in audited["canaries"]):
         about = {"compliant": "obey the timer like any device", "stress": "always available, under no guarantee"}
         lines += ["", f"{population}: {about[population]}"]
         lines.append(f"{'devices':>8} {'copies':>7} {'rounds':>7} {'rank':>10} {'exposure':>9} {'ceiling':>8}  found")
-        lines += [_canary(row) for row in found["canaries"] if row["population"] == population]
-    worst = found["worst_rank_single_user"]
+        lines += [_canary(row) for row in audited["canaries"] if row["population"] == population]
+    worst = audited["worst_rank_single_user"]
     lines += ["", f"worst rank of a compliant canary on one device: {'none' if worst is None else f'{worst:,}'}"]
     lines += ["", f"{'audit':<16} {'estimate':>9} {'claim':>8}  verdict"]
-    for row in found["audits"]:
+    for row in audited["audits"]:
         verdict = {True: "nothing against the claim", None: "decides nothing", False: row["reason"]}[row["passed"]]
         claim = "" if row["claim"] is None else f"{row['claim']:.4g}"
         lines.append(f"{row['type']:<16} {row['estimate']:>9.4g} {claim:>8}  {verdict} ({row['quantity']})")
-    if not found["audits"]:
+    if not audited["audits"]:
         lines.append("none: audit.directions is 0 in the launch file")
-    answer(found, as_json, text="\n".join(lines))
+    answer(audited, as_json, text="\n".join(lines))
 
 
 @command
@@ -55,27 +55,27 @@ def ab(
     wanted = feature or config.feature
     if wanted not in _FEATURES:
         raise ValueError(f"feature: {wanted!r} does not exist; choose one of {', '.join(_FEATURES)}")
-    found = launched.result("ab_test")
-    metrics = ["top1_recall", "top3_recall", *found["features"][wanted]]
-    arms = list(found["top1_recall"])
-    values = {(row["arm"], row["metric"]): row for row in found["arms"]}
+    compared = launched.result("ab_test")
+    metrics = ["top1_recall", "top3_recall", *compared["features"][wanted]]
+    arms = list(compared["top1_recall"])
+    values = {(row["arm"], row["metric"]): row for row in compared["arms"]}
     lines = [
-        f"{wanted}: {found['words']:,} words of {found['devices_at_least']}+ devices, {found['session_words']:,} typed "
-        f"again; {found['confidence']:.0%} intervals",
+        f"{wanted}: {compared['words']:,} words of {compared['devices_at_least']}+ devices, "
+        f"{compared['session_words']:,} typed again; {compared['confidence']:.0%} intervals",
         "",
         f"{'arm':<18}" + "".join(f"{metric:>24}" for metric in metrics),
     ]
     lines += [f"{arm:<18}" + "".join(f"{_value(values[arm, metric]):>24}" for metric in metrics) for arm in arms]
-    champion = found["champion"]
+    champion = compared["champion"]
     lines += ["", "champion: " + (_named(champion) if champion else "none, nothing was published before this launch")]
-    if found["simulation_without_privacy"]:
+    if compared["simulation_without_privacy"]:
         lines.append("non_private: trained without noise, which only a simulation may do; the model was not kept")
-    lines += ["", f"not inferior within {found['margin']:.2%}:"]
-    for row in found["verdicts"]:
+    lines += ["", f"not inferior within {compared['margin']:.2%}:"]
+    for row in compared["verdicts"]:
         against = row["failed"] + [f"no interval for {metric}" for metric in row["missing"]]
         said = "yes" if row["passes"] else f"not shown: {', '.join(against)}"
         lines.append(f"  {row['candidate']} minus {row['baseline']}: {said}")
-    answer(found, as_json, text="\n".join(lines))
+    answer(compared, as_json, text="\n".join(lines))
 
 
 def _canary(row: dict) -> str:

@@ -33,7 +33,9 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     An expected error becomes a message and an exit code; a bug keeps its traceback.
     """
     parameters = inspect.signature(function).parameters.values()
-    groups = {each.name: each.annotation for each in parameters if dataclasses.is_dataclass(each.annotation)}
+    groups: dict[str, Any] = {
+        each.name: each.annotation for each in parameters if dataclasses.is_dataclass(each.annotation)
+    }
     options = [option for each in parameters for option in _options(each)]
 
     @functools.wraps(function)
@@ -91,8 +93,8 @@ def open_existing(run_id: str) -> tuple[LaunchConfig, RunDir, Settings]:
     here = settings_module.load()
     path = RunDir(here.runs_dir, run_id).path / "public" / "launch" / "launch.json"
     if not path.is_file():
-        known = sorted(found.parents[2].name for found in here.runs_dir.glob("*/public/launch/launch.json"))
-        raise ValueError(f"run: {run_id!r} is not in {here.runs_dir}; it holds {', '.join(known) or 'no launch'}")
+        launches = sorted(path.parents[2].name for path in here.runs_dir.glob("*/public/launch/launch.json"))
+        raise ValueError(f"run: {run_id!r} is not in {here.runs_dir}; it holds {', '.join(launches) or 'no launch'}")
     config = LaunchConfig.model_validate_json(path.read_bytes())
     tracker = MlflowTracker(here, config, run_id)
     return config, RunDir(here.runs_dir, run_id, fetch=tracker.fetch), here
@@ -100,7 +102,7 @@ def open_existing(run_id: str) -> tuple[LaunchConfig, RunDir, Settings]:
 
 def ledger_anchors(runs_dir: Path) -> list[str]:
     """Hashes of ledger entries that the finished stages of all launches on this machine wrote down."""
-    anchors = []
+    anchors: list[str] = []
     for path in sorted(runs_dir.glob(f"*/public/*/{RESULT}")):
         try:
             record = StageRecord.model_validate_json(path.read_bytes())

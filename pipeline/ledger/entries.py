@@ -66,17 +66,17 @@ def canonical(value: object) -> str:
 
 def chain_problems(entries: list[Entry]) -> list[str]:
     """Where the chain is broken, in words."""
-    found, previous = [], GENESIS
+    problems, previous = [], GENESIS
     for position, entry in enumerate(entries, start=1):
         name = f"entry {entry.seq} ({entry.kind} of {entry.launch_id}/{entry.stage})"
         if entry.seq != position:
-            found.append(f"{name} stands at place {position}: an entry is missing or out of order")
+            problems.append(f"{name} stands at place {position}: an entry is missing or out of order")
         if entry.prev_hash != previous:
-            found.append(f"{name} does not follow the entry before it")
+            problems.append(f"{name} does not follow the entry before it")
         if entry.hash != entry.expected_hash():
-            found.append(f"{name} is not what was written: its content does not match its hash")
+            problems.append(f"{name} is not what was written: its content does not match its hash")
         previous = entry.hash
-    return found
+    return problems
 
 
 def total_spent(entries: Iterable[Entry], population: str, unit: Literal["device", "item"]) -> float:
@@ -91,8 +91,9 @@ def total_spent(entries: Iterable[Entry], population: str, unit: Literal["device
     """
     amounts: dict[tuple[str, str], float] = {}
     for entry in entries:
-        if entry.population == population and entry.unit == unit:
-            amounts[entry.launch_id, entry.stage] = entry.rho if unit == "device" else entry.epsilon
+        amount = entry.rho if unit == "device" else entry.epsilon
+        if entry.population == population and entry.unit == unit and amount is not None:
+            amounts[entry.launch_id, entry.stage] = amount
     return math.fsum(amounts.values())
 
 
@@ -107,7 +108,7 @@ def require_room(
     if ceiling is None:
         return
     spent = total_spent(entries, population, spend.unit)
-    if spend.unit == "device":
+    if spend.rho is not None:
         needed, name, policy = spend.rho, "rho", "policy.population_max_rho"
         advice = "more noise, fewer rounds, larger min_sep"
     else:

@@ -229,11 +229,11 @@ def _require_same(old: Entry, population: str, spend: Spend, binding: Mapping[st
 
 def _problems(connection: Connection, anchors: Iterable[str] = ()) -> list[str]:
     entries, head = _entries(connection), schema.read_head(connection)
-    found = chain_problems(entries)
+    problems = chain_problems(entries)
     last = entries[-1].hash if entries else GENESIS
     if head != (len(entries), last):
-        found.append(f"the head says {head[0]} entries ending in {head[1][:12]}, not {len(entries)} in {last[:12]}")
-    found += [f"the append-only trigger {name} is gone" for name in schema.missing_triggers(connection)]
-    known = {entry.hash for entry in entries}
-    unknown = sorted(set(anchors) - known)
-    return found + [f"entry {anchor[:12]} is recorded by a launch but not in the ledger" for anchor in unknown]
+        problems.append(f"the head says {head[0]} entries ending in {head[1][:12]}, not {len(entries)} in {last[:12]}")
+    problems += [f"the append-only trigger {name} is gone" for name in schema.missing_triggers(connection)]
+    recorded = {entry.hash for entry in entries}
+    unknown = sorted(set(anchors) - recorded)
+    return problems + [f"entry {anchor[:12]} is recorded by a launch but not in the ledger" for anchor in unknown]

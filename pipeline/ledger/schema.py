@@ -1,5 +1,6 @@
 """Tables, triggers and locks of the privacy ledger, for SQLite and PostgreSQL."""
 
+import sqlite3
 from pathlib import Path
 
 from sqlalchemy import (
@@ -148,7 +149,7 @@ def prepare_sqlite_folder(database: str | None) -> None:
     Path(database).parent.mkdir(parents=True, exist_ok=True)
 
 
-def sqlite_manual_transactions(dbapi_connection: object, _record: object) -> None:
+def sqlite_manual_transactions(dbapi_connection: sqlite3.Connection, _record: object) -> None:
     """Keep the driver from opening transactions of its own, and make a commit survive a power cut."""
     dbapi_connection.isolation_level = None
     dbapi_connection.execute("PRAGMA synchronous = FULL")

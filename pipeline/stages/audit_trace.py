@@ -40,7 +40,7 @@ def save(done: FineTuneResult, planted: Directions | None, path: Path) -> None:
         arrays |= {"projections": done.probe.projections_TN, "joined": done.probe.joined_TN}
         arrays |= {"seed": seed, "directions": shape}
     with atomic(path, PRIVATE) as temporary, temporary.open("wb") as file:
-        np.savez(file, **arrays)
+        np.savez(file, **arrays)  # type: ignore[arg-type]  # the stub takes every keyword for allow_pickle
 
 
 def load(path: Path) -> tuple[np.ndarray, Trace | None, Directions | None]:

@@ -31,9 +31,9 @@ class BuildVocabulary(StageResult, WordCoverage):
 def build_vocabulary(ctx: StageContext) -> BuildVocabulary:
     """Base words first, then discovered words that filters and people let pass, as many as the budget holds."""
     base, config = artifacts.vocabulary(ctx, "ingest_public"), ctx.config
-    found = json.loads(ctx.run.input("discover", "words.json").read_text(encoding="utf-8"))
+    words = json.loads(ctx.run.input("discover", "words.json").read_text(encoding="utf-8"))
     blocked = _blocked(ctx)
-    listed = review.candidates([FoundWord.model_validate(entry) for entry in found], blocked)
+    listed = review.candidates([FoundWord.model_validate(entry) for entry in words], blocked)
     if config.vocabulary.review:
         listed = _reviewed(ctx, listed)
     grown = vocabulary.extend(base, [word.word for word in listed if word.accepted], config.vocabulary.max_new_words)
@@ -78,7 +78,7 @@ def _blocked(ctx: StageContext) -> tuple[str, ...]:
         return ()
     path = Path(ctx.config.discovery.blocklist)
     blocked = filters.read_blocklist(path)
-    ctx.run.given(path)
+    ctx.run.use_file(path)
     return blocked
 
 
@@ -92,7 +92,7 @@ def _reviewed(ctx: StageContext, listed: tuple[review.Candidate, ...]) -> tuple[
     if not (folder / "review.csv").exists():
         review.write_review(private_directory(folder), listed)
     decided = review.read_review(folder)
-    ctx.run.given(folder / "review.csv")
+    ctx.run.use_file(folder / "review.csv")
     if [word.word for word in decided] != [word.word for word in listed]:
         raise PermanentError(f"review: {folder} holds the words of another discovery; remove it and run again")
     open_words = sum(not word.decision for word in decided)

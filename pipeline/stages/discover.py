@@ -20,7 +20,7 @@ class Discover(StageResult, DiscoveryGuarantee):
 def discover(ctx: StageContext) -> Discover:
     """New words from train devices, each of which randomises its own messages."""
     base = artifacts.vocabulary(ctx, "ingest_public")
-    found = trie.discover(
+    discovered = trie.discover(
         TypedWords.gather(artifacts.store(ctx).device_words("train")),
         known_words=frozenset(base.words),
         alphabet=text.alphabet(ctx.config.locale),
@@ -30,27 +30,27 @@ def discover(ctx: StageContext) -> Discover:
         progress=artifacts.progress(ctx),
         processes=ctx.config.runtime.discovery_processes,
     )
-    write_text(ctx.public / "words.json", json.dumps([word.model_dump() for word in found.words], indent=1) + "\n")
-    note = f"local; central {found.epsilon_blanket:.4g} at delta {found.delta:g} by the privacy blanket"
-    layers = _layers(found)
+    write_text(ctx.public / "words.json", json.dumps([word.model_dump() for word in discovered.words], indent=1) + "\n")
+    note = f"local; central {discovered.epsilon_blanket:.4g} at delta {discovered.delta:g} by the privacy blanket"
+    layers = _layers(discovered)
     return Discover(
-        words_found=len(found.words),
-        epsilon0=found.epsilon0,
-        messages_per_device=found.messages_per_device,
-        device_level_epsilon0=found.device_level_epsilon0,
-        epsilon_central=found.epsilon_blanket,
-        epsilon_clones=found.epsilon_central,
-        epsilon_attack=found.epsilon_attack,
-        delta=found.delta,
+        words_found=len(discovered.words),
+        epsilon0=discovered.epsilon0,
+        messages_per_device=discovered.messages_per_device,
+        device_level_epsilon0=discovered.device_level_epsilon0,
+        epsilon_central=discovered.epsilon_blanket,
+        epsilon_clones=discovered.epsilon_central,
+        epsilon_attack=discovered.epsilon_attack,
+        delta=discovered.delta,
         certificate=CERTIFICATE,
         layers=layers,
         curve=tuple({"step": step} | row.model_dump() for step, row in enumerate(layers, start=1)),
-        spend=spends.discovery(found.epsilon0, note),
+        spend=spends.discovery(discovered.epsilon0, note),
     )
 
 
-def _layers(found: DiscoveryResult) -> tuple[DiscoveryLayer, ...]:
+def _layers(discovered: DiscoveryResult) -> tuple[DiscoveryLayer, ...]:
     """Rows that may be shown: messages rounded down to whole tens of devices."""
-    tens = 10 * found.messages_per_device
-    rows = [row.model_dump() | {"messages": row.messages // tens * tens} for row in found.rows]
+    tens = 10 * discovered.messages_per_device
+    rows = [row.model_dump() | {"messages": row.messages // tens * tens} for row in discovered.rows]
     return tuple(DiscoveryLayer.model_validate(row, extra="ignore") for row in rows)

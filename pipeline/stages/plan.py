@@ -96,6 +96,7 @@ def write(proposal: Proposal, swept: tuple[Sweep, ...], directory: Path) -> list
         )
         for sweep in swept
     ]
+    assert proposal.chosen.rho is not None, "what is chosen has a guarantee"
     figure = figures_plan.plan_figure(panels, proposal.terms.target.rho, proposal.chosen.rho)
     return [path, *figures_plan.write(figure, directory, "plan")]
 

@@ -169,10 +169,10 @@ def _data_accesses(config: LaunchConfig) -> tuple[DataAccess, ...]:
 
 def _mechanism(config: LaunchConfig) -> MechanismBlock:
     mechanism = config.mechanism.model_dump()
-    known = {*MechanismBlock.model_fields, "min_sep", "max_participations"}
+    elsewhere = {*MechanismBlock.model_fields, "min_sep", "max_participations"}
     return MechanismBlock(
         **{name: mechanism[name] for name in MechanismBlock.model_fields if name in mechanism},
-        parameters={name: _shown(value) for name, value in mechanism.items() if name not in known and value},
+        parameters={name: _shown(value) for name, value in mechanism.items() if name not in elsewhere and value},
         local_training=config.local_training.model_dump(),
         server=config.server.model_dump(),
     )
@@ -180,8 +180,8 @@ def _mechanism(config: LaunchConfig) -> MechanismBlock:
 
 def _shown(value: object) -> str:
     if isinstance(value, dict):
-        given = {name: inner for name, inner in value.items() if inner is not None}
-        return ", ".join(f"{name.replace('_', ' ')} {_shown(inner)}" for name, inner in given.items())
+        stated = {name: inner for name, inner in value.items() if inner is not None}
+        return ", ".join(f"{name.replace('_', ' ')} {_shown(inner)}" for name, inner in stated.items())
     return ", ".join(map(_shown, value)) if isinstance(value, tuple | list) else str(value)
 
 
@@ -253,10 +253,12 @@ def _limitations(config: LaunchConfig, private: dict[str, Any]) -> tuple[str, ..
 
 def _item_losses(config: LaunchConfig) -> str:
     ceiling = config.policy.population_max_discovery_epsilon
-    told = "Every launch discovers words anew: what a typed word loses to several launches on one population adds up. "
+    opening = (
+        "Every launch discovers words anew: what a typed word loses to several launches on one population adds up. "
+    )
     if ceiling is None:
-        return told + "The ledger lists these losses, but this launch file names no ceiling on their sum."
-    return told + f"The ledger refuses a launch that would take their sum above epsilon {ceiling:g}."
+        return opening + "The ledger lists these losses, but this launch file names no ceiling on their sum."
+    return opening + f"The ledger refuses a launch that would take their sum above epsilon {ceiling:g}."
 
 
 def _artifacts(ctx: StageContext) -> tuple[Artifact, ...]:

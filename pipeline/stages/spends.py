@@ -21,13 +21,13 @@ def planned_training(config: LaunchConfig, run: RunDir) -> Spend:
     )
 
 
-def training(reached: accounting.Guarantee, delta: float, note: str) -> Spend:
+def training(guarantee: accounting.Guarantee, delta: float, note: str) -> Spend:
     """A device-level spend."""
     return Spend(
-        unit=reached.unit,
-        adjacency=reached.adjacency,
-        rho=reached.rho,
-        epsilon=reached.epsilon[delta],
+        unit=guarantee.unit,
+        adjacency=guarantee.adjacency,
+        rho=guarantee.rho,
+        epsilon=guarantee.epsilon[delta],
         delta=delta,
         note=note,
     )

@@ -29,7 +29,7 @@ def stages(made: list[str], *paths: str | Path) -> Stages:
     def plan(ctx: StageContext) -> Counted:
         made.append("plan")
         for path in paths:
-            ctx.run.given(ctx.private / path)
+            ctx.run.use_file(ctx.private / path)
         return Counted(value=1)
 
     return Stages(functions={"plan": plan}, spends={})
