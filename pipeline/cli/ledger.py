@@ -1,13 +1,15 @@
 """``tacit ledger``: what every launch spent."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pipeline import settings
 from pipeline.cli.support import AsJson, answer, command, ledger_anchors
 from pipeline.errors import PERMANENT
-from pipeline.ledger.ledger import PrivacyLedger
+
+if TYPE_CHECKING:
+    from pipeline.ledger.ledger import PrivacyLedger
 
 app = typer.Typer(no_args_is_help=True, help="What every launch spent. Example: tacit ledger show")
 
@@ -21,7 +23,7 @@ def ledger_show(
 
     Example: tacit ledger show --population chitchat-2018
     """
-    ledger = PrivacyLedger(settings.load().ledger_url)
+    ledger = _ledger()
     entries = ledger.entries(population)
     names = sorted({entry.population for entry in entries})
     totals = {name: ledger.total(name) for name in names}
@@ -47,7 +49,7 @@ def ledger_verify(as_json: AsJson = False) -> None:
     Example: tacit ledger verify
     """
     here = settings.load()
-    ledger = PrivacyLedger(here.ledger_url)
+    ledger = _ledger()
     problems = ledger.verify(ledger_anchors(here.runs_dir))
     text = "\n".join(problems) or f"the ledger is whole: {len(ledger.entries())} entries"
     answer({"ok": not problems, "problems": problems}, as_json, text=text)
@@ -62,4 +64,10 @@ def ledger_export(as_json: AsJson = False) -> None:
 
     Example: tacit ledger export > ledger.json
     """
-    answer(PrivacyLedger(settings.load().ledger_url).export(), as_json=True)
+    answer(_ledger().export(), as_json=True)
+
+
+def _ledger() -> "PrivacyLedger":
+    from pipeline.ledger.ledger import PrivacyLedger
+
+    return PrivacyLedger(settings.load().ledger_url)

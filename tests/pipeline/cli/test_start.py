@@ -1,0 +1,53 @@
+"""Commands that need no numbers start without the libraries that compute them."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+HEAVY = {"torch", "mlflow", "pandas", "matplotlib", "scipy", "numba", "onnxruntime", "sqlalchemy"}
+REPORT = """
+import contextlib, io, json, sys
+from pipeline.cli.app import app
+with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+    try:
+        app(sys.argv[1:], prog_name="tacit")
+    except SystemExit as end:
+        assert not end.code, end.code
+print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "needs"),
+    [
+        (("--help",), set()),
+        (("check", "dags/launches/demo-en-US.yaml"), set()),
+        (("ledger", "show"), {"sqlalchemy"}),
+        (
+            (
+                "account",
+                "tree",
+                "--noise-multiplier",
+                "7",
+                "--rounds",
+                "100",
+                "--mins",
+                "29",
+                "--max-participations",
+                "2",
+            ),
+            {"scipy"},
+        ),
+    ],
+)
+def test_imported_modules(
+    arguments: Sequence[str], needs: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TACIT_RUNS_DIR", str(tmp_path))
+    done = subprocess.run([sys.executable, "-c", REPORT, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert HEAVY & set(json.loads(done.stdout)) <= needs
