@@ -12,10 +12,16 @@ class RuntimeConfig(Config):
     """Speed and safety nets; changing these changes neither the guarantee nor the launch id."""
 
     # Weights, updates and products of local training: fewer bits would lose percents of an update to rounding.
-    retired: ClassVar[Mapping[str, Any]] = {"precision": "float32"}
+    retired: ClassVar[Mapping[str, Any]] = {
+        "precision": "float32",
+        "keep_checkpoints": 2,
+        "discovery_processes": 1,  # as 0.1 wrote it; discovery's processes are ``workers``
+    }
 
     workers: PositiveInt = Field(
-        default=1, description="processes of one machine that share each round's devices; on a GPU one for each GPU"
+        default=1,
+        description="processes of one machine that share the devices of a round, or of a layer of discovery; on a GPU "
+        "one for each GPU",
     )
     device: Literal["cpu", "cuda"] = "cpu"
     chunk_devices: PositiveInt | None = Field(
@@ -24,8 +30,4 @@ class RuntimeConfig(Config):
     )
     checkpoint_every_rounds: PositiveInt = 5
     evaluate_every_rounds: PositiveInt = 5
-    keep_checkpoints: PositiveInt = 2
-    discovery_processes: PositiveInt = Field(
-        default=1, description="processes that share the devices of each discovery layer; the votes are the same"
-    )
     stage_timeout_minutes: PositiveFloat = 720.0

@@ -13,6 +13,9 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from federated.config.availability import AvailabilityConfig, min_sep_of_timer
 from pretrain.config import Config
 
+# Adam's beta2, and its epsilon beside the root of the mean square.
+SECOND_MOMENTUM, ADAPTIVITY = 0.99, 1e-4
+
 
 class AdaptiveClipping(Config):
     """Estimate the clip norm from how many updates lie below it (Andrew et al. 2021; Xu et al. 2023, Alg. 1)."""
@@ -222,6 +225,7 @@ class IndependentMechanism(_Mechanism):
     Any device may join any round, so there is no ``min_sep`` or ``max_participations`` to enforce.
     """
 
+    retired: ClassVar[Mapping[str, Any]] = _Mechanism.retired | {"round_weight": None}
     timed: ClassVar[bool] = False
 
     kind: Literal["independent"]
@@ -232,13 +236,10 @@ class IndependentMechanism(_Mechanism):
         description="devices that can be sampled, at least; report_goal / population is the sampling rate"
     )
     estimator: Literal["fixed", "clipped"] = Field(
-        default="fixed", description="divide by round_weight, or by the weights that arrived if they are more"
+        default="fixed", description="divide by report_goal, or by the weights that arrived if they are more"
     )
     weight_words: PositiveInt | None = Field(
         default=None, description="a device weighs min(words / weight_words, 1); without it every device weighs 1"
-    )
-    round_weight: PositiveFloat | None = Field(
-        default=None, description="expected (fixed) or least (clipped) weight of a round; default report_goal"
     )
 
     @model_validator(mode="after")
@@ -274,11 +275,6 @@ class IndependentMechanism(_Mechanism):
         """A device may be drawn in every round."""
         return self.rounds
 
-    @property
-    def denominator(self) -> float:
-        """What a sum of weighted updates is divided by, at least."""
-        return self.round_weight or float(self.report_goal)
-
 
 MechanismConfig = Annotated[
     TreeMechanism | BltMechanism | BandedMechanism | IndependentMechanism, Field(discriminator="kind")
@@ -305,8 +301,8 @@ class LocalTrainingConfig(Config):
 class ServerConfig(Config):
     """The server's step on the noisy mean update."""
 
+    retired: ClassVar[Mapping[str, Any]] = {"second_momentum": SECOND_MOMENTUM, "adaptivity": ADAPTIVITY}
+
     optimizer: Literal["momentum", "nesterov", "sgd", "adam"] = "momentum"
     learning_rate: PositiveFloat
     momentum: Annotated[float, Field(ge=0.0, lt=1.0)] = Field(default=0.9, description="Adam's beta1; sgd ignores it")
-    second_momentum: Annotated[float, Field(ge=0.0, lt=1.0)] = Field(default=0.99, description="Adam's beta2")
-    adaptivity: PositiveFloat = Field(default=1e-4, description="Adam's epsilon, beside the root of the mean square")

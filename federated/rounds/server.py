@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from federated.config.mechanism import ServerConfig
+from federated.config.mechanism import ADAPTIVITY, SECOND_MOMENTUM, ServerConfig
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,9 @@ def step(state: ServerState, released_sum_P: np.ndarray, denominator: float, con
             move_P = mean_P + config.momentum * momentum_P
         case "adam":
             momentum_P = config.momentum * state.momentum_P + (1 - config.momentum) * mean_P
-            second_P = config.second_momentum * state.second_P + (1 - config.second_momentum) * mean_P**2
+            second_P = SECOND_MOMENTUM * state.second_P + (1 - SECOND_MOMENTUM) * mean_P**2
             first_P = momentum_P / (1 - config.momentum**steps)
-            move_P = first_P / (np.sqrt(second_P / (1 - config.second_momentum**steps)) + config.adaptivity)
+            move_P = first_P / (np.sqrt(second_P / (1 - SECOND_MOMENTUM**steps)) + ADAPTIVITY)
     return ServerState(state.weights_P + config.learning_rate * move_P, momentum_P, second_P, steps)
 
 

@@ -28,7 +28,7 @@ def discover(ctx: StageContext) -> Discover:
         key=ctx.noise_key,
         directory=ctx.private / "layers",
         progress=artifacts.progress(ctx),
-        processes=ctx.config.runtime.discovery_processes,
+        processes=ctx.config.runtime.workers,
     )
     write_text(ctx.public / "words.json", json.dumps([word.model_dump() for word in discovered.words], indent=1) + "\n")
     note = f"local; central {discovered.epsilon_blanket:.4g} at delta {discovered.delta:g} by the privacy blanket"

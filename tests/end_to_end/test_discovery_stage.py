@@ -22,7 +22,7 @@ BEFORE = ("ingest_public", "ingest_private")
 
 def discover(folder: Path, processes: int) -> tuple[dict, settings.Settings, Path]:
     """The record of the stage, in a folder of its own, with noise that everybody can draw again."""
-    runtime = {"chunk_devices": 4, "discovery_processes": processes}
+    runtime = {"chunk_devices": 4, "workers": processes}
     launch = write_launch(folder, runtime=runtime)
     text = launch.read_text(encoding="utf-8").replace("randomness: secure", "randomness: seeded")
     launch.write_text(text, encoding="utf-8")

@@ -21,8 +21,7 @@ KINDS = {
     "banded toeplitz": SPACED | {"kind": "banded", "bands": 2, "form": "toeplitz"},
     "poisson": DRAWN | {"sampling": "poisson"},
     "fixed": DRAWN | {"sampling": "fixed"},
-    "clipped estimator": DRAWN
-    | {"sampling": "poisson", "estimator": "clipped", "weight_words": 6, "round_weight": 3.0},
+    "clipped estimator": DRAWN | {"sampling": "poisson", "estimator": "clipped", "weight_words": 6},
     "poisson, adaptive": DRAWN | {"sampling": "poisson", "adaptive_clipping": ADAPTIVE},
 }
 PARSER = TypeAdapter(MechanismConfig)

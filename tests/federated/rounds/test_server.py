@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from federated.config.mechanism import ServerConfig
+from federated.config.mechanism import ADAPTIVITY, SECOND_MOMENTUM, ServerConfig
 from federated.rounds import server
 from pretrain.model import KeyboardLM
 
@@ -31,13 +31,13 @@ def torch_twin(config: ServerConfig, weights: torch.nn.Parameter) -> torch.optim
             nesterov = config.optimizer == "nesterov"
             return torch.optim.SGD([weights], lr=config.learning_rate, momentum=config.momentum, nesterov=nesterov)
         case _:
-            betas = (config.momentum, config.second_momentum)
-            return torch.optim.Adam([weights], lr=config.learning_rate, betas=betas, eps=config.adaptivity)
+            betas = (config.momentum, SECOND_MOMENTUM)
+            return torch.optim.Adam([weights], lr=config.learning_rate, betas=betas, eps=ADAPTIVITY)
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum", "nesterov", "adam"])
 def test_each_optimiser_is_torch_s_own_on_the_mean_update(optimizer):
-    config = ServerConfig(optimizer=optimizer, learning_rate=0.3, momentum=0.8, second_momentum=0.95)
+    config = ServerConfig(optimizer=optimizer, learning_rate=0.3, momentum=0.8)
     rng = np.random.default_rng(3)
     state = start(config, 7)
     weights = torch.nn.Parameter(torch.ones(7, dtype=torch.float64))
