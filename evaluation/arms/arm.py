@@ -150,18 +150,20 @@ class Translated:
         return np.where(self.theirs_V >= 0, log_probs_BV[:, self.theirs_V], -np.inf)
 
 
-def translated(arm: NextWord, own: Vocabulary, comparison: Vocabulary) -> Translated:
-    """An arm that speaks ``own`` in the ids of ``comparison``.
+def translated(arm: NextWord, spoken: Vocabulary, comparison: Vocabulary) -> Translated:
+    """An arm that speaks ``spoken`` in the ids of ``comparison``.
 
-    A word that only ``own`` holds is never suggested: to be fair to the arm, extend the comparison's
-    vocabulary by ``own.words`` first (``vocabulary.extend``).
+    A word that only ``spoken`` holds is never suggested: to be fair to the arm, extend the comparison's
+    vocabulary by ``spoken.words`` first (``vocabulary.extend``).
 
     Raises:
-      ValueError: ``own`` is not the arm's vocabulary.
+      ValueError: ``spoken`` is not the arm's vocabulary.
     """
-    if len(own) != arm.vocabulary_size:
-        raise ValueError(f"own: {len(own)} words, the arm speaks {arm.vocabulary_size}; give the arm's vocabulary")
-    return Translated(arm, np.array([own.index.get(word, -1) for word in comparison.words], dtype=np.int64))
+    if len(spoken) != arm.vocabulary_size:
+        raise ValueError(
+            f"spoken: {len(spoken)} words, the arm speaks {arm.vocabulary_size}; give the arm's vocabulary"
+        )
+    return Translated(arm, np.array([spoken.index.get(word, -1) for word in comparison.words], dtype=np.int64))
 
 
 def _padded(log_probs_BV: np.ndarray, size: int) -> np.ndarray:

@@ -71,7 +71,9 @@ def held_out(words: WordStore, owners: np.ndarray, max_words: int | None = None)
       max_words: stop after the sentence that reaches this many, sentence by sentence over all devices
         (everybody's first, then everybody's second), so that a small number still hears many devices.
     """
-    sentences, device, number = [], [], []
+    sentences: list[np.ndarray] = []
+    device: list[int] = []
+    number: list[int] = []
     for place, owner in enumerate(owners):
         tokens = np.asarray(words.owner(int(owner)), dtype=np.int64)
         pieces = np.split(tokens, np.flatnonzero(tokens == SENTENCE_END) + 1)[:-1]

@@ -48,14 +48,14 @@ class WithHistory:
     def start(self, earlier_B: Sequence[np.ndarray]) -> tuple[np.ndarray, Any]:
         """See ``NextWord``."""
         log_probs_BV, inner = self.arm.start(earlier_B)
-        kept = [np.asarray(earlier[-_REMEMBERED:], dtype=np.int64) for earlier in earlier_B]
-        longest = max((len(row) for row in kept), default=0)
+        remembered = [np.asarray(earlier[-_REMEMBERED:], dtype=np.int64) for earlier in earlier_B]
+        longest = max((len(row) for row in remembered), default=0)
         # Right-aligned, so that a column is an age.
-        history_BN = np.full((len(kept), longest), -1, dtype=np.int64)
-        for row, words in enumerate(kept):
+        history_BN = np.full((len(remembered), longest), -1, dtype=np.int64)
+        for row, words in enumerate(remembered):
             history_BN[row, longest - len(words) :] = words
         state = (inner, history_BN, self._unigrams(history_BN))
-        return self._mixed(log_probs_BV, state, np.full(len(kept), BOS)), state
+        return self._mixed(log_probs_BV, state, np.full(len(remembered), BOS)), state
 
     def step(self, words_B: np.ndarray, state: Any) -> tuple[np.ndarray, Any]:
         """See ``NextWord``."""

@@ -89,11 +89,11 @@ class NGram:
             for place in range(k - 2, 0, -1):
                 key_B = context_B * self.vocabulary_size + last_BK[:, -place]
                 context_B = np.where(context_B >= 0, _find(self.levels[k - 1 - place].key_G, key_B), -1)
-            known = np.flatnonzero(context_B >= 0)
-            prob_BV[known] *= self.levels[k - 2].backoff_G[context_B[known], None]
+            seen_B = np.flatnonzero(context_B >= 0)
+            prob_BV[seen_B] *= self.levels[k - 2].backoff_G[context_B[seen_B], None]
             key_G = self.levels[k - 1].key_G
-            first, last = (np.searchsorted(key_G, (context_B[known] + more) * self.vocabulary_size) for more in (0, 1))
-            for row, low, high in zip(known, first, last, strict=True):
+            first, last = (np.searchsorted(key_G, (context_B[seen_B] + more) * self.vocabulary_size) for more in (0, 1))
+            for row, low, high in zip(seen_B, first, last, strict=True):
                 words = key_G[low:high] - context_B[row] * self.vocabulary_size
                 prob_BV[row, words] = self.levels[k - 1].prob_G[low:high]
         return prob_BV
@@ -126,9 +126,9 @@ class NGram:
         """Probability of each word after its context; all arrays of one shape."""
         prob = self.levels[0].prob_G[words]
         for context, here, longer in zip(contexts, self.levels, self.levels[1:], strict=False):
-            found = np.where(context >= 0, _find(longer.key_G, context * self.vocabulary_size + words), -1)
+            place = np.where(context >= 0, _find(longer.key_G, context * self.vocabulary_size + words), -1)
             backed_off = np.where(context >= 0, here.backoff_G[context], 1.0) * prob
-            prob = np.where(found >= 0, longer.prob_G[found], backed_off)
+            prob = np.where(place >= 0, longer.prob_G[place], backed_off)
         return prob
 
     def _top(self, contexts: list[np.ndarray], size: int, k: int) -> np.ndarray:

@@ -160,7 +160,7 @@ def _count_exactly(
     if len(first_K) > budget:
         return None
     opened, count, own_counted = len(first_K), 0, False
-    own = canary.secret[0] - NUM_SPECIALS, canary.secret[1] - NUM_SPECIALS, canary.secret[2] - NUM_SPECIALS
+    first, second, third = (word - NUM_SPECIALS for word in canary.secret)
     for first_B in first_K.split(_NODE_ROWS):
         second_BW, state_B = _step(model, first_B, rows_of(state, torch.zeros_like(first_B)))
         total_BW = first_W[first_B, None] + second_BW
@@ -171,10 +171,10 @@ def _count_exactly(
         for row_B, word_B in zip(row_K.split(_NODE_ROWS), second_K.split(_NODE_ROWS), strict=True):
             third_BW, _ = _step(model, word_B, rows_of(state_B, row_B))
             hit_BW = total_BW[row_B, word_B, None] + third_BW >= threshold
-            own_B = (first_B[row_B] == own[0]) & (word_B == own[1])
+            own_B = (first_B[row_B] == first) & (word_B == second)
             # Rounding must not decide whether a canary is as likely as itself.
             own_counted |= bool(own_B.any())
-            hit_BW[own_B, own[2]] = True
+            hit_BW[own_B, third] = True
             count += int(hit_BW.sum())
     return count + (not own_counted)
 

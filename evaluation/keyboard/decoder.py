@@ -11,7 +11,7 @@ and adds ``log p(word | context)``; nothing here depends on an arm.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numba
 import numpy as np
@@ -78,18 +78,17 @@ def read(touches: Touches, meant_P: list[list[int]], keys: Keyboard, lexicon: Le
     for start in range(0, count, 2000):
         words = np.arange(start, min(start + 2000, count))
         low = touches.offsets_P1[start]
-        fit_TA = fit(_part(touches, low, touches.offsets_P1[words[-1] + 1]), keys)
+        fit_TA = fit(_part(touches, slice(low, touches.offsets_P1[words[-1] + 1])), keys)
         best_T = fit_TA.argmax(axis=1)
         offsets = touches.offsets_P1[start : words[-1] + 2] - low
-        found = _read(
+        part_ids, part_scores, sizes[words], literal_P[words], literal_id_P[words] = _read(
             fit_TA, offsets, lexicon.char_N, lexicon.depth_N, lexicon.end_N, lexicon.word_N, margin, MOST_CANDIDATES
         )
-        ids.append(found[0])
-        scores.append(found[1])
-        sizes[words], literal_P[words], literal_id_P[words] = found[2:]
+        ids.append(part_ids)
+        scores.append(part_scores)
         for word in words:
-            own = best_T[offsets[word - start] : offsets[word - start + 1]]
-            as_meant_P[word] = own.tolist() == meant_P[word]
+            literal = best_T[offsets[word - start] : offsets[word - start + 1]]
+            as_meant_P[word] = literal.tolist() == meant_P[word]
     offsets_P1 = np.concatenate([[0], np.cumsum(sizes)])
     return Readings(offsets_P1, np.concatenate(ids), np.concatenate(scores), literal_P, literal_id_P, as_meant_P)
 
@@ -119,14 +118,22 @@ def prefixes(
     return node_EW, score_EW
 
 
-def _part(touches: Touches, low: int | np.ndarray, high: int | None = None) -> Touches:
-    chosen = low if high is None else slice(low, high)
-    columns = (getattr(touches, name)[chosen] for name in ("x_T", "y_T", "held_T", "seconds_T"))
-    return Touches(touches.offsets_P1, *columns, touches.taken_back_P, touches.letters_P)
+def _part(touches: Touches, chosen: slice | np.ndarray) -> Touches:
+    columns = {name: getattr(touches, name)[chosen] for name in ("x_T", "y_T", "held_T", "seconds_T")}
+    return replace(touches, **columns)
 
 
 @numba.njit(nogil=True)
-def _read(fit_TA, offsets, char_N, depth_N, end_N, word_N, margin, most):
+def _read(
+    fit_TA: np.ndarray,
+    offsets: np.ndarray,
+    char_N: np.ndarray,
+    depth_N: np.ndarray,
+    end_N: np.ndarray,
+    word_N: np.ndarray,
+    margin: float,
+    most: int,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     words = len(offsets) - 1
     ids, scores = np.empty(words * most, np.int64), np.empty(words * most)
     sizes, literals = np.zeros(words, np.int64), np.zeros(words)
@@ -203,7 +210,15 @@ def _read(fit_TA, offsets, char_N, depth_N, end_N, word_N, margin, most):
 
 
 @numba.njit(nogil=True)
-def _prefixes(fit_TA, offsets, char_N, depth_N, end_N, node_EW, score_EW):
+def _prefixes(
+    fit_TA: np.ndarray,
+    offsets: np.ndarray,
+    char_N: np.ndarray,
+    depth_N: np.ndarray,
+    end_N: np.ndarray,
+    node_EW: np.ndarray,
+    score_EW: np.ndarray,
+) -> None:
     deepest = depth_N.max() + 1
     plain = np.zeros(deepest + 1)
     for look in range(len(offsets) - 1):

@@ -107,14 +107,14 @@ def keyboard(locale: str, characters: str) -> Keyboard:
             "set ab_test.session_words to 0"
         )
     keys = _keys(_LAYOUTS.get(language.language or "", _QWERTY))
-    known = sorted(set(characters) | set(keys))
+    every = sorted(set(characters) | set(keys))
     places, held = [], []
-    for away, character in enumerate(known):
+    for away, character in enumerate(every):
         base = character if character in keys else _base(character)
         places.append(keys.get(base, (_AWAY * (2 + away), _AWAY)))
         held.append(base != character and base in keys)
     x_A, y_A = np.array(places, dtype=np.float64).T
-    return Keyboard(tuple(known), x_A, y_A, np.array(held))
+    return Keyboard(tuple(every), x_A, y_A, np.array(held))
 
 
 def _keys(layout: tuple[str, ...]) -> dict[str, tuple[float, float]]:

@@ -62,4 +62,13 @@ def build(vocabulary: Vocabulary, keys: Keyboard) -> Lexicon:
     ids = np.array([number for _, number in spelled], dtype=np.int64)
     place_V = np.full(len(vocabulary), -1, dtype=np.int64)
     place_V[ids] = np.arange(len(ids))
-    return Lexicon(*(np.array(part, dtype=np.int64) for part in (char, depth, end, first, last, word)), ids, place_V)
+    return Lexicon(
+        char_N=np.array(char, dtype=np.int64),
+        depth_N=np.array(depth, dtype=np.int64),
+        end_N=np.array(end, dtype=np.int64),
+        first_N=np.array(first, dtype=np.int64),
+        last_N=np.array(last, dtype=np.int64),
+        word_N=np.array(word, dtype=np.int64),
+        id_W=ids,
+        place_V=place_V,
+    )

@@ -12,8 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from evaluation.arms.held_out import HeldOut
-from evaluation.keyboard import decoder, lexicon, touch, typist
-from evaluation.keyboard import layouts as geometry
+from evaluation.keyboard import decoder, layouts, lexicon, touch, typist
 from evaluation.keyboard.randomness import uniform
 from pretrain.vocabulary import Vocabulary
 
@@ -79,7 +78,7 @@ def prepare(text: HeldOut, vocabulary: Vocabulary, locale: str, calibration: typ
     """
     if not len(text.word_P):
         raise ValueError("text: no word to type; raise private_text.test_fraction or ab_test.session_words")
-    keys = geometry.keyboard(locale, "".join({*"".join(text.spellings), *"".join(vocabulary.words[4:])}))
+    keys = layouts.keyboard(locale, "".join({*"".join(text.spellings), *"".join(vocabulary.words[4:])}))
     traits = typist.draw(calibration, text.devices, seed)
     touches = touch.type_words(text, keys, calibration, traits, seed)
     words = lexicon.build(vocabulary, keys)

@@ -10,6 +10,7 @@ import numba
 import numpy as np
 
 from evaluation.inference import NUM_SPECIALS
+from evaluation.keyboard.script import Script
 from pretrain.vocabulary import UNK
 
 SHOWN = 3
@@ -22,7 +23,14 @@ COLUMNS = ("how", "in_strip", "committed", "right", "noticed", "keystrokes")
 
 
 @numba.njit(nogil=True)
-def step(log_probs_BV, words_B, script, weight, answer_B6, seconds_B):
+def step(
+    log_probs_BV: np.ndarray,
+    words_B: np.ndarray,
+    script: Script,
+    weight: float,
+    answer_B6: np.ndarray,
+    seconds_B: np.ndarray,
+) -> None:
     """One word of each sentence: pick it from the strip, complete it, or type it to the end.
 
     Args:
@@ -71,22 +79,22 @@ def step(log_probs_BV, words_B, script, weight, answer_B6, seconds_B):
 
 
 @numba.njit(nogil=True)
-def rank(log_probs_V, word):
+def rank(log_probs_V: np.ndarray, word: int) -> int:
     """Words that come before one: likelier, or as likely with a lower id. Specials do not count."""
-    own = log_probs_V[word]
+    mine = log_probs_V[word]
     before = 0
-    if own == -np.inf:
+    if mine == -np.inf:
         # Nobody's candidate, and no better than another such.
         return len(log_probs_V)
     for other in range(NUM_SPECIALS, len(log_probs_V)):
         # One comparison for nearly every word: this loop is most of the simulator's own time.
-        if log_probs_V[other] >= own - _TIE and (log_probs_V[other] > own + _TIE or other < word):
+        if log_probs_V[other] >= mine - _TIE and (log_probs_V[other] > mine + _TIE or other < word):
             before += 1
     return before
 
 
 @numba.njit(nogil=True)
-def ranks(log_probs_BV, words_B):
+def ranks(log_probs_BV: np.ndarray, words_B: np.ndarray) -> np.ndarray:
     """``rank`` of one word of each row: int64 ``[B]``."""
     rank_B = np.empty(len(words_B), np.int64)
     for row in range(len(words_B)):
@@ -95,7 +103,7 @@ def ranks(log_probs_BV, words_B):
 
 
 @numba.njit(nogil=True)
-def first(log_probs_BV):
+def first(log_probs_BV: np.ndarray) -> np.ndarray:
     """The likeliest word of each row, no special: int64 ``[B]``."""
     best_B = np.empty(len(log_probs_BV), np.int64)
     for row in range(len(log_probs_BV)):
@@ -108,7 +116,7 @@ def first(log_probs_BV):
 
 
 @numba.njit(nogil=True)
-def _reading(log_probs_V, word, script, weight):
+def _reading(log_probs_V: np.ndarray, word: int, script: Script, weight: float) -> int:
     """Id of the best reading of a typed word, -1 for the literal one where it is no word the arm knows."""
     best, best_score = -1, -np.inf
     literal_id = script.literal_id_P[word]
@@ -126,14 +134,14 @@ def _reading(log_probs_V, word, script, weight):
 
 
 @numba.njit(nogil=True)
-def _completes(log_probs_V, meant, look, script, weight):
+def _completes(log_probs_V: np.ndarray, meant: int, look: int, script: Script, weight: float) -> bool:
     """Whether the strip at this look holds the word: among the best three below the likeliest prefixes."""
     place = script.place_V[meant]
-    own = -np.inf
+    mine = -np.inf
     for prefix in range(script.first_EW.shape[1]):
         if script.first_EW[look, prefix] <= place < script.last_EW[look, prefix]:
-            own = script.fit_EW[look, prefix] + weight * log_probs_V[meant]
-    if own == -np.inf:
+            mine = script.fit_EW[look, prefix] + weight * log_probs_V[meant]
+    if mine == -np.inf:
         return False
     before = 0
     for prefix in range(script.first_EW.shape[1]):
@@ -141,7 +149,7 @@ def _completes(log_probs_V, meant, look, script, weight):
         for other_place in range(script.first_EW[look, prefix], script.last_EW[look, prefix]):
             other = script.word_at[other_place]
             score = fit + weight * log_probs_V[other]
-            if score > own + _TIE or (score >= own - _TIE and other < meant):
+            if score > mine + _TIE or (score >= mine - _TIE and other < meant):
                 before += 1
                 if before >= SHOWN:
                     return False

@@ -85,11 +85,11 @@ def type_words(text: HeldOut, keys: Keyboard, calibration: Calibration, traits_D
 
 def nearest(keys: Keyboard, x_T: np.ndarray, y_T: np.ndarray) -> np.ndarray:
     """Number of the character (the first of those that share a key) whose key is nearest to each touch."""
-    found = [np.empty(0, np.int64)]
+    nearest_T = [np.empty(0, np.int64)]
     for start in range(0, len(x_T), _CHUNK):
         part = slice(start, start + _CHUNK)
-        found.append(np.argmin((x_T[part, None] - keys.x_A) ** 2 + (y_T[part, None] - keys.y_A) ** 2, axis=1))
-    return np.concatenate(found)
+        nearest_T.append(np.argmin((x_T[part, None] - keys.x_A) ** 2 + (y_T[part, None] - keys.y_A) ** 2, axis=1))
+    return np.concatenate(nearest_T)
 
 
 def _slips(
