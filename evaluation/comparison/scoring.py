@@ -54,7 +54,7 @@ class Scored:
     devices: int
 
     def per_device(self, chosen_P: np.ndarray | None = None) -> PerDevice:
-        """Counts by device over chosen words (all if None), as ``metrics.recall`` gives them.
+        """Counts by device over chosen words (all if None).
 
         A word that the arm gives no chance counts as outside its vocabulary.
         """

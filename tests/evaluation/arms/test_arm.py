@@ -1,12 +1,13 @@
-"""Arms in step: the same numbers as the metrics that exist, the cache by hand, slices and head words."""
+"""Arms in step: the numbers of the definition, the cache by hand, slices and head words."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from evaluation.arms import arm as arms
-from evaluation.arms import metrics, ngram
+from evaluation.arms import metrics
 from evaluation.arms.held_out import HeldOut
 from evaluation.arms.history import WithHistory
 from evaluation.arms.ngram import NGram
@@ -15,6 +16,7 @@ from pretrain import vocabulary as vocabularies
 from pretrain.config import ModelConfig
 from pretrain.model import KeyboardLM, build_model
 from pretrain.vocabulary import BOS, UNK, Vocabulary
+from tests.helpers.next_words import of_model, of_ngram, one_by_one
 from tests.helpers.typed_text import text, vocabulary
 
 
@@ -34,29 +36,47 @@ def same(one: metrics.PerDevice, other: metrics.PerDevice) -> None:
     assert one.top3_D.sum() > one.top1_D.sum() > 0
 
 
-def test_a_model_in_step_scores_as_recall_does(words: HeldOut) -> None:
+def test_a_model_in_step_scores_as_the_definition_says(words: HeldOut) -> None:
     known = vocabulary()
     scored = scoring.score(arms.neural(model(len(known))), words, words.ids(known), batch_sentences=7, workers=2)
-    same(scored.per_device(), metrics.recall(model(len(known)), words.stream(known)))
+    same(scored.per_device(), one_by_one(of_model(model(len(known))), words, words.ids(known)))
 
 
 @pytest.mark.parametrize("order", [1, 2, 3, 4])
-def test_an_ngram_in_step_scores_as_recall_does(words: HeldOut, order: int) -> None:
+def test_an_ngram_in_step_scores_as_the_definition_says(words: HeldOut, order: int) -> None:
     known = vocabulary()
     fitted = NGram.fit(words.stream(known).select(np.arange(0, 40, 2)), known, order)
     scored = scoring.score(arms.PublicNGram(fitted), words, words.ids(known))
-    same(scored.per_device(), ngram.recall(fitted, words.stream(known)))
+    same(scored.per_device(), one_by_one(of_ngram(fitted), words, words.ids(known)))
 
 
-@pytest.mark.parametrize("order", [1, 2, 3, 4])
-def test_many_contexts_at_once_have_the_distribution_of_each(words: HeldOut, order: int) -> None:
-    known = vocabulary()
-    fitted = NGram.fit(words.stream(known), known, order)
-    contexts = [[], [5], [5, 9], [9, 5, 7], [UNK, 5], words.ids(known)[:6].tolist()]
-    width = max(order - 1, 1)
-    last = np.array([([-1] * width + [BOS, *context])[-width:] for context in contexts])
-    expected = np.stack([fitted.distribution(context) for context in contexts])
-    np.testing.assert_allclose(fitted.dense(last), expected, rtol=1e-14)
+def test_a_word_outside_the_vocabulary_is_a_miss_even_if_the_model_loves_unk(words: HeldOut) -> None:
+    known, loving = vocabulary(), model(len(vocabulary()))
+    with torch.no_grad():
+        loving.output_bias[UNK] = 50.0
+        loving.output_bias[7] = 20.0
+    before = {name: value.clone() for name, value in loving.state_dict().items()}
+    counted = scoring.score(arms.neural(loving), words, words.ids(known)).per_device()
+    ids = words.ids(known)
+    assert (counted.words_D.sum(), counted.invocab_words_D.sum()) == (len(ids), np.sum(ids != UNK))
+    assert counted.top1_D.sum() == counted.invocab_top1_D.sum() == np.sum(ids == 7)
+    assert counted.words_D[1] == 0, "a silent device"
+    # The model that is measured stays as it was.
+    assert all(torch.equal(value, before[name]) for name, value in loving.state_dict().items())
+
+
+def test_ties_go_to_the_lower_id_and_a_broken_model_is_an_error(words: HeldOut) -> None:
+    known, flat = vocabulary(), model(len(vocabulary()))
+    with torch.no_grad():
+        flat.output.zero_()
+        flat.output_bias.zero_()
+    ids = words.ids(known)
+    scored = scoring.score(arms.neural(flat), words, ids)
+    np.testing.assert_array_equal(scored.rank_P[ids != UNK], ids[ids != UNK] - 4)
+    with torch.no_grad():
+        flat.output_bias[5] = float("nan")
+    with pytest.raises(ArithmeticError, match="not finite"):
+        scoring.score(arms.neural(flat), words, ids)
 
 
 def test_an_arm_that_knows_fewer_words_misses_the_others(words: HeldOut) -> None:
@@ -173,7 +193,7 @@ def test_fewer_words_count_as_in_a_vocabulary_of_its_own(words: HeldOut) -> None
     known = vocabulary()
     small = Vocabulary(known.words[:20])
     scored = scoring.score(arms.neural(model(20), len(known)), words, words.ids(known))
-    same(scored.per_device(), metrics.recall(model(20), words.stream(small)))
+    same(scored.per_device(), one_by_one(of_model(model(20)), words, words.ids(small)))
 
 
 def test_an_arm_of_another_vocabulary_in_ours(words: HeldOut) -> None:
@@ -195,5 +215,5 @@ def test_an_arm_of_another_vocabulary_in_ours(words: HeldOut) -> None:
     np.testing.assert_array_equal(fair.rank_P[known], there.rank_P[known])
     mixed = WithHistory(arm, 0.3)
     assert np.isfinite(scoring.score(mixed, words, words.ids(ours)).loss_P[known]).all()
-    with pytest.raises(ValueError, match="own: 34 words, the arm speaks 33"):
+    with pytest.raises(ValueError, match="spoken: 34 words, the arm speaks 33"):
         arms.translated(own, ours, ours)

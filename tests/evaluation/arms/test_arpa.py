@@ -14,6 +14,7 @@ import pytest
 from evaluation.arms.ngram import NGram
 from pretrain.vocabulary import EOS, SPECIALS, UNK, TokenStream, Vocabulary, join_owners
 from tests.evaluation import arpa
+from tests.helpers.next_words import after
 
 SENTENCES = ("w1 w2", "w0", "w3 w10 w31", "w5 w16 w11 w34 w23", "w39 w39 w39", "w1 never w2", "never", "w2 w7 w22 w27")
 
@@ -87,7 +88,7 @@ def test_kenlm_scores_our_file_as_we_score_the_text(order: int, tmp_path: Path) 
     reader, model = Reader(written(order, tmp_path)), NGram.fit(corpus(), known(), order)
     for sentence, expected in zip(SENTENCES, KENLM[order], strict=True):
         ids = known().ids(sentence.split()).tolist()
-        own = sum(np.log10(model.distribution(ids[:place])[word]) for place, word in enumerate([*ids, EOS]))
+        own = sum(np.log10(after(model, ids[:place])[word]) for place, word in enumerate([*ids, EOS]))
         assert own == pytest.approx(expected, abs=_CLOSE), sentence
         assert reader.score(sentence) == pytest.approx(expected, abs=_CLOSE), sentence
 
