@@ -20,11 +20,11 @@ from evaluation.arms.ngram import NGram
 from evaluation.comparison.compare import Devices
 from evaluation.config import HISTORY_WEIGHT, NGRAM_ORDER
 from federated.accounting import guarantees as accounting
-from federated.config.mechanism import LocalTrainingConfig, ServerConfig, TreeMechanism
+from federated.config.mechanism import TreeMechanism
 from federated.config.population import FilePopulation
+from federated.config.training import LocalTrainingConfig, RuntimeConfig, ServerConfig
 from federated.devices import store as population
 from federated.rounds.rule import RoundRule
-from federated.runtime_config import RuntimeConfig
 from federated.train import TrainingData, Workplace, fine_tune
 from pretrain.config import AdaptConfig, ModelConfig, PretrainConfig
 from pretrain.extend import adapt, grow

@@ -17,7 +17,8 @@ import numpy as np
 from workloads import CASES, CLIP, RATE, cpu_seconds, lognormal_sizes, text, typed
 
 from federated import mechanisms, train
-from federated.config.mechanism import BltMechanism, LocalTrainingConfig, ServerConfig, TreeMechanism
+from federated.config.mechanism import BltMechanism, TreeMechanism
+from federated.config.training import LocalTrainingConfig, RuntimeConfig, ServerConfig
 from federated.local_training.kernel.fixed_shapes import narrowest, widths
 from federated.local_training.kernel.layout import Chunk, Steps
 from federated.local_training.rows import cohort_rows
@@ -27,7 +28,6 @@ from federated.participation.cohorts import Cohorts
 from federated.participation.records import no_records
 from federated.rounds import server
 from federated.rounds.rule import RoundRule
-from federated.runtime_config import RuntimeConfig
 from pretrain.config import ModelConfig
 from pretrain.model import build_model
 from pretrain.threads import one_torch_thread

@@ -27,11 +27,11 @@ import torch
 from curves_setting import SEED, Setting, hits_by_device, known_words, start_point
 
 from federated.accounting import guarantees as accounting
-from federated.config.mechanism import BltMechanism, LocalTrainingConfig, MechanismConfig, ServerConfig, TreeMechanism
+from federated.config.mechanism import BltMechanism, MechanismConfig, TreeMechanism
+from federated.config.training import LocalTrainingConfig, RuntimeConfig, ServerConfig
 from federated.noise import seeded_key
 from federated.planning import costs as plan_costs
 from federated.rounds.rule import RoundRule
-from federated.runtime_config import RuntimeConfig
 from federated.train import TrainingData, Workplace, fine_tune
 from pretrain.model import parameter_count
 

@@ -21,11 +21,11 @@ import numpy as np
 from workloads import CASES, CLIP, RATE, text
 
 from federated import train
-from federated.config.mechanism import LocalTrainingConfig, ServerConfig, TreeMechanism
+from federated.config.mechanism import TreeMechanism
+from federated.config.training import LocalTrainingConfig, RuntimeConfig, ServerConfig
 from federated.local_training.rows import cohort_rows
 from federated.noise import seeded_key
 from federated.rounds.rule import RoundRule
-from federated.runtime_config import RuntimeConfig
 from pretrain.model import build_model
 from pretrain.threads import one_torch_thread
 from pretrain.vocabulary import TokenStream, join_owners

@@ -23,11 +23,11 @@ import numpy as np
 from workloads import CASES, CLIP, text
 
 from federated import train
-from federated.config.mechanism import BltMechanism, ServerConfig
+from federated.config.mechanism import BltMechanism
+from federated.config.training import RuntimeConfig, ServerConfig
 from federated.noise import seeded_key
 from federated.rounds import server
 from federated.rounds.rule import RoundRule
-from federated.runtime_config import RuntimeConfig
 from federated.workers import Worker, joined, launch_command
 from pretrain.model import build_model
 from pretrain.vocabulary import join_owners

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from federated.config.mechanism import LocalTrainingConfig
+from federated.config.training import LocalTrainingConfig
 from federated.local_training.rows import DeviceRows, device_rows
 from pretrain.config import ModelConfig
 from pretrain.vocabulary import EOS

@@ -33,7 +33,7 @@ import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
-from federated.config.mechanism import LocalTrainingConfig, ServerConfig
+from federated.config.training import LocalTrainingConfig, RuntimeConfig, ServerConfig
 from federated.local_training.autotune import chunk_of_run
 from federated.local_training.clipping import check_clip_norm, check_report_goal
 from federated.local_training.rows import DeviceRows, cohort_rows, round_offset, single_batch
@@ -48,7 +48,6 @@ from federated.rounds.privatize import Privatizer
 from federated.rounds.rule import RoundRule
 from federated.rounds.state import RunState
 from federated.rounds.validation import CurvePoint, measure
-from federated.runtime_config import RuntimeConfig
 from federated.secagg.bounds import Encoding
 from federated.workers import ALONE, Worker
 from pretrain.files import private_directory

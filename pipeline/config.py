@@ -10,10 +10,10 @@ from pydantic import Field, PositiveFloat, PositiveInt, ValidationError, field_v
 
 from discovery.config import DiscoveryConfig
 from evaluation.config import AbTestConfig, AuditConfig
-from federated.config.mechanism import LocalTrainingConfig, MechanismConfig, ServerConfig
+from federated.config.mechanism import MechanismConfig
 from federated.config.planning import PlanningConfig
 from federated.config.population import PopulationConfig
-from federated.runtime_config import RuntimeConfig
+from federated.config.training import LocalTrainingConfig, RuntimeConfig, ServerConfig
 from pipeline import config_errors
 from pretrain.config import (
     AdaptConfig,

@@ -3,11 +3,11 @@
 In the field nobody configures this; it happens. Here it decides who trains, so it is part of the launch.
 """
 
+import math
 from typing import Annotated
 
 from pydantic import Field, PositiveFloat, model_validator
 
-from federated.participation.availability import rounds_of_timer
 from pretrain.config import Config
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -60,3 +60,16 @@ def min_sep_of_timer(given: object) -> int | None:
     # What is not a number gets its message from the block's own fields.
     numbers = all(type(value) in (int, float) and value > 0 for value in (hours, minutes))
     return rounds_of_timer(hours, minutes) if numbers else None
+
+
+def rounds_of_timer(timer_hours: float, minutes_per_round: float) -> int:
+    """``min_sep`` that a timer in hours keeps, if rounds take at most ``minutes_per_round``.
+
+    A device may come back once the timer has run out: the first round that begins then is this many
+    after the one before. Fewer rounds fit into the same hours where they take longer, so a device whose
+    timer is all that keeps it away would be back too soon; count with slow rounds.
+    """
+    if not (timer_hours >= 0 and minutes_per_round > 0):
+        raise ValueError(f"timer_hours: {timer_hours}, minutes_per_round: {minutes_per_round}; give positive numbers")
+    # Rounded before it is cut: 74.4 hours of 12-minute rounds are 372 and not, for a last bit, 373.
+    return max(1, math.ceil(round(timer_hours * 60 / minutes_per_round, 6)))

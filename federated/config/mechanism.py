@@ -1,6 +1,6 @@
 """Configuration of federated fine-tuning.
 
-``MechanismConfig`` holds what the privacy guarantee depends on; ``federated.runtime_config`` holds
+``MechanismConfig`` holds what the privacy guarantee depends on; ``federated.config.training`` holds
 what only speed depends on. They are apart so that a reviewer reads one and a platform
 engineer tunes the other.
 """
@@ -12,9 +12,6 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from federated.config.availability import AvailabilityConfig, min_sep_of_timer
 from pretrain.config import Config
-
-# Adam's beta2, and its epsilon beside the root of the mean square.
-SECOND_MOMENTUM, ADAPTIVITY = 0.99, 1e-4
 
 
 class AdaptiveClipping(Config):
@@ -279,30 +276,3 @@ class IndependentMechanism(_Mechanism):
 MechanismConfig = Annotated[
     TreeMechanism | BltMechanism | BandedMechanism | IndependentMechanism, Field(discriminator="kind")
 ]
-
-
-class LocalTrainingConfig(Config):
-    """What one device does in one round: epochs of plain SGD (fedavg), or one gradient step (fedsgd)."""
-
-    algorithm: Literal["fedavg", "fedsgd"] = "fedavg"
-    learning_rate: PositiveFloat
-    batch_sentences: PositiveInt
-    sequence_words: PositiveInt
-    epochs: PositiveInt = 1
-    max_words: PositiveInt = Field(description="words of one device used in one round, from a per-round offset")
-
-    @model_validator(mode="after")
-    def _one_step_is_one_epoch(self) -> "LocalTrainingConfig":
-        if self.algorithm == "fedsgd" and self.epochs != 1:
-            raise ValueError(f"epochs: {self.epochs}, but fedsgd takes one gradient step a round; set it to 1")
-        return self
-
-
-class ServerConfig(Config):
-    """The server's step on the noisy mean update."""
-
-    retired: ClassVar[Mapping[str, Any]] = {"second_momentum": SECOND_MOMENTUM, "adaptivity": ADAPTIVITY}
-
-    optimizer: Literal["momentum", "nesterov", "sgd", "adam"] = "momentum"
-    learning_rate: PositiveFloat
-    momentum: Annotated[float, Field(ge=0.0, lt=1.0)] = Field(default=0.9, description="Adam's beta1; sgd ignores it")

@@ -10,11 +10,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from federated.config.mechanism import LocalTrainingConfig
+from federated.config.training import LocalTrainingConfig, RuntimeConfig
 from federated.local_training.clipping import Clip
 from federated.local_training.rows import DeviceRows
 from federated.local_training.sums import chunked_sum
-from federated.runtime_config import RuntimeConfig
 from federated.workers import ALONE, Worker
 from pretrain.files import PRIVATE, write_text
 from pretrain.model import KeyboardLM

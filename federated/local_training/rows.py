@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from federated.config.mechanism import LocalTrainingConfig
+from federated.config.training import LocalTrainingConfig
 from pretrain.model import sentence_rows
 from pretrain.vocabulary import EOS, PAD, TokenStream
 

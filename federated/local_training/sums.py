@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from federated.config.mechanism import LocalTrainingConfig
+from federated.config.training import LocalTrainingConfig
 from federated.local_training.clipping import Clip, grid_scale
 from federated.local_training.kernel import compiled
 from federated.local_training.kernel.chunk import train_chunk

@@ -86,19 +86,6 @@ class Availability:
         return stay[np.argsort(uniform(self.seed, _DELAY, stay, round_number), kind="stable")]
 
 
-def rounds_of_timer(timer_hours: float, minutes_per_round: float) -> int:
-    """``min_sep`` that a timer in hours keeps, if rounds take at most ``minutes_per_round``.
-
-    A device may come back once the timer has run out: the first round that begins then is this many
-    after the one before. Fewer rounds fit into the same hours where they take longer, so a device whose
-    timer is all that keeps it away would be back too soon; count with slow rounds.
-    """
-    if not (timer_hours >= 0 and minutes_per_round > 0):
-        raise ValueError(f"timer_hours: {timer_hours}, minutes_per_round: {minutes_per_round}; give positive numbers")
-    # Rounded before it is cut: 74.4 hours of 12-minute rounds are 372 and not, for a last bit, 373.
-    return max(1, math.ceil(round(timer_hours * 60 / minutes_per_round, 6)))
-
-
 def uniform(seed: int, stream: int, devices_S: np.ndarray, time: int) -> np.ndarray:
     """float64 in [0, 1) of each device: the same question always gets the same answer."""
     rng = np.random.SeedSequence([0x617661696C, seed, stream, time]).generate_state(1, np.uint64)

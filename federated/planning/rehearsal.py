@@ -19,13 +19,13 @@ from pathlib import Path
 
 import numpy as np
 
-from federated.config.mechanism import LocalTrainingConfig, ServerConfig, TreeMechanism
+from federated.config.mechanism import TreeMechanism
 from federated.config.planning import SmallLaunch
+from federated.config.training import LocalTrainingConfig, RuntimeConfig, ServerConfig
 from federated.noise import seeded_key
 from federated.planning import costs as plan_costs
 from federated.rounds import server
 from federated.rounds.rule import RoundRule
-from federated.runtime_config import RuntimeConfig
 from federated.train import TrainingData, Workplace, fine_tune
 from pretrain.files import write_text
 from pretrain.model import KeyboardLM

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 import torch
 
-from federated.config.mechanism import LocalTrainingConfig, secagg_neighbours
+from federated.config.mechanism import secagg_neighbours
+from federated.config.training import LocalTrainingConfig
 from federated.local_training.clipping import Clip
 from federated.local_training.rows import DeviceRows
 from federated.local_training.sums import Aggregate, Sums, chunked_sum, clipped_updates, most_steps_first

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from federated.config.mechanism import ADAPTIVITY, SECOND_MOMENTUM, ServerConfig
+from federated.config.training import ADAPTIVITY, SECOND_MOMENTUM, ServerConfig
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from federated.config.mechanism import LocalTrainingConfig
+from federated.config.training import LocalTrainingConfig
 from federated.local_training.clipping import Clip
 from federated.local_training.rows import DeviceRows
 from federated.local_training.sums import Aggregate, chunked_sum, most_steps_first

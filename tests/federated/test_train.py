@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from federated import train
+from federated.config.training import RuntimeConfig
 from federated.local_training import autotune
 from federated.mechanisms.tree import Tree
 from federated.participation.records import load_records
 from federated.rounds import privatize, server
-from federated.runtime_config import RuntimeConfig
 from federated.train import FineTuneResult
 from pretrain.vocabulary import EOS, join_owners
 from tests.helpers.small_run import DEVICES, SYNTHETIC, WORDS, Launch, mechanism, model_at_start, run, stream

@@ -8,7 +8,7 @@ import pytest
 
 from federated import mechanisms
 from federated.accounting import guarantees as accounting
-from federated.config.mechanism import LocalTrainingConfig, ServerConfig
+from federated.config.training import LocalTrainingConfig, ServerConfig
 from federated.participation.records import load_records
 from tests.helpers.mechanism_kinds import KINDS, PARSER
 from tests.helpers.small_run import DEVICES, Launch, run

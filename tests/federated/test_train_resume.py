@@ -12,10 +12,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from federated.config.mechanism import ServerConfig
+from federated.config.training import RuntimeConfig, ServerConfig
 from federated.noise import seeded_key
 from federated.participation.records import load_records, save_records
-from federated.runtime_config import RuntimeConfig
 from federated.train import FineTuneResult
 from tests.helpers.small_run import DEVICES, Launch, mechanism, run, stream
 

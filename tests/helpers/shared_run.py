@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from evaluation.audit.directions import Directions
-from federated.config.mechanism import LocalTrainingConfig
+from federated.config.training import LocalTrainingConfig
 from federated.workers import ALONE, Worker, joined
 from tests.helpers.mechanism_kinds import KINDS, PARSER
 from tests.helpers.small_run import DEVICES, SYNTHETIC, Launch, run

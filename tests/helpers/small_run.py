@@ -5,13 +5,13 @@ from pathlib import Path
 
 import numpy as np
 
-from federated.config.mechanism import LocalTrainingConfig, ServerConfig, TreeMechanism
+from federated.config.mechanism import TreeMechanism
+from federated.config.training import LocalTrainingConfig, RuntimeConfig, ServerConfig
 from federated.mechanisms import Mechanism
 from federated.noise import seeded_key
 from federated.rounds import server
 from federated.rounds.direction_canaries import Probe
 from federated.rounds.rule import RoundRule
-from federated.runtime_config import RuntimeConfig
 from federated.train import FineTuneResult, Progress, TrainingData, Workplace, fine_tune
 from federated.workers import ALONE, Worker
 from pretrain.config import ModelConfig

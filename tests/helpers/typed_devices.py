@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from federated.config.mechanism import LocalTrainingConfig
+from federated.config.training import LocalTrainingConfig
 from federated.local_training.rows import DeviceRows, cohort_rows
 from pretrain.model import KeyboardLM
 from pretrain.vocabulary import EOS, TokenStream, join_owners

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from federated.config.mechanism import LocalTrainingConfig
+from federated.config.training import LocalTrainingConfig
 from federated.local_training.kernel.fixed_shapes import fixed_shapes
 from federated.local_training.kernel.layout import Chunk, padded
 from federated.local_training.kernel.step import one_at_a_time, sgd_step

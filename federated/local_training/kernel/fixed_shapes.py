@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from federated.config.mechanism import LocalTrainingConfig
+from federated.config.training import LocalTrainingConfig
 from federated.local_training.kernel.layout import Steps, padded
 from federated.local_training.kernel.step import sgd_step, side_by_side
 from federated.local_training.kernel.weights import Weights

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from federated.config.mechanism import LocalTrainingConfig
+from federated.config.training import LocalTrainingConfig
 from federated.local_training.rows import DeviceRows
 from pretrain.vocabulary import PAD
 

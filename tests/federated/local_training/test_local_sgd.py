@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from federated.config.mechanism import LocalTrainingConfig
+from federated.config.training import LocalTrainingConfig
 from federated.local_training import sums
 from federated.local_training.clipping import Clip, grid_scale
 from federated.local_training.kernel.chunk import train_chunk

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from federated.participation.availability import Availability, rounds_of_timer, uniform
+from federated.config.availability import rounds_of_timer
+from federated.participation.availability import Availability, uniform
 from federated.participation.cohorts import Cohorts, ParticipationState
 from federated.participation.observed import observe
 from federated.participation.records import no_records

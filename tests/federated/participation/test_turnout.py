@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from federated.config.availability import rounds_of_timer
 from federated.config.mechanism import IndependentMechanism
 from federated.participation import turnout
-from federated.participation.availability import Availability, rounds_of_timer
+from federated.participation.availability import Availability
 from federated.participation.cohorts import Cohorts
 from federated.participation.observed import Observed, observe
 from federated.participation.records import Records, no_records

@@ -7,13 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from federated.config.mechanism import LocalTrainingConfig, ServerConfig
 from federated.config.planning import SmallLaunch
+from federated.config.training import LocalTrainingConfig, RuntimeConfig, ServerConfig
 from federated.planning import costs as plan_costs
 from federated.planning import rehearsal
 from federated.planning.pseudo_users import pseudo_users
 from federated.planning.rehearsal import Setting, Trial, acceptable, rehearse
-from federated.runtime_config import RuntimeConfig
 from pretrain.vocabulary import EOS, TokenStream, join_owners
 from tests.helpers.small_run import model_at_start, stream
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from federated.config.mechanism import ADAPTIVITY, SECOND_MOMENTUM, ServerConfig
+from federated.config.training import ADAPTIVITY, SECOND_MOMENTUM, ServerConfig
 from federated.rounds import server
 from pretrain.model import KeyboardLM
 

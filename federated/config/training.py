@@ -1,0 +1,66 @@
+"""Configuration of a device's training, of the server's step, and of speed.
+
+Neither the guarantee nor the launch id depends on the runtime.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+
+from pretrain.config import Config
+
+# Adam's beta2, and its epsilon beside the root of the mean square.
+SECOND_MOMENTUM, ADAPTIVITY = 0.99, 1e-4
+
+
+class LocalTrainingConfig(Config):
+    """What one device does in one round: epochs of plain SGD (fedavg), or one gradient step (fedsgd)."""
+
+    algorithm: Literal["fedavg", "fedsgd"] = "fedavg"
+    learning_rate: PositiveFloat
+    batch_sentences: PositiveInt
+    sequence_words: PositiveInt
+    epochs: PositiveInt = 1
+    max_words: PositiveInt = Field(description="words of one device used in one round, from a per-round offset")
+
+    @model_validator(mode="after")
+    def _one_step_is_one_epoch(self) -> "LocalTrainingConfig":
+        if self.algorithm == "fedsgd" and self.epochs != 1:
+            raise ValueError(f"epochs: {self.epochs}, but fedsgd takes one gradient step a round; set it to 1")
+        return self
+
+
+class ServerConfig(Config):
+    """The server's step on the noisy mean update."""
+
+    retired: ClassVar[Mapping[str, Any]] = {"second_momentum": SECOND_MOMENTUM, "adaptivity": ADAPTIVITY}
+
+    optimizer: Literal["momentum", "nesterov", "sgd", "adam"] = "momentum"
+    learning_rate: PositiveFloat
+    momentum: Annotated[float, Field(ge=0.0, lt=1.0)] = Field(default=0.9, description="Adam's beta1; sgd ignores it")
+
+
+class RuntimeConfig(Config):
+    """Speed and safety nets; changing these changes neither the guarantee nor the launch id."""
+
+    # Weights, updates and products of local training: fewer bits would lose percents of an update to rounding.
+    retired: ClassVar[Mapping[str, Any]] = {
+        "precision": "float32",
+        "keep_checkpoints": 2,
+        "discovery_processes": 1,  # as 0.1 wrote it; discovery's processes are ``workers``
+    }
+
+    workers: PositiveInt = Field(
+        default=1,
+        description="processes of one machine that share the devices of a round, or of a layer of discovery; on a GPU "
+        "one for each GPU",
+    )
+    device: Literal["cpu", "cuda"] = "cpu"
+    chunk_devices: PositiveInt | None = Field(
+        default=None,
+        description="devices trained side by side; changes low bits of the result. None: measured as the run begins",
+    )
+    checkpoint_every_rounds: PositiveInt = 5
+    evaluate_every_rounds: PositiveInt = 5
+    stage_timeout_minutes: PositiveFloat = 720.0
