@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from evaluation.audit.directions import Directions
+from evaluation.audit.matched_filter import Claim
 from evaluation.audit.noise import NoiseAudit, Trace, noise_audit
 from tests.helpers.noise_run import PARAMETERS, HalfNoise, ReusedNoise, blt, claim, final_change, honest_run, run
 
@@ -58,3 +59,16 @@ def test_canaries_that_never_had_a_round_are_left_out() -> None:
     found = noise_audit(Trace(projections_TN, fewer_TN), directions, change_P, claim(blt()))
     assert found.rows[0].n == fewer_TN.any(axis=0).sum() < 500
     assert found.passed
+
+
+def test_a_one_run_bound_above_the_claim_refutes_it() -> None:
+    directions, rng = Directions((4096,), 200, 3), np.random.default_rng(4)
+    # Every canary that was put in stands out by far more than the claimed mu would let it.
+    seen_TN = rng.standard_normal((4, 200)) + 5.0 * directions.included_N
+    trace = Trace(seen_TN, np.ones((4, 200), dtype=bool))
+    found = noise_audit(trace, directions, rng.standard_normal(4096), Claim(np.eye(4), 1.0, 0.1, 1e-6))
+    (bound,) = (row for row in found.rows if row.type == "lower_bound")
+    (matched,) = (row for row in found.rows if row.type == "matched_filter")
+    assert bound.estimate > matched.claim
+    assert bound.passed is False
+    assert "is refuted" in bound.reason

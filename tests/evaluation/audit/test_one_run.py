@@ -87,3 +87,10 @@ def test_what_does_not_fit_is_refused() -> None:
         one_run(np.zeros(1), np.zeros(1, dtype=bool), 1e-6)
     with pytest.raises(ValueError, match="a coin for each"):
         one_run(np.zeros(3), np.zeros(2, dtype=bool), 1e-6)
+
+
+def test_the_bounds_that_are_tried_share_their_alpha() -> None:
+    included_N = np.arange(100) % 2 == 0
+    bound = one_run(included_N.astype(float), included_N, 0.0, alpha=0.05)
+    assert (bound.guesses, bound.correct) == (100, 100)
+    assert bound.epsilon_at_least == pytest.approx(epsilon_at_least(100, 100, 100, 0.0, 0.05 / len(GUESSED_SHARES)))
