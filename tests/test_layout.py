@@ -168,7 +168,9 @@ def test_the_environments_stay_apart():
 
 # Not a link in a document but an address that code would reach, or a path of one machine.
 _MACHINE = re.compile(r"(?<![\w.$}/~])/(?:home|Users|root|work|mnt)/[\w.]")
-_HOST = re.compile(r"\b(?:[a-z0-9-]+\.)+(?:(?:internal|lan|corp)\b|local(?=[:/"']))|\b(?:10|172|192)\.\d+\.\d+\.\d+\b")
+_HOST = re.compile(
+    r"\b(?:[a-z0-9-]+\.)+(?:(?:internal|lan|corp)\b|local(?=[:/\x22\x27]))|\b(?:10|172|192)\.\d+\.\d+\.\d+\b"
+)
 
 
 def test_no_path_or_host_of_one_machine():
