@@ -1,7 +1,7 @@
 """The command line as a user and as Airflow meet it: exit codes, one JSON object, help that teaches."""
 
 import json
-import os
+import logging
 import shutil
 import sqlite3
 import subprocess
@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 import typer
 import yaml
+from click.testing import Result
+from typer.testing import CliRunner
 
 from pipeline import runner
 from pipeline.cli import app as cli
@@ -28,23 +30,24 @@ TACIT = Path(sys.executable).with_name("tacit")
 
 
 class Shell:
-    """Runs ``tacit`` in a folder of its own."""
+    """Runs ``tacit`` in a folder of its own, inside the test's process."""
 
-    def __init__(self, home: Path) -> None:
-        self.home = home
+    def __init__(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.home, self._monkeypatch = home, monkeypatch
+        monkeypatch.chdir(home)
+        monkeypatch.setenv("TACIT_HOME", str(home))
 
-    def __call__(self, *arguments: str, code: int = 0, **variables: str) -> subprocess.CompletedProcess:
-        kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-        done = subprocess.run(
-            [TACIT, *arguments],
-            cwd=self.home,
-            env=kept | {"TACIT_HOME": str(self.home), "COLUMNS": "200"} | variables,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert done.returncode == code, done.stdout + done.stderr
+    def __call__(self, *arguments: str, code: int = 0, **variables: str) -> Result:
+        root = logging.getLogger()
+        handlers, level = root.handlers[:], root.level
+        with self._monkeypatch.context() as patched:
+            for name, value in variables.items():
+                patched.setenv(name, value)
+            done = CliRunner().invoke(cli.app, arguments)
+        # The command sent its logs to the standard error of this call, which is gone now.
+        root.handlers[:] = handlers
+        root.setLevel(level)
+        assert done.exit_code == code, done.output
         return done
 
     def json(self, *arguments: str, code: int = 0, **variables: str) -> dict:
@@ -54,8 +57,8 @@ class Shell:
 
 
 @pytest.fixture
-def tacit(tmp_path: Path) -> Shell:
-    return Shell(tmp_path)
+def tacit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
+    return Shell(tmp_path, monkeypatch)
 
 
 @pytest.fixture
@@ -81,6 +84,13 @@ def test_check_a_bad_file(tacit: Shell, tmp_path: Path):
     assert [line.split(":")[0] for line in answer["errors"]] == ["seed", "colour"]
     assert "colour" in tacit("check", str(path), code=65).stdout
     assert "does not exist" in tacit.json("check", "nowhere.yaml", code=65)["errors"][0]
+
+
+def test_the_installed_command_exits_as_the_application_does(tacit: Shell):
+    """One process: what it prints and how it ends, as Airflow sees it."""
+    done = subprocess.run([TACIT, "check", "nowhere.yaml", "--json"], capture_output=True, text=True, check=False)
+    assert done.returncode == 65
+    assert json.loads(done.stdout) == tacit.json("check", "nowhere.yaml", code=65)
 
 
 def test_a_wrong_command_line_is_not_a_retry(tacit: Shell):
