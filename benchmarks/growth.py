@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from workloads import CASES, CLIP, RATE, cpu_seconds, lognormal_sizes, text, typed
+from workloads import CASES, CLIP, RATE, clipped_sum, cpu_seconds, lognormal_sizes, text, typed
 
 from federated import mechanisms, train
 from federated.config.mechanism import BltMechanism, TreeMechanism
@@ -32,7 +32,6 @@ from pretrain.config import ModelConfig
 from pretrain.model import build_model
 from pretrain.threads import one_torch_thread
 from pretrain.vocabulary import EOS, TokenStream, join_owners
-from tests.federated.reference_sgd import clipped_sum
 
 REPORT_GOAL = 6_500
 _FIELDS = {"noise_multiplier": 7.0, "clip_norm": CLIP, "min_sep": 100, "max_participations": 20, "delta": 1e-10}

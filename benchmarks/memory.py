@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from workloads import CASES, CLIP, RATE, text
+from workloads import CASES, CLIP, RATE, clipped_sum, text
 
 from federated import train
 from federated.config.mechanism import TreeMechanism
@@ -29,7 +29,6 @@ from federated.rounds.rule import RoundRule
 from pretrain.model import build_model
 from pretrain.threads import one_torch_thread
 from pretrain.vocabulary import TokenStream, join_owners
-from tests.federated.reference_sgd import clipped_sum
 
 REPORT_GOAL, LIMIT_MB, HEAVY_WORDS = 6_500, 2_000, 1_600
 _CASE = CASES["1600"]

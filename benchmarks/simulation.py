@@ -17,12 +17,16 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from workloads import CASES, CLIP, RATE, Case, cpu_seconds, typed
+
+# The plain loop that tests compare with.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from workloads import CASES, CLIP, RATE, Case, clipped_sum, cpu_seconds, typed
 
 from federated.local_training.rows import DeviceRows
 from pretrain.model import KeyboardLM, build_model
 from pretrain.threads import one_torch_thread
-from tests.federated.reference_sgd import clipped_sum
+from tests.federated.reference_sgd import clipped_sum as plainly
 
 ROOT = Path(__file__).parents[1]
 PEERS = {
@@ -123,7 +127,7 @@ def compare(case: Case, peers: list[str], turns: int) -> None:
             print(f"{name}: not measured: {error}")
     acts = {
         "fast kernel": lambda: cpu_seconds(lambda: clipped_sum(model, devices, local, CLIP, case.chunk)),
-        "reference": lambda: cpu_seconds(lambda: clipped_sum(model, devices, local, CLIP, 1, kernel="reference")),
+        "reference": lambda: cpu_seconds(lambda: plainly(model, devices, local, CLIP, 1, kernel="reference")),
         **{name: peer.round for name, peer in running.items()},
     }
     spent: dict[str, list[float]] = {name: [] for name in acts}

@@ -1,14 +1,18 @@
 """Made-up devices for benchmarks of local training, and how its cost is measured."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from torch import Tensor
 
 from federated.config.training import LocalTrainingConfig
+from federated.local_training.clipping import Clip
 from federated.local_training.rows import DeviceRows, device_rows
+from federated.local_training.sums import chunked_sum, most_steps_first
 from pretrain.config import ModelConfig
+from pretrain.model import KeyboardLM
 from pretrain.vocabulary import EOS
 
 PAPER = ModelConfig(embedding_dim=96, hidden_dim=670, tied=False)
@@ -67,3 +71,11 @@ def cpu_seconds(act: Callable[[], object]) -> float:
     began = time.process_time()
     act()
     return time.process_time() - began
+
+
+def clipped_sum(
+    model: KeyboardLM, devices: Sequence[DeviceRows], local: LocalTrainingConfig, clip_norm: float, chunk_devices: int
+) -> Tensor:
+    """Sum over the devices of their clipped updates, as a round makes it."""
+    ordered = most_steps_first(devices, local)
+    return chunked_sum(model, ordered, local, Clip(clip_norm), chunk_devices).flat(model)
