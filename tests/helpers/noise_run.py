@@ -20,6 +20,7 @@ from federated.mechanisms.blt import Blt, BltState
 from federated.mechanisms.tree import Tree, TreeState
 from federated.noise import FIXED_POINT
 from federated.participation.cohorts import Cohorts
+from pretrain.threads import one_torch_thread
 from tests.federated.reference_sgd import clip_to_grid
 
 ROUNDS, MIN_SEP, MOST, RESTART = 64, 16, 4, 40
@@ -46,6 +47,8 @@ def claim(mechanism: Tree | Blt, min_sep: int = MIN_SEP, most: int = MOST) -> Cl
     return Claim(whitener_TT, mechanism.noise_multiplier, promised.mu, DELTA)
 
 
+# Vectors as small as these are slower on several threads than on one, the more so where cores are shared.
+@one_torch_thread()
 def run(
     mechanism: object,
     seed: int,
