@@ -31,7 +31,8 @@ class Probe(Protocol):
       commitment: names everything else.
     """
 
-    count: int
+    @property
+    def count(self) -> int: ...
 
     @property
     def included_N(self) -> np.ndarray: ...
