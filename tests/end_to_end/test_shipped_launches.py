@@ -1,0 +1,105 @@
+"""Every shipped launch file launches in small, and its report says what its mechanism is worth."""
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from federated.accounting.gaussian import epsilon_of_rho
+
+from federated import mechanisms
+from pipeline.config import launch_id, load_launch
+from reports.disclosure.document import Disclosure
+from tests.helpers.tiny_launch import tacit, write_launch
+
+ROOT = Path(__file__).resolve().parents[2]
+FILES = sorted((ROOT / "dags" / "launches").glob("*.yaml"))
+NAMES = {"tree": "tree aggregation", "blt": "Toeplitz", "banded": "banded", "independent": "DP-FedAvg"}
+
+# Sizes alone: what a file says beside them is launched as it stands.
+_MECHANISM = {
+    "noise_multiplier": 4.0,
+    "clip_norm": 0.3,
+    "rounds": 6,
+    "report_goal": 10,
+    "min_sep": 2,
+    "max_participations": 2,
+    "delta": 1e-6,
+    "restarts": [3],
+    "bands": 2,
+    "population": 30,
+    "weight_words": 20,
+}
+_SIZES = {
+    "planning": {"population_estimate": 60, "max_report_goal": 12, "target_rho": 4.0},
+    "discovery": {"delta": 1e-6, "layers": 5, "max_prefixes": 20, "messages_per_device": 4, "anonymity": 2},
+    "policy": {"max_rho": 20.0, "population_max_rho": 40.0, "min_canary_rank": 1, "min_top1_gain": -1.0},
+    "audit": {"users": [1], "examples": [1, 4], "repeats": 1, "sentences_per_device": 10, "directions": 64},
+    "ab_test": {"buckets": 5, "session_words": 100},
+    "runtime": {"device": "cpu", "chunk_devices": 4, "checkpoint_every_rounds": 2, "evaluate_every_rounds": 2},
+}
+
+pytestmark = pytest.mark.slow
+
+
+def small(path: Path, folder: Path) -> Path:
+    """The launch file with every field that it sets, at a size for a test, on made-up text."""
+    launch = yaml.safe_load(path.read_text(encoding="utf-8"))
+    tiny = yaml.safe_load(write_launch(folder).read_text(encoding="utf-8"))
+    clients = Path(tiny["private_text"]["paths"][0])
+    pq.write_table(pq.read_table(clients).drop_columns("locale"), clients)
+    (folder / "blocklist.txt").write_text("slur\n", encoding="utf-8")
+    for block in ("vocabulary", "model", "pretrain", "adapt", "local_training"):
+        launch[block] |= {name: value for name, value in tiny[block].items() if name in launch[block]}
+    for block, sizes in (_SIZES | {"mechanism": _MECHANISM}).items():
+        if block in launch:
+            launch[block] |= {name: value for name, value in sizes.items() if name in launch[block]}
+    launch["policy"]["max_top3_loss"] = 1.0
+    launch["audit"]["random_continuations"] = 10_000
+    if "adaptive_clipping" in launch["mechanism"]:
+        launch["mechanism"]["adaptive_clipping"]["bit_noise_std"] = 5.0
+    if "blocklist" in launch["discovery"]:
+        launch["discovery"]["blocklist"] = str(folder / "blocklist.txt")
+    launch["public_text"] = tiny["public_text"]
+    if launch["private_text"]["source"] == "synthetic":
+        launch["private_text"] |= {"devices": 80, "max_words_per_device": 60}
+    else:
+        launch["private_text"] = tiny["private_text"] | {"name": launch["private_text"]["name"]}
+        launch["ab_test"]["non_private_upper_bound"] = False
+    written = folder / path.name
+    written.write_text(yaml.safe_dump(launch), encoding="utf-8")
+    return written
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_shipped_file_launches_and_its_report_states_the_guarantee(path: Path, tmp_path: Path) -> None:
+    file = small(path, tmp_path)
+    config = load_launch(file)
+    launched = tacit(tmp_path, "launch", str(file), "--json")
+    if config.vocabulary.review:
+        sheet = tmp_path / "runs" / launch_id(config) / "private" / "build_vocabulary" / "review" / "review.csv"
+        assert "wait for a decision" in launched.stdout
+        sheet.write_text(sheet.read_text("utf-8").replace(",\n", ",keep\n").replace(",\r\n", ",keep\r\n"), "utf-8")
+        launched = tacit(tmp_path, "launch", str(file), "--json")
+    assert launched.returncode == 0, launched.stderr
+    answer = json.loads(launched.stdout)
+    public = tmp_path / "runs" / answer["launch_id"] / "public"
+    disclosure = Disclosure.model_validate_json((public / "report" / "disclosure.json").read_bytes())
+    rounds = json.loads((public / "fine_tune" / "result.json").read_bytes())["result"]
+    strategy = mechanisms.build(config.mechanism)
+    squared = strategy.sensitivity_squared(
+        6, rounds["observed_min_sep"] or config.mechanism.min_sep, max(rounds["observed_max_participations"], 1)
+    )
+    assert disclosure.accounting.rho == answer["rho"]
+    assert answer["rho"] == pytest.approx(squared / (2 * strategy.noise_multiplier**2), rel=1e-3)
+    assert answer["epsilon"] == pytest.approx(epsilon_of_rho(answer["rho"], 1e-6), rel=1e-3)
+    html = (public / "report" / "report.html").read_text(encoding="utf-8")
+    assert NAMES[config.mechanism.kind] in html
+    assert ("Under secure aggregation (32-bit sums" in html) == (config.mechanism.secagg is not None)
+    assert ("With sampling counted" in html) == (config.mechanism.kind == "independent")
+    verified = tacit(tmp_path, "verify", answer["launch_id"], "--json")
+    assert verified.returncode == 0, verified.stdout
+    redone = tacit(tmp_path, "account", config.mechanism.kind, "--run", answer["launch_id"], "--json")
+    assert redone.returncode == 0, redone.stderr
+    assert json.loads(redone.stdout)["rho"] == pytest.approx(answer["rho"])
