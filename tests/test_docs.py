@@ -69,9 +69,13 @@ def test_links_lead_to_files(document: str) -> None:
 
 def test_the_tree_in_the_readme_is_the_tree() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"^([a-z]+)/ ", text, flags=re.MULTILINE))
-    there = {path.parent.name for path in ROOT.glob("*/__init__.py")} | {"dags", "docker", "benchmarks", "tests"}
-    assert named == there
+    named, package = set(), ""
+    for indent, name in re.findall(r"^( {0,2})([a-z_]+)/ ", text, flags=re.MULTILINE):
+        package = package if indent else name
+        named.add(f"{package}/{name}" if indent else name)
+    packages = {path.parent.relative_to(ROOT) for path in ROOT.glob("[a-z]*/**/__init__.py")}
+    folders = {str(folder) for folder in packages if folder.parts[0] != "tests" and len(folder.parts) < 3}
+    assert named == folders | {"dags", "docker", "docs", "benchmarks", "tests"}
 
 
 def test_every_guard_of_a_pitfall_is_a_test() -> None:
