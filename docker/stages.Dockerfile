@@ -3,12 +3,6 @@
 # Build from the project's root: docker build -f docker/stages.Dockerfile --build-arg GIT_COMMIT=$(git rev-parse HEAD) .
 FROM python:3.11-slim-bookworm
 
-# Pango draws the report's PDF.
-# hadolint ignore=DL3008
-RUN apt-get update \
-    && apt-get install --yes --no-install-recommends libpango-1.0-0 libpangoft2-1.0-0 \
-    && rm -rf /var/lib/apt/lists/*
-
 COPY requirements /opt/tacit/requirements
 RUN python -m venv /opt/stages-env \
     && /opt/stages-env/bin/pip install --no-cache-dir -r /opt/tacit/requirements/stages.lock \
