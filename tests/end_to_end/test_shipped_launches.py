@@ -11,7 +11,8 @@ from federated.accounting.gaussian import epsilon_of_rho
 from federated import mechanisms
 from pipeline.config import launch_id, load_launch
 from reports.disclosure.document import Disclosure
-from tests.helpers.tiny_launch import tacit, write_launch
+from tests.helpers.command import tacit
+from tests.helpers.tiny_launch import write_launch
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted((ROOT / "dags" / "launches").glob("*.yaml"))
