@@ -6,9 +6,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from federated.accounting.gaussian import epsilon_of_rho
 
 from federated import mechanisms
+from federated.accounting.gaussian import epsilon_of_rho
 from pipeline.config import launch_id, load_launch
 from reports.disclosure.document import Disclosure
 from tests.helpers.command import tacit
