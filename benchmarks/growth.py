@@ -17,6 +17,7 @@ import numpy as np
 from workloads import CASES, CLIP, RATE, clipped_sum, cpu_seconds, lognormal_sizes, text, typed
 
 from federated import mechanisms, train
+from federated.config.blt_presets import PRESETS
 from federated.config.mechanism import BltMechanism, TreeMechanism
 from federated.config.training import LocalTrainingConfig, RuntimeConfig, ServerConfig
 from federated.local_training.kernel.fixed_shapes import narrowest, widths
@@ -35,6 +36,8 @@ from pretrain.vocabulary import EOS, TokenStream, join_owners
 
 REPORT_GOAL = 6_500
 _FIELDS = {"noise_multiplier": 7.0, "clip_norm": CLIP, "min_sep": 100, "max_participations": 20, "delta": 1e-10}
+
+_PRODUCTION = {"theta": PRESETS["min-sep-100"].theta, "omega": PRESETS["min-sep-100"].omega}
 
 
 def people(devices: int, vocabulary: int) -> TokenStream:
@@ -85,9 +88,7 @@ def by_rounds_done(rounds: int) -> None:
     parameters = 50_000
     for config in (
         TreeMechanism(kind="tree", rounds=rounds, report_goal=REPORT_GOAL, randomness="seeded", **_FIELDS),
-        BltMechanism(
-            kind="blt", preset="min-sep-100", rounds=rounds, report_goal=REPORT_GOAL, randomness="seeded", **_FIELDS
-        ),
+        BltMechanism(kind="blt", **_PRODUCTION, rounds=rounds, report_goal=REPORT_GOAL, randomness="seeded", **_FIELDS),
     ):
         mechanism, spent = mechanisms.build(config), []
         state = mechanism.init(parameters)
@@ -143,9 +144,7 @@ def noise_share() -> None:
     print(f"{'local training':<26}{training:>8.1f}")
     for config in (
         TreeMechanism(kind="tree", rounds=2000, report_goal=REPORT_GOAL, randomness="seeded", **_FIELDS),
-        BltMechanism(
-            kind="blt", preset="min-sep-100", rounds=2000, report_goal=REPORT_GOAL, randomness="seeded", **_FIELDS
-        ),
+        BltMechanism(kind="blt", **_PRODUCTION, rounds=2000, report_goal=REPORT_GOAL, randomness="seeded", **_FIELDS),
     ):
         mechanism, spent = mechanisms.build(config), []
         state = mechanism.init(len(start.weights_P))

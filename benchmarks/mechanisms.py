@@ -27,8 +27,9 @@ os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 import numpy as np  # noqa: E402
 from peers.environment import HERE, python_with  # noqa: E402
 
+from federated.config.blt_presets import PRESETS  # noqa: E402
 from federated.mechanisms.banded import Banded, from_coefficients, from_matrix  # noqa: E402
-from federated.mechanisms.blt import PRESETS, Blt, errors, inverse_coefficients  # noqa: E402
+from federated.mechanisms.blt import Blt, errors, inverse_coefficients  # noqa: E402
 from federated.mechanisms.optimise_banded import (  # noqa: E402
     Losses,
     fhu_coefficients,

@@ -23,6 +23,7 @@ import numpy as np
 from workloads import CASES, CLIP, text
 
 from federated import train
+from federated.config.blt_presets import PRESETS
 from federated.config.mechanism import BltMechanism
 from federated.config.training import RuntimeConfig, ServerConfig
 from federated.noise import seeded_key
@@ -32,6 +33,7 @@ from federated.workers import Worker, joined, launch_command
 from pretrain.model import build_model
 from pretrain.vocabulary import join_owners
 
+_PRODUCTION = {"theta": PRESETS["min-sep-100"].theta, "omega": PRESETS["min-sep-100"].omega}
 COHORTS = {"tiny": 256, "100": 24, "1600": 4}
 
 
@@ -65,7 +67,7 @@ def run(name: str, rounds: int, way: Way, directory: Path, process: Worker) -> d
         train.fine_tune(
             model,
             train.TrainingData(devices, np.zeros(len(devices), dtype=bool), held_out),
-            RoundRule(BltMechanism(kind="blt", preset="min-sep-100", **fields), 1, seeded_key(1)),
+            RoundRule(BltMechanism(kind="blt", **_PRODUCTION, **fields), 1, seeded_key(1)),
             case.training,
             ServerConfig(learning_rate=0.5),
             train.Workplace(

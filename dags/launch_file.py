@@ -24,7 +24,6 @@ class LaunchFile:
     schedule: str | None
     reviewers: tuple[str, ...]
     device: str
-    timeout_minutes: float
 
 
 def read_launch_files() -> list[LaunchFile]:
@@ -59,5 +58,4 @@ def read_launch_file(path: Path) -> LaunchFile:
         schedule=raw.get("schedule"),
         reviewers=tuple(raw.get("reviewers") or ()),
         device=runtime.get("device", "cpu"),
-        timeout_minutes=float(runtime.get("stage_timeout_minutes", 720)),
     )

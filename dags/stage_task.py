@@ -32,6 +32,8 @@ from launch_file import HOME, LaunchFile
 PERMANENT, TEMPORARY = 65, 75
 GPU_STAGES = frozenset({"pretrain", "adapt", "fine_tune"})
 GRACE_SECONDS = 30
+# Workers of a stage wait as long for one another (federated/config/training.py).
+STAGE_TIMEOUT = timedelta(hours=12)
 
 # Set by Ctrl-C under `airflow dags test`, which runs all tasks in one process and would go on with the next.
 _interrupted = threading.Event()
@@ -150,7 +152,7 @@ class Stage(TacitOperator):
             task_id=name,
             queue=place,
             pool=place,
-            execution_timeout=timedelta(minutes=launch.timeout_minutes),
+            execution_timeout=STAGE_TIMEOUT,
             doc_md=f"`tacit stage {name}`; see `tacit stage --help`.",
             **kwargs,
         )

@@ -16,8 +16,9 @@ from scipy.optimize import minimize
 from federated.accounting import amplification as sampled
 from federated.accounting.gaussian import epsilon_of_rho
 from federated.accounting.published_rows import BLT, NOTEBOOK, ROWS, Row
+from federated.config.blt_presets import PRESETS
 from federated.mechanisms.banded import Banded
-from federated.mechanisms.blt import PRESETS, Blt, errors, inverse_coefficients
+from federated.mechanisms.blt import Blt, errors, inverse_coefficients
 from federated.mechanisms.optimise_banded import Losses, full_losses, optimise_banded
 from federated.mechanisms.optimise_blt import decays, objective, optimise_blt, scales, starts
 from federated.mechanisms.sensitivity import tree_matrix, tree_sensitivity_squared

@@ -10,8 +10,12 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from federated.config.availability import AvailabilityConfig, min_sep_of_timer
+from federated.config.availability import AvailabilityConfig
+from federated.config.blt_presets import PRESETS
 from pretrain.config import Config
+
+# Banded noise with a column for each round is searched for up to here: a minute for 2,000.
+MATRIX_ROUNDS = 2000
 
 
 class AdaptiveClipping(Config):
@@ -119,30 +123,11 @@ class _Mechanism(Config):
 
 
 class _Correlated(_Mechanism):
-    min_sep: PositiveInt = Field(
-        description="rounds from one participation to the next, at least: MinS + 1; availability.timer_hours gives it"
-    )
+    min_sep: PositiveInt = Field(description="rounds from one participation to the next, at least: MinS + 1")
     max_participations: PositiveInt = Field(description="rounds one device may join; enforced")
     availability: AvailabilityConfig | None = Field(
         default=None, description="who checks in when, and who of the selected reports; default: everybody, always"
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _timer_gives_min_sep(cls, given: object) -> object:
-        found = min_sep_of_timer(given)
-        return given if found is None or "min_sep" in given else given | {"min_sep": found}
-
-    @model_validator(mode="after")
-    def _timer_and_min_sep_agree(self) -> "_Correlated":
-        found = self.availability and self.availability.timer_rounds
-        if found and found != self.min_sep:
-            raise ValueError(
-                f"min_sep: {self.min_sep}, but availability.timer_hours {self.availability.timer_hours:g} lasts "
-                f"{found} rounds of {self.availability.minutes_per_round:g} minutes; remove one of the two, or set "
-                f"min_sep to {found}"
-            )
-        return self
 
 
 class _Restarted(_Correlated):
@@ -173,18 +158,38 @@ class BltMechanism(_Restarted):
     """DP-FTRL with a buffered linear Toeplitz mechanism (McMahan et al. 2024)."""
 
     kind: Literal["blt"]
-    preset: Literal["min-sep-100", "min-sep-400", "min-sep-1000"] | None = Field(
-        default=None, description="parameters that ran in production; give this, or theta and omega"
-    )
-    theta: tuple[Annotated[float, Field(gt=0.0, lt=1.0)], ...] = ()
-    omega: tuple[PositiveFloat, ...] = ()
+    theta: tuple[Annotated[float, Field(gt=0.0, lt=1.0)], ...] = Field(default=(), description="decays of buffers")
+    omega: tuple[PositiveFloat, ...] = Field(default=(), description="scales of their outputs")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _preset_of_0_1(cls, block: object) -> object:
+        """A file of version 0.1 may name parameters that ran in production instead of stating them."""
+        if not isinstance(block, dict) or "preset" not in block:
+            return block
+        rest = {name: value for name, value in block.items() if name != "preset"}
+        if (name := block["preset"]) is None:
+            return rest
+        if name not in PRESETS or rest.get("theta") or rest.get("omega"):
+            raise ValueError(
+                f"preset: {name!r}; state theta and omega instead, or only one of the presets {', '.join(PRESETS)}"
+            )
+        return rest | {"theta": PRESETS[name].theta, "omega": PRESETS[name].omega}
+
+    def canonical(self) -> dict[str, Any]:
+        """All fields as JSON values; version 0.1 named the parameters that ran in production."""
+        content = super().canonical()
+        for name, preset in PRESETS.items():
+            if (self.theta, self.omega) == (preset.theta, preset.omega):
+                return content | {"preset": name, "theta": [], "omega": []}
+        return content | {"preset": None}
 
     @model_validator(mode="after")
-    def _one_set_of_parameters(self) -> "BltMechanism":
-        if (self.preset is None) == (not self.theta) or len(self.theta) != len(self.omega):
+    def _a_scale_for_each_decay(self) -> "BltMechanism":
+        if not self.theta or len(self.theta) != len(self.omega):
             raise ValueError(
-                f"got {self.preset or 'no'} preset, {len(self.theta)} theta and {len(self.omega)} omega; "
-                "give either a preset, or as many theta as omega"
+                f"got {len(self.theta)} theta and {len(self.omega)} omega; give one of each a buffer, as "
+                "'tacit optimize blt' prints them"
             )
         if sum(self.omega) > 1:
             raise ValueError(
@@ -197,11 +202,15 @@ class BltMechanism(_Restarted):
 class BandedMechanism(_Correlated):
     """DP-FTRL with a banded strategy of least error, found before the run (Choquette-Choo et al. 2023)."""
 
+    retired: ClassVar[Mapping[str, Any]] = _Mechanism.retired | {"form": lambda block: block.form}
+
     kind: Literal["banded"]
     bands: PositiveInt = Field(description="rounds whose noise is remembered, and model copies that takes; <= min_sep")
-    form: Literal["matrix", "toeplitz"] = Field(
-        description="a column for each round (BandMF, to about 2,000 rounds), or one for all (BandToep)"
-    )
+
+    @property
+    def form(self) -> Literal["matrix", "toeplitz"]:
+        """A column for each round (BandMF); one for all (BandToep) where that many would take too long to find."""
+        return "matrix" if self.rounds <= MATRIX_ROUNDS else "toeplitz"
 
     @model_validator(mode="after")
     def _columns_stay_apart(self) -> "BandedMechanism":

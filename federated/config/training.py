@@ -12,6 +12,8 @@ from pretrain.config import Config
 
 # Adam's beta2, and its epsilon beside the root of the mean square.
 SECOND_MOMENTUM, ADAPTIVITY = 0.99, 1e-4
+# After this long Airflow ends a stage, and a worker stops waiting for the others.
+STAGE_TIMEOUT_MINUTES = 720.0
 
 
 class LocalTrainingConfig(Config):
@@ -49,6 +51,7 @@ class RuntimeConfig(Config):
         "precision": "float32",
         "keep_checkpoints": 2,
         "discovery_processes": 1,  # as 0.1 wrote it; discovery's processes are ``workers``
+        "stage_timeout_minutes": STAGE_TIMEOUT_MINUTES,
     }
 
     workers: PositiveInt = Field(
@@ -63,4 +66,3 @@ class RuntimeConfig(Config):
     )
     checkpoint_every_rounds: PositiveInt = 5
     evaluate_every_rounds: PositiveInt = 5
-    stage_timeout_minutes: PositiveFloat = 720.0

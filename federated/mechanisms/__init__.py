@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from federated.config.mechanism import MechanismConfig
 from federated.mechanisms.banded import Banded, BandedState
-from federated.mechanisms.blt import PRESETS, Blt, BltState
+from federated.mechanisms.blt import Blt, BltState
 from federated.mechanisms.independent import Independent, IndependentState
 from federated.mechanisms.optimise_banded import optimise_banded
 from federated.mechanisms.tree import Tree, TreeState
@@ -29,8 +29,7 @@ def build(config: MechanismConfig) -> Mechanism:
         case "tree":
             return Tree(config.noise_multiplier, config.restarts)
         case "blt":
-            parameters = PRESETS[config.preset] if config.preset else config
-            return Blt(config.noise_multiplier, parameters.theta, parameters.omega, config.restarts)
+            return Blt(config.noise_multiplier, config.theta, config.omega, config.restarts)
         case "banded":
             limits = (config.rounds, config.min_sep, config.max_participations)
             return replace(

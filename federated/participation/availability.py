@@ -13,6 +13,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from federated.config.availability import (
+    BEST_HOUR,
+    DAY_FRACTION,
+    DROPOUT,
+    NIGHT_FRACTION,
+    OVER_SELECTION,
+    ZONE_SPREAD_HOURS,
+)
+
 _ZONE, _COIN, _DROP, _DELAY = range(4)
 _DAY_HOURS = 24.0
 
@@ -25,28 +34,28 @@ class Availability:
       night_fraction, day_fraction: devices that check in at the best and the worst hour of their day.
       best_hour: local time of the former.
       zone_spread_hours: local times of a population are spread evenly over so many hours.
-      minutes_per_round: how long a round takes.
+      round_minutes: how long a round takes.
       over_selection: devices selected for each one wanted.
       dropout: probability that a selected device does not report.
       seed: the launch's public seed.
     """
 
-    night_fraction: float = 0.9
-    day_fraction: float = 0.2
-    best_hour: float = 2.0
-    zone_spread_hours: float = 3.0
-    minutes_per_round: float = 30.0
-    over_selection: float = 1.3
-    dropout: float = 0.08
+    night_fraction: float = NIGHT_FRACTION
+    day_fraction: float = DAY_FRACTION
+    best_hour: float = BEST_HOUR
+    zone_spread_hours: float = ZONE_SPREAD_HOURS
+    round_minutes: float = 30.0
+    over_selection: float = OVER_SELECTION
+    dropout: float = DROPOUT
     seed: int = 0
 
     def __post_init__(self) -> None:
         for name in ("night_fraction", "day_fraction", "dropout"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name}: {getattr(self, name)} is no probability; give a number from 0 to 1")
-        if not (self.minutes_per_round > 0 and self.over_selection >= 1):
+        if not (self.round_minutes > 0 and self.over_selection >= 1):
             raise ValueError(
-                f"minutes_per_round: {self.minutes_per_round}, over_selection: {self.over_selection}; "
+                f"round_minutes: {self.round_minutes}, over_selection: {self.over_selection}; "
                 "give minutes above 0 and an over-selection of at least 1"
             )
 
@@ -67,7 +76,7 @@ class Availability:
 
     def hour(self, round_number: int) -> float:
         """Hours since the first round."""
-        return round_number * self.minutes_per_round / 60
+        return round_number * self.round_minutes / 60
 
     def awake(self, devices_S: np.ndarray, round_number: int) -> np.ndarray:
         """bool ``[S]``: checks in during this round's hour. One coin an hour, not one a round."""

@@ -12,7 +12,7 @@ McMahan et al. 2024, section 5). Then ``rho = sens^2 / (2 z^2) = (sens * RmsErr 
 import functools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -20,11 +20,11 @@ from scipy.optimize import minimize
 from scipy.signal import lfilter
 
 from federated import mechanisms
-from federated.config.mechanism import MechanismConfig
+from federated.config.mechanism import MATRIX_ROUNDS, MechanismConfig
 from federated.mechanisms.banded import Banded, from_coefficients
 from federated.mechanisms.blt import Blt, errors
 from federated.mechanisms.blt import prefix_variances as blt_variances
-from federated.mechanisms.optimise_banded import fhu_coefficients, toeplitz_objective
+from federated.mechanisms.optimise_banded import fhu_coefficients, optimise_banded, toeplitz_objective
 from federated.mechanisms.optimise_blt import optimise_blt
 from federated.mechanisms.tree import Tree, prefix_variances
 
@@ -154,7 +154,7 @@ def banded(rounds: int, min_sep: int, max_participations: int, bands: int | None
     return Strategy(
         kind="banded",
         label=f"banded, {bands} band{'s' * (bands != 1)}",
-        parameters=MappingProxyType({"bands": bands, "form": "toeplitz"}),
+        parameters=MappingProxyType({"bands": bands}),
         rounds=rounds,
         min_sep=min_sep,
         max_participations=max_participations,
@@ -162,6 +162,20 @@ def banded(rounds: int, min_sep: int, max_participations: int, bands: int | None
         sensitivity_squared=made.sensitivity_squared(rounds, min_sep, max_participations),
         copies=bands - 1,
     )
+
+
+def as_launched(strategy: Strategy) -> Strategy:
+    """The strategy that a launch makes of these parameters: banded noise of a short run has a column for each round.
+
+    It is searched for once, as the plan ends: with seconds to spend on each of a plan's many report goals, the
+    one column for all rounds, which is nearly as good, decides.
+    """
+    if strategy.kind != "banded" or strategy.rounds > MATRIX_ROUNDS:
+        return strategy
+    limits = (strategy.rounds, strategy.min_sep, strategy.max_participations)
+    best = optimise_banded(*limits, strategy.copies + 1)
+    rms = rms_error(best.strategy, strategy.rounds)
+    return replace(strategy, rms_error=rms, sensitivity_squared=best.sensitivity_squared)
 
 
 def _toeplitz_coefficients(rounds: int, bands: int) -> np.ndarray:

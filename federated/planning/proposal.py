@@ -63,17 +63,20 @@ def propose(
     if chosen is None:
         goal, rounds = nearest.option.report_goal, nearest.option.rounds
         nearest = plan_search.best(terms, rounds, goal, thorough=True) or nearest
+    strategy = plan_costs.as_launched(nearest.strategy)
+    nearest = Choice(plan_search.option(terms, strategy, nearest.option.report_goal), strategy)
     block = mechanism_block(mechanism, nearest)
     option = _as_accounted(block, nearest.option)
+    met = chosen is not None and option.rho is not None and option.rho <= terms.target.rho
     on_progress("the same run by other mechanisms")
     return Proposal(
-        feasible=chosen is not None,
+        feasible=met,
         terms=terms,
         mechanism=block,
         chosen=option,
         timer_hours=option.min_sep * planning.round_minutes / 60,
         reasons=_reasons(terms, mechanism, block, option, tried),
-        changes=() if chosen else changes(terms, nearest, on_progress),
+        changes=() if met else changes(terms, nearest, on_progress),
         alternatives=_alternatives(terms, option, tried),
     )
 
@@ -82,14 +85,11 @@ def mechanism_block(mechanism: MechanismConfig, choice: Choice) -> MechanismConf
     """The launch file's ``mechanism:`` with everything that the plan decides replaced.
 
     What does not depend on the mechanism (clip norm, delta, randomness, clipping, secure
-    aggregation) is kept. Adaptive clipping is kept where the noise has restarts, which it needs, and
-    availability without its timer: the plan decides ``min_sep``.
+    aggregation, availability) is kept. Adaptive clipping is kept where the noise has restarts, which it needs.
     """
-    names = {"clip_norm", "delta", "randomness", "clipping", "secagg"}
+    names = {"clip_norm", "delta", "randomness", "clipping", "secagg", "availability"}
     names |= {"adaptive_clipping"} if "restarts" in choice.strategy.parameters else set()
     shared = mechanism.model_dump(exclude_defaults=True, include=names)
-    if block := mechanism.model_dump().get("availability"):
-        shared["availability"] = {name: value for name, value in block.items() if name != "timer_hours"}
     option = choice.option
     decided = {
         "kind": option.kind,

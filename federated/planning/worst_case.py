@@ -222,12 +222,6 @@ def _too_few_awake(config: MechanismConfig, devices: int) -> list[str]:
     day = RoundRule(config, seed=0).availability
     if day is None:
         return []
-    reporting = day.over_selection * (1 - day.dropout)
-    if reporting < 1:
-        return [
-            f"availability.over_selection {day.over_selection:g} with dropout {day.dropout:g} brings in only "
-            f"{reporting:.0%} of the report goal: raise over_selection above {1 / (1 - day.dropout):.2f}"
-        ]
     below = _below_goal(config, devices, day)
     if 2 * below <= config.rounds:
         return []

@@ -74,9 +74,7 @@ class RoundRule:
     def availability(self) -> Availability | None:
         """Who checks in and reports; None for everybody, always. A secret sample has no availability."""
         block = None if isinstance(self.config, IndependentMechanism) else self.config.availability
-        if block is None:
-            return None
-        return Availability(**block.model_dump(exclude={"timer_hours"}), seed=self.seed)
+        return None if block is None else Availability(round_minutes=block.round_minutes, seed=self.seed)
 
     def cohorts(
         self, synthetic_D: np.ndarray, stress_D: np.ndarray | None = None, stress_rate: float = 0.0

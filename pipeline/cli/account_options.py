@@ -130,7 +130,8 @@ class BltStrategy:
 
     def build(self, within: Limits) -> "Blt":
         """A BLT of a preset or of the decays and scales stated."""
-        from federated.mechanisms import PRESETS, Blt
+        from federated.config.blt_presets import PRESETS
+        from federated.mechanisms import Blt
 
         z, starts = multiplier(self.noise_multiplier), restart_rounds(self.restarts, within.rounds)
         if (self.preset is None) == (not self.theta and not self.omega):

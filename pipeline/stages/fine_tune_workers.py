@@ -20,6 +20,7 @@ import numpy as np
 from evaluation.audit import canaries
 from evaluation.audit.directions import Directions
 from evaluation.config import STRESS_RATE
+from federated.config.training import STAGE_TIMEOUT_MINUTES
 from federated.mechanisms import Mechanism
 from federated.rounds.rule import RoundRule
 from federated.train import FineTuneResult, TrainingData, Workplace
@@ -164,9 +165,8 @@ def main(root: Path, launch_id: str, stage_pid: int, level: str) -> int:
         level=level, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", datefmt="%H:%M:%S", stream=sys.stderr
     )
     ctx = context(root, launch_id)
-    runtime = ctx.config.runtime
     try:
-        with joined(runtime.device, 60 * runtime.stage_timeout_minutes) as process:
+        with joined(ctx.config.runtime.device, 60 * STAGE_TIMEOUT_MINUTES) as process:
             if process.rank:
                 logging.getLogger().setLevel(logging.WARNING)
             train(ctx, process)

@@ -10,8 +10,9 @@ import pytest
 
 from federated import noise
 from federated.accounting import guarantees as accounting
+from federated.config.blt_presets import PRESETS
 from federated.mechanisms.banded import from_coefficients
-from federated.mechanisms.blt import PRESETS, Blt
+from federated.mechanisms.blt import Blt
 from federated.mechanisms.independent import Independent
 from federated.mechanisms.tree import Tree
 

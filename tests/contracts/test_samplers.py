@@ -19,7 +19,7 @@ KEY = seeded_key(31)
 TIMED = Cohorts(DEVICES, GOAL, 4, 3, seed=9)
 SAMPLERS = {
     "timer and cap": TIMED,
-    "who checks in": replace(TIMED, availability=Availability(minutes_per_round=30.0, seed=9)),
+    "who checks in": replace(TIMED, availability=Availability(round_minutes=30.0, seed=9)),
     "with stress devices": replace(TIMED, stress_D=np.arange(DEVICES) >= DEVICES - 2, stress_rate=0.5),
     "poisson": SampledCohorts(DEVICES, GOAL, GOAL / DEVICES, True, KEY, ROUNDS),
     "fixed": SampledCohorts(DEVICES, GOAL, GOAL / DEVICES, False, KEY, ROUNDS),

@@ -35,7 +35,7 @@ locale: es-ES
 feature: NWP
 schedule: "@monthly"
 reviewers: [privacy-reviewer]
-runtime: {device: cuda, stage_timeout_minutes: 90}
+runtime: {device: cuda}
 """
 
 

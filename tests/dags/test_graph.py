@@ -98,7 +98,7 @@ def test_only_training_on_a_gpu_is_sent_to_the_gpu_queue(dagbag):
 
     assert on_gpu("scheduled") == {"pretrain", "adapt", "fine_tune"}
     assert on_gpu("demo") == set()
-    assert dagbag.dags["scheduled"].get_task("audit").execution_timeout == timedelta(minutes=90)
+    assert dagbag.dags["scheduled"].get_task("audit").execution_timeout == timedelta(hours=12)
 
 
 def test_the_schedule_is_the_public_models_and_starts_the_launch(dagbag):

@@ -9,6 +9,7 @@ import pytest
 from federated import mechanisms
 from federated.accounting import guarantees as accounting
 from federated.config.training import LocalTrainingConfig, ServerConfig
+from federated.mechanisms.optimise_banded import optimise_banded
 from federated.participation.records import load_records
 from tests.helpers.mechanism_kinds import KINDS, PARSER
 from tests.helpers.small_run import DEVICES, Launch, run
@@ -137,8 +138,8 @@ def test_fewer_devices_than_accounted_for_are_refused(tmp_path: Path) -> None:
 
 
 def test_the_noise_comes_from_the_mechanism_file(tmp_path: Path) -> None:
-    launch = launch_of("banded matrix")
-    toeplitz = mechanisms.build(launch_of("banded toeplitz").mechanism)
+    launch = launch_of("banded")
+    toeplitz = replace(optimise_banded(9, 3, 2, 2, "toeplitz").strategy, noise_multiplier=0.5)
     from_config, _ = run(launch, tmp_path / "config")
     from_file, _ = run(launch, tmp_path / "file", stored=toeplitz)
     assert not np.array_equal(from_config, from_file)

@@ -50,7 +50,7 @@ def changed(field: str, value: object) -> dict:
         ("mechanism.delta", 2.0, "mechanism.delta: got 2.0; give a number below 1"),
         ("mechanism.clip_norm", -1, "mechanism.clip_norm: got -1; give a number above 0 (L2 bound C of"),
         ("mechanism.kind", "gauss", "mechanism.kind: got 'gauss'; choose one of 'tree', 'blt'"),
-        ("mechanism.kind", "blt", "mechanism: got no preset, 0 theta and 0 omega; give either a preset"),
+        ("mechanism.kind", "blt", "mechanism: got 0 theta and 0 omega; give one of each a buffer"),
         ("mechanism", DELETE, "mechanism: missing; add it"),
         ("mechanism.delta", DELETE, "mechanism.delta: missing; add it"),
         ("mechanism", 3, "mechanism: got 3; give a mapping of fields"),

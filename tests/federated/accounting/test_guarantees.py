@@ -14,9 +14,10 @@ from federated.accounting.guarantees import (
     guarantee,
     guarantee_of,
 )
+from federated.config.blt_presets import PRESETS
 from federated.config.mechanism import TreeMechanism
 from federated.mechanisms import Tree, tree
-from federated.mechanisms.blt import PRESETS, Blt
+from federated.mechanisms.blt import Blt
 from federated.mechanisms.independent import Independent
 from federated.participation.cohorts import Cohorts
 from federated.participation.observed import Observed, observe

@@ -8,7 +8,8 @@ import pytest
 
 from federated import noise
 from federated.accounting.gaussian import epsilon_of_rho
-from federated.mechanisms.blt import PRESETS, Blt, errors, inverse_coefficients, prefix_variances
+from federated.config.blt_presets import PRESETS
+from federated.mechanisms.blt import Blt, errors, inverse_coefficients, prefix_variances
 from federated.mechanisms.sensitivity import pattern_sensitivity_squared, toeplitz_sensitivity_squared
 
 KEY = noise.seeded_key(9)

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from federated import noise
-from federated.mechanisms.blt import PRESETS, Blt, prefix_variances
+from federated.config.blt_presets import PRESETS
+from federated.mechanisms.blt import Blt, prefix_variances
 from federated.mechanisms.second_sensitivity import sensitivity_squared_by_pairs
 from federated.mechanisms.sensitivity import pattern_sensitivity_squared, toeplitz_sensitivity_squared
 

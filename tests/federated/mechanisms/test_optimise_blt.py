@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from federated.mechanisms.blt import PRESETS, Blt, errors, inverse_coefficients
+from federated.config.blt_presets import PRESETS
+from federated.mechanisms.blt import Blt, errors, inverse_coefficients
 from federated.mechanisms.optimise_blt import decays, objective, optimise_blt, scales, starts
 from federated.mechanisms.sensitivity import pattern_sensitivity_squared, toeplitz_sensitivity_squared
 

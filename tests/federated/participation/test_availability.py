@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from federated.config.availability import rounds_of_timer
 from federated.participation.availability import Availability, uniform
 from federated.participation.cohorts import Cohorts, ParticipationState
 from federated.participation.observed import observe
@@ -87,18 +86,10 @@ def test_nobody_awake_is_an_empty_round():
     assert not len(cohort)
 
 
-@pytest.mark.parametrize(("hours", "minutes", "rounds"), [(0, 30, 1), (24, 30, 48), (24, 7, 206), (0.1, 30, 1)])
-def test_a_timer_in_hours(hours, minutes, rounds):
-    assert rounds_of_timer(hours, minutes) == rounds
-    assert rounds * minutes >= hours * 60
-
-
-@pytest.mark.parametrize("wrong", [{"dropout": 1.5}, {"over_selection": 0.9}, {"minutes_per_round": 0}])
+@pytest.mark.parametrize("wrong", [{"dropout": 1.5}, {"over_selection": 0.9}, {"round_minutes": 0}])
 def test_mistakes_are_named(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         Availability(**wrong)
-    with pytest.raises(ValueError, match="timer_hours"):
-        rounds_of_timer(-1, 30)
 
 
 def guessed_pairs(draw) -> float:

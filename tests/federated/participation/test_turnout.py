@@ -1,4 +1,4 @@
-"""Availability from the launch file: the timer in hours, who is drawn, and how full the rounds are."""
+"""Availability from the launch file: who is drawn, and how full the rounds are."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from federated.config.availability import rounds_of_timer
 from federated.config.mechanism import IndependentMechanism
 from federated.participation import turnout
 from federated.participation.availability import Availability
@@ -17,7 +16,7 @@ from federated.participation.records import Records, no_records
 from federated.rounds.rule import RoundRule
 from tests.helpers.small_run import Launch, mechanism, run
 
-DAY = {"minutes_per_round": 20.0, "zone_spread_hours": 2.0}
+NIGHTS = {"round_minutes": 20.0}
 KEY = bytes(32)
 
 
@@ -34,36 +33,36 @@ def of_launch(devices: int, **fields: object) -> Cohorts:
     return RoundRule(config, 5, KEY).cohorts(np.zeros(devices, dtype=bool))
 
 
-def timer(**fields: object) -> dict:
-    base = mechanism().model_dump(exclude={"min_sep"})
-    return base | {"availability": {"timer_hours": 4.0} | DAY | fields}
+OF_0_1 = {
+    "night_fraction": 0.9,
+    "day_fraction": 0.2,
+    "best_hour": 2.0,
+    "zone_spread_hours": 3.0,
+    "minutes_per_round": 20.0,
+    "over_selection": 1.3,
+    "dropout": 0.08,
+    "timer_hours": None,
+}
 
 
-def test_a_timer_in_hours_gives_min_sep():
-    config = mechanism().model_validate(timer())
-    assert config.min_sep == config.availability.timer_rounds == 12
+def test_a_block_of_0_1_is_the_same_launch():
+    config = mechanism(availability=NIGHTS)
+    assert mechanism(availability=OF_0_1) == mechanism(availability={"minutes_per_round": 20}) == config
+    assert config.canonical()["availability"] == OF_0_1
     assert config.model_validate(config.model_dump()) == config
-    assert config.model_validate(timer() | {"min_sep": 12}) == config
-    with pytest.raises(
-        ValueError, match=r"min_sep: 11, but .*timer_hours 4 lasts 12 rounds of 20 min.* set min_sep to 12"
-    ):
-        config.model_validate(timer() | {"min_sep": 11})
-    with pytest.raises(ValueError, match="min_sep"):
-        config.model_validate(timer(timer_hours=None))
-    # Hours that a plan wrote come back as the rounds that it meant, whatever the last bit says.
-    assert all(rounds_of_timer(rounds * 12.3 / 60, 12.3) == rounds for rounds in range(1, 3000))
+    assert config.availability is not None
+    assert config.availability.model_dump() == NIGHTS
 
 
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"timer_hours": 0}, "timer_hours"),
-        ({"timer_hours": "long"}, "timer_hours"),
-        ({"dropout": 1.0}, "dropout"),
-        ({"over_selection": 0.9}, "over_selection"),
-        ({"night_fraction": 0.1}, "night_fraction: 0.1 must be above 0 and at least day_fraction 0.2"),
-        ({"night_fraction": 0, "day_fraction": 0}, "night_fraction: 0 must be above 0"),
-        ({"nights": 3}, "nights"),
+        ({}, "round_minutes"),
+        ({"round_minutes": 0}, "round_minutes"),
+        (OF_0_1 | {"round_minutes": 20.0}, "minutes_per_round"),
+        (NIGHTS | {"timer_hours": 4.0}, r"timer_hours: 4\.0 can no longer be chosen"),
+        (NIGHTS | {"dropout": 0.1}, r"dropout: 0\.1 can no longer be chosen, it is always 0\.08"),
+        (NIGHTS | {"nights": 3}, "nights"),
     ],
 )
 def test_mistakes_in_the_block_are_named(fields, words):
@@ -76,7 +75,7 @@ def test_secret_samples_have_no_availability():
     base |= {"kind": "independent", "sampling": "poisson", "population": 20}
     assert IndependentMechanism.model_validate(base | {"availability": None})
     with pytest.raises(ValueError, match="availability: independent noise counts on a secret uniform sample"):
-        IndependentMechanism.model_validate(base | {"availability": {}})
+        IndependentMechanism.model_validate(base | {"availability": NIGHTS})
 
 
 class Hasty(Cohorts):
@@ -98,7 +97,7 @@ class Uncapped(Cohorts):
 def test_timer_and_cap_hold_over_many_rounds(devices, rule, kept):
     # Devices are few enough for timer and cap to bind, at night and in rounds that fall short.
     goal = devices // 25
-    honest = of_launch(devices, availability={"timer_hours": 4.0} | DAY, min_sep=12, report_goal=goal)
+    honest = of_launch(devices, availability=NIGHTS, min_sep=12, report_goal=goal)
     assert honest.availability is not None
     assert honest.min_sep == 12
     records = drawn(rule(**vars(honest)), 400)
@@ -112,23 +111,23 @@ def test_timer_and_cap_hold_over_many_rounds(devices, rule, kept):
     assert (least >= 12 and most <= 12) == kept
     if kept:
         hours = min(
-            (b - a) * honest.availability.minutes_per_round / 60 for o in rounds_of.values() for a, b in pairwise(o)
+            (b - a) * honest.availability.round_minutes / 60 for o in rounds_of.values() for a, b in pairwise(o)
         )
         assert hours >= 4.0
         assert 0 < seen.turnout.rounds_below_goal < 400
 
 
 def test_a_round_is_a_pure_function_of_seed_round_and_state():
-    cohorts = of_launch(300, availability=DAY)
+    cohorts = of_launch(300, availability=NIGHTS)
     state, kept = cohorts.init(), []
     for number in range(60):
         kept.append((number, state, *cohorts.draw(state, number)))
         state = kept[-1][3]
     for number, before, cohort, after in reversed(kept):
-        again, then = of_launch(300, availability=DAY).draw(before, number)
+        again, then = of_launch(300, availability=NIGHTS).draw(before, number)
         np.testing.assert_array_equal(again, cohort)
         np.testing.assert_array_equal(then.last_round_D, after.last_round_D)
-    other = RoundRule(mechanism(report_goal=20, availability=DAY), 6, KEY).cohorts(np.zeros(300, dtype=bool))
+    other = RoundRule(mechanism(report_goal=20, availability=NIGHTS), 6, KEY).cohorts(np.zeros(300, dtype=bool))
     assert not np.array_equal(other.draw(other.init(), 0)[0], kept[0][2])
 
 
@@ -140,7 +139,7 @@ def test_by_night_a_large_population_is_asked_no_more_than_a_small_one(monkeypat
     )
 
     def most_asked(devices: int) -> int:
-        cohorts = of_launch(devices, availability=DAY, report_goal=200, min_sep=10)
+        cohorts = of_launch(devices, availability=NIGHTS, report_goal=200, min_sep=10)
         state, totals = cohorts.init(), []
         for number in range(6):
             asked.clear()
@@ -154,7 +153,7 @@ def test_by_night_a_large_population_is_asked_no_more_than_a_small_one(monkeypat
 
 
 def test_turnout_by_brute_force():
-    cohorts = of_launch(300, availability=DAY, rounds=50)
+    cohorts = of_launch(300, availability=NIGHTS, rounds=50)
     records = drawn(cohorts, 50)
     sizes = [int(np.sum(records.rounds_N == number)) for number in range(50)]
     seen = observe(records, 50, cohorts, np.zeros(300, dtype=bool)).turnout
@@ -171,7 +170,7 @@ def test_turnout_by_brute_force():
 
 @pytest.mark.parametrize("spread", [0.0, 3.0, 24.0])
 def test_the_share_that_checks_in_is_the_mean_over_zones(spread):
-    day = Availability(zone_spread_hours=spread, minutes_per_round=20.0)
+    day = Availability(zone_spread_hours=spread, round_minutes=20.0)
     for number in (0, 2, 3, 40, 100):
         local = np.floor(number / 3) + (np.arange(20_000) + 0.5) / 20_000 * spread
         assert day.share(number) == pytest.approx(day.fraction(local % 24).mean(), abs=1e-7)
@@ -182,14 +181,14 @@ def test_the_share_that_checks_in_is_the_mean_over_zones(spread):
     [
         (4000, 100, 10, {}),
         (900, 100, 6, {}),
-        (900, 100, 6, {"minutes_per_round": 5.0}),
-        (900, 100, 3, {"minutes_per_round": 5.0}),
+        (900, 100, 6, {"round_minutes": 5.0}),
+        (900, 100, 3, {"round_minutes": 5.0}),
         (2000, 100, 12, {"over_selection": 1.0}),
         (3000, 100, 10, {"dropout": 0.4}),
     ],
 )
 def test_what_to_expect_is_what_happens(devices, goal, min_sep, fields):
-    day = Availability(**DAY | fields, seed=9)
+    day = Availability(**{"round_minutes": 20.0, "zone_spread_hours": 2.0} | fields, seed=9)
     found = turnout.expected(288, devices, goal, min_sep, day)
     cohorts = Cohorts(devices, goal, min_sep, 288, seed=9, availability=day)
     sizes = np.bincount(drawn(cohorts, 288).rounds_N, minlength=288)
@@ -198,7 +197,7 @@ def test_what_to_expect_is_what_happens(devices, goal, min_sep, fields):
 
 
 def test_a_run_with_availability_goes_on_where_it_was(tmp_path: Path):
-    config = mechanism(availability={"minutes_per_round": 60.0, "dropout": 0.3}, rounds=9)
+    config = mechanism(availability={"round_minutes": 240.0}, rounds=9)
     launch = replace(Launch(), mechanism=config)
     _, result = run(launch, tmp_path / "whole")
     assert isinstance(result.observed, Observed)

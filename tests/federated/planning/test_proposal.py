@@ -212,11 +212,9 @@ def test_a_planning_block_of_0_1_reads_as_before_and_what_it_can_no_longer_choos
         terms(population_estimate=1)
 
 
-@pytest.mark.parametrize("block", [{}, {"dropout": 0.2, "timer_hours": 2.0, "minutes_per_round": 6.0}])
-def test_who_checks_in_is_kept_and_the_timer_is_the_plans(block: dict[str, float]) -> None:
-    config = TreeMechanism.model_validate(MECHANISM.model_dump() | {"availability": block})
+def test_who_checks_in_is_kept() -> None:
+    config = TreeMechanism.model_validate(MECHANISM.model_dump() | {"availability": {"round_minutes": 7.0}})
     proposal = propose(config, terms())
-    found = proposal.mechanism.availability
-    assert (found.dropout, found.timer_hours) == (block.get("dropout", 0.08), None)
+    assert proposal.mechanism.availability == config.availability
     assert again(proposal) == proposal.mechanism
     assert any("not part of this search" in reason for reason in proposal.reasons)

@@ -16,7 +16,7 @@ DEVICES, SYNTHETIC, ROUNDS = 3000, 40, 120
 
 
 def test_histograms_are_those_of_the_records_in_tens():
-    cohorts = Cohorts(DEVICES, 150, 10, 9, seed=3, availability=Availability(seed=3, minutes_per_round=20.0))
+    cohorts = Cohorts(DEVICES, 150, 10, 9, seed=3, availability=Availability(seed=3, round_minutes=20.0))
     state, records = cohorts.init(), no_records()
     for number in range(ROUNDS):
         cohort, state = cohorts.draw(state, number)
