@@ -66,7 +66,7 @@ class Worker:
                 f"{what}: workers differ, {-int(bounds[1])} to {int(bounds[0])}; do they see the same directory?"
             )
 
-    def _all_reduce(self, flat: Tensor, operation: distributed.ReduceOp = distributed.ReduceOp.SUM) -> None:
+    def _all_reduce(self, flat: Tensor, operation: distributed.ReduceOp.RedOpType = distributed.ReduceOp.SUM) -> None:
         moved = flat.cuda() if distributed.get_backend() == "nccl" else flat
         try:
             distributed.all_reduce(moved, operation)

@@ -82,11 +82,12 @@ class _Mechanism(Config):
     @classmethod
     def _the_goal_gives_the_graph(cls, block: object) -> object:
         """Numbers of the masks' graph, which a file of version 0.1 states, must be those that the goal gives."""
-        match block:
-            case {"report_goal": int(goal), "secagg": dict(secagg)}:
-                graph = cls._graph(goal)
-            case _:
-                return block
+        if not isinstance(block, dict):
+            return block
+        goal, secagg = block.get("report_goal"), block.get("secagg")
+        if not (isinstance(goal, int) and isinstance(secagg, dict)):
+            return block
+        graph = cls._graph(goal)
         for name, value in graph.items():
             if secagg.get(name, value) != value:
                 raise ValueError(
@@ -202,7 +203,7 @@ class BltMechanism(_Restarted):
 class BandedMechanism(_Correlated):
     """DP-FTRL with a banded strategy of least error, found before the run (Choquette-Choo et al. 2023)."""
 
-    retired: ClassVar[Mapping[str, Any]] = _Mechanism.retired | {"form": lambda block: block.form}
+    retired: ClassVar[Mapping[str, Any]] = {**_Mechanism.retired, "form": lambda block: block.form}
 
     kind: Literal["banded"]
     bands: PositiveInt = Field(description="rounds whose noise is remembered, and model copies that takes; <= min_sep")
@@ -231,7 +232,7 @@ class IndependentMechanism(_Mechanism):
     Any device may join any round, so there is no ``min_sep`` or ``max_participations`` to enforce.
     """
 
-    retired: ClassVar[Mapping[str, Any]] = _Mechanism.retired | {"round_weight": None}
+    retired: ClassVar[Mapping[str, Any]] = {**_Mechanism.retired, "round_weight": None}
     timed: ClassVar[bool] = False
 
     kind: Literal["independent"]
@@ -261,15 +262,15 @@ class IndependentMechanism(_Mechanism):
 
     @model_validator(mode="before")
     @classmethod
-    def _sampling_is_secret(cls, given: object) -> object:
-        if not isinstance(given, dict) or "availability" not in given:
-            return given
-        if given["availability"] is not None:
+    def _sampling_is_secret(cls, block: object) -> object:
+        if not isinstance(block, dict) or "availability" not in block:
+            return block
+        if block["availability"] is not None:
             raise ValueError(
                 "availability: independent noise counts on a secret uniform sample of the whole population, and who "
                 "checks in is neither secret nor uniform; remove it, or use kind tree, blt or banded"
             )
-        return {name: value for name, value in given.items() if name != "availability"}
+        return {name: value for name, value in block.items() if name != "availability"}
 
     @property
     def min_sep(self) -> int:

@@ -10,6 +10,7 @@ Shape legend: P parameters.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -21,6 +22,26 @@ from federated.local_training.clipping import release
 _BIT_SENSITIVITY = 0.5
 _BITS = "bits."
 _UPDATES = "updates."
+
+
+class NoiseStream(Protocol):
+    """What a mechanism does round by round. Its state is its own: nobody else looks into it, so it is of any type."""
+
+    @property
+    def noise_multiplier(self) -> float:
+        """Standard deviation before the strategy, in clip norms."""
+
+    def init(self, num_parameters: int) -> Any:
+        """State before the first round."""
+
+    def noise(self, state: Any, round_number: int, key: bytes) -> tuple[np.ndarray, Any]:
+        """Noise of one round, and the state after it."""
+
+    def save(self, state: Any) -> dict[str, np.ndarray]:
+        """The state as arrays."""
+
+    def load(self, arrays: Mapping[str, np.ndarray]) -> Any:
+        """What ``save`` gave."""
 
 
 @dataclass(frozen=True)
@@ -78,8 +99,8 @@ class Privatizer:
 
     config: MechanismConfig
     mechanism: mechanisms.Mechanism
-    updates: mechanisms.Mechanism
-    bits: mechanisms.Mechanism | None
+    updates: NoiseStream
+    bits: NoiseStream | None
     sensitivity: float = 1.0
 
     @property
@@ -133,14 +154,14 @@ class Privatizer:
         noise_P = drawn.noise_P if self.sensitivity == 1 else drawn.noise_P * self.sensitivity
         released_P = release(unnoised_sum_P, noise_P, state.clip_norm)
         after = replace(state, round=state.round + 1, updates=drawn.updates, bits=drawn.bits)
-        if self.config.adaptive_clipping is None:
+        adaptive = self.config.adaptive_clipping
+        if adaptive is None:
             return released_P, after
         share = 0.5 + (unnoised_below + drawn.bit_noise) / self.config.report_goal
         shares = state.shares + share
-        return released_P, replace(after, shares=shares, estimate=self._estimate(shares, after.round))
+        return released_P, replace(after, shares=shares, estimate=self._estimate(adaptive, shares, after.round))
 
-    def _estimate(self, shares: float, rounds: int) -> float:
-        adaptive = self.config.adaptive_clipping
+    def _estimate(self, adaptive: AdaptiveClipping, shares: float, rounds: int) -> float:
         exponent = -adaptive.learning_rate * (shares - rounds * adaptive.target_quantile)
         # Noise alone must not end the run: far beyond any norm of use it is held where floats are finite.
         return self.config.clip_norm * math.exp(min(max(exponent, -50.0), 50.0))

@@ -181,7 +181,8 @@ def write_checkpoint(checkpoint: Checkpoint, directory: Path) -> None:
         "metrics": checkpoint.metrics,
     }
     buffer = io.BytesIO()
-    np.savez(buffer, **checkpoint.arrays, **{_META: np.frombuffer(json.dumps(meta).encode(), dtype=np.uint8)})
+    arrays = {**checkpoint.arrays, _META: np.frombuffer(json.dumps(meta).encode(), dtype=np.uint8)}
+    np.savez(buffer, **arrays)  # type: ignore[arg-type]  # the stub takes any keyword for an option
     payload = buffer.getvalue()
     path = directory / f"round-{checkpoint.rounds_done:08d}.ckpt"
     write_bytes(path, _MAGIC + hashlib.sha256(payload).digest() + payload, PRIVATE)
