@@ -36,7 +36,7 @@ GRACE_SECONDS = 30
 STAGE_TIMEOUT = timedelta(hours=12)
 
 # Set by Ctrl-C under `airflow dags test`, which runs all tasks in one process and would go on with the next.
-_interrupted = threading.Event()
+interrupted = threading.Event()
 
 
 class TacitOperator(BaseOperator):
@@ -60,14 +60,14 @@ class TacitOperator(BaseOperator):
         """Arguments after ``tacit``."""
 
     def execute(self, context: Context) -> dict[str, Any]:
-        if _interrupted.is_set():
+        if interrupted.is_set():
             raise AirflowFailException(f"{self.task_id}: not started, the launch was interrupted")
         arguments = self.command(context)
         self.log.info("tacit %s", " ".join(arguments))
         try:
-            code, answer = self._run([_tacit(), *arguments])
+            code, answer = self.run_command([tacit_path(), *arguments])
         except KeyboardInterrupt as error:
-            _interrupted.set()
+            interrupted.set()
             raise AirflowFailException(f"{self.task_id}: interrupted; run the launch again to resume") from error
         if code == 0:
             return json.loads(answer)
@@ -91,7 +91,7 @@ class TacitOperator(BaseOperator):
         # Also after a clean end: a child of the command may have ignored the first signal.
         _signal_group(process.pid, signal.SIGKILL)
 
-    def _run(self, command: Sequence[str]) -> tuple[int, str]:
+    def run_command(self, command: Sequence[str]) -> tuple[int, str]:
         """Exit code (negative: the signal that ended it) and standard output of ``command``.
 
         Standard error is copied line by line to the task's log. The command leads its own
@@ -193,7 +193,7 @@ def launch_date(context: Context, launch_name: str) -> str | None:
     return f"{run.logical_date:%Y%m%d}" if run.run_type == "scheduled" and run.logical_date else None
 
 
-def _tacit() -> str:
+def tacit_path() -> str:
     tacit = Path(os.environ.get("TACIT_BIN") or HOME / ".venv" / "stages" / "bin" / "tacit")
     if not os.access(tacit, os.X_OK):
         raise AirflowFailException(f"TACIT_BIN: {tacit} is not an executable; run `make setup` or set TACIT_BIN")

@@ -191,7 +191,7 @@ def _estimate(
     """Unbiased terms ``[M]`` whose mean is F: importance-sampled nodes, third words summed exactly."""
     words = len(first_W)
     secret_3 = _secret(canary, first_W.device)
-    first_M, weight_M = _draw(first_W[None], torch.zeros(nodes, dtype=torch.long, device=first_W.device), rng)
+    first_M, weight_M = draw_words(first_W[None], torch.zeros(nodes, dtype=torch.long, device=first_W.device), rng)
     # Draws of the same first word share a node; sorting also makes the result independent of chunking.
     first_M, order_M = first_M.sort(stable=True)
     weight_M = weight_M[order_M]
@@ -200,7 +200,7 @@ def _estimate(
     for chunk in torch.arange(nodes, device=first_W.device).split(_NODE_ROWS):
         open_K, row_B = first_M[chunk].unique(return_inverse=True)
         second_KW, state_K = _step(model, open_K, rows_of(state, torch.zeros_like(open_K)))
-        second_B, weight_B = _draw(second_KW, row_B, rng)
+        second_B, weight_B = draw_words(second_KW, row_B, rng)
         second_M[chunk] = second_B
         partial_B = first_W[first_M[chunk]] + second_KW[row_B, second_B]
         third_BW, _ = _step(model, second_B, rows_of(state_K, row_B))
@@ -213,7 +213,7 @@ def _estimate(
     return (weight_M * torch.cat(hits) * (words**2 / (words**3 - 1))).cpu().numpy()
 
 
-def _draw(log_probs_KW: Tensor, row_M: Tensor, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+def draw_words(log_probs_KW: Tensor, row_M: Tensor, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
     """One word for each entry of ``row_M`` from that row's mixture q, and the weights ``1 / (W q)``."""
     rows, words = log_probs_KW.shape
     prob_KW = torch.softmax(log_probs_KW, dim=1)

@@ -31,7 +31,7 @@ def of_coefficients(coefficients_T: np.ndarray, restarts: Sequence[int] = ()) ->
 
 def of_tree(rounds: int, restarts: Sequence[int] = ()) -> np.ndarray:
     """W of tree aggregation with Honaker's estimate from each complete subtree (Kairouz et al. 2021, appendix B)."""
-    return of_noise(_tree_noise(rounds, restarts))
+    return of_noise(tree_noise(rounds, restarts))
 
 
 def of_noise(mixing_TK: np.ndarray) -> np.ndarray:
@@ -45,7 +45,7 @@ def mu_of_pattern(whitener_TT: np.ndarray, participations_T: np.ndarray, noise_m
     return float(np.linalg.norm(whitener_TT @ participations_T) / noise_multiplier)
 
 
-def _tree_noise(rounds: int, restarts: Sequence[int]) -> np.ndarray:
+def tree_noise(rounds: int, restarts: Sequence[int]) -> np.ndarray:
     """M, ``[T, nodes]``: each round's noise is the prefix's Honaker estimate minus that of the prefix before."""
     nodes: dict[tuple[int, int], int] = {}
     prefixes = []

@@ -69,7 +69,7 @@ class Cohorts:
 
     def available(self, state: ParticipationState, round_number: int) -> np.ndarray:
         """Devices whose timer has run out, who may still join and who check in, ascending."""
-        return np.flatnonzero(self._ready(state, round_number, slice(None)))
+        return np.flatnonzero(self.ready(state, round_number, slice(None)))
 
     def draw(self, state: ParticipationState, round_number: int) -> tuple[np.ndarray, ParticipationState]:
         """The cohort of one round and the state after it.
@@ -109,7 +109,7 @@ class Cohorts:
         devices = np.flatnonzero(self.stress_D)
         return rng.permutation(devices[rng.random(len(devices)) < self.stress_rate])[: self.report_goal]
 
-    def _ready(self, state: ParticipationState, round_number: int, devices: np.ndarray | slice) -> np.ndarray:
+    def ready(self, state: ParticipationState, round_number: int, devices: np.ndarray | slice) -> np.ndarray:
         last, count = state.last_round_D[devices], state.count_D[devices]
         ready = ((last == _NEVER) | (round_number - last >= self.min_sep)) & (count < self.max_participations)
         if self.stress_D is not None:
@@ -130,7 +130,7 @@ class Cohorts:
         taken = np.empty(0, dtype=np.int64)
         for _ in range(_TRIES if self.num_devices > _COHORTS * wanted else 0):
             tried = rng.integers(self.num_devices, size=2 * (wanted - len(taken)))
-            both = np.concatenate([taken, tried[self._ready(state, round_number, tried)]])
+            both = np.concatenate([taken, tried[self.ready(state, round_number, tried)]])
             _, first = np.unique(both, return_index=True)
             taken = both[np.sort(first)]
             if len(taken) >= wanted:

@@ -152,17 +152,20 @@ def alive(group: int) -> bool:
     return True
 
 
-def test_killing_a_task_stops_the_command_and_its_children(dagbag, stand_in: StandIn):
+def test_killing_a_task_stops_the_command_and_its_children(dagbag, stand_in: StandIn, tmp_path):
     task = operator(dagbag)
-    script = "sleep 600 & sleep 600"
+    leader = tmp_path / "leader"
+    script = f"echo $$ > {leader}.new; mv {leader}.new {leader}; sleep 600 & sleep 600"
     result: list[tuple[int, str]] = []
-    thread = threading.Thread(target=lambda: result.append(task._run(["bash", "-c", script])))
+    thread = threading.Thread(target=lambda: result.append(task.run_command(["bash", "-c", script])))
     thread.start()
-    wait_for(lambda: task._process is not None and alive(task._process.pid))
+    wait_for(leader.exists)
+    group = int(leader.read_text())
+    assert alive(group)
     task.on_kill()
     thread.join(timeout=20)
     assert result[0][0] < 0
-    wait_for(lambda: not alive(task._process.pid))
+    wait_for(lambda: not alive(group))
 
 
 def test_a_task_over_its_time_limit_leaves_no_process_behind(dagbag, stand_in: StandIn):
@@ -195,7 +198,7 @@ def test_an_interrupt_ends_the_whole_launch(dagbag, stand_in: StandIn):
         dag_run = run(dagbag, "demo")
     finally:
         signal.signal(signal.SIGINT, before)
-        stage_task._interrupted.clear()
+        stage_task.interrupted.clear()
         thread.join()
     assert dag_run.state == "failed"
     assert stand_in.stages().count("discover") == 1
@@ -221,8 +224,8 @@ def test_the_commands_lines_reach_the_console_only_when_asked(dagbag, stand_in: 
 
 
 def test_a_missing_command_is_explained(dagbag, monkeypatch):
-    from stage_task import _tacit
+    from stage_task import tacit_path
 
     monkeypatch.setenv("TACIT_BIN", str(ROOT / "nowhere"))
     with pytest.raises(AirflowFailException, match="make setup"):
-        _tacit()
+        tacit_path()

@@ -37,13 +37,13 @@ def discover(folder: Path, processes: int) -> tuple[dict, settings.Settings, Pat
 @pytest.mark.slow
 def test_processes_give_the_stage_the_same_words_and_one_reservation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     handed_out = []
-    original = shards._in_processes
+    original = shards.in_processes
 
     def watched(question, chunks, *rest):
         handed_out.append(len(chunks))
         return original(question, chunks, *rest)
 
-    monkeypatch.setattr(shards, "_in_processes", watched)
+    monkeypatch.setattr(shards, "in_processes", watched)
     monkeypatch.setattr(shards, "WORTH_COMPILING", 4)
     kept = {}
     for processes in (1, 2):

@@ -104,13 +104,13 @@ def test_estimates_cover_the_exact_value(model: KeyboardLM) -> None:
 
 
 def test_the_check_of_the_estimate_refuses_wrong_weights(model: KeyboardLM, monkeypatch: pytest.MonkeyPatch) -> None:
-    draw = exposure._draw
+    draw = exposure.draw_words
 
     def unweighted(*arguments: object) -> tuple[torch.Tensor, torch.Tensor]:
         words, weights = draw(*arguments)
         return words, torch.ones_like(weights)
 
-    monkeypatch.setattr(exposure, "_draw", unweighted)
+    monkeypatch.setattr(exposure, "draw_words", unweighted)
     misses = 0
     for one in random_canaries(15, seed=2):
         exact = exposure.rank(model, one, 1000, seed=0, budget=10_000).fraction

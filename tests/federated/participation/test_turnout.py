@@ -81,15 +81,15 @@ def test_secret_samples_have_no_availability():
 class Hasty(Cohorts):
     """Lets devices back a round too soon, as who takes MinS for min_sep does."""
 
-    def _ready(self, state, round_number, devices):
-        return Cohorts._ready(replace(self, min_sep=self.min_sep - 1), state, round_number, devices)
+    def ready(self, state, round_number, devices):
+        return Cohorts.ready(replace(self, min_sep=self.min_sep - 1), state, round_number, devices)
 
 
 class Uncapped(Cohorts):
     """Forgets the cap."""
 
-    def _ready(self, state, round_number, devices):
-        return Cohorts._ready(replace(self, max_participations=10**6), state, round_number, devices)
+    def ready(self, state, round_number, devices):
+        return Cohorts.ready(replace(self, max_participations=10**6), state, round_number, devices)
 
 
 @pytest.mark.parametrize(("rule", "kept"), [(Cohorts, True), (Hasty, False), (Uncapped, False)])

@@ -7,12 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from federated.config.mechanism import MechanismConfig
 from federated.config.planning import SmallLaunch
 from federated.config.training import LocalTrainingConfig, RuntimeConfig, ServerConfig
 from federated.planning import costs as plan_costs
 from federated.planning import rehearsal
 from federated.planning.pseudo_users import pseudo_users
 from federated.planning.rehearsal import Setting, Trial, acceptable, rehearse
+from federated.rounds.rule import RoundRule
+from federated.train import FineTuneResult, TrainingData, Workplace
+from pretrain.model import KeyboardLM
 from pretrain.vocabulary import EOS, TokenStream, join_owners
 from tests.helpers.small_run import model_at_start, stream
 
@@ -96,8 +100,23 @@ def test_little_text_makes_few_users() -> None:
         rehearse(replace(setting(), users=setting().users.select(np.arange(3))), Path("unused"), Path("unused"))
 
 
-def test_a_whole_rehearsal(tmp_path: Path) -> None:
+def watched_runs(monkeypatch: pytest.MonkeyPatch) -> dict[str, MechanismConfig]:
+    """The mechanism of each trial that is really run, by the trial's folder."""
+    fine_tune, runs = rehearsal.fine_tune, {}
+
+    def watched(
+        model: KeyboardLM, data: TrainingData, rule: RoundRule, *rest: LocalTrainingConfig | ServerConfig | Workplace
+    ) -> FineTuneResult:
+        runs[rest[-1].directory.name] = rule.config
+        return fine_tune(model, data, rule, *rest)
+
+    monkeypatch.setattr(rehearsal, "fine_tune", watched)
+    return runs
+
+
+def test_a_whole_rehearsal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
+    runs = watched_runs(monkeypatch)
     found = rehearse(setting(), tmp_path / "shown", tmp_path / "work", lines.append)
     assert found.noiseless_accuracy > found.start_accuracy + 0.1  # it learned
     assert found.noise_to_signal == 0.01  # and 20 clip norms of noise undid it
@@ -112,7 +131,8 @@ def test_a_whole_rehearsal(tmp_path: Path) -> None:
     assert found.words == 40 * 12
     assert len(lines) == 7
     # The ratio means what the planner takes it for.
-    config = rehearsal._mechanism(setting(), 0.01, found.clip_norm)
+    config = runs["noise-to-signal-0.01"]
+    assert config.clip_norm == found.clip_norm
     assert plan_costs.noise_to_signal(config) == pytest.approx(0.01)
     assert found.noise_trials[1].noise_multiplier == config.noise_multiplier
     assert not list((tmp_path / "work").glob("*"))
@@ -120,28 +140,22 @@ def test_a_whole_rehearsal(tmp_path: Path) -> None:
 
 def test_finished_trials_are_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     once = rehearse(setting(), tmp_path, tmp_path / "work")
-    run, made = rehearsal._run, []
-
-    def counted(*arguments: object) -> Trial:
-        made.append(arguments[2])
-        return run(*arguments)
-
-    monkeypatch.setattr(rehearsal, "_run", counted)
+    runs = watched_runs(monkeypatch)
     assert rehearse(setting(), tmp_path, tmp_path / "work") == once
-    assert made == []
+    assert runs == {}
     # As if killed after three trials: those stay, the others are made again and come out the same.
     content = json.loads((tmp_path / "trials.json").read_text())
     content["trials"] = content["trials"][:3]
     (tmp_path / "trials.json").write_text(json.dumps(content))
     assert rehearse(setting(), tmp_path, tmp_path / "work") == once
-    assert made == [trial.name for trial in once.noise_trials]
+    assert list(runs) == [trial.name.replace(" ", "-") for trial in once.noise_trials]
     # Another tolerance judges the same trials; another text is another rehearsal.
-    made.clear()
+    runs.clear()
     strict = setting(replace(CONFIG, max_accuracy_loss=1e-9, noise_to_signal=(0.001,)))
     rehearse(strict, tmp_path, tmp_path / "work")
-    assert made == []
+    assert runs == {}
     rehearse(replace(strict, held_out=pattern(4, 3)), tmp_path, tmp_path / "work")
-    assert len(made) == 4
+    assert len(runs) == 4
 
 
 def test_one_lucky_trial_does_not_stand_for_a_ratio_training_cannot_bear() -> None:

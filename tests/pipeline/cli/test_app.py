@@ -110,20 +110,20 @@ def test_stage_errors_reach_airflow_as_code_and_json(tacit: Shell, file: str, tr
     assert "run it under its own id" in other["error"]
 
 
-def test_ledger_commands(tacit: Shell, settings: Settings):
+def test_ledger_commands(tacit: Shell, tracked: Settings):
     assert "empty" in tacit("ledger", "show").stdout
     config = launch_config()
     for name in ("ingest_private", "plan", "fine_tune"):
-        runner.run_stage(name, config, launch_id(config), settings, Calls().stages)
+        runner.run_stage(name, config, launch_id(config), tracked, Calls().stages)
     shown = tacit.json("ledger", "show", "--population", "people")
     assert [entry["kind"] for entry in shown["entries"]] == ["reserve", "commit"]
     assert shown["totals"] == {"people": 0.25}
     assert tacit.json("ledger", "verify") == {"ok": True, "problems": []}
     assert tacit.json("ledger", "export")["head"] == shown["entries"][-1]["hash"]
 
-    (settings.runs_dir / "ledger.db").unlink()  # a fresh ledger is whole in itself, but the launches remember
+    (tracked.runs_dir / "ledger.db").unlink()  # a fresh ledger is whole in itself, but the launches remember
     assert len(tacit.json("ledger", "verify", code=65)["problems"]) == 2
-    with sqlite3.connect(settings.runs_dir / "ledger.db") as database:
+    with sqlite3.connect(tracked.runs_dir / "ledger.db") as database:
         database.execute("DROP TRIGGER privacy_ledger_no_update")
     assert "no_update is gone" in tacit("ledger", "verify", code=65).stdout
 
