@@ -10,7 +10,6 @@ from pydantic import BaseModel, ConfigDict
 from evaluation.audit import canaries
 from federated import mechanisms
 from federated.accounting import guarantees as accounting
-from federated.config.mechanism import BandedMechanism
 from federated.devices import store as population
 from federated.participation.observed import Observed, observe
 from federated.participation.records import load_records
@@ -90,20 +89,8 @@ def _guarantee(config: LaunchConfig, run: RunDir, records: dict[str, StageRecord
 
 
 def _mechanism(config: LaunchConfig, mechanism: mechanisms.Mechanism) -> Check:
-    """The file that the noise came from is what the launch file asks for.
-
-    A banded strategy is searched for, and a search ends a little differently on another machine; what
-    its guarantee rests on is the matrix in the file.
-    """
-    asked = config.mechanism
-    if isinstance(mechanism, mechanisms.Banded):
-        same = isinstance(asked, BandedMechanism) and (asked.rounds, asked.bands, asked.noise_multiplier) == (
-            mechanism.rounds,
-            mechanism.bands,
-            mechanism.noise_multiplier,
-        )
-    else:
-        same = asked.kind != "banded" and mechanisms.build(asked) == mechanism
+    """The file that the noise came from is what the launch file asks for."""
+    same = mechanisms.fits(config.mechanism, mechanism)
     detail = "the mechanism file is what the launch file asks for" if same else "not what the launch file asks for"
     return Check(id="mechanism", passed=same, detail=detail)
 

@@ -100,7 +100,7 @@ def guarantee_of(
     # A longer contribution under the same noise is the same as the bound under less noise.
     accounted = replace(mechanism, noise_multiplier=mechanism.noise_multiplier / norm_inflation)
     squared = mechanism.sensitivity_squared(rounds, min_sep, max_participations)
-    again = _second_sensitivity_squared(mechanism, rounds, min_sep, max_participations)
+    again = mechanism.second_sensitivity_squared(rounds, min_sep, max_participations)
     if again is not None and not math.isclose(squared, again, rel_tol=1e-9):
         raise ArithmeticError(
             f"sensitivity_squared: {squared:g} by one program but {again:g} by the other, for {rounds} rounds at "
@@ -142,7 +142,7 @@ def guarantee_of(
 
 
 def _sensitivity_method(mechanism: mechanisms.Mechanism, again: float | None) -> str:
-    if isinstance(mechanism, mechanisms.Independent):
+    if mechanism.secret_sample:
         return SENSITIVITY_COUNTED
     return SENSITIVITY_ONCE if again is None else SENSITIVITY_TWICE
 
@@ -150,12 +150,11 @@ def _sensitivity_method(mechanism: mechanisms.Mechanism, again: float | None) ->
 def _amplified(
     mechanism: mechanisms.Mechanism, rounds: int, deltas: tuple[float, ...], failure_probability: float
 ) -> Amplified | None:
-    if not isinstance(mechanism, mechanisms.Independent):
+    sample = mechanism.secret_sample
+    if sample is None:
         return None
     left = {delta - failure_probability: delta for delta in deltas}
-    answer = amplified(
-        mechanism.sampling, mechanism.noise_multiplier, mechanism.sampling_rate, mechanism.population, rounds, left
-    )
+    answer = amplified(sample.kind, mechanism.noise_multiplier, sample.rate, sample.population, rounds, left)
 
     def as_asked(epsilon: Mapping[float, float]) -> Mapping[float, float]:
         return {left[delta]: value for delta, value in epsilon.items()}
@@ -166,14 +165,6 @@ def _amplified(
         epsilon_second=None if answer.epsilon_second is None else as_asked(answer.epsilon_second),
         epsilon_unamplified=as_asked(answer.epsilon_unamplified),
     )
-
-
-def _second_sensitivity_squared(
-    mechanism: mechanisms.Mechanism, rounds: int, min_sep: int, max_participations: int
-) -> float | None:
-    # Independent noise has nothing to compute: the participations are the sensitivity.
-    second = getattr(mechanism, "second_sensitivity_squared", None)
-    return None if second is None else second(rounds, min_sep, max_participations)
 
 
 def from_records(

@@ -6,6 +6,7 @@ engineer tunes the other.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
@@ -55,6 +56,21 @@ def secagg_threshold(neighbours: int) -> int:
     return neighbours // 2 + 1
 
 
+@dataclass(frozen=True)
+class SecretSample:
+    """How devices are sampled, where nobody learns who was: what a second, better epsilon rests on.
+
+    Attributes:
+      kind: ``poisson``: every device by its own coin; ``fixed``: so many without replacement.
+      rate: probability of a device to be in a round.
+      population: devices that can be sampled, at least.
+    """
+
+    kind: Literal["poisson", "fixed"]
+    rate: float
+    population: int
+
+
 class _Mechanism(Config):
     noise_multiplier: PositiveFloat = Field(
         description="noise std per clip norm, before sensitivity; not comparable between mechanisms"
@@ -77,6 +93,8 @@ class _Mechanism(Config):
     retired: ClassVar[Mapping[str, Any]] = {"simulated_report_goal": None}
     # Whether a timer keeps two participations of a device apart, and a cap their number down.
     timed: ClassVar[bool] = True
+    # Whether the same noise serves whatever min_sep the population carries.
+    any_min_sep: ClassVar[bool] = False
 
     @model_validator(mode="before")
     @classmethod
@@ -95,6 +113,11 @@ class _Mechanism(Config):
                     f"{value}; remove the line"
                 )
         return block | {"secagg": {name: value for name, value in secagg.items() if name not in graph}}
+
+    @property
+    def secret_sample(self) -> SecretSample | None:
+        """How devices are sampled in secret; None where a timer decides."""
+        return None
 
     @staticmethod
     def _graph(report_goal: int) -> dict[str, int]:
@@ -132,6 +155,8 @@ class _Correlated(_Mechanism):
 
 
 class _Restarted(_Correlated):
+    any_min_sep: ClassVar[bool] = True
+
     restarts: tuple[PositiveInt, ...] = Field(default=(), description="rounds at which the noise begins anew")
 
     @model_validator(mode="after")
@@ -271,6 +296,11 @@ class IndependentMechanism(_Mechanism):
                 "checks in is neither secret nor uniform; remove it, or use kind tree, blt or banded"
             )
         return {name: value for name, value in block.items() if name != "availability"}
+
+    @property
+    def secret_sample(self) -> SecretSample:
+        """The sample that the amplified epsilon counts on."""
+        return SecretSample(self.sampling, self.report_goal / self.population, self.population)
 
     @property
     def min_sep(self) -> int:

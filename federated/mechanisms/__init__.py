@@ -7,7 +7,7 @@ Each has the same few methods (see ``Tree``): ``init``, ``noise``, ``sensitivity
 import functools
 from dataclasses import replace
 
-from federated.config.mechanism import MechanismConfig
+from federated.config.mechanism import BandedMechanism, MechanismConfig
 from federated.mechanisms.banded import Banded, BandedState
 from federated.mechanisms.blt import Blt, BltState
 from federated.mechanisms.independent import Independent, IndependentState
@@ -38,6 +38,22 @@ def build(config: MechanismConfig) -> Mechanism:
         case "independent":
             rate = config.report_goal / config.population
             return Independent(config.noise_multiplier, config.sampling, rate, config.population)
+
+
+def fits(config: MechanismConfig, mechanism: Mechanism) -> bool:
+    """Whether a mechanism, as from a mechanism file, is what a launch file asks for.
+
+    A banded strategy is searched for, and a search ends a little differently on another machine; what its
+    guarantee rests on is the matrix in the file.
+    """
+    match config, mechanism:
+        case BandedMechanism(), Banded():
+            asked = (config.rounds, config.bands, config.noise_multiplier)
+            return asked == (mechanism.rounds, mechanism.bands, mechanism.noise_multiplier)
+        case (BandedMechanism(), _) | (_, Banded()):
+            return False
+        case _:
+            return build(config) == mechanism
 
 
 def begins_anew(mechanism: Mechanism, round_number: int) -> bool:

@@ -79,6 +79,10 @@ class Banded:
         """Number of diagonals."""
         return self.lags_NL.shape[1]
 
+    @property
+    def secret_sample(self) -> None:
+        """None: the guarantee counts on no sampling."""
+
     def init(self, num_parameters: int) -> BandedState:
         """Before the first round."""
         return BandedState(0, (), num_parameters)

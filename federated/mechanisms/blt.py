@@ -80,6 +80,10 @@ class Blt:
                 "and the sensitivity formula would not hold; scale omega down to a sum of at most 1"
             )
 
+    @property
+    def secret_sample(self) -> None:
+        """None: the guarantee counts on no sampling."""
+
     def init(self, num_parameters: int) -> BltState:
         """Before the first round: empty buffers."""
         return BltState(0, np.zeros((len(self.theta), num_parameters)))

@@ -13,6 +13,7 @@ import dp_accounting
 import numpy as np
 
 from federated import noise
+from federated.config.mechanism import SecretSample
 from federated.mechanisms.sensitivity import check_pattern
 
 STREAM = "independent"
@@ -61,6 +62,11 @@ class Independent:
         if self.population < 1:
             raise ValueError(f"population: got {self.population}, expected at least 1")
 
+    @property
+    def secret_sample(self) -> SecretSample:
+        """The sample that the amplified epsilon counts on."""
+        return SecretSample(self.sampling, self.sampling_rate, self.population)
+
     def init(self, num_parameters: int) -> IndependentState:
         """Before the first round."""
         return IndependentState(0, num_parameters)
@@ -76,6 +82,10 @@ class Independent:
         """Squared sensitivity in clip norms squared without any gain from sampling: the participations."""
         check_pattern(rounds, min_sep, max_participations)
         return float(max_participations)
+
+    def second_sensitivity_squared(self, rounds: int, min_sep: int, max_participations: int) -> float | None:
+        """None: the participations are the sensitivity, so there is nothing to compute twice."""
+        return None
 
     def dp_event(self, rounds: int, min_sep: int, max_participations: int) -> dp_accounting.DpEvent:
         """One Gaussian with the whole run's sensitivity, sampling not counted."""

@@ -16,9 +16,7 @@ def save(mechanism: Mechanism, path: Path) -> None:
     """Write the file in one step; ``load`` gives back the same numbers to the last bit."""
     kind = next(name for name, made in _KINDS.items() if isinstance(mechanism, made))
     content = {"kind": kind, **asdict(mechanism)}
-    if isinstance(mechanism, Banded):
-        content["lags_NL"] = mechanism.lags_NL.tolist()
-    write_text(path, json.dumps(content) + "\n")
+    write_text(path, json.dumps(content, default=np.ndarray.tolist) + "\n")
 
 
 def load(path: Path) -> Mechanism:
@@ -35,10 +33,13 @@ def load(path: Path) -> Mechanism:
     kind = content.pop("kind", None) if isinstance(content, dict) else None
     if kind not in _KINDS:
         raise ValueError(f"{path.name}: kind is {kind!r}; a mechanism file names one of {', '.join(_KINDS)}")
-    if kind == "banded":
-        content["lags_NL"] = np.array(content.get("lags_NL", []), dtype=np.float64, ndmin=2)
-    values = {name: tuple(value) if isinstance(value, list) else value for name, value in content.items()}
     try:
-        return _KINDS[kind](**values)
+        return _KINDS[kind](**{name: _value(name, value) for name, value in content.items()})
     except TypeError as error:
         raise ValueError(f"{path.name}: fields do not fit kind {kind!r}: {error}") from error
+
+
+def _value(name: str, value: object) -> object:
+    if name == "lags_NL":
+        return np.array(value, dtype=np.float64, ndmin=2)
+    return tuple(value) if isinstance(value, list) else value

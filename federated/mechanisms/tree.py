@@ -69,6 +69,10 @@ class Tree:
         check_noise_multiplier(self.noise_multiplier)
         check_restarts(self.restarts)
 
+    @property
+    def secret_sample(self) -> None:
+        """None: the guarantee counts on no sampling."""
+
     def init(self, num_parameters: int) -> TreeState:
         """Before the first round."""
         return TreeState(0, num_parameters)

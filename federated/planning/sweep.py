@@ -4,14 +4,20 @@ As in Xu et al. 2023, figure 4, and McMahan et al. 2024, figures 8 and 9. Symbol
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from federated.planning import costs as plan_costs
 from federated.planning import search as plan_search
+from federated.planning.costs import Strategy
 from federated.planning.search import Option, Terms
 
 _LABELS = {"tree": "tree", "blt": "BLT, 2 buffers", "banded": "banded, min_sep bands"}
+_STRATEGIES: Mapping[str, Callable[[int, int, int], Strategy]] = {
+    "tree": plan_costs.tree,
+    "blt": lambda rounds, min_sep, most: plan_costs.blt(rounds, min_sep, most, 2),
+    "banded": plan_costs.banded,
+}
 _POINTS = 13
 
 
@@ -54,15 +60,7 @@ def sweeps(
         if min_sep < 1:
             return None
         limits = (rounds, min_sep, plan_costs.most_participations(rounds, min_sep))
-        match kind:
-            case "tree":
-                strategy = plan_costs.tree(*limits)
-            case "blt":
-                strategy = plan_costs.blt(*limits, 2)
-            case "banded":
-                strategy = plan_costs.banded(*limits)
-            case _:
-                raise AssertionError(kind)
+        strategy = _STRATEGIES[kind](*limits)
         return (strategy.loss / (terms.noise_to_signal * goal)) ** 2 / 2
 
     curves_over = []

@@ -8,7 +8,7 @@ from federated import mechanisms
 from federated.accounting.amplification import amplified
 from federated.accounting.gaussian import epsilon_of_rho
 from federated.accounting.guarantees import Guarantee, guarantee_of
-from federated.config.mechanism import IndependentMechanism, MechanismConfig
+from federated.config.mechanism import MechanismConfig, SecretSample
 from federated.participation import turnout
 from federated.participation.availability import Availability
 from federated.planning import costs as plan_costs
@@ -106,7 +106,7 @@ def rho_for(
             raise ValueError(f"{name}: got {wrong[0]}, expected numbers above 0")
     changed = [config.model_copy(update={"noise_multiplier": value}) for value in noise_multipliers]
     # A banded strategy is made for its min_sep, and independent noise has none: their rows end here.
-    for goal in report_goals if config.kind in ("tree", "blt") else ():
+    for goal in report_goals if config.any_min_sep else ():
         rest = most_rest(config, population_estimate, goal)
         if rest < 1:
             continue
@@ -121,10 +121,9 @@ def _alternative(config: MechanismConfig) -> Alternative:
     # Advice, so one route is enough; the plan's own guarantee takes both.
     rho = _sensitivity_squared(config) / (2 * config.noise_multiplier**2)
     epsilon = epsilon_of_rho(rho, config.delta)
-    if isinstance(config, IndependentMechanism):
-        rate = config.report_goal / config.population
-        limits = (config.noise_multiplier, rate, config.population, config.rounds)
-        epsilon = amplified(config.sampling, *limits, (config.delta,)).epsilon[config.delta]
+    if sample := config.secret_sample:
+        limits = (config.noise_multiplier, sample.rate, sample.population, config.rounds)
+        epsilon = amplified(sample.kind, *limits, (config.delta,)).epsilon[config.delta]
     return Alternative(
         noise_multiplier=config.noise_multiplier,
         report_goal=config.report_goal,
@@ -151,8 +150,8 @@ def shortfalls(config: MechanismConfig, devices: int) -> list[str]:
 
     Where availability is simulated, typical is what more than half of the rounds are: nights may make up for days.
     """
-    if isinstance(config, IndependentMechanism):
-        return _too_few_to_sample(config, devices)
+    if sample := config.secret_sample:
+        return _too_few_to_sample(sample, devices)
     return [
         *_too_few_rested(config, devices),
         *_too_few_participations(config, devices),
@@ -186,11 +185,11 @@ def _below_goal(config: MechanismConfig, devices: int, day: Availability) -> int
     return round(rounds.below_goal)
 
 
-def _too_few_to_sample(config: IndependentMechanism, devices: int) -> list[str]:
-    if devices >= config.population:
+def _too_few_to_sample(sample: SecretSample, devices: int) -> list[str]:
+    if devices >= sample.population:
         return []
     return [
-        f"population {config.population} is what the sampling rate is accounted for, but there are about "
+        f"population {sample.population} is what the sampling rate is accounted for, but there are about "
         f"{devices} devices: lower population to {devices} or less"
     ]
 
