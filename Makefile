@@ -39,10 +39,11 @@ test: setup ## Run every test: the stages' in their environment, the DAGs' in Ai
 mutants: setup ## Seed each bug of tests/mutants in a copy: the tests beside the code must find it
 	@$(ONE_THREAD) $(STAGES)/python -m tests.mutants.run
 
-check: setup ## Lint, format, import directions, environments, launch files, lock files
+check: setup ## Lint, format, import directions, types, environments, launch files, lock files
 	$(STAGES)/ruff check .
 	$(STAGES)/ruff format --check .
 	$(STAGES)/lint-imports
+	$(STAGES)/mypy
 	$(STAGES)/pip check
 	.venv/airflow/bin/pip check
 	@for file in dags/launches/*.yaml; do echo "tacit check $$file"; $(STAGES)/tacit check $$file || exit; done
@@ -67,7 +68,7 @@ lock: ## Compile requirements/*.in to *.lock in clean environments
 	done
 
 clean: down ## Remove Airflow's state and caches; keeps the environments and runs/, which holds the privacy ledger
-	@rm -rf .airflow build dist *.egg-info .pytest_cache .ruff_cache .import_linter_cache .hypothesis benchmarks/.envs
+	@rm -rf .airflow build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis benchmarks/.envs
 	@find . -name __pycache__ -not -path './.venv/*' -not -path './runs/*' -prune -exec rm -rf {} +
 
 .venv/%/.installed: requirements/%.lock

@@ -3,6 +3,7 @@
 Collected in Airflow's environment too: no import of this project here.
 """
 
+import fcntl
 import os
 import secrets
 import shutil
@@ -37,10 +38,13 @@ def _install(package: str) -> None:
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         _unavailable(f"{package} is not installed and this user cannot install it")
     variables = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-    for command in (["update"], ["install", "-y", "--no-install-recommends", package]):
-        done = subprocess.run(["apt-get", *command], env=variables, capture_output=True, text=True, check=False)
-        if done.returncode:
-            _unavailable(f"{package} cannot be installed: {done.stderr.strip()[-300:]}")
+    with (Path(tempfile.gettempdir()) / "tacit-tests-apt.lock").open("w") as lock:
+        # Two processes of one test run may want a package at the same time, and apt-get does not wait.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for command in (["update"], ["install", "-y", "--no-install-recommends", package]):
+            done = subprocess.run(["apt-get", *command], env=variables, capture_output=True, text=True, check=False)
+            if done.returncode:
+                _unavailable(f"{package} cannot be installed: {done.stderr.strip()[-300:]}")
 
 
 def _install_postgres() -> None:
