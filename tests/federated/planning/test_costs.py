@@ -114,7 +114,7 @@ def test_restarts_are_chosen_for_the_least_loss() -> None:
     [
         (plan_costs.tree(16, 4, 4, (8,)), TreeMechanism),
         (plan_costs.blt(16, 4, 4, 2), BltMechanism),
-        (plan_costs.banded(16, 4, 4), BandedMechanism),
+        (plan_costs.as_launched(plan_costs.banded(16, 4, 4)), BandedMechanism),
     ],
 )
 def test_a_launch_builds_the_strategy_that_was_planned(strategy: plan_costs.Strategy, config: type) -> None:
