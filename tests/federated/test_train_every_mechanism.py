@@ -45,6 +45,7 @@ def test_killed_and_resumed_is_bitwise_the_same(kind: str, tmp_path: Path) -> No
     assert again == result
 
 
+@pytest.mark.slow
 @every_kind
 def test_the_records_bear_out_the_guarantee(kind: str, tmp_path: Path) -> None:
     launch = launch_of(kind)
@@ -72,6 +73,7 @@ def test_secure_aggregation_changes_the_sum_by_its_rounding_alone(tmp_path: Path
     assert 1 < result.encoding.inflated_norm < 1.01
 
 
+@pytest.mark.slow
 def test_secure_aggregation_is_paid_for(tmp_path: Path) -> None:
     launch = launch_of("tree, secagg")
     _, result = run(launch, tmp_path)

@@ -104,6 +104,7 @@ def test_twenty_honest_runs_raise_no_more_than_the_nominal_alarms(mechanism: Tre
     assert all(one.noise.low > 0.9 * mechanism.noise_multiplier for one in found)
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 def test_p_values_are_uniform_where_the_claim_is_exact() -> None:
     """Independent noise, all canaries with the worst pattern: then every test has exactly its level."""

@@ -81,6 +81,7 @@ def test_a_model_that_never_saw_them_passes(planted: canaries.CanarySet) -> None
     assert all(row.participations is None for row in clean.canaries)
 
 
+@pytest.mark.slow
 def test_populations_are_kept_apart_and_each_ceiling_follows_from_its_own_rounds() -> None:
     config = CONFIG.model_copy(update={"populations": ("compliant", "stress")})
     planted = canaries.make(config, WORDS, filler(), seed=3)
@@ -132,6 +133,7 @@ def test_workers_change_nothing(trained: KeyboardLM, planted: canaries.CanarySet
     assert audit(trained, planted, CONFIG, WORDS, seed=1, workers=3) == audit(trained, planted, CONFIG, WORDS, seed=1)
 
 
+@pytest.mark.slow
 def test_canaries_remembered_too_well_on_average_are_seen(trained: KeyboardLM, planted: canaries.CanarySet) -> None:
     fresh = build_model(ModelConfig(embedding_dim=16, hidden_dim=32, tied=True), len(WORDS), seed=5)
     clean, leaky = (

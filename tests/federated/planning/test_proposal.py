@@ -37,6 +37,15 @@ def terms(kinds: tuple[str, ...] = ("tree",), most_copies: int = 16, ratio: floa
     return replace(terms_of(MECHANISM, planning, ratio), kinds=kinds, most_copies=most_copies, least_report_goal=10)
 
 
+row_of_samples = plan_search.independent
+
+
+@pytest.fixture(autouse=True)
+def no_row_of_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out the row whose amplification takes seconds; one test asks for it."""
+    monkeypatch.setattr(plan_search, "independent", lambda *terms: None)
+
+
 def meets(wanted: Terms) -> bool:
     """What ``propose`` goes by, without its table."""
     rounds = wanted.planning.rounds or (MECHANISM.rounds,)
@@ -50,7 +59,7 @@ def again(proposal: Proposal) -> MechanismConfig:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"kinds": KINDS},
+        pytest.param({"kinds": KINDS}, marks=pytest.mark.slow),
         {},
         {"kinds": ("banded",), "most_copies": 100},
         {"rounds": (30, 60)},
@@ -166,7 +175,9 @@ def test_what_no_value_can_do_is_said() -> None:
     assert "no report goal is large enough" in impossible["max_report_goal"]
 
 
-def test_alternatives_show_every_mechanism_and_why_not() -> None:
+@pytest.mark.slow
+def test_alternatives_show_every_mechanism_and_why_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan_search, "independent", row_of_samples)
     rows = propose(MECHANISM, terms()).alternatives
     same = [row for row in rows if (row.rounds, row.report_goal) == (rows[0].rounds, rows[0].report_goal)]
     assert {row.kind for row in same} == {"tree", "blt", "banded", INDEPENDENT}
@@ -184,6 +195,7 @@ def test_without_a_rehearsal_the_ratio_is_that_of_the_block() -> None:
     assert "tacit rehearse" in proposal.reasons[0]
 
 
+@pytest.mark.slow
 def test_adaptive_clipping_is_kept_only_where_the_noise_restarts() -> None:
     adaptive = {"target_quantile": 0.5, "learning_rate": 0.2, "bit_noise_std": 20.0}
     config = MECHANISM.model_validate(MECHANISM.model_dump() | {"restarts": (8,), "adaptive_clipping": adaptive})

@@ -71,6 +71,7 @@ def tacit(*arguments: str, code: int = 0) -> tuple[str, str]:
     return done.stdout, done.stderr
 
 
+@pytest.mark.slow
 def test_a_plan_as_json_with_pictures(home: Path) -> None:
     file = written(home)
     answer = json.loads(tacit("plan", str(file), *RATIO, "--out", str(home / "out"), "--json")[0])
@@ -91,6 +92,7 @@ def test_a_plan_as_json_with_pictures(home: Path) -> None:
     assert json.loads((home / "out" / "plan.json").read_text()) == again["proposal"]
 
 
+@pytest.mark.slow
 def test_a_plan_for_a_person(home: Path) -> None:
     file = written(home)
     text, table = tacit("plan", str(file), *RATIO)
@@ -104,6 +106,7 @@ def test_a_plan_for_a_person(home: Path) -> None:
     assert (home / "runs" / launch_id(load_launch(file)) / "public" / "planning" / "plan.svg").exists()
 
 
+@pytest.mark.slow
 def test_a_target_that_cannot_be_met_says_what_would_do(home: Path) -> None:
     text, _ = tacit("plan", str(written(home, target_rho=1e-3)), *RATIO)
     assert "cannot be met" in text
