@@ -22,6 +22,7 @@ ROWS = json.loads(Path(__file__).with_name("certificates.json").read_text(encodi
 
 
 @pytest.mark.parametrize("epsilon0", sorted({row[0] for row in ROWS}))
+@pytest.mark.slow
 def test_the_whole_grid(epsilon0):
     rows = [row for row in ROWS if row[0] == epsilon0]
     assert len(rows) == 12

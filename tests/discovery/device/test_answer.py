@@ -56,6 +56,7 @@ def selections(candidates: Collection[int], contributions: int) -> list[frozense
     return [frozenset(chosen) for chosen in itertools.combinations(candidates, contributions)]
 
 
+@pytest.mark.slow
 def test_one_changed_occurrence_moves_at_most_one_item():
     """Theorem 1 rests on this: all small cases, each by a coupling."""
     for contributions in (1, 2, 3):

@@ -51,6 +51,7 @@ def exact_epsilon(p, q, delta: float, sigma: float) -> float:
 
 
 @pytest.mark.parametrize(("rate", "z"), [(0.01, 1.0), (0.1, 0.7), (0.5, 2.0), (1.0, 1.0)])
+@pytest.mark.slow
 def test_one_poisson_round_is_the_exact_divergence(rate: float, z: float) -> None:
     with_it, without = mixture({0.0: 1 - rate, 1.0: rate}, z), mixture({0.0: 1.0}, z)
     reached, noisier = (amplified("poisson", std, rate, 1000, 1, (1e-3, 1e-8)) for std in (z, 1.05 * z))
@@ -62,6 +63,7 @@ def test_one_poisson_round_is_the_exact_divergence(rate: float, z: float) -> Non
         assert noisier.epsilon[delta] < exact - 2e-3
 
 
+@pytest.mark.slow
 def test_two_poisson_rounds_are_the_exact_divergence() -> None:
     rate, z, delta = 0.2, 1.0, 1e-6
     grid = np.linspace(-9, 11, 4001)
@@ -89,6 +91,7 @@ def test_everybody_every_round_is_the_plain_gaussian(rounds: int) -> None:
 
 
 @pytest.mark.parametrize("rounds", [1, 2000])
+@pytest.mark.slow
 def test_the_accountants_are_in_order_and_sampling_helps(rounds: int) -> None:
     reached = amplified("poisson", 1.0, 0.02, 1000, rounds, DELTAS)
     for delta in DELTAS:
@@ -198,6 +201,7 @@ def test_published_epsilons() -> None:
     assert honest.epsilon[2e6**-1.1] > 200
 
 
+@pytest.mark.slow
 def test_a_wrong_accountant_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     right = sampled.poisson_renyi
     monkeypatch.setattr(sampled, "poisson_renyi", lambda *row: 0.5 * right(*row))
@@ -216,6 +220,7 @@ def test_losses_beyond_floating_point_are_no_contradiction(rounds: int) -> None:
     assert reached.epsilon[1e-9] == pytest.approx(epsilon_of_rho(rounds / 2, 1e-9), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_a_delta_below_the_cut_tails_falls_back_to_the_other_bounds() -> None:
     # z = 0.05 puts so much loss into one round that a distribution on a grid cuts 1e-15 away.
     reached = amplified("poisson", 0.05, 0.5, 100, 10_000, (1e-5, 1e-15))

@@ -104,6 +104,7 @@ def test_published_blt_by_two_programs() -> None:
     assert reached.methods[2] == accounting.SENSITIVITY_TWICE
 
 
+@pytest.mark.slow
 def test_independent_noise_is_accounted_with_and_without_its_sample() -> None:
     mechanism = Independent(2.0, "poisson", 0.1, 1000)
     reached = guarantee_of(mechanism, 20, 1, 5, (1e-6,))

@@ -76,6 +76,7 @@ def test_banded_needs_no_search_for_its_guarantee() -> None:
     assert 2 < toeplitz["sensitivity_squared"] < 3
 
 
+@pytest.mark.slow
 def test_independent_says_what_sampling_gains() -> None:
     shape = ("--noise-multiplier", "2", "--rounds", "20", "--delta", "1e-6")
     told = answer("independent", "--sampling", "poisson", "--sampling-rate", "0.01", *shape)

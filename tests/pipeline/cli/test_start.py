@@ -44,6 +44,7 @@ print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))
         ),
     ],
 )
+@pytest.mark.slow
 def test_imported_modules(
     arguments: Sequence[str], needs: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -237,6 +237,7 @@ def _race(url: str, launch: str, start, results) -> None:
             results.put("reserved")
 
 
+@pytest.mark.slow
 def test_racing_processes_never_overspend(ledger_url: str):
     context = multiprocessing.get_context("spawn")
     start, results = context.Event(), context.Queue()
