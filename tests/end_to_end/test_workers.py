@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import yaml
 
-from federated import checkpoint
+from federated.rounds import state
 from pipeline import runner
 from pipeline import settings as settings_module
 from pipeline.config import STAGE_NAMES, launch_id, load_launch
@@ -156,7 +156,7 @@ def test_what_no_retry_can_mend_is_permanent(planned, tmp_path: Path) -> None:
     rounds = home / "runs" / run_id / "private" / "fine_tune" / "rounds"
     rounds.mkdir(parents=True)
     # As another launch would have left it.
-    checkpoint.save(checkpoint.Checkpoint(1, "another run", {}, []), rounds, 1)
+    state.write_checkpoint(state.Checkpoint(1, "another run", {}, []), rounds)
     config, here = load_launch(home / "tiny.yaml"), settings_module.load({"TACIT_HOME": str(home)})
     with pytest.raises(PermanentError, match="holds a checkpoint of a run with other settings"):
         runner.run_stage("fine_tune", config, run_id, here, STAGES)
