@@ -92,8 +92,13 @@ def table(name: str, about: str, trained: Trained, result: Comparison) -> Iterab
     parts = list(dict.fromkeys(row.part for row in result.slices))
     yield "| arm | " + " | ".join(parts) + " |"
     yield "|---" * (len(parts) + 1) + "|"
+    recalls = {
+        (row.part, row.arm): row.estimate
+        for row in result.slices
+        if row.metric == "top3_recall" and row.baseline is None
+    }
     for arm in trained.arms:
-        yield f"| {arm} | " + " | ".join(_cell(result.slice_of(part, arm, "top3_recall"), "") for part in parts) + " |"
+        yield f"| {arm} | " + " | ".join(_cell(recalls[part, arm], "") for part in parts) + " |"
     yield "\n### Frequent words: share of first candidates among the most frequent 10, 100, 1000 words\n"
     yield "| arm | 10 | 100 | 1000 | different first candidates |"
     yield "|---|---|---|---|---|"

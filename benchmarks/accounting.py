@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 from federated.accounting.published_rows import BLT, NOTEBOOK, ROWS, XU, Row
 from federated.mechanisms.second_sensitivity import tree_sensitivity_squared_forward
-from federated.mechanisms.sensitivity import pattern_sensitivity_squared, tree_matrix, tree_sensitivity_squared
+from federated.mechanisms.sensitivity import tree_matrix, tree_sensitivity_squared
+from tests.helpers.strategies import pattern_sensitivity_squared
 
 LIMIT_MS = 300.0
 PAPERS = {XU: "Xu, table", BLT: "BLT, table", NOTEBOOK: "notebook,"}

@@ -25,6 +25,7 @@ from evaluation.audit.search import best_first
 from evaluation.inference import NUM_SPECIALS, float64_copy
 from pretrain.config import ModelConfig
 from pretrain.model import KeyboardLM, build_model, parameter_count
+from tests.helpers.sampled_rank import rank_by_sampling
 
 WORDS, CANARIES, REFERENCES, NAIVE_SHARE = 10_000, 27, 2_000_000, 4096
 
@@ -75,7 +76,7 @@ def main() -> None:
             ranks[:] = pool.map(lambda numbered: exposure.rank(model, numbered[1], REFERENCES, numbered[0]), numbers)
 
         def score_a_share() -> None:
-            list(pool.map(lambda seed: exposure.rank_by_sampling(model, canaries[seed], NAIVE_SHARE, seed), shares))
+            list(pool.map(lambda seed: rank_by_sampling(model, canaries[seed], NAIVE_SHARE, seed), shares))
 
         numbers, shares = list(enumerate(canaries)), list(range(threads))
         # A canary and a share more or less: what starts first finds caches and threads cold.

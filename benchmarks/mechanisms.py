@@ -35,10 +35,10 @@ from federated.mechanisms.optimise_banded import (  # noqa: E402
     fhu_coefficients,
     full_losses,
     optimise_banded,
-    toeplitz_losses,
 )
 from federated.mechanisms.optimise_blt import optimise_blt  # noqa: E402
 from federated.mechanisms.sensitivity import toeplitz_sensitivity_squared, tree_matrix, tree_sensitivity_squared  # noqa: E402
+from tests.helpers.strategies import toeplitz_losses  # noqa: E402
 
 RUN = (2052, 342, 6)  # rounds, min_sep, max_participations of table 3
 

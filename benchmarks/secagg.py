@@ -87,7 +87,8 @@ def main() -> None:
         median = {part: statistics.median(times[part]) for part in PARTS}
         cells = "".join(f"{median[part]:9.1f}" for part in PARTS)
         ratio = sum(median[part] for part in ("keys", "encode", "mask", "add", "unmask")) / median["plain"]
-        print(f"{bits:>4}{neighbours:>12} {cells}{plans[bits, neighbours].bytes_per_device / 1e6:>10.1f}{ratio:>16.0f}")
+        megabytes = plans[bits, neighbours].order * bits / 8e6
+        print(f"{bits:>4}{neighbours:>12} {cells}{megabytes:>10.1f}{ratio:>16.0f}")
     print("\nbits  devices  inflated norm    rho times  rounding std   clipped <")
     for bits, devices in PLANS:
         plan = plan_encoding(arguments.parameters, devices, bits)

@@ -50,11 +50,6 @@ class Directions:
         """Bool: a fair coin for each direction, whether it takes part."""
         return np.random.default_rng([self.seed, *b"canary coins"]).random(self.count) < 0.5
 
-    @functools.cached_property
-    def participants(self) -> np.ndarray:
-        """Numbers of the directions that take part."""
-        return np.flatnonzero(self.included_N)
-
     @property
     def commitment(self) -> str:
         """SHA-256 to be written down before training: afterwards nobody can pick other coins or directions."""

@@ -78,27 +78,6 @@ def rank(
     )
 
 
-def rank_by_sampling(model: KeyboardLM, canary: Canary, random_continuations: int, seed: int) -> int:
-    """The paper's own procedure: score every one of ``random_continuations`` secrets. Slow; an oracle."""
-    model = float64_copy(model)
-    words = model.vocabulary_size - NUM_SPECIALS
-    rng = np.random.default_rng(seed)
-    first_W, state, threshold = _score_of_canary(model, canary)
-    better = 0
-    for done in range(0, random_continuations, 4096):
-        secrets_B3 = torch.as_tensor(
-            rng.integers(words, size=(min(4096, random_continuations - done), 3)), device=first_W.device
-        )
-        state_B = rows_of(state, torch.zeros(len(secrets_B3), dtype=torch.long, device=first_W.device))
-        log_prob_B = first_W[secrets_B3[:, 0]]
-        for place in range(2):
-            next_BW, state_B = _step(model, secrets_B3[:, place], state_B)
-            log_prob_B = log_prob_B + next_BW.gather(1, secrets_B3[:, place + 1, None])[:, 0]
-        own_B = (secrets_B3 == _secret(canary, first_W.device)).all(dim=1)
-        better += int(((log_prob_B >= threshold) & ~own_B).sum())
-    return 1 + better
-
-
 def exposure_bits(rank: float, random_continuations: int) -> float:
     """``log2 |R| - log2 rank`` (Carlini et al. 2019): 0 when last, ``log2 |R|`` when first."""
     return max(0.0, math.log2(random_continuations) - math.log2(rank))

@@ -98,7 +98,7 @@ def run(entrants: Entrants, devices: Devices, rules: Rules, workers: int = 1) ->
     text = held_out(devices.words, devices.test)
     id_P = text.ids(vocabulary)
     scored = {arm: scoring.score(model, text, id_P, workers=workers) for arm, model in arms.items()}
-    counts: dict[str, intervals.Arm] = {arm: each.per_device() for arm, each in scored.items()}
+    tables = {arm: each.per_device().ratios() for arm, each in scored.items()}
     settings: list[ComposeSetting] = []
     signs: list[SignCheck] = []
     if rules.session_words:
@@ -111,15 +111,10 @@ def run(entrants: Entrants, devices: Devices, rules: Rules, workers: int = 1) ->
         thresholds, settings = _compose_settings(arms, tuning, vocabulary, rules.compose_rate, workers)
         short = held_out(devices.words, devices.test, rules.session_words)
         typed, offered = _sessions(entrants, short, rules, thresholds, workers)
-        counts = {
-            arm: intervals.Merged(
-                (counts[arm], _Chosen(typed[typist.MEDIAN.name][arm], False), _Chosen(offered[arm], True))
-            )
-            for arm in arms
-        }
+        for arm, table in tables.items():
+            table |= _session_ratios(typed[typist.MEDIAN.name][arm], offered[arm])
         signs = [_sign(typed, pair, metric) for pair in pairs for metric in SIGN_METRICS]
-    tables = {arm: each.ratios() for arm, each in counts.items()}
-    result = intervals.compare(counts, rules.salt, rules.buckets, pairs)
+    result = intervals.compare(tables, rules.salt, rules.buckets, pairs)
     primary = verdicts.PRIMARY[rules.feature] if rules.session_words else "top1_recall"
     guardrails = verdicts.GUARDRAILS if rules.session_words else ("top3_recall",)
     shown = [row.metric for row in result.differences if (row.candidate, row.baseline) == tuple(pairs[0])]
@@ -184,19 +179,12 @@ def _sessions(
     return typed, offered
 
 
-@dataclass(frozen=True)
-class _Chosen:
-    """The metrics of a session that are about Smart Compose, or the ones that are not."""
-
-    session: sessions.Session
-    compose: bool
-
-    def ratios(self) -> dict[str, Ratio]:
-        return {
-            metric: ratio
-            for metric, ratio in self.session.ratios().items()
-            if (metric in verdicts.FEATURE_METRICS["SC"]) == self.compose
-        }
+def _session_ratios(typed: sessions.Session, offered: sessions.Session) -> dict[str, Ratio]:
+    """What is about Smart Compose from the session that offered it, everything else from the one that did not."""
+    compose, plain = verdicts.FEATURE_METRICS["SC"], typed.ratios()
+    return {metric: ratio for metric, ratio in plain.items() if metric not in compose} | {
+        metric: ratio for metric, ratio in offered.ratios().items() if metric in compose
+    }
 
 
 def _sign(typed: Mapping[str, Mapping[str, sessions.Session]], pair: tuple[str, str], metric: str) -> SignCheck:
@@ -222,8 +210,8 @@ def _slices(
         speaking = len(np.unique(text.device_P[mask_P]))
         if part == "unknown_words" or speaking < rules.buckets:
             continue
-        counts = {arm: each.per_device(mask_P) for arm, each in scored.items()}
-        result = intervals.compare(counts, rules.salt, rules.buckets, entrants.pairs)
+        tables = {arm: each.per_device(mask_P).ratios() for arm, each in scored.items()}
+        result = intervals.compare(tables, rules.salt, rules.buckets, entrants.pairs)
         for row in result.arms:
             if row.metric in SLICE_METRICS:
                 yield SliceRow(part, row.arm, None, row.metric, row.estimate)

@@ -12,31 +12,13 @@ between devices but not between arms cancels, and an arm against itself is exact
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 from scipy import stats
 
 from evaluation.arms.metrics import Ratio
 from evaluation.config import CONFIDENCE
-
-
-class Arm(Protocol):
-    """Anything that counts by device, such as ``metrics.PerDevice``."""
-
-    def ratios(self) -> dict[str, Ratio]:
-        """Numerators and denominators ``[D]`` of each metric."""
-
-
-@dataclass(frozen=True)
-class Merged:
-    """Several counts of one arm as one: next-word metrics and sessions, say."""
-
-    parts: tuple[Arm, ...]
-
-    def ratios(self) -> dict[str, Ratio]:
-        """All metrics of all parts, in order; a later part's metric of the same name counts."""
-        return {metric: ratio for part in self.parts for metric, ratio in part.ratios().items()}
 
 
 @dataclass(frozen=True)
@@ -101,21 +83,22 @@ class AbResult:
         return next(row for row in self.differences if (row.candidate, row.baseline, row.metric) == wanted)
 
 
-def compare(arms: Mapping[str, Arm], salt: str, buckets: int, pairs: Sequence[tuple[str, str]]) -> AbResult:
+def compare(
+    tables: Mapping[str, Mapping[str, Ratio]], salt: str, buckets: int, pairs: Sequence[tuple[str, str]]
+) -> AbResult:
     """Estimate every metric of every arm and the paired differences.
 
     Intervals are at ``CONFIDENCE`` each; nothing is adjusted for looking at many. A metric that has no interval,
     as some arm has nothing to divide by, is named in ``undefined``.
 
     Args:
-      arms: scored on the same devices in the same order, from oldest to newest.
+      tables: each arm's metrics, numerators and denominators ``[D]``, on the same devices in the same order.
       salt: decides the buckets; fix it before looking at results.
       pairs: ``(candidate, baseline)``.
 
     Raises:
       ValueError: arms of different devices, or too few devices for the buckets.
     """
-    tables = {name: arm.ratios() for name, arm in arms.items()}
     metrics = _common_metrics(tables)
     bucket_D, used = _buckets(tables, salt, buckets)
     undefined = [

@@ -65,10 +65,3 @@ class Comparison:
     def to_json(self) -> str:
         """All of it, one field a line."""
         return TypeAdapter(Comparison).dump_json(self, indent=1).decode()
-
-    def slice_of(self, part: str, arm: str, metric: str, baseline: str | None = None) -> Estimate:
-        """One slice's estimate; KeyError if that slice was too small."""
-        for row in self.slices:
-            if (row.part, row.arm, row.metric, row.baseline) == (part, arm, metric, baseline):
-                return row.estimate
-        raise KeyError(f"{part}, {arm}, {metric}, {baseline}")

@@ -24,7 +24,7 @@ from dp_accounting import pld, rdp
 from scipy.special import gammaln, logsumexp
 
 Sampling = Literal["poisson", "fixed"]
-Adjacency = Literal["zero-out", "add-or-remove", "replace-one"]
+Adjacency = Literal["zero-out", "replace-one"]
 
 POISSON_ORDERS = tuple(range(2, 257))
 FIXED_ORDERS = (*(1 + tenths / 10 for tenths in range(1, 100)), *range(11, 64), 128, 256)
@@ -32,10 +32,6 @@ ASSUMPTION = (
     "every round's sample is uniform over the whole population, drawn afresh with secret randomness, and neither the "
     "sample nor who took part is revealed to anyone the guarantee is meant to hold against"
 )
-_RELATIONS = {
-    "zero-out": dp_accounting.NeighboringRelation.REPLACE_SPECIAL,
-    "add-or-remove": dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE,
-}
 _SLACK = 1e-3
 # From exp(709) on a privacy loss distribution's sums overflow, and its epsilon comes out up to 1 too large.
 _OVERFLOW = 700.0
@@ -74,34 +70,28 @@ def amplified(
     population: int,
     rounds: int,
     deltas: Iterable[float],
-    adjacency: Adjacency | None = None,
 ) -> Amplified:
     """Epsilon of ``rounds`` rounds with fresh Gaussian noise and a fresh secret sample in each.
 
     Guarantee: unit one device, for updates that may depend on earlier rounds' releases, as long as
-    ``ASSUMPTION`` holds. Poisson: zero-out adjacency by default, the same number for add-or-remove.
+    ``ASSUMPTION`` holds. Poisson: zero-out adjacency; add-or-remove has the same number.
     Fixed size: replace-one adjacency, which covers zero-out.
 
     Args:
       noise_multiplier: z, standard deviation of a round's noise on the sum, in clip norms.
       sampling_rate: chance of a device to be in a round; for fixed size, report goal / population.
       population: devices that are sampled from; only fixed size uses it.
-      adjacency: ``zero-out`` or ``add-or-remove`` for poisson, ``replace-one`` for fixed.
 
     Raises:
-      ValueError: an argument out of range, or an adjacency that the sampling has no theory for.
+      ValueError: an argument out of range.
       ArithmeticError: the accountants contradict each other.
     """
     _check(sampling, noise_multiplier, sampling_rate, population, rounds)
     wanted = tuple(deltas)
     for delta in wanted:
         _check_delta(delta)
-    adjacency = adjacency or ("zero-out" if sampling == "poisson" else "replace-one")
-    fitting = tuple(_RELATIONS) if sampling == "poisson" else ("replace-one",)
-    if adjacency not in fitting:
-        raise ValueError(f"adjacency: {adjacency!r} does not go with {sampling} sampling; use {' or '.join(fitting)}")
     if sampling == "poisson":
-        return _poisson(noise_multiplier, sampling_rate, rounds, wanted, adjacency)
+        return _poisson(noise_multiplier, sampling_rate, rounds, wanted)
     return _fixed(noise_multiplier, sampling_rate, population, rounds, wanted)
 
 
@@ -146,13 +136,13 @@ def epsilon_of_renyi_2017(orders: Sequence[float], renyi_O: np.ndarray, delta: f
     return float((renyi_O - np.log(delta) / (np.array(orders, dtype=np.float64) - 1)).min())
 
 
-def _poisson(z: float, rate: float, rounds: int, deltas: tuple[float, ...], adjacency: Adjacency) -> Amplified:
+def _poisson(z: float, rate: float, rounds: int, deltas: tuple[float, ...]) -> Amplified:
     renyi_O = rounds * poisson_renyi(rate, z, POISSON_ORDERS)
     second = {delta: epsilon_of_renyi(POISSON_ORDERS, renyi_O, delta) for delta in deltas}
     plain = {delta: dp_accounting.get_epsilon_gaussian(z / math.sqrt(rounds), delta) for delta in deltas}
     # A distribution of losses is a grid: fine enough for small losses, small enough for memory with large ones.
     span = max([1 / (2 * z * z) + 10 / z, *(min(second[delta], plain[delta]) for delta in deltas)])
-    accountant = pld.PLDAccountant(_RELATIONS[adjacency], max(_FINEST, span / _MOST_POINTS))
+    accountant = pld.PLDAccountant(dp_accounting.NeighboringRelation.REPLACE_SPECIAL, max(_FINEST, span / _MOST_POINTS))
     event = dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(z))
     accountant.compose(dp_accounting.SelfComposedDpEvent(event, rounds))
     first = {delta: float(accountant.get_epsilon(delta)) for delta in deltas}
@@ -180,7 +170,7 @@ def _poisson(z: float, rate: float, rounds: int, deltas: tuple[float, ...], adja
         f"privacy loss distribution of Poisson-sampled Gaussians, dp_accounting 0.6.0 (reported{instead})",
         "Renyi orders 2 to 256 in closed form (Mironov et al. 2019), conversion of Canonne et al. 2020 (second)",
     )
-    return Amplified("poisson", rate, best, second, plain, methods, adjacency)
+    return Amplified("poisson", rate, best, second, plain, methods, "zero-out")
 
 
 def _fixed(z: float, rate: float, population: int, rounds: int, deltas: tuple[float, ...]) -> Amplified:

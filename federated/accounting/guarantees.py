@@ -86,8 +86,7 @@ def guarantee_of(
     count on anything being sampled; ``amplified`` does, for independent noise.
 
     Args:
-      encoding: of secure aggregation; its rounding may lengthen a device's contribution. The chance that the run
-        breaks that bound is taken off every delta, and rho holds but for it.
+      encoding: of secure aggregation; its rounding may lengthen a device's contribution.
 
     Raises:
       ValueError: limits that cannot happen, or a delta outside (0, 1).
@@ -95,7 +94,6 @@ def guarantee_of(
         sensitivities differ.
     """
     norm_inflation = 1.0 if encoding is None else encoding.inflated_norm
-    failure_probability = 0.0 if encoding is None else rounds * encoding.wrap_probability
     deltas = tuple(deltas)
     # A longer contribution under the same noise is the same as the bound under less noise.
     accounted = replace(mechanism, noise_multiplier=mechanism.noise_multiplier / norm_inflation)
@@ -108,16 +106,12 @@ def guarantee_of(
             "must not be published"
         )
     rho = squared / (2 * accounted.noise_multiplier**2)
-    if not 0 <= failure_probability < min(deltas, default=1.0):
-        raise ValueError(
-            f"failure_probability: {failure_probability:g} is not below the delta of {min(deltas):g}; raise secagg.bits"
-        )
-    exact = {delta: epsilon_of_rho(rho, delta - failure_probability) for delta in deltas}
+    exact = {delta: epsilon_of_rho(rho, delta) for delta in deltas}
     # A grid that suits the loss: at the usual 1e-4 an epsilon of 3,000 takes minutes and gigabytes.
     grid = max(1e-4, max(exact.values(), default=0.0) / 1e5)
     accountant = pld.PLDAccountant(dp_accounting.NeighboringRelation.REPLACE_SPECIAL, grid)
     accountant.compose(accounted.dp_event(rounds, min_sep, max_participations))
-    second = {delta: float(accountant.get_epsilon(delta - failure_probability)) for delta in exact}
+    second = {delta: float(accountant.get_epsilon(delta)) for delta in exact}
     for delta, value in exact.items():
         # From exp(709) on its sums overflow, and its epsilon comes out up to 1 too large.
         if abs(value - second[delta]) > AGREEMENT * max(1.0, value) + (1.0 if value > 700 else 0.0):
@@ -137,7 +131,7 @@ def guarantee_of(
         agree=True,
         methods=(*METHODS, _sensitivity_method(mechanism, again)),
         norm_inflation=norm_inflation,
-        amplified=_amplified(accounted, rounds, deltas, failure_probability),
+        amplified=_amplified(accounted, rounds, deltas),
     )
 
 
@@ -147,24 +141,11 @@ def _sensitivity_method(mechanism: mechanisms.Mechanism, again: float | None) ->
     return SENSITIVITY_ONCE if again is None else SENSITIVITY_TWICE
 
 
-def _amplified(
-    mechanism: mechanisms.Mechanism, rounds: int, deltas: tuple[float, ...], failure_probability: float
-) -> Amplified | None:
+def _amplified(mechanism: mechanisms.Mechanism, rounds: int, deltas: tuple[float, ...]) -> Amplified | None:
     sample = mechanism.secret_sample
     if sample is None:
         return None
-    left = {delta - failure_probability: delta for delta in deltas}
-    answer = amplified(sample.kind, mechanism.noise_multiplier, sample.rate, sample.population, rounds, left)
-
-    def as_asked(epsilon: Mapping[float, float]) -> Mapping[float, float]:
-        return {left[delta]: value for delta, value in epsilon.items()}
-
-    return replace(
-        answer,
-        epsilon=as_asked(answer.epsilon),
-        epsilon_second=None if answer.epsilon_second is None else as_asked(answer.epsilon_second),
-        epsilon_unamplified=as_asked(answer.epsilon_unamplified),
-    )
+    return amplified(sample.kind, mechanism.noise_multiplier, sample.rate, sample.population, rounds, deltas)
 
 
 def from_records(

@@ -18,7 +18,6 @@ from scipy.signal import fftconvolve, lfilter
 from threadpoolctl import threadpool_limits
 
 from federated.mechanisms.banded import Banded, from_coefficients, from_matrix
-from federated.mechanisms.blt import errors
 from federated.mechanisms.sensitivity import check_pattern
 
 _LARGEST_ERROR = 1e100  # of any use; its square is still a number
@@ -110,14 +109,6 @@ def fhu_coefficients(count: int) -> np.ndarray:
     """First column of the square root of A, ``[count]`` (Fichtenberger, Henzinger and Upadhyay 2023)."""
     places = np.arange(1, count)
     return np.cumprod(np.concatenate([[1.0], (2 * places - 1) / (2 * places)]))
-
-
-def toeplitz_losses(coefficients_N: np.ndarray, sensitivity_squared: float) -> Losses:
-    """Losses of a lower-triangular Toeplitz C of n rounds, without a matrix."""
-    impulse_N = np.zeros(len(coefficients_N))
-    impulse_N[0] = 1.0
-    largest, rms = errors(lfilter([1.0], coefficients_N, impulse_N))
-    return Losses(largest * sensitivity_squared**0.5, rms * sensitivity_squared**0.5)
 
 
 def full_losses(strategy_MN: np.ndarray, sensitivity_squared: float) -> Losses:

@@ -8,7 +8,7 @@ that lie b or more apart.
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -189,25 +189,6 @@ def _earliest_squares(coefficients_T: np.ndarray, min_sep: int, most: int) -> li
         total_T[first:] += coefficients_T[: len(coefficients_T) - first]
         squares.append(float(total_T @ total_T))
     return squares
-
-
-def patterns(rounds: int, min_sep: int, max_participations: int) -> Iterator[tuple[int, ...]]:
-    """Every allowed pattern, smallest first: the brute force that the fast routes are held against."""
-
-    def extend(pattern: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-        yield pattern
-        if len(pattern) < max_participations:
-            for following in range(pattern[-1] + min_sep if pattern else 0, rounds):
-                yield from extend((*pattern, following))
-
-    return extend(())
-
-
-def pattern_sensitivity_squared(strategy_NT: np.ndarray, min_sep: int, max_participations: int) -> float:
-    """The largest ``||C 1_P||^2`` by trying every pattern; for small T only."""
-    check_pattern(strategy_NT.shape[1], min_sep, max_participations)
-    tried = patterns(strategy_NT.shape[1], min_sep, max_participations)
-    return max(float(np.sum(strategy_NT[:, list(pattern)].sum(axis=1) ** 2)) for pattern in tried)
 
 
 def tree_matrix(rounds: int, restarts: Sequence[int] = ()) -> np.ndarray:

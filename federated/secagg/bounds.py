@@ -33,7 +33,6 @@ class Encoding:
       element_bound: no element that a device sends is larger in magnitude.
       norm_limit: a device sends no vector whose L2 norm, as it computes it, is larger.
       inflated_norm: most that the decoded sum moves, in L2 norm, when one device is zeroed.
-      wrap_probability: chance per round that ``inflated_norm`` fails to hold because a sum wrapped around: 0.
       clipped_fraction: bound on the expected share of elements clipped of a device at the clip norm.
       rounding_std: bound on the std that rounding adds to each parameter of the decoded sum.
     """
@@ -46,7 +45,6 @@ class Encoding:
     element_bound: int
     norm_limit: float
     inflated_norm: float
-    wrap_probability: float
     clipped_fraction: float
     rounding_std: float
 
@@ -54,11 +52,6 @@ class Encoding:
     def half(self) -> int:
         """Decoded sums lie in [-half, half)."""
         return 1 << (self.bits - 1)
-
-    @property
-    def bytes_per_device(self) -> int:
-        """What one masked vector takes on the wire."""
-        return -(-self.order * self.bits // 8)
 
 
 def plan_encoding(num_parameters: int, devices: int, bits: int, beta: float = 2.0**-20) -> Encoding:
@@ -113,7 +106,6 @@ def plan_encoding(num_parameters: int, devices: int, bits: int, beta: float = 2.
         element_bound=bound,
         norm_limit=limit * scale,
         inflated_norm=inflated,
-        wrap_probability=0.0,
         clipped_fraction=exceeds,
         rounding_std=math.sqrt(devices) / (2 * scale),
     )

@@ -58,7 +58,7 @@ def fine_tune(ctx: StageContext) -> FineTune:
         accountants_agree=guarantee.agree,
         accounting_methods=tuple(guarantee.methods),
         norm_inflation=guarantee.norm_inflation,
-        secagg=None if done.encoding is None else asdict(done.encoding),
+        secagg=None if done.encoding is None else asdict(done.encoding) | {"wrap_probability": 0.0},
         amplified=_amplified(guarantee.amplified, delta),
         **dict(observed),
         synthetic_participations=tuple(done.synthetic_participations),

@@ -91,7 +91,7 @@ class SecAgg(Config):
     neighbours: int
     threshold: int
     inflated_norm: float = Field(ge=1.0, description="a device's contribution in clip norms, at most")
-    wrap_probability: float = Field(ge=0.0, le=1.0, description="a round; taken off delta for every round")
+    wrap_probability: float = Field(ge=0.0, le=1.0, description="a round; 0, as every element is bounded")
     clipped_fraction: float
     rounding_std: float = Field(description="of each parameter of the sum, in clip norms")
 

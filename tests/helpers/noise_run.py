@@ -61,7 +61,7 @@ def run(
     """Projections ``[T, N]`` in clip norms, who joined ``[T, N]`` and who is included ``[N]``."""
     directions = Directions((PARAMETERS,), canaries, seed)
     sent_NP = np.zeros((canaries, PARAMETERS), dtype=np.int64)
-    for number in directions.participants:
+    for number in np.flatnonzero(directions.included_N):
         sent_NP[number] = torch.cat(clip([torch.from_numpy(directions.update(number))], CLIP_NORM)).numpy()
     honest = torch.from_numpy(np.random.default_rng(seed).standard_normal((ROUNDS, PARAMETERS)))
     # Canaries obey the timer like any device and join whenever it lets them; those left out send nothing.

@@ -39,7 +39,8 @@ def test_a_gaussian_release_of_known_epsilon(true: float) -> None:
     estimates = []
     for seed in range(4):
         directions = Directions((size,), 1000, seed)
-        total_P = sum(directions.update(number).astype(np.float64) for number in directions.participants) / 1e4
+        taking_part = np.flatnonzero(directions.included_N)
+        total_P = sum(directions.update(number).astype(np.float64) for number in taking_part) / 1e4
         change_P = total_P + sigma * np.random.default_rng(seed).standard_normal(size)
         seen_N = cosines(change_P, directions.project(change_P))[directions.included_N]
         estimates.append(one_shot(seen_N, size, delta, seed))

@@ -39,7 +39,7 @@ def test_for_a_mean_it_is_the_textbook_standard_error() -> None:
 def test_an_arm_against_itself_is_exactly_zero() -> None:
     rng = np.random.default_rng(1)
     same = simulated(rng, 300)
-    result = intervals.compare({"a": same, "b": same}, "salt", 20, [("b", "a")])
+    result = intervals.compare({"a": same.ratios(), "b": same.ratios()}, "salt", 20, [("b", "a")])
     for row in result.differences:
         for estimate in (row.absolute, row.relative):
             assert estimate is not None
@@ -50,7 +50,7 @@ def test_values_and_pairs() -> None:
     rng = np.random.default_rng(2)
     arms = {name: simulated(rng, 205, rate) for name, rate in (("ngram", 0.1), ("start", 0.2), ("private", 0.3))}
     pairs = [("start", "ngram"), ("private", "ngram"), ("private", "start")]
-    result = intervals.compare(arms, "salt", 20, pairs)
+    result = intervals.compare({name: one.ratios() for name, one in arms.items()}, "salt", 20, pairs)
     assert [(row.candidate, row.baseline) for row in result.differences[::4]] == pairs
     private = result.arm("private", "top1_recall")
     assert private.numerator == arms["private"].top1_D.sum()
@@ -70,7 +70,7 @@ def test_pairing_shortens_the_interval() -> None:
     skill_D = rng.beta(2, 8, 400)
     old = arm(words_D, np.floor(words_D * skill_D).astype(np.int64))
     new = arm(words_D, np.ceil(words_D * (skill_D + 0.01)).astype(np.int64))
-    result = intervals.compare({"old": old, "new": new}, "salt", 20, [("new", "old")])
+    result = intervals.compare({"old": old.ratios(), "new": new.ratios()}, "salt", 20, [("new", "old")])
     apart = np.hypot(*(result.arm(name, "top1_recall").estimate.standard_error for name in ("old", "new")))
     assert result.difference("new", "old", "top1_recall").absolute.standard_error < apart / 5
 
@@ -106,12 +106,12 @@ def test_few_devices_and_mismatched_arms_are_refused_with_the_fix() -> None:
     rng = np.random.default_rng(5)
     few = simulated(rng, 12)
     with pytest.raises(ValueError, match=r"20 buckets need at least .* got 12; set it to 2 or raise"):
-        intervals.compare({"a": few}, "salt", 20, [])
+        intervals.compare({"a": few.ratios()}, "salt", 20, [])
     silent = arm(np.array([5] * 19 + [0] * 100), np.array([1] * 19 + [0] * 100))
     with pytest.raises(ValueError, match="got 19"):
-        intervals.compare({"a": silent}, "salt", 20, [])
+        intervals.compare({"a": silent.ratios()}, "salt", 20, [])
     with pytest.raises(ValueError, match=r"'b' has 13 devices, 'a' has 12; score all arms"):
-        intervals.compare({"a": few, "b": simulated(rng, 13)}, "salt", 4, [])
+        intervals.compare({"a": few.ratios(), "b": simulated(rng, 13).ratios()}, "salt", 4, [])
     with pytest.raises(ValueError, match="none given"):
         intervals.compare({}, "salt", 4, [])
     with pytest.raises(ValueError, match="top1_recall: without one bucket"):
@@ -120,6 +120,6 @@ def test_few_devices_and_mismatched_arms_are_refused_with_the_fix() -> None:
 
 def test_an_empty_bucket_is_not_counted() -> None:
     one = simulated(np.random.default_rng(6), 21)
-    result = intervals.compare({"a": one}, "salt", 20, [])
+    result = intervals.compare({"a": one.ratios()}, "salt", 20, [])
     occupied = len(set(intervals.bucket_of([str(number) for number in range(21)], "salt", 20).tolist()))
     assert result.buckets == occupied < 20

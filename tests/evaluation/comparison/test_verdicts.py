@@ -7,16 +7,6 @@ from evaluation.arms.metrics import Ratio
 from evaluation.comparison import intervals, verdicts
 
 
-class Table:
-    """An arm from its numbers."""
-
-    def __init__(self, **ratios: Ratio) -> None:
-        self.table = ratios
-
-    def ratios(self) -> dict[str, Ratio]:
-        return self.table
-
-
 def paired(rng: np.random.Generator, devices: int, lift: float) -> tuple[Ratio, Ratio]:
     """Heavy-tailed devices of different skill; the candidate's rate is the baseline's times ``1 + lift``."""
     words_D = np.ceil(rng.lognormal(3.5, 1.0, devices))
@@ -92,9 +82,7 @@ def test_second_opinions_agree_on_many_devices_and_not_on_one_that_outweighs_all
                 ratio[0][0], ratio[1][0] = 1e6, 4e6
             new[0][0] *= 1.3
         tables = {"old": {"prate": old}, "new": {"prate": new}}
-        result = intervals.compare(
-            {name: Table(**table) for name, table in tables.items()}, "salt", 20, [("new", "old")]
-        )
+        result = intervals.compare(tables, "salt", 20, [("new", "old")])
         (row,) = verdicts.second_opinions(tables, result, "new", "old", ["prate"], 5)
         assert row.agree is agree, row
 
@@ -105,8 +93,8 @@ def verdict(**changes: float) -> verdicts.Verdict:
     words_D = np.full(200, 100.0)
     jitter = 1 + 1e-4 * rng.standard_normal(200)
     base = {"prate": 20.0, "words_modified": 10.0, "words_per_minute": 30.0, "top3_recall": 30.0, "errors_left": 2.0}
-    old = Table(**{name: (value * np.ones(200), words_D) for name, value in base.items()})
-    new = Table(**{name: (value * (1 + changes.get(name, 0.0)) * jitter, words_D) for name, value in base.items()})
+    old = {name: (value * np.ones(200), words_D) for name, value in base.items()}
+    new = {name: (value * (1 + changes.get(name, 0.0)) * jitter, words_D) for name, value in base.items()}
     result = intervals.compare({"old": old, "new": new}, "salt", 20, [("new", "old")])
     return verdicts.verdict(result, "new", "old", "prate")
 
@@ -133,7 +121,7 @@ def test_not_inferior_means_the_whole_interval_and_no_hurt_guardrail(changes, pa
 
 def test_missing_evidence_does_not_pass() -> None:
     words_D = np.full(50, 10.0)
-    arms = {name: Table(top1_recall=(words_D / 5, words_D)) for name in ("old", "new")}
+    arms = {name: {"top1_recall": (words_D / 5, words_D)} for name in ("old", "new")}
     got = verdicts.verdict(intervals.compare(arms, "salt", 5, [("new", "old")]), "new", "old", "prate")
     assert not got.passes
     assert "prate" in got.missing
@@ -142,12 +130,10 @@ def test_missing_evidence_does_not_pass() -> None:
 def test_what_has_nothing_to_divide_by_is_named() -> None:
     words_D = np.full(50, 10.0)
     rare_D = np.where(np.arange(50) == 0, 1.0, 0.0)
-    arms = {name: Table(prate=(words_D, words_D), compose_prate=(rare_D, rare_D)) for name in ("old", "new")}
+    arms = {name: {"prate": (words_D, words_D), "compose_prate": (rare_D, rare_D)} for name in ("old", "new")}
     result = intervals.compare(arms, "salt", 5, [("new", "old")])
     assert result.undefined == ("compose_prate",)
     assert {row.metric for row in result.arms} == {"prate"}
-    parts = intervals.Merged((Table(a=(words_D, words_D)), Table(b=(rare_D, words_D))))
-    assert list(parts.ratios()) == ["a", "b"]
 
 
 def test_signs() -> None:

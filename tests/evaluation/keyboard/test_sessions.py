@@ -132,7 +132,8 @@ def test_a_session_is_what_the_slow_replay_says(words, script, name, weight) -> 
 
 def test_an_arm_against_itself_is_exactly_zero_and_another_is_not(words, script) -> None:
     one, again, other = (
-        sessions.simulate(script, words, arm, compose_threshold=-2.0) for arm in (neural(), neural(), taught(words))
+        sessions.simulate(script, words, arm, compose_threshold=-2.0).ratios()
+        for arm in (neural(), neural(), taught(words))
     )
     result = intervals.compare({"a": one, "b": again, "c": other}, "salt", 10, [("b", "a"), ("c", "a"), ("c", "b")])
     same = [row for row in result.differences if (row.candidate, row.baseline) == ("b", "a")]

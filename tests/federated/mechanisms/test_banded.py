@@ -17,7 +17,7 @@ from federated.mechanisms.optimise_banded import (
     optimise_banded,
     toeplitz_objective,
 )
-from federated.mechanisms.sensitivity import pattern_sensitivity_squared
+from tests.helpers.strategies import pattern_sensitivity_squared
 
 KEY = noise.seeded_key(12)
 SIZE = 3

@@ -11,7 +11,8 @@ import pytest
 from federated.config.blt_presets import PRESETS
 from federated.mechanisms.blt import Blt, errors, inverse_coefficients
 from federated.mechanisms.optimise_blt import decays, objective, optimise_blt, scales, starts
-from federated.mechanisms.sensitivity import pattern_sensitivity_squared, toeplitz_sensitivity_squared
+from federated.mechanisms.sensitivity import toeplitz_sensitivity_squared
+from tests.helpers.strategies import pattern_sensitivity_squared
 
 
 def dense(column: np.ndarray) -> np.ndarray:

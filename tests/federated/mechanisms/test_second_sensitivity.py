@@ -6,7 +6,8 @@ import random
 import pytest
 
 from federated.mechanisms.second_sensitivity import tree_sensitivity_squared_forward
-from federated.mechanisms.sensitivity import pattern_sensitivity_squared, tree_matrix, tree_sensitivity_squared
+from federated.mechanisms.sensitivity import tree_matrix, tree_sensitivity_squared
+from tests.helpers.strategies import pattern_sensitivity_squared
 
 
 def small_cases() -> list[tuple[int, int, int, tuple[int, ...]]]:

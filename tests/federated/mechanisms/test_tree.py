@@ -10,12 +10,11 @@ import pytest
 
 from federated import noise
 from federated.mechanisms.sensitivity import (
-    pattern_sensitivity_squared,
-    patterns,
     tree_matrix,
     tree_sensitivity_squared,
 )
 from federated.mechanisms.tree import Tree, own_weight, prefix_variances
+from tests.helpers.strategies import pattern_sensitivity_squared, patterns
 
 KEY = noise.seeded_key(3)
 SIZE = 3

@@ -146,7 +146,6 @@ def test_a_sum_of_elements_at_the_bound_does_not_wrap(bits: int, devices: int) -
         assert (total - (1 << bits) if total >= half else total) == devices * sign * bound
         doubled = (devices * sign * 2 * bound) % (1 << bits)
         assert (doubled - (1 << bits) if doubled >= half else doubled) != devices * sign * 2 * bound
-    assert encoding.wrap_probability == 0
 
 
 def test_element_clip_bounds_elements_and_never_lengthens() -> None:
