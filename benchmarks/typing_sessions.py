@@ -26,6 +26,7 @@ from pretrain.model import build_model
 from pretrain.text import sentences
 from pretrain.vocabulary import SPECIALS, Vocabulary
 from pretrain.words import write_words
+from tests.helpers.typed_text import stream
 
 LOCALE, SIZE, DEVICES, REPEATS = "en-US", 10_000, 200, 3
 # Phrases that need a second reading by the model cost time, so some must be asked for.
@@ -65,7 +66,7 @@ def main() -> None:
         vocabulary, text = population(Path(folder))
     few = HeldOut(text.spellings, *first_sentences(text, 60), text.devices)
     model = build_model(ModelConfig(embedding_dim=96, hidden_dim=670, tied=True), len(vocabulary), 0)
-    public = NGram.fit(text.stream(vocabulary), vocabulary, 3)
+    public = NGram.fit(stream(text, vocabulary), vocabulary, 3)
     entrants = {
         "n-gram": PublicNGram(public),
         "n-gram and history": WithHistory(PublicNGram(public), 0.2),

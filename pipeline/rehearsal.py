@@ -92,14 +92,7 @@ def as_json(rehearsed: Rehearsed) -> dict:
 
 def paste(best: Rehearsal) -> str:
     """What to change in the launch file."""
-    return "\n".join(
-        [
-            "mechanism:",
-            f"  clip_norm: {best.clip_norm!r}",
-            "server:",
-            f"  learning_rate: {best.server_learning_rate!r}",
-        ]
-    )
+    return f"mechanism:\n  clip_norm: {best.clip_norm!r}\nserver:\n  learning_rate: {best.server_learning_rate!r}"
 
 
 def remarks(best: Rehearsal, small: SmallLaunch) -> tuple[str, ...]:
@@ -143,7 +136,7 @@ def _public_text(
 
 def _draw(best: Rehearsal, small: SmallLaunch, directory: Path) -> None:
     figure = figures_plan.rehearsal_figure(
-        [figures_plan.Trial(trial.noise_to_signal, trial.accuracy) for trial in best.noise_trials],
+        [(trial.noise_to_signal, trial.accuracy) for trial in best.noise_trials],
         noiseless=best.noiseless_accuracy,
         start=best.start_accuracy,
         max_loss=small.max_accuracy_loss,

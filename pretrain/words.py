@@ -97,11 +97,8 @@ def write_words(directory: Path, owners: Iterable[Sequence[Sequence[str]]]) -> W
     return open_words(directory)
 
 
-def open_words(directory: Path, *, verify: bool = True) -> WordStore:
-    """Open a store.
-
-    Args:
-      verify: recompute the digest; ValueError if the files are not what was written.
+def open_words(directory: Path) -> WordStore:
+    """Open a store and check its digest.
 
     Raises:
       ValueError: unfinished, damaged or of another format.
@@ -112,7 +109,7 @@ def open_words(directory: Path, *, verify: bool = True) -> WordStore:
     meta = json.loads(path.read_text(encoding="utf-8"))
     if meta.get("format") != _FORMAT:
         raise ValueError(f"{directory.name}: format {meta.get('format')!r}, expected {_FORMAT!r}; write it again")
-    if verify and _digest(directory) != meta["digest"]:
+    if _digest(directory) != meta["digest"]:
         raise ValueError(f"{directory.name}: the digest does not match meta.json; the store is damaged, write it again")
     tokens = directory / "tokens.bin"
     return WordStore(

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from pretrain.vocabulary import EOS, TokenStream, Vocabulary, join_owners
+from pretrain.vocabulary import Vocabulary
 from pretrain.words import SENTENCE_END, WordStore
 
 
@@ -55,13 +55,6 @@ class HeldOut:
     def ids(self, vocabulary: Vocabulary) -> np.ndarray:
         """``[P]`` int64 ids of the words in a vocabulary, ``<unk>`` included."""
         return vocabulary.ids(self.spellings).astype(np.int64)[self.word_P]
-
-    def stream(self, vocabulary: Vocabulary) -> TokenStream:
-        """The same text as one owner a device."""
-        ids_P = np.insert(self.ids(vocabulary), self.starts_S[1:], EOS) if len(self.starts_S) else np.empty(0)
-        ids_P = np.append(ids_P, EOS) if len(self.starts_S) else ids_P
-        size_D = np.bincount(self.device_S, weights=self.lengths_S + 1, minlength=self.devices).astype(np.int64)
-        return join_owners(np.split(ids_P, np.cumsum(size_D)[:-1]))
 
 
 def held_out(words: WordStore, owners: np.ndarray, max_words: int | None = None) -> HeldOut:

@@ -96,11 +96,6 @@ class MatchedFilter:
     failures: tuple[str, ...]
     scores_N: np.ndarray
 
-    @property
-    def passed(self) -> bool:
-        """Nothing speaks against the claim."""
-        return not self.failures
-
 
 @dataclass(frozen=True)
 class Claim:

@@ -53,18 +53,17 @@ class Session:
     accepted_P: np.ndarray
     devices: int
 
-    def ratios(self, chosen_P: np.ndarray | None = None) -> dict[str, Ratio]:
-        """Numerator and denominator of each metric by device, over chosen words (all if None).
+    def ratios(self) -> dict[str, Ratio]:
+        """Numerator and denominator of each metric by device.
 
         ``words_per_minute`` counts committed words; ``keystroke_savings`` is against one keystroke a
         letter and one a space; ``words_modified`` were changed while or after typing them (Xu et al.
         2023, section 3); ``errors_left`` were committed wrong and stayed. Every word outside a phrase
         is one event of the strip, with three candidates.
         """
-        keep_P = np.ones(len(self.device_P), dtype=bool) if chosen_P is None else chosen_P
 
         def total(values_P: np.ndarray) -> np.ndarray:
-            return np.bincount(self.device_P, weights=np.where(keep_P, values_P, 0), minlength=self.devices)
+            return np.bincount(self.device_P, weights=values_P, minlength=self.devices)
 
         words_D = total(np.ones(len(self.device_P)))
         events_P = self.how_P != _NOTHING

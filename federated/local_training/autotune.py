@@ -4,7 +4,6 @@ Low bits of the result depend on it, so a run that goes on uses what it began wi
 """
 
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -47,16 +46,13 @@ def chunk_of_run(
     return process.first(size)
 
 
-def best_chunk(model: KeyboardLM, local: LocalTrainingConfig, candidates: Sequence[int] = ()) -> int:
-    """The candidate that trains made-up devices of two batches fastest; no client data is read.
+def best_chunk(model: KeyboardLM, local: LocalTrainingConfig) -> int:
+    """The candidate of the model's place that trains made-up devices of two batches fastest; no client data is read.
 
     By CPU time, or on a GPU by the clock; there a number that its memory cannot hold is passed over.
-
-    Args:
-      candidates: none for those of the model's place.
     """
     place = model.embedding.device.type
-    candidates = candidates or CANDIDATES[place]
+    candidates = CANDIDATES[place]
     rng = np.random.default_rng(0)
     shape = 2 * local.batch_sentences, local.sequence_words
     tokens = rng.integers(EOS + 1, model.vocabulary_size, size=(max(candidates), *shape), dtype=np.int32)

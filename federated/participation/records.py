@@ -57,10 +57,6 @@ class Records:
         joined_TD[rounds_N[asked_N], np.searchsorted(devices, devices_N[asked_N])] = True
         return joined_TD
 
-    def before(self, round_number: int) -> "Records":
-        """The records of earlier rounds."""
-        return Records(tuple(entry for entry in self.cohorts if entry[0] < round_number))
-
     def since(self, round_number: int) -> "Records":
         """The records of this round and later ones."""
         return Records(tuple(entry for entry in self.cohorts if entry[0] >= round_number))

@@ -32,14 +32,7 @@ def as_content(guarantee: "Guarantee") -> dict:
     sampled = guarantee.amplified
     if sampled is not None:
         content["amplified"] = {
-            "sampling": sampled.sampling,
-            "sampling_rate": sampled.sampling_rate,
-            "epsilon": _by_delta(sampled.epsilon),
-            "epsilon_second": None if sampled.epsilon_second is None else _by_delta(sampled.epsilon_second),
-            "epsilon_unamplified": _by_delta(sampled.epsilon_unamplified),
-            "methods": list(sampled.methods),
-            "adjacency": sampled.adjacency,
-            "assumption": sampled.assumption,
+            name: _by_delta(value) if isinstance(value, Mapping) else value for name, value in vars(sampled).items()
         }
     return content
 

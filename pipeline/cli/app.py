@@ -66,8 +66,6 @@ def _configure(quiet: Annotated[bool, typer.Option("--quiet", "-q", help="warnin
         handler.addFilter(lambda record: record.name != "root" or record.levelno >= logging.WARNING)
     for noisy in ("mlflow", "alembic", "httpx", "datasets", "matplotlib", "fontTools"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-    # Libraries that log through the root logger itself.
-    logging.getLogger().handlers[0].addFilter(lambda record: record.name != "root" or record.levelno > logging.INFO)
 
 
 @app.command()

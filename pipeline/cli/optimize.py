@@ -36,11 +36,7 @@ def blt(
 
     best = asdict(optimise_blt(rounds, min_sep, max_participations, num_buffers, loss))
     lines = [f"theta: {list(best['theta'])}", f"omega: {list(best['omega'])}", _losses(best)]
-    answer(
-        {name: list(value) if isinstance(value, tuple) else value for name, value in best.items()},
-        as_json,
-        "\n".join(lines),
-    )
+    answer(best, as_json, "\n".join(lines))
 
 
 @app.command()

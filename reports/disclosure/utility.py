@@ -28,24 +28,21 @@ class ArmMetric(Config):
     high: float
 
 
-class Difference(Config):
-    """Candidate minus baseline, paired by device, with its interval."""
-
-    candidate: str
-    baseline: str
-    metric: str
-    value: float
-    low: float
-    high: float
-    relative: dict[str, float] | None = None
-
-
 class Pair(Config):
     """A metric of two arms."""
 
     candidate: str
     baseline: str
     metric: str
+
+
+class Difference(Pair):
+    """Candidate minus baseline, paired by device, with its interval."""
+
+    value: float
+    low: float
+    high: float
+    relative: dict[str, float] | None = None
 
 
 class SliceMetric(Config):
@@ -70,12 +67,9 @@ class Verdict(Config):
     missing: tuple[str, ...]
 
 
-class SecondOpinion(Config):
+class SecondOpinion(Pair):
     """Standard errors of one difference by three methods; ``agree`` if within a factor of 1.5."""
 
-    candidate: str
-    baseline: str
-    metric: str
     jackknife: float
     delta: float
     bootstrap: float

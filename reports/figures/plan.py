@@ -37,14 +37,6 @@ class Panel:
     curves: Mapping[str, Sequence[tuple[float, float]]]
 
 
-@dataclass(frozen=True)
-class Trial:
-    """One point of a rehearsal: accuracies are shares of words."""
-
-    noise_to_signal: float
-    accuracy: float
-
-
 def plan_figure(panels: Sequence[Panel], target_rho: float, chosen_rho: float) -> Figure:
     """rho against rounds, report goal and population, one panel each, as in Xu et al. 2023, figure 4."""
     with mpl.rc_context(style(_INK)):
@@ -60,11 +52,12 @@ def plan_figure(panels: Sequence[Panel], target_rho: float, chosen_rho: float) -
 
 
 def rehearsal_figure(
-    trials: Sequence[Trial], noiseless: float, start: float, max_loss: float, chosen: float | None
+    trials: Sequence[tuple[float, float]], noiseless: float, start: float, max_loss: float, chosen: float | None
 ) -> Figure:
     """Accuracy on held-out pseudo-users against noise.
 
     Args:
+      trials: noise-to-signal ratio and accuracy, a share of words.
       noiseless: accuracy without noise.
       start: accuracy before the first round.
       max_loss: accuracy that noise may cost.
@@ -73,8 +66,8 @@ def rehearsal_figure(
     with mpl.rc_context(style(_INK)):
         figure = Figure(figsize=(6.4, 4.0), layout="constrained")
         axes = figure.add_subplot()
-        ratios = [trial.noise_to_signal for trial in trials]
-        axes.plot(ratios, [100 * trial.accuracy for trial in trials], marker="o", color=BLUE, label="with noise")
+        ratios = [ratio for ratio, _ in trials]
+        axes.plot(ratios, [100 * accuracy for _, accuracy in trials], marker="o", color=BLUE, label="with noise")
         axes.axhline(100 * noiseless, color=GREEN, label="without noise")
         axes.axhline(100 * (noiseless - max_loss), color=RED, linestyle="--", label="least accepted")
         axes.axhline(100 * start, color=_INK, linestyle=":", label="before training")

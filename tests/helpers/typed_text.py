@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from evaluation.arms.held_out import HeldOut, held_out
-from pretrain.vocabulary import SPECIALS, Vocabulary
+from pretrain.vocabulary import EOS, SPECIALS, TokenStream, Vocabulary, join_owners
 from pretrain.words import write_words
 
 WORDS = (
@@ -29,3 +29,11 @@ def text(directory: Path, devices: int = 12, seed: int = 0, max_words: int | Non
     ]
     owners[1] = []
     return held_out(write_words(directory, owners), np.arange(devices), max_words)
+
+
+def stream(text: HeldOut, vocabulary: Vocabulary) -> TokenStream:
+    """Held-out text as one owner a device."""
+    ids_P = np.insert(text.ids(vocabulary), text.starts_S[1:], EOS) if len(text.starts_S) else np.empty(0)
+    ids_P = np.append(ids_P, EOS) if len(text.starts_S) else ids_P
+    size_D = np.bincount(text.device_S, weights=text.lengths_S + 1, minlength=text.devices).astype(np.int64)
+    return join_owners(np.split(ids_P, np.cumsum(size_D)[:-1]))

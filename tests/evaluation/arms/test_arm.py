@@ -17,7 +17,7 @@ from pretrain.config import ModelConfig
 from pretrain.model import KeyboardLM, build_model
 from pretrain.vocabulary import BOS, UNK, Vocabulary
 from tests.helpers.next_words import of_model, of_ngram, one_by_one
-from tests.helpers.typed_text import text, vocabulary
+from tests.helpers.typed_text import stream, text, vocabulary
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_a_model_in_step_scores_as_the_definition_says(words: HeldOut) -> None:
 @pytest.mark.parametrize("order", [1, 2, 3, 4])
 def test_an_ngram_in_step_scores_as_the_definition_says(words: HeldOut, order: int) -> None:
     known = vocabulary()
-    fitted = NGram.fit(words.stream(known).select(np.arange(0, 40, 2)), known, order)
+    fitted = NGram.fit(stream(words, known).select(np.arange(0, 40, 2)), known, order)
     scored = scoring.score(arms.PublicNGram(fitted), words, words.ids(known))
     same(scored.per_device(), one_by_one(of_ngram(fitted), words, words.ids(known)))
 

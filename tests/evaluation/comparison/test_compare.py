@@ -19,7 +19,7 @@ from evaluation.comparison.verdicts import FEATURE_METRICS, PRIMARY, verdict
 from pretrain.config import ModelConfig
 from pretrain.model import build_model
 from pretrain.words import WordStore, write_words
-from tests.helpers.typed_text import UNKNOWN, WORDS, vocabulary
+from tests.helpers.typed_text import UNKNOWN, WORDS, stream, vocabulary
 
 BASE = 30
 RULES = Rules("NWP", "en-US", "salt", 1, buckets=10, session_words=600, compose_rate=0.1, rare_after=5)
@@ -50,7 +50,7 @@ Compared = tuple[Comparison, Entrants, Devices]
 def compared(tmp_path_factory: pytest.TempPathFactory) -> Compared:
     words = store(tmp_path_factory.mktemp("store"))
     devices = Devices(words, np.arange(60), np.arange(60, 90))
-    public = PublicNGram(NGram.fit(held_out(words, np.arange(90, 120)).stream(vocabulary()), vocabulary(), 2))
+    public = PublicNGram(NGram.fit(stream(held_out(words, np.arange(90, 120)), vocabulary()), vocabulary(), 2))
     untrained = build_model(ModelConfig(embedding_dim=8, hidden_dim=12, tied=False), BASE, 0)
     arms = {
         "ngram": public,

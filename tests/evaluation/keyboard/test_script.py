@@ -14,6 +14,7 @@ from evaluation.keyboard import script as keystrokes
 from pretrain.vocabulary import EOS, UNK
 from pretrain.words import write_words
 from tests.helpers.typed_text import WORDS, text, vocabulary
+from tests.helpers.typed_text import stream as stream_of
 
 
 def typed(
@@ -145,7 +146,7 @@ def test_touches_miss_as_often_as_measured_and_slips_come_at_their_rate(tmp_path
 
 def test_the_text_as_a_stream_and_a_cap_that_hears_everybody(tmp_path: Path) -> None:
     words = text(tmp_path)
-    stream = words.stream(vocabulary())
+    stream = stream_of(words, vocabulary())
     assert len(stream) == 12
     assert len(stream.owner(1)) == 0
     tokens = stream.owner(0)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
-from reports.figures.plan import Panel, Trial, plan_figure, rehearsal_figure, write
+from reports.figures.plan import Panel, plan_figure, rehearsal_figure, write
 
 CURVES = {"tree": [(100, 2.0), (200, 0.5), (1_500_000, 0.1)], "BLT, 2 buffers": [(100, 1.0), (200, 0.2)]}
 
@@ -16,7 +16,7 @@ def plan() -> Figure:
 
 
 def rehearsal(chosen: float | None) -> Figure:
-    return rehearsal_figure([Trial(0.01, 0.2), Trial(0.02, 0.1)], 0.21, 0.15, 0.02, chosen)
+    return rehearsal_figure([(0.01, 0.2), (0.02, 0.1)], 0.21, 0.15, 0.02, chosen)
 
 
 def test_a_plan_shows_its_curves_its_target_and_its_ceiling(tmp_path: Path) -> None:
