@@ -1,13 +1,9 @@
 """What a discovery says to the world, and what it keeps between layers."""
 
-from pydantic import BaseModel, ConfigDict
+from pretrain.config import Config
 
 
-class _Value(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class FoundWord(_Value):
+class FoundWord(Config):
     """A finished word and the share of its layer's messages that held it, with a 95% interval.
 
     The interval is that of a word chosen before the votes were seen. Words are chosen for having many
@@ -27,7 +23,7 @@ def by_share(word: FoundWord) -> tuple[float, str]:
     return -word.share, word.word
 
 
-class LayerRow(_Value):
+class LayerRow(Config):
     """One layer of one pass in full. Everything follows from noisy votes and public numbers.
 
     Attributes:
@@ -61,7 +57,7 @@ class LayerRow(_Value):
     closed_2023: float | None
 
 
-class LayerState(_Value):
+class LayerState(Config):
     """A finished layer. Votes are noisy, so all of it may be kept; the words are not reviewed yet."""
 
     row: LayerRow
@@ -69,7 +65,7 @@ class LayerState(_Value):
     words: tuple[FoundWord, ...]
 
 
-class ProjectedCoverage(_Value):
+class ProjectedCoverage(Config):
     """What a discovery found among pretended new words, in a simulation on public text.
 
     Attributes:
@@ -83,7 +79,7 @@ class ProjectedCoverage(_Value):
     false_words: int
 
 
-class DiscoveryResult(_Value):
+class DiscoveryResult(Config):
     """Public: words are outputs of the private mechanism, and nothing else here depends on a device.
 
     Guarantee: item-level ``epsilon0``-LDP under swap adjacency; ``messages_per_device * epsilon0``

@@ -10,10 +10,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
-
 from discovery.filters import PASSED, verdicts
 from discovery.results import FoundWord, by_share
+from pretrain.config import Config
 from pretrain.files import PRIVATE, write_text
 
 _COLUMNS = ("number", "decision", "word", "share", "low", "high", "pass_number", "layer", "verdict")
@@ -21,7 +20,7 @@ _COLUMNS = ("number", "decision", "word", "share", "low", "high", "pass_number",
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
-class Candidate(BaseModel):
+class Candidate(Config):
     """One word under review.
 
     Attributes:
@@ -29,8 +28,6 @@ class Candidate(BaseModel):
       verdict: ``filters.PASSED`` or the reason why a filter stopped it.
       decision: what a person wrote; empty where nobody did.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     number: int
     word: str

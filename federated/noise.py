@@ -10,7 +10,6 @@ The differential privacy built on it is computational, not information-theoretic
 """
 
 import hashlib
-import os
 
 import numpy as np
 from cryptography.hazmat.primitives import hashes
@@ -22,11 +21,6 @@ KEY_BYTES = 32
 # it leaves 19 bits of an int64 for the number of devices in a sum.
 FIXED_POINT = 2**44
 _BLOCK = 1 << 20  # coordinates drawn at a time, to bound memory
-
-
-def new_key() -> bytes:
-    """256 bits from the operating system."""
-    return os.urandom(KEY_BYTES)
 
 
 def seeded_key(seed: int) -> bytes:
@@ -64,7 +58,7 @@ def gaussian(key: bytes, stream: str, index: int, size: int) -> np.ndarray:
 def subkey(key: bytes, purpose: str) -> bytes:
     """A key for one purpose; nothing drawn under it tells of what is drawn under another (HKDF-SHA256)."""
     if len(key) != KEY_BYTES:
-        raise ValueError(f"key: {len(key)} bytes, expected {KEY_BYTES}; draw one with new_key()")
+        raise ValueError(f"key: {len(key)} bytes, expected {KEY_BYTES}; draw one from the operating system")
     return HKDF(algorithm=hashes.SHA256(), length=KEY_BYTES, salt=None, info=purpose.encode()).derive(key)
 
 

@@ -41,10 +41,8 @@ class Spend(BaseModel):
             )
 
 
-class Dataset(BaseModel):
+class Dataset(Config):
     """A data set a stage read: its name and digest, never its content."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     digest: str

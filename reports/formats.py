@@ -1,6 +1,7 @@
 """How numbers and names read in a report. Privacy losses round up: never stronger than the truth."""
 
 import math
+from collections.abc import Mapping
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from statistics import NormalDist
 from typing import NamedTuple
@@ -33,7 +34,7 @@ PARTS = {
     "heavy_users": "heavy users",
     "light_users": "light users",
 }
-_BARS = 24  # of a histogram in one line
+MOST_BARS = 24  # of a histogram: a line holds no more, and more would drown MLflow
 LOWER_IS_BETTER = frozenset(("cross_entropy", "words_modified", "errors_left"))
 ARMS = {
     "ngram": "n-gram, public text",
@@ -98,19 +99,26 @@ def at_least(value: int | None) -> str:
     return f"{value:,} or more" if value else "fewer than 10"
 
 
-def histogram(counts: dict[str, int]) -> str:
-    """A histogram of device counts in one line, by growing key; 0 stands for fewer than ten.
-
-    More than 24 keys are put together in ranges.
-    """
+def bars(counts: Mapping[str, int]) -> dict[tuple[int, int], int]:
+    """A histogram by growing key, each bar by its first and last one; more than 24 keys are put together in ranges."""
     keys = sorted(map(int, counts))
-    width = 1 if len(keys) <= _BARS else -(-(keys[-1] - keys[0] + 1) // _BARS)
-    bars: dict[int, int] = {}
+    width = 1 if len(keys) <= MOST_BARS else -(-(keys[-1] - keys[0] + 1) // MOST_BARS)
+    grouped: dict[tuple[int, int], int] = {}
     for key in keys:
         first = keys[0] + (key - keys[0]) // width * width
-        bars[first] = bars.get(first, 0) + counts[str(key)]
-    ends = {first: "" if width == 1 else f" to {min(first + width - 1, keys[-1]):,}" for first in bars}
-    return "; ".join(f"{first:,}{ends[first]}: {at_least(count)}" for first, count in bars.items()) or "none"
+        ends = (first, min(first + width - 1, keys[-1]))
+        grouped[ends] = grouped.get(ends, 0) + counts[str(key)]
+    return grouped
+
+
+def histogram(counts: dict[str, int]) -> str:
+    """A histogram of device counts in one line, as ``bars``; 0 stands for fewer than ten."""
+    ranges = len(counts) > MOST_BARS
+    shown = (
+        f"{first:,} to {last:,}: {at_least(count)}" if ranges else f"{first:,}: {at_least(count)}"
+        for (first, last), count in bars(counts).items()
+    )
+    return "; ".join(shown) or "none"
 
 
 def turnout(seen: Participation, rounds: int) -> str:

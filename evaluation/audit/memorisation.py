@@ -29,15 +29,14 @@ class CanaryRow:
     Attributes:
       n_u, n_e: synthetic devices that share it, copies on each.
       population: never to be mixed: the guarantee is about compliant devices, those under stress are policy.
-      participations: rounds its devices joined, added up; None if not given.
+      participations: rounds its devices joined, added up.
       loss: nats of the secret after its prefix.
       rank, rank_standard_error: among ``random_continuations``; see ``exposure.Rank``.
       exposure_bits: ``log2 |R| - log2 rank``.
       exposure_low_bits, exposure_high_bits: at the rank two standard errors up and down.
-      mu: of the rounds that its own devices joined, or ``n_u`` times the guarantee's; None without either.
+      mu: of the rounds that its own devices joined.
       ceiling_bits: exposure above this has probability at most ``ALPHA / (canaries of this population with this
-        n_u)`` if the noise is what was accounted; None without ``mu``.
-      within_ceiling: None without a ceiling.
+        n_u)`` if the noise is what was accounted.
       vacuous: the ceiling is above anything that could be measured, so it says nothing.
       found_by_beam: among the ``BEAM_WIDTH`` continuations that beam search finds.
       found_by_best_first: among as many of the likeliest; None where the search was given up.
@@ -47,7 +46,7 @@ class CanaryRow:
     population: Population
     n_u: int
     n_e: int
-    participations: int | None
+    participations: int
     loss: float
     rank: int
     rank_standard_error: float
@@ -55,10 +54,10 @@ class CanaryRow:
     exposure_bits: float
     exposure_low_bits: float
     exposure_high_bits: float
-    mu: float | None
-    ceiling_bits: float | None
-    within_ceiling: bool | None
-    vacuous: bool | None
+    mu: float
+    ceiling_bits: float
+    within_ceiling: bool
+    vacuous: bool
     found_by_beam: bool
     found_by_best_first: bool | None
 
@@ -88,7 +87,7 @@ class AuditResult:
         None if there are none, which a gate must treat as missing evidence.
       found_by_beam: canaries of any n_u that beam search found.
       found_single_user: canaries on one device that beam search or exact search completes.
-      broken_ceilings: compliant canaries on one device above their ceiling; None without ceilings.
+      broken_ceilings: compliant canaries on one device above their ceiling; None if there are none.
       pooled_p_value: chance of compliant single-device canaries so well remembered on average, if the guarantee
         holds: ``sqrt(n) (mean of Phi^-1(1 - F) - mean of mu)`` against a normal; None without any.
     """
@@ -105,28 +104,16 @@ class AuditResult:
 
 @dataclass(frozen=True)
 class Rounds:
-    """What the synthetic devices did in training, as far as it is recorded.
+    """What the synthetic devices did in training.
 
     Attributes:
-      mu: GDP of the training for one compliant device, for the ceilings of compliant canaries.
       participations_D: rounds that each synthetic device joined.
       mu_N: GDP of the rounds that each canary's own devices joined (``own_mu``), for the ceilings of both
         populations; a smaller number than the guarantee's, which is for the worst allowed device.
     """
 
-    mu: float | None = None
-    participations_D: np.ndarray | None = None
-    mu_N: np.ndarray | None = None
-
-    def of(self, number: int, planted: CanarySet) -> tuple[int | None, float | None]:
-        """Rounds that one canary's devices joined, added up, and the GDP that bounds it."""
-        canary, joined = planted.canaries[number], None
-        if self.participations_D is not None:
-            joined = int(np.sum(self.participations_D[planted.canary_of_device_D == number]))
-        if self.mu_N is not None:
-            return joined, float(self.mu_N[number])
-        # Without its own rounds there is no bound for devices outside the rules.
-        return joined, None if self.mu is None or canary.population == "stress" else canary.n_u * self.mu
+    participations_D: np.ndarray
+    mu_N: np.ndarray
 
 
 def audit(
@@ -135,7 +122,7 @@ def audit(
     config: AuditConfig,
     vocabulary: Vocabulary,
     seed: int,
-    rounds: Rounds = Rounds(),
+    rounds: Rounds,
     *,
     nodes: int = 2000,
     workers: int = 1,
@@ -160,12 +147,12 @@ def audit(
         )
     if model.vocabulary_size != len(vocabulary):
         raise ValueError(f"model: {model.vocabulary_size} output rows, but the vocabulary has {len(vocabulary)} words")
-    if rounds.participations_D is not None and len(rounds.participations_D) != len(planted.devices):
+    if len(rounds.participations_D) != len(planted.devices):
         raise ValueError(
             f"participations_D: {len(rounds.participations_D)} entries for {len(planted.devices)} synthetic devices; "
             "give one for each"
         )
-    if rounds.mu_N is not None and len(rounds.mu_N) != len(planted.canaries):
+    if len(rounds.mu_N) != len(planted.canaries):
         raise ValueError(f"mu_N: {len(rounds.mu_N)} entries for {len(planted.canaries)} canaries; give one for each")
     model = float64_copy(model)
     alike = Counter((canary.population, canary.n_u) for canary in planted.canaries)
@@ -174,13 +161,13 @@ def audit(
         canary = planted.canaries[number]
         alpha = ALPHA / alike[canary.population, canary.n_u]
         place = exposure.rank(model, canary, config.random_continuations, _seed(seed, number), nodes=nodes)
-        return _row(model, canary, place, config.random_continuations, *rounds.of(number, planted), alpha)
+        joined = int(np.sum(rounds.participations_D[planted.canary_of_device_D == number]))
+        return _row(model, canary, place, config.random_continuations, joined, float(rounds.mu_N[number]), alpha)
 
     with ThreadPoolExecutor(workers) as pool:
         table = list(pool.map(attack, range(len(planted.canaries))))
     rows = [row for row in table if row.population == "compliant"]
     single = [row for row in rows if row.n_u == 1]
-    promised = [row for row in single if row.mu is not None]
     return AuditResult(
         canaries=tuple(table),
         worst_rank_single_user=min((row.rank for row in single), default=None),
@@ -188,8 +175,8 @@ def audit(
         found_by_beam=sum(row.found_by_beam for row in rows),
         found_single_user=sum(map(_completed, single)),
         stress=_stress([row for row in table if row.population == "stress"]),
-        broken_ceilings=sum(not row.within_ceiling for row in promised) if promised else None,
-        pooled_p_value=_pooled(promised, config.random_continuations) if promised else None,
+        broken_ceilings=sum(not row.within_ceiling for row in single) if single else None,
+        pooled_p_value=_pooled(single, config.random_continuations) if single else None,
     )
 
 
@@ -211,8 +198,8 @@ def _row(
     canary: Canary,
     place: exposure.Rank,
     references: int,
-    joined: int | None,
-    mu: float | None,
+    joined: int,
+    mu: float,
     alpha: float,
 ) -> CanaryRow:
     """Search for one canary, and say what its rank among ``references`` means."""
@@ -222,7 +209,7 @@ def _row(
         exposure.exposure_bits(max(1.0, place.rank + errors * place.standard_error), references)
         for errors in (0, 2, -2)
     )
-    ceiling = None if mu is None else exposure.ceiling_bits(mu, 1, alpha)
+    ceiling = exposure.ceiling_bits(mu, 1, alpha)
     return CanaryRow(
         words=canary.words,
         population=canary.population,
@@ -238,8 +225,8 @@ def _row(
         exposure_high_bits=high,
         mu=mu,
         ceiling_bits=ceiling,
-        within_ceiling=None if ceiling is None else bits <= ceiling,
-        vacuous=None if ceiling is None else ceiling >= math.log2(references),
+        within_ceiling=bits <= ceiling,
+        vacuous=ceiling >= math.log2(references),
         found_by_beam=canary.secret in beams,
         found_by_best_first=canary.secret in likeliest.words if likeliest.exact else None,
     )
@@ -267,7 +254,7 @@ def _pooled(rows: list[CanaryRow], references: int) -> float:
     """Whether canaries are remembered too well on average, where no single one is."""
     # Half a place off both ends, as a share of 0 or 1 has no quantile.
     shares = np.clip([row.rank / (references + 1) for row in rows], 0.5 / references, 1 - 0.5 / references)
-    excess = stats.norm.isf(shares) - [row.mu for row in rows if row.mu is not None]
+    excess = stats.norm.isf(shares) - [row.mu for row in rows]
     return float(stats.norm.sf(math.sqrt(len(rows)) * np.mean(excess)))
 
 

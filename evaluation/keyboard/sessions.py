@@ -181,8 +181,8 @@ def _in_step(
         if compose_threshold is not None:
             left_B = lengths_B[:going] - place
             ask = np.flatnonzero((given_B == 0) & (left_B >= PHRASE_WORDS))
-            shown, phrase = phrases(arm, log_probs_BV[ask], arm.rows(state, ask), compose_threshold)
-            shown = np.flatnonzero(shown)
+            sure, phrase = sureness(arm, log_probs_BV[ask], arm.rows(state, ask), compose_threshold)
+            shown = np.flatnonzero(sure >= compose_threshold)
             asked = word_B[ask[shown]]
             meant = np.stack([script.id_P[asked], script.id_P[asked + 1]], axis=1)
             taken = (phrase[shown] == meant).all(axis=1) & script.accept_P[asked]
@@ -202,16 +202,6 @@ def _in_step(
         given_B = np.maximum(given_B - 1, 0)
         if np.any(lengths_B > place + 1):
             log_probs_BV, state = arm.step(committed_B, state)
-
-
-def phrases(arm: NextWord, log_probs_BV: np.ndarray, state: object, threshold: float) -> tuple[np.ndarray, np.ndarray]:
-    """Two-word phrases that are sure enough.
-
-    Returns:
-      ``shown_B`` bool and ``phrase_B2`` int64 ids, -1 where the first word alone is too unsure.
-    """
-    sure_B, phrase_B2 = sureness(arm, log_probs_BV, state, threshold)
-    return sure_B >= threshold, phrase_B2
 
 
 def sureness(arm: NextWord, log_probs_BV: np.ndarray, state: object, floor: float) -> tuple[np.ndarray, np.ndarray]:

@@ -12,13 +12,13 @@ proxies that compare arms; a conclusion must keep its sign over all three calibr
 from dataclasses import dataclass
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
 from scipy.special import expit, logit
 
 from evaluation.keyboard.randomness import normal
+from pretrain.config import Config
 
 
-class Calibration(BaseModel):
+class Calibration(Config):
     """Medians over devices; probabilities are per opportunity.
 
     Attributes:
@@ -35,7 +35,6 @@ class Calibration(BaseModel):
       hold: takes the time to type an accent.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     name: str
     touch_std: float
     offset_std: float

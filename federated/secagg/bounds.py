@@ -48,11 +48,6 @@ class Encoding:
     clipped_fraction: float
     rounding_std: float
 
-    @property
-    def half(self) -> int:
-        """Decoded sums lie in [-half, half)."""
-        return 1 << (self.bits - 1)
-
 
 def plan_encoding(num_parameters: int, devices: int, bits: int, beta: float = 2.0**-20) -> Encoding:
     """The finest grid on which ``devices`` updates of norm 1 add up without wrapping around.

@@ -48,7 +48,8 @@ def decode(sum_N: np.ndarray, encoding: Encoding, rotation: Rotation) -> np.ndar
       int64 ``[P]`` in units of the clip norm / 2^44, as ``clipping.release`` takes it.
     """
     centred_N = (sum_N & low_bits(encoding.bits)).astype(np.int64)
-    centred_N[centred_N >= encoding.half] -= 1 << encoding.bits
+    # Decoded sums lie in [-2^(bits - 1), 2^(bits - 1)).
+    centred_N[centred_N >= 1 << (encoding.bits - 1)] -= 1 << encoding.bits
     sum_P = rotation.backward(centred_N.astype(np.float64))[: encoding.num_parameters]
     sum_P *= FIXED_POINT / encoding.scale
     # Only a sum that wrapped around can lie outside; the noise needs its room in an int64 all the same.

@@ -48,7 +48,6 @@ def audit(ctx: StageContext) -> Audit:
     whitener_TT = audit_trace.whitener(mechanism, trained["rounds"])
     noise_multiplier = RoundRule(config.mechanism, config.seed, stored=mechanism).privatizer.noise_multiplier
     rounds = memorisation.Rounds(
-        trained["mu"],
         np.asarray(trained["synthetic_participations"]),
         memorisation.own_mu(planted, joined_TD, whitener_TT, noise_multiplier),
     )

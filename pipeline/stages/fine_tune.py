@@ -12,9 +12,7 @@ from pipeline.stage import StageContext, StageResult
 from pipeline.stages import audit_trace, fine_tune_workers, spends
 from pretrain import export
 from reports.disclosure.guarantee import Amplified, ObservedParticipation, PrivacyLoss
-
-# More would drown MLflow: long runs have thousands of different separations.
-_MOST_BARS = 24
+from reports.formats import MOST_BARS, bars
 
 
 class FineTune(StageResult, PrivacyLoss, ObservedParticipation):
@@ -96,22 +94,10 @@ def histogram_metrics(observed: ObservedParticipation) -> dict[str, float]:
         "participations apart by": observed.separation_histogram,
     }
     return {
-        f"{title}/{name}": count for title, histogram in histograms.items() for name, count in bars(histogram).items()
+        f"{title}/{first}" + (f"-{last}" if len(histogram) > MOST_BARS else ""): count
+        for title, histogram in histograms.items()
+        for (first, last), count in bars(histogram).items()
     }
-
-
-def bars(histogram: Mapping[str, int]) -> dict[str, int]:
-    """The histogram with neighbours put together where it has more than 24 keys; a bar is named ``first-last``."""
-    keys = sorted(map(int, histogram))
-    if len(keys) <= _MOST_BARS:
-        return {str(key): histogram[str(key)] for key in keys}
-    width = -(-(keys[-1] - keys[0] + 1) // _MOST_BARS)
-    counts: dict[str, int] = {}
-    for key in keys:
-        first = keys[0] + (key - keys[0]) // width * width
-        name = f"{first}-{min(first + width - 1, keys[-1])}"
-        counts[name] = counts.get(name, 0) + histogram[str(key)]
-    return counts
 
 
 def _amplified(sampled: amplification.Amplified | None, delta: float) -> Amplified | None:

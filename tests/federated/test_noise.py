@@ -65,12 +65,6 @@ def test_words_share_no_bits_with_the_noise_of_the_same_name() -> None:
     assert not np.array_equal(noise.box_muller(words.reshape(-1, 2)).reshape(-1), noise.gaussian(KEY, "sampling", 2, 8))
 
 
-def test_no_two_keys_are_alike() -> None:
-    keys = {noise.new_key() for _ in range(8)}
-    assert len(keys) == 8
-    assert {len(key) for key in keys} == {noise.KEY_BYTES}
-
-
 def test_bad_arguments_are_named() -> None:
     with pytest.raises(ValueError, match="key: 3 bytes"):
         noise.gaussian(b"abc", "s", 0, 1)

@@ -23,6 +23,12 @@ def filler() -> TokenStream:
     return join_owners([np.concatenate([np.append(rng.integers(4, 64, size=5), EOS) for _ in range(100)])])
 
 
+def rounds_of(planted: canaries.CanarySet, mu: float = 0.5) -> Rounds:
+    """Nobody's rounds recorded, and the bound of ``n_u`` devices of a mu-GDP training."""
+    users = np.array([canary.n_u for canary in planted.canaries])
+    return Rounds(np.zeros(len(planted.devices), dtype=np.int64), users * mu)
+
+
 @pytest.fixture(scope="module")
 def planted() -> canaries.CanarySet:
     return canaries.make(CONFIG, WORDS, filler(), seed=3)
@@ -45,7 +51,9 @@ def trained(planted: canaries.CanarySet) -> KeyboardLM:
 @pytest.fixture(scope="module")
 def result(trained: KeyboardLM, planted: canaries.CanarySet) -> AuditResult:
     participations = np.arange(len(planted.devices))
-    return audit(trained, planted, CONFIG, WORDS, seed=1, rounds=Rounds(0.5, participations))
+    return audit(
+        trained, planted, CONFIG, WORDS, seed=1, rounds=replace(rounds_of(planted), participations_D=participations)
+    )
 
 
 def test_one_row_a_canary_with_its_own_numbers(result: AuditResult, planted: canaries.CanarySet) -> None:
@@ -74,11 +82,10 @@ def test_an_unprotected_model_is_caught(result: AuditResult) -> None:
 
 def test_a_model_that_never_saw_them_passes(planted: canaries.CanarySet) -> None:
     fresh = build_model(ModelConfig(embedding_dim=16, hidden_dim=32, tied=True), len(WORDS), seed=5)
-    clean = audit(fresh, planted, CONFIG, WORDS, seed=1, rounds=Rounds(0.5))
+    clean = audit(fresh, planted, CONFIG, WORDS, seed=1, rounds=rounds_of(planted))
     assert clean.found_by_beam == 0
     assert clean.worst_rank_single_user > 1000
     assert all(row.within_ceiling for row in clean.canaries)
-    assert all(row.participations is None for row in clean.canaries)
 
 
 @pytest.mark.slow
@@ -93,17 +100,16 @@ def test_populations_are_kept_apart_and_each_ceiling_follows_from_its_own_rounds
     users = np.array([canary.n_u for canary in planted.canaries])
     np.testing.assert_allclose(mine_N, users * np.where(compliant, np.sqrt(2), np.sqrt(8)) / 4)
     fresh = build_model(ModelConfig(embedding_dim=16, hidden_dim=32, tied=True), len(WORDS), seed=5)
-    rows = audit(fresh, planted, config, WORDS, seed=1, rounds=Rounds(0.5, mu_N=mine_N), nodes=100).canaries
+    rows = audit(
+        fresh, planted, config, WORDS, seed=1, rounds=replace(rounds_of(planted), mu_N=mine_N), nodes=100
+    ).canaries
     assert [row.population for row in rows] == [canary.population for canary in planted.canaries]
     for row, own in zip(rows, mine_N, strict=True):
         assert row.ceiling_bits == exposure.ceiling_bits(own, 1, ALPHA / 4)
-    # Without their own rounds nothing is promised of devices outside the rules.
-    without = audit(fresh, planted, config, WORDS, seed=1, rounds=Rounds(0.5), nodes=100)
-    assert all((row.ceiling_bits is None) == (row.population == "stress") for row in without.canaries)
     with pytest.raises(ValueError, match="3 devices, but 40 are synthetic"):
         own_mu(planted, joined_TD[:, :3], np.eye(8), 4.0)
     with pytest.raises(ValueError, match="2 entries for 16 canaries"):
-        audit(fresh, planted, config, WORDS, seed=1, rounds=Rounds(mu_N=np.zeros(2)))
+        audit(fresh, planted, config, WORDS, seed=1, rounds=replace(rounds_of(planted), mu_N=np.zeros(2)))
 
 
 def test_stress_canaries_count_in_no_number_of_the_guarantee(trained: KeyboardLM) -> None:
@@ -115,7 +121,7 @@ def test_stress_canaries_count_in_no_number_of_the_guarantee(trained: KeyboardLM
         for canary in both.canaries
     )
     spotted, quiet = (
-        audit(trained, planted, config, WORDS, seed=1, rounds=Rounds(0.5), nodes=100)
+        audit(trained, planted, config, WORDS, seed=1, rounds=rounds_of(planted), nodes=100)
         for planted in (both, replace(both, canaries=swapped))
     )
     assert (spotted.worst_rank_single_user, quiet.stress.worst_rank_single_user) == (1, 1)
@@ -124,42 +130,45 @@ def test_stress_canaries_count_in_no_number_of_the_guarantee(trained: KeyboardLM
     assert quiet.worst_rank_single_user == spotted.stress.worst_rank_single_user > 1000
     assert quiet.max_exposure_bits == spotted.stress.max_exposure_bits < spotted.max_exposure_bits
     assert spotted.stress.canaries == len(both.canaries) // 2
-    assert audit(trained, canaries.make(CONFIG, WORDS, filler(), seed=3), CONFIG, WORDS, seed=1).stress is None
+    alone = canaries.make(CONFIG, WORDS, filler(), seed=3)
+    assert audit(trained, alone, CONFIG, WORDS, seed=1, rounds=rounds_of(alone)).stress is None
     with pytest.raises(ValueError, match="leaves out compliant"):
         AuditConfig(users=(1,), examples=(1,), repeats=1, populations=("stress",))
 
 
 def test_workers_change_nothing(trained: KeyboardLM, planted: canaries.CanarySet, result: AuditResult) -> None:
-    assert audit(trained, planted, CONFIG, WORDS, seed=1, workers=3) == audit(trained, planted, CONFIG, WORDS, seed=1)
+    one, three = (
+        audit(trained, planted, CONFIG, WORDS, seed=1, rounds=rounds_of(planted), workers=workers) for workers in (1, 3)
+    )
+    assert one == three
 
 
 @pytest.mark.slow
 def test_canaries_remembered_too_well_on_average_are_seen(trained: KeyboardLM, planted: canaries.CanarySet) -> None:
     fresh = build_model(ModelConfig(embedding_dim=16, hidden_dim=32, tied=True), len(WORDS), seed=5)
     clean, leaky = (
-        audit(model, planted, CONFIG, WORDS, seed=1, rounds=Rounds(0.5), nodes=200) for model in (fresh, trained)
+        audit(model, planted, CONFIG, WORDS, seed=1, rounds=rounds_of(planted), nodes=200) for model in (fresh, trained)
     )
     assert clean.broken_ceilings == 0
     assert clean.pooled_p_value > 0.05
     assert leaky.broken_ceilings >= 2
     assert leaky.pooled_p_value < 1e-6
-    assert audit(fresh, planted, CONFIG, WORDS, seed=1, nodes=100).pooled_p_value is None
 
 
 def test_the_gate_reads_only_single_device_canaries(trained: KeyboardLM) -> None:
     shared = AuditConfig(users=(4,), examples=(1,), repeats=1, sentences_per_device=1)
     planted = canaries.make(shared, WORDS, join_owners([]), seed=3)
-    only_shared = audit(trained, planted, shared, WORDS, seed=1)
+    only_shared = audit(trained, planted, shared, WORDS, seed=1, rounds=rounds_of(planted))
     assert only_shared.worst_rank_single_user is None
-    assert only_shared.canaries[0].ceiling_bits is None
+    assert (only_shared.broken_ceilings, only_shared.pooled_p_value) == (None, None)
 
 
 def test_other_vocabularies_are_refused(trained: KeyboardLM, planted: canaries.CanarySet) -> None:
     grown = Vocabulary((*WORDS.words, "new"))
     with pytest.raises(ValueError, match="make the canaries from the vocabulary"):
-        audit(trained, planted, CONFIG, grown, seed=1)
+        audit(trained, planted, CONFIG, grown, seed=1, rounds=rounds_of(planted))
     larger = build_model(ModelConfig(embedding_dim=4, hidden_dim=4, tied=True), 65, seed=0)
     with pytest.raises(ValueError, match="65 output rows, but the vocabulary has 64"):
-        audit(larger, planted, CONFIG, WORDS, seed=1)
+        audit(larger, planted, CONFIG, WORDS, seed=1, rounds=rounds_of(planted))
     with pytest.raises(ValueError, match="2 entries for 20 synthetic devices"):
-        audit(trained, planted, CONFIG, WORDS, seed=1, rounds=Rounds(participations_D=np.zeros(2)))
+        audit(trained, planted, CONFIG, WORDS, seed=1, rounds=replace(rounds_of(planted), participations_D=np.zeros(2)))

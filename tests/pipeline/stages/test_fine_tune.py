@@ -10,7 +10,8 @@ from federated.participation.cohorts import Cohorts
 from federated.participation.observed import observe
 from federated.participation.records import no_records
 from pipeline import tracking
-from pipeline.stages.fine_tune import bars, histogram_metrics, participation
+from pipeline.stages.fine_tune import histogram_metrics, participation
+from reports.disclosure.guarantee import ObservedParticipation
 
 DEVICES, SYNTHETIC, ROUNDS = 3000, 40, 120
 
@@ -49,10 +50,15 @@ def test_histograms_are_those_of_the_records_in_tens():
 
 def test_long_histograms_become_few_bars():
     long = {str(key): 10 * (key % 3) for key in range(372, 2800)}
-    found = bars(long)
-    assert len(found) == 24
-    assert sum(found.values()) == sum(long.values())
-    assert next(iter(found)) == "372-473"
-    assert list(found)[-1].endswith("-2799")
-    assert bars({"4": 20, "11": 0}) == {"4": 20, "11": 0}
-    assert bars({}) == {}
+    shown = participation_of({}, long)
+    assert len(shown) == 24
+    assert sum(shown.values()) == sum(long.values())
+    assert next(iter(shown)) == "participations apart by/372-473"
+    assert list(shown)[-1].endswith("-2799")
+    assert participation_of({"4": 20}, {"11": 0}) == {"devices that joined/4": 20, "participations apart by/11": 0}
+
+
+def participation_of(joined: dict[str, int], apart: dict[str, int]) -> dict[str, float]:
+    """Metrics of two histograms."""
+    shown = ObservedParticipation.model_construct(participation_histogram=joined, separation_histogram=apart)
+    return histogram_metrics(shown)
