@@ -11,6 +11,10 @@ import numpy as np
 from pretrain.vocabulary import Vocabulary
 from pretrain.words import SENTENCE_END, WordStore
 
+# Numerator and denominator ``[D]`` of a metric by device; the metric is the ratio of their sums. Private: only
+# ``evaluation.comparison.intervals`` turns them into something to show.
+Ratio = tuple[np.ndarray, np.ndarray]
+
 
 @dataclass(frozen=True)
 class HeldOut:

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from evaluation.arms.arm import NextWord
-from evaluation.arms.held_out import HeldOut, held_out
-from evaluation.arms.metrics import Ratio
+from evaluation.arms.held_out import HeldOut, Ratio, held_out
 from evaluation.comparison import intervals, scoring, slices, verdicts
 from evaluation.comparison.results import Comparison, ComposeSetting, SignCheck, SliceRow
 from evaluation.config import COMPOSE_RATE, RARE_AFTER
@@ -98,7 +97,7 @@ def run(entrants: Entrants, devices: Devices, rules: Rules, workers: int = 1) ->
     text = held_out(devices.words, devices.test)
     id_P = text.ids(vocabulary)
     scored = {arm: scoring.score(model, text, id_P, workers=workers) for arm, model in arms.items()}
-    tables = {arm: each.per_device().ratios() for arm, each in scored.items()}
+    tables = {arm: each.ratios() for arm, each in scored.items()}
     settings: list[ComposeSetting] = []
     signs: list[SignCheck] = []
     if rules.session_words:
@@ -210,7 +209,7 @@ def _slices(
         speaking = len(np.unique(text.device_P[mask_P]))
         if part == "unknown_words" or speaking < rules.buckets:
             continue
-        tables = {arm: each.per_device(mask_P).ratios() for arm, each in scored.items()}
+        tables = {arm: each.ratios(mask_P) for arm, each in scored.items()}
         result = intervals.compare(tables, rules.salt, rules.buckets, entrants.pairs)
         for row in result.arms:
             if row.metric in SLICE_METRICS:

@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 from scipy import stats
 
-from evaluation.arms.metrics import Ratio
+from evaluation.arms.held_out import Ratio
 from evaluation.config import CONFIDENCE
 
 
@@ -122,7 +122,7 @@ def compare(
         )
 
     return AbResult(
-        devices_at_least=_with_words(tables) // 10 * 10,
+        devices_at_least=int(np.count_nonzero(_words_D(tables))) // 10 * 10,
         buckets=used,
         confidence=CONFIDENCE,
         arms=tuple(
@@ -204,14 +204,10 @@ def _words_D(tables: Mapping[str, Mapping[str, Ratio]]) -> np.ndarray:
     return next(iter(next(iter(tables.values())).values()))[1]
 
 
-def _with_words(tables: Mapping[str, Mapping[str, Ratio]]) -> int:
-    return int(np.count_nonzero(_words_D(tables)))
-
-
 def _buckets(tables: Mapping[str, Mapping[str, Ratio]], salt: str, buckets: int) -> tuple[np.ndarray, int]:
     """Bucket of each device, numbered without gaps, and how many hold a device with words."""
     words_D = _words_D(tables)
-    speaking = _with_words(tables)
+    speaking = int(np.count_nonzero(words_D))
     if speaking < buckets:
         raise ValueError(
             f"ab_test.buckets: {buckets} buckets need at least as many test devices with words, got {speaking}; "

@@ -2,9 +2,13 @@
 
 Shape legend: P words, S sentences, B sentences in step, V vocabulary, D devices.
 
-The same definitions as ``evaluation.arms.metrics``, for arms of any kind; kept by word, so that slices and
-head-word histograms need no second pass. Smart Compose is scored here as well: what phrase the arm
-would offer before each word, how sure of it, and whether it is what was meant.
+Definitions (Ramaswamy et al. 2020 for recall, Xu et al. 2023 for in-vocabulary accuracy):
+every typed word is a target, the end of a sentence is not; the context is the true sentence
+so far; the candidates are all words of the vocabulary, never a special. A target outside the
+vocabulary is a miss for recall and is left out of in-vocabulary accuracy and cross-entropy.
+Scores are kept by word, so that slices and head-word histograms need no second pass. Smart Compose is
+scored here as well: what phrase the arm would offer before each word, how sure of it, and whether it is
+what was meant.
 
 Where Smart Compose may speak up is set by thresholds that make arms comparable. An arm that offers
 phrases more freely is picked less often, so trigger rates are compared at equal rates of acceptance
@@ -19,12 +23,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from evaluation.arms.arm import NextWord
-from evaluation.arms.held_out import HeldOut
-from evaluation.arms.metrics import MISS, PerDevice
+from evaluation.arms.held_out import HeldOut, Ratio
 from evaluation.keyboard import strip
 from evaluation.keyboard.sessions import PHRASE_WORDS, batches, earlier, for_all, sureness
 from pretrain.vocabulary import UNK
 
+MISS = np.iinfo(np.int32).max
 # Shares of fewer phrases than this are chance.
 _FEWEST = 20
 
@@ -53,10 +57,10 @@ class Scored:
     phrase_P: np.ndarray
     devices: int
 
-    def per_device(self, chosen_P: np.ndarray | None = None) -> PerDevice:
-        """Counts by device over chosen words (all if None).
+    def ratios(self, chosen_P: np.ndarray | None = None) -> dict[str, Ratio]:
+        """Numerator and denominator of each metric by device, over chosen words (all if None).
 
-        A word that the arm gives no chance counts as outside its vocabulary.
+        A word that the arm gives no chance counts as outside its vocabulary. Cross-entropy is in nats.
         """
         keep_P = np.ones(len(self.id_P), dtype=bool) if chosen_P is None else chosen_P
         known_P = keep_P & (self.id_P != UNK) & np.isfinite(self.loss_P)
@@ -64,15 +68,15 @@ class Scored:
         def count(of_P: np.ndarray) -> np.ndarray:
             return np.bincount(self.device_P[of_P], minlength=self.devices)
 
-        top1_D = count(known_P & (self.rank_P < 1))
-        return PerDevice(
-            words_D=count(keep_P),
-            top1_D=top1_D,
-            top3_D=count(known_P & (self.rank_P < strip.SHOWN)),
-            invocab_words_D=count(known_P),
-            invocab_top1_D=top1_D,
-            loss_D=np.bincount(self.device_P[known_P], weights=self.loss_P[known_P], minlength=self.devices),
-        )
+        words_D, known_words_D = count(keep_P), count(known_P)
+        top1_D, top3_D = (count(known_P & (self.rank_P < candidates)) for candidates in (1, strip.SHOWN))
+        loss_D = np.bincount(self.device_P[known_P], weights=self.loss_P[known_P], minlength=self.devices)
+        return {
+            "top1_recall": (top1_D, words_D),
+            "top3_recall": (top3_D, words_D),
+            "invocab_accuracy": (top1_D, known_words_D),
+            "cross_entropy": (loss_D, known_words_D),
+        }
 
 
 def score(

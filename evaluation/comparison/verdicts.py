@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from evaluation.arms.metrics import Ratio
+from evaluation.arms.held_out import Ratio
 from evaluation.comparison.intervals import AbResult
 from evaluation.config import GUARDRAIL_MARGIN, MARGIN
 

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from evaluation.arms.arm import NextWord
-from evaluation.arms.held_out import HeldOut
-from evaluation.arms.metrics import Ratio
+from evaluation.arms.held_out import HeldOut, Ratio
 from evaluation.keyboard import strip
 from evaluation.keyboard.script import Script
 

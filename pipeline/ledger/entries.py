@@ -49,14 +49,7 @@ class Entry(BaseModel):
     @property
     def spend(self) -> Spend:
         """The entry's amounts."""
-        return Spend(
-            unit=self.unit,
-            adjacency=self.adjacency,
-            rho=self.rho,
-            epsilon=self.epsilon,
-            delta=self.delta,
-            note=self.note,
-        )
+        return Spend.model_validate({name: getattr(self, name) for name in Spend.model_fields})
 
 
 def canonical(value: object) -> str:

@@ -1,12 +1,12 @@
 """Next-word metrics by their definition, word after word, and an n-gram model asked for one context."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from evaluation.arms.held_out import HeldOut
-from evaluation.arms.metrics import PerDevice
+from evaluation.arms.held_out import HeldOut, Ratio
 from evaluation.arms.ngram import NGram
 from pretrain.model import KeyboardLM
 from pretrain.vocabulary import BOS, UNK
@@ -37,6 +37,35 @@ def of_model(model: KeyboardLM) -> Distribution:
         return torch.log_softmax(model(torch.tensor([[BOS, *context]]))[0][0, -1], 0).numpy()
 
     return log_probs
+
+
+@dataclass(frozen=True)
+class PerDevice:
+    """Counts of each device; private.
+
+    Attributes:
+      words_D: int64, typed words.
+      top1_D, top3_D: int64, words that were the first, or among the first three candidates.
+      invocab_words_D: int64, words that the vocabulary holds.
+      invocab_top1_D: int64, of these, the ones that were the first candidate.
+      loss_D: float64, nats summed over the words that the vocabulary holds.
+    """
+
+    words_D: np.ndarray
+    top1_D: np.ndarray
+    top3_D: np.ndarray
+    invocab_words_D: np.ndarray
+    invocab_top1_D: np.ndarray
+    loss_D: np.ndarray
+
+    def ratios(self) -> dict[str, Ratio]:
+        """Each metric's numerator and denominator by device; the metric is the ratio of their sums."""
+        return {
+            "top1_recall": (self.top1_D, self.words_D),
+            "top3_recall": (self.top3_D, self.words_D),
+            "invocab_accuracy": (self.invocab_top1_D, self.invocab_words_D),
+            "cross_entropy": (self.loss_D, self.invocab_words_D),
+        }
 
 
 def one_by_one(distribution: Distribution, text: HeldOut, id_P: np.ndarray) -> PerDevice:

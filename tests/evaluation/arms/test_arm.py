@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from evaluation.arms import arm as arms
-from evaluation.arms import metrics
-from evaluation.arms.held_out import HeldOut
+from evaluation.arms.held_out import HeldOut, Ratio
 from evaluation.arms.history import WithHistory
 from evaluation.arms.ngram import NGram
 from evaluation.comparison import scoring, slices
@@ -29,17 +28,18 @@ def model(size: int) -> KeyboardLM:
     return build_model(ModelConfig(embedding_dim=8, hidden_dim=12, tied=False), size, 1)
 
 
-def same(one: metrics.PerDevice, other: metrics.PerDevice) -> None:
-    for name in ("words_D", "top1_D", "top3_D", "invocab_words_D", "invocab_top1_D"):
-        np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
-    np.testing.assert_allclose(one.loss_D, other.loss_D, rtol=1e-10)
-    assert one.top3_D.sum() > one.top1_D.sum() > 0
+def same(one: dict[str, Ratio], other: dict[str, Ratio]) -> None:
+    assert one.keys() == other.keys()
+    for name, ratio in one.items():
+        for part, wanted in zip(ratio, other[name], strict=True):
+            np.testing.assert_allclose(part, wanted, rtol=1e-10 if name == "cross_entropy" else 0, err_msg=name)
+    assert one["top3_recall"][0].sum() > one["top1_recall"][0].sum() > 0
 
 
 def test_a_model_in_step_scores_as_the_definition_says(words: HeldOut) -> None:
     known = vocabulary()
     scored = scoring.score(arms.neural(model(len(known))), words, words.ids(known), batch_sentences=7, workers=2)
-    same(scored.per_device(), one_by_one(of_model(model(len(known))), words, words.ids(known)))
+    same(scored.ratios(), one_by_one(of_model(model(len(known))), words, words.ids(known)).ratios())
 
 
 @pytest.mark.parametrize("order", [1, 2, 3, 4])
@@ -47,7 +47,7 @@ def test_an_ngram_in_step_scores_as_the_definition_says(words: HeldOut, order: i
     known = vocabulary()
     fitted = NGram.fit(stream(words, known).select(np.arange(0, 40, 2)), known, order)
     scored = scoring.score(arms.PublicNGram(fitted), words, words.ids(known))
-    same(scored.per_device(), one_by_one(of_ngram(fitted), words, words.ids(known)))
+    same(scored.ratios(), one_by_one(of_ngram(fitted), words, words.ids(known)).ratios())
 
 
 def test_a_word_outside_the_vocabulary_is_a_miss_even_if_the_model_loves_unk(words: HeldOut) -> None:
@@ -56,11 +56,12 @@ def test_a_word_outside_the_vocabulary_is_a_miss_even_if_the_model_loves_unk(wor
         loving.output_bias[UNK] = 50.0
         loving.output_bias[7] = 20.0
     before = {name: value.clone() for name, value in loving.state_dict().items()}
-    counted = scoring.score(arms.neural(loving), words, words.ids(known)).per_device()
+    counted = scoring.score(arms.neural(loving), words, words.ids(known)).ratios()
     ids = words.ids(known)
-    assert (counted.words_D.sum(), counted.invocab_words_D.sum()) == (len(ids), np.sum(ids != UNK))
-    assert counted.top1_D.sum() == counted.invocab_top1_D.sum() == np.sum(ids == 7)
-    assert counted.words_D[1] == 0, "a silent device"
+    (top1_D, words_D), (known_top1_D, known_words_D) = counted["top1_recall"], counted["invocab_accuracy"]
+    assert (words_D.sum(), known_words_D.sum()) == (len(ids), np.sum(ids != UNK))
+    assert top1_D.sum() == known_top1_D.sum() == np.sum(ids == 7)
+    assert words_D[1] == 0, "a silent device"
     # The model that is measured stays as it was.
     assert all(torch.equal(value, before[name]) for name, value in loving.state_dict().items())
 
@@ -176,7 +177,7 @@ def test_head_words_tell_a_model_that_only_knows_the_frequent_ones() -> None:
     scored = scoring.Scored(
         device_P=np.zeros(6, int),
         id_P=ids,
-        rank_P=np.array([0, 5, 0, 0, 9, metrics.MISS]),
+        rank_P=np.array([0, 5, 0, 0, 9, scoring.MISS]),
         loss_P=np.ones(6),
         first_P=np.array([4, 4, 6, 300, 4, 4]),
         sure_P=np.full(6, -np.inf),
@@ -193,7 +194,7 @@ def test_fewer_words_count_as_in_a_vocabulary_of_its_own(words: HeldOut) -> None
     known = vocabulary()
     small = Vocabulary(known.words[:20])
     scored = scoring.score(arms.neural(model(20), len(known)), words, words.ids(known))
-    same(scored.per_device(), one_by_one(of_model(model(20)), words, words.ids(small)))
+    same(scored.ratios(), one_by_one(of_model(model(20)), words, words.ids(small)).ratios())
 
 
 def test_an_arm_of_another_vocabulary_in_ours(words: HeldOut) -> None:

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from evaluation.arms.metrics import PerDevice
 from evaluation.comparison import intervals
+from tests.helpers.next_words import PerDevice
 
 
 def arm(words_D: np.ndarray, top1_D: np.ndarray) -> PerDevice:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from evaluation.arms.metrics import Ratio
+from evaluation.arms.held_out import Ratio
 from evaluation.comparison import intervals, verdicts
 
 

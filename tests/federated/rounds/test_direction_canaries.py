@@ -73,7 +73,7 @@ def test_the_real_loop_passes_its_audit(tmp_path: Path, clipping: str) -> None:
 
 def test_a_loop_with_less_noise_than_claimed_fails(tmp_path: Path) -> None:
     _, result = trained(tmp_path, probe(), MECHANISM.model_copy(update={"noise_multiplier": 1.0}))
-    assert not audited(result.probe, probe()).passed
+    assert audited(result.probe, probe()).failures
 
 
 def test_a_killed_run_goes_on_to_the_same_trace(tmp_path: Path) -> None:
