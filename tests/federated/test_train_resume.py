@@ -56,6 +56,7 @@ def child(directory: Path, kill_at: int, out: Path) -> int:
     return subprocess.run([sys.executable, "-c", CHILD, *arguments], check=False, timeout=120).returncode
 
 
+@pytest.mark.slow
 def test_killed_twice_and_resumed_is_bitwise_the_same(finished, tmp_path):
     _, weights_P, result = finished
     work, out = tmp_path / "work", tmp_path / "out"

@@ -17,6 +17,7 @@ def random_strategy(rounds: int, bands: int, seed: int) -> np.ndarray:
     return inside * np.random.default_rng(seed).uniform(0.2, 1.0, size=(rounds, rounds))
 
 
+@pytest.mark.slow
 def test_every_small_case_equals_brute_force_by_both_programs() -> None:
     cases = 0
     for length in range(1, 9):

@@ -44,6 +44,7 @@ def test_published_losses(row: tuple[int, int, int, int, str, float, float]) -> 
         assert found.max_loss <= LIMITS[rounds, buffers]
 
 
+@pytest.mark.slow
 def test_five_cpu_seconds_are_enough_start_up_included() -> None:
     """A process of its own with two BLAS threads, whose idle spinning once took most of the time."""
     code = (
@@ -152,6 +153,7 @@ def test_extreme_runs(run: tuple[int, int, int]) -> None:
     assert 1 <= found.max_loss <= independent * 1.0001
 
 
+@pytest.mark.slow
 def test_needs_no_torch() -> None:
     code = "import sys, federated.mechanisms.optimise_blt; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -22,6 +22,7 @@ def small_cases() -> list[tuple[int, int, int, tuple[int, ...]]]:
     ]
 
 
+@pytest.mark.slow
 def test_every_small_case_equals_brute_force_by_both_programs() -> None:
     cases = small_cases()
     assert len(cases) > 1000

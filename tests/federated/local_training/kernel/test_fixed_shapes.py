@@ -104,6 +104,7 @@ def test_few_step_slots_of_a_real_cohort_are_executed_in_vain(chunk):
     assert executed_over_needed(devices) > 1.1
 
 
+@pytest.mark.slow
 def test_on_a_cpu_no_step_slot_is_executed_in_vain(monkeypatch):
     config, model = local(), keyboard(False)
     devices = most_steps_first(rows_of(13, config), config)
