@@ -98,7 +98,7 @@ def test_losses_are_those_of_the_dense_matrices(loss: str) -> None:
 
 def test_gradient_against_differences() -> None:
     weights = np.arange(50, 0, -1) / 50
-    for start in starts(50, 9, 3, seed=1):
+    for start in starts(50, 9, 3):
         value, slope = objective(start, weights, 9, 4)
         steps = 1e-5 * np.eye(6)
         pairs = [
@@ -111,7 +111,7 @@ def test_gradient_against_differences() -> None:
 
 
 def test_objective_is_the_loss_computed_elsewhere() -> None:
-    for start in starts(60, 7, 2, seed=0):
+    for start in starts(60, 7, 2):
         found, _ = decays(start)
         blt = Blt(1.0, tuple(found[::2]), tuple(scales(found)[0]))
         squared = toeplitz_sensitivity_squared(blt.coefficients(60), 7, 5)
