@@ -11,8 +11,10 @@ from dataclasses import dataclass
 
 import dp_accounting
 import numpy as np
+from scipy.signal import lfilter
 
 from federated import noise
+from federated.mechanisms.blt import errors
 from federated.mechanisms.second_sensitivity import MAX_ROUNDS, sensitivity_squared_by_windows
 from federated.mechanisms.sensitivity import check_noise_multiplier, check_pattern
 
@@ -137,6 +139,15 @@ class Banded:
             return None
         return sensitivity_squared_by_windows(self.matrix()[:rounds, :rounds], min_sep, max_participations)
 
+    def rms_error(self, rounds: int) -> float:
+        """Root mean square, over prefixes, of the noise's standard deviation at multiplier 1."""
+        lags_TL = self.lags_NL[:rounds]
+        first_K = np.diagonal(lags_TL)
+        if np.array_equal(np.tril(np.ones(lags_TL.shape)) * first_K, lags_TL):
+            return toeplitz_rms_error(first_K, rounds)
+        prefix_TT = np.cumsum(np.linalg.inv(self.matrix()[:rounds, :rounds]), axis=0)
+        return float(np.sqrt(np.mean(np.sum(prefix_TT**2, axis=1))))
+
     def dp_event(self, rounds: int, min_sep: int, max_participations: int) -> dp_accounting.DpEvent:
         """One Gaussian with the whole run's sensitivity."""
         sensitivity = self.sensitivity_squared(rounds, min_sep, max_participations) ** 0.5
@@ -201,3 +212,10 @@ def _heaviest_pattern(squares_N: np.ndarray, min_sep: int, most: int) -> float:
         before_N[min_sep:] = best_N[: max(0, len(squares_N) - min_sep)]
         best_N = np.maximum.accumulate(squares_N + before_N)
     return float(best_N[-1])
+
+
+def toeplitz_rms_error(coefficients_K: np.ndarray, rounds: int) -> float:
+    """RmsErr of the strategy with the same coefficients in every column, without its dense matrix."""
+    impulse_T = np.zeros(rounds)
+    impulse_T[0] = 1.0
+    return errors(lfilter([1.0], coefficients_K, impulse_T))[1]

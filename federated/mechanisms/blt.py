@@ -121,6 +121,10 @@ class Blt:
         restarts = [restart for restart in self.restarts if restart < rounds]
         return sensitivity_squared_by_pairs(self.theta, self.omega, rounds, min_sep, max_participations, restarts)
 
+    def rms_error(self, rounds: int) -> float:
+        """Root mean square, over prefixes, of the noise's standard deviation at multiplier 1."""
+        return float(np.sqrt(prefix_variances(self, rounds).mean()))
+
     def dp_event(self, rounds: int, min_sep: int, max_participations: int) -> dp_accounting.DpEvent:
         """One Gaussian with the whole run's sensitivity."""
         sensitivity = self.sensitivity_squared(rounds, min_sep, max_participations) ** 0.5

@@ -5,6 +5,7 @@ the identity, so a device's rounds simply add up; what sampling gains beyond tha
 ``federated.accounting.amplification``'s to say.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -86,6 +87,11 @@ class Independent:
     def second_sensitivity_squared(self, rounds: int, min_sep: int, max_participations: int) -> float | None:
         """None: the participations are the sensitivity, so there is nothing to compute twice."""
         return None
+
+    def rms_error(self, rounds: int) -> float:
+        """Root mean square, over prefixes, of the noise's standard deviation at multiplier 1."""
+        # Fresh noise every round: the t-th prefix has variance t.
+        return math.sqrt((rounds + 1) / 2)
 
     def dp_event(self, rounds: int, min_sep: int, max_participations: int) -> dp_accounting.DpEvent:
         """One Gaussian with the whole run's sensitivity, sampling not counted."""

@@ -120,6 +120,14 @@ class Tree:
         squared = tree_sensitivity_squared_forward(rounds, min_sep, max_participations, restarts)
         return None if squared is None else float(squared)
 
+    def rms_error(self, rounds: int) -> float:
+        """Root mean square, over prefixes, of the noise's standard deviation at multiplier 1.
+
+        As the noise is really made: that of the streamed estimate (Honaker), not of the best one with hindsight.
+        """
+        restarts = [restart for restart in self.restarts if restart < rounds]
+        return float(np.sqrt(prefix_variances(rounds, restarts).mean()))
+
     def dp_event(self, rounds: int, min_sep: int, max_participations: int) -> dp_accounting.DpEvent:
         """One Gaussian with the whole run's sensitivity."""
         sensitivity = self.sensitivity_squared(rounds, min_sep, max_participations) ** 0.5

@@ -17,16 +17,14 @@ from types import MappingProxyType
 
 import numpy as np
 from scipy.optimize import minimize
-from scipy.signal import lfilter
 
 from federated import mechanisms
 from federated.config.mechanism import MATRIX_ROUNDS, MechanismConfig
-from federated.mechanisms.banded import Banded, from_coefficients
-from federated.mechanisms.blt import Blt, errors
-from federated.mechanisms.blt import prefix_variances as blt_variances
+from federated.mechanisms.banded import from_coefficients, toeplitz_rms_error
+from federated.mechanisms.blt import Blt
 from federated.mechanisms.optimise_banded import fhu_coefficients, optimise_banded, toeplitz_objective
 from federated.mechanisms.optimise_blt import optimise_blt
-from federated.mechanisms.tree import Tree, prefix_variances
+from federated.mechanisms.tree import Tree
 
 
 @dataclass(frozen=True)
@@ -40,6 +38,7 @@ class Strategy:
       rms_error: RmsErr of prefix sums per unit of noise.
       sensitivity_squared: exact, in clip norms squared.
       copies: numbers kept between rounds to make the noise, in copies of the model.
+      searched_again: a launch searches for a better strategy of these parameters, see ``as_launched``.
     """
 
     kind: str
@@ -51,6 +50,7 @@ class Strategy:
     rms_error: float
     sensitivity_squared: float
     copies: int
+    searched_again: bool = False
 
     @property
     def loss(self) -> float:
@@ -77,27 +77,8 @@ def round_up(value: float, digits: int) -> float:
 
 def noise_to_signal(config: MechanismConfig) -> float:
     """Ratio of a launch's mechanism block: ``z * RmsErr / m``, in clip norms per coordinate."""
-    error = rms_error(mechanisms.build(config), config.rounds)
+    error = mechanisms.build(config).rms_error(config.rounds)
     return config.noise_multiplier * error / config.report_goal
-
-
-def rms_error(mechanism: object, rounds: int) -> float:
-    """Root mean square, over prefixes, of the noise's standard deviation at multiplier 1.
-
-    As the noise is really made: the tree's is that of the streamed estimate (Honaker), not of the
-    best one with hindsight.
-    """
-    match mechanism:
-        case Tree():
-            restarts = [restart for restart in mechanism.restarts if restart < rounds]
-            return float(np.sqrt(prefix_variances(rounds, restarts).mean()))
-        case Blt():
-            return float(np.sqrt(blt_variances(mechanism, rounds).mean()))
-        case Banded():
-            return _banded_rms_error(mechanism, rounds)
-        case _:
-            # Fresh noise every round: the t-th prefix has variance t.
-            return math.sqrt((rounds + 1) / 2)
 
 
 @functools.cache
@@ -112,7 +93,7 @@ def tree(rounds: int, min_sep: int, max_participations: int, restarts: tuple[int
         rounds=rounds,
         min_sep=min_sep,
         max_participations=max_participations,
-        rms_error=rms_error(made, rounds),
+        rms_error=made.rms_error(rounds),
         sensitivity_squared=made.sensitivity_squared(rounds, min_sep, max_participations),
         # As many subtrees are open at once as the round's number has binary ones.
         copies=max(int(span).bit_length() - ((int(span) + 1).bit_count() > 1) for span in spans),
@@ -139,7 +120,7 @@ def blt(rounds: int, min_sep: int, max_participations: int, buffers: int) -> Str
         rounds=rounds,
         min_sep=min_sep,
         max_participations=max_participations,
-        rms_error=rms_error(made, rounds),
+        rms_error=made.rms_error(rounds),
         sensitivity_squared=made.sensitivity_squared(rounds, min_sep, max_participations),
         copies=buffers,
     )
@@ -158,9 +139,10 @@ def banded(rounds: int, min_sep: int, max_participations: int, bands: int | None
         rounds=rounds,
         min_sep=min_sep,
         max_participations=max_participations,
-        rms_error=_toeplitz_rms_error(coefficients_K, rounds),
+        rms_error=toeplitz_rms_error(coefficients_K, rounds),
         sensitivity_squared=made.sensitivity_squared(rounds, min_sep, max_participations),
         copies=bands - 1,
+        searched_again=rounds <= MATRIX_ROUNDS,
     )
 
 
@@ -170,11 +152,11 @@ def as_launched(strategy: Strategy) -> Strategy:
     It is searched for once, as the plan ends: with seconds to spend on each of a plan's many report goals, the
     one column for all rounds, which is nearly as good, decides.
     """
-    if strategy.kind != "banded" or strategy.rounds > MATRIX_ROUNDS:
+    if not strategy.searched_again:
         return strategy
     limits = (strategy.rounds, strategy.min_sep, strategy.max_participations)
     best = optimise_banded(*limits, strategy.copies + 1)
-    rms = rms_error(best.strategy, strategy.rounds)
+    rms = best.strategy.rms_error(strategy.rounds)
     return replace(strategy, rms_error=rms, sensitivity_squared=best.sensitivity_squared)
 
 
@@ -188,18 +170,3 @@ def _toeplitz_coefficients(rounds: int, bands: int) -> np.ndarray:
             free_L = minimize(toeplitz_objective, free_L, (rounds,), "L-BFGS-B", jac=True, options=options).x
     coefficients_K = np.concatenate([[1.0], free_L])
     return coefficients_K / np.linalg.norm(coefficients_K)
-
-
-def _toeplitz_rms_error(coefficients_K: np.ndarray, rounds: int) -> float:
-    impulse_T = np.zeros(rounds)
-    impulse_T[0] = 1.0
-    return errors(lfilter([1.0], coefficients_K, impulse_T))[1]
-
-
-def _banded_rms_error(mechanism: Banded, rounds: int) -> float:
-    lags_TL = mechanism.lags_NL[:rounds]
-    first_K = np.diagonal(lags_TL)
-    if np.array_equal(np.tril(np.ones(lags_TL.shape)) * first_K, lags_TL):
-        return _toeplitz_rms_error(first_K, rounds)
-    prefix_TT = np.cumsum(np.linalg.inv(mechanism.matrix()[:rounds, :rounds]), axis=0)
-    return float(np.sqrt(np.mean(np.sum(prefix_TT**2, axis=1))))

@@ -29,8 +29,8 @@ def streamed_rms_error(mechanism: object, rounds: int) -> float:
 
 def test_by_hand() -> None:
     # Two rounds of a tree: variance 1, then 2/3 (Honaker). Three independent rounds: 1, 2, 3.
-    assert plan_costs.rms_error(Tree(1.0), 2) == pytest.approx(math.sqrt(5 / 6))
-    assert plan_costs.rms_error(Independent(1.0, "poisson", 0.5, 10), 3) == pytest.approx(math.sqrt(2))
+    assert Tree(1.0).rms_error(2) == pytest.approx(math.sqrt(5 / 6))
+    assert Independent(1.0, "poisson", 0.5, 10).rms_error(3) == pytest.approx(math.sqrt(2))
     config = TreeMechanism(
         kind="tree", noise_multiplier=6.0, rounds=2, report_goal=30, min_sep=1, max_participations=2, **SHARED
     )
@@ -53,15 +53,15 @@ def test_by_hand() -> None:
 )
 def test_the_error_is_that_of_the_noise_that_is_made(mechanism: object) -> None:
     # 20,000 coordinates of 13 rounds: a standard error of about 0.5%; a wrong scale would be off by far more.
-    assert streamed_rms_error(mechanism, 13) == pytest.approx(plan_costs.rms_error(mechanism, 13), rel=0.015)
+    assert streamed_rms_error(mechanism, 13) == pytest.approx(mechanism.rms_error(13), rel=0.015)
 
 
 def test_a_banded_matrix_that_is_not_toeplitz_is_not_taken_for_one() -> None:
     strategy = np.eye(6) + np.diag([0.5, 0.1, 0.5, 0.1, 0.5], -1)
     prefix = np.cumsum(np.linalg.inv(strategy), axis=0)
     expected = math.sqrt(np.mean(np.sum(prefix**2, axis=1)))
-    assert plan_costs.rms_error(from_matrix(1.0, strategy, 2), 6) == pytest.approx(expected)
-    assert plan_costs.rms_error(from_matrix(1.0, strategy, 2), 3) != pytest.approx(expected)
+    assert from_matrix(1.0, strategy, 2).rms_error(6) == pytest.approx(expected)
+    assert from_matrix(1.0, strategy, 2).rms_error(3) != pytest.approx(expected)
 
 
 def test_losses_of_table_3() -> None:
