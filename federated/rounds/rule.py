@@ -1,4 +1,4 @@
-"""One value for a round: all that depends on which mechanism a launch has, asked for its kind here and nowhere else.
+"""One value for a round: all of its behaviour that depends on which mechanism a launch has.
 
 Shape legend: D devices, P parameters.
 """

@@ -1,4 +1,4 @@
-"""Stage ``plan``: the mechanism, its worst case, and what would be better, before anything private is spent."""
+"""Stage ``plan``: the mechanism, its worst case, and what would be better, before any device trains."""
 
 import json
 import logging
@@ -39,7 +39,7 @@ class Plan(StageResult):
 
 
 def plan(ctx: StageContext) -> Plan:
-    """The mechanism, and what its guarantee will be at worst, before any device takes part."""
+    """The mechanism, and what its guarantee will be at worst, before any device trains."""
     mechanism = ctx.config.mechanism
     # The figure of the report, not the exact one: what a plan says may be shown.
     devices = ctx.run.result("ingest_private")["devices_by_split"]["train"]
