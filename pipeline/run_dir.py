@@ -101,8 +101,8 @@ class RunDir:
             if path.is_symlink():
                 raise ValueError(f"{path}: a public output must be a file, not a symbolic link; copy the file")
             name = path.relative_to(folder).as_posix()
-            # Unfinished files have a leading dot.
-            hidden = any(part.startswith(".") for part in name.split("/"))
+            # Unfinished files have a leading dot; those of version 0.1 ended in .partial.
+            hidden = any(part.startswith(".") or part.endswith(".partial") for part in name.split("/"))
             if path.is_file() and not hidden and name != RESULT:
                 files[name] = sha256(path)
         return files

@@ -108,10 +108,10 @@ def _participation(config: LaunchConfig, run: RunDir, records: dict[str, StageRe
         planted = canaries.load(run.input("fine_tune", "canaries.json"))
         stress_D = np.concatenate([np.zeros(train, dtype=bool), planted.stress_D])
     synthetic_D = np.arange(train + synthetic) >= train
-    cohorts = RoundRule(config.mechanism, config.seed).cohorts(synthetic_D, stress_D)
     try:
+        cohorts = RoundRule(config.mechanism, config.seed).cohorts(synthetic_D, stress_D)
         rounds_joined = load_records(path, stated["rounds"])
-    except OSError as error:
+    except (OSError, ValueError) as error:
         return Check(id="participation", passed=False, detail=str(error))
     seen = observe(rounds_joined, stated["rounds"], cohorts, synthetic_D)
     said, again = observed(stated), participation_shown(seen)

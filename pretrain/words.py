@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pretrain.files import atomic, write_text
+from pretrain.files import PUBLIC, atomic, write_text
 from pretrain.vocabulary import EOS, UNK, TokenStream, Vocabulary
 
 SENTENCE_END = 0
@@ -65,11 +65,14 @@ class WordStore:
         return TokenStream(table[tokens], np.cumsum([0, *(len(span) for span in spans)], dtype=np.int64))
 
 
-def write_words(directory: Path, owners: Iterable[Sequence[Sequence[str]]]) -> WordStore:
+def write_words(directory: Path, owners: Iterable[Sequence[Sequence[str]]], mode: int = PUBLIC) -> WordStore:
     """Write a store from owners, each a sequence of sentences, each a sequence of words.
 
     Empty sentences are left out. ``meta.json`` is written last, so a store without it is
     unfinished and ``open_words`` refuses it.
+
+    Args:
+      mode: of every file; ``PRIVATE`` for what people typed.
     """
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "meta.json").unlink(missing_ok=True)
@@ -77,7 +80,7 @@ def write_words(directory: Path, owners: Iterable[Sequence[Sequence[str]]]) -> W
     offsets = [0]
     pending: list[int] = []
     written = 0
-    with atomic(directory / "tokens.bin") as temporary, temporary.open("wb") as file:
+    with atomic(directory / "tokens.bin", mode) as temporary, temporary.open("wb") as file:
         for sentences in owners:
             for sentence in sentences:
                 if sentence:
@@ -89,11 +92,11 @@ def write_words(directory: Path, owners: Iterable[Sequence[Sequence[str]]]) -> W
                 written += len(pending)
                 pending.clear()
         np.asarray(pending, dtype="<u4").tofile(file)
-    with atomic(directory / "offsets.npy") as temporary, temporary.open("wb") as file:
+    with atomic(directory / "offsets.npy", mode) as temporary, temporary.open("wb") as file:
         np.save(file, np.asarray(offsets, dtype=np.int64))
-    write_text(directory / "lexicon.json", json.dumps(list(index), ensure_ascii=False))
+    write_text(directory / "lexicon.json", json.dumps(list(index), ensure_ascii=False), mode)
     meta = {"format": _FORMAT, "owners": len(offsets) - 1, "tokens": offsets[-1], "digest": _digest(directory)}
-    write_text(directory / "meta.json", json.dumps(meta))
+    write_text(directory / "meta.json", json.dumps(meta), mode)
     return open_words(directory)
 
 

@@ -1,9 +1,9 @@
 """From a sensitivity to rho, mu and epsilon(delta), by two routes that must agree.
 
-Route one is the exact curve of the Gaussian mechanism (``gaussian``). Route
-two hands the same Gaussian to dp_accounting's privacy loss distributions, under its zero-out
-relation. Correlated noise needs no other theory: after multiplication by C the release is one
-Gaussian of sensitivity ``sens(C)`` and multiplier z (Kairouz et al. 2021, theorem 4.1).
+Route one is the exact curve of the Gaussian mechanism (``gaussian``). Route two hands the same
+Gaussian to dp_accounting's privacy loss distributions, under its zero-out relation (``losses``).
+Correlated noise needs no other theory: after multiplication by C the release is one Gaussian of
+sensitivity ``sens(C)`` and multiplier z (Kairouz et al. 2021, theorem 4.1).
 
 Both routes start from one sensitivity, so a mistake there would pass both. It is therefore
 computed twice too, by programs of different construction, wherever the second is affordable;
@@ -13,16 +13,16 @@ computed twice too, by programs of different construction, wherever the second i
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-
-import dp_accounting
-from dp_accounting import pld
+from typing import TYPE_CHECKING
 
 from federated import mechanisms
-from federated.accounting.amplification import Amplified, amplified
 from federated.accounting.gaussian import epsilon_of_rho
 from federated.config.mechanism import MechanismConfig
 from federated.participation.observed import Observed
 from federated.secagg.bounds import Encoding
+
+if TYPE_CHECKING:
+    from federated.accounting.amplification import Amplified
 
 AGREEMENT = 1e-3
 METHODS = (
@@ -43,7 +43,7 @@ class Guarantee:
       rho: zero-concentrated DP, ``sensitivity^2 / (2 z^2)``.
       mu: Gaussian DP, ``sqrt(2 rho)``.
       epsilon: delta -> epsilon by the exact Gaussian curve.
-      epsilon_pld: delta -> epsilon by the second route.
+      epsilon_pld: delta -> epsilon by the second route; empty where it was not asked for.
       norm_inflation: what rounding before secure aggregation may add to a device's norm, as a factor.
       amplified: what sampling gains, under an assumption of its own; None where nothing is sampled. The
         other numbers hold without it.
@@ -57,12 +57,11 @@ class Guarantee:
     mu: float
     epsilon: Mapping[float, float]
     epsilon_pld: Mapping[float, float]
-    agree: bool
-    methods: tuple[str, ...] = METHODS
+    methods: tuple[str, ...]
     unit: str = "device"
     adjacency: str = "zero-out"
     norm_inflation: float = 1.0
-    amplified: Amplified | None = None
+    amplified: "Amplified | None" = None
 
 
 def guarantee(
@@ -79,6 +78,8 @@ def guarantee_of(
     max_participations: int,
     deltas: Iterable[float],
     encoding: Encoding | None = None,
+    *,
+    twice: bool = True,
 ) -> Guarantee:
     """The guarantee of ``rounds`` rounds in which every device kept to the two limits.
 
@@ -87,6 +88,8 @@ def guarantee_of(
 
     Args:
       encoding: of secure aggregation; its rounding may lengthen a device's contribution.
+      twice: whether to ask the second accountant, whose import takes a second or two. Whatever a launch
+        commits, discloses or verifies does.
 
     Raises:
       ValueError: limits that cannot happen, or a delta outside (0, 1).
@@ -107,18 +110,7 @@ def guarantee_of(
         )
     rho = squared / (2 * accounted.noise_multiplier**2)
     exact = {delta: epsilon_of_rho(rho, delta) for delta in deltas}
-    # A grid that suits the loss: at the usual 1e-4 an epsilon of 3,000 takes minutes and gigabytes.
-    grid = max(1e-4, max(exact.values(), default=0.0) / 1e5)
-    accountant = pld.PLDAccountant(dp_accounting.NeighboringRelation.REPLACE_SPECIAL, grid)
-    accountant.compose(accounted.dp_event(rounds, min_sep, max_participations))
-    second = {delta: float(accountant.get_epsilon(delta)) for delta in exact}
-    for delta, value in exact.items():
-        # From exp(709) on its sums overflow, and its epsilon comes out up to 1 too large.
-        if abs(value - second[delta]) > AGREEMENT * max(1.0, value) + (1.0 if value > 700 else 0.0):
-            raise ArithmeticError(
-                f"epsilon at delta {delta:g}: {value:.6f} by the Gaussian curve but {second[delta]:.6f} by the privacy "
-                "loss distribution; one of the accountants is wrong, so this run must not be published"
-            )
+    second = _second_opinion(accounted.noise_multiplier / math.sqrt(squared), exact) if twice else {}
     return Guarantee(
         rounds=rounds,
         min_sep=min_sep,
@@ -128,11 +120,24 @@ def guarantee_of(
         mu=math.sqrt(2 * rho),
         epsilon=exact,
         epsilon_pld=second,
-        agree=True,
-        methods=(*METHODS, _sensitivity_method(mechanism, again)),
+        methods=(*METHODS[: 2 if twice else 1], _sensitivity_method(mechanism, again)),
         norm_inflation=norm_inflation,
         amplified=_amplified(accounted, rounds, deltas),
     )
+
+
+def _second_opinion(noise_multiplier: float, exact: Mapping[float, float]) -> dict[float, float]:
+    from federated.accounting.losses import epsilon_by_losses  # Seconds, see there.
+
+    second = epsilon_by_losses(noise_multiplier, exact)
+    for delta, value in exact.items():
+        # From exp(709) on its sums overflow, and its epsilon comes out up to 1 too large.
+        if abs(value - second[delta]) > AGREEMENT * max(1.0, value) + (1.0 if value > 700 else 0.0):
+            raise ArithmeticError(
+                f"epsilon at delta {delta:g}: {value:.6f} by the Gaussian curve but {second[delta]:.6f} by the privacy "
+                "loss distribution; one of the accountants is wrong, so this run must not be published"
+            )
+    return second
 
 
 def _sensitivity_method(mechanism: mechanisms.Mechanism, again: float | None) -> str:
@@ -141,10 +146,12 @@ def _sensitivity_method(mechanism: mechanisms.Mechanism, again: float | None) ->
     return SENSITIVITY_ONCE if again is None else SENSITIVITY_TWICE
 
 
-def _amplified(mechanism: mechanisms.Mechanism, rounds: int, deltas: tuple[float, ...]) -> Amplified | None:
+def _amplified(mechanism: mechanisms.Mechanism, rounds: int, deltas: tuple[float, ...]) -> "Amplified | None":
     sample = mechanism.secret_sample
     if sample is None:
         return None
+    from federated.accounting.amplification import amplified  # Imports dp_accounting: seconds.
+
     return amplified(sample.kind, mechanism.noise_multiplier, sample.rate, sample.population, rounds, deltas)
 
 

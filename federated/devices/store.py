@@ -111,7 +111,8 @@ def build_store(config: PopulationConfig, locale: str, seed: int, directory: Pat
     private_directory(directory)
     (directory / _SUMMARY_FILE).unlink(missing_ok=True)
     clients: list[str] = []
-    words = write_words(directory / "words", _with_words(typed.devices, locale, config.max_words_per_device, clients))
+    devices = _with_words(typed.devices, locale, config.max_words_per_device, clients)
+    words = write_words(private_directory(directory / "words"), devices, PRIVATE)
     if not clients:
         raise ValueError(
             f"private_text: no device of population {config.name!r} has a word of {locale}; check the source"

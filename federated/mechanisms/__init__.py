@@ -1,7 +1,9 @@
-"""Mechanisms of private training: one object holds strategy, sensitivity, noise and DP event.
+"""Mechanisms of private training: one object holds strategy, sensitivity and noise.
 
-Each has the same few methods (see ``Tree``): ``init``, ``noise``, ``sensitivity_squared``, ``dp_event``,
-``save`` and ``load``. ``federated.rounds.privatize`` adds what they make to a round's sum.
+Each has the same few methods (see ``Tree``): ``init``, ``noise``, ``sensitivity_squared``,
+``save`` and ``load``. ``federated.rounds.privatize`` adds what they make to a round's sum; after multiplication
+by the strategy a run is one Gaussian release, so its event is the same for all and stands in
+``federated.accounting.losses``.
 """
 
 import functools

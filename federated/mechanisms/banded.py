@@ -9,9 +9,7 @@ Suffixes: N rounds, L lags 0 to bands - 1, P parameters.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import dp_accounting
 import numpy as np
-from scipy.signal import lfilter
 
 from federated import noise
 from federated.mechanisms.blt import errors
@@ -148,11 +146,6 @@ class Banded:
         prefix_TT = np.cumsum(np.linalg.inv(self.matrix()[:rounds, :rounds]), axis=0)
         return float(np.sqrt(np.mean(np.sum(prefix_TT**2, axis=1))))
 
-    def dp_event(self, rounds: int, min_sep: int, max_participations: int) -> dp_accounting.DpEvent:
-        """One Gaussian with the whole run's sensitivity."""
-        sensitivity = self.sensitivity_squared(rounds, min_sep, max_participations) ** 0.5
-        return dp_accounting.GaussianDpEvent(self.noise_multiplier / sensitivity)
-
     def save(self, state: BandedState) -> dict[str, np.ndarray]:
         """The state as arrays, for a private checkpoint."""
         recent_RP = np.stack(state.recent) if state.recent else np.empty((0, state.num_parameters))
@@ -214,8 +207,15 @@ def _heaviest_pattern(squares_N: np.ndarray, min_sep: int, most: int) -> float:
     return float(best_N[-1])
 
 
+def inverse_series(coefficients_K: np.ndarray, terms: int) -> np.ndarray:
+    """First ``terms`` coefficients of one over the power series ``coefficients``."""
+    from scipy.signal import lfilter  # A second of CPU to import, which an accountant's answer does not need.
+
+    impulse_N = np.zeros(terms)
+    impulse_N[0] = 1.0
+    return lfilter([1.0], coefficients_K, impulse_N)
+
+
 def toeplitz_rms_error(coefficients_K: np.ndarray, rounds: int) -> float:
     """RmsErr of the strategy with the same coefficients in every column, without its dense matrix."""
-    impulse_T = np.zeros(rounds)
-    impulse_T[0] = 1.0
-    return errors(lfilter([1.0], coefficients_K, impulse_T))[1]
+    return errors(inverse_series(coefficients_K, rounds))[1]

@@ -8,7 +8,6 @@ Toeplitz coefficients ``c_0 = 1, c_i = sum_j omega_j theta_j^(i - 1)`` (their eq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import dp_accounting
 import numpy as np
 
 from federated import noise
@@ -124,11 +123,6 @@ class Blt:
     def rms_error(self, rounds: int) -> float:
         """Root mean square, over prefixes, of the noise's standard deviation at multiplier 1."""
         return float(np.sqrt(prefix_variances(self, rounds).mean()))
-
-    def dp_event(self, rounds: int, min_sep: int, max_participations: int) -> dp_accounting.DpEvent:
-        """One Gaussian with the whole run's sensitivity."""
-        sensitivity = self.sensitivity_squared(rounds, min_sep, max_participations) ** 0.5
-        return dp_accounting.GaussianDpEvent(self.noise_multiplier / sensitivity)
 
     def save(self, state: BltState) -> dict[str, np.ndarray]:
         """The state as arrays, for a private checkpoint."""

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-import dp_accounting
 import numpy as np
 
 from federated import noise
@@ -92,11 +91,6 @@ class Independent:
         """Root mean square, over prefixes, of the noise's standard deviation at multiplier 1."""
         # Fresh noise every round: the t-th prefix has variance t.
         return math.sqrt((rounds + 1) / 2)
-
-    def dp_event(self, rounds: int, min_sep: int, max_participations: int) -> dp_accounting.DpEvent:
-        """One Gaussian with the whole run's sensitivity, sampling not counted."""
-        sensitivity = self.sensitivity_squared(rounds, min_sep, max_participations) ** 0.5
-        return dp_accounting.GaussianDpEvent(self.noise_multiplier / sensitivity)
 
     def save(self, state: IndependentState) -> dict[str, np.ndarray]:
         """The state as arrays, for a private checkpoint."""

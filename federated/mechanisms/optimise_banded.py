@@ -14,10 +14,9 @@ from typing import Literal
 import numpy as np
 from scipy.linalg import lapack, solve_triangular
 from scipy.optimize import minimize
-from scipy.signal import fftconvolve, lfilter
 from threadpoolctl import threadpool_limits
 
-from federated.mechanisms.banded import Banded, from_coefficients, from_matrix
+from federated.mechanisms.banded import Banded, from_coefficients, from_matrix, inverse_series
 from federated.mechanisms.sensitivity import check_pattern
 
 _LARGEST_ERROR = 1e100  # of any use; its square is still a number
@@ -161,13 +160,13 @@ def toeplitz_objective(free_L: np.ndarray, rounds: int) -> tuple[float, np.ndarr
     ``d (1 / c) = -(1 / c)^2 dc`` as power series gives the slope by one correlation. Where ``1 / c`` grows
     past all numbers, as a long step of the search can make it, the largest loss there is, and no slope.
     """
+    from scipy.signal import fftconvolve  # See ``inverse_series``.
+
     column_N = np.zeros(rounds)
     column_N[: len(free_L) + 1] = np.concatenate([[1.0], free_L])
-    impulse_N = np.zeros(rounds)
-    impulse_N[0] = 1.0
     weights_N = np.arange(rounds, 0, -1) / rounds
     with np.errstate(over="ignore", invalid="ignore"):
-        inverse_N = lfilter([1.0], column_N[: len(free_L) + 1], impulse_N)
+        inverse_N = inverse_series(column_N[: len(free_L) + 1], rounds)
         sums_N = np.cumsum(inverse_N)
         error = weights_N @ sums_N**2
     if not error < _LARGEST_ERROR:

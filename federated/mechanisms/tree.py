@@ -11,7 +11,6 @@ section 4 and appendix B; Honaker 2015 for the combination of a node with its ch
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import dp_accounting
 import numpy as np
 
 from federated import noise
@@ -127,11 +126,6 @@ class Tree:
         """
         restarts = [restart for restart in self.restarts if restart < rounds]
         return float(np.sqrt(prefix_variances(rounds, restarts).mean()))
-
-    def dp_event(self, rounds: int, min_sep: int, max_participations: int) -> dp_accounting.DpEvent:
-        """One Gaussian with the whole run's sensitivity."""
-        sensitivity = self.sensitivity_squared(rounds, min_sep, max_participations) ** 0.5
-        return dp_accounting.GaussianDpEvent(self.noise_multiplier / sensitivity)
 
     def save(self, state: TreeState) -> dict[str, np.ndarray]:
         """The state as arrays, for a private checkpoint: two integers and no noise.

@@ -168,7 +168,12 @@ def _guarantee(kind: str, shape: AnyRounds, strategy: Strategy, source: Source) 
     from federated.accounting.guarantees import guarantee_of
 
     return guarantee_of(
-        mechanism or strategy.build(limits), limits.rounds, limits.min_sep, limits.max_participations, deltas
+        mechanism or strategy.build(limits),
+        limits.rounds,
+        limits.min_sep,
+        limits.max_participations,
+        deltas,
+        twice=source.twice,
     )
 
 

@@ -75,6 +75,9 @@ class Source:
     ] = None
     delta: Annotated[list[float] | None, typer.Option(help="may be given several times; default 1e-10")] = None
     run: Annotated[str | None, typer.Option("--run", help="instead of all others: a launch that has trained")] = None
+    twice: Annotated[
+        bool, typer.Option("--twice", help="ask dp_accounting too, as a launch does: takes two seconds more")
+    ] = False
 
     def deltas(self) -> tuple[float, ...]:
         """The deltas asked for, each between 0 and 1; none if none were."""

@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from pipeline.errors import BudgetExceeded
+from pipeline.errors import BudgetExceeded, LedgerTampered
 from pipeline.stage import Spend
 
 GENESIS = "0" * 64
@@ -81,12 +81,18 @@ def total_spent(entries: Iterable[Entry], population: str, unit: Literal["device
 
     Args:
       entries: in order, so that a commit comes after its reservation and replaces it.
+
+    Raises:
+      LedgerTampered: an entry of the unit without its amount, which this class never writes.
     """
     amounts: dict[tuple[str, str], float] = {}
     for entry in entries:
+        if (entry.population, entry.unit) != (population, unit):
+            continue
         amount = entry.rho if unit == "device" else entry.epsilon
-        if entry.population == population and entry.unit == unit and amount is not None:
-            amounts[entry.launch_id, entry.stage] = amount
+        if amount is None:
+            raise LedgerTampered(f"the {entry.kind} of {entry.launch_id} {entry.stage} has no {unit}-level amount")
+        amounts[entry.launch_id, entry.stage] = amount
     return math.fsum(amounts.values())
 
 

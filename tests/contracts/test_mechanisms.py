@@ -4,12 +4,12 @@ import inspect
 import itertools
 import math
 
-import dp_accounting
 import numpy as np
 import pytest
 
 from federated import noise
 from federated.accounting import guarantees as accounting
+from federated.accounting.losses import epsilon_by_losses
 from federated.config.blt_presets import PRESETS
 from federated.mechanisms.banded import from_coefficients
 from federated.mechanisms.blt import Blt
@@ -86,14 +86,14 @@ def test_sensitivity_grows_with_participations_and_shrinks_with_separation(mecha
 
 
 @every_mechanism
-def test_event_and_guarantee_tell_the_same_story(mechanism: object) -> None:
+def test_both_accountants_tell_the_same_story(mechanism: object) -> None:
     squared = mechanism.sensitivity_squared(ROUNDS, 3, 4)
-    event = mechanism.dp_event(ROUNDS, 3, 4)
-    assert isinstance(event, dp_accounting.GaussianDpEvent)
-    assert event.noise_multiplier == pytest.approx(1.7 / math.sqrt(squared))
     reached = accounting.guarantee_of(mechanism, ROUNDS, 3, 4, (1e-6,))
     assert reached.rho == pytest.approx(squared / (2 * 1.7**2))
-    assert reached.agree
+    assert reached.epsilon_pld[1e-6] == pytest.approx(reached.epsilon[1e-6], abs=1e-3)
+    assert reached.epsilon_pld == epsilon_by_losses(1.7 / math.sqrt(squared), reached.epsilon)
+    once = accounting.guarantee_of(mechanism, ROUNDS, 3, 4, (1e-6,), twice=False)
+    assert (once.epsilon, once.epsilon_pld, len(once.methods)) == (reached.epsilon, {}, 2)
 
 
 @pytest.mark.statistical

@@ -71,7 +71,6 @@ def test_guarantee_of_a_published_row() -> None:
     assert reached.sensitivity_squared == 87
     assert reached.rho == pytest.approx(0.8878, abs=1e-4)
     assert reached.mu == pytest.approx((2 * reached.rho) ** 0.5)
-    assert reached.agree
     for delta in (1e-10, 1e-6):
         assert reached.epsilon[delta] == pytest.approx(reached.epsilon_pld[delta], abs=1e-3)
 

@@ -1,9 +1,7 @@
 """Banded mechanisms against dense solves, brute force, published losses and a lower bound from duality."""
 
-import dataclasses
 import random
 
-import dp_accounting
 import numpy as np
 import pytest
 from scipy.linalg import sqrtm
@@ -186,13 +184,6 @@ def test_an_old_state_stays_what_it_was() -> None:
     rows = streamed(banded, 12)
     for number in reversed(range(12)):
         assert np.array_equal(banded.noise(states[number], number, KEY)[0], rows[number])
-
-
-def test_event_is_one_gaussian() -> None:
-    found = optimise_banded(24, 6, 4, 6)
-    event = dataclasses.replace(found.strategy, noise_multiplier=3.0).dp_event(24, 6, 4)
-    assert isinstance(event, dp_accounting.GaussianDpEvent)
-    assert event.noise_multiplier == pytest.approx(3.0 / 2.0)  # sensitivity sqrt(4)
 
 
 @pytest.mark.statistical

@@ -4,8 +4,8 @@ import pytest
 
 from pipeline import runner
 from pipeline.config import launch_id
-from pipeline.errors import BudgetExceeded
-from pipeline.ledger.entries import Entry
+from pipeline.errors import BudgetExceeded, LedgerTampered
+from pipeline.ledger.entries import Entry, total_spent
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.runner import Stages
 from pipeline.settings import Settings
@@ -53,6 +53,13 @@ def test_a_spend_that_0_1_stated_is_the_same_spend():
     assert type(device(0.4)).model_validate(stated) == device(0.4)
     with pytest.raises(ValueError, match="hypothetical"):
         type(device(0.4)).model_validate(stated | {"hypothetical": "NOT PRIVATE, a simulation"})
+
+
+def test_a_spend_without_its_amount_is_no_free_one(ledger: PrivacyLedger):
+    reserve(ledger, "first", device(0.4))
+    (entry,) = ledger.entries()
+    with pytest.raises(LedgerTampered, match="has no device-level amount"):
+        total_spent([entry, entry.model_copy(update={"kind": "commit", "rho": None})], "people", "device")
 
 
 def test_entries_of_earlier_versions_keep_their_hashes():

@@ -4,6 +4,10 @@ import math
 
 import pytest
 
+from pipeline.stages.ab_test import AbTest
+from pipeline.stages.audit import Audit
+from pipeline.stages.discover import Discover
+from pipeline.stages.fine_tune import FineTune
 from pipeline.stages.gates import Evidence, decide
 from reports.disclosure.findings import AuditRow
 from tests.helpers.pipeline_launch import launch_config
@@ -75,6 +79,8 @@ def test_everything_in_order_is_launched():
         ({"pooled_p_value": 0.009}, "pooled"),
         ({"audits": (NOISE, NOISE.model_copy(update={"passed": False}))}, "noise_audit"),
         ({"noise_audit_passed": None}, "noise_audit"),
+        ({"noise_audit_passed": False}, "noise_audit"),
+        ({"audits": ()}, "noise_audit"),
         ({"top1_gain_low": 0.0}, "utility"),
         ({"top3_gain_low": -0.001}, "top3_guardrail"),
         ({"broken_margins": ("words_per_minute (guardrail): -3.00%",)}, "typing"),
@@ -90,13 +96,17 @@ def test_each_gate_holds_a_launch_alone(change: dict, gate: str):
     assert len(decision.reasons) == 1
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in Evidence.model_fields if name not in ("random_continuations", "audits")]
-)
+@pytest.mark.parametrize("name", [name for name in Evidence.model_fields if name != "random_continuations"])
 def test_missing_evidence_holds(name: str):
-    decision = decide(GOOD.model_copy(update={name: None}), POLICY)
+    decision = decide(GOOD.model_copy(update={name: () if name == "audits" else None}), POLICY)
     assert decision.decision == "hold"
     assert "missing" in decision.reasons[0]
+
+
+def test_no_two_stages_state_the_same_evidence():
+    """The results are merged by name: what two of them stated, the later would replace in silence."""
+    stated = [name for result in (Discover, FineTune, Audit, AbTest) for name in result.model_fields]
+    assert {name for name in stated if stated.count(name) > 1} & set(Evidence.model_fields) == set()
 
 
 @pytest.mark.parametrize(
