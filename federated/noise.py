@@ -20,7 +20,7 @@ KEY_BYTES = 32
 # Clipped updates and noise are added as integers, so many per clip norm. A power of two: scaling by it is exact, and
 # it leaves 19 bits of an int64 for the number of devices in a sum.
 FIXED_POINT = 2**44
-_BLOCK = 1 << 20  # coordinates drawn at a time, to bound memory
+BLOCK = 1 << 20  # coordinates drawn at a time, to bound memory
 
 
 def seeded_key(seed: int) -> bytes:
@@ -48,8 +48,8 @@ def gaussian(key: bytes, stream: str, index: int, size: int) -> np.ndarray:
     keystream = _keystream(key, f"tacit noise 1|{stream}|{index}")
     pairs = (size + 1) // 2
     normals = np.empty((pairs, 2))
-    for start in range(0, pairs, _BLOCK):
-        rows = normals[start : start + _BLOCK]
+    for start in range(0, pairs, BLOCK):
+        rows = normals[start : start + BLOCK]
         bits = np.frombuffer(keystream.update(bytes(16 * len(rows))), dtype="<u8").reshape(-1, 2)
         rows[:] = box_muller(bits)
     return normals.reshape(-1)[:size]

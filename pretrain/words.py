@@ -17,7 +17,7 @@ from pretrain.vocabulary import EOS, UNK, TokenStream, Vocabulary
 
 SENTENCE_END = 0
 _FORMAT = "tacit-words-1"
-_FLUSH_TOKENS = 1 << 20
+FLUSH_TOKENS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def write_words(directory: Path, owners: Iterable[Sequence[Sequence[str]]], mode
                     pending.extend(index.setdefault(word, len(index) + 1) for word in sentence)
                     pending.append(SENTENCE_END)
             offsets.append(written + len(pending))
-            if len(pending) >= _FLUSH_TOKENS:
+            if len(pending) >= FLUSH_TOKENS:
                 np.asarray(pending, dtype="<u4").tofile(file)
                 written += len(pending)
                 pending.clear()

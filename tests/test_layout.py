@@ -35,6 +35,7 @@ CODE = [path for path in FILES if path.suffix == ".py"]
 MODULES = [path for path in CODE if path.relative_to(ROOT).parts[0] in MAY_IMPORT]
 TESTS = [path for path in CODE if path.relative_to(ROOT).parts[0] == "tests"]
 PRIVATE = re.compile("_[a-zA-Z]")
+BY_NAME = {"getattr", "setattr", "delattr"}
 MOST_LINES, MOST_MODULES = 350, 18
 
 
@@ -78,6 +79,9 @@ def private_names(path: Path) -> set[str]:
         private = isinstance(node, ast.Attribute) and PRIVATE.match(node.attr)
         if private and ast.unparse(node.value) not in ("self", "super()"):
             names.add(node.attr)
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in BY_NAME:
+            texts = [part.value for part in node.args[:2] if isinstance(part, ast.Constant)]
+            names |= {name for text in texts if isinstance(text, str) for name in text.split(".")}
     return {name for name in names if PRIVATE.match(name)} - {"_exit"}
 
 
@@ -143,6 +147,12 @@ def test_tests_take_nothing_from_test_files():
 
 def test_tests_look_at_public_names_only():
     assert [f"{shown(path)}: {name}" for path in TESTS for name in sorted(private_names(path))] == []
+
+
+def test_a_private_name_in_a_string_is_one(tmp_path: Path):
+    path = tmp_path / "test_some.py"
+    path.write_text('patch.setattr(noise, "_BLOCK", 7)\nmonkeypatch.delattr("noise._gone")\ngetattr(x, "__doc__")\n')
+    assert private_names(path) == {"_BLOCK", "_gone"}
 
 
 @pytest.mark.parametrize("name", ["airflow", "stages"])

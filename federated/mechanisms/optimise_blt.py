@@ -32,7 +32,7 @@ MAX_BUFFERS = 8
 _BARRIER = 1e-7
 # Decays stay this many logits from 0 and 1, where float64 still tells them apart.
 _LOGIT_BOUND = 30.0
-_JITTER = 0.01
+JITTER = 0.01
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def starts(rounds: int, min_sep: int, num_buffers: int) -> list[np.ndarray]:
     for low, high in itertools.product((0.5 / rounds, 0.5 / min_sep, 5 / rounds, 1e-8), (0.3, 0.7, 0.95)):
         decays_Q = 1 - np.geomspace(min(low, high / 10), high, 2 * num_buffers)
         ratios_Q = decays_Q / np.concatenate([[1.0], decays_Q[:-1]])
-        logits.append(np.log(ratios_Q) - np.log1p(-ratios_Q) + _JITTER * rng.standard_normal(2 * num_buffers))
+        logits.append(np.log(ratios_Q) - np.log1p(-ratios_Q) + JITTER * rng.standard_normal(2 * num_buffers))
     return logits
 
 

@@ -27,7 +27,7 @@ def test_every_key_stream_and_index_has_numbers_of_its_own() -> None:
 
 def test_blocks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = noise.gaussian(KEY, "s", 0, 999)
-    monkeypatch.setattr(noise, "_BLOCK", 7)
+    monkeypatch.setattr(noise, "BLOCK", 7)
     assert np.array_equal(whole, noise.gaussian(KEY, "s", 0, 999))
 
 

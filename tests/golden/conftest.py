@@ -1,21 +1,12 @@
 """One seeded tiny launch by this checkout's code, for every test that wants a finished run."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests.golden import facts, seeded_launch
 from tests.golden.make_version_0_1 import SEEDED
-
-
-@dataclass(frozen=True)
-class Launched:
-    """A finished launch, its folder, and everything comparable about it. Tests copy what they change."""
-
-    home: Path
-    run: Path
-    found: dict[str, facts.Fact]
+from tests.helpers.launched import Launched
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@
 Run with the python of the stages environment. It launches tiny made-up launches with that checkout's code:
 
 version-0.1.json       config digests of launch files; losses, ranks, privacy amounts and digests of one seeded launch
-demo-en-US-0.1.yaml    the demo's launch file as it was
+LAUNCH-0.1.yaml        every launch file that it shipped, as it was
 run-0.1/tiny-tree.yaml the launch file of a finished run, with noise keys in files as a real launch has them
 run-0.1/run.tar.xz     runs/<launch id>/, public and private; runs/ledger.db; model/, as MLflow had it registered
 
@@ -58,7 +58,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("checkout", type=Path, help="of version 0.1")
     checkout = parser.parse_args().checkout.resolve()
-    shutil.copy(checkout / "dags" / "launches" / "demo-en-US.yaml", HERE / "demo-en-US-0.1.yaml")
+    for launch in (checkout / "dags" / "launches").glob("*.yaml"):
+        shutil.copy(launch, HERE / f"{launch.stem}-0.1.yaml")
     with tempfile.TemporaryDirectory() as scratch:
         homes = [Path(scratch) / name for name in ("seeded", "finished")]
         for home in homes:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.golden import facts
-from tests.golden.conftest import Launched
 from tests.golden.make_version_0_1 import select
+from tests.helpers.launched import Launched
 
 RECORDED = json.loads((Path(__file__).parent / "version-0.1.json").read_text(encoding="utf-8"))
 SAME_MACHINE = facts.machine() == RECORDED["machine"]

@@ -90,7 +90,7 @@ def copy_to(folder: Path) -> Path:
     return folder
 
 
-def test_in(folder: Path, tests: Sequence[str], kernels: Path | None) -> NoReturn:
+def run_tests_in(folder: Path, tests: Sequence[str], kernels: Path | None) -> NoReturn:
     """Run tests in a copy and end this process with pytest's exit code; output goes to the copy's ``output``."""
     os.chdir(folder)
     with (folder / "output").open("w") as output:
@@ -134,7 +134,7 @@ class Job:
             kernels = folder / "kernels" if "numba" in self.original else None
         process = os.fork()
         if process == 0:
-            test_in(folder, self.tests, kernels)
+            run_tests_in(folder, self.tests, kernels)
         return process
 
     def end(self) -> tuple[str, float]:

@@ -126,7 +126,7 @@ def test_an_unfinished_log_is_not_taken_for_a_finished_stage(tracked: Settings, 
 
     calls, tracker = Calls(), MlflowTracker(tracked, CONFIG, ID)
     with monkeypatch.context() as patch:
-        patch.setattr(MlflowTracker, "_log_files", cut)
+        patch.setattr(type(tracking.connect(tracked)), "log_text", cut)
         with pytest.raises(PowerCut):
             runner.run_stage("plan", CONFIG, ID, tracked, calls.stages, tracker)
     assert not runner.run_stage("plan", CONFIG, ID, tracked, calls.stages, tracker).skipped

@@ -74,7 +74,7 @@ def test_a_store_of_no_owner_opens(tmp_path: Path) -> None:
 
 def test_long_stores_are_flushed_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = write_words(tmp_path / "whole", OWNERS * 50)
-    monkeypatch.setattr("pretrain.words._FLUSH_TOKENS", 10)
+    monkeypatch.setattr("pretrain.words.FLUSH_TOKENS", 10)
     pieces = write_words(tmp_path / "pieces", OWNERS * 50)
     assert pieces.digest == whole.digest
 

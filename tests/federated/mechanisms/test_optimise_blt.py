@@ -139,7 +139,7 @@ def test_the_usual_start_alone_would_not_do() -> None:
 
 def test_the_same_starts_give_the_same_parameters_and_others_the_same_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     first, again = (optimise_blt(300, 40, 5, 2, "rms") for _ in range(2))
-    monkeypatch.setattr("federated.mechanisms.optimise_blt._JITTER", 0.02)
+    monkeypatch.setattr("federated.mechanisms.optimise_blt.JITTER", 0.02)
     other = optimise_blt(300, 40, 5, 2, "rms")
     assert (first.theta, first.omega) == (again.theta, again.omega)
     assert other.theta != first.theta

@@ -50,7 +50,7 @@ def test_contradictions_are_refused(change: Callable[[dict], None], named: str) 
         Disclosure.model_validate(raw)
 
 
-def test_schema_can_be_exported_and_closes_everyat() -> None:
+def test_schema_can_be_exported_and_closes_every_block() -> None:
     schema = Disclosure.model_json_schema()
     assert schema["properties"]["schema_version"]["const"] == "1"
     blocks = {"Disclosure": schema} | schema["$defs"]
