@@ -6,9 +6,11 @@ from typing import get_args
 import pytest
 import yaml
 from pydantic import BaseModel
+from scipy import stats
 
 from federated.config.mechanism import BltMechanism
 from federated.config.population import FilePopulation
+from federated.planning.worst_case import rho_for
 from pipeline.config import LaunchConfig, launch_id, load_launch
 from pretrain.config import C4Corpus
 
@@ -63,6 +65,32 @@ def test_production_files_have_the_papers_shape(path: Path):
     assert config.mechanism.delta == 1e-10
     assert config.schedule
     assert config.reviewers
+
+
+def worst_rho(config: LaunchConfig) -> float:
+    """rho of a device that joined as often as the enforced limits let it."""
+    mechanism = config.mechanism
+    (row,) = rho_for(mechanism, 1, noise_multipliers=[mechanism.noise_multiplier])
+    return row.rho
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if load_launch(path).mechanism.timed], ids=name_of)
+def test_the_worst_case_of_a_launch_is_within_its_own_ceiling(path: Path):
+    config = load_launch(path)
+    assert 0 < worst_rho(config) <= config.policy.max_rho
+
+
+@pytest.mark.parametrize("path", [path for path in FILES if not load_launch(path).mechanism.timed], ids=name_of)
+def test_where_no_timer_holds_a_device_back_few_samples_would_break_the_ceiling(path: Path):
+    """A device may be drawn in every round; rho counts how often it really was."""
+    config = load_launch(path)
+    mechanism, sample = config.mechanism, config.mechanism.secret_sample
+    rho_of_a_round = worst_rho(config) / mechanism.rounds
+    most = int(config.policy.max_rho / rho_of_a_round)
+    nobody_more = stats.binom.cdf(most, mechanism.rounds, sample.rate) ** sample.population
+    assert nobody_more > 0.95
+    # The file states both numbers.
+    assert f"more than {most} of the {mechanism.rounds} rounds, which {1 - nobody_more:.0%}" in path.read_text("utf-8")
 
 
 def blocks(annotation: object) -> set[type[BaseModel]]:

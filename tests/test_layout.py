@@ -5,9 +5,12 @@ import functools
 import re
 import subprocess
 from collections import Counter
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+
+from federated.config.training import STAGE_TIMEOUT_MINUTES
 
 ROOT = Path(__file__).resolve().parents[1]
 OURS = {"pretrain", "discovery", "federated", "evaluation", "reports", "pipeline"}
@@ -116,6 +119,18 @@ def test_heavy_and_foreign_imports_are_where_they_belong():
         if package != "dags" and name != "pipeline/settings.py" and uses_environment(path):
             wrong.append(f"{name}: reads the environment")
     assert wrong == []
+
+
+def test_workers_wait_for_one_another_as_long_as_airflow_waits_for_a_stage():
+    # The scheduler's environment cannot import the configuration.
+    tree = ast.walk(parsed(ROOT / "dags" / "stage_task.py"))
+    (timeout,) = (
+        node.value for node in tree if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "STAGE_TIMEOUT"
+    )
+    given = {keyword.arg: ast.literal_eval(keyword.value) for keyword in timeout.keywords}
+    assert timedelta(**given) == timedelta(minutes=STAGE_TIMEOUT_MINUTES)
+    guide = " ".join((ROOT / "docs" / "fine_tuning.md").read_text(encoding="utf-8").split())
+    assert f"ends a stage after {STAGE_TIMEOUT_MINUTES / 60:g} hours" in guide
 
 
 def test_docker_is_not_a_package():

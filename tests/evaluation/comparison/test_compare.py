@@ -15,7 +15,7 @@ from evaluation.arms.ngram import NGram
 from evaluation.comparison.compare import Devices, Entrants, Rules, run
 from evaluation.comparison.intervals import Estimate
 from evaluation.comparison.results import Comparison
-from evaluation.comparison.verdicts import FEATURE_METRICS, PRIMARY, verdict
+from evaluation.comparison.verdicts import FEATURE_METRICS
 from pretrain.config import ModelConfig
 from pretrain.model import build_model
 from pretrain.words import WordStore, write_words
@@ -121,10 +121,11 @@ def test_slices_add_up_and_compose_is_at_equal_rates(compared: Compared) -> None
     ("feature", "primary"), [("NWP", "prate"), ("SC", "compose_trigger_rate"), ("OTF", "words_modified")]
 )
 def test_one_model_is_judged_by_the_feature_it_is_launched_for(compared: Compared, feature: str, primary: str) -> None:
-    result, _, _ = compared
+    _, entrants, devices = compared
+    result = run(entrants, devices, replace(RULES, feature=feature))
     differing = [row for row in result.table.differences if (row.candidate, row.baseline) == PAIRS[1]]
     assert {row.metric for row in differing} >= set(FEATURE_METRICS[feature]) - set(result.table.undefined)
-    first = verdict(result.table, *PAIRS[1], PRIMARY[feature]).checks[0]
+    first = result.verdicts[1].checks[0]
     assert (first.metric, first.role) == (primary, "primary")
 
 
