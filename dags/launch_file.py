@@ -33,7 +33,7 @@ def read_launch_files() -> list[LaunchFile]:
 
 
 def read_launch_file(path: Path) -> LaunchFile:
-    """Read one file.
+    """The fields of one launch file that its DAG needs.
 
     Raises:
       ValueError: it is not YAML of a mapping, or the locale is not text.

@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Run:
-    """What stays the same over all passes."""
+    """Arguments of one discovery that no pass changes: devices, configuration, key, folder."""
 
     typed: TypedWords
     letters: str
@@ -45,7 +45,7 @@ def discover(
     progress: Callable[[dict], None] | None = None,
     processes: int = 1,
 ) -> DiscoveryResult:
-    """All passes over the population.
+    """Find words that devices type, in passes over the population, each without the words found before.
 
     Args:
       device_words: the words of each device, in its order of typing.

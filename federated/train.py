@@ -261,7 +261,7 @@ def _check_finite(model: KeyboardLM, done: int) -> None:
 def _measured(
     run: RunState, model: KeyboardLM, data: TrainingData, local: LocalTrainingConfig, place: Workplace, last: int
 ) -> RunState:
-    """The run with a point of the curve where one is due."""
+    """Measure the model on validation devices if this round is due, and append the point."""
     done = run.rounds_done
     if not place.leads or (done != last and done % place.runtime.evaluate_every_rounds):
         return run

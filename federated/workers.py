@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Worker:
-    """This process among all.
+    """Rank and size of this process, and the all-reduce between workers.
 
     Attributes:
       rank: 0 writes checkpoints and tells of progress.
@@ -48,7 +48,7 @@ class Worker:
         return flat[: len(sum_P)], flat[len(sum_P) :].numpy()
 
     def first(self, number: int) -> int:
-        """Worker 0's number, for all."""
+        """The number that worker 0 gave, known to every worker."""
         if self.size == 1:
             return number
         flat = torch.tensor([number if self.rank == 0 else 0])

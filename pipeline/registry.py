@@ -31,7 +31,7 @@ def model_name(locale: str, feature: str) -> str:
 
 @dataclass(frozen=True)
 class Published:
-    """A registered version.
+    """A registered version of a model: its launch and the digest of its bundle.
 
     Attributes:
       bundle_sha256: of ``bundle.json``, which holds the digest of every other file.

@@ -86,12 +86,12 @@ def run(
 
 
 def as_json(rehearsed: Rehearsed) -> dict:
-    """Everything as plain values."""
+    """The result of a rehearsal as JSON values."""
     return {**asdict(rehearsed.best), "remarks": list(rehearsed.remarks), "yaml": rehearsed.paste}
 
 
 def paste(best: Rehearsal) -> str:
-    """What to change in the launch file."""
+    """Lines for the launch file: the best clip norm and server rate."""
     return f"mechanism:\n  clip_norm: {best.clip_norm!r}\nserver:\n  learning_rate: {best.server_learning_rate!r}"
 
 

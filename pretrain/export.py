@@ -37,7 +37,7 @@ class Parity:
 
 
 def save_model(model: KeyboardLM, path: Path) -> None:
-    """Write float32 weights."""
+    """Write a model's weights as float32 safetensors."""
     weights = {name: tensor.detach().cpu().float().contiguous() for name, tensor in model.state_dict().items()}
     with atomic(path) as temporary:
         save_file(weights, temporary)

@@ -48,7 +48,7 @@ class DocumentStream(Protocol):
 
 
 def open_stream(config: CorpusConfig, locale: str, split: Split, state: dict | None = None) -> DocumentStream:
-    """Open a source.
+    """Documents of one split of a source, from the start or from a saved state.
 
     Raises:
       ValueError: the locale's script is unspaced, a file pattern matches nothing, the sample is

@@ -1,4 +1,4 @@
-"""How many threads a product takes."""
+"""Limit torch to one thread while small matrix products run."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -53,7 +53,7 @@ def pretrain(
     seed: int,
     on_progress: Callable[[dict], None] | None = None,
 ) -> TrainingCurve:
-    """Train ``model`` in place.
+    """Train ``model`` in place on public text; returns the curve.
 
     A killed run that is called again with the same arguments goes on from ``directory/checkpoint``
     and ends in bitwise the same weights, on the same machine and number of threads. Batches are a

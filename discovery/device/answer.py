@@ -47,7 +47,7 @@ class Broadcast:
 
     @property
     def domain(self) -> int:
-        """Items, None included."""
+        """Number of items that a message may hold, the None item included."""
         return len(self.prefixes) * len(self.letters) + 1
 
     @property
@@ -68,7 +68,7 @@ class Broadcast:
 
     @cached_property
     def typed(self) -> frozenset[str]:
-        """Letters that words may hold."""
+        """Letters that words may hold: the alphabet without ``END``."""
         return frozenset(self.letters) - {END}
 
     @cached_property

@@ -24,7 +24,7 @@ class TypedWords:
     numbers: np.ndarray
 
     def __len__(self) -> int:
-        """Devices."""
+        """Number of devices."""
         return len(self.starts) - 1
 
     def of(self, device: int) -> list[str]:

@@ -69,7 +69,7 @@ class Neural:
 
 
 def neural(model: KeyboardLM, vocabulary_size: int | None = None) -> Neural:
-    """An arm from a model.
+    """A model as an arm, in its own vocabulary or in a larger one that begins with it.
 
     Args:
       vocabulary_size: of the comparison, if the model's own is smaller; its ids must come first there.

@@ -62,7 +62,7 @@ class HeldOut:
 
 
 def held_out(words: WordStore, owners: np.ndarray, max_words: int | None = None) -> HeldOut:
-    """The given owners' sentences.
+    """Sentences of the given owners of a store, all or up to so many words.
 
     Args:
       max_words: stop after the sentence that reaches this many, sentence by sentence over all devices

@@ -27,7 +27,7 @@ _BIGRAM_HALF_TRUSTED = 2.0
 
 @dataclass(frozen=True)
 class WithHistory:
-    """An arm and a cache.
+    """An arm mixed with a cache of what the user typed before.
 
     Attributes:
       weight: the cache's largest share of the mixture, from 0 to below 1.
@@ -42,7 +42,7 @@ class WithHistory:
 
     @property
     def vocabulary_size(self) -> int:
-        """The arm's."""
+        """Words of the vocabulary that the wrapped arm speaks."""
         return self.arm.vocabulary_size
 
     def start(self, earlier_B: Sequence[np.ndarray]) -> tuple[np.ndarray, Any]:

@@ -42,7 +42,7 @@ class Directions:
 
     @property
     def num_parameters(self) -> int:
-        """P."""
+        """Number of the model's parameters, P."""
         return sum(self.layers)
 
     @functools.cached_property

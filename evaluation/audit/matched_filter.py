@@ -70,7 +70,7 @@ class Whiteness:
 
 @dataclass(frozen=True)
 class MatchedFilter:
-    """What the audit found.
+    """Estimates of noise, update length and mu of one run, and what contradicts the claim.
 
     Attributes:
       noise: standard deviation in clip norms; two-sided, as too much noise is a bug too.
@@ -99,7 +99,7 @@ class MatchedFilter:
 
 @dataclass(frozen=True)
 class Claim:
-    """What the accountant says.
+    """What a run is held against: strategy, noise multiplier, mu and delta as accounted.
 
     Attributes:
       whitener_TT: W of the mechanism, one row a round done.
@@ -116,7 +116,7 @@ class Claim:
 def matched_filter(
     projections_TN: np.ndarray, joined_TN: np.ndarray, included_N: np.ndarray, claim: Claim, alpha: float = ALPHA
 ) -> MatchedFilter:
-    """Hold a run against its claim.
+    """Test the projections of one run against the accounted noise and sensitivity.
 
     Guarantee: if the claim is true, canaries are orthogonal and ``joined_TN`` is what happened, then ``failures``
     is empty with probability at least ``1 - alpha``.

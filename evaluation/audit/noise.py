@@ -32,7 +32,7 @@ class Trace:
 
 @dataclass(frozen=True)
 class AuditRow:
-    """One audit; public.
+    """What one audit of the noise estimated, and whether it speaks against the claim; public.
 
     Attributes:
       type: ``lower_bound`` never stands beside an epsilon as if it were an estimate of one.

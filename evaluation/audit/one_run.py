@@ -22,7 +22,7 @@ GUESSED_SHARES = (0.05, 0.1, 0.25, 0.5, 1.0)
 
 @dataclass(frozen=True)
 class OneRun:
-    """A lower bound.
+    """A lower bound on epsilon, with the guesses it rests on.
 
     Attributes:
       epsilon_at_least: every smaller epsilon is refuted at this confidence; 0 if none is.

@@ -24,7 +24,7 @@ _RESAMPLES = 200
 
 @dataclass(frozen=True)
 class OneShot:
-    """An estimate and its bootstrap interval.
+    """Empirical epsilon of a final model, with its bootstrap interval.
 
     Attributes:
       epsilon: of two normals, the cosines of canaries that were in and the null.

@@ -20,7 +20,7 @@ _AT_ONCE = 64
 
 @dataclass(frozen=True)
 class Continuations:
-    """Continuations, best first.
+    """Likeliest continuations of a prefix, best first.
 
     Attributes:
       words: ids, no specials.
@@ -82,7 +82,7 @@ def _grown(
     count: int,
     floor: float,
 ) -> list[_Entry]:
-    """Beginnings one word longer that may still matter, none below ``floor``; whole continuations go to ``whole``."""
+    """Extend a beginning by one word, dropping what falls below ``floor``; whole continuations go to ``whole``."""
     total_W = so_far + log_probs_V[NUM_SPECIALS:]
     inner = len(words) + 1 < length
     inside_K = torch.nonzero(total_W >= max(_bound(whole, count), floor if inner else -math.inf))[:, 0]

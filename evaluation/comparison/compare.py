@@ -46,7 +46,7 @@ class Devices:
 
 @dataclass(frozen=True)
 class Entrants:
-    """What is compared.
+    """The arms of a comparison, the pairs that are tested, and their common vocabulary.
 
     Attributes:
       arms: by name, all in ``vocabulary``; the first is the baseline that sets how often Smart Compose speaks.
@@ -88,7 +88,7 @@ class Rules:
 
 
 def run(entrants: Entrants, devices: Devices, rules: Rules, workers: int = 1) -> Comparison:
-    """Compare arms.
+    """Score every arm on the held-out devices and decide each pair.
 
     Raises:
       ValueError: too few devices for the buckets, no keyboard for the locale, arms of other vocabularies.

@@ -55,7 +55,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class AbResult:
-    """The comparison.
+    """Every metric of every arm and every paired difference, with intervals.
 
     Attributes:
       devices_at_least: devices with at least one word, rounded down to tens.
@@ -74,11 +74,11 @@ class AbResult:
     differentially_private: Literal[False] = False
 
     def arm(self, arm: str, metric: str) -> ArmMetric:
-        """One metric of one arm."""
+        """The row of one metric of one arm."""
         return next(row for row in self.arms if (row.arm, row.metric) == (arm, metric))
 
     def difference(self, candidate: str, baseline: str, metric: str) -> Difference:
-        """One paired difference."""
+        """The row of one metric's paired difference."""
         wanted = (candidate, baseline, metric)
         return next(row for row in self.differences if (row.candidate, row.baseline, row.metric) == wanted)
 
@@ -200,7 +200,7 @@ def _common_metrics(tables: Mapping[str, Mapping[str, Ratio]]) -> list[str]:
 
 
 def _words_D(tables: Mapping[str, Mapping[str, Ratio]]) -> np.ndarray:
-    """The first metric's denominator: where it is 0, a device has nothing to say."""
+    """Words by device, from the first metric's denominator: where it is 0, a device has nothing to say."""
     return next(iter(next(iter(tables.values())).values()))[1]
 
 

@@ -43,7 +43,7 @@ class SignCheck:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Everything.
+    """Everything an offline comparison found: intervals, verdicts, slices, second opinions.
 
     Attributes:
       table: metrics of all arms and paired differences, with intervals.
@@ -63,5 +63,5 @@ class Comparison:
     session_words: int
 
     def to_json(self) -> str:
-        """All of it, one field a line."""
+        """The comparison as JSON, one field a line."""
         return TypeAdapter(Comparison).dump_json(self, indent=1).decode()

@@ -35,7 +35,7 @@ _FEWEST = 20
 
 @dataclass(frozen=True)
 class Scored:
-    """By word, all ``[P]``. Private.
+    """What an arm made of each held-out word, all ``[P]``. Private.
 
     Attributes:
       device_P: int64. id_P: int64, ``<unk>`` for a word outside the vocabulary.
@@ -88,7 +88,7 @@ def score(
     batch_sentences: int = 256,
     workers: int = 1,
 ) -> Scored:
-    """Read every sentence once.
+    """Score every held-out word under an arm, reading each sentence once.
 
     Args:
       id_P: ids of the text's words in the comparison's vocabulary.

@@ -27,7 +27,7 @@ _DELTA = 1e-10  # of every Gboard launch
 
 @dataclass(frozen=True)
 class Row:
-    """One printed number.
+    """One number that a paper printed, and what it should follow from.
 
     Attributes:
       printed: as in the paper.

@@ -19,7 +19,10 @@ OVER_SELECTION, DROPOUT = 1.3, 0.08
 
 
 class AvailabilityConfig(Config):
-    """Devices train by night, on a charger; some that are selected never report (Bonawitz et al. 2019)."""
+    """The ``availability:`` block: how long a round of the simulated population takes.
+
+    Devices train by night, on a charger; some that are selected never report (Bonawitz et al. 2019).
+    """
 
     retired: ClassVar[Mapping[str, Any]] = {
         "night_fraction": NIGHT_FRACTION,

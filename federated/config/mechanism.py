@@ -1,8 +1,7 @@
-"""Configuration of federated fine-tuning.
+"""The ``mechanism:`` block: all that the privacy guarantee depends on.
 
-``MechanismConfig`` holds what the privacy guarantee depends on; ``federated.config.training`` holds
-what only speed depends on. They are apart so that a reviewer reads one and a platform
-engineer tunes the other.
+``federated.config.training`` holds the rest, speed included: a reviewer reads the one, and a platform engineer
+tunes the other.
 """
 
 from collections.abc import Mapping
@@ -304,12 +303,12 @@ class IndependentMechanism(_Mechanism):
 
     @property
     def min_sep(self) -> int:
-        """Nothing keeps two participations apart."""
+        """Least difference between two rounds of a device: 1, as there is no timer."""
         return 1
 
     @property
     def max_participations(self) -> int:
-        """A device may be drawn in every round."""
+        """Most rounds a device may join: all of them."""
         return self.rounds
 
 

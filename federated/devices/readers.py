@@ -21,7 +21,7 @@ _PEEK = 1 << 20
 
 @dataclass(frozen=True)
 class Typed:
-    """What a source holds.
+    """Texts of a source by device, in their order, and its columns.
 
     Attributes:
       schema: column -> type, as read.

@@ -61,12 +61,12 @@ class Sums:
 
     @property
     def below(self) -> float:
-        """Sum of the bits."""
+        """Half of how many more updates lay below ``clip.below`` than above it."""
         return float(self.counts[0]) / 2
 
     @property
     def weight(self) -> float:
-        """Sum of the weights, at least."""
+        """Sum of the devices' weights, each rounded up to a multiple of 2^-30."""
         return float(self.counts[1]) / _WEIGHT_UNIT
 
     @staticmethod

@@ -84,7 +84,7 @@ class Banded:
         """None: the guarantee counts on no sampling."""
 
     def init(self, num_parameters: int) -> BandedState:
-        """Before the first round."""
+        """State before the first round."""
         return BandedState(0, (), num_parameters)
 
     def noise(self, state: BandedState, round_number: int, key: bytes) -> tuple[np.ndarray, BandedState]:
@@ -131,7 +131,7 @@ class Banded:
         return _heaviest_pattern(self._column_squares(rounds), min_sep, max_participations)
 
     def second_sensitivity_squared(self, rounds: int, min_sep: int, max_participations: int) -> float | None:
-        """The same number by an unrelated program; None where that one would take too long."""
+        """The squared sensitivity by an unrelated program; None where that would take too long."""
         self._check_rounds(rounds)
         if rounds > MAX_ROUNDS:
             return None
@@ -152,7 +152,7 @@ class Banded:
         return {"round": np.asarray(state.round, dtype=np.int64), "recent": recent_RP}
 
     def load(self, arrays: Mapping[str, np.ndarray]) -> BandedState:
-        """What ``save`` gave."""
+        """The state from the arrays of a checkpoint."""
         recent_RP = np.asarray(arrays["recent"])
         return BandedState(int(arrays["round"]), tuple(recent_RP), recent_RP.shape[1])
 

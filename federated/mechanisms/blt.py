@@ -84,7 +84,7 @@ class Blt:
         """None: the guarantee counts on no sampling."""
 
     def init(self, num_parameters: int) -> BltState:
-        """Before the first round: empty buffers."""
+        """State before the first round: empty buffers."""
         return BltState(0, np.zeros((len(self.theta), num_parameters)))
 
     def noise(self, state: BltState, round_number: int, key: bytes) -> tuple[np.ndarray, BltState]:
@@ -116,7 +116,7 @@ class Blt:
         return toeplitz_sensitivity_squared(self.coefficients(rounds), min_sep, max_participations, restarts)
 
     def second_sensitivity_squared(self, rounds: int, min_sep: int, max_participations: int) -> float | None:
-        """The same number by an unrelated program; None where that one would take too long."""
+        """The squared sensitivity by an unrelated program; None where that would take too long."""
         restarts = [restart for restart in self.restarts if restart < rounds]
         return sensitivity_squared_by_pairs(self.theta, self.omega, rounds, min_sep, max_participations, restarts)
 
@@ -129,7 +129,7 @@ class Blt:
         return {"round": np.asarray(state.round, dtype=np.int64), "buffers": state.buffers_BP}
 
     def load(self, arrays: Mapping[str, np.ndarray]) -> BltState:
-        """What ``save`` gave."""
+        """The state from the arrays of a checkpoint."""
         return BltState(int(arrays["round"]), np.asarray(arrays["buffers"]))
 
 

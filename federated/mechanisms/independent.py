@@ -68,7 +68,7 @@ class Independent:
         return SecretSample(self.sampling, self.sampling_rate, self.population)
 
     def init(self, num_parameters: int) -> IndependentState:
-        """Before the first round."""
+        """State before the first round."""
         return IndependentState(0, num_parameters)
 
     def noise(self, state: IndependentState, round_number: int, key: bytes) -> tuple[np.ndarray, IndependentState]:
@@ -97,5 +97,5 @@ class Independent:
         return {"next": np.asarray([state.round, state.num_parameters], dtype=np.int64)}
 
     def load(self, arrays: Mapping[str, np.ndarray]) -> IndependentState:
-        """What ``save`` gave."""
+        """The state from the arrays of a checkpoint."""
         return IndependentState(*(int(number) for number in arrays["next"]))

@@ -104,7 +104,7 @@ def _trees(rounds: int, restarts: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def _carried(counts: _Counts, trees: list[tuple[int, int]], now: int, later: int, shortest: int) -> _Counts:
-    """Counts of the nodes around ``later``: those that already were around ``now``, and zeros."""
+    """Carry node counts from round ``now`` to ``later``; nodes that are new there start at 0."""
     start, height = trees[later]
     if now < start:
         return (0,) * max(height - shortest + 1, 0)
@@ -113,7 +113,7 @@ def _carried(counts: _Counts, trees: list[tuple[int, int]], now: int, later: int
 
 
 def _keep(states: _States, state: tuple[int, _Counts], value: int) -> bool:
-    """Store a value that is the state's best so far; whether it was."""
+    """Keep the larger value of a state; True if it changed."""
     if value <= states.get(state, -1):
         return False
     states[state] = value

@@ -73,7 +73,7 @@ class Tree:
         """None: the guarantee counts on no sampling."""
 
     def init(self, num_parameters: int) -> TreeState:
-        """Before the first round."""
+        """State before the first round."""
         return TreeState(0, num_parameters)
 
     def noise(self, state: TreeState, round_number: int, key: bytes) -> tuple[np.ndarray, TreeState]:
@@ -114,7 +114,7 @@ class Tree:
         return float(tree_sensitivity_squared(rounds, min_sep, max_participations, restarts))
 
     def second_sensitivity_squared(self, rounds: int, min_sep: int, max_participations: int) -> float | None:
-        """The same number by an unrelated program; None where that one would take too long."""
+        """The squared sensitivity by an unrelated program; None where that would take too long."""
         restarts = [restart for restart in self.restarts if restart < rounds]
         squared = tree_sensitivity_squared_forward(rounds, min_sep, max_participations, restarts)
         return None if squared is None else float(squared)
@@ -138,7 +138,7 @@ class Tree:
         }
 
     def load(self, arrays: Mapping[str, np.ndarray]) -> TreeState:
-        """What ``save`` gave, goes on with the same bits.
+        """The state from the arrays of a checkpoint; goes on with the same bits.
 
         Rounds draw the noise that they miss again, when they come to need it: the left subtree of
         a merge, ``2^(h + 1)`` vectors at height h, once. A whole run redraws each node once at most.

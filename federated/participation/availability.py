@@ -28,7 +28,7 @@ _DAY_HOURS = 24.0
 
 @dataclass(frozen=True)
 class Availability:
-    """A population's day.
+    """Simulates which devices check in at which hour, and who reports.
 
     Attributes:
       night_fraction, day_fraction: devices that check in at the best and the worst hour of their day.

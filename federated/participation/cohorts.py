@@ -1,4 +1,4 @@
-"""Who joins which round.
+"""Cohorts under a timer and a cap: which devices join which round.
 
 Shape legend: D devices of the population.
 
@@ -58,7 +58,7 @@ class Cohorts:
     stress_rate: float = 0.0
 
     def init(self) -> ParticipationState:
-        """Nobody has joined yet."""
+        """State before the first round: nobody has joined."""
         return ParticipationState(
             np.full(self.num_devices, _NEVER, dtype=np.int32), np.zeros(self.num_devices, dtype=np.int32)
         )

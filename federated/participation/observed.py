@@ -63,7 +63,7 @@ class Observed:
 
 
 def observe(records: "Records", rounds: int, cohorts: Cohorts | SampledCohorts, synthetic_D: np.ndarray) -> Observed:
-    """Sum up the records.
+    """Separation, participations and violations of the limits, as the records show them.
 
     Args:
       rounds: rounds done, those without a participant too.

@@ -63,7 +63,7 @@ class Records:
 
 
 def no_records() -> Records:
-    """Before the first round."""
+    """The records before the first round: none."""
     return Records()
 
 

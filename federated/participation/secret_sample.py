@@ -42,7 +42,7 @@ class SampledCohorts:
 
     @property
     def max_participations(self) -> int:
-        """Nothing bounds it but the number of rounds."""
+        """Most rounds a device may join: all of them."""
         return self.rounds
 
     def of_canaries(self, count: int) -> "SampledCohorts":
@@ -50,7 +50,7 @@ class SampledCohorts:
         return replace(self, num_devices=count, poisson=True, key=noise.subkey(self.key, "probe cohorts"))
 
     def init(self) -> ParticipationState:
-        """Nobody has joined yet."""
+        """State before the first round: nobody has joined."""
         return ParticipationState(
             np.full(self.num_devices, -1, dtype=np.int32), np.zeros(self.num_devices, dtype=np.int32)
         )

@@ -55,7 +55,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Trial:
-    """One simulated run.
+    """Settings of one simulated run on public text, and the accuracy it reached.
 
     Attributes:
       name: by which an interrupted rehearsal finds it again.
@@ -77,7 +77,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """What was found.
+    """Best clip norm, server rate and bearable noise, with all trials.
 
     Attributes:
       clip_norm: in the launch file's units, two digits.

@@ -75,7 +75,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Terms:
-    """What every option of a plan is held to.
+    """Target, noise-to-signal ratio and limits that every option must meet.
 
     Attributes:
       planning: of the launch file.

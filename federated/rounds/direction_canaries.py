@@ -119,6 +119,6 @@ def save(state: ProbeState) -> dict[str, np.ndarray]:
 
 
 def load(arrays: Mapping[str, np.ndarray]) -> ProbeState:
-    """What ``save`` gave."""
+    """The state from the arrays of a checkpoint."""
     timer = ParticipationState(arrays["last_round"], arrays["count"])
     return ProbeState(timer, arrays["projections"], arrays["joined"])

@@ -41,7 +41,7 @@ class NoiseStream(Protocol):
         """The state as arrays."""
 
     def load(self, arrays: Mapping[str, np.ndarray]) -> Any:
-        """What ``save`` gave."""
+        """The state from the arrays of a checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Privatizer:
         return self.updates.noise_multiplier * self.sensitivity
 
     def init(self, num_parameters: int) -> PrivacyState:
-        """Before the first round."""
+        """State before the first round, at the configured clip norm."""
         start = self.config.clip_norm
         bits = self.bits.init(1) if self.bits else None
         return PrivacyState(0, self.updates.init(num_parameters), bits, start, start, 0.0)
@@ -177,7 +177,7 @@ class Privatizer:
         }
 
     def load(self, arrays: Mapping[str, np.ndarray]) -> PrivacyState:
-        """What ``save`` gave."""
+        """The state from the arrays of a checkpoint."""
         bits = self.bits.load(_part(arrays, _BITS)) if self.bits else None
         clip_norm, estimate, shares = (float(number) for number in arrays["clip"])
         updates = self.updates.load(_part(arrays, _UPDATES))
@@ -185,7 +185,7 @@ class Privatizer:
 
 
 def privatizer(config: MechanismConfig, mechanism: mechanisms.Mechanism, sensitivity: float = 1.0) -> Privatizer:
-    """What adds the noise of a launch.
+    """The privatizer: clip norm, noise stream and adaptive clipping of a launch's mechanism.
 
     Args:
       mechanism: ``mechanisms.build(config)``, or the same from a mechanism file.

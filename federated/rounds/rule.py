@@ -48,7 +48,7 @@ class RoundRule:
 
     @cached_property
     def privatizer(self) -> Privatizer:
-        """What adds the noise.
+        """The privatizer: clip norm, noise stream and adaptive clipping of this mechanism.
 
         Raises:
           ValueError: the mechanism file's noise multiplier is not the configured one.

@@ -32,14 +32,14 @@ class ServerState:
 
 
 def init(model: nn.Module, config: ServerConfig) -> ServerState:
-    """The model's weights, no momentum."""
+    """Server state before the first round: the model's weights, zero momentum."""
     weights_P = flat_weights(model)
     second_P = np.zeros_like(weights_P) if config.optimizer == "adam" else np.empty(0)
     return ServerState(weights_P, np.zeros_like(weights_P), second_P, 0)
 
 
 def step(state: ServerState, released_sum_P: np.ndarray, denominator: float, config: ServerConfig) -> ServerState:
-    """One step on the noisy sum.
+    """Server state after one step of the optimizer on the noisy sum.
 
     Guarantee: post-processing of ``released_sum_P``. The denominator is the report goal (or a weight
     from the launch file), never the number of devices that arrived: that may depend on one device's data.

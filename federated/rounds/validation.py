@@ -34,7 +34,7 @@ class CurvePoint(Config):
 def measure(
     model: KeyboardLM, validation: TokenStream, sequence_words: int, done: int, privacy: PrivacyState
 ) -> CurvePoint:
-    """The point after ``done`` rounds."""
+    """Loss, accuracy and clip norm after ``done`` rounds, on validation devices."""
     loss, top1 = evaluate(model, validation, sequence_words)
     known = int(np.sum(validation.tokens_N > UNK))
     unknown = int(np.sum(validation.tokens_N == UNK))

@@ -75,7 +75,7 @@ class Device:
         self._opened = False
 
     def advertise(self) -> PublicKeys:
-        """Round 0: public keys."""
+        """Round 0: this device's public keys, for its channels and for its masks."""
         return PublicKeys(
             self._channel.public_key().public_bytes_raw(),
             self._masks.public_key().public_bytes_raw(),

@@ -44,7 +44,7 @@ class Server:
         return len(self._added)
 
     def advertise(self, index: int, keys: PublicKeys) -> None:
-        """A device's public keys."""
+        """Receive a device's public keys."""
         self._public[index] = keys
 
     def keys_for(self, index: int) -> dict[int, PublicKeys]:
@@ -52,7 +52,7 @@ class Server:
         return {other: self._public[other] for other in self._graph[index]}
 
     def post(self, sender: int, messages: Mapping[int, bytes]) -> None:
-        """Encrypted shares, to be passed on."""
+        """Take a device's encrypted shares, to be passed on to its neighbours."""
         for receiver, message in messages.items():
             self._mail[receiver][sender] = message
 
@@ -61,7 +61,7 @@ class Server:
         return self._mail[index]
 
     def add(self, index: int, masked_N: np.ndarray) -> None:
-        """A device's masked vector.
+        """Add one device's masked vector to the running sum.
 
         Raises:
           ValueError: it has been added, or came after survivors were asked to open secrets.
@@ -83,7 +83,7 @@ class Server:
         return neighbours & self._added, neighbours - self._added
 
     def collect(self, index: int, opened: Opened) -> None:
-        """A survivor's answer."""
+        """Take the shares that a surviving device opened."""
         for shares, answers in ((self.self_masks, opened.self_masks), (self.private_keys, opened.private_keys)):
             for owner, (number, share) in answers.items():
                 shares[owner][number] = share
@@ -112,7 +112,7 @@ class Server:
         return self.reduced(total_N)
 
     def reduced(self, total_N: np.ndarray) -> np.ndarray:
-        """Modulo 2^bits, in place."""
+        """Reduce a sum modulo 2^bits, in place."""
         total_N &= low_bits(self.bits)
         return total_N
 

@@ -14,7 +14,7 @@ _WIDTH = 110
 
 
 def as_content(guarantee: "Guarantee") -> dict:
-    """The answer of ``--json``."""
+    """A guarantee as JSON values, the answer of ``--json``."""
     content = {
         "rounds": guarantee.rounds,
         "min_sep": guarantee.min_sep,
@@ -38,7 +38,7 @@ def as_content(guarantee: "Guarantee") -> dict:
 
 
 def as_text(guarantee: "Guarantee") -> str:
-    """The same for a person. Epsilons are rounded up."""
+    """A guarantee as lines for a person. Epsilons are rounded up."""
     lines = [
         ("sensitivity^2", f"{guarantee.sensitivity_squared:g}"),
         ("rho (zCDP)", f"{guarantee.rho:.6g}"),

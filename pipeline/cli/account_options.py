@@ -27,7 +27,7 @@ Restarts = Annotated[str, typer.Option(help="rounds at which the noise begins an
 
 @dataclass(frozen=True)
 class Limits:
-    """What a device may do in a run."""
+    """Rounds of a run, and how far apart and how often a device may join them."""
 
     rounds: int
     min_sep: int
@@ -36,7 +36,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class AnyRounds:
-    """Rounds of a run, of which a device may join any."""
+    """Options ``--rounds`` and ``--max-participations``, with no separation between participations."""
 
     rounds: Annotated[int | None, typer.Option(help="rounds of training")] = None
     max_participations: Annotated[int | None, typer.Option(help="rounds one device may join (MaxP)")] = None
@@ -115,7 +115,7 @@ class TreeStrategy:
     restarts: Restarts = ""
 
     def build(self, within: Limits) -> "Tree":
-        """Tree aggregation."""
+        """Tree aggregation with these options."""
         from federated.mechanisms import Tree
 
         return Tree(multiplier(self.noise_multiplier), restart_rounds(self.restarts, within.rounds))

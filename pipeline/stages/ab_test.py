@@ -149,7 +149,7 @@ def _metrics(compared: Comparison) -> dict[str, float]:
 
 
 def _broken(compared: Comparison) -> list[str]:
-    """Margins that hold a launch.
+    """Margins that were missed, in words; any of them holds the launch.
 
     Against the starting point the primary metric must be shown not to be worse. Against what users have
     it is enough that nothing is shown to be worse: two good models differ by less than a simulation can tell.

@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Trained:
-    """What the rounds left in memory.
+    """The trained model and what the stage saves with it.
 
     Attributes:
       model: after the last round.
@@ -66,7 +66,7 @@ class Trained:
 
 
 def train(ctx: StageContext, process: Worker = ALONE) -> Trained:
-    """All rounds that are still to be done; with none left, the result as the last checkpoint has it.
+    """Train the rounds that are still to be done; with none left, the result as the last checkpoint has it.
 
     Args:
       process: which of the workers this is; every one calls this with the same run folder.

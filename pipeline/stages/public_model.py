@@ -11,7 +11,7 @@ from reports.disclosure.findings import NewWordAdaptation
 
 
 class Training(StageResult):
-    """Public training: pretraining or adaptation."""
+    """Size of a model trained on public text, and its loss and accuracy."""
 
     parameters: int
     steps: int
@@ -20,7 +20,7 @@ class Training(StageResult):
 
 
 class Adaptation(Training, NewWordAdaptation):
-    """Public training in the grown vocabulary."""
+    """What public training in the grown vocabulary reached, new words apart."""
 
     new_words: int
 

@@ -58,7 +58,7 @@ _LIMITATIONS = (
 
 
 class Report(StageResult):
-    """The files of the report."""
+    """Names of the report's files, and the digest of its disclosure."""
 
     files: tuple[str, ...]
     disclosure_sha256: str

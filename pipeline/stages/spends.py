@@ -22,7 +22,7 @@ def planned_training(config: LaunchConfig, run: RunDir) -> Spend:
 
 
 def training(guarantee: accounting.Guarantee, delta: float, note: str) -> Spend:
-    """A device-level spend."""
+    """The ledger entry of private training: rho and epsilon of one device."""
     return Spend(
         unit=guarantee.unit,
         adjacency=guarantee.adjacency,
@@ -39,7 +39,7 @@ def planned_discovery(config: LaunchConfig, run: RunDir) -> Spend:
 
 
 def discovery(epsilon0: float, note: str) -> Spend:
-    """An item-level spend."""
+    """The ledger entry of discovery: local epsilon of one typed word."""
     return Spend(unit="item", adjacency="swap", rho=None, epsilon=epsilon0, delta=0.0, note=note)
 
 

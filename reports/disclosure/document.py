@@ -25,7 +25,7 @@ from reports.disclosure.utility import Utility
 
 
 class Tool(Config):
-    """What produced the launch."""
+    """Version, commit and locked environments of the software that ran the launch."""
 
     name: str
     version: str
@@ -34,7 +34,7 @@ class Tool(Config):
 
 
 class Launch(Config):
-    """Which launch this is."""
+    """Identity of the launch, who answers for it, and whether its numbers are real."""
 
     id: str
     name: str

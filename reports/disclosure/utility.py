@@ -29,7 +29,7 @@ class ArmMetric(Config):
 
 
 class Pair(Config):
-    """A metric of two arms."""
+    """One metric by which a candidate is compared with a baseline."""
 
     candidate: str
     baseline: str

@@ -23,7 +23,7 @@ _PNG_DPI = 130
 
 @dataclass(frozen=True)
 class Panel:
-    """rho against one number.
+    """One panel of the plan's figure: rho against rounds, report goal or population.
 
     Attributes:
       at: the plan's own value on the horizontal axis.

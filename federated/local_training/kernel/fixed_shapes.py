@@ -165,7 +165,7 @@ def _build(shape: Shape) -> Machine:
 
 
 def _recorder(place: torch.device) -> Callable[[Callable[[], None]], Callable[[], None]]:
-    """Makes of a step a CUDA graph of what it starts; on a CPU leaves it as it is.
+    """Wrapper that records a step as a CUDA graph; the step itself on a CPU.
 
     A step is done once before, on another stream as CUDA asks for, so that libraries have made their own memory. All
     graphs share a pool: nothing in it outlives a step.

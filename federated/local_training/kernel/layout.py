@@ -41,7 +41,7 @@ class Chunk:
         return Chunk(np.concatenate(tokens), targets_RT, np.count_nonzero(targets_RT, axis=1), first_C1)
 
     def batch(self, batches: Sequence[slice]) -> "Batch":
-        """One step of the first devices."""
+        """Lay out one batch of each of the first devices."""
         start_C = np.array([rows.start for rows in batches]) + self.first_C1[: len(batches)]
         stop_C = np.minimum(start_C + [rows.stop - rows.start for rows in batches], self.first_C1[1 : len(batches) + 1])
         return Batch(*_lay_out(self.tokens_RT, self.targets_RT, self.lengths_R, start_C, stop_C))

@@ -107,10 +107,9 @@ def at_first_use(rows_CN: Tensor, d_words_CNE: Tensor) -> Tensor:
 def one_at_a_time(
     weights: Weights, batch: Batch, learning_rate: float, space: Space, outs_CNE: Tensor, d_outs_CNE: Tensor
 ) -> None:
-    """Train the output layer; ``d_outs_CNE`` becomes the loss's gradient by recurrent output.
+    """Train the output layer device by device; ``d_outs_CNE`` becomes the loss's gradient by recurrent output.
 
-    One device at a time, and only over its labelled positions: the logits stay in cache, and
-    nothing is computed for padding.
+    For a CPU, and only over labelled positions: the logits stay in cache, and nothing is computed for padding.
     """
     slope_V = space("slope", weights.bias.shape[-1]).numpy()
     for device, count in enumerate(batch.labelled_C.tolist()):

@@ -14,7 +14,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Space:
-    """Memory of one thread.
+    """Named tensors of one thread, used again from step to step.
 
     Attributes:
       fuse: compiled passes between the products (on a CPU), or torch's own.
