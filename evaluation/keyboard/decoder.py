@@ -65,7 +65,7 @@ def fit(touches: Touches, keys: Keyboard) -> np.ndarray:
 
 
 def read(touches: Touches, meant_P: list[list[int]], keys: Keyboard, lexicon: Lexicon, margin: float) -> Readings:
-    """Vocabulary words that each word's touches may mean, within ``margin`` of the best.
+    """Vocabulary words that each word's touches may mean: within ``margin`` of the literal reading.
 
     Args:
       meant_P: character numbers of the words that were meant.
