@@ -10,7 +10,7 @@ import numpy as np
 _HIGH = np.uint64(32)
 
 
-@numba.njit(nogil=True)
+@numba.njit(nogil=True, cache=True)
 def add_answers(
     votes_d: np.ndarray,
     words_NW: np.ndarray,
@@ -86,7 +86,7 @@ def add_answers(
     return answered_N
 
 
-@numba.njit(nogil=True)
+@numba.njit(nogil=True, cache=True)
 def _candidates(
     spoken: np.ndarray, keys: np.ndarray, order: np.ndarray, numbers: np.ndarray, item_V: np.ndarray
 ) -> int:
@@ -106,7 +106,7 @@ def _candidates(
     return held
 
 
-@numba.njit(nogil=True)
+@numba.njit(nogil=True, cache=True)
 def _sort(keys: np.ndarray, order: np.ndarray, count: int) -> None:
     """Sort the first ``count`` keys with their ``order``, equals by ``order``: Shell's, which compiles in no time."""
     gap = 1
@@ -122,13 +122,13 @@ def _sort(keys: np.ndarray, order: np.ndarray, count: int) -> None:
         gap //= 3
 
 
-@numba.njit(nogil=True)
+@numba.njit(nogil=True, cache=True)
 def _pair(words_W: np.ndarray, at: int) -> np.uint64:
     """Two words as a number of 64 bits."""
     return np.uint64(words_W[at]) << _HIGH | np.uint64(words_W[at + 1])
 
 
-@numba.njit(nogil=True)
+@numba.njit(nogil=True, cache=True)
 def _subset(subset: np.ndarray, seen: np.ndarray, words_W: np.ndarray, at: int, population: int, count: int) -> int:
     """``Keystream.subset`` into ``subset``; the next place in the stream, or -1 where it ended too early."""
     complement = 2 * count > population

@@ -123,7 +123,7 @@ def _part(touches: Touches, chosen: slice | np.ndarray) -> Touches:
     return replace(touches, **columns)
 
 
-@numba.njit(nogil=True)
+@numba.njit(nogil=True, cache=True)
 def _read(
     fit_TA: np.ndarray,
     offsets: np.ndarray,
@@ -209,7 +209,7 @@ def _read(
     return ids[:filled].copy(), scores[:filled].copy(), sizes, literals, literal_ids
 
 
-@numba.njit(nogil=True)
+@numba.njit(nogil=True, cache=True)
 def _prefixes(
     fit_TA: np.ndarray,
     offsets: np.ndarray,

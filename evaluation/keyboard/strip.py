@@ -22,7 +22,7 @@ IN_STRIP, PICKED, COMPLETED, TYPED = 1, 2, 3, 4
 COLUMNS = ("how", "in_strip", "committed", "right", "noticed", "keystrokes")
 
 
-@numba.njit(nogil=True)
+@numba.njit(nogil=True, cache=True)
 def step(
     log_probs_BV: np.ndarray,
     words_B: np.ndarray,
@@ -78,7 +78,7 @@ def step(
         seconds_B[row] = seconds
 
 
-@numba.njit(nogil=True)
+@numba.njit(nogil=True, cache=True)
 def rank(log_probs_V: np.ndarray, word: int) -> int:
     """Words that come before one: likelier, or as likely with a lower id. Specials do not count."""
     mine = log_probs_V[word]
@@ -93,7 +93,7 @@ def rank(log_probs_V: np.ndarray, word: int) -> int:
     return before
 
 
-@numba.njit(nogil=True)
+@numba.njit(nogil=True, cache=True)
 def ranks(log_probs_BV: np.ndarray, words_B: np.ndarray) -> np.ndarray:
     """``rank`` of one word of each row: int64 ``[B]``."""
     rank_B = np.empty(len(words_B), np.int64)
@@ -102,7 +102,7 @@ def ranks(log_probs_BV: np.ndarray, words_B: np.ndarray) -> np.ndarray:
     return rank_B
 
 
-@numba.njit(nogil=True)
+@numba.njit(nogil=True, cache=True)
 def first(log_probs_BV: np.ndarray) -> np.ndarray:
     """The likeliest word of each row, no special: int64 ``[B]``."""
     best_B = np.empty(len(log_probs_BV), np.int64)
@@ -115,7 +115,7 @@ def first(log_probs_BV: np.ndarray) -> np.ndarray:
     return best_B
 
 
-@numba.njit(nogil=True)
+@numba.njit(nogil=True, cache=True)
 def _reading(log_probs_V: np.ndarray, word: int, script: Script, weight: float) -> int:
     """Id of the best reading of a typed word, -1 for the literal one where it is no word the arm knows."""
     best, best_score = -1, -np.inf
@@ -133,7 +133,7 @@ def _reading(log_probs_V: np.ndarray, word: int, script: Script, weight: float) 
     return best
 
 
-@numba.njit(nogil=True)
+@numba.njit(nogil=True, cache=True)
 def _completes(log_probs_V: np.ndarray, meant: int, look: int, script: Script, weight: float) -> bool:
     """Whether the strip at this look holds the word: among the best three below the likeliest prefixes."""
     place = script.place_V[meant]
