@@ -18,6 +18,7 @@ from pretrain.config import C4_DATASET, TOKENS_PER_SHARD, C4Corpus, Config, Corp
 from pretrain.files import write_text
 from pretrain.sources import DocumentStream, Split, open_stream
 from pretrain.text import sentences
+from pretrain.typing_rules import RULES_VERSION
 from pretrain.words import WordStore, open_words, write_words
 
 _FORMAT = "tacit-corpus-1"
@@ -81,11 +82,16 @@ def build_corpus(
       OSError: the hub cannot be reached. Finished shards stay.
     """
     settings = config.canonical() | {"tokens_per_shard": shard_words}
-    identity = {"format": _FORMAT, "locale": locale, "config": settings}
-    begun = directory / "begun.json"
-    if begun.exists() and json.loads(begun.read_text(encoding="utf-8")) != identity:
-        raise ValueError(f"directory: {directory} holds a corpus of other settings; choose an empty directory")
-    manifest = directory / "manifest.json"
+    identity = {"format": _FORMAT, "locale": locale, "config": settings, "rules": RULES_VERSION}
+    begun, manifest = directory / "begun.json", directory / "manifest.json"
+    before = json.loads(begun.read_text(encoding="utf-8")) if begun.exists() else identity
+    if manifest.exists():
+        before["rules"] = RULES_VERSION  # A finished corpus stays as it was cut.
+    if before != identity:
+        raise ValueError(
+            f"directory: {directory} holds a corpus of other settings, or one begun under other rules of what is a "
+            "word; choose an empty directory"
+        )
     if manifest.exists():
         return open_corpus(directory).summary
     caps: dict[Split, int] = {"train": config.max_tokens, "validation": config.max_validation_tokens}

@@ -3,9 +3,10 @@
 What becomes of each kind of token:
 
 - a word is letters and marks, with apostrophes, hyphens and the joiners some scripts need inside it;
-- punctuation and symbols vanish: the words around a comma or an emoji are neighbours;
+- what people type beyond that (*l'homme*, *'em*, *C++*, *gr8*, ``:-)``, emoji) has its place in ``typing_rules``;
+- other punctuation and symbols vanish: the words around a comma are neighbours;
 - whatever stands in a word's place without being one (a number, URL, e-mail address, ``@mention``,
-  ``<placeholder>``, ``snake_case`` name, token with digits, dotted abbreviation, very long token)
+  ``<placeholder>``, ``snake_case`` name, other token with digits, dotted abbreviation, very long token)
   ends the sentence, so that no false pair of neighbours is ever learnt and none of it becomes a word.
 """
 
@@ -13,10 +14,14 @@ import html
 import string
 import unicodedata
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import cache
 
 import langcodes
 import regex
+
+from pretrain.typing_rules import LETTERS_AND_DIGITS, MOST_LETTERS_AND_DIGITS, rules_of
 
 MAX_WORD_CHARACTERS = 40
 
@@ -45,29 +50,100 @@ _ENTITY = regex.compile(r"&(?:#\d+|#x[0-9a-fA-F]+|[a-zA-Z]+);")
 
 # Inside a word only: apostrophe, hyphen, Catalan middle dot, Persian and Indic joiners, Hebrew marks.
 _JOINER = r"['\-\u00b7\u200c\u200d\u05f3\u05f4]"
-_WORD = regex.compile(rf"\p{{L}}[\p{{L}}\p{{M}}]*+(?:{_JOINER}\p{{L}}[\p{{L}}\p{{M}}]*+)*+")
+_WORD = rf"\p{{L}}[\p{{L}}\p{{M}}]*+(?:{_JOINER}\p{{L}}[\p{{L}}\p{{M}}]*+)*+"
+
+# People type hearts, smiles and hands also without the selector that makes a picture of them.
+_PICTURE = r"""(?:(?![\p{Emoji_Modifier}\p{Regional_Indicator}])\p{Emoji_Presentation}\p{Emoji_Modifier}?+
+    |\p{Extended_Pictographic}(?:\ufe0f|\p{Emoji_Modifier})|[\u2639\u263a\u2764\u2665\u261d\u270c\u270d])\ufe0f?+"""
+_EMOJI = rf"""(?:\p{{Regional_Indicator}}{{2}}|\U0001f3f4[\U000e0020-\U000e007e]{{1,8}}+\U000e007f
+    |{_PICTURE}(?:\u200d\p{{Extended_Pictographic}}[\ufe0f\p{{Emoji_Modifier}}]?+){{0,5}}+)"""
+_LETTERS_AND_DIGITS = rf"""(?<![\w@./:\#&+\p{{Sc}}-])(?<!\w')
+    (?=[\p{{L}}\p{{M}}0-9-]{{2,{MOST_LETTERS_AND_DIGITS}}}+(?![\w@\#%&+\p{{Sc}}-]|['.,:/](?=\w)))
+    {LETTERS_AND_DIGITS}(?![\p{{L}}\p{{M}}0-9-])"""
 
 _TOP_DOMAINS = "com|org|net|edu|gov|info|io|co|me|tv|ly|uk|us|de|fr|es|it|br|pt|mx|ar|ru|pl|nl|tr|in|jp|cn|eu"
 # Every repetition is bounded or starts where no longer run could: hostile text costs linear time.
-_NOT_A_WORD = regex.compile(
-    rf"""
-      (?:(?<!\w)\w{{1,20}}+://|www\.)\S++                              # URL
-    | (?<![\w.+-])[\w.+-]{{1,64}}+@[\w-]++(?:\.[\w-]++)++              # e-mail address
+_NOT_A_WORD = rf"""
+    (?<!\w)(?:
+        \w{{1,20}}+://\S++                                             # URL
+      | (?<![.+-])[\w.+-]{{1,64}}+@[\w-]++(?:\.[\w-]++)++              # e-mail address
+      | (?<!-)[\w-]++(?:\.[\w-]++){{0,4}}?\.(?i:{_TOP_DOMAINS})\b(?:/\S*+)?   # bare domain
+      | (?<!\.)\p{{L}}(?:\.\p{{L}})++(?!\w)\.?                         # e.g., u.s.
+      | (?:[\p{{L}}\p{{M}}]++{_JOINER}?){{0,8}}+[\p{{N}}_]             # digits, names_like_this
+        (?:[\p{{L}}\p{{M}}\p{{N}}_]|[.,:'/-](?=\w))*+
+    )
+    | (?i:www)\.\S++                                                   # URL
     | @[\w.-]++                                                        # mention
     | </?[^<>\s]{{1,40}}/?>                                            # placeholder or mark-up
-    | (?<![\w-])[\w-]++(?:\.[\w-]++){{0,4}}?\.(?:{_TOP_DOMAINS})\b(?:/\S*+)?   # bare domain
-    | (?<![\w.])\p{{L}}(?:\.\p{{L}})++(?!\w)\.?                        # e.g., u.s.
-    | (?<!\w)(?:[\p{{L}}\p{{M}}]++{_JOINER}?){{0,8}}+[\p{{N}}_]        # digits, names_like_this
-      (?:[\p{{L}}\p{{M}}\p{{N}}_]|[.,:'/-](?=\w))*+
-    """,
-    regex.VERBOSE,
-)
-# Cheap necessary condition for _NOT_A_WORD; most lines of running text fail it.
-_MAY_NOT_BE_WORD = regex.compile(r"[\p{N}_@<]|://|\w\.\w")
+    """
+# Nothing that is not a word begins here or runs on: most of a line is passed over at once.
+_SURELY_A_WORD = r"(?<!\w)\p{L}++(?=[\s,;!?)\"]|$)"
+# Cheap necessary conditions: for _NOT_A_WORD, and for a token beyond letters. Most running text fails both.
+_MAY_NOT_BE_WORD = regex.compile(r"[\p{N}_@<]|\.(?<=\w\.)\w|:(?=//)")
+_MAY_BE_MORE = regex.compile(r"[0-9:;=^<>_$&#+\u203c-\u3299\U0001f000-\U0001faff]|'(?!\w)|'(?<!\w')|x\)")
+_BEGINS_MORE = r"[\p{L}0-9:;=^<>'\u203c-\u3299\U0001f000-\U0001faff-]"
 _TITLES = "mr|mrs|ms|dr|prof|sr|sra|dra|jr|st|vs|mme|mlle"
-# A full stop after an initial or a title ends nothing.
-_SENTENCE_END = regex.compile(rf"[\n\r\v\f\u2028\u2029!?…。؟۔।॥։።፧፨]|\.(?<!\b(?:{_TITLES}|\p{{L}})\.(?=\s+\w))")
-_GREEK_SENTENCE_END = regex.compile(rf"{_SENTENCE_END.pattern}|;")
+# A full stop after an initial or a title ends nothing. Spanish marks where a question or an exclamation begins.
+_SENTENCE_END = rf"[\n\r\v\f\u2028\u2029!?…。؟۔।॥։።፧፨¿¡]|\.(?<!\b(?:(?i:{_TITLES})|\p{{L}})\.(?=\s+\w))"
+
+
+@dataclass(frozen=True)
+class _Patterns:
+    """How a locale's text is cut; each pattern takes any case.
+
+    Attributes:
+      breaks: what becomes a line break.
+      ends: what stands between two sentences.
+      words: of a sentence in which ``_MAY_BE_MORE`` finds nothing; ``tokens``: of any.
+      same: how else a word of ``tokens`` is typed -> the word.
+    """
+
+    breaks: regex.Pattern
+    ends: regex.Pattern
+    words: regex.Pattern
+    tokens: regex.Pattern
+    same: Mapping[str, str]
+
+
+@cache
+def _patterns(locale: str) -> _Patterns:
+    language = _language(locale)
+    rules = rules_of(locale, language)
+    faces = [spelling for spellings in rules.faces for spelling in spellings]
+    elision = rf"(?i:{_one_of(rules.elisions)})'(?!')|" if rules.elisions else ""
+    listed = (
+        _one_of(faces, _face),
+        _one_of(rules.apostrophes, lambda word: rf"(?<!\w){word}(?!\w)"),
+        _one_of(rules.symbols, lambda word: rf"(?<![\w&\#+]){word}(?![\p{{L}}\p{{M}}_&\#+])"),
+    )
+    more = (_EMOJI, rf"(?i:{'|'.join(listed)})", _LETTERS_AND_DIGITS, _WORD)
+    # Faces of which a part would break.
+    broken = _one_of((face for face in faces if regex.search(r"[0-9_@<]", face)), _face)
+    return _Patterns(
+        breaks=regex.compile(
+            rf"(?:{_SURELY_A_WORD}|(?i:{broken})|{_LETTERS_AND_DIGITS})(*SKIP)(*FAIL)|{_NOT_A_WORD}", regex.VERBOSE
+        ),
+        ends=regex.compile(rf"{_SENTENCE_END}|;" if language == "el" else _SENTENCE_END),
+        words=regex.compile(elision + _WORD),
+        # Most tokens are plain words after all, and most of what is none begins none.
+        tokens=regex.compile(
+            rf"{elision}{_WORD}(?![0-9&\#+$_')]|-[0-9])|(?={_BEGINS_MORE})(?:{'|'.join(more)})", regex.VERBOSE
+        ),
+        same={other: face for face, *others in rules.faces for other in others},
+    )
+
+
+def _one_of(words: Iterable[str], where: Callable[[str], str] = str) -> str:
+    """Any of the words, the longest first; ``where`` adds what must stand around one, to its pattern."""
+    longest_first = sorted(words, key=len, reverse=True)
+    return f"(?:{'|'.join(where(regex.escape(word)) for word in longest_first)})" if longest_first else r"(?!)"
+
+
+def _face(pattern: str) -> str:
+    """An emoticon where it stands for itself: not inside code, and not as a part of a word."""
+    before = r"(?<![\p{N}(\[{<>:;=/\\^_*~-])" + (r"(?<!\w)" if pattern[0].isalpha() or pattern[-1].isalpha() else "")
+    after = "" if pattern[-1] == ")" else r"(?![\w/^])"
+    return before + pattern + after
 
 
 def require_spaced_script(locale: str) -> None:
@@ -92,35 +168,49 @@ def normalise(text: str, locale: str) -> str:
     ``ftfy`` is not used: over 930,000 words of typed chat and 88,000 of German web text it changed
     none of the words that these rules leave.
     """
-    if "&" in text:
-        text = _ENTITY.sub(lambda entity: html.unescape(entity.group()), text)
-    if text.isascii():
-        if "`" in text:
-            text = text.replace("`", "'")
-    else:
-        if _NEEDS_FOLD.search(text):
-            text = text.translate(_FOLD)
-        text = unicodedata.normalize("NFC", text)
+    text = _composed(text)
     if _language(locale) in _DOTTED_I_LANGUAGES:
         text = text.replace("I", "ı").replace("İ", "i")
     # Python lower-cases İ to i and a loose dot, which only Turkic keyboards can type.
     return text.lower().replace("i̇", "i")
 
 
+def _composed(text: str) -> str:
+    if "&" in text:
+        text = _ENTITY.sub(lambda entity: html.unescape(entity.group()), text)
+    if text.isascii():
+        return text.replace("`", "'") if "`" in text else text
+    if _NEEDS_FOLD.search(text):
+        text = text.translate(_FOLD)
+    return unicodedata.normalize("NFC", text)
+
+
 def sentences(text: str, locale: str) -> list[list[str]]:
     """Words of each sentence, in order; sentences without a word are left out.
 
-    A sentence ends at a line break, at ``. ! ? …`` and their kin in other scripts, and at whatever
-    is not a word (see the module's docstring).
+    A sentence ends at a line break, at ``. ! ? …`` and their kin in other scripts, before ``¿`` and ``¡``, and at
+    whatever is not a word (see the module's docstring).
     """
-    text = normalise(text, locale)
-    end = _GREEK_SENTENCE_END if _language(locale) == "el" else _SENTENCE_END
-    result = []
+    return _cut(normalise(text, locale), _patterns(locale), plain=True)
+
+
+def written(text: str, locale: str) -> list[list[str]]:
+    """The words of ``sentences`` as they are written: with their capitals, each face and picture as it was typed."""
+    return _cut(_composed(text), _patterns(locale), plain=False)
+
+
+def _cut(text: str, patterns: _Patterns, *, plain: bool) -> list[list[str]]:
+    ends, tokens, same, result = patterns.ends, patterns.tokens, patterns.same, []
     for line in text.split("\n"):
         if _MAY_NOT_BE_WORD.search(line):
-            line = _NOT_A_WORD.sub("\n", line)
-        for span in end.split(line):
-            words = _WORD.findall(span)
+            line = patterns.breaks.sub("\n", line)
+        for span in ends.split(line):
+            if not _MAY_BE_MORE.search(span):
+                words = patterns.words.findall(span)
+            elif plain:
+                words = [same.get(word) or word.replace("\ufe0f", "") for word in tokens.findall(span)]
+            else:
+                words = tokens.findall(span)
             if not words:
                 continue
             if max(map(len, words)) > MAX_WORD_CHARACTERS:

@@ -208,6 +208,19 @@ def test_a_killed_build_keeps_its_shards_and_ends_the_same(c4_clone: Path, tmp_p
     assert not (tmp_path / "killed/train/building").exists()
 
 
+def test_a_corpus_of_other_rules_is_kept_if_finished_and_else_refused(c4_clone: Path, tmp_path: Path) -> None:
+    """Version 0.1 wrote no number of the rules."""
+    first = build_corpus(files(c4_clone), "en-US", tmp_path / "out")
+    begun = tmp_path / "out" / "begun.json"
+    before = json.loads(begun.read_text(encoding="utf-8"))
+    del before["rules"]
+    begun.write_text(json.dumps(before), encoding="utf-8")
+    assert build_corpus(files(c4_clone), "en-US", tmp_path / "out") == first
+    (tmp_path / "out" / "manifest.json").unlink()
+    with pytest.raises(ValueError, match="other rules of what is a word; choose an empty directory"):
+        build_corpus(files(c4_clone), "en-US", tmp_path / "out")
+
+
 def test_a_finished_corpus_is_found_again(c4_clone: Path, tmp_path: Path) -> None:
     first = build_corpus(files(c4_clone), "en-US", tmp_path / "out")
     for path in (c4_clone / "en").iterdir():
