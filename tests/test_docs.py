@@ -17,6 +17,7 @@ DOCUMENTS = (
     "federated/README.md",
     "docker/README.md",
     "docs/fine_tuning.md",
+    "docs/public_text.md",
     "docs/typed_text.md",
 )
 

@@ -36,6 +36,7 @@ def ingest_public(ctx: StageContext) -> IngestPublic:
     return IngestPublic(
         source=summary.source,
         licence=summary.licence,
+        parts=summary.parts,
         documents=summary.documents,
         train_tokens=summary.train_tokens,
         validation_tokens=summary.validation_tokens,

@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from pretrain.config import Config
+from pretrain.config import Config, TextPart
 
 _SAME = 1e-6  # relative; what is further apart is a mistake, not rounding
 
@@ -18,6 +18,7 @@ class PublicText(Config):
 
     source: str
     licence: str
+    parts: tuple[TextPart, ...] = ()
     documents: int
     train_tokens: int
 

@@ -57,7 +57,16 @@ def example(**changes: object) -> Disclosure:
         "adjacency": "zero-out: a device's updates replaced by zeros",
         "output": "the final model",
         "assumptions": ["devices follow the protocol"],
-        "public_text": {"source": "sample", "licence": "CC BY-SA", "documents": 12, "train_tokens": 3456},
+        "public_text": {
+            "source": "two texts",
+            "licence": "each its own",
+            "parts": [
+                {"name": "letters", "licence": "public domain", "words": 3000},
+                {"name": "made up by a model", "licence": "CC0", "words": 456, "synthetic": True},
+            ],
+            "documents": 12,
+            "train_tokens": 3456,
+        },
         "population": {
             "name": "people",
             "source": "files",

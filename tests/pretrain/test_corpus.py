@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
 
 import pyarrow as pa
@@ -78,6 +79,10 @@ def files(c4_clone: Path, **settings: object) -> FileCorpus:
     return FileCorpus.model_validate({"source": "files", **defaults, **settings})
 
 
+def read(config: FileCorpus, split: sources.Split = "train") -> list[str]:
+    return [document.text for document in open_stream(config, "en-US", split)]
+
+
 @pytest.mark.parametrize(("subset", "locale", "word"), [("en", "en-US", "traina"), ("es", "es-ES", "añoa")])
 def test_c4_through_the_hub_call(hub: None, tmp_path: Path, subset: str, locale: str, word: str) -> None:
     config = C4Corpus(source="c4", subset=subset, max_tokens=10_000)
@@ -136,7 +141,7 @@ def test_caps_end_before_a_sentence_and_shards_hold_whole_documents(c4_clone: Pa
     assert [shard.num_words for shard in opened.train] == [200, 200, 200]
     assert summary.train_documents == sum(map(len, opened.train)) == 75
     first = opened.train[0]
-    expected = sentences(next(iter(open_stream(files(c4_clone), "en-US", "train"))), "en-US")
+    expected = sentences(next(iter(open_stream(files(c4_clone), "en-US", "train"))).text, "en-US")
     assert (
         " ".join(first.lexicon[i - 1] if i else "/" for i in first.owner(0))
         == " / ".join(map(" ".join, expected)) + " /"
@@ -152,11 +157,48 @@ def test_json_and_parquet_give_the_same_corpus(c4_clone: Path, tmp_path: Path) -
     assert from_json.digest == from_parquet.digest
 
 
+def test_kinds_of_files_may_be_mixed_and_resume_anywhere(c4_clone: Path, tmp_path: Path) -> None:
+    c4 = str(c4_clone / "en/c4-train.0000[01]*")
+    pq.write_table(pa.table({"text": pa.array(texts("large", 5), pa.large_string())}), tmp_path / "a.parquet")
+    lines = [json.dumps({"text": text, "lang": "en"}) for text in texts("plain", 5)]
+    (tmp_path / "own.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    validation = (str(c4_clone / "en/c4-valid*"),)
+    config = files(
+        c4_clone, train=(str(tmp_path / "a.parquet"), c4, str(tmp_path / "own.jsonl")), validation=validation
+    )
+    whole = read(config)
+    assert whole == texts("large", 5) + texts("traina", 40) + texts("trainb", 40) + texts("plain", 5)
+    for number in (1, 5, 6, 60, 85, 89):
+        stream = open_stream(config, "en-US", "train")
+        list(islice(stream, number))
+        state = json.loads(json.dumps(stream.state()))
+        assert [document.text for document in open_stream(config, "en-US", "train", state)] == whole[number:]
+
+
+def test_sentences_that_a_model_wrote_are_told_apart(c4_clone: Path, tmp_path: Path) -> None:
+    rows = [
+        {"text": text, "prompt": "Write a message.", "model_digest": "sha256:" + "ab"[number % 2], "seed": number}
+        for number, text in enumerate(texts("invented", 9))
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "written.parquet")
+    (tmp_path / "written.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    validation = (str(c4_clone / "en/c4-valid*"),)
+    for name in ("written.parquet", "written.jsonl"):
+        train = (str(c4_clone / "en/c4-train.00000*"), str(tmp_path / name))
+        summary = build_corpus(files(c4_clone, train=train, validation=validation), "en-US", tmp_path / f"out-{name}")
+        assert [(part.name, part.words, part.synthetic) for part in summary.parts] == [
+            ("written by people", 40 * 8, False),
+            ("written by a language model, sha256:a", 5 * 8, True),
+            ("written by a language model, sha256:b", 4 * 8, True),
+        ]
+        assert open_corpus(tmp_path / f"out-{name}").summary == summary
+
+
 def test_records_with_other_fields_are_read(c4_clone: Path, tmp_path: Path) -> None:
     lines = [json.dumps({"text": text, "lang": "en", "likes": 3}) for text in texts("plain", 5)]
     (tmp_path / "own.jsonl").write_text("\n".join(lines), encoding="utf-8")
     config = files(c4_clone, train=(str(tmp_path / "own.jsonl"),), validation=(str(c4_clone / "en/c4-valid*"),))
-    assert list(open_stream(config, "en-US", "train")) == texts("plain", 5)
+    assert read(config) == texts("plain", 5)
 
 
 def test_held_out_documents_are_whole_disjoint_and_complete(c4_clone: Path, tmp_path: Path) -> None:
@@ -171,7 +213,7 @@ def test_held_out_documents_are_whole_disjoint_and_complete(c4_clone: Path, tmp_
 def test_own_validation_files_hold_out_nothing(c4_clone: Path) -> None:
     config = files(c4_clone, validation=(str(c4_clone / "en/c4-validation.*"),))
     assert len(list(open_stream(config, "en-US", "train"))) == 120
-    assert list(open_stream(config, "en-US", "validation")) == texts("validation", 20)
+    assert read(config, "validation") == texts("validation", 20)
     overlap = files(c4_clone, validation=(str(c4_clone / "en/c4-train.00000*"),))
     with pytest.raises(ValueError, match=r"public_text.validation: .* is also a train file"):
         open_stream(overlap, "en-US", "train")
@@ -246,13 +288,19 @@ def test_unusable_files_are_named(c4_clone: Path, tmp_path: Path) -> None:
     (tmp_path / "array.json").write_text("[1, 2]\n", encoding="utf-8")
     (tmp_path / "other.json").write_text('{"body": "x"}\n', encoding="utf-8")
     pq.write_table(pa.table({"body": ["x"]}), tmp_path / "other.parquet")
+    (tmp_path / "cut.parquet").write_bytes((tmp_path / "other.parquet").read_bytes()[:50])
+    (tmp_path / "notes.txt").write_text("x", encoding="utf-8")
+    (tmp_path / "half.jsonl").write_text('{"text": "x", "model_digest": "y"}\n', encoding="utf-8")
     for pattern, message in {
         "none*": r"public_text.train: no file matches",
         "cut.json.gz": r"public_text: .*damaged",
         "array.json": r"public_text: .*one JSON object a line, got list",
         "other.json": r"public_text: .*'text' is missing",
-        "other.parquet": r"public_text: .*no 'text' column",
-        "other.*": r"public_text: files must all be",
+        "other.parquet": r"public_text: .*'text' is missing",
+        "cut.parquet": r"public_text: .*damaged or not Parquet",
+        "other.*": r"public_text: .*'text' is missing",
+        "notes.txt": r"public_text: .*notes.txt is neither .parquet nor one of .json",
+        "half.jsonl": r"public_text: .*'prompt', 'seed' is missing",
     }.items():
         with pytest.raises(ValueError, match=message):
             list(open_stream(files(c4_clone, train=(str(tmp_path / pattern),)), "en-US", "train"))
@@ -269,33 +317,3 @@ def test_an_unspaced_locale_is_refused_by_every_source(c4_clone: Path, tmp_path:
     for config in (c4, files(c4_clone), SampleCorpus(source="sample", max_tokens=10)):
         with pytest.raises(ValueError, match="no spaces between words"):
             build_corpus(config, "zh-CN", tmp_path / "out")
-
-
-def test_sample_is_prose_and_resumes(tmp_path: Path) -> None:
-    config = SampleCorpus(source="sample", max_tokens=30_000, max_validation_tokens=2_000)
-    summary = build_corpus(config, "en-US", tmp_path / "out", shard_words=12_000)
-    opened = open_corpus(tmp_path / "out")
-    assert 29_900 < summary.train_tokens <= 30_000
-    assert len(opened.train) == 2
-    counts = opened.counts()
-    assert max(counts, key=counts.__getitem__) == "the"
-    assert not {"redirect", "ref", "nbsp", "wikitable", "colspan"} & set(counts)
-    words_a_sentence = opened.train[0].num_words / int((opened.train[0].tokens_N == 0).sum())
-    assert 5 < words_a_sentence < 30
-    # From a position in the middle, the stream goes on as if never stopped.
-    stream = open_stream(config, "en-US", "train")
-    running = iter(stream)
-    next(running)
-    state = json.loads(json.dumps(stream.state()))
-    assert next(iter(open_stream(config, "en-US", "train", state))) == next(running)
-
-
-def test_sample_is_english_only() -> None:
-    with pytest.raises(ValueError, match=r"public_text.source: the sample is English.*'es-ES'"):
-        open_stream(SampleCorpus(source="sample", max_tokens=10), "es-ES", "train")
-
-
-def test_sample_without_gensim_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "gensim", None)
-    with pytest.raises(ValueError, match=r"pip install gensim==4.4.0"):
-        open_stream(SampleCorpus(source="sample", max_tokens=10), "en-US", "train")
