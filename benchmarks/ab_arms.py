@@ -16,7 +16,6 @@ import pyarrow.parquet as pq
 
 from evaluation.arms.arm import NextWord, PublicNGram, neural
 from evaluation.arms.history import WithHistory
-from evaluation.arms.ngram import NGram
 from evaluation.comparison.compare import Devices
 from evaluation.config import HISTORY_WEIGHT, NGRAM_ORDER
 from federated.accounting import guarantees as accounting
@@ -29,6 +28,7 @@ from federated.train import TrainingData, Workplace, fine_tune
 from pretrain.config import AdaptConfig, ModelConfig, PretrainConfig
 from pretrain.extend import adapt, grow
 from pretrain.model import KeyboardLM, build_model
+from pretrain.ngrams.ngram import NGram
 from pretrain.text import sentences
 from pretrain.train import pretrain
 from pretrain.vocabulary import TokenStream, Vocabulary, extend, from_counts

@@ -19,10 +19,10 @@ import wordfreq
 from evaluation.arms.arm import NextWord, PublicNGram, neural
 from evaluation.arms.held_out import HeldOut, held_out
 from evaluation.arms.history import WithHistory
-from evaluation.arms.ngram import NGram
 from evaluation.keyboard import script, sessions, typist
 from pretrain.config import ModelConfig
 from pretrain.model import build_model
+from pretrain.ngrams.ngram import NGram
 from pretrain.text import sentences
 from pretrain.vocabulary import SPECIALS, Vocabulary
 from pretrain.words import write_words

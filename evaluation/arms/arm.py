@@ -14,9 +14,10 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from evaluation.arms.ngram import NGram
 from evaluation.inference import float64_copy, rows_of
 from pretrain.model import KeyboardLM
+from pretrain.ngrams.counted import CountedNGram
+from pretrain.ngrams.ngram import NGram
 from pretrain.vocabulary import BOS, UNK, Vocabulary
 
 
@@ -87,9 +88,12 @@ def neural(model: KeyboardLM, vocabulary_size: int | None = None) -> Neural:
 
 @dataclass(frozen=True)
 class PublicNGram:
-    """An n-gram model; the state holds the last ``order - 1`` tokens, -1 before the sentence."""
+    """An n-gram model, moved by private counts or not; the state holds the last ``order - 1`` tokens.
 
-    ngram: NGram
+    Before the sentence it holds -1.
+    """
+
+    ngram: NGram | CountedNGram
 
     @property
     def vocabulary_size(self) -> int:

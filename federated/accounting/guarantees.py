@@ -11,7 +11,7 @@ computed twice too, by programs of different construction, wherever the second i
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -110,7 +110,7 @@ def guarantee_of(
         )
     rho = squared / (2 * accounted.noise_multiplier**2)
     exact = {delta: epsilon_of_rho(rho, delta) for delta in deltas}
-    second = _second_opinion(accounted.noise_multiplier / math.sqrt(squared), exact) if twice else {}
+    second = second_opinion([accounted.noise_multiplier / math.sqrt(squared)], exact) if twice else {}
     return Guarantee(
         rounds=rounds,
         min_sep=min_sep,
@@ -126,10 +126,19 @@ def guarantee_of(
     )
 
 
-def _second_opinion(noise_multiplier: float, exact: Mapping[float, float]) -> dict[float, float]:
+def second_opinion(noise_multipliers: Sequence[float], exact: Mapping[float, float]) -> dict[float, float]:
+    """Delta -> epsilon of Gaussian releases together, by the second accountant.
+
+    Args:
+      noise_multipliers: over the sensitivity of each release.
+      exact: delta -> epsilon by the first.
+
+    Raises:
+      ArithmeticError: the two differ by more than ``AGREEMENT``.
+    """
     from federated.accounting.losses import epsilon_by_losses  # Seconds, see there.
 
-    second = epsilon_by_losses(noise_multiplier, exact)
+    second = epsilon_by_losses(noise_multipliers, exact)
     for delta, value in exact.items():
         # From exp(709) on its sums overflow, and its epsilon comes out up to 1 too large.
         if abs(value - second[delta]) > AGREEMENT * max(1.0, value) + (1.0 if value > 700 else 0.0):

@@ -1,24 +1,25 @@
-"""The second accountant: a Gaussian release through dp_accounting's privacy loss distributions.
+"""The second accountant: Gaussian releases through dp_accounting's privacy loss distributions.
 
 Importing dp_accounting takes longer than most answers, so ``guarantees`` imports this module only
 where it is asked for.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import dp_accounting
 from dp_accounting import pld
 
 
-def epsilon_by_losses(noise_multiplier: float, epsilon: Mapping[float, float]) -> dict[float, float]:
-    """Epsilon of one Gaussian release under dp_accounting's zero-out relation, for each delta.
+def epsilon_by_losses(noise_multipliers: Sequence[float], epsilon: Mapping[float, float]) -> dict[float, float]:
+    """Epsilon of Gaussian releases together under dp_accounting's zero-out relation, for each delta.
 
     Args:
-      noise_multiplier: standard deviation of the noise over the sensitivity of the whole release.
+      noise_multipliers: standard deviation of the noise over the sensitivity, of each whole release.
       epsilon: delta -> epsilon by another accountant, which decides how fine the grid is.
     """
     # A grid that suits the loss: at the usual 1e-4 an epsilon of 3,000 takes minutes and gigabytes.
     grid = max(1e-4, max(epsilon.values(), default=0.0) / 1e5)
     accountant = pld.PLDAccountant(dp_accounting.NeighboringRelation.REPLACE_SPECIAL, grid)
-    accountant.compose(dp_accounting.GaussianDpEvent(noise_multiplier))
+    for noise_multiplier in noise_multipliers:
+        accountant.compose(dp_accounting.GaussianDpEvent(noise_multiplier))
     return {delta: float(accountant.get_epsilon(delta)) for delta in epsilon}

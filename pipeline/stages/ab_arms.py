@@ -13,7 +13,6 @@ import numpy as np
 
 from evaluation.arms.arm import NextWord, PublicNGram, neural, translated
 from evaluation.arms.history import WithHistory
-from evaluation.arms.ngram import NGram
 from evaluation.comparison.compare import Entrants
 from evaluation.config import HISTORY_WEIGHT, NGRAM_ORDER
 from federated.config.mechanism import MechanismConfig
@@ -28,6 +27,7 @@ from pipeline.stages import artifacts
 from pretrain import vocabulary as vocabularies
 from pretrain.graph import load_graph
 from pretrain.model import KeyboardLM
+from pretrain.ngrams.ngram import NGram
 from pretrain.vocabulary import Vocabulary
 
 CHAMPION, NON_PRIVATE = "champion", "non_private"

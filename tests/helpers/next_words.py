@@ -7,8 +7,8 @@ import numpy as np
 import torch
 
 from evaluation.arms.held_out import HeldOut, Ratio
-from evaluation.arms.ngram import NGram
 from pretrain.model import KeyboardLM
+from pretrain.ngrams.ngram import NGram
 from pretrain.vocabulary import BOS, UNK
 
 # Log-probabilities of every word after the words of a sentence so far.

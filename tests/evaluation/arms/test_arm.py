@@ -9,11 +9,11 @@ import torch
 from evaluation.arms import arm as arms
 from evaluation.arms.held_out import HeldOut, Ratio
 from evaluation.arms.history import WithHistory
-from evaluation.arms.ngram import NGram
 from evaluation.comparison import scoring, slices
 from pretrain import vocabulary as vocabularies
 from pretrain.config import ModelConfig
 from pretrain.model import KeyboardLM, build_model
+from pretrain.ngrams.ngram import NGram
 from pretrain.vocabulary import BOS, UNK, Vocabulary
 from tests.helpers.next_words import of_model, of_ngram, one_by_one
 from tests.helpers.typed_text import stream, text, vocabulary

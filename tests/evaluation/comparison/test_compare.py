@@ -11,13 +11,13 @@ from pydantic import TypeAdapter
 from evaluation.arms.arm import NextWord, PublicNGram, neural
 from evaluation.arms.held_out import held_out
 from evaluation.arms.history import WithHistory
-from evaluation.arms.ngram import NGram
 from evaluation.comparison.compare import Devices, Entrants, Rules, run
 from evaluation.comparison.intervals import Estimate
 from evaluation.comparison.results import Comparison
 from evaluation.comparison.verdicts import FEATURE_METRICS
 from pretrain.config import ModelConfig
 from pretrain.model import build_model
+from pretrain.ngrams.ngram import NGram
 from pretrain.words import WordStore, write_words
 from tests.helpers.typed_text import UNKNOWN, WORDS, stream, vocabulary
 

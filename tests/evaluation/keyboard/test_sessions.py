@@ -8,12 +8,12 @@ import pytest
 from evaluation.arms import arm as arms
 from evaluation.arms.held_out import HeldOut
 from evaluation.arms.history import WithHistory
-from evaluation.arms.ngram import NGram
 from evaluation.comparison import intervals, scoring
 from evaluation.keyboard import script as keystrokes
 from evaluation.keyboard import sessions, typist
 from pretrain.config import ModelConfig
 from pretrain.model import build_model
+from pretrain.ngrams.ngram import NGram
 from pretrain.vocabulary import UNK
 from tests.helpers.typed_text import stream, text, vocabulary
 

@@ -10,7 +10,7 @@ version 0.1, by
 import numpy as np
 import pytest
 
-from evaluation.arms.ngram import NGram
+from pretrain.ngrams.ngram import NGram
 from pretrain.vocabulary import EOS, SPECIALS, UNK, TokenStream, Vocabulary, join_owners
 from tests.helpers.next_words import after
 

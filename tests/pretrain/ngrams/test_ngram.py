@@ -5,8 +5,8 @@ from collections import Counter, defaultdict
 import numpy as np
 import pytest
 
-from evaluation.arms import ngram
-from evaluation.arms.ngram import NGram
+from pretrain.ngrams import ngram
+from pretrain.ngrams.ngram import NGram
 from pretrain.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, TokenStream, Vocabulary, join_owners
 from tests.helpers.next_words import after
 

@@ -1,0 +1,97 @@
+"""Which counts are released, and how each is weighted: a function of public text and the vocabulary alone.
+
+Shape legend: V vocabulary, K contexts, N tokens, U distinct cells of a device.
+
+Cells are numbered: ``w`` counts word w, ``V + k V + w`` counts word w after the k-th context. Every word of
+the vocabulary stands behind every context, so that nothing about which cells somebody filled shows.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pretrain.ngrams.ngram import NGram
+from pretrain.vocabulary import BOS, EOS, PAD, UNK, TokenStream, Vocabulary
+
+# Chosen on public text: ``benchmarks/counts.py --choose``.
+CONTEXTS = 500
+# A cell that public text fills once in so many words counts 1 / sqrt(2) each time.
+TYPICAL_WORDS = 1000.0
+# Of an occurrence in a cell of pairs, beside one in a cell of words.
+PAIR_WEIGHT = 1.0
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The counts that are asked of every device. Public.
+
+    Attributes:
+      context_K: int64, words whose next word is counted; ``<bos>`` first.
+      row_V: int64, place of each word in ``context_K``, -1 if it is none.
+      share_V: float64, share of each word in public text; ``<eos>`` and ``<unk>`` are words, no share is 0 but
+        those of ``<pad>`` and ``<bos>``.
+      next_KV: float64, public probability of each word after each context.
+      weight_U: float64 ``[V + K V]``, what one occurrence adds to its cell.
+    """
+
+    context_K: np.ndarray
+    row_V: np.ndarray
+    share_V: np.ndarray
+    next_KV: np.ndarray
+    weight_U: np.ndarray
+
+    @property
+    def vocabulary_size(self) -> int:
+        """V."""
+        return len(self.row_V)
+
+    def __len__(self) -> int:
+        return len(self.weight_U)
+
+    def counts(self, tokens_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Cells that one device fills, and how often, both ``[U]``."""
+        tokens_N = np.asarray(tokens_N, dtype=np.int64)
+        before_N = np.concatenate([[EOS], tokens_N])[:-1]
+        row_N = self.row_V[np.where(before_N == EOS, BOS, before_N)]
+        pairs = (row_N[row_N >= 0] + 1) * self.vocabulary_size + tokens_N[row_N >= 0]
+        return np.unique(np.concatenate([tokens_N, pairs]), return_counts=True)
+
+
+def choose(
+    public: TokenStream,
+    vocabulary: Vocabulary,
+    contexts: int = CONTEXTS,
+    typical_words: float = TYPICAL_WORDS,
+    pair_weight: float = PAIR_WEIGHT,
+) -> Cells:
+    """The cells for a vocabulary.
+
+    Contexts are the start of a sentence and the most frequent words. A frequent cell is weighted down, as
+    ``(1 + expected count)^-1/2``: its large count bears more noise, and leaves room under the clip norm for the
+    rare ones.
+
+    Args:
+      public: public text, in the vocabulary's ids.
+      contexts: K; at most so many as there are words.
+      typical_words, pair_weight: see the constants.
+
+    Raises:
+      ValueError: no public text.
+    """
+    if not len(public.tokens_N):
+        raise ValueError("public: no text to choose contexts from; give the launch's public text")
+    count_V = np.bincount(public.tokens_N, minlength=len(vocabulary)).astype(np.float64)
+    words = np.argsort(-count_V[UNK + 1 :], kind="stable")[: contexts - 1] + UNK + 1
+    context_K = np.concatenate([[BOS], words]).astype(np.int64)
+    row_V = np.full(len(vocabulary), -1, dtype=np.int64)
+    row_V[context_K] = np.arange(len(context_K))
+    next_KV = NGram.fit(public, vocabulary, 2).dense(context_K[:, None])
+    # A sentence has one start and one end.
+    before_K = count_V[np.where(context_K == BOS, EOS, context_K)]
+    # Words that public text lacks, those that were discovered, have what its model gives them.
+    count_V = np.where(count_V > 0, count_V, before_K @ next_KV)
+    count_V[[PAD, BOS]] = 0.0
+    share_V, before_K = count_V / count_V.sum(), before_K / count_V.sum()
+    word_V = 1 / np.sqrt(1 + typical_words * share_V)
+    pair_KV = pair_weight / np.sqrt(1 + typical_words * before_K[:, None] * next_KV)
+    return Cells(context_K, row_V, share_V, next_KV, np.concatenate([word_V, pair_KV.ravel()]))
