@@ -1,9 +1,9 @@
 """Public text on disk: sharded word stores that a killed build finishes later.
 
 Layout: ``train/shard-00000/``, ``validation/shard-00000/``, each a word store with ``position.json``
-beside it, and ``manifest.json`` once everything is there. A shard appears by one rename, together
-with the position of the stream after its last document; a build that is run again keeps finished
-shards and goes on from that position.
+beside it, and ``manifest.json`` once everything is there; ``truecase.json`` in the first train shard says
+how its words are usually written. A shard appears by one rename, together with the position of the stream
+after its last document; a build that is run again keeps finished shards and goes on from that position.
 """
 
 import hashlib
@@ -27,12 +27,16 @@ from pretrain.config import (
 from pretrain.files import write_text
 from pretrain.packaged import packaged_texts
 from pretrain.sources import Document, DocumentStream, Split, open_stream
-from pretrain.text import sentences
-from pretrain.typing_rules import RULES_VERSION
+from pretrain.text import sentences, written
 from pretrain.words import WordStore, open_words, write_words
+from pretrain.writing import truecasing
+from pretrain.writing.rules import RULES_VERSION
+from pretrain.writing.truecasing import Forms, Usual
 
 _FORMAT = "tacit-corpus-1"
 _REPORT_EVERY_WORDS = 200_000
+# Of the first train shard alone: in five million words the ten-thousandth word stands about forty times.
+_TRUECASE = "truecase.json"
 
 Progress = Callable[[dict], None]
 
@@ -160,6 +164,11 @@ def open_corpus(directory: Path) -> Corpus:
     return Corpus(shards["train"], shards["validation"], CorpusSummary.model_validate(content["summary"]))
 
 
+def usual_forms(directory: Path) -> dict[str, Usual]:
+    """How the words of a corpus are usually written; empty for a corpus of version 0.1."""
+    return truecasing.load(directory / "train" / _shard_name(0) / _TRUECASE)
+
+
 @dataclass
 class _Total:
     """Running totals of a split; the only mutable value here, alive during one build.
@@ -199,8 +208,11 @@ def _add_shards(
         def report(counts: dict[str, int] = counts) -> None:
             progress(counts | {"documents": total.documents, "words": total.words})
 
-        store = write_words(building, _owners(documents, locale, total, shard_words, cap, report))
+        forms: Forms | None = Forms() if number == 0 and directory.name == "train" else None
+        store = write_words(building, _owners(documents, locale, total, shard_words, cap, report, forms))
         if len(store):
+            if forms is not None:
+                truecasing.save(truecasing.usual_forms(forms), building / _TRUECASE)
             _finish_shard(building, directory / _shard_name(number), total, store, stream)
         else:
             shutil.rmtree(building)
@@ -208,9 +220,15 @@ def _add_shards(
 
 
 def _owners(
-    documents: Iterator[Document], locale: str, total: _Total, shard_words: int, cap: int, report: Callable[[], None]
+    documents: Iterator[Document],
+    locale: str,
+    total: _Total,
+    shard_words: int,
+    cap: int,
+    report: Callable[[], None],
+    forms: Forms | None,
 ) -> Iterator[list[list[str]]]:
-    """Tokenised documents, whole but for the last one under the cap, until the shard is full."""
+    """Tokenised documents, whole but for the last one under the cap, until the shard is full; notes their ``forms``."""
     start = reported = total.words
     while total.words - start < shard_words and not total.ended:
         document = next(documents, None)
@@ -226,6 +244,8 @@ def _owners(
             total.words += len(sentence)
             total.parts[document.part] += len(sentence)
         if owner:
+            if forms is not None:
+                truecasing.add_forms(forms, owner, written(document.text, locale)[: len(owner)])
             total.documents += 1
             yield owner
         if total.words - reported >= _REPORT_EVERY_WORDS:

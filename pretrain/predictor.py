@@ -6,6 +6,7 @@ so it needs no torch and nothing else of this project. Nothing in a bundle is pi
     model.onnx        one step of the model, float32
     model.int8.onnx   the same with int8 weights
     vocabulary.json   words by id
+    truecase.json     how they are usually written; none in a bundle of version 0.1
     bundle.json       locale, feature, launch, digests
 """
 
@@ -18,10 +19,9 @@ import numpy as np
 import onnxruntime
 
 from pretrain import vocabulary
-from pretrain.text import sentences
+from pretrain.text import unfinished
 from pretrain.vocabulary import BOS, SPECIALS
-
-_SENTENCE_ENDS = tuple(".!?…\n")
+from pretrain.writing import truecasing
 
 
 @runtime_checkable
@@ -48,6 +48,7 @@ class KeyboardPredictor:
             raise ValueError(f"bundle: {bundle} lacks {', '.join(missing)}; give the folder that 'publish' wrote")
         self.about = json.loads((bundle / "bundle.json").read_text(encoding="utf-8"))
         self._vocabulary = vocabulary.load(bundle / "vocabulary.json")
+        self._usual = truecasing.load(bundle / "truecase.json")
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1  # one word is too little work to share
         self._session = onnxruntime.InferenceSession(
@@ -57,10 +58,12 @@ class KeyboardPredictor:
         self._sizes = {name: shapes[name][-1] for name in ("cell", "out")}
 
     def suggest(self, text: str, count: int = 3) -> list[str]:
-        """The ``count`` likeliest words after ``text``, best first; only its last sentence counts."""
-        spans = sentences(text, self.about["locale"])
-        at_start = not spans or text.rstrip(" \t").endswith(_SENTENCE_ENDS)
-        words = [] if at_start else spans[-1]
+        """The ``count`` likeliest words after ``text``, best first, as they are usually written.
+
+        Only the last sentence counts; a word that begins one has a capital.
+        """
+        locale = self.about["locale"]
+        words, begins = unfinished(text, locale)
         state = {name: np.zeros((1, size), np.float32) for name, size in self._sizes.items()}
         for token in (BOS, *self._vocabulary.ids(words)):
             logits_1V, cell, out = self._session.run(
@@ -70,7 +73,8 @@ class KeyboardPredictor:
         scores_V = logits_1V[0].copy()
         scores_V[: len(SPECIALS)] = -np.inf  # a keyboard offers words only
         best = np.argsort(-scores_V, kind="stable")[: min(count, len(scores_V) - len(SPECIALS))]
-        return [self._vocabulary.words[index] for index in best]
+        offered = (self._vocabulary.words[index] for index in best)
+        return [truecasing.shown(word, self._usual, locale, begins=begins) for word in offered]
 
     def predict(self, model_input: str | Iterable[str] | Table, params: dict | None = None) -> list[list[str]]:
         """MLflow's entry: suggestions for each text, or for each row of a ``text`` column."""

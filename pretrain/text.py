@@ -3,7 +3,7 @@
 What becomes of each kind of token:
 
 - a word is letters and marks, with apostrophes, hyphens and the joiners some scripts need inside it;
-- what people type beyond that (*l'homme*, *'em*, *C++*, *gr8*, ``:-)``, emoji) has its place in ``typing_rules``;
+- what people type beyond that (*l'homme*, *'em*, *C++*, *gr8*, ``:-)``, emoji) has its place in ``writing.rules``;
 - other punctuation and symbols vanish: the words around a comma are neighbours;
 - whatever stands in a word's place without being one (a number, URL, e-mail address, ``@mention``,
   ``<placeholder>``, ``snake_case`` name, other token with digits, dotted abbreviation, very long token)
@@ -21,7 +21,7 @@ from functools import cache
 import langcodes
 import regex
 
-from pretrain.typing_rules import LETTERS_AND_DIGITS, MOST_LETTERS_AND_DIGITS, rules_of
+from pretrain.writing.rules import DOTTED_I_LANGUAGES, LETTERS_AND_DIGITS, MOST_LETTERS_AND_DIGITS, rules_of
 
 MAX_WORD_CHARACTERS = 40
 
@@ -32,8 +32,6 @@ _UNSPACED_SCRIPTS = frozenset(
         *("Thai", "Laoo", "Khmr", "Mymr", "Tibt", "Lana", "Talu", "Tavt", "Cham", "Java", "Bali"),
     )
 )
-
-_DOTTED_I_LANGUAGES = frozenset({"tr", "az", "crh", "gag", "tt", "ba"})
 
 _FOLD = str.maketrans(
     {
@@ -169,7 +167,7 @@ def normalise(text: str, locale: str) -> str:
     none of the words that these rules leave.
     """
     text = _composed(text)
-    if _language(locale) in _DOTTED_I_LANGUAGES:
+    if _language(locale) in DOTTED_I_LANGUAGES:
         text = text.replace("I", "ı").replace("İ", "i")
     # Python lower-cases İ to i and a loose dot, which only Turkic keyboards can type.
     return text.lower().replace("i̇", "i")
@@ -197,6 +195,16 @@ def sentences(text: str, locale: str) -> list[list[str]]:
 def written(text: str, locale: str) -> list[list[str]]:
     """The words of ``sentences`` as they are written: with their capitals, each face and picture as it was typed."""
     return _cut(_composed(text), _patterns(locale), plain=False)
+
+
+def unfinished(text: str, locale: str) -> tuple[list[str], bool]:
+    """Words of the sentence that the next word goes on with, and whether that word begins a sentence.
+
+    After a number or another break the model begins anew, but no sentence does.
+    """
+    words = sentences(f"{text} a", locale)[-1][:-1]
+    typed = text.rstrip(" \t\"'”’»)")
+    return words, not words and (not typed or _patterns(locale).ends.match(typed, len(typed) - 1) is not None)
 
 
 def _cut(text: str, patterns: _Patterns, *, plain: bool) -> list[list[str]]:

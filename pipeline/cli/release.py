@@ -17,7 +17,7 @@ def predict(
     feature: Annotated[str, typer.Option(help="with a locale: NWP, SC or OTF")] = "NWP",
     as_json: AsJson = False,
 ) -> None:
-    """The three likeliest next words.
+    """The three likeliest next words, as they are usually written.
 
     Example: tacit predict en-US "see you"
     """

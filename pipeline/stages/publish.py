@@ -14,6 +14,7 @@ from pretrain import corpus, export, vocabulary
 from pretrain.files import sha256, write_bytes, write_text
 from pretrain.model import KeyboardLM, sentence_rows
 from pretrain.vocabulary import Vocabulary
+from pretrain.writing import truecasing
 
 _PARITY_ROWS = 64
 
@@ -75,6 +76,8 @@ def build_bundle(ctx: StageContext, bundle: Path) -> float:
         made = Path(folder) / "bundle"
         made.mkdir()
         vocabulary.save(words, made / "vocabulary.json")
+        usual = corpus.usual_forms(ctx.run.input("ingest_public", "corpus"))
+        truecasing.save(truecasing.of_words(usual, words.words), made / "truecase.json")
         export.export_onnx(model, made / "model.onnx")
         exact = export.parity(model, made / "model.onnx", rows_RT)
         export.quantise(made / "model.onnx", made / "model.int8.onnx")

@@ -16,9 +16,10 @@ import pytest
 
 from pretrain import sources
 from pretrain.config import C4Corpus, FileCorpus, SampleCorpus
-from pretrain.corpus import build_corpus, open_corpus
+from pretrain.corpus import build_corpus, open_corpus, usual_forms
 from pretrain.sources import open_stream
 from pretrain.text import sentences
+from pretrain.writing.truecasing import Usual
 
 # The layout and the config names of the allenai/c4 repository.
 README = """---
@@ -248,6 +249,21 @@ def test_a_killed_build_keeps_its_shards_and_ends_the_same(c4_clone: Path, tmp_p
     assert [shard.digest for shard in opened.train] == [shard.digest for shard in open_corpus(tmp_path / "whole").train]
     assert again.train_tokens == whole.train_tokens
     assert not (tmp_path / "killed/train/building").exists()
+
+
+def test_how_words_are_written_is_counted_in_the_first_shard_of_train_text(c4_clone: Path, tmp_path: Path) -> None:
+    write_c4(tmp_path / "train.json.gz", ["We met Paul. Paul left us", "We met paul and Anna"])
+    write_c4(tmp_path / "held.json.gz", ["They MET Zoe"])
+    own = {"train": (str(tmp_path / "train.json.gz"),), "validation": (str(tmp_path / "held.json.gz"),)}
+    build_corpus(files(c4_clone, **own), "en-US", tmp_path / "one")
+    paul, anna = Usual("Paul", 1, 1.0), Usual("Anna", 1, 1.0)
+    # Where two forms are as frequent, the word stays as it is.
+    assert usual_forms(tmp_path / "one") == {"anna": anna}
+    build_corpus(files(c4_clone, **own), "en-US", tmp_path / "two", shard_words=4)
+    assert usual_forms(tmp_path / "two") == {"paul": paul}
+    # What the cap cuts off is not counted.
+    build_corpus(files(c4_clone, max_tokens=4, **own), "en-US", tmp_path / "cut")
+    assert usual_forms(tmp_path / "cut") == {"paul": paul}
 
 
 def test_a_corpus_of_other_rules_is_kept_if_finished_and_else_refused(c4_clone: Path, tmp_path: Path) -> None:

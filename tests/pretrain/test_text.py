@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pretrain.text import MAX_WORD_CHARACTERS, alphabet, normalise, require_spaced_script, sentences, written
-from pretrain.typing_rules import rules_of
+from pretrain.writing.rules import rules_of
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from pretrain.files import sha256, write_text
 from pretrain.model import build_model
 from pretrain.predictor import KeyboardPredictor
 from pretrain.vocabulary import BOS, SPECIALS, Vocabulary
+from pretrain.writing import truecasing
 from tests.helpers.pipeline_launch import Counted, launch_config
 
 pytestmark = [
@@ -32,7 +33,7 @@ pytestmark = [
 
 NAME = "keyboard-en-US-NWP"
 WORDS = Vocabulary((*SPECIALS, "see", "you", "soon", "later", "we", "talk", "tomorrow"))
-TEXT = "See you soon. We talk later. See you tomorrow. We talk soon."
+TEXT = "See you soon. We Talk later. See you tomorrow. We Talk soon, to Nobody."
 
 
 class Trained(Counted):
@@ -101,16 +102,26 @@ def test_bundle_predicts_what_the_model_predicts(tracked: Settings, tmp_path: Pa
     done = launch(tracked, tmp_path)
     assert (done["published"], done["registered_model"], done["version"]) == (True, NAME, 1)
     assert done["parity_max_difference"] < 1e-4
-    assert {f"bundle/{name}" for name in ("model.onnx", "model.int8.onnx", "vocabulary.json", "bundle.json")} <= set(
-        done["files"]
-    )
+    names = ("model.onnx", "model.int8.onnx", "vocabulary.json", "truecase.json", "bundle.json")
+    assert {f"bundle/{name}" for name in names} <= set(done["files"])
     model = build_model(launch_config().model, len(WORDS), launch_config().seed)
     predictor = KeyboardPredictor(done["bundle"])
-    for text, context in (("See YOU", ["see", "you"]), ("see you. we", ["we"]), ("see you.", []), ("", [])):
+    usual = truecasing.load(done["bundle"] / "truecase.json")
+    assert {word: (entry.form, entry.share) for word, entry in usual.items()} == {"talk": ("Talk", 1.0)}
+    for text, context in (
+        ("See YOU", ["see", "you"]),
+        ("see you. we", ["we"]),
+        ("see you.", []),
+        ("", []),
+        ("see 4", []),
+    ):
         with torch.no_grad():
             logits_1TV, _ = model(torch.tensor([[BOS, *WORDS.ids(context)]], dtype=torch.int64))
         best = logits_1TV[0, -1, len(SPECIALS) :].argsort(descending=True)[:3] + len(SPECIALS)
-        assert predictor.suggest(text) == [WORDS.words[index] for index in best], text
+        words = [
+            truecasing.shown(WORDS.words[index], usual, "en-US", begins=text in ("see you.", "")) for index in best
+        ]
+        assert predictor.suggest(text) == words, text
     assert len(predictor.suggest("see you", count=3)) == 3
     assert len(predictor.suggest("see", count=99)) == len(WORDS) - len(SPECIALS)
     assert len(KeyboardPredictor(done["bundle"], "model.int8.onnx").suggest("see you")) == 3

@@ -24,6 +24,8 @@ from types import MappingProxyType
 # had none.
 RULES_VERSION = 2
 
+DOTTED_I_LANGUAGES = frozenset({"tr", "az", "crh", "gag", "tt", "ba"})
+
 # At most 8 characters with one run of digits: two at an edge, a single one inside. Years, telephone and house
 # numbers, plates (ab12cde) and codes with more of them break.
 LETTERS_AND_DIGITS = r"(?:\p{L}[\p{L}\p{M}]*+(?:-?[0-9]{1,2}|[0-9]\p{L}[\p{L}\p{M}]*+)|[0-9]{1,2}\p{L}[\p{L}\p{M}]*+)"

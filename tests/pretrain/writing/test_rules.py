@@ -8,9 +8,9 @@ import regex
 from discovery.config import DiscoveryConfig
 from discovery.device.answer import Broadcast, letters_of, spoken_item
 from pretrain.text import alphabet, normalise, sentences, written
-from pretrain.typing_rules import MOST_LETTERS_AND_DIGITS, PLAIN, RULES, TypingRules, rules_of
+from pretrain.writing.rules import MOST_LETTERS_AND_DIGITS, PLAIN, RULES, TypingRules, rules_of
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "typed_text.md"
+DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "typed_text.md"
 
 
 @pytest.mark.parametrize(

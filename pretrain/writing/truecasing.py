@@ -1,0 +1,93 @@
+"""How words are usually written: *Haus*, *I'm*, *Paris*, *:D*. The model and all its words stay lower-cased.
+
+A table from public text tells how each word is written where it does not begin a sentence. It is stored beside the
+public words and, for the words of a vocabulary, in the bundle; a keyboard shows suggestions in that form, and with a
+capital where a sentence begins.
+
+Guarantee: only public counts come in, so the table is public, and what it makes of a model's suggestions is
+post-processing: no privacy is spent, by it or by looking words of a private vocabulary up in it. A word that public
+text does not hold is shown as it is.
+"""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import langcodes
+
+from pretrain.files import write_text
+from pretrain.writing.rules import DOTTED_I_LANGUAGES
+
+# (word, its written form) -> how often, sentence starts not counted.
+Forms = Counter[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Usual:
+    """The form in which a word is written most often where it does not begin a sentence.
+
+    Attributes:
+      count: in that form. share: of all its uses there.
+    """
+
+    form: str
+    count: int
+    share: float
+
+
+def add_forms(forms: Forms, words: Iterable[Sequence[str]], written: Iterable[Sequence[str]]) -> None:
+    """Count the forms of a text, in place; the two are ``text.sentences`` and ``text.written`` of it."""
+    for sentence, as_written in zip(words, written, strict=True):
+        pairs = zip(sentence, as_written, strict=True)
+        next(pairs)
+        forms.update(pairs)
+
+
+def usual_forms(forms: Forms) -> dict[str, Usual]:
+    """Words whose usual form differs from the word; of two forms that are as frequent, the word's own, or the first."""
+    by_word: dict[str, Counter[str]] = defaultdict(Counter)
+    for (word, form), count in forms.items():
+        by_word[word][form] += count
+    usual = {}
+    for word in sorted(by_word):
+        form, count = min(by_word[word].items(), key=lambda item: (-item[1], item[0] != word, item[0]))
+        if form != word:
+            usual[word] = Usual(form, count, count / by_word[word].total())
+    return usual
+
+
+def of_words(usual: Mapping[str, Usual], words: Iterable[str]) -> dict[str, Usual]:
+    """The entries of a vocabulary's words."""
+    return {word: usual[word] for word in words if word in usual}
+
+
+def save(usual: Mapping[str, Usual], path: Path) -> None:
+    """Write a table as JSON: word -> form, count, share."""
+    rows = {word: [entry.form, entry.count, round(entry.share, 4)] for word, entry in usual.items()}
+    write_text(path, json.dumps(rows, ensure_ascii=False, indent=0))
+
+
+def load(path: Path) -> dict[str, Usual]:
+    """Read what ``save`` wrote; empty where version 0.1 wrote none."""
+    if not path.exists():
+        return {}
+    return {word: Usual(*row) for word, row in json.loads(path.read_text(encoding="utf-8")).items()}
+
+
+def shown(word: str, usual: Mapping[str, Usual], locale: str, *, begins: bool) -> str:
+    """A word as a keyboard offers it.
+
+    Args:
+      begins: it is the first of a sentence, so its first letter is a capital, unless the word is written with one
+        elsewhere (*iPhone*) or begins with another sign (*2nite*); an apostrophe may come first (*'Cause*).
+    """
+    if word in usual:
+        return usual[word].form
+    letter = len(word) - len(word.lstrip("'"))
+    if not begins or not word[letter:]:
+        return word
+    dotted = word[letter] == "i" and langcodes.Language.get(locale).language in DOTTED_I_LANGUAGES
+    capital = "İ" if dotted else word[letter].title()
+    return word[:letter] + capital + word[letter + 1 :]
