@@ -1,6 +1,6 @@
 """Rows of a token stream, and the order in which training sees them.
 
-Shape legend: B rows of a batch, T steps, N tokens, R rows.
+Shape legend: B rows of a batch, T steps, N tokens, R rows, P positions of a batch that are not padding.
 """
 
 from collections.abc import Iterator
@@ -14,6 +14,20 @@ from pretrain.vocabulary import BOS, EOS, PAD
 
 # Rows are sorted by length within this many batches: little padding, yet every batch mixes documents.
 _BATCHES_SORTED_TOGETHER = 50
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Rows of a batch without their padding, step by step: position ``sum(alive[:t]) + row`` is step t of a row.
+
+    Attributes:
+      inputs_P, targets_P: int64 words.
+      alive_T: rows that still go on at each step, never more than at the step before.
+    """
+
+    inputs_P: np.ndarray
+    targets_P: np.ndarray
+    alive_T: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -37,6 +51,15 @@ class Rows:
         """int64 inputs and targets ``[B, T]``, T the longest row, ``PAD`` at the tails."""
         inputs_BT, targets_BT = self.cut(rows_B, self.length_R[rows_B].max(initial=0))
         return torch.from_numpy(inputs_BT.astype(np.int64)), torch.from_numpy(targets_BT.astype(np.int64))
+
+    def packed(self, rows_B: np.ndarray) -> Packed:
+        """Inputs and targets of rows without padding; the rows may come in any order."""
+        rows_B = rows_B[np.argsort(-self.length_R[rows_B], kind="stable")]
+        length_B = self.length_R[rows_B]
+        inputs_BT, targets_BT = self.cut(rows_B, int(length_B.max(initial=0)))
+        inside_TB = np.arange(inputs_BT.shape[1])[:, None] < length_B
+        inputs_P, targets_P = (part_BT.T[inside_TB].astype(np.int64) for part_BT in (inputs_BT, targets_BT))
+        return Packed(inputs_P, targets_P, inside_TB.sum(axis=1))
 
     def cut(self, rows_B: np.ndarray, steps: int) -> tuple[np.ndarray, np.ndarray]:
         """int32 inputs and targets ``[B, steps]`` of rows that are no longer, ``PAD`` at the tails."""

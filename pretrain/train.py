@@ -1,13 +1,15 @@
 """Training on public text: Adam over sentence rows, resumed bitwise after a kill.
 
-Shape legend: B rows of a batch, T steps, V vocabulary, E embedding, M targets that are not padding.
+Shape legend: B rows of a batch, T steps, V vocabulary, E embedding, M targets that are not padding, N tokens.
 """
 
 import hashlib
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +17,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from pretrain import columns
 from pretrain.batches import Rows, batches, find_rows
 from pretrain.config import Config, PretrainConfig
 from pretrain.files import atomic
 from pretrain.model import KeyboardLM
+from pretrain.step import loss_and_gradient
+from pretrain.threads import one_torch_thread
 from pretrain.vocabulary import PAD, SPECIALS, UNK, TokenStream
 
 _log = logging.getLogger(__name__)
@@ -26,6 +31,10 @@ _log = logging.getLogger(__name__)
 _MAX_GRADIENT_NORM = 1.0
 _WARM_UP_FRACTION = 0.05
 _EVALUATION_LOGITS = 1 << 23
+# The last steps run over every word, so that what sampling left uncertain is settled.
+_EXACT_FRACTION = 0.15
+
+Gradient = Callable[[np.ndarray, int], tuple[float, int]]
 
 
 class CurvePoint(Config):
@@ -57,7 +66,8 @@ def pretrain(
 
     A killed run that is called again with the same arguments goes on from ``directory/checkpoint``
     and ends in bitwise the same weights, on the same machine and number of threads. Batches are a
-    function of (seed, step). The learning rate warms up over 5% of the steps and falls to zero.
+    function of (seed, step). The learning rate warms up over 5% of the steps and falls to zero. On a CPU the softmax
+    of all but the last 15% of the steps runs over a sample of the words, in large vocabularies.
 
     Args:
       on_progress: gets each curve point as a dict, as soon as it is measured.
@@ -92,32 +102,87 @@ def pretrain(
     schedule = batches(rows, config.batch_sentences, seed, step)
     if not points:
         with torch.no_grad():
-            loss, words = _loss_sum(model, *rows.batch(next(batches(rows, config.batch_sentences, seed, 0))))
-        measure(loss.item() / words)
+            first_loss, words = _loss_sum(model, *rows.batch(next(batches(rows, config.batch_sentences, seed, 0))))
+        measure(first_loss.item() / words)
     # Loss per batch over the AVERAGE number of words: dividing by the batch's own would give words
     # of short sentences more weight, because rows of one length share a batch.
     usual_words = float(rows.length_R.mean()) * config.batch_sentences
-    while step < config.steps:
-        optimizer.param_groups[0]["lr"] = config.learning_rate * _rate(step, config.steps)
-        optimizer.zero_grad()
-        loss, words = _loss_sum(model, *rows.batch(next(schedule)))
-        (loss / usual_words).backward()
-        if not math.isfinite(loss.item()):
-            raise ArithmeticError(f"train loss is {loss.item()} at step {step}; lower the learning rate")
-        torch.nn.utils.clip_grad_norm_(model.parameters(), _MAX_GRADIENT_NORM)
-        optimizer.step()
-        step += 1
-        loss_sum, loss_words = loss_sum + loss.item(), loss_words + words
-        last = step == config.steps
-        if last or step % config.evaluate_every_steps == 0:
-            measure(loss_sum / loss_words)
-            loss_sum, loss_words = 0.0, 0
-        if last or step % config.checkpoint_every_steps == 0:
-            state = {"step": step, "loss_sum": loss_sum, "loss_words": loss_words}
-            state |= {"points": [point.model_dump() for point in points]}
-            state |= {"seconds": spent + time.monotonic() - began}
-            _save(checkpoint, run, model, optimizer, state)
+    with _gradients(model, rows, 1 / usual_words, int(config.steps * (1 - _EXACT_FRACTION)), seed) as add_gradient:
+        while step < config.steps:
+            optimizer.param_groups[0]["lr"] = config.learning_rate * _rate(step, config.steps)
+            optimizer.zero_grad(set_to_none=False)
+            loss, words = add_gradient(next(schedule), step)
+            if not math.isfinite(loss):
+                raise ArithmeticError(f"train loss is {loss} at step {step}; lower the learning rate")
+            torch.nn.utils.clip_grad_norm_(model.parameters(), _MAX_GRADIENT_NORM)
+            optimizer.step()
+            step += 1
+            loss_sum, loss_words = loss_sum + loss, loss_words + words
+            last = step == config.steps
+            if last or step % config.evaluate_every_steps == 0:
+                measure(loss_sum / loss_words)
+                loss_sum, loss_words = 0.0, 0
+            if last or step % config.checkpoint_every_steps == 0:
+                state = {"step": step, "loss_sum": loss_sum, "loss_words": loss_words}
+                state |= {"points": [point.model_dump() for point in points]}
+                state |= {"seconds": spent + time.monotonic() - began}
+                _save(checkpoint, run, model, optimizer, state)
     return TrainingCurve(points=tuple(points))
+
+
+def start_from_frequencies(model: KeyboardLM, tokens_N: np.ndarray) -> None:
+    """Set the output bias to the log frequency of each word: what every context has in common need not be learnt."""
+    count_V = np.bincount(tokens_N, minlength=model.vocabulary_size) + 0.5
+    with torch.no_grad():
+        model.output_bias.copy_(torch.from_numpy(np.log(count_V / count_V.sum())))
+
+
+@contextmanager
+def _gradients(model: KeyboardLM, rows: Rows, weight: float, sampled_steps: int, seed: int) -> Iterator[Gradient]:
+    """A function from a batch and its step to loss and words, which adds ``weight`` times the gradient to ``.grad``.
+
+    On a CPU by hand, half of the rows on each of two threads (the first half's sums come first, whichever ends
+    first); elsewhere by autograd, its products in bfloat16 on a GPU.
+    """
+    totals = {name: torch.zeros_like(parameter) for name, parameter in model.named_parameters()}
+    for name, parameter in model.named_parameters():
+        parameter.grad = totals[name]
+    device = model.embedding.device.type
+    if device != "cpu":
+
+        def by_autograd(rows_B: np.ndarray, step: int) -> tuple[float, int]:
+            with torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda"):
+                loss, words = _loss_sum(model, *rows.batch(rows_B))
+            (loss * weight).backward()
+            return loss.item(), words
+
+        yield by_autograd
+        return
+    chance_V = columns.chances(rows.tokens_N, model.vocabulary_size)
+    threads = min(2, torch.get_num_threads())
+    sums = [{name: torch.zeros_like(part) for name, part in model.named_parameters()} for _ in range(threads)]
+
+    def by_hand(rows_B: np.ndarray, step: int) -> tuple[float, int]:
+        parts = [rows.packed(rows_B[first::threads]) for first in range(min(threads, len(rows_B)))]
+        chosen: list[columns.Columns | None] = [None] * len(parts)
+        if chance_V is not None and step < sampled_steps:
+            chosen = [
+                columns.draw(chance_V, part.targets_P, np.random.default_rng((seed, step, number)))
+                for number, part in enumerate(parts)
+            ]
+        tasks = [
+            pool.submit(loss_and_gradient, model, part, chosen_columns, gradients, weight)
+            for part, chosen_columns, gradients in zip(parts, chosen, sums, strict=False)
+        ]
+        losses = [task.result() for task in tasks]
+        for gradients in sums[: len(parts)]:
+            for name, total in totals.items():
+                total += gradients[name]
+                gradients[name].zero_()
+        return math.fsum(losses), sum(len(part.targets_P) for part in parts)
+
+    with one_torch_thread(), ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        yield by_hand
 
 
 def evaluate(model: KeyboardLM, stream: TokenStream, sequence_words: int) -> tuple[float, float]:

@@ -30,6 +30,7 @@ def pretrain(ctx: StageContext) -> Training:
     base = artifacts.vocabulary(ctx, "ingest_public")
     train, validation = artifacts.public_streams(ctx, base)
     model = build_model(ctx.config.model, len(base), ctx.config.seed)
+    public_training.start_from_frequencies(model, train.tokens_N)
     config = ctx.config.pretrain
     work = ctx.private / "work"
     curve = public_training.pretrain(config, model, train, validation, work, ctx.config.seed, artifacts.progress(ctx))

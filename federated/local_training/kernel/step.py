@@ -22,6 +22,7 @@ from federated.local_training.kernel import compiled
 from federated.local_training.kernel.layout import Batch
 from federated.local_training.kernel.weights import Weights
 from federated.local_training.kernel.workspace import Space
+from pretrain.compiled import cell_backward, cell_forward
 
 
 def sgd_step(
@@ -179,7 +180,7 @@ class Tape(NamedTuple):
         """
         if fuse:
             gates_CNG, cell_CNH, tanh_CNH, mixed_CNH = (part.numpy() for part in self)
-            compiled.cell_forward(gates_CNG, cell_CNH, tanh_CNH, mixed_CNH, start, before, rows)
+            cell_forward(gates_CNG, cell_CNH, tanh_CNH, mixed_CNH, start, before, rows)
             return
         span = slice(start, start + rows)
         forget, candidate, output = self.gates_CNG[:, span].chunk(3, dim=-1)
@@ -204,7 +205,7 @@ class Tape(NamedTuple):
         if fuse:
             gates_CNG, cell_CNH, tanh_CNH, _ = (part.numpy() for part in self)
             by_mixed_CBH, by_cell_CBH = d_mixed_CBH.numpy(), d_cell_CBH.numpy()
-            compiled.cell_backward(gates_CNG, cell_CNH, tanh_CNH, by_mixed_CBH, by_cell_CBH, start, before, rows)
+            cell_backward(gates_CNG, cell_CNH, tanh_CNH, by_mixed_CBH, by_cell_CBH, start, before, rows)
             return
         span = slice(start, start + rows)
         forget, candidate, output = self.gates_CNG[:, span].chunk(3, dim=-1)
