@@ -19,10 +19,10 @@ from torch import nn
 from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from pretrain import columns
 from pretrain.batches import Rows, batches, find_rows
+from pretrain.kernel import columns
+from pretrain.kernel.step import loss_and_gradient
 from pretrain.model import KeyboardLM
-from pretrain.step import loss_and_gradient
 from pretrain.vocabulary import EOS, PAD
 
 SIZES = {"demo": (4000, 64, 256), "paper": (10_000, 96, 670)}

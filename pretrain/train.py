@@ -17,12 +17,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pretrain import columns
 from pretrain.batches import Rows, batches, find_rows
 from pretrain.config import Config, PretrainConfig
 from pretrain.files import atomic
+from pretrain.kernel import columns
+from pretrain.kernel.step import loss_and_gradient
 from pretrain.model import KeyboardLM
-from pretrain.step import loss_and_gradient
 from pretrain.threads import one_torch_thread
 from pretrain.vocabulary import PAD, SPECIALS, UNK, TokenStream
 

@@ -69,7 +69,7 @@ def main() -> None:
             "made_by": "tests/golden/make_version_0_1.py with commit 41cdf38, version 0.1",
             "machine": facts.machine(),
             "config_digests": _digests(checkout, homes[0]),
-            "seeded_launch": _seeded(checkout, homes[0]),
+            "seeded_launch": seeded_facts(checkout, homes[0]),
         }
         recorded["suggestions"] = _finished(checkout, homes[1], HERE / "run-0.1")
         (HERE / "version-0.1.json").write_text(json.dumps(recorded, indent=1) + "\n", encoding="utf-8")
@@ -83,7 +83,8 @@ def select(found: dict[str, facts.Fact]) -> dict[str, dict[str, facts.Fact]]:
     }
 
 
-def _seeded(checkout: Path, home: Path) -> dict[str, dict[str, facts.Fact]]:
+def seeded_facts(checkout: Path, home: Path) -> dict[str, dict[str, facts.Fact]]:
+    """What a seeded launch by a checkout's code comes to; ``home`` holds the made-up data."""
     file = seeded_launch.write_launch(home, SEEDED)
     _done(seeded_launch.tacit(checkout, home, ["launch", file.name]))
     return select(facts.of_run(seeded_launch.run_of(home, SEEDED), home / "runs" / "ledger.db"))

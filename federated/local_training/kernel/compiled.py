@@ -2,13 +2,13 @@
 
 Shape legend: C devices of a chunk, L labelled positions, V vocabulary.
 
-``step.Tape`` and ``sums`` say the same in torch; the cell stands in ``pretrain.compiled``.
+``step.Tape`` and ``sums`` say the same in torch; the cell stands in ``pretrain.kernel.compiled``.
 """
 
 import numba
 import numpy as np
 
-from pretrain.compiled import ANY_ORDER, exp, largest
+from pretrain.kernel.compiled import ANY_ORDER, exp, largest
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=ANY_ORDER)

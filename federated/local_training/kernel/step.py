@@ -22,7 +22,7 @@ from federated.local_training.kernel import compiled
 from federated.local_training.kernel.layout import Batch
 from federated.local_training.kernel.weights import Weights
 from federated.local_training.kernel.workspace import Space
-from pretrain.compiled import cell_backward, cell_forward
+from pretrain.kernel.compiled import cell_backward, cell_forward
 
 
 def sgd_step(

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pretrain import columns
+from pretrain.kernel import columns
 
 V = 4000
 

@@ -5,10 +5,10 @@ import pytest
 import torch
 from torch.nn import functional
 
-from pretrain import columns
 from pretrain.batches import Rows, find_rows
+from pretrain.kernel import columns
+from pretrain.kernel.step import loss_and_gradient
 from pretrain.model import KeyboardLM
-from pretrain.step import loss_and_gradient
 from pretrain.vocabulary import EOS, PAD
 
 V = 60

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from pretrain.batches import Packed
-from pretrain.columns import Columns
-from pretrain.compiled import cell_backward, cell_forward, softmax_loss
+from pretrain.kernel.columns import Columns
+from pretrain.kernel.compiled import cell_backward, cell_forward, softmax_loss
 from pretrain.model import KeyboardLM
 
 # Logits of a block stay in the second cache.

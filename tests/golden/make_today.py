@@ -1,0 +1,33 @@
+"""Record what a seeded launch computes today, into ``today.json``: run it when a change of the numbers is meant.
+
+    .venv/stages/bin/python tests/golden/make_today.py
+
+Public training changed after version 0.1, and with it every loss, rank and weight that follows; what a launch spends,
+which words it keeps and who takes part did not, and is still held against ``version-0.1.json``.
+"""
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tests.golden import facts, seeded_launch
+from tests.golden.make_version_0_1 import seeded_facts
+
+HERE = Path(__file__).resolve().parent
+CHANGED = ("losses", "ranks", "weights")
+
+
+def main() -> None:
+    """Launch, and write the file."""
+    with tempfile.TemporaryDirectory() as scratch:
+        seeded_launch.write_data(Path(scratch))
+        computed = seeded_facts(HERE.parents[1], Path(scratch))
+    recorded = {"machine": facts.machine()} | {kind: computed[kind] for kind in CHANGED}
+    (HERE / "today.json").write_text(json.dumps(recorded, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
