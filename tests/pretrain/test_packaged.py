@@ -34,9 +34,9 @@ def test_every_text_is_pinned_as_it_is_installed() -> None:
 def test_conversation_comes_first_and_says_what_people_say(english: list[tuple[str, str]]) -> None:
     names = list(dict.fromkeys(name for name, _ in english))
     assert names == [text.name for text in packaged_texts("en-US")]
-    talk = [text for name, text in english if name in names[:3]]
+    talk = [text for name, text in english if name in names[:2]]
     words = [word for text in talk for sentence in sentences(text, "en-US") for word in sentence]
-    assert 300_000 < len(words) < 400_000
+    assert 250_000 < len(words) < 350_000
     counts = dict.fromkeys(("really", "yes", "talk", "ok", "thanks", "sorry", "love", "please", "tomorrow"), 0)
     for word in words:
         if word in counts:
@@ -110,10 +110,3 @@ def test_bots_say_their_answers_and_nothing_they_look_up(tmp_path: Path) -> None
         (tmp_path / "alice" / left_out).write_text(category.format("LEFT OUT", ""), encoding="iso-8859-1")
     (reply,) = packaged._bot_replies(tmp_path)
     assert sentences(reply, "en-US") == [["i", "hear"], ["yes"], ["am"], ["no"]]
-
-
-def test_only_wanted_messages_are_read(tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
-    rows = 'ham\tI\'ll call "later", ok?\nspam\tWIN now\nham\tLove you\n'
-    (tmp_path / "data/spam_collection.csv").write_text(rows, encoding="utf-8")
-    assert list(packaged._text_messages(tmp_path)) == ['I\'ll call "later", ok?', "Love you"]
