@@ -4,10 +4,13 @@ This file and ``pretrain/`` travel inside the registered model (MLflow calls ``_
 so it needs no torch and nothing else of this project. Nothing in a bundle is pickled.
 
     model.onnx        one step of the model, float32
-    model.int8.onnx   the same with int8 weights
+    model.int8.onnx   the same with int8 weights, where it passed the thresholds of ``evaluation/int8.py``
     vocabulary.json   words by id
     truecase.json     how they are usually written; none in a bundle of version 0.1
-    bundle.json       locale, feature, launch, digests
+    bundle.json       locale, feature, launch, digests, what was measured
+    LOCALE.combined   words, frequencies and followers as text, and
+    LOCALE.dict       the same as keyboards load it (``dictionary/``)
+    disclosure.json   what the launch says about its privacy
 """
 
 import json
@@ -22,6 +25,24 @@ from pretrain import vocabulary
 from pretrain.text import unfinished
 from pretrain.vocabulary import BOS, SPECIALS
 from pretrain.writing import truecasing
+
+State = dict[str, np.ndarray]
+
+
+def open_graph(path: Path, rows: int = 1) -> tuple[onnxruntime.InferenceSession, State]:
+    """A graph of ``export.export_onnx`` ready to run, and the state of ``rows`` at a sentence's start."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1  # one word is too little work to share
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    sizes = {entry.name: entry.shape[-1] for entry in session.get_inputs()}
+    return session, {name: np.zeros((rows, sizes[name]), np.float32) for name in ("cell", "out")}
+
+
+def step(session: onnxruntime.InferenceSession, token_B: np.ndarray, state: State) -> tuple[np.ndarray, State]:
+    """Logits ``[B, V]`` for the word after ``token_B``, and the state behind it."""
+    fed = {"token": token_B.astype(np.int64), **state}
+    logits_BV, cell, out = session.run(["logits", "next_cell", "next_out"], fed)
+    return logits_BV, {"cell": cell, "out": out}
 
 
 @runtime_checkable
@@ -49,13 +70,7 @@ class KeyboardPredictor:
         self.about = json.loads((bundle / "bundle.json").read_text(encoding="utf-8"))
         self._vocabulary = vocabulary.load(bundle / "vocabulary.json")
         self._usual = truecasing.load(bundle / "truecase.json")
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = 1  # one word is too little work to share
-        self._session = onnxruntime.InferenceSession(
-            str(bundle / filename), options, providers=["CPUExecutionProvider"]
-        )
-        shapes = {entry.name: entry.shape for entry in self._session.get_inputs()}
-        self._sizes = {name: shapes[name][-1] for name in ("cell", "out")}
+        self._session, self._start = open_graph(bundle / filename)
 
     def suggest(self, text: str, count: int = 3) -> list[str]:
         """The ``count`` likeliest words after ``text``, best first, as they are usually written.
@@ -64,12 +79,9 @@ class KeyboardPredictor:
         """
         locale = self.about["locale"]
         words, begins = unfinished(text, locale)
-        state = {name: np.zeros((1, size), np.float32) for name, size in self._sizes.items()}
+        state = self._start
         for token in (BOS, *self._vocabulary.ids(words)):
-            logits_1V, cell, out = self._session.run(
-                ["logits", "next_cell", "next_out"], {"token": np.array([token], np.int64), **state}
-            )
-            state = {"cell": cell, "out": out}
+            logits_1V, state = step(self._session, np.array([token]), state)
         scores_V = logits_1V[0].copy()
         scores_V[: len(SPECIALS)] = -np.inf  # a keyboard offers words only
         best = np.argsort(-scores_V, kind="stable")[: min(count, len(scores_V) - len(SPECIALS))]

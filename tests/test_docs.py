@@ -18,6 +18,7 @@ DOCUMENTS = (
     "docker/README.md",
     "docs/fine_tuning.md",
     "docs/public_text.md",
+    "docs/keyboard.md",
     "docs/typed_text.md",
 )
 

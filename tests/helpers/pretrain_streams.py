@@ -52,3 +52,13 @@ def pretrain_tiny(
     model = build_model(TINY, WORDS, seed=3)
     curve = pretrain(config, model, chain_stream(120, 7), chain_stream(30, 8), directory, seed, on_progress)
     return model, curve
+
+
+def trained_on_chains(tied: bool, directory: Path, vocabulary_size: int = WORDS) -> KeyboardLM:
+    """A model of tiny width that has learnt the made-up text."""
+    model = build_model(TINY.model_copy(update={"tied": tied}), vocabulary_size, seed=3)
+    config = PRETRAIN.model_copy(
+        update={"learning_rate": 0.05, "evaluate_every_steps": 60, "checkpoint_every_steps": 60}
+    )
+    pretrain(config, model, chain_stream(100, 7), chain_stream(10, 8), directory, 1)
+    return model

@@ -8,25 +8,10 @@ import onnxruntime
 import pytest
 import torch
 
-from pretrain.config import ModelConfig, PretrainConfig
+from pretrain.config import ModelConfig
 from pretrain.export import export_onnx, load_model, parity, quantise, save_model
 from pretrain.model import KeyboardLM, build_model, sentence_rows
-from pretrain.train import pretrain
-from tests.helpers.pretrain_streams import TINY, chain_stream
-
-
-def trained(tied: bool, directory: Path, vocabulary_size: int = 24) -> KeyboardLM:
-    model = build_model(ModelConfig(embedding_dim=8, hidden_dim=12, tied=tied), vocabulary_size, seed=3)
-    config = PretrainConfig(
-        steps=60,
-        batch_sentences=16,
-        sequence_words=8,
-        learning_rate=0.05,
-        evaluate_every_steps=60,
-        checkpoint_every_steps=60,
-    )
-    pretrain(config, model, chain_stream(100, 7), chain_stream(10, 8), directory, 1)
-    return model
+from tests.helpers.pretrain_streams import TINY, chain_stream, trained_on_chains
 
 
 @pytest.fixture
@@ -58,11 +43,11 @@ def test_weights_of_another_shape_are_refused(tmp_path: Path, tiny_model: Keyboa
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_graph_equals_model_over_real_rows(tmp_path: Path, rows: np.ndarray, tied: bool) -> None:
-    model = trained(tied, tmp_path)
+    model = trained_on_chains(tied, tmp_path)
     export_onnx(model, tmp_path / "model.onnx")
     found = parity(model, tmp_path / "model.onnx", rows)
     assert found.max_abs_logit_diff < 1e-5
-    assert found.top1_agreement == 1.0
+    assert (found.top1_agreement, found.top3_agreement) == (1.0, 1.0)
     assert found.steps == int((rows != 0).sum())
 
 
@@ -86,7 +71,7 @@ def test_graph_has_the_promised_names_and_shapes(tmp_path: Path, tiny_model: Key
 
 @pytest.mark.parametrize("name", ["embedding", "gates_x", "gates_r", "gates_b", "projection", "output", "output_bias"])
 def test_parity_fails_on_any_wrong_weight(tmp_path: Path, rows: np.ndarray, name: str) -> None:
-    model = trained(tied=False, directory=tmp_path)
+    model = trained_on_chains(tied=False, directory=tmp_path)
     export_onnx(model, tmp_path / "model.onnx")
     parameter = model.get_parameter(name)
     # gates_r acts on the carried state only: the first step of a row cannot see it.
@@ -96,7 +81,7 @@ def test_parity_fails_on_any_wrong_weight(tmp_path: Path, rows: np.ndarray, name
 
 
 def test_parity_sees_an_error_in_the_state_alone(tmp_path: Path, rows: np.ndarray) -> None:
-    model = trained(tied=False, directory=tmp_path)
+    model = trained_on_chains(tied=False, directory=tmp_path)
     export_onnx(model, tmp_path / "model.onnx")
     model.gates_r.data += 0.01
     assert parity(model, tmp_path / "model.onnx", rows[:, :1]).max_abs_logit_diff < 1e-5
@@ -119,7 +104,7 @@ def test_parity_needs_tokens(tmp_path: Path, tiny_model: KeyboardLM) -> None:
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_int8_is_smaller_and_close(tmp_path: Path, rows: np.ndarray, tied: bool) -> None:
-    model = trained(tied, tmp_path, vocabulary_size=2000)
+    model = trained_on_chains(tied, tmp_path, vocabulary_size=2000)
     export_onnx(model, tmp_path / "model.onnx")
     quantise(tmp_path / "model.onnx", tmp_path / "int8.onnx")
     assert (tmp_path / "int8.onnx").stat().st_size < 0.5 * (tmp_path / "model.onnx").stat().st_size
@@ -128,3 +113,30 @@ def test_int8_is_smaller_and_close(tmp_path: Path, rows: np.ndarray, tied: bool)
     assert 1e-4 < found.max_abs_logit_diff < 1.0
     with pytest.raises(ArithmeticError):
         parity(model, tmp_path / "int8.onnx", rows)
+
+
+def test_top3_agreement_counts_words_of_the_strip(tmp_path: Path, tiny_model: KeyboardLM) -> None:
+    # Words 4 to 8 in order of their scores; special tokens outrank them all and do not count.
+    with torch.no_grad():
+        for weights in (tiny_model.gates_x, tiny_model.gates_r, tiny_model.projection):
+            weights.zero_()
+        tiny_model.output_bias.copy_(torch.arange(24.0).neg())
+    export_onnx(tiny_model, tmp_path / "model.onnx")
+    rows = np.array([[1, 7, 9], [1, 5, 0]])
+    assert parity(tiny_model, tmp_path / "model.onnx", rows).top3_agreement == 1.0
+    # The model now offers 4, 5 and 9, the graph 4, 5 and 6: two of three.
+    tiny_model.output_bias.data[9] = -4.5
+    found = parity(tiny_model, tmp_path / "model.onnx", rows, tolerance=None)
+    assert (found.top3_agreement, found.top1_agreement) == (pytest.approx(2 / 3), 1.0)
+
+
+def test_rows_at_once_change_nothing_in_float(tmp_path: Path, rows: np.ndarray) -> None:
+    model = trained_on_chains(True, tmp_path)
+    export_onnx(model, tmp_path / "model.onnx")
+    model.output_bias.data += 0.05 * torch.randn(24, generator=torch.Generator().manual_seed(1))
+    together, alone, some = (
+        parity(model, tmp_path / "model.onnx", rows, tolerance=None, rows_at_once=count) for count in (999, 1, 7)
+    )
+    assert together.top1_agreement == alone.top1_agreement == some.top1_agreement < 1
+    assert together.top3_agreement == alone.top3_agreement == some.top3_agreement < 1
+    assert together.max_abs_logit_diff == pytest.approx(alone.max_abs_logit_diff, rel=1e-3)

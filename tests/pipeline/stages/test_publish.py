@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from evaluation import int8
 from pipeline import runner, tracking
 from pipeline.config import STAGE_NAMES, LaunchConfig, launch_id
 from pipeline.errors import ReleaseRefused
@@ -16,14 +17,19 @@ from pipeline.registry import Registry, promote, rollback
 from pipeline.runner import Stages
 from pipeline.settings import Settings
 from pipeline.stage import StageContext
-from pipeline.stages.publish import publish
+from pipeline.stages.publish import keyboard_dictionary, publish, write_dictionary
 from pretrain import corpus, export, vocabulary
+from pretrain.dictionary import binary, combined
 from pretrain.files import sha256, write_text
+from pretrain.graph import load_graph
 from pretrain.model import build_model
 from pretrain.predictor import KeyboardPredictor
 from pretrain.vocabulary import BOS, SPECIALS, Vocabulary
 from pretrain.writing import truecasing
+from pretrain.writing.truecasing import Usual
+from tests.helpers.dictionaries import SMALL
 from tests.helpers.pipeline_launch import Counted, launch_config
+from tests.helpers.reports_example import example
 
 pytestmark = [
     # MLflow's own code uses what SQLAlchemy 2.1 deprecates, and warns about type hints of its own.
@@ -71,7 +77,7 @@ def stages(decision: str) -> Stages:
         return Decided(value=1, decision=decision, reasons=["gain in top-1 recall: too small"])
 
     def report(ctx: StageContext) -> Reported:
-        write_text(ctx.public / "disclosure.json", "{}")
+        write_text(ctx.public / "disclosure.json", example().model_dump_json())
         return Reported(value=1, disclosure_sha256=sha256(ctx.public / "disclosure.json"))
 
     made = (ingest_public, build_vocabulary, fine_tune, decide, report, publish)
@@ -102,8 +108,8 @@ def test_bundle_predicts_what_the_model_predicts(tracked: Settings, tmp_path: Pa
     done = launch(tracked, tmp_path)
     assert (done["published"], done["registered_model"], done["version"]) == (True, NAME, 1)
     assert done["parity_max_difference"] < 1e-4
-    names = ("model.onnx", "model.int8.onnx", "vocabulary.json", "truecase.json", "bundle.json")
-    assert {f"bundle/{name}" for name in names} <= set(done["files"])
+    names = ("bundle.json", "disclosure.json", "en-US.combined", "en-US.dict", "model.onnx", "truecase.json")
+    assert done["files"] == [f"bundle/{name}" for name in (*names, "vocabulary.json")]
     model = build_model(launch_config().model, len(WORDS), launch_config().seed)
     predictor = KeyboardPredictor(done["bundle"])
     usual = truecasing.load(done["bundle"] / "truecase.json")
@@ -124,9 +130,92 @@ def test_bundle_predicts_what_the_model_predicts(tracked: Settings, tmp_path: Pa
         assert predictor.suggest(text) == words, text
     assert len(predictor.suggest("see you", count=3)) == 3
     assert len(predictor.suggest("see", count=99)) == len(WORDS) - len(SPECIALS)
-    assert len(KeyboardPredictor(done["bundle"], "model.int8.onnx").suggest("see you")) == 3
     with pytest.raises(ValueError, match=r"lacks model\.onnx"):
         KeyboardPredictor(tmp_path)
+
+
+def test_int8_is_left_out_with_a_reason_unless_it_passes(
+    tracked: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    # Eleven words in six hidden units: quantising saves nothing and costs time.
+    done = launch(tracked, tmp_path)
+    about = json.loads((done["bundle"] / "bundle.json").read_text(encoding="utf-8"))
+    assert about["int8"] == done["int8"]
+    assert not done["int8"]["shipped"]
+    assert any(reason.startswith("size") for reason in done["int8"]["reasons"])
+    for name, limit in {"MIN_TOP1_AGREEMENT": 0.0, "MIN_TOP3_AGREEMENT": 0.0}.items():
+        monkeypatch.setattr(int8, name, limit)
+    for name in ("MAX_SIZE_RATIO", "MAX_LATENCY_RATIO"):
+        monkeypatch.setattr(int8, name, 100.0)
+    done = launch(tracked, tmp_path, seed=8)
+    assert (done["int8"]["shipped"], done["int8"]["reasons"]) == (True, [])
+    assert len(KeyboardPredictor(done["bundle"], "model.int8.onnx").suggest("see you")) == 3
+
+
+def test_every_file_of_the_bundle_has_its_digest(tracked: Settings, tmp_path: Path):
+    bundle = launch(tracked, tmp_path)["bundle"]
+    about = json.loads((bundle / "bundle.json").read_text(encoding="utf-8"))
+    found = {path.name: sha256(path) for path in bundle.iterdir() if path.name != "bundle.json"}
+    assert about["files"] == found
+    assert {"en-US.dict", "en-US.combined"} <= found.keys()
+
+
+def test_the_keyboard_s_dictionary_holds_the_words_and_the_disclosure(tracked: Settings, tmp_path: Path):
+    done = launch(tracked, tmp_path)
+    read = binary.from_bytes((done["bundle"] / "en-US.dict").read_bytes())
+    assert set(read.words) == {"see", "you", "soon", "later", "we", "Talk", "tomorrow"}, "as public text writes them"
+    assert done["dictionary_words"] == len(read.words)
+    text = combined.from_text((done["bundle"] / "en-US.combined").read_text(encoding="utf-8"))
+    assert text.as_keyboards_read_it() == read
+    accounting = example().accounting
+    assert read.attributes == {
+        "dictionary": "main:en_us",
+        "locale": "en_US",
+        "description": "Launch test-fixture-01. Differential privacy of every device in training "
+        f"(rho {accounting.rho:.6g} epsilon {accounting.epsilon:.6g} delta {accounting.delta:.3g})",
+        "date": "1767323045",
+        "version": "20260102",
+        "launch": "test-fixture-01",
+        "rho": f"{accounting.rho:.6g}",
+        "epsilon": f"{accounting.epsilon:.6g}",
+        "delta": f"{accounting.delta:.3g}",
+        "disclosure_sha256": sha256(done["bundle"] / "disclosure.json"),
+    }
+
+
+def test_the_dictionary_follows_from_what_the_bundle_releases(tracked: Settings, tmp_path: Path):
+    # Post-processing: four released files are enough to make it again, byte by byte.
+    bundle = launch(tracked, tmp_path)["bundle"]
+    model, words = load_graph(bundle / "model.onnx"), vocabulary.load(bundle / "vocabulary.json")
+    usual, disclosed = truecasing.load(bundle / "truecase.json"), (bundle / "disclosure.json").read_text("utf-8")
+    again = keyboard_dictionary(model, words, usual, disclosed)
+    assert binary.to_bytes(again) == (bundle / "en-US.dict").read_bytes()
+    assert combined.to_text(again) == (bundle / "en-US.combined").read_text(encoding="utf-8")
+
+
+def test_a_launch_without_a_bound_claims_none(tmp_path: Path):
+    stated = example().model_dump(mode="json")
+    stated["launch"] |= {"seeded_randomness": True, "locale": "sr-Latn-RS"}
+    stated["mechanism"] |= {"randomness": "seeded"}
+    model = build_model(launch_config().model, len(WORDS), 1)
+    attributes = keyboard_dictionary(model, WORDS, {}, json.dumps(stated)).attributes
+    assert "(noise was seeded)" in attributes["description"]
+    assert not {"rho", "epsilon", "delta"} & attributes.keys()
+    assert attributes["locale"] == "sr-Latn-RS", "HeliBoard reads a tag with a script as a tag"
+
+
+def test_words_that_are_written_alike_stay_apart():
+    model = build_model(launch_config().model, len(WORDS), 1)
+    usual = {"see": Usual("SEE", 2, 1.0), "you": Usual("X", 2, 1.0), "we": Usual("X", 2, 1.0)}
+    words = keyboard_dictionary(model, WORDS, usual, example().model_dump_json()).words
+    assert set(words) == {"SEE", "you", "soon", "later", "we", "talk", "tomorrow"}
+
+
+def test_a_dictionary_that_does_not_read_back_is_not_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(binary, "bigram_level", lambda unigram, bigram: 15)
+    with pytest.raises(ArithmeticError, match="reads back as another dictionary"):
+        write_dictionary(SMALL, tmp_path / "en-US")
+    assert not list(tmp_path.iterdir())
 
 
 def test_registered_model_loads_without_this_project_and_without_pickle(tracked: Settings, tmp_path: Path):

@@ -1,0 +1,93 @@
+"""Whether the int8 form of a model ships: measured beside the float form on held-out public text, and judged."""
+
+import time
+from pathlib import Path
+
+import numpy as np
+
+from pretrain.config import Config
+from pretrain.export import parity
+from pretrain.model import KeyboardLM
+from pretrain.predictor import open_graph, step
+from pretrain.vocabulary import PAD
+
+# The demo's public model agrees on 0.992 of first words and 0.989 of the three best (LOG.md).
+MIN_TOP1_AGREEMENT, MIN_TOP3_AGREEMENT = 0.98, 0.97
+MAX_SIZE_RATIO, MAX_LATENCY_RATIO = 0.5, 1.0
+_REPEATS, _WORDS = 9, 60
+
+
+class Int8(Config):
+    """What the int8 form was measured to be, and whether it ships.
+
+    Attributes:
+      reasons: thresholds it misses, in words; empty if it ships.
+      words: positions of held-out public sentences that were compared.
+      top1_agreement, top3_agreement: with the float model (``export.Parity``).
+      float_seconds, int8_seconds: for one word on one thread of this machine, the fastest of several runs.
+    """
+
+    shipped: bool
+    reasons: tuple[str, ...]
+    words: int
+    top1_agreement: float
+    top3_agreement: float
+    max_logit_difference: float
+    float_bytes: int
+    int8_bytes: int
+    float_seconds: float
+    int8_seconds: float
+
+
+def measure(model: KeyboardLM, path: Path, int8_path: Path, tokens_RT: np.ndarray) -> Int8:
+    """Compare the two forms over held-out rows and judge the int8 form.
+
+    Args:
+      tokens_RT: input rows as of ``model.sentence_rows``, of public text that the model did not learn.
+
+    Raises:
+      ValueError: no token to compare.
+    """
+    agreed = parity(model, int8_path, tokens_RT, tolerance=None, rows_at_once=1)
+    # Turn by turn, so that a busy machine slows both.
+    turns = [[_seconds(form, tokens_RT) for form in (path, int8_path)] for _ in range(_REPEATS)]
+    float_seconds, int8_seconds = (min(seconds) for seconds in zip(*turns, strict=True))
+    float_bytes, int8_bytes = (form.stat().st_size for form in (path, int8_path))
+    # What is no number passes no threshold.
+    misses = {
+        f"top-1 agreement {agreed.top1_agreement:.4f}, at least {MIN_TOP1_AGREEMENT}": not (
+            agreed.top1_agreement >= MIN_TOP1_AGREEMENT
+        ),
+        f"top-3 agreement {agreed.top3_agreement:.4f}, at least {MIN_TOP3_AGREEMENT}": not (
+            agreed.top3_agreement >= MIN_TOP3_AGREEMENT
+        ),
+        f"size {int8_bytes / float_bytes:.2f} of the float model's, at most {MAX_SIZE_RATIO}": not (
+            int8_bytes <= MAX_SIZE_RATIO * float_bytes
+        ),
+        f"time {int8_seconds / float_seconds:.2f} of the float model's, at most {MAX_LATENCY_RATIO}": not (
+            int8_seconds <= MAX_LATENCY_RATIO * float_seconds
+        ),
+    }
+    reasons = tuple(reason for reason, missed in misses.items() if missed)
+    return Int8(
+        shipped=not reasons,
+        reasons=reasons,
+        words=agreed.steps,
+        top1_agreement=agreed.top1_agreement,
+        top3_agreement=agreed.top3_agreement,
+        max_logit_difference=agreed.max_abs_logit_diff,
+        float_bytes=float_bytes,
+        int8_bytes=int8_bytes,
+        float_seconds=float_seconds,
+        int8_seconds=int8_seconds,
+    )
+
+
+def _seconds(path: Path, tokens_RT: np.ndarray) -> float:
+    """Seconds for one word, on average over the first ones, one at a time as a keyboard does it."""
+    session, state = open_graph(path)
+    tokens_N = tokens_RT[tokens_RT != PAD][:_WORDS]
+    start = time.perf_counter()
+    for token in tokens_N:
+        _, state = step(session, np.array([token]), state)
+    return (time.perf_counter() - start) / len(tokens_N)
