@@ -63,7 +63,20 @@ C4_DATASET = "allenai/c4"
 NEW_WORD_SHARE, MOST_COPIES = 0.5, 20
 
 
-class C4Corpus(Config):
+class PublicCorpus(Config):
+    """What every source may say."""
+
+    select_by: Literal["champion"] | None = Field(
+        default=None, description="draw sentences again by how much likelier the last published model finds them"
+    )
+
+    def canonical(self) -> dict[str, Any]:
+        """Without ``select_by`` where nothing is selected: such a launch keeps the id it had before the field."""
+        content = super().canonical()
+        return content if self.select_by else {name: value for name, value in content.items() if name != "select_by"}
+
+
+class C4Corpus(PublicCorpus):
     """C4 or mC4 from the Hugging Face hub, streamed through ``datasets``."""
 
     retired: ClassVar[Mapping[str, Any]] = {"dataset": C4_DATASET, "tokens_per_shard": TOKENS_PER_SHARD}
@@ -74,7 +87,7 @@ class C4Corpus(Config):
     max_validation_tokens: PositiveInt = 200_000
 
 
-class FileCorpus(Config):
+class FileCorpus(PublicCorpus):
     """Local text: JSON lines, such as C4's ``*.json.gz`` shards, and Parquet with a ``text`` column, mixed at will."""
 
     retired: ClassVar[Mapping[str, Any]] = {"tokens_per_shard": TOKENS_PER_SHARD}
@@ -86,7 +99,7 @@ class FileCorpus(Config):
     max_validation_tokens: PositiveInt = 200_000
 
 
-class SampleCorpus(Config):
+class SampleCorpus(PublicCorpus):
     """Public texts that ship inside packages (``packaged.py``): conversation, stories, Wikipedia."""
 
     retired: ClassVar[Mapping[str, Any]] = {"tokens_per_shard": TOKENS_PER_SHARD}

@@ -5,9 +5,7 @@ All arms speak one vocabulary: the launch's, followed by the words that only wha
 
 import logging
 import shutil
-import tempfile
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
@@ -21,14 +19,12 @@ from federated.rounds.rule import RoundRule
 from federated.train import TrainingData, Workplace, fine_tune
 from pipeline.config import SIMULATIONS
 from pipeline.errors import PermanentError
-from pipeline.registry import Published, Registry, model_name
+from pipeline.registry import Published
 from pipeline.stage import StageContext
 from pipeline.stages import artifacts
 from pretrain import vocabulary as vocabularies
-from pretrain.graph import load_graph
 from pretrain.model import KeyboardLM
 from pretrain.ngrams.ngram import NGram
-from pretrain.vocabulary import Vocabulary
 
 CHAMPION, NON_PRIVATE = "champion", "non_private"
 # A mechanism has to have some noise; this much is far below the last digit of a weight.
@@ -65,7 +61,7 @@ def gather(ctx: StageContext) -> tuple[Entrants, Published | None]:
     if ctx.config.ab_test.non_private_upper_bound:
         ours[NON_PRIVATE] = neural(without_privacy(ctx))
         pairs.append(("private", NON_PRIVATE))
-    published, theirs = _champion(ctx)
+    published, theirs = artifacts.champion(ctx)
     if published is None or theirs is None:
         return Entrants(ours, tuple(pairs), grown, *sizes), None
     model, words = theirs
@@ -115,17 +111,3 @@ def loosened(mechanism: MechanismConfig) -> MechanismConfig:
         "secagg": None,
     }
     return mechanism.model_copy(update=changes)
-
-
-def _champion(ctx: StageContext) -> tuple[Published | None, tuple[KeyboardLM, Vocabulary] | None]:
-    """What users of this locale and feature have, as registered, with its own vocabulary."""
-    registry, name = Registry(ctx.settings), model_name(ctx.config.locale, ctx.config.feature)
-    published = registry.champion_before(name, ctx.run.launch_id)
-    if published is None:
-        _log.info("%s: nothing was published before, so there is no champion to compare with", name)
-        return None, None
-    with tempfile.TemporaryDirectory(prefix=".champion-", dir=ctx.private) as folder:
-        bundle = registry.fetch(published, Path(folder))
-        model, words = load_graph(bundle / "model.onnx"), vocabularies.load(bundle / "vocabulary.json")
-    _log.info("%s: compared with version %d of launch %s", name, published.version, published.launch_id)
-    return published, (model, words)

@@ -1,23 +1,29 @@
 """What stages share: earlier artifacts as values, and progress as log lines."""
 
 import logging
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 
+import numpy as np
 import torch
 
 from federated.devices import store as population
 from federated.mechanisms import Mechanism
 from federated.mechanisms import mechanism_file as mechanism_files
 from pipeline.config import LaunchConfig
+from pipeline.registry import Published, Registry, model_name
 from pipeline.run_dir import RunDir
 from pipeline.stage import StageContext
-from pretrain import corpus, export
+from pretrain import corpus, export, selection
 from pretrain import vocabulary as vocabularies
+from pretrain.graph import load_graph
 from pretrain.model import KeyboardLM, build_model, parameter_count
 from pretrain.vocabulary import TokenStream, Vocabulary, join_streams
 from pretrain.words import WordStore
 
 MECHANISM = "mechanism.json"
+SELECTION = "selection.npy"
 _log = logging.getLogger(__name__)
 
 
@@ -68,10 +74,28 @@ def store(ctx: StageContext) -> population.DeviceStore:
 
 
 def public_streams(ctx: StageContext, words: Vocabulary) -> tuple[TokenStream, TokenStream]:
-    """Public train and validation text in a vocabulary's ids."""
+    """Public train and validation text in a vocabulary's ids; train text as it was selected."""
     opened = corpus.open_corpus(ctx.run.input("ingest_public", "corpus"))
-    return _encode(opened.train, words), _encode(opened.validation, words)
+    train, validation = encode(opened.train, words), encode(opened.validation, words)
+    if ctx.config.public_text.select_by:
+        train = selection.resampled(train, np.load(ctx.run.input("ingest_public", SELECTION)))
+    return train, validation
 
 
-def _encode(shards: list[WordStore], words: Vocabulary) -> TokenStream:
+def encode(shards: list[WordStore], words: Vocabulary) -> TokenStream:
+    """Shards in a vocabulary's ids, as one stream."""
     return join_streams([shard.encode(words) for shard in shards])
+
+
+def champion(ctx: StageContext) -> tuple[Published | None, tuple[KeyboardLM, Vocabulary] | None]:
+    """What users of this locale and feature have, as registered, with its own vocabulary."""
+    registry, name = Registry(ctx.settings), model_name(ctx.config.locale, ctx.config.feature)
+    published = registry.champion_before(name, ctx.run.launch_id)
+    if published is None:
+        _log.info("%s: nothing was published before, so there is no champion", name)
+        return None, None
+    with tempfile.TemporaryDirectory(prefix=".champion-", dir=ctx.private) as folder:
+        bundle = registry.fetch(published, Path(folder))
+        model, words = load_graph(bundle / "model.onnx"), vocabularies.load(bundle / "vocabulary.json")
+    _log.info("%s: the champion is version %d of launch %s", name, published.version, published.launch_id)
+    return published, (model, words)

@@ -1,10 +1,16 @@
 """Stages ``ingest_public`` and ``ingest_private``: text into shards and into the device store."""
 
+import numpy as np
+
 from federated.devices import store
+from pipeline.errors import PermanentError
+from pipeline.registry import model_name
 from pipeline.stage import Dataset, StageContext, StageResult
 from pipeline.stages import artifacts
-from pretrain import corpus, vocabulary
-from reports.disclosure.guarantee import PublicText
+from pretrain import corpus, selection, vocabulary
+from pretrain.files import atomic
+from pretrain.words import WordStore
+from reports.disclosure.guarantee import PublicText, Selection
 
 
 class IngestPublic(StageResult, PublicText):
@@ -31,12 +37,14 @@ def ingest_public(ctx: StageContext) -> IngestPublic:
     """Public text into word shards, and the base vocabulary from its counts."""
     config = ctx.config
     summary = corpus.build_corpus(config.public_text, config.locale, ctx.public / "corpus", artifacts.progress(ctx))
-    base = vocabulary.from_counts(corpus.open_corpus(ctx.public / "corpus").counts(), config.vocabulary.base_size)
+    opened = corpus.open_corpus(ctx.public / "corpus")
+    base = vocabulary.from_counts(opened.counts(), config.vocabulary.base_size)
     vocabulary.save(base, ctx.public / "vocabulary.json")
     return IngestPublic(
         source=summary.source,
         licence=summary.licence,
         parts=summary.parts,
+        selection=_select(ctx, opened.train) if config.public_text.select_by else None,
         documents=summary.documents,
         train_tokens=summary.train_tokens,
         validation_tokens=summary.validation_tokens,
@@ -44,6 +52,37 @@ def ingest_public(ctx: StageContext) -> IngestPublic:
         corpus_digest=summary.digest,
         vocabulary_digest=base.digest,
         datasets=(Dataset(name=summary.source, digest=summary.digest, context="pretraining"),),
+    )
+
+
+def _select(ctx: StageContext, shards: list[WordStore]) -> Selection:
+    """How often each sentence is taken, by the last published model, as a file beside the corpus.
+
+    Guarantee: the champion is a release that was accounted when it was made, and the rest is public; what is
+    computed from them alone is private at no further cost.
+
+    Raises:
+      PermanentError: nothing was published for this locale and feature.
+    """
+    published, theirs = artifacts.champion(ctx)
+    if published is None or theirs is None:
+        name = model_name(ctx.config.locale, ctx.config.feature)
+        raise PermanentError(
+            f"public_text.select_by: 'champion', and no launch of {name} was published; publish one first, or remove "
+            "the line"
+        )
+    model, words = theirs
+    # Both models see the champion's words and unknown ones alike.
+    stream = artifacts.encode(shards, words)
+    private_S = selection.log_probabilities(model, stream, ctx.config.pretrain.sequence_words)
+    weight_S = selection.importance(private_S, selection.unread(stream, words), selection.targets(stream))
+    with atomic(ctx.public / artifacts.SELECTION) as temporary, temporary.open("wb") as file:
+        np.save(file, selection.copies(weight_S, ctx.config.seed))
+    return Selection(
+        registered_model=published.name,
+        version=published.version,
+        launch_id=published.launch_id,
+        effective_share=selection.effective_share(weight_S),
     )
 
 

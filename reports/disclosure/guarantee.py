@@ -13,12 +13,22 @@ from pretrain.config import Config, TextPart
 _SAME = 1e-6  # relative; what is further apart is a mistake, not rounding
 
 
+class Selection(Config):
+    """The released model that chose among public sentences."""
+
+    registered_model: str
+    version: int
+    launch_id: str
+    effective_share: float
+
+
 class PublicText(Config):
     """Where the public model came from."""
 
     source: str
     licence: str
     parts: tuple[TextPart, ...] = ()
+    selection: Selection | None = None
     documents: int
     train_tokens: int
 

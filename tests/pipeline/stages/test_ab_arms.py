@@ -1,6 +1,5 @@
 """Arms of a launch: what users have comes from the registry, whole; training without privacy is for simulations."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,6 @@ from pydantic import ValidationError
 from evaluation.arms.arm import neural
 from federated import mechanisms
 from federated.devices import store as population
-from pipeline import registry as registered
 from pipeline.config import LaunchConfig
 from pipeline.errors import PermanentError
 from pipeline.registry import Registry
@@ -19,12 +17,12 @@ from pipeline.settings import Settings
 from pipeline.stage import StageContext
 from pipeline.stages import ab_arms as entrants
 from pipeline.stages import artifacts as load
-from pretrain import export, vocabulary
+from pretrain import vocabulary
 from pretrain.files import sha256
-from pretrain.model import KeyboardLM, build_model
 from pretrain.vocabulary import SPECIALS, TokenStream, Vocabulary
 from pretrain.words import write_words
 from tests.helpers.pipeline_launch import RAW, launch_config
+from tests.helpers.published import THEIRS, model_of, publish
 
 pytestmark = [
     # MLflow's own code uses what SQLAlchemy 2.1 deprecates, and warns about type hints of its own.
@@ -34,28 +32,7 @@ pytestmark = [
 NAME = "keyboard-en-US-NWP"
 BASE = Vocabulary((*SPECIALS, "see", "you", "soon"))
 GROWN = vocabulary.extend(BASE, ["lol"], 1)
-# Other words in another order, one of which only users' present model knows.
-THEIRS = Vocabulary((*SPECIALS, "you", "later", "see"))
 MADE_UP = {"source": "synthetic", "name": "made-up", "devices": 40, "max_words_per_device": 30}
-
-
-def publish(settings: Settings, folder: Path, launch_id: str, words: Vocabulary = THEIRS) -> Path:
-    """Register a bundle of an untrained model and make it the champion; returns the bundle."""
-    bundle = folder / launch_id / "bundle"
-    bundle.mkdir(parents=True)
-    vocabulary.save(words, bundle / "vocabulary.json")
-    export.export_onnx(model_of(words, len(launch_id)), bundle / "model.onnx")
-    files = {path.name: sha256(path) for path in sorted(bundle.iterdir())}
-    (bundle / "bundle.json").write_text(json.dumps({"launch_id": launch_id, "files": files}), encoding="utf-8")
-    tags = {"tacit.launch": launch_id, "bundle.sha256": sha256(bundle / "bundle.json")}
-    registry = Registry(settings)
-    version = registry.register(launch_config(), launch_id, bundle, tags)
-    registered.promote(registry, launch_config(), version)
-    return bundle
-
-
-def model_of(words: Vocabulary, seed: int) -> KeyboardLM:
-    return build_model(launch_config().model, len(words), seed)
 
 
 def context(settings: Settings, monkeypatch: pytest.MonkeyPatch, **changes: object) -> StageContext:

@@ -1,0 +1,79 @@
+"""Selection of public text by what users have: refused without it, the champion's own scores with it."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline.config import LaunchConfig, launch_id
+from pipeline.errors import PermanentError
+from pipeline.runner import Stages, open_run, run_stage
+from pipeline.settings import Settings
+from pipeline.stage import StageContext
+from pipeline.stages import artifacts, ingest
+from pretrain import corpus, selection
+from pretrain.graph import load_graph
+from tests.helpers.pipeline_launch import launch_config
+from tests.helpers.published import THEIRS, publish
+
+pytestmark = [
+    # MLflow's own code uses what SQLAlchemy 2.1 deprecates, and warns about type hints of its own.
+    pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:.*Any type hint is inferred as AnyType.*:UserWarning"),
+]
+STAGES = Stages({"ingest_public": ingest.ingest_public}, {})
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> LaunchConfig:
+    """A launch on 60 public documents, which its champion may choose from."""
+    path = tmp_path / "public.jsonl"
+    said = ["see you later.", "you see me.", "later you see more of it.", "something else."]
+    rows = [{"text": f"{said[number % 4]} Text {'abcdefgh'[number % 8]} {said[number % 3]}"} for number in range(60)]
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    (tmp_path / "held_out.jsonl").write_text('{"text": "see you"}', encoding="utf-8")
+    paths = {"train": [str(path)], "validation": [str(tmp_path / "held_out.jsonl")]}
+    public_text = {"source": "files", "max_tokens": 10_000, "select_by": "champion", **paths}
+    return LaunchConfig.model_validate(launch_config().model_dump(mode="json") | {"public_text": public_text})
+
+
+def test_without_a_champion_selection_is_refused(config: LaunchConfig, tracked: Settings) -> None:
+    with pytest.raises(PermanentError, match=r"public_text.select_by: .*no launch of keyboard-en-US-NWP was published"):
+        run_stage("ingest_public", config, launch_id(config), tracked, STAGES)
+
+
+def test_sentences_are_drawn_by_the_champion_s_scores(config: LaunchConfig, tracked: Settings, tmp_path: Path) -> None:
+    bundle = publish(tracked, tmp_path, "earlier")
+    result = run_stage("ingest_public", config, launch_id(config), tracked, STAGES).result
+    assert (result["selection"]["version"], result["selection"]["launch_id"]) == (1, "earlier")
+    ctx = StageContext(config, open_run(config, launch_id(config), tracked), tracked, "pretrain", None)
+    opened = corpus.open_corpus(ctx.run.input("ingest_public", "corpus"))
+    theirs = artifacts.encode(opened.train, THEIRS)
+    private_S = selection.log_probabilities(load_graph(bundle / "model.onnx"), theirs, 6)
+    weight_S = selection.importance(private_S, selection.unread(theirs, THEIRS), selection.targets(theirs))
+    assert weight_S.max() > 1.05 * weight_S.min()
+    assert result["selection"]["effective_share"] == pytest.approx(selection.effective_share(weight_S))
+    expected = selection.resampled(theirs, selection.copies(weight_S, config.seed))
+    np.testing.assert_array_equal(artifacts.public_streams(ctx, THEIRS)[0].tokens_N, expected.tokens_N)
+    assert not any(ctx.run.private("ingest_public").glob(".champion-*")), "the champion is not kept"
+
+
+def test_a_launch_that_selects_nothing_has_the_id_and_text_it_had(config: LaunchConfig, tracked: Settings) -> None:
+    content = config.model_dump(mode="json")
+    del content["public_text"]["select_by"]
+    plain = LaunchConfig.model_validate(content)
+    assert launch_id(plain) != launch_id(config)
+    content["public_text"]["select_by"] = None
+    assert launch_id(LaunchConfig.model_validate(content)) == launch_id(plain)
+    assert "select_by" not in plain.canonical()["public_text"]
+    result = run_stage("ingest_public", plain, launch_id(plain), tracked, STAGES).result
+    assert result["selection"] is None
+
+
+def test_rehearsal_text_is_not_selected(config: LaunchConfig) -> None:
+    content = config.model_dump(mode="json")
+    planning = {"population_estimate": 100, "max_report_goal": 10, "round_minutes": 5, "target_rho": 1.0}
+    planning["public_text"] = content["public_text"]
+    with pytest.raises(ValueError, match=r"planning.public_text.select_by: .*remove the line"):
+        LaunchConfig.model_validate(content | {"planning": planning})
