@@ -129,3 +129,12 @@ def test_tables_in_markdown_are_tables() -> None:
         columns = lines[number].count("|")
         assert [line.count("|") for line in lines[number - 1 : number + 2]] == [columns] * 3, lines[number - 1]
     assert not any("\\|" in line for line in lines)
+
+
+def test_the_report_names_each_public_text_and_what_chose_among_sentences() -> None:
+    text = rendered()["report.md"]
+    assert "| letters | public domain | 3,000 |" in text
+    assert "| made up by a model (synthetic) | CC0 | 456 |" in text
+    assert "version 3 of keyboard-en-US-NWP (launch earlier)" in text
+    assert "worth 46% of as many equal ones" in text
+    assert "spends no privacy budget" in text
