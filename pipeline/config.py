@@ -2,8 +2,9 @@
 
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import yaml
 from pydantic import Field, PositiveFloat, PositiveInt, ValidationError, field_validator, model_validator
@@ -51,6 +52,8 @@ _NOT_PART_OF_THE_LAUNCH = frozenset({"runtime", "schedule", "reviewers"})
 class PolicyConfig(Config):
     """The gates a launch must pass. A gate without evidence fails."""
 
+    since_0_1: ClassVar[Mapping[str, Any]] = {"min_distinct_first_words": None, "min_ngram_gain": None}
+
     max_rho: PositiveFloat = Field(description="ceiling on this launch's device-level rho")
     population_max_rho: PositiveFloat = Field(description="ceiling on the sum over all launches on this population")
     max_discovery_epsilon0: PositiveFloat = Field(description="ceiling on the local epsilon of one message")
@@ -66,6 +69,13 @@ class PolicyConfig(Config):
     )
     max_top3_loss: Annotated[float, Field(ge=0.0)] = Field(
         default=0.0, description="guardrail: top-3 recall may fall by this much against the starting point"
+    )
+    min_distinct_first_words: PositiveInt | None = Field(
+        default=None, description="different words that the model puts first on held-out text, at least; none: no gate"
+    )
+    min_ngram_gain: float | None = Field(
+        default=None,
+        description="lower end of the interval of private minus public n-gram top-1 recall, at least; none: no gate",
     )
 
 

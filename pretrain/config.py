@@ -23,11 +23,14 @@ class Config(BaseModel):
       retired: fields of version 0.1 that became constants, with the value (or a function of the block that gives
         it). A file that states such a field at its value is read as before, so that its launch keeps its id; any
         other value is an error.
+      since_0_1: fields newer than version 0.1, with the value that means what there was before them. Where a field has it,
+        digests leave it out, so that a file that does not state it keeps its launch id.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     retired: ClassVar[Mapping[str, Any]] = {}
+    since_0_1: ClassVar[Mapping[str, Any]] = {}
 
     @model_validator(mode="wrap")
     @classmethod
@@ -53,7 +56,8 @@ class Config(BaseModel):
         blocks = {name: getattr(self, name) for name in type(self).model_fields}
         content = self.model_dump(mode="json")
         content |= {name: block.canonical() for name, block in blocks.items() if isinstance(block, Config)}
-        return content | self.retired_values()
+        unchanged = {name for name, value in self.since_0_1.items() if content[name] == value}
+        return {name: value for name, value in content.items() if name not in unchanged} | self.retired_values()
 
 
 # Words of a corpus in one shard on disk.
@@ -66,14 +70,11 @@ NEW_WORD_SHARE, MOST_COPIES = 0.5, 20
 class PublicCorpus(Config):
     """What every source may say."""
 
+    since_0_1: ClassVar[Mapping[str, Any]] = {"select_by": None}
+
     select_by: Literal["champion"] | None = Field(
         default=None, description="draw sentences again by how much likelier the last published model finds them"
     )
-
-    def canonical(self) -> dict[str, Any]:
-        """Without ``select_by`` where nothing is selected: such a launch keeps the id it had before the field."""
-        content = super().canonical()
-        return content if self.select_by else {name: value for name, value in content.items() if name != "select_by"}
 
 
 class C4Corpus(PublicCorpus):

@@ -109,11 +109,12 @@ def stated(content: object) -> set[str]:
     return set().union(*(stated(value) for value in content)) if isinstance(content, list) else set()
 
 
-def test_every_field_is_set_by_a_file_and_there_are_at_most_111_names() -> None:
+def test_every_field_is_set_by_a_file_and_there_are_few_names() -> None:
     names = {name for block in blocks(LaunchConfig) for name in block.model_fields}
     files = set().union(*(stated(yaml.safe_load(path.read_text(encoding="utf-8"))) for path in FILES))
     assert names - files == set()
-    assert len(names) <= 111
+    # 110 in the launches of the papers, and what came since: two gates on utility, select_by.
+    assert len(names) <= 113
 
 
 @pytest.mark.parametrize(

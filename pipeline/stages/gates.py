@@ -56,6 +56,8 @@ class Evidence(BaseModel):
     # ab_test
     top1_gain_low: float | None = Field(default=None, description="lower end of private minus starting point")
     top3_gain_low: float | None = None
+    ngram_gain_low: float | None = Field(default=None, description="lower end of private minus public n-gram")
+    distinct_private: int | None = Field(default=None, description="different words that the model ever puts first")
     session_words: int | None = Field(default=None, description="0: not asked for, or no layout; then no gate")
     broken_margins: tuple[str, ...] | None = Field(default=None, description="simulated typing that got worse")
     missing_metrics: tuple[str, ...] | None = Field(default=None, description="metrics that have no interval")
@@ -160,6 +162,22 @@ def _gates(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateResult]:
         0.0 - policy.max_top3_loss,  # not -0.0
         "lower end of the interval, private minus starting point",
     )
+    if policy.min_ngram_gain is not None:
+        yield _at_least(
+            "ngram",
+            "top-1 recall beside a public n-gram",
+            evidence.ngram_gain_low,
+            policy.min_ngram_gain,
+            "lower end of the interval, private minus an n-gram of the same public text",
+        )
+    if policy.min_distinct_first_words is not None:
+        yield _at_least(
+            "variety",
+            "different first suggestions",
+            evidence.distinct_private,
+            policy.min_distinct_first_words,
+            "number of different words that stood first on held-out text",
+        )
     if evidence.session_words != 0:
         yield _typing(evidence)
     yield _ledger(evidence)

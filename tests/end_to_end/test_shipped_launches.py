@@ -39,7 +39,11 @@ _MECHANISM = {
 _SIZES = {
     "planning": {"population_estimate": 60, "max_report_goal": 12, "target_rho": 4.0},
     "discovery": {"delta": 1e-6, "layers": 5, "max_prefixes": 20, "messages_per_device": 4, "anonymity": 2},
-    "policy": {"max_rho": 20.0, "population_max_rho": 40.0, "min_canary_rank": 1, "min_top1_gain": -1.0},
+    "policy": {"max_rho": 20.0, "population_max_rho": 40.0, "min_canary_rank": 1, "min_top1_gain": -1.0}
+    | {
+        "min_distinct_first_words": 1,
+        "min_ngram_gain": -1.0,
+    },
     "audit": {"users": [1], "examples": [1, 4], "repeats": 1, "sentences_per_device": 10, "directions": 64},
     "ab_test": {"buckets": 5, "session_words": 100},
     "runtime": {"device": "cpu", "chunk_devices": 4, "checkpoint_every_rounds": 2, "evaluate_every_rounds": 2},

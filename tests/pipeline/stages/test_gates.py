@@ -12,7 +12,9 @@ from pipeline.stages.gates import Evidence, decide
 from reports.disclosure.findings import AuditRow
 from tests.helpers.pipeline_launch import launch_config
 
-POLICY = launch_config(policy={"population_max_discovery_epsilon": 6.0}).policy
+POLICY = launch_config(
+    policy={"population_max_discovery_epsilon": 6.0, "min_distinct_first_words": 300, "min_ngram_gain": 0.0}
+).policy
 NOISE = AuditRow(
     type="noise_scale",
     quantity="standard deviation over the claimed one",
@@ -47,6 +49,8 @@ GOOD = Evidence(
     audits=(NOISE,),
     top1_gain_low=0.001,
     top3_gain_low=0.0,
+    ngram_gain_low=0.0,
+    distinct_private=300,
     session_words=500,
     broken_margins=(),
     missing_metrics=(),
@@ -59,7 +63,7 @@ def test_everything_in_order_is_launched():
     assert decision.decision == "launch"
     assert all(gate.passed for gate in decision.gates)
     assert decision.reasons == (f"all {len(decision.gates)} gates passed",)
-    assert len({gate.id for gate in decision.gates}) == len(decision.gates) == 17
+    assert len({gate.id for gate in decision.gates}) == len(decision.gates) == 19
 
 
 @pytest.mark.parametrize(
@@ -83,6 +87,8 @@ def test_everything_in_order_is_launched():
         ({"audits": ()}, "noise_audit"),
         ({"top1_gain_low": 0.0}, "utility"),
         ({"top3_gain_low": -0.001}, "top3_guardrail"),
+        ({"ngram_gain_low": -0.001}, "ngram"),
+        ({"distinct_private": 299}, "variety"),
         ({"broken_margins": ("words_per_minute (guardrail): -3.00%",)}, "typing"),
         ({"broken_margins": None}, "typing"),
         ({"missing_metrics": ("prate",)}, "typing"),
@@ -111,7 +117,7 @@ def test_no_two_stages_state_the_same_evidence():
 
 @pytest.mark.parametrize(
     "name",
-    ["rho", "epsilon", "epsilon_pld", "population_rho", "epsilon0", "top1_gain_low", "top3_gain_low"],
+    ["rho", "epsilon", "epsilon_pld", "population_rho", "epsilon0", "top1_gain_low", "top3_gain_low", "ngram_gain_low"],
 )
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_numbers_that_are_not_finite_hold_and_stay_out_of_the_json(name: str, value: float):
