@@ -23,8 +23,8 @@ class Config(BaseModel):
       retired: fields of version 0.1 that became constants, with the value (or a function of the block that gives
         it). A file that states such a field at its value is read as before, so that its launch keeps its id; any
         other value is an error.
-      since_0_1: fields newer than version 0.1, with the value that means what there was before them. Where a field has it,
-        digests leave it out, so that a file that does not state it keeps its launch id.
+      since_0_1: fields newer than version 0.1, with the value that means what there was before them. Where a field
+        has it, digests leave it out, so that a file that does not state it keeps its launch id.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
