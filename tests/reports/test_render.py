@@ -136,5 +136,5 @@ def test_the_report_names_each_public_text_and_what_chose_among_sentences() -> N
     assert "| letters | public domain | 3,000 |" in text
     assert "| made up by a model (synthetic) | CC0 | 456 |" in text
     assert "version 3 of keyboard-en-US-NWP (launch earlier)" in text
-    assert "worth 46% of as many equal ones" in text
+    assert "worth 45.70% of as many equal ones" in text
     assert "spends no privacy budget" in text
