@@ -13,8 +13,9 @@ ANSWER = "answer"
 
 _BODY = """
 Launch `{{ ti.xcom_pull(task_ids='check')['launch_id'] }}` passed every automatic gate.
-{% set trained = ti.xcom_pull(task_ids='fine_tune') %}
-- device-level rho {{ trained['rho'] }}, epsilon {{ trained['epsilon'] }} at delta {{ trained['delta'] }}
+{% set shown = ti.xcom_pull(task_ids='decide')['headline'] %}
+{% set spent = shown if 'rho' in shown else ti.xcom_pull(task_ids='fine_tune') %}
+- device-level rho {{ spent['rho'] }}, epsilon {{ spent['epsilon'] }} at delta {{ spent['delta'] }}
 - report: {{ ti.xcom_pull(task_ids='report')['files'] | join(', ') }}
 - decision: {{ ti.xcom_pull(task_ids='decide')['reasons'] | join('; ') }}
 

@@ -41,6 +41,7 @@ def build(launch: LaunchFile) -> DAG:
         build_vocabulary = Stage(launch=launch, name="build_vocabulary")
         adapt = Stage(launch=launch, name="adapt")
         plan = Stage(launch=launch, name="plan")
+        count = Stage(launch=launch, name="count")
         fine_tune = Stage(launch=launch, name="fine_tune")
         audit = Stage(launch=launch, name="audit")
         ab_test = Stage(launch=launch, name="ab_test")
@@ -53,7 +54,7 @@ def build(launch: LaunchFile) -> DAG:
         check >> [ingest_public, ingest_private]
         ingest_public >> [pretrain, discover]
         ingest_private >> discover
-        [pretrain, discover] >> build_vocabulary >> adapt >> plan >> fine_tune >> [audit, ab_test] >> decide
+        [pretrain, discover] >> build_vocabulary >> adapt >> plan >> count >> fine_tune >> [audit, ab_test] >> decide
         chain(decide, report, gate, *approve, publish)
     return dag
 

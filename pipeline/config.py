@@ -11,6 +11,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, ValidationError, field_v
 
 from discovery.config import DiscoveryConfig
 from evaluation.config import AbTestConfig, AuditConfig
+from federated.config.counts import CountsConfig
 from federated.config.mechanism import MechanismConfig
 from federated.config.planning import PlanningConfig
 from federated.config.population import PopulationConfig
@@ -34,6 +35,7 @@ STAGE_NAMES = (
     "build_vocabulary",
     "adapt",
     "plan",
+    "count",
     "fine_tune",
     "audit",
     "ab_test",
@@ -82,6 +84,8 @@ class PolicyConfig(Config):
 class LaunchConfig(Config):
     """One attempt to ship one feature for one locale."""
 
+    since_0_1: ClassVar[Mapping[str, Any]] = {"counts": None}
+
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="letters, digits, '.', '_' and '-'")
     locale: str = Field(
         pattern=r"^[a-z]{2,3}(-[A-Z][a-z]{3})?(-[A-Z]{2})?$", description="BCP 47 tag, as in en-US or sr-Latn-RS"
@@ -96,6 +100,9 @@ class LaunchConfig(Config):
     discovery: DiscoveryConfig
     adapt: AdaptConfig
     mechanism: MechanismConfig
+    counts: CountsConfig | None = Field(
+        default=None, description="noisy counts of words and pairs beside training; left out, nothing is counted"
+    )
     planning: PlanningConfig | None = Field(
         default=None, description="what 'tacit plan' and 'tacit rehearse' may choose from; changes nothing by itself"
     )
@@ -129,6 +136,12 @@ class LaunchConfig(Config):
             raise ValueError(
                 f"policy.max_rho: {self.policy.max_rho} is above policy.population_max_rho "
                 f"{self.policy.population_max_rho}: one launch may not exceed the population's budget"
+            )
+        if self.counts is not None and self.counts.rho >= self.policy.max_rho:
+            raise ValueError(
+                f"counts.noise_multiplier: {self.counts.noise_multiplier:g} is rho {self.counts.rho:g} and leaves "
+                f"nothing of policy.max_rho {self.policy.max_rho:g} for training; raise it above "
+                f"{(2 * self.policy.max_rho) ** -0.5:.3g}"
             )
         ceiling, epsilon0 = self.policy.population_max_discovery_epsilon, self.discovery.epsilon0
         if ceiling is not None and epsilon0 > ceiling:

@@ -130,6 +130,8 @@ def run_launch(
         if name == "publish" and config.reviewers:
             _log.warning("publish: left out, it needs the approval of %s", ", ".join(config.reviewers))
             continue
+        if name == "count" and config.counts is None:
+            continue  # Not asked for; under Airflow the stage is a task all the same, and says so.
         done = find_done(name, config, run_id, settings, tracker)
         outcomes[name] = done or run_stage(name, config, run_id, settings, load_stages(), tracker)
         on_stage(outcomes[name])
@@ -163,9 +165,10 @@ def _run_held(
 ) -> StageRecord:
     run.used.clear()
     spend = stages.spends.get(name)
+    planned = spend.planned(config, run) if spend else None
     key = binding = ledger = None
     receipts: dict[str, str] = {}
-    if spend:
+    if spend and planned:
         key = stage_key(config, run, name)
         binding = _binding(config, run, key, spend)
         ledger = PrivacyLedger(settings.ledger_url)
@@ -173,7 +176,7 @@ def _run_held(
             population=config.private_text.name,
             launch_id=run.launch_id,
             stage=name,
-            spend=spend.planned(config, run),
+            spend=planned,
             budget_rho=config.policy.population_max_rho,
             budget_discovery_epsilon=config.policy.population_max_discovery_epsilon,
             binding=binding,

@@ -74,12 +74,12 @@ class StageContext:
     run: RunDir
     settings: Settings
     stage: str
-    key: bytes | None  # 256 bits, the same at every retry; only stages in a ``spends`` table have one
+    key: bytes | None  # 256 bits, the same at every retry; only stages that spend have one
 
     @property
     def noise_key(self) -> bytes:
         """The key of a stage that spends."""
-        assert self.key is not None, f"{self.stage} stands in no table of spends"
+        assert self.key is not None, f"{self.stage} spends nothing"
         return self.key
 
     @property
@@ -101,9 +101,10 @@ class StageSpend:
     """What a stage reserves before it runs, and the earlier stages that decide what it will release.
 
     ``planned`` is a worst case from the configuration and what earlier stages planned; it looks at no
-    private data. The outputs of ``inputs`` are written into the reservation together with a
-    commitment to the stage's key, so that a retry is the same release or is refused.
+    private data, and is None where the configuration asks for no release. The outputs of ``inputs`` are
+    written into the reservation together with a commitment to the stage's key, so that a retry is the same
+    release or is refused.
     """
 
-    planned: Callable[[LaunchConfig, RunDir], Spend]
+    planned: Callable[[LaunchConfig, RunDir], Spend | None]
     inputs: tuple[str, ...]

@@ -5,6 +5,7 @@ so it needs no torch and nothing else of this project. Nothing in a bundle is pi
 
     model.onnx        one step of the model, float32
     model.int8.onnx   the same with int8 weights, where it passed the thresholds of ``evaluation/int8.py``
+    counts.npz        where network and counts ship mixed: what counts made of public n-grams (``ngrams/counted.py``)
     vocabulary.json   words by id
     truecase.json     how they are usually written; none in a bundle of version 0.1
     bundle.json       locale, feature, launch, digests, what was measured
@@ -22,6 +23,8 @@ import numpy as np
 import onnxruntime
 
 from pretrain import vocabulary
+from pretrain.ngrams import counted
+from pretrain.ngrams.counted import CountedNGram, mixed
 from pretrain.text import unfinished
 from pretrain.vocabulary import BOS, SPECIALS
 from pretrain.writing import truecasing
@@ -71,6 +74,21 @@ class KeyboardPredictor:
         self._vocabulary = vocabulary.load(bundle / "vocabulary.json")
         self._usual = truecasing.load(bundle / "truecase.json")
         self._session, self._start = open_graph(bundle / filename)
+        mixes = (bundle / "counts.npz").is_file()
+        self._counts: CountedNGram | None = counted.load(bundle / "counts.npz") if mixes else None
+
+    def probabilities(self, words: list[str]) -> np.ndarray:
+        """Probabilities ``[V]`` of every next word after the words of a sentence so far."""
+        tokens, state = [BOS, *self._vocabulary.ids(words).tolist()], self._start
+        for token in tokens:
+            logits_1V, state = step(self._session, np.array([token]), state)
+        prob_1V = np.exp(logits_1V.astype(np.float64) - logits_1V.max())
+        prob_1V /= prob_1V.sum()
+        if self._counts is not None:
+            before = self._counts.order - 1
+            last_1K = np.array([([-1] * before + tokens)[-before:]], dtype=np.int64)
+            prob_1V = mixed(prob_1V, self._counts.dense(last_1K))
+        return prob_1V[0]
 
     def suggest(self, text: str, count: int = 3) -> list[str]:
         """The ``count`` likeliest words after ``text``, best first, as they are usually written.
@@ -79,10 +97,7 @@ class KeyboardPredictor:
         """
         locale = self.about["locale"]
         words, begins = unfinished(text, locale)
-        state = self._start
-        for token in (BOS, *self._vocabulary.ids(words)):
-            logits_1V, state = step(self._session, np.array([token]), state)
-        scores_V = logits_1V[0].copy()
+        scores_V = self.probabilities(words)
         scores_V[: len(SPECIALS)] = -np.inf  # a keyboard offers words only
         best = np.argsort(-scores_V, kind="stable")[: min(count, len(scores_V) - len(SPECIALS))]
         offered = (self._vocabulary.words[index] for index in best)

@@ -16,7 +16,7 @@ import torch
 
 from evaluation.inference import float64_copy, rows_of
 from pretrain.model import KeyboardLM
-from pretrain.ngrams.counted import CountedNGram
+from pretrain.ngrams.counted import CountedNGram, mixed
 from pretrain.ngrams.ngram import NGram
 from pretrain.vocabulary import BOS, UNK, Vocabulary
 
@@ -114,6 +114,36 @@ class PublicNGram:
     def rows(self, state: Any, rows_B: np.ndarray) -> Any:
         """See ``NextWord``."""
         return state[rows_B]
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """A network and counts, mixed word by word as a published bundle does; the state is that of both."""
+
+    network: NextWord
+    counts: NextWord
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Words of both."""
+        return self.network.vocabulary_size
+
+    def start(self, earlier_B: Sequence[np.ndarray]) -> tuple[np.ndarray, Any]:
+        """See ``NextWord``."""
+        return _mixed(self.network.start(earlier_B), self.counts.start(earlier_B))
+
+    def step(self, words_B: np.ndarray, state: Any) -> tuple[np.ndarray, Any]:
+        """See ``NextWord``."""
+        return _mixed(self.network.step(words_B, state[0]), self.counts.step(words_B, state[1]))
+
+    def rows(self, state: Any, rows_B: np.ndarray) -> Any:
+        """See ``NextWord``."""
+        return self.network.rows(state[0], rows_B), self.counts.rows(state[1], rows_B)
+
+
+def _mixed(network: tuple[np.ndarray, Any], counts: tuple[np.ndarray, Any]) -> tuple[np.ndarray, Any]:
+    with np.errstate(divide="ignore"):
+        return np.log(mixed(np.exp(network[0]), np.exp(counts[0]))), (network[1], counts[1])
 
 
 @dataclass(frozen=True)

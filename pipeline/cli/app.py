@@ -107,12 +107,14 @@ def launch(file: LaunchPath, date: Date = None, as_json: AsJson = False) -> None
     )
     result = {name: outcome.result for name, outcome in outcomes.items()}
     run_dir = here.runs_dir / run_id
+    # With counts the decision states what both cost together.
+    spent = result["fine_tune"] if parsed.counts is None else result["decide"]["headline"]
     content = {
         "launch_id": run_id,
         "decision": result["decide"]["decision"],
         "reasons": result["decide"]["reasons"],
-        "rho": result["fine_tune"]["rho"],
-        "epsilon": result["fine_tune"]["epsilon"],
+        "rho": spent["rho"],
+        "epsilon": spent["epsilon"],
         "delta": parsed.mechanism.delta,
         "run_dir": str(run_dir),
         "report": str(run_dir / "public" / "report" / "report.html"),

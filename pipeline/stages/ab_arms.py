@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from evaluation.arms.arm import NextWord, PublicNGram, neural, translated
+from evaluation.arms.arm import Mixture, NextWord, PublicNGram, neural, translated
 from evaluation.arms.history import WithHistory
 from evaluation.comparison.compare import Entrants
 from evaluation.config import HISTORY_WEIGHT, NGRAM_ORDER
@@ -24,6 +24,7 @@ from pipeline.stage import StageContext
 from pipeline.stages import artifacts
 from pretrain import vocabulary as vocabularies
 from pretrain.model import KeyboardLM
+from pretrain.ngrams.counted import CountedNGram
 from pretrain.ngrams.ngram import NGram
 
 CHAMPION, NON_PRIVATE = "champion", "non_private"
@@ -46,7 +47,8 @@ def gather(ctx: StageContext) -> tuple[Entrants, Published | None]:
     """
     grown = artifacts.vocabulary(ctx, "build_vocabulary")
     sizes = len(artifacts.vocabulary(ctx, "ingest_public")), len(grown)
-    private = neural(artifacts.model(ctx, "fine_tune"))
+    network, counts = neural(artifacts.model(ctx, "fine_tune")), artifacts.counts(ctx)
+    private, beside = _shipped(ctx, network, counts)
     public = PublicNGram(NGram.fit(artifacts.public_streams(ctx, grown)[0], grown, NGRAM_ORDER))
     ours: dict[str, NextWord] = {
         "start": neural(artifacts.model(ctx, "adapt")),
@@ -55,21 +57,35 @@ def gather(ctx: StageContext) -> tuple[Entrants, Published | None]:
         "private": private,
         "ngram_history": WithHistory(public, HISTORY_WEIGHT),
         "private_history": WithHistory(private, HISTORY_WEIGHT),
+        **beside,
     }
     pairs = [("private", other) for other in ("start", "pretrained", "ngram")]
     pairs.append(("private_history", "ngram_history"))
+    pairs += [("private", other) for other in beside]
     if ctx.config.ab_test.non_private_upper_bound:
         ours[NON_PRIVATE] = neural(without_privacy(ctx))
         pairs.append(("private", NON_PRIVATE))
     published, theirs = artifacts.champion(ctx)
     if published is None or theirs is None:
         return Entrants(ours, tuple(pairs), grown, *sizes), None
-    model, words = theirs
+    model, words, mixed_in = theirs
+    champion = neural(model) if mixed_in is None else Mixture(neural(model), PublicNGram(mixed_in))
     both = vocabularies.extend(grown, words.words, len(words))
     # History inside: a cache must not remember words that its arm does not know.
     wide = {name: translated(arm, grown, both) for name, arm in ours.items()} if len(both) > len(grown) else ours
-    entrants = {**wide, CHAMPION: translated(neural(model), words, both)}
+    entrants = {**wide, CHAMPION: translated(champion, words, both)}
     return Entrants(entrants, (*pairs, ("private", CHAMPION)), both, *sizes), published
+
+
+def _shipped(ctx: StageContext, network: NextWord, counts: CountedNGram | None) -> tuple[NextWord, dict[str, NextWord]]:
+    """The arm that would ship, ``private``, and what else the launch made, by name."""
+    if ctx.config.counts is None or counts is None:
+        return network, {}
+    alone = PublicNGram(counts)
+    mixture = Mixture(network, alone)
+    if ctx.config.counts.model == "mixture":
+        return mixture, {"network": network, "counts": alone}
+    return network, {"counts": alone, "mixture": mixture}
 
 
 def without_privacy(ctx: StageContext) -> KeyboardLM:

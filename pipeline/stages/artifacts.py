@@ -19,10 +19,12 @@ from pretrain import corpus, export, selection
 from pretrain import vocabulary as vocabularies
 from pretrain.graph import load_graph
 from pretrain.model import KeyboardLM, build_model, parameter_count
+from pretrain.ngrams import counted
+from pretrain.ngrams.counted import CountedNGram
 from pretrain.vocabulary import TokenStream, Vocabulary, join_streams
 from pretrain.words import WordStore
 
-MECHANISM = "mechanism.json"
+MECHANISM, COUNTS = "mechanism.json", "counts.npz"
 SELECTION = "selection.npy"
 _log = logging.getLogger(__name__)
 
@@ -46,6 +48,11 @@ def vocabulary(ctx: StageContext, stage: str) -> Vocabulary:
 def model(ctx: StageContext, stage: str) -> KeyboardLM:
     """The model that a stage wrote."""
     return export.load_model(ctx.run.input(stage, "model.safetensors"), ctx.config.model)
+
+
+def counts(ctx: StageContext) -> CountedNGram | None:
+    """The model that counts made; None where the launch asked for none."""
+    return None if ctx.config.counts is None else counted.load(ctx.run.input("count", COUNTS))
 
 
 def mechanism(run: RunDir) -> Mechanism:
@@ -87,8 +94,8 @@ def encode(shards: list[WordStore], words: Vocabulary) -> TokenStream:
     return join_streams([shard.encode(words) for shard in shards])
 
 
-def champion(ctx: StageContext) -> tuple[Published | None, tuple[KeyboardLM, Vocabulary] | None]:
-    """What users of this locale and feature have, as registered, with its own vocabulary."""
+def champion(ctx: StageContext) -> tuple[Published | None, tuple[KeyboardLM, Vocabulary, CountedNGram | None] | None]:
+    """What users of this locale and feature have, as registered: network, its own vocabulary, counts if they ship."""
     registry, name = Registry(ctx.settings), model_name(ctx.config.locale, ctx.config.feature)
     published = registry.champion_before(name, ctx.run.launch_id)
     if published is None:
@@ -97,5 +104,6 @@ def champion(ctx: StageContext) -> tuple[Published | None, tuple[KeyboardLM, Voc
     with tempfile.TemporaryDirectory(prefix=".champion-", dir=ctx.private) as folder:
         bundle = registry.fetch(published, Path(folder))
         model, words = load_graph(bundle / "model.onnx"), vocabularies.load(bundle / "vocabulary.json")
+        mixed_in = counted.load(bundle / COUNTS) if (bundle / COUNTS).is_file() else None
     _log.info("%s: the champion is version %d of launch %s", name, published.version, published.launch_id)
-    return published, (model, words)
+    return published, (model, words, mixed_in)

@@ -4,9 +4,9 @@ from typing import Any
 
 from pipeline.errors import StageInputMissing
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.spends import SPENDS, launch_loss
 from pipeline.stage import StageContext, StageResult
 from pipeline.stages import gates
-from pipeline.stages.spends import SPENDS
 from reports.disclosure.document import DecisionBlock
 
 
@@ -17,7 +17,10 @@ class Decide(StageResult, DecisionBlock):
 def decide(ctx: StageContext) -> Decide:
     """The declared gates over the evidence; a hold is a value, not an error."""
     decision = gates.decide(evidence(ctx), ctx.config.policy)
-    return Decide(**dict(decision), headline={"decision": decision.decision})
+    headline: dict[str, float | str] = {"decision": decision.decision}
+    if ctx.config.counts is not None:
+        headline |= {name: value for name, value in _with_counts(ctx).items() if value is not None}
+    return Decide(**dict(decision), headline=headline)
 
 
 def evidence(ctx: StageContext) -> gates.Evidence:
@@ -26,6 +29,8 @@ def evidence(ctx: StageContext) -> gates.Evidence:
     results: dict[str, Any] = {}
     for stage in ("discover", "fine_tune", "audit", "ab_test"):
         results |= optional(ctx, stage)
+    if ctx.config.counts is not None:
+        results |= _with_counts(ctx)
     results |= {
         "enforced_min_sep": ctx.config.mechanism.min_sep,
         "enforced_max_participations": ctx.config.mechanism.max_participations,
@@ -34,6 +39,15 @@ def evidence(ctx: StageContext) -> gates.Evidence:
         "ledger_problems": ledger.verify(_receipts(ctx)),
     }
     return gates.Evidence.model_validate(results, extra="ignore")
+
+
+def _with_counts(ctx: StageContext) -> dict[str, float | None]:
+    """What counts and training cost together; None where one of them has not finished, so that its gates fail."""
+    try:
+        loss = launch_loss(ctx.config, ctx.run)
+    except StageInputMissing:
+        return dict.fromkeys(("rho", "epsilon", "epsilon_pld"))
+    return {"rho": loss.rho, "epsilon": loss.epsilon, "epsilon_pld": loss.epsilon_pld, "delta": loss.delta}
 
 
 def optional(ctx: StageContext, stage: str) -> dict[str, Any]:

@@ -6,8 +6,9 @@ from discovery import discover as trie
 from discovery.certificates.blanket import CERTIFICATE
 from discovery.device.typed import TypedWords
 from discovery.results import DiscoveryResult
+from pipeline import spends
 from pipeline.stage import StageContext, StageResult
-from pipeline.stages import artifacts, spends
+from pipeline.stages import artifacts
 from pretrain import text
 from pretrain.files import write_text
 from reports.disclosure.findings import DiscoveryGuarantee, DiscoveryLayer

@@ -71,7 +71,7 @@ def _select(ctx: StageContext, shards: list[WordStore]) -> Selection:
             f"public_text.select_by: 'champion', and no launch of {name} was published; publish one first, or remove "
             "the line"
         )
-    model, words = theirs
+    model, words, _ = theirs
     # Both models see the champion's words and unknown ones alike.
     stream = artifacts.encode(shards, words)
     private_S = selection.log_probabilities(model, stream, ctx.config.pretrain.sequence_words)

@@ -14,6 +14,7 @@ from federated.planning.proposal import Proposal, to_yaml
 from federated.planning.search import terms_of
 from federated.planning.sweep import Sweep
 from federated.rounds.rule import RoundRule
+from pipeline.config import LaunchConfig
 from pipeline.stage import StageContext, StageResult
 from pipeline.stages import artifacts
 from pretrain.files import write_text
@@ -51,6 +52,7 @@ def plan(ctx: StageContext) -> Plan:
         proposal = plan_proposal.propose(mechanism, terms_of(mechanism, ctx.config.planning), _tell)
         swept = plan_sweep.sweeps(proposal.terms, proposal.chosen, _tell)
         write(proposal, swept, ctx.public)
+    require_room(ctx.config, planned.guarantee.rho)
     return Plan(
         feasible=planned.feasible,
         reasons=planned.reasons,
@@ -60,6 +62,21 @@ def plan(ctx: StageContext) -> Plan:
         delta=mechanism.delta,
         epsilon=planned.guarantee.epsilon[mechanism.delta],
         alternatives=[vars(row) for row in planned.alternatives],
+    )
+
+
+def require_room(config: LaunchConfig, training_rho: float) -> None:
+    """See that counts and training together fit under the launch's ceiling, before either is spent.
+
+    Raises:
+      ValueError: they do not.
+    """
+    if config.counts is None or config.counts.rho + training_rho <= config.policy.max_rho:
+        return
+    raise ValueError(
+        f"counts.noise_multiplier: counts need rho {config.counts.rho:.4g} and training at worst {training_rho:.4g}, "
+        f"together above policy.max_rho {config.policy.max_rho:g}; raise counts.noise_multiplier or "
+        "mechanism.noise_multiplier. Nothing was spent on either"
     )
 
 

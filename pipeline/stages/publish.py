@@ -16,13 +16,16 @@ from evaluation import int8
 from evaluation.int8 import Int8
 from pipeline.errors import PermanentError
 from pipeline.registry import Registry, model_name, promote
+from pipeline.spends import launch_loss
 from pipeline.stage import StageContext, StageResult
+from pipeline.stages import artifacts
 from pretrain import corpus, export, vocabulary
 from pretrain.dictionary import binary, combined
 from pretrain.dictionary.content import Dictionary
 from pretrain.dictionary.from_model import words_of_model
 from pretrain.files import sha256, text_sha256, write_bytes, write_text
 from pretrain.model import KeyboardLM, sentence_rows
+from pretrain.ngrams import counted
 from pretrain.threads import one_torch_thread
 from pretrain.vocabulary import Vocabulary
 from pretrain.writing import truecasing
@@ -59,15 +62,15 @@ def publish(ctx: StageContext) -> Publish:
     bundle = ctx.public / "bundle"
     about = build_bundle(ctx, bundle)
     registry = Registry(ctx.settings)
-    trained = ctx.run.result("fine_tune")
+    loss = launch_loss(ctx.config, ctx.run)
     tags = {
         "tacit.launch": ctx.run.launch_id,
         "bundle.sha256": sha256(bundle / "bundle.json"),
         "report.sha256": ctx.run.result("report")["disclosure_sha256"],
         "privacy.unit": "device",
-        "privacy.rho": f"{trained['rho']:.6g}",
-        "privacy.epsilon": f"{trained['epsilon']:.6g}",
-        "privacy.delta": f"{trained['delta']:.3g}",
+        "privacy.rho": f"{loss.rho:.6g}",
+        "privacy.epsilon": f"{loss.epsilon:.6g}",
+        "privacy.delta": f"{loss.delta:.3g}",
         "reviewers": ", ".join(ctx.config.reviewers) or "none: the automatic gates alone decide",
     }
     version = registry.register(ctx.config, ctx.run.launch_id, bundle, tags)
@@ -105,6 +108,9 @@ def build_bundle(ctx: StageContext, bundle: Path) -> dict:
         if not small.shipped:
             _log.info("publish: model.int8.onnx is left out: %s", "; ".join(small.reasons))
             (made / "model.int8.onnx").unlink()
+        counts = artifacts.counts(ctx) if ctx.config.counts and ctx.config.counts.model == "mixture" else None
+        if counts is not None:
+            counted.save(counts, made / artifacts.COUNTS)
         disclosed = ctx.run.input("report", "disclosure.json").read_text(encoding="utf-8")
         write_text(made / "disclosure.json", disclosed)
         dictionary = keyboard_dictionary(model, words, usual, disclosed)
@@ -113,6 +119,8 @@ def build_bundle(ctx: StageContext, bundle: Path) -> dict:
             "launch_id": ctx.run.launch_id,
             "locale": ctx.config.locale,
             "feature": ctx.config.feature,
+            "ships": "network" if counts is None else "mixture",
+            "counts_bytes": 0 if counts is None else (made / artifacts.COUNTS).stat().st_size,
             "vocabulary_size": model.vocabulary_size,
             "dictionary_words": len(dictionary.words),
             "parity": {

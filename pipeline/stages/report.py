@@ -9,10 +9,12 @@ from typing import Any, TypeVar
 
 from discovery.config import PROJECTED_WORDS
 from federated.accounting.gaussian import curve
+from federated.config.counts import CountsConfig
 from federated.config.mechanism import secagg_neighbours, secagg_threshold
 from pipeline.config import LaunchConfig
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run_dir import GIVEN
+from pipeline.spends import launch_loss
 from pipeline.stage import StageContext, StageResult
 from pipeline.stages.decide import optional
 from pretrain.config import Config
@@ -103,9 +105,11 @@ def disclosure(ctx: StageContext) -> Disclosure:
         decision=block(DecisionBlock, result("decide")),
         data_accesses=_data_accesses(config),
         unit="device",
-        adjacency="zero-out: one device's updates replaced by zeros in every round",
+        adjacency="zero-out: one device's updates replaced by zeros in every round"
+        + (", and its counts too" if config.counts else ""),
         output=(
-            "the final model and, by post-processing, every noisy intermediate model, with the vocabulary given; the "
+            ("the noisy counts and every model made from them, " if config.counts else "")
+            + "the final model and, by post-processing, every noisy intermediate model, with the vocabulary given; the "
             "discovered words are an output of their own, under their guarantee per typed word"
         ),
         assumptions=_ASSUMPTIONS,
@@ -118,7 +122,7 @@ def disclosure(ctx: StageContext) -> Disclosure:
             enforced_min_sep=config.mechanism.min_sep,
             enforced_max_participations=config.mechanism.max_participations,
         ),
-        accounting=_accounting(config, trained, result("plan")),
+        accounting=_accounting(ctx, trained, result("plan")),
         discovery=_discovery(ctx),
         composition=_composition(ctx),
         audit=block(AuditBlock, audited) if (audited := optional(ctx, "audit")) else None,
@@ -154,6 +158,7 @@ def _data_accesses(config: LaunchConfig) -> tuple[DataAccess, ...]:
             covered=False,
             reason="one share over validation devices, released without noise; their text trains nothing",
         ),
+        *((_counted(config.counts),) if config.counts else ()),
         DataAccess(stage="fine_tune", data="private", covered=True, mechanism=training, unit="device"),
         DataAccess(stage="fine_tune: validation curve", data="private", covered=False, reason=held_out),
         DataAccess(stage="ab_test", data="private", covered=False, reason=held_out),
@@ -165,6 +170,11 @@ def _data_accesses(config: LaunchConfig) -> tuple[DataAccess, ...]:
             reason="settings come from the launch file; this launch tunes nothing on private data",
         ),
     )
+
+
+def _counted(config: CountsConfig) -> DataAccess:
+    noise = f"Gaussian noise, multiplier {config.noise_multiplier:g}, one release"
+    return DataAccess(stage="count", data="private", covered=True, mechanism=noise, unit="device")
 
 
 def _mechanism(config: LaunchConfig) -> MechanismBlock:
@@ -185,18 +195,23 @@ def _shown(value: object) -> str:
     return ", ".join(map(_shown, value)) if isinstance(value, tuple | list) else str(value)
 
 
-def _accounting(config: LaunchConfig, trained: dict[str, Any], planned: dict[str, Any]) -> Accounting:
+def _accounting(ctx: StageContext, trained: dict[str, Any], planned: dict[str, Any]) -> Accounting:
+    config, loss = ctx.config, launch_loss(ctx.config, ctx.run)
+    together: dict[str, Any] = {}
+    if config.counts is not None:
+        # What sampling gains covers training alone, so it is not shown beside a sum.
+        together = {"counts": ctx.run.result("count")["counts"], "training_rho": trained["rho"], "amplified": None}
     encoding, neighbours = trained["secagg"], secagg_neighbours(config.mechanism.report_goal)
     return block(
         Accounting,
-        trained,
+        trained | loss.model_dump() | together,
         agree=trained["accountants_agree"],
         methods=trained["accounting_methods"],
         planned_rho=planned["rho"],
         secagg=None
         if encoding is None
         else block(SecAgg, encoding, neighbours=neighbours, threshold=secagg_threshold(neighbours)),
-        curve=curve(trained["rho"], _CURVE_DELTAS),
+        curve=curve(loss.rho, _CURVE_DELTAS),
     )
 
 
@@ -248,6 +263,11 @@ def _limitations(config: LaunchConfig, private: dict[str, Any]) -> tuple[str, ..
         )
     if config.mechanism.randomness == "seeded":
         more.append("Noise was seeded: anyone with the launch file can subtract it, so there is no privacy at all.")
+    if config.counts is not None:
+        more.append(
+            "Canaries are planted in training, not in the counts: what bounds the counts is their noise alone, which "
+            "no attack here has tried."
+        )
     return (*more, *_LIMITATIONS, _item_losses(config))
 
 
@@ -262,7 +282,7 @@ def _item_losses(config: LaunchConfig) -> str:
 
 
 def _artifacts(ctx: StageContext) -> tuple[Artifact, ...]:
-    names = ("ingest_public", "pretrain", "discover", "build_vocabulary", "adapt", "fine_tune")
+    names = ("ingest_public", "pretrain", "discover", "build_vocabulary", "adapt", "count", "fine_tune")
     records = [record for name in names if (record := ctx.run.record(name))]
     return tuple(
         Artifact(stage=record.stage, file=file, sha256=digest)

@@ -1,19 +1,20 @@
 """One short function per stage: load earlier artifacts, call the core, save, return.
 
     ingest_public ──> pretrain ──┐
-          └────────────┐         ├─> build_vocabulary ─> adapt ─> plan ─> fine_tune ─┬─> audit ───┐
-    ingest_private ─> discover ──┘                                                  └─> ab_test ─┴─> decide
-                                                                         decide ─> report ─> publish
+          └────────────┐         ├─> build_vocabulary ─> adapt ─> plan ─> count ─> fine_tune ─┬─> audit ───┐
+    ingest_private ─> discover ──┘                                                           └─> ab_test ─┴─> decide
+                                                                                  decide ─> report ─> publish
 
 The siblings ``discovery``, ``federated``, ``evaluation`` and ``reports`` never see each other;
 what one makes for another passes through here as plain data.
 """
 
+from pipeline import spends
 from pipeline.runner import Stages
-from pipeline.stages import spends
 from pipeline.stages.ab_test import ab_test
 from pipeline.stages.audit import audit
 from pipeline.stages.build_vocabulary import build_vocabulary
+from pipeline.stages.count import count
 from pipeline.stages.decide import decide
 from pipeline.stages.discover import discover
 from pipeline.stages.fine_tune import fine_tune
@@ -34,6 +35,7 @@ STAGES = Stages(
             build_vocabulary,
             adapt,
             plan,
+            count,
             fine_tune,
             audit,
             ab_test,

@@ -16,6 +16,8 @@ from pretrain.files import atomic
 from pretrain.ngrams.ngram import Level, NGram
 
 _FORMAT = "tacit-counted-1"
+# Of a mixture, whatever was typed: no private text chose it.
+NETWORK_SHARE = 0.5
 # Against a division by 0 where every word has a pair.
 _TINY = 1e-12
 
@@ -73,6 +75,11 @@ class CountedNGram:
             prob_BV[place] *= 1 - trust + trust * left
             prob_BV[place, words] = (1 - trust) * stored + trust * pair
         return prob_BV
+
+
+def mixed(network_BV: np.ndarray, counts_BV: np.ndarray) -> np.ndarray:
+    """Probabilities of the mixture from those of a network and of counts, both ``[B, V]``."""
+    return NETWORK_SHARE * network_BV + (1 - NETWORK_SHARE) * counts_BV
 
 
 def save(model: CountedNGram, path: Path) -> None:

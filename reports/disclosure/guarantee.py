@@ -119,6 +119,18 @@ class Amplified(Config):
     assumption: str = Field(min_length=1)
 
 
+class ReleasedCounts(Config):
+    """One Gaussian release of every device's counts of words and pairs of words."""
+
+    ships: Literal["network", "mixture"]
+    noise_multiplier: float
+    clip_norm: float = Field(description="bound on a device's counts of all cells together, in weighted occurrences")
+    cells: int
+    contexts: int = Field(description="words whose next word is counted, the start of a sentence among them")
+    rho: float
+    epsilon: float
+
+
 class PrivacyLoss(Config):
     """The device-level guarantee of training in numbers, from observed participation."""
 
@@ -132,13 +144,25 @@ class PrivacyLoss(Config):
 
 
 class Accounting(PrivacyLoss):
-    """The device-level guarantee of training, and how it was computed."""
+    """The device-level guarantee of training, of counts too where there are any, and how it was computed."""
 
     agree: bool
     methods: tuple[str, ...]
     planned_rho: float
     secagg: SecAgg | None = None
+    counts: ReleasedCounts | None = None
+    training_rho: float | None = Field(default=None, description="what of rho is training's, beside counts")
     curve: tuple[tuple[float, float], ...] = Field(description="(delta, epsilon) of the exact Gaussian curve")
+
+    @model_validator(mode="after")
+    def _counts_and_training_add_up(self) -> "Accounting":
+        if (self.counts is None) != (self.training_rho is None):
+            raise ValueError("counts, training_rho: one without the other; give both, or neither")
+        if self.counts is not None and self.training_rho is not None:
+            together = self.counts.rho + self.training_rho
+            if not math.isclose(self.rho, together, rel_tol=_SAME):
+                raise ValueError(f"rho: {self.rho}, but counts and training add up to {together}")
+        return self
 
     @model_validator(mode="after")
     def _mu_follows_from_rho(self) -> "Accounting":

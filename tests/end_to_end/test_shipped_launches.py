@@ -131,7 +131,12 @@ def test_a_shipped_file_launches_and_its_report_states_the_guarantee(path: Path,
     assert disclosure.accounting.rho == answer["rho"]
     # What secure aggregation's rounding may add to a norm counts too.
     rounding = 1e-3 if config.mechanism.secagg else None
-    assert answer["rho"] == pytest.approx(squared / (2 * strategy.noise_multiplier**2), rel=rounding)
+    counted = config.counts.rho if config.counts else 0.0
+    assert answer["rho"] == pytest.approx(counted + squared / (2 * strategy.noise_multiplier**2), rel=rounding)
+    assert (public / "publish" / "bundle" / "counts.npz").exists() == (counted > 0)
+    assert ("compose by adding ρ" in (public / "report" / "report.md").read_text(encoding="utf-8")) == (counted > 0)
+    committed = tacit(tmp_path, "ledger", "show")["totals"][config.private_text.name]
+    assert committed == pytest.approx(answer["rho"])
     assert answer["epsilon"] == pytest.approx(epsilon_of_rho(answer["rho"], 1e-6))
     norms = {point["clip_norm"] for point in disclosure.curves.fine_tuning}
     assert (len(norms) > 1) == (config.mechanism.adaptive_clipping is not None)

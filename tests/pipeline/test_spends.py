@@ -6,7 +6,7 @@ import pytest
 
 from federated.accounting.guarantees import guarantee_of
 from federated.mechanisms.independent import Independent
-from pipeline.stages import spends
+from pipeline import spends
 from tests.helpers.pipeline_launch import launch_config
 
 

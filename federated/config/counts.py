@@ -1,0 +1,23 @@
+"""Configuration of private counts, the second way to learn from devices."""
+
+from typing import Literal
+
+from pydantic import Field, PositiveFloat
+
+from pretrain.config import Config
+
+
+class CountsConfig(Config):
+    """Noisy counts of words and pairs, released once beside training."""
+
+    noise_multiplier: PositiveFloat = Field(
+        description="standard deviation of the noise, in clip norms: rho is 1 / (2 noise_multiplier^2)"
+    )
+    model: Literal["network", "mixture"] = Field(
+        description="what ships: the network alone, the counts being compared only, or network and counts mixed"
+    )
+
+    @property
+    def rho(self) -> float:
+        """Device-level rho of the one release."""
+        return 1 / (2 * self.noise_multiplier**2)

@@ -1,0 +1,53 @@
+"""Stage ``count``: noisy counts of what devices typed, where the launch asks for them, and the model they make."""
+
+from evaluation.config import NGRAM_ORDER
+from federated.accounting.composition import compose
+from federated.counts import cells as counted_cells
+from federated.counts.posterior import counted_ngram
+from federated.counts.release import CLIP_NORM, released_counts
+from pipeline import spends
+from pipeline.stage import StageContext, StageResult
+from pipeline.stages import artifacts
+from pretrain.ngrams import counted
+from pretrain.ngrams.ngram import NGram
+from reports.disclosure.guarantee import ReleasedCounts
+
+
+class Count(StageResult):
+    """The release of counts; None where the launch asks for none, and then nothing was spent."""
+
+    counts: ReleasedCounts | None
+
+
+def count(ctx: StageContext) -> Count:
+    """One Gaussian release of all train devices' counts, and the public n-gram moved by it.
+
+    Raises:
+      ArithmeticError: the two accountants differ; before anything is released.
+    """
+    config = ctx.config.counts
+    if config is None:
+        return Count(counts=None)
+    delta = ctx.config.mechanism.delta
+    loss = compose([config.rho], [delta])
+    words, base = artifacts.vocabulary(ctx, "build_vocabulary"), artifacts.vocabulary(ctx, "ingest_public")
+    public, _ = artifacts.public_streams(ctx, words)
+    cells = counted_cells.choose(public, words)
+    fitted = NGram.fit(public, words, NGRAM_ORDER)
+    devices = artifacts.store(ctx).encode(words, "train")
+    released_U = released_counts(devices, cells, config.noise_multiplier, ctx.noise_key)
+    model = counted_ngram(released_U, cells, fitted, len(base), config.noise_multiplier)
+    counted.save(model, ctx.public / artifacts.COUNTS)
+    return Count(
+        counts=ReleasedCounts(
+            ships=config.model,
+            noise_multiplier=config.noise_multiplier,
+            clip_norm=CLIP_NORM,
+            cells=len(cells),
+            contexts=len(cells.context_K),
+            rho=config.rho,
+            epsilon=loss.epsilon[delta],
+        ),
+        metrics={"rho": config.rho, "epsilon": loss.epsilon[delta]},
+        spend=spends.counts(config.rho, delta),
+    )

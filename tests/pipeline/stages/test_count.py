@@ -1,0 +1,142 @@
+"""Stage ``count``: what it spends is what is disclosed, it spends nothing unasked, and what fits is known before."""
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from federated.accounting.gaussian import epsilon_of_rho
+from federated.counts import cells as counted_cells
+from federated.devices import store as population
+from pipeline import spends
+from pipeline.config import LaunchConfig, config_digest, launch_id
+from pipeline.errors import StageInputMissing
+from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.run_dir import RunDir
+from pipeline.runner import Stages, run_stage
+from pipeline.settings import Settings
+from pipeline.stage import StageContext
+from pipeline.stages import artifacts, decide, plan
+from pipeline.stages import count as counting
+from pretrain import vocabulary
+from pretrain.ngrams import counted
+from pretrain.vocabulary import SPECIALS, Vocabulary
+from pretrain.words import write_words
+from tests.helpers.pipeline_launch import RAW, Counted, launch_config
+
+BASE = Vocabulary((*SPECIALS, "see", "you", "soon"))
+GROWN = vocabulary.extend(BASE, ["lol"], 1)
+MADE_UP = {"source": "synthetic", "name": "made-up", "devices": 40, "max_words_per_device": 30}
+ASKED = {"noise_multiplier": 1.3, "model": "mixture"}
+POLICY = {"max_rho": 1.0, "population_max_rho": 4.0}
+
+
+def asked(**changes: object) -> LaunchConfig:
+    return launch_config(counts=ASKED, policy=POLICY, private_text=MADE_UP, **changes)
+
+
+@pytest.fixture
+def stages(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Stages:
+    """The stage itself on a small store; the stages before it are stand-ins."""
+    words = {"ingest_public": BASE, "build_vocabulary": GROWN}
+    public = write_words(settings.home / "public", [[["see", "you", "soon"], ["see", "you"]]] * 30).encode(GROWN)
+    population.build_store(asked().private_text, "en-US", 1, settings.home / "store")
+    store = population.open_store(settings.home / "store")
+    monkeypatch.setattr(artifacts, "vocabulary", lambda ctx, stage: words[stage])
+    monkeypatch.setattr(artifacts, "public_streams", lambda ctx, given: (public, public))
+    monkeypatch.setattr(artifacts, "store", lambda ctx: store)
+    before = ("ingest_public", "ingest_private", "build_vocabulary", "plan")
+    return Stages(
+        functions={**{name: lambda ctx: Counted(value=1) for name in before}, "count": counting.count},
+        spends={"count": spends.SPENDS["count"]},
+    )
+
+
+def run(config: LaunchConfig, settings: Settings, stages: Stages) -> dict:
+    for name in stages.functions:
+        done = run_stage(name, config, launch_id(config), settings, stages)
+    return done.result
+
+
+def test_what_is_spent_is_what_is_stated(settings: Settings, stages: Stages) -> None:
+    result = run(asked(), settings, stages)
+    ledger = PrivacyLedger(settings.ledger_url)
+    rho = 1 / (2 * 1.3**2)
+    assert [(entry.kind, entry.stage, entry.rho) for entry in ledger.entries()] == [
+        ("reserve", "count", rho),
+        ("commit", "count", rho),
+    ]
+    assert ledger.total("made-up") == result["counts"]["rho"] == rho
+    assert result["counts"]["epsilon"] == pytest.approx(epsilon_of_rho(rho, 1e-6))
+    assert result["counts"]["cells"] == len(GROWN) * (1 + result["counts"]["contexts"])
+
+
+def test_cells_are_chosen_before_any_device_is_read(
+    settings: Settings, stages: Stages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, chosen = [], counted_cells.choose
+    store = artifacts.store
+    monkeypatch.setattr(artifacts, "store", lambda ctx: read.append("store") or store(ctx))
+    monkeypatch.setattr(counted_cells, "choose", lambda *public: read.append("cells") or chosen(*public))
+    run(asked(), settings, stages)
+    assert read == ["cells", "store"]
+
+
+def test_a_retry_is_the_same_release(settings: Settings, stages: Stages) -> None:
+    run(asked(), settings, stages)
+    folder = next(settings.runs_dir.glob("trial-*")) / "public" / "count"
+    first = counted.load(folder / "counts.npz")
+    (folder / "result.json").unlink()
+    (folder / "counts.npz").unlink()
+    run(asked(), settings, stages)
+    again = counted.load(folder / "counts.npz")
+    np.testing.assert_array_equal(first.factor_V, again.factor_V)
+    np.testing.assert_array_equal(first.pair_G, again.pair_G)
+    assert len(PrivacyLedger(settings.ledger_url).entries()) == 2
+
+
+def test_unasked_nothing_is_counted_or_spent(settings: Settings, stages: Stages) -> None:
+    config = launch_config(policy=POLICY, private_text=MADE_UP)
+    assert run(config, settings, stages)["counts"] is None
+    assert PrivacyLedger(settings.ledger_url).entries() == []
+    assert not list(settings.runs_dir.rglob("counts.npz"))
+
+
+def test_a_file_without_counts_is_the_launch_that_it_was() -> None:
+    assert "counts" not in launch_config().canonical()
+    assert config_digest(launch_config()) != config_digest(launch_config(counts=ASKED, policy=POLICY))
+
+
+def test_more_than_the_ceiling_is_refused_before_anything_is_spent() -> None:
+    with pytest.raises(ValidationError, match=r"counts.noise_multiplier: 0.5 is rho 2 and leaves nothing"):
+        LaunchConfig.model_validate({**RAW, "counts": {**ASKED, "noise_multiplier": 0.5}})
+    plan.require_room(asked(), 0.7)
+    with pytest.raises(ValueError, match=r"together above policy\.max_rho 1"):
+        plan.require_room(asked(), 0.71)
+    plan.require_room(launch_config(), 100.0)
+
+
+def test_a_launch_loses_both() -> None:
+    trained = {"rho": 0.4, "mu": 0.894, "delta": 1e-6, "epsilon": 4.3, "epsilon_pld": 4.3}
+    results = {"fine_tune": trained, "count": {"counts": {"rho": 0.25}}}
+    both = spends.launch_loss(asked(), SimpleNamespace(result=results.__getitem__))
+    assert both.rho == pytest.approx(0.65)
+    assert both.epsilon == pytest.approx(epsilon_of_rho(0.65, 1e-6))
+    assert both.epsilon_pld == pytest.approx(both.epsilon, abs=1e-3)
+    alone = spends.launch_loss(launch_config(), SimpleNamespace(result=results.__getitem__))
+    assert alone.model_dump() == trained
+
+
+def test_counts_that_are_missing_leave_no_evidence(settings: Settings) -> None:
+    class Run(RunDir):
+        def result(self, stage: str) -> dict:
+            if stage == "fine_tune":
+                return {"rho": 0.1, "mu": 0.447, "delta": 1e-6, "epsilon": 2.0, "epsilon_pld": 2.0}
+            raise StageInputMissing(stage)
+
+    ctx = StageContext(asked(), Run(settings.runs_dir, "trial-x"), settings, "decide", None)
+    found = decide.evidence(ctx)
+    assert (found.rho, found.epsilon, found.epsilon_pld) == (None, None, None)
+    assert json.loads(found.model_dump_json())["rho"] is None
