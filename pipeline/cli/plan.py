@@ -53,6 +53,17 @@ def plan(
     planned = core.plan(config.mechanism, estimate)
     content = _worst_case(planned)
     text = _worst_case_text(planned, estimate)
+    if config.counts is not None:
+        from federated.accounting.gaussian import epsilon_of_rho
+
+        delta = config.mechanism.delta
+        together = planned.guarantee.rho + config.counts.rho
+        content |= {"counts_rho": config.counts.rho, "launch_rho": together}
+        text += (
+            f"\n  with counts of rho {config.counts.rho:.6g} the launch costs rho {together:.6g}, "
+            f"epsilon {round_up(epsilon_of_rho(together, delta))} at delta {delta:g}, "
+            f"of policy.max_rho {config.policy.max_rho:g}"
+        )
     if planning is None:
         if out is not None:
             raise ValueError(
