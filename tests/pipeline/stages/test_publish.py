@@ -44,7 +44,9 @@ TEXT = "See you soon. We Talk later. See you tomorrow. We Talk soon, to Nobody."
 
 class Trained(Counted):
     rho: float = 0.25
+    mu: float = 0.5**0.5
     epsilon: float = 3.5
+    epsilon_pld: float = 3.5
     delta: float = 1e-6
 
 
