@@ -19,7 +19,9 @@ from pipeline.stages import ab_arms as entrants
 from pipeline.stages import artifacts as load
 from pretrain import vocabulary
 from pretrain.files import sha256
-from pretrain.vocabulary import SPECIALS, TokenStream, Vocabulary
+from pretrain.ngrams.counted import CountedNGram
+from pretrain.ngrams.ngram import NGram
+from pretrain.vocabulary import BOS, SPECIALS, TokenStream, Vocabulary
 from pretrain.words import write_words
 from tests.helpers.pipeline_launch import RAW, launch_config
 from tests.helpers.published import THEIRS, model_of, publish
@@ -133,3 +135,33 @@ def test_without_privacy_is_the_same_training_and_leaves_nothing(
     assert loose.clip_norm > mechanism.clip_norm
     kept = ("rounds", "report_goal", "min_sep", "max_participations")
     assert all(getattr(loose, name) == getattr(mechanism, name) for name in kept)
+
+
+@pytest.mark.parametrize(("ships", "others"), [("mixture", ("network", "counts")), ("network", ("counts", "mixture"))])
+def test_private_is_what_would_ship_and_the_rest_is_compared(
+    tracked: Settings, monkeypatch: pytest.MonkeyPatch, ships: str, others: tuple[str, str]
+):
+    ctx = context(
+        tracked,
+        monkeypatch,
+        counts={"noise_multiplier": 2.0, "model": ships},
+        policy={"max_rho": 1.0, "population_max_rho": 4.0},
+    )
+    public, _ = load.public_streams(ctx, GROWN)
+    row_V = np.full(len(GROWN), -1)
+    row_V[BOS] = 0
+    counts = CountedNGram(
+        NGram.fit(public, GROWN, 3), np.ones(len(GROWN)), row_V, np.array([GROWN.index["lol"]]), np.ones(1), np.ones(1)
+    )
+    monkeypatch.setattr(load, "counts", lambda ctx: counts)
+    compared, _ = entrants.gather(ctx)
+    assert {("private", other) for other in others} <= set(compared.pairs)
+    nothing = [np.array([], dtype=np.int64)]
+
+    def lol(name: str) -> float:
+        return float(np.exp(compared.arms[name].start(nothing)[0][0, GROWN.index["lol"]]))
+
+    network, mixture = (lol("network"), lol("private")) if ships == "mixture" else (lol("private"), lol("mixture"))
+    assert lol("counts") == pytest.approx(1)
+    assert mixture == pytest.approx((1 + network) / 2)
+    assert network < 0.9
