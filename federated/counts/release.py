@@ -16,6 +16,8 @@ from pretrain.vocabulary import TokenStream
 STREAM = "counts"
 # In weighted occurrences: about what fifty words of a device come to, so nearly all devices are as long.
 CLIP_NORM = 5.0
+# Half of what a 64-bit sum holds: the other half is for the noise.
+MOST_DEVICES = MAX_DEVICES // 2
 
 
 def released_counts(
@@ -38,10 +40,8 @@ def released_counts(
       ValueError: more devices than a fixed-point sum holds, or ids outside the vocabulary; before noise.
       ArithmeticError: noise beyond the grid; a property of the noise alone.
     """
-    if len(devices) > MAX_DEVICES // 2:
-        raise ValueError(
-            f"devices: {len(devices)} overflow a 64-bit fixed-point sum; count at most {MAX_DEVICES // 2} of them"
-        )
+    if len(devices) > MOST_DEVICES:
+        raise ValueError(f"devices: {len(devices)} overflow a 64-bit fixed-point sum; count at most {MOST_DEVICES}")
     if len(devices.tokens_N) and not 0 <= devices.tokens_N.min() <= devices.tokens_N.max() < cells.vocabulary_size:
         raise ValueError(
             f"devices: token ids must lie below {cells.vocabulary_size}; encode them with the cells' vocabulary"

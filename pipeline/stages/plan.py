@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from federated import mechanisms
+from federated.counts.release import MOST_DEVICES
 from federated.mechanisms import mechanism_file
 from federated.planning import proposal as plan_proposal
 from federated.planning import sweep as plan_sweep
@@ -52,7 +53,7 @@ def plan(ctx: StageContext) -> Plan:
         proposal = plan_proposal.propose(mechanism, terms_of(mechanism, ctx.config.planning), _tell)
         swept = plan_sweep.sweeps(proposal.terms, proposal.chosen, _tell)
         write(proposal, swept, ctx.public)
-    require_room(ctx.config, planned.guarantee.rho)
+    require_room(ctx.config, planned.guarantee.rho, devices)
     return Plan(
         feasible=planned.feasible,
         reasons=planned.reasons,
@@ -65,12 +66,20 @@ def plan(ctx: StageContext) -> Plan:
     )
 
 
-def require_room(config: LaunchConfig, training_rho: float) -> None:
-    """See that counts and training together fit under the launch's ceiling, before either is spent.
+def require_room(config: LaunchConfig, training_rho: float, devices: int) -> None:
+    """See that counts fit, and with training stay under the launch's ceiling, before either is spent.
+
+    Args:
+      devices: that training draws from, rounded down to tens.
 
     Raises:
       ValueError: they do not.
     """
+    if config.counts is not None and devices + 10 > MOST_DEVICES:
+        raise ValueError(
+            f"counts: {devices:,}+ devices, but a 64-bit fixed-point sum holds {MOST_DEVICES:,}; "
+            "remove the block 'counts'"
+        )
     if config.counts is None or config.counts.rho + training_rho <= config.policy.max_rho:
         return
     raise ValueError(

@@ -112,10 +112,12 @@ def test_a_file_without_counts_is_the_launch_that_it_was() -> None:
 def test_more_than_the_ceiling_is_refused_before_anything_is_spent() -> None:
     with pytest.raises(ValidationError, match=r"counts.noise_multiplier: 0.5 is rho 2 and leaves nothing"):
         LaunchConfig.model_validate({**RAW, "counts": {**ASKED, "noise_multiplier": 0.5}})
-    plan.require_room(asked(), 0.7)
+    plan.require_room(asked(), 0.7, 100_000)
     with pytest.raises(ValueError, match=r"together above policy\.max_rho 1"):
-        plan.require_room(asked(), 0.71)
-    plan.require_room(launch_config(), 100.0)
+        plan.require_room(asked(), 0.71, 100)
+    with pytest.raises(ValueError, match="counts: 262,140"):
+        plan.require_room(asked(), 0.1, 262_140)
+    plan.require_room(launch_config(), 100.0, 10_000_000)
 
 
 def test_a_launch_loses_both() -> None:
