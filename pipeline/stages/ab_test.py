@@ -43,8 +43,8 @@ class AbTest(StageResult, Utility):
     top1_gain_low: float
     top1_gain_high: float
     top3_gain_low: float
-    ngram_gain_low: float
-    distinct_private: int
+    ngram_gain_low: float | None
+    distinct_private: int | None
     broken_margins: tuple[str, ...] | None
     missing_metrics: tuple[str, ...] | None
 
@@ -93,8 +93,8 @@ def ab_result(compared: Comparison, names: list[str], champion: Published | None
         top1_gain_low=top1.low,
         top1_gain_high=top1.high,
         top3_gain_low=top3.low,
-        ngram_gain_low=table.difference("private", "ngram", "top1_recall").absolute.low,
-        distinct_private=compared.distinct_first_words["private"],
+        ngram_gain_low=table.difference("private", "ngram", "top1_recall").absolute.low if "ngram" in names else None,
+        distinct_private=compared.distinct_first_words.get("private"),
         broken_margins=_broken(compared) if typed else None,
         missing_metrics=compared.verdicts[0].missing if typed else None,
         unstable_signs=tuple(_block(Pair, row) for row in compared.signs if not row.stable),
