@@ -107,7 +107,13 @@ def pretrain(
     # Loss per batch over the AVERAGE number of words: dividing by the batch's own would give words
     # of short sentences more weight, because rows of one length share a batch.
     usual_words = float(rows.length_R.mean()) * config.batch_sentences
-    with _gradients(model, rows, 1 / usual_words, int(config.steps * (1 - _EXACT_FRACTION)), seed) as add_gradient:
+    by_hand = model.embedding.device.type == "cpu"
+    sampled_steps = int(config.steps * (1 - _EXACT_FRACTION))
+    with (
+        gradients_by_hand(model, rows, 1 / usual_words, sampled_steps, seed)
+        if by_hand
+        else gradients_by_autograd(model, rows, 1 / usual_words)
+    ) as add_gradient:
         while step < config.steps:
             optimizer.param_groups[0]["lr"] = config.learning_rate * _rate(step, config.steps)
             optimizer.zero_grad(set_to_none=False)
@@ -138,31 +144,21 @@ def start_from_frequencies(model: KeyboardLM, tokens_N: np.ndarray) -> None:
 
 
 @contextmanager
-def _gradients(model: KeyboardLM, rows: Rows, weight: float, sampled_steps: int, seed: int) -> Iterator[Gradient]:
-    """A function from a batch and its step to loss and words, which adds ``weight`` times the gradient to ``.grad``.
+def gradients_by_hand(
+    model: KeyboardLM, rows: Rows, weight: float, sampled_steps: int, seed: int
+) -> Iterator[Gradient]:
+    """For a CPU: half of the rows on each of two threads; the first half's sums come first, whichever ends first.
 
-    On a CPU by hand, half of the rows on each of two threads (the first half's sums come first, whichever ends
-    first); elsewhere by autograd, its products in bfloat16 on a GPU.
+    Yields:
+      A function from a batch's rows and its step to loss and words, which adds ``weight`` times the gradient to
+      ``.grad``. Before step ``sampled_steps`` the softmax runs over a sample of the words.
     """
-    totals = {name: torch.zeros_like(parameter) for name, parameter in model.named_parameters()}
-    for name, parameter in model.named_parameters():
-        parameter.grad = totals[name]
-    device = model.embedding.device.type
-    if device != "cpu":
-
-        def by_autograd(rows_B: np.ndarray, step: int) -> tuple[float, int]:
-            with torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda"):
-                loss, words = _loss_sum(model, *rows.batch(rows_B))
-            (loss * weight).backward()
-            return loss.item(), words
-
-        yield by_autograd
-        return
+    totals = _zeroed_gradients(model)
     chance_V = columns.chances(rows.tokens_N, model.vocabulary_size)
     threads = min(2, torch.get_num_threads())
-    sums = [{name: torch.zeros_like(part) for name, part in model.named_parameters()} for _ in range(threads)]
+    sums = [{name: torch.zeros_like(total) for name, total in totals.items()} for _ in range(threads)]
 
-    def by_hand(rows_B: np.ndarray, step: int) -> tuple[float, int]:
+    def add_gradient(rows_B: np.ndarray, step: int) -> tuple[float, int]:
         parts = [rows.packed(rows_B[first::threads]) for first in range(min(threads, len(rows_B)))]
         chosen: list[columns.Columns | None] = [None] * len(parts)
         if chance_V is not None and step < sampled_steps:
@@ -182,7 +178,30 @@ def _gradients(model: KeyboardLM, rows: Rows, weight: float, sampled_steps: int,
         return math.fsum(losses), sum(len(part.targets_P) for part in parts)
 
     with one_torch_thread(), ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        yield by_hand
+        yield add_gradient
+
+
+@contextmanager
+def gradients_by_autograd(model: KeyboardLM, rows: Rows, weight: float) -> Iterator[Gradient]:
+    """For anything but a CPU: the same by torch's graph, over all words; products in bfloat16 on a GPU."""
+    _zeroed_gradients(model)
+    device = model.embedding.device.type
+
+    def add_gradient(rows_B: np.ndarray, step: int) -> tuple[float, int]:
+        with torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda"):
+            loss, words = _loss_sum(model, *rows.batch(rows_B))
+        (loss * weight).backward()
+        return loss.item(), words
+
+    yield add_gradient
+
+
+def _zeroed_gradients(model: KeyboardLM) -> dict[str, Tensor]:
+    """The parameters' ``.grad`` by name, all zero."""
+    totals = {name: torch.zeros_like(parameter) for name, parameter in model.named_parameters()}
+    for name, parameter in model.named_parameters():
+        parameter.grad = totals[name]
+    return totals
 
 
 def evaluate(model: KeyboardLM, stream: TokenStream, sequence_words: int) -> tuple[float, float]:

@@ -23,6 +23,7 @@ ALL_STAGES = [
     "build_vocabulary",
     "adapt",
     "plan",
+    "count",
     "fine_tune",
     "audit",
     "ab_test",

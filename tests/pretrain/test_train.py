@@ -12,7 +12,7 @@ import torch
 
 from pretrain.batches import batches, find_rows
 from pretrain.model import KeyboardLM, build_model, sentence_rows
-from pretrain.train import TrainingCurve, evaluate, pretrain
+from pretrain.train import TrainingCurve, evaluate, gradients_by_autograd, gradients_by_hand, pretrain
 from pretrain.vocabulary import EOS, UNK, join_owners
 from tests.helpers.pretrain_streams import PRETRAIN, TINY, WORDS, chain_stream, next_word_loss, pretrain_tiny
 
@@ -166,3 +166,23 @@ def test_little_padding() -> None:
     assert real / padded > 0.9
     in_order = [rows.batch(np.arange(first, first + 16))[1] for first in range(0, len(rows) - 16, 16)]
     assert sum(int((t != 0).sum()) for t in in_order) / sum(t.numel() for t in in_order) < 0.7
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_step_of_a_gpu_and_the_step_of_a_cpu_add_the_same_gradient(threads: int) -> None:
+    rows, model = find_rows(chain_stream(30, seed=1).tokens_N, 8), build_model(TINY, WORDS, seed=3)
+    rows_B, sums = np.arange(len(rows))[:21], []
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        for gradients in (gradients_by_autograd(model, rows, 0.25), gradients_by_hand(model, rows, 0.25, 0, 0)):
+            with gradients as add_gradient:
+                answers = [add_gradient(rows_B, step) for step in (0, 1)]
+            assert answers[0] == pytest.approx(answers[1])
+            sums.append((answers[0], {name: part.grad.clone() for name, part in model.named_parameters()}))
+    finally:
+        torch.set_num_threads(before)
+    (loss, words), wanted = sums[0]
+    assert sums[1][0] == (pytest.approx(loss, rel=1e-5), words)
+    for name, gradient in sums[1][1].items():
+        torch.testing.assert_close(gradient, wanted[name], rtol=1e-4, atol=1e-5, msg=name)
