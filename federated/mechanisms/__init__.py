@@ -7,7 +7,10 @@ by the strategy a run is one Gaussian release, so its event is the same for all 
 """
 
 import functools
+from collections.abc import Callable
 from dataclasses import replace
+
+import numpy as np
 
 from federated.config.mechanism import BandedMechanism, MechanismConfig
 from federated.mechanisms.banded import Banded, BandedState
@@ -56,6 +59,36 @@ def fits(config: MechanismConfig, mechanism: Mechanism) -> bool:
             return False
         case _:
             return build(config) == mechanism
+
+
+def sensitivity_squared(config: MechanismConfig) -> float:
+    """Sensitivity of the whole run at the enforced limits, in clip norms squared; searched for only where it must be.
+
+    A banded strategy of free columns has columns of norm 1, of which no device meets two that overlap.
+    """
+    if isinstance(config, BandedMechanism) and config.form != "toeplitz":
+        return float(config.max_participations)
+    return build(config).sensitivity_squared(config.rounds, config.min_sep, config.max_participations)
+
+
+def whitener(
+    mechanism: Mechanism, rounds: int, of_tree: Callable[..., np.ndarray], of_coefficients: Callable[..., np.ndarray]
+) -> np.ndarray:
+    """What makes the noise of the released sums independent again, ``[T, T]``.
+
+    Args:
+      of_tree: from rounds and restarts. of_coefficients: from a Toeplitz strategy's coefficients and restarts.
+        An audit brings its own, so that it does not share a mistake of the code that makes the noise.
+    """
+    match mechanism:
+        case Tree():
+            return of_tree(rounds, mechanism.restarts)
+        case Blt():
+            return of_coefficients(mechanism.coefficients(rounds), mechanism.restarts)
+        case Banded():
+            return mechanism.matrix()[:rounds, :rounds]
+        case Independent():
+            return np.eye(rounds)
 
 
 def begins_anew(mechanism: Mechanism, round_number: int) -> bool:

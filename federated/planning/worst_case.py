@@ -11,7 +11,6 @@ from federated.accounting.guarantees import Guarantee, guarantee_of
 from federated.config.mechanism import MechanismConfig, SecretSample
 from federated.participation import turnout
 from federated.participation.availability import Availability
-from federated.planning import costs as plan_costs
 from federated.rounds.rule import RoundRule
 from federated.secagg.bounds import Encoding
 
@@ -119,7 +118,7 @@ def rho_for(
 
 def _alternative(config: MechanismConfig) -> Alternative:
     # Advice, so one route is enough; the plan's own guarantee takes both.
-    rho = _sensitivity_squared(config) / (2 * config.noise_multiplier**2)
+    rho = mechanisms.sensitivity_squared(config) / (2 * config.noise_multiplier**2)
     epsilon = epsilon_of_rho(rho, config.delta)
     if sample := config.secret_sample:
         limits = (config.noise_multiplier, sample.rate, sample.population, config.rounds)
@@ -133,16 +132,6 @@ def _alternative(config: MechanismConfig) -> Alternative:
         rho=rho,
         epsilon=epsilon,
     )
-
-
-def _sensitivity_squared(config: MechanismConfig) -> float:
-    limits = (config.rounds, config.min_sep, config.max_participations)
-    if config.kind != "banded":
-        return mechanisms.build(config).sensitivity_squared(*limits)
-    if config.form == "toeplitz":
-        return plan_costs.banded(*limits, config.bands).sensitivity_squared
-    # Columns of norm 1 that never overlap: nothing to search for, which would take minutes.
-    return float(config.max_participations)
 
 
 def shortfalls(config: MechanismConfig, devices: int) -> list[str]:

@@ -60,15 +60,7 @@ def load(path: Path) -> tuple[np.ndarray, Trace | None, Directions | None]:
 
 def whitener(mechanism: mechanisms.Mechanism, rounds: int) -> np.ndarray:
     """``[T, T]``: what makes the noise of the released sums independent again."""
-    match mechanism:
-        case mechanisms.Tree():
-            return whitening.of_tree(rounds, mechanism.restarts)
-        case mechanisms.Blt():
-            return whitening.of_coefficients(mechanism.coefficients(rounds), mechanism.restarts)
-        case mechanisms.Banded():
-            return mechanism.matrix()[:rounds, :rounds]
-        case mechanisms.Independent():
-            return np.eye(rounds)
+    return mechanisms.whitener(mechanism, rounds, whitening.of_tree, whitening.of_coefficients)
 
 
 def claim(config: MechanismConfig, mechanism: mechanisms.Mechanism, rounds: int, joined_TN: np.ndarray) -> Claim:

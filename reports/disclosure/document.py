@@ -149,10 +149,11 @@ class Disclosure(Config):
         return self
 
     @model_validator(mode="after")
-    def _only_independent_noise_is_sampled(self) -> "Disclosure":
-        if self.accounting.amplified is not None and self.mechanism.kind != "independent":
+    def _only_a_secret_sample_amplifies(self) -> "Disclosure":
+        if self.accounting.amplified is not None and "sampling" not in self.mechanism.parameters:
             raise ValueError(
-                f"accounting.amplified: given for {self.mechanism.kind} noise; only independent noise has it"
+                f"accounting.amplified: given for {self.mechanism.kind} noise, whose devices are not sampled in "
+                "secret; leave it out"
             )
         return self
 

@@ -13,7 +13,7 @@ import torch
 from evaluation.audit import whitening
 from evaluation.audit.directions import UPDATE_NORM, Directions
 from evaluation.audit.matched_filter import Claim
-from federated import noise
+from federated import mechanisms, noise
 from federated.accounting.guarantees import guarantee_of
 from federated.local_training.clipping import release
 from federated.mechanisms.blt import Blt, BltState
@@ -39,10 +39,7 @@ def blt(noise_multiplier: float = 1.5) -> Blt:
 @functools.cache
 def claim(mechanism: Tree | Blt, min_sep: int = MIN_SEP, most: int = MOST) -> Claim:
     """What the project's accountant says of the mechanism."""
-    if isinstance(mechanism, Tree):
-        whitener_TT = whitening.of_tree(ROUNDS, mechanism.restarts)
-    else:
-        whitener_TT = whitening.of_coefficients(mechanism.coefficients(ROUNDS), mechanism.restarts)
+    whitener_TT = mechanisms.whitener(mechanism, ROUNDS, whitening.of_tree, whitening.of_coefficients)
     promised = guarantee_of(mechanism, ROUNDS, min_sep, most, (DELTA,))
     return Claim(whitener_TT, mechanism.noise_multiplier, promised.mu, DELTA)
 

@@ -7,7 +7,7 @@ from scipy import linalg
 from evaluation.audit import whitening
 from evaluation.audit.directions import UPDATE_NORM, Directions, hadamard
 from evaluation.audit.matched_filter import whiteness
-from federated import noise
+from federated import mechanisms, noise
 from federated.mechanisms.banded import Banded, from_coefficients
 from federated.mechanisms.blt import Blt
 from federated.mechanisms.tree import Tree, prefix_variances
@@ -58,12 +58,7 @@ def test_a_function_of_the_seed_that_is_committed_to() -> None:
 )
 def test_whitened_noise_of_the_mechanism_is_independent(mechanism: Tree | Blt | Banded) -> None:
     rounds, size = 16, 40_000
-    if isinstance(mechanism, Tree):
-        whitener_TT = whitening.of_tree(rounds, mechanism.restarts)
-    elif isinstance(mechanism, Banded):
-        whitener_TT = mechanism.matrix()
-    else:
-        whitener_TT = whitening.of_coefficients(mechanism.coefficients(rounds), mechanism.restarts)
+    whitener_TT = mechanisms.whitener(mechanism, rounds, whitening.of_tree, whitening.of_coefficients)
     assert np.array_equal(whitener_TT, np.tril(whitener_TT))
     state, rows = mechanism.init(size), []
     for number in range(rounds):
