@@ -1,14 +1,20 @@
-"""``tacit rehearse``: a launch in small on its public text, and what it teaches the planner."""
+"""``tacit rehearse``: a launch in small on its public text, and whether the launch pays."""
 
 import json
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from federated.config.planning import PlanningConfig, SmallLaunch
+import numpy as np
+
+from evaluation.config import NGRAM_ORDER
+from federated.config.planning import PlanningConfig, SmallLaunch, SmallTrade
+from federated.planning import trade
 from federated.planning.pseudo_users import pseudo_users
 from federated.planning.rehearsal import Rehearsal, Setting, rehearse
-from pipeline import runner
+from federated.planning.verdict import Outcome, Verdict
+from federated.planning.verdict import as_json as verdict_json
+from pipeline import rehearsed, runner
 from pipeline.config import LaunchConfig
 from pipeline.run_dir import RunDir
 from pipeline.settings import Settings
@@ -16,10 +22,10 @@ from pipeline.stage import StageContext
 from pipeline.stages import artifacts
 from pretrain import corpus
 from pretrain.files import write_text
-from pretrain.vocabulary import TokenStream, Vocabulary, join_streams
+from pretrain.ngrams.ngram import NGram
+from pretrain.vocabulary import EOS, TokenStream, Vocabulary, join_streams
 from reports.figures import plan as figures_plan
 
-NAME = "rehearsal"
 _STAGES = ("ingest_public", "pretrain")
 
 
@@ -28,6 +34,7 @@ class Rehearsed:
     """What was best, what it means, and where it is written."""
 
     best: Rehearsal
+    verdict: Verdict
     remarks: tuple[str, ...]
     paste: str
     directory: Path
@@ -42,28 +49,30 @@ def run(
     tracker: runner.Tracker | None,
     on_progress: Callable[[str], None],
     small: SmallLaunch | None = None,
+    limits: SmallTrade | None = None,
 ) -> Rehearsed:
     """Pretrain if need be (as the launch will, under its id), rehearse, and write the result.
 
     Reads no private text. Interrupted, it goes on where it was.
 
     Args:
-      small: what to simulate; by default what carries over to a launch of usual size.
+      small: how to find clip norm, server rate and bearable noise; by default what carries over to a usual launch.
+      limits: how to play the population and split its rho.
 
     Returns:
-      The result; ``runs/ID/public/rehearsal`` has it as JSON and as a picture.
+      The result; ``runs/ID/public/rehearsal`` has it as JSON and as pictures.
 
     Raises:
       As the stages and ``federated.planning.rehearsal.rehearse``.
     """
-    small = small or SmallLaunch()
+    small, limits = small or SmallLaunch(), limits or SmallTrade()
     for name in _STAGES:
         if runner.find_done(name, config, run_id, here, tracker) is None:
             on_progress(f"stage {name}")
             runner.run_stage(name, config, run_id, here, stages, tracker)
     opened = runner.open_run(config, run_id, here, tracker)
-    with opened.lock(NAME):
-        ctx = StageContext(config, opened, here, NAME, None)
+    with opened.lock(rehearsed.NAME):
+        ctx = StageContext(config, opened, here, rehearsed.NAME, None)
         words = artifacts.vocabulary(ctx, "ingest_public")
         text, held_out = _public_text(ctx, planning, words, opened)
         users = pseudo_users(text, small.pseudo_users, small.words_per_user, small.median_words, config.seed)
@@ -79,15 +88,24 @@ def run(
             seed=config.seed,
         )
         best = rehearse(setting, ctx.public, ctx.private / "trials", on_progress)
-        result = Rehearsed(best, remarks(best, small), paste(best), ctx.public)
+        stage = _stage(ctx, planning, setting, (text, held_out), words, limits)
+        on_progress(
+            f"{len(stage.setting.users):,} pseudo-users play {planning.population_estimate:,} devices, "
+            f"{len(stage.people):,} others judge"
+        )
+        verdict = trade.rehearse(stage, best, ctx.private / "trained", on_progress)
+        result = Rehearsed(best, verdict, remarks(best, small), paste(best), ctx.public)
         write_text(ctx.public / "rehearsal.json", json.dumps(as_json(result), indent=1) + "\n")
+        write_text(ctx.public / rehearsed.FILE, json.dumps(verdict_json(verdict), indent=1) + "\n")
         _draw(best, small, ctx.public)
+        draw_trade(verdict, ctx.public)
     return result
 
 
-def as_json(rehearsed: Rehearsed) -> dict:
+def as_json(done: Rehearsed) -> dict:
     """The result of a rehearsal as JSON values."""
-    return {**asdict(rehearsed.best), "remarks": list(rehearsed.remarks), "yaml": rehearsed.paste}
+    content = {**asdict(done.best), "remarks": list(done.remarks), "yaml": done.paste}
+    return content | {"verdict": verdict_json(done.verdict)}
 
 
 def paste(best: Rehearsal) -> str:
@@ -121,13 +139,72 @@ def remarks(best: Rehearsal, small: SmallLaunch) -> tuple[str, ...]:
     return tuple(notes)
 
 
+def curves(outcomes: Sequence[Outcome]) -> dict[str, list[tuple[float, float, float]]]:
+    """Gain against rho of training, of counts, and of the best mixture of both at each rho: (rho, gain, error)."""
+    lines: dict[str, dict[float, Outcome]] = {"gradients": {}, "counts": {}, "gradients and counts, mixed": {}}
+    for outcome in outcomes:
+        both = bool(outcome.gradient_rho and outcome.counts_rho)
+        line = lines["gradients and counts, mixed" if both else "gradients" if outcome.gradient_rho else "counts"]
+        # What a digit or two of rounding moved apart is one rho.
+        rho = float(f"{outcome.rho:.2g}")
+        if rho not in line or outcome.gain > line[rho].gain:
+            line[rho] = outcome
+    return {
+        label: [(rho, outcome.gain, outcome.error) for rho, outcome in sorted(line.items())]
+        for label, line in lines.items()
+    }
+
+
+def draw_trade(verdict: Verdict, directory: Path) -> None:
+    """``gain.png`` and ``gain.svg``: gain against rho, and the population's line."""
+    figure = figures_plan.trade_figure(
+        curves(verdict.outcomes), verdict.rho, max(verdict.min_gain, 0.0), verdict.population
+    )
+    figures_plan.write(figure, directory, "gain")
+
+
+def _stage(
+    ctx: StageContext,
+    planning: PlanningConfig,
+    setting: Setting,
+    text: tuple[TokenStream, TokenStream],
+    words: Vocabulary,
+    limits: SmallTrade,
+) -> trade.Stage:
+    """The population as pseudo-users, and others to judge on."""
+    config, most = ctx.config, ctx.config.private_text.max_words_per_device
+    number = min(planning.population_estimate, limits.most_users)
+    users, people = (
+        pseudo_users(source, count, "heavy-tailed", limits.median_words, config.seed, most)
+        for source, count in zip(text, (number, limits.held_out_words), strict=True)
+    )
+    # As many of them as have the words to judge on.
+    ends = np.cumsum(people.tokens_N != EOS)[people.offsets_D1[1:] - 1]
+    people = people.select(np.arange(min(len(people), 1 + int(np.searchsorted(ends, limits.held_out_words)))))
+    public, _ = artifacts.public_streams(ctx, words)
+    return trade.Stage(
+        setting=replace(setting, users=users, held_out=people.select(np.arange(1))),
+        mechanism=config.mechanism,
+        counts=config.counts,
+        planning=planning,
+        rho=rehearsed.rho_to_spend(config, planning),
+        min_gain=config.policy.min_top1_gain,
+        vocabulary=words,
+        public=public,
+        ngram=NGram.fit(public, words, NGRAM_ORDER),
+        people=people,
+        limits=limits,
+        inputs=rehearsed.inputs_digest(config, planning, limits),
+    )
+
+
 def _public_text(
     ctx: StageContext, planning: PlanningConfig, words: Vocabulary, opened: RunDir
 ) -> tuple[TokenStream, TokenStream]:
     chosen = planning.public_text
     if chosen is None:
         return artifacts.public_streams(ctx, words)
-    directory = opened.private(NAME) / "corpus"
+    directory = opened.private(rehearsed.NAME) / "corpus"
     corpus.build_corpus(chosen, ctx.config.locale, directory)
     built = corpus.open_corpus(directory)
     train, held_out = ([shard.encode(words) for shard in shards] for shards in (built.train, built.validation))

@@ -6,6 +6,7 @@ from federated.accounting import guarantees as accounting
 from federated.accounting.composition import compose
 from federated.accounting.gaussian import epsilon_of_rho
 from pipeline.config import LaunchConfig
+from pipeline.rehearsed import require_worth
 from pipeline.run_dir import RunDir
 from pipeline.stage import Spend, StageSpend
 from pretrain.config import Config
@@ -81,7 +82,14 @@ def launch_loss(config: LaunchConfig, run: RunDir) -> Loss:
 
 
 def planned_discovery(config: LaunchConfig, run: RunDir) -> Spend:
-    """The local guarantee of one message; it does not depend on who answers."""
+    """The local guarantee of one message; it does not depend on who answers.
+
+    The first spend of a launch: words for a model that a rehearsal found not worth training are not asked for.
+
+    Raises:
+      ValueError: a rehearsal of exactly this run says that it does not pay.
+    """
+    require_worth(config, run.root)
     return discovery(config.discovery.epsilon0, "local, planned")
 
 

@@ -47,6 +47,28 @@ class SmallLaunch:
     max_accuracy_loss: float = 0.002
 
 
+@dataclass(frozen=True)
+class SmallTrade:
+    """How rho is split and a population played, to see before any spend what a launch would gain.
+
+    Attributes:
+      shares: of the planned rho that one release, counts or training, may have; pairs of them that add up to no more
+        than all of it are splits.
+      goals: report goals, as shares of ``max_report_goal``.
+      median_words: median word budget of a pseudo-user; budgets are log-normal, and capped as the launch caps devices.
+      most_users, most_rounds, most_goal: limits of the simulation, beyond which it is scaled.
+      held_out_words: to judge on.
+    """
+
+    shares: tuple[float, ...] = (0.1, 0.5, 0.9, 1.0)
+    goals: tuple[float, ...] = (1.0, 0.5, 0.25)
+    median_words: int = 150
+    most_users: int = 3000
+    most_rounds: int = 20
+    most_goal: int = 200
+    held_out_words: int = 20_000
+
+
 def _rehearsal_of_0_1(planning: "PlanningConfig") -> dict[str, Any]:
     small = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(SmallLaunch()).items()}
     return {"public_text": planning.public_text and planning.public_text.canonical(), **small}

@@ -161,7 +161,7 @@ def _reasons(
 ) -> tuple[str, ...]:
     planning, target = terms.planning, terms.target
     source = (
-        "as rehearsed"
+        "as given"
         if terms.rehearsed
         else "that of the launch file's own mechanism block; 'tacit rehearse' finds what accuracy can bear"
     )

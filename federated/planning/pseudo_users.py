@@ -15,7 +15,12 @@ _LEAST_WORDS, _MOST_MEDIANS = 5, 20
 
 
 def pseudo_users(
-    text: TokenStream, count: int, words_per_user: Literal["heavy-tailed", "fixed"], median_words: int, seed: int
+    text: TokenStream,
+    count: int,
+    words_per_user: Literal["heavy-tailed", "fixed"],
+    median_words: int,
+    seed: int,
+    most_words: int | None = None,
 ) -> TokenStream:
     """Partition documents, in an order drawn from ``seed``, into owners of whole sentences.
 
@@ -26,6 +31,7 @@ def pseudo_users(
       text: owners are documents.
       count: most pseudo-users; fewer if the text ends before.
       words_per_user: budgets from a log-normal law with this median, or all the same.
+      most_words: cap on a budget, as a launch caps its devices.
 
     Returns:
       At most ``count`` owners, every one with a sentence or more.
@@ -40,6 +46,8 @@ def pseudo_users(
     if words_per_user == "heavy-tailed":
         drawn_D = median_words * np.exp(_SPREAD * rng.standard_normal(count))
         budgets_D = np.clip(drawn_D, _LEAST_WORDS, _MOST_MEDIANS * median_words).astype(np.int64)
+    if most_words is not None:
+        budgets_D = np.minimum(budgets_D, most_words)
     offsets = [0]
     sentence, before = 0, 0
     for budget in budgets_D:

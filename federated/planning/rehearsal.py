@@ -13,19 +13,20 @@ import hashlib
 import itertools
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 
-from federated.config.mechanism import TreeMechanism
+from federated.config.mechanism import MechanismConfig, TreeMechanism
 from federated.config.planning import SmallLaunch
 from federated.config.training import LocalTrainingConfig, RuntimeConfig, ServerConfig
 from federated.noise import seeded_key
 from federated.planning import costs as plan_costs
 from federated.rounds import server
 from federated.rounds.rule import RoundRule
+from federated.rounds.validation import CurvePoint
 from federated.train import TrainingData, Workplace, fine_tune
 from pretrain.files import write_text
 from pretrain.model import KeyboardLM
@@ -180,9 +181,16 @@ def acceptable(noise_trials: Sequence[Trial], noiseless: float, max_loss: float)
     return largest
 
 
-def _run(setting: Setting, work: Path, name: str, rate: float, ratio: float, clip_norm: float | None) -> Trial:
-    """One run from the pretrained model; with adaptive clipping where no clip norm is given."""
-    mechanism = _mechanism(setting, ratio, clip_norm)
+def simulate(
+    setting: Setting, mechanism: MechanismConfig, server_rate: float, work: Path
+) -> tuple[KeyboardLM, tuple[CurvePoint, ...]]:
+    """Train a copy of the model on the pseudo-users; the model, and its curve's two ends on held-out text.
+
+    Killed, it goes on from its checkpoint in ``work``, which is removed at the end.
+
+    Raises:
+      ArithmeticError: training diverged: a server rate that is too high, or far too much noise.
+    """
     model = copy.deepcopy(setting.model)
     try:
         result = fine_tune(
@@ -190,15 +198,25 @@ def _run(setting: Setting, work: Path, name: str, rate: float, ratio: float, cli
             TrainingData(setting.users, np.zeros(len(setting.users), dtype=bool), setting.held_out),
             RoundRule(mechanism, setting.seed, seeded_key(setting.seed)),
             setting.local_training,
-            setting.server.model_copy(update={"learning_rate": rate}),
+            setting.server.model_copy(update={"learning_rate": server_rate}),
             Workplace(work, setting.runtime.model_copy(update={"evaluate_every_rounds": mechanism.rounds})),
         )
-        first, last = result.curve[0], result.curve[-1]
-        start, accuracy, estimate = first.validation_top1, last.validation_top1, last.clip_estimate
     except ArithmeticError:
-        # A server rate that is too high, or far too much noise: an answer, not a failure.
-        start, accuracy, estimate = 0.0, 0.0, mechanism.clip_norm
+        shutil.rmtree(work, ignore_errors=True)
+        raise
     shutil.rmtree(work, ignore_errors=True)
+    return model, result.curve
+
+
+def _run(setting: Setting, work: Path, name: str, rate: float, ratio: float, clip_norm: float | None) -> Trial:
+    """One run from the pretrained model; with adaptive clipping where no clip norm is given."""
+    mechanism = _mechanism(setting, ratio, clip_norm)
+    try:
+        _, curve = simulate(setting, mechanism, rate, work)
+        start, accuracy, estimate = curve[0].validation_top1, curve[-1].validation_top1, curve[-1].clip_estimate
+    except ArithmeticError:
+        # An answer, not a failure.
+        start, accuracy, estimate = 0.0, 0.0, mechanism.clip_norm
     return Trial(
         name=name,
         server_learning_rate=rate,
@@ -238,12 +256,9 @@ def _mechanism(setting: Setting, ratio: float, clip_norm: float | None) -> TreeM
     )
 
 
-def _digest(setting: Setting) -> str:
-    """What a trial's result depends on, but for the trial's own rate, ratio and clip norm."""
-    # Another tolerance or another grid judges and adds trials; it does not change those that are done.
-    judged = ("server_learning_rates", "noise_to_signal", "max_accuracy_loss")
-    shared = {name: value for name, value in asdict(setting.config).items() if name not in judged}
-    total = hashlib.sha256(json.dumps(shared, sort_keys=True).encode())
+def digest_of(setting: Setting, content: Mapping[str, object]) -> str:
+    """What a simulation's result depends on, but for its mechanism and server rate; ``content`` is JSON values."""
+    total = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
     total.update(setting.local_training.model_dump_json().encode())
     total.update(setting.server.model_dump_json(exclude={"learning_rate"}).encode())
     total.update(str(setting.seed).encode())
@@ -252,6 +267,12 @@ def _digest(setting: Setting) -> str:
         total.update(np.ascontiguousarray(stream.offsets_D1).data)
     total.update(np.ascontiguousarray(server.flat_weights(setting.model)).data)
     return total.hexdigest()
+
+
+def _digest(setting: Setting) -> str:
+    # Another tolerance or another grid judges and adds trials; it does not change those that are done.
+    judged = ("server_learning_rates", "noise_to_signal", "max_accuracy_loss")
+    return digest_of(setting, {name: value for name, value in asdict(setting.config).items() if name not in judged})
 
 
 def _finished(path: Path, digest: str) -> dict[str, Trial]:

@@ -1,4 +1,4 @@
-"""``tacit plan``: what a launch file costs, and what would be better."""
+"""``tacit plan`` and ``tacit rehearse``: what a launch file costs, whether it pays, and what would be better."""
 
 import logging
 from dataclasses import asdict
@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from pipeline import settings
+from pipeline import rehearsed, settings
 from pipeline.cli.support import AsJson, LaunchPath, answer, command, read_launch, round_up
 from pipeline.config import LaunchConfig, launch_id
 from pipeline.run_dir import RunDir
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from federated.config.planning import PlanningConfig
     from federated.planning.proposal import Proposal
     from federated.planning.search import Option
+    from federated.planning.verdict import Outcome, Verdict
     from federated.planning.worst_case import Plan
 
 _log = logging.getLogger(__name__)
@@ -31,17 +32,18 @@ def plan(
         typer.Option(help="devices of the population; default: planning.population_estimate, or what was ingested"),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="folder for plan.json and the pictures; default: runs/ID/public/planning")
+        Path | None, typer.Option(help="folder for the numbers and pictures; default: runs/ID/public/planning")
     ] = None,
     noise_to_signal: Annotated[
         float | None,
-        typer.Option(min=0, help="noise that the model can bear, as 'tacit rehearse' finds it; default: the file's"),
+        typer.Option(min=0, help="search for the cheapest mechanism with so much noise, as 'tacit rehearse' finds it"),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Worst-case guarantee of a launch file and, where it has a planning block, what to run instead.
+    """Worst-case guarantee of a launch file and, where it was rehearsed, whether it pays and what to run instead.
 
-    Reads no private text: a launch file is enough.
+    Reads no private text: a launch file is enough, and what 'tacit rehearse' made of it. With --noise-to-signal it
+    looks for the cheapest mechanism of that ratio instead, whoever rehearsed it.
 
     Example: tacit plan dags/launches/demo-en-US.yaml --devices 900
     """
@@ -77,22 +79,77 @@ def plan(
         answer(content, as_json, text=f"{text}\nFor a proposal, add a planning block to {file}.")
         return
 
+    if devices is not None:
+        planning = planning.model_copy(update={"population_estimate": devices})
+    directory = out or RunDir(settings.load().runs_dir, launch_id(config)).path / "public" / "planning"
+    if noise_to_signal is not None:
+        more, lines = _searched(config, planning, noise_to_signal, directory, show=not as_json)
+    else:
+        verdict = rehearsed.find(config, settings.load().runs_dir, planning)
+        if verdict is None:
+            more, lines = _unrehearsed(config, planning, file)
+        else:
+            more, lines = _rehearsed(config, verdict, directory)
+            if not as_json:
+                _show_trade(verdict, rehearsed.own(verdict, config), Console(stderr=True))
+    answer(content | more, as_json, text="\n".join([text, "", *lines]))
+
+
+def _searched(
+    config: LaunchConfig, planning: "PlanningConfig", ratio: float, directory: Path, *, show: bool
+) -> tuple[dict, list[str]]:
+    """The cheapest mechanism with a ratio that somebody says is bearable."""
     from federated.planning import proposal as plan_proposal
     from federated.planning import sweep as plan_sweep
     from federated.planning.search import terms_of
     from pipeline.stages import plan as plan_stage
 
-    if devices is not None:
-        planning = planning.model_copy(update={"population_estimate": devices})
-    terms = terms_of(config.mechanism, planning, noise_to_signal)
+    terms = terms_of(config.mechanism, planning, ratio)
     proposal = plan_proposal.propose(config.mechanism, terms, _tell)
     swept = plan_sweep.sweeps(terms, proposal.chosen, _tell)
-    directory = out or RunDir(settings.load().runs_dir, launch_id(config)).path / "public" / "planning"
     paths = plan_stage.write(proposal, swept, directory)
-    content |= {"proposal": plan_stage.as_json(proposal, swept), "files": [str(path) for path in paths]}
-    if not as_json:
+    if show:
         _show(proposal.alternatives, terms.target.rho, Console(stderr=True))
-    answer(content, as_json, text="\n".join([text, "", *_proposal_text(proposal), "", f"files: {directory}"]))
+    content = {"proposal": plan_stage.as_json(proposal, swept), "files": [str(path) for path in paths]}
+    return content, [*_proposal_text(proposal), "", f"files: {directory}"]
+
+
+def _unrehearsed(config: LaunchConfig, planning: "PlanningConfig", file: Path) -> tuple[dict, list[str]]:
+    """No recommendation, and why there is none."""
+    from federated.planning import costs
+
+    ratio, minutes = costs.noise_to_signal(config.mechanism), rehearsed.minutes(config, planning)
+    sentence = (
+        f"not rehearsed: run tacit rehearse {file} (about {minutes:,} minutes of CPU). The file's noise-to-signal "
+        f"ratio, {ratio:.4g}, is untried: so much noise stays in the model, per coordinate and in clip norms of the "
+        "mean update, whatever people type, and nobody knows whether a model trained under it is better than the one "
+        "that it starts from. So no mechanism is recommended"
+    )
+    content = {"rehearsed": False, "noise_to_signal": ratio, "minutes": minutes, "unrehearsed": sentence}
+    return content, [f"{sentence}."]
+
+
+def _rehearsed(config: LaunchConfig, verdict: "Verdict", directory: Path) -> tuple[dict, list[str]]:
+    """The verdict, the split, and blocks to paste."""
+    from federated.planning.verdict import as_json
+    from pipeline.rehearsal import draw_trade
+
+    own = rehearsed.own(verdict, config)
+    best = None if verdict.best is None else verdict.outcomes[verdict.best]
+    draw_trade(verdict, directory)
+    content = {"rehearsed": verdict.answer != "untold", "verdict": as_json(verdict), "files": [str(directory)]}
+    lines = [f"Verdict: {verdict.answer}. {verdict.sentence}", *(f"note: {note}" for note in verdict.notes)]
+    lines.append(
+        "This file says another run than those that were rehearsed."
+        if own is None
+        else f"This file's own run: {100 * own.gain:+.2f} points (± {200 * own.error:.2f})."
+    )
+    lines.append(
+        "Discovery spends an epsilon for each typed word, which adds up with no rho: it stays as the file has it."
+    )
+    if best is not None:
+        lines += ["For the launch file:", best.yaml]
+    return content, [*lines, f"files: {directory}"]
 
 
 @command
@@ -100,7 +157,7 @@ def rehearse(
     file: LaunchPath,
     as_json: AsJson = False,
 ) -> None:
-    """Simulate the launch in small on its public text: clip norm, server rate and the noise it can bear.
+    """Simulate the launch on its public text: does it pay, how to split its rho, clip norm, server rate, noise.
 
     Runs the stages ingest_public and pretrain if they have not run; the launch then finds them done.
     Run it again to resume.
@@ -129,7 +186,10 @@ def rehearse(
         *(f"note: {remark}" for remark in done.remarks),
         "For the launch file:",
         done.paste,
-        *([] if ratio is None else [f"Then: tacit plan {file} --noise-to-signal {ratio:g}"]),
+        f"Noise that it can bear: {'none of those tried' if ratio is None else f'noise-to-signal {ratio:g}'}",
+        f"Verdict: {done.verdict.answer}. {done.verdict.sentence}",
+        *(f"note: {note}" for note in done.verdict.notes),
+        f"Then: tacit plan {file}",
         f"files: {done.directory}",
     ]
     answer({**core.as_json(done), "directory": str(done.directory)}, as_json, text="\n".join(lines))
@@ -218,3 +278,20 @@ def _show(options: "tuple[Option, ...]", target_rho: float, console: Console) ->
     for row in options:
         if row.note:
             console.print(f"{row.label}: {row.note}", highlight=False, markup=False)
+
+
+def _show_trade(verdict: "Verdict", own: "Outcome | None", console: Console) -> None:
+    """What each split of rho would give."""
+    title = f"Gain over {100 * verdict.start:.2f}% on held-out pseudo-users, points of top-1 recall"
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    for name in ("spent on", "ships", "rounds", "goal", "rho", "gain", "pays"):
+        table.add_column(name, justify="left" if name in ("spent on", "ships") else "right", no_wrap=True)
+    for place, row in enumerate(verdict.outcomes):
+        shape = (f"{row.rounds:,}", f"{row.report_goal:,}") if row.rounds else ("-", "-")
+        # What a launch cannot say is a comparison.
+        pays = "-" if not row.run else "yes" if verdict.pays(row) else "no"
+        gain = f"{100 * row.gain:+.2f} ± {200 * row.error:.2f}"
+        label = f"{row.label} (this file)" if own is not None and row is own else row.label
+        style = "bold" if place == verdict.best else None
+        table.add_row(label, row.ships, *shape, f"{row.rho:.3g}", gain, pays, style=style)
+    console.print(table)

@@ -1,4 +1,4 @@
-"""Stage ``plan``: the mechanism, its worst case, and what would be better, before any device trains."""
+"""Stage ``plan``: the mechanism, its worst case, and whether a rehearsal found it worthwhile, before it is spent."""
 
 import json
 import logging
@@ -8,13 +8,11 @@ from pathlib import Path
 from federated import mechanisms
 from federated.counts.release import MOST_DEVICES
 from federated.mechanisms import mechanism_file
-from federated.planning import proposal as plan_proposal
-from federated.planning import sweep as plan_sweep
 from federated.planning import worst_case as planner
 from federated.planning.proposal import Proposal, to_yaml
-from federated.planning.search import terms_of
 from federated.planning.sweep import Sweep
 from federated.rounds.rule import RoundRule
+from pipeline import rehearsed
 from pipeline.config import LaunchConfig
 from pipeline.stage import StageContext, StageResult
 from pipeline.stages import artifacts
@@ -38,21 +36,26 @@ class Plan(StageResult):
     delta: float
     epsilon: float
     alternatives: list[dict[str, float]]
+    rehearsed: bool = False
+    verdict: str | None = None
 
 
 def plan(ctx: StageContext) -> Plan:
-    """The mechanism, and what its guarantee will be at worst, before any device trains."""
+    """The mechanism, what its guarantee will be at worst and what a rehearsal found, before any device trains.
+
+    Raises:
+      ValueError: counts leave no room, or a rehearsal of exactly this run says that it does not pay.
+    """
     mechanism = ctx.config.mechanism
+    worth = rehearsed.require_worth(ctx.config, ctx.settings.runs_dir)
     # The figure of the report, not the exact one: what a plan says may be shown.
     devices = ctx.run.result("ingest_private")["devices_by_split"]["train"]
     rule = RoundRule(mechanism, ctx.config.seed)
     encoding = rule.encoding(artifacts.most_parameters(ctx.config), artifacts.most_devices(ctx))
     planned = planner.plan(mechanism, devices, encoding)
     mechanism_file.save(mechanisms.build(mechanism), ctx.public / artifacts.MECHANISM)
-    if ctx.config.planning is not None:
-        proposal = plan_proposal.propose(mechanism, terms_of(mechanism, ctx.config.planning), _tell)
-        swept = plan_sweep.sweeps(proposal.terms, proposal.chosen, _tell)
-        write(proposal, swept, ctx.public)
+    if worth is None:
+        _log.warning("plan: nobody rehearsed this run, so nobody knows that it will gain anything: 'tacit rehearse'")
     require_room(ctx.config, planned.guarantee.rho, devices)
     return Plan(
         feasible=planned.feasible,
@@ -63,6 +66,8 @@ def plan(ctx: StageContext) -> Plan:
         delta=mechanism.delta,
         epsilon=planned.guarantee.epsilon[mechanism.delta],
         alternatives=[vars(row) for row in planned.alternatives],
+        rehearsed=worth is not None and worth[0].answer != "untold",
+        verdict=None if worth is None else rehearsed.told(*worth),
     )
 
 
@@ -125,7 +130,3 @@ def write(proposal: Proposal, swept: tuple[Sweep, ...], directory: Path) -> list
     assert proposal.chosen.rho is not None, "what is chosen has a guarantee"
     figure = figures_plan.plan_figure(panels, proposal.terms.target.rho, proposal.chosen.rho)
     return [path, *figures_plan.write(figure, directory, "plan")]
-
-
-def _tell(message: str) -> None:
-    _log.info("plan: %s", message)

@@ -82,6 +82,37 @@ def rehearsal_figure(
     return figure
 
 
+def trade_figure(
+    curves: Mapping[str, Sequence[tuple[float, float, float]]], rho: float, min_gain: float, population: int
+) -> Figure:
+    """Gain over the start against rho, for each way to spend it.
+
+    Args:
+      curves: label -> points (rho, gain, standard error), gains as shares of words.
+      rho: what there is to spend on this population.
+      min_gain: the launch's gate.
+    """
+    with mpl.rc_context(style(_INK)):
+        figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+        axes = figure.add_subplot()
+        for (label, points), (colour, marker) in zip(curves.items(), _LINES, strict=False):
+            rhos, gains, errors = zip(*sorted(points), strict=True) if points else ((), (), ())
+            bars = [200 * error for error in errors]
+            axes.errorbar(
+                rhos, [100 * gain for gain in gains], bars, color=colour, marker=marker, capsize=2, label=label
+            )
+        axes.axhline(100 * min_gain, color=RED, linestyle="--", label="least gain that may launch")
+        axes.axvline(rho, color=_INK, linestyle=":", label=f"{population:,} devices, rho {rho:.3g}")
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0), numticks=12))
+        axes.xaxis.set_major_formatter(FuncFormatter(_short))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.set(xlabel="rho (zCDP)", ylabel="gain in top-1 recall over the start,\npoints, ± 2 standard errors")
+        axes.grid(visible=True)
+        figure.legend(loc="outside upper center", ncols=2)
+    return figure
+
+
 def write(figure: Figure, directory: Path, name: str) -> tuple[Path, Path]:
     """``name.png`` and ``name.svg``; the same figure gives the same bytes."""
     paths = directory / f"{name}.png", directory / f"{name}.svg"

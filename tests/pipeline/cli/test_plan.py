@@ -11,22 +11,17 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from federated.config.planning import SmallLaunch
+from federated.config.planning import SmallLaunch, SmallTrade
 from federated.planning import costs as plan_costs
 from federated.planning.rehearsal import Rehearsal, Trial
 from pipeline import rehearsal as rehearse
-from pipeline import settings
+from pipeline import rehearsed, settings
 from pipeline.cli.app import app
 from pipeline.config import LaunchConfig, launch_id, load_launch
 from pipeline.stages.table import STAGES
+from tests.helpers import rehearsals
 from tests.helpers.pipeline_launch import RAW
 
-PLANNING = {
-    "population_estimate": 60,
-    "max_report_goal": 10,
-    "round_minutes": 12.0,
-    "target_rho": 0.5,
-}
 RATIO = ("--noise-to-signal", "0.5")
 SMALL = SmallLaunch(
     pseudo_users=30,
@@ -36,6 +31,7 @@ SMALL = SmallLaunch(
     server_learning_rates=(0.5, 1.0),
     noise_to_signal=(0.01, 30.0, 60.0),
 )
+LIMITS = SmallTrade(shares=(0.5, 1.0), goals=(1.0,), median_words=20, most_rounds=3, held_out_words=200)
 
 
 @pytest.fixture
@@ -60,7 +56,7 @@ def written(home: Path, **changes: object) -> Path:
         "max_tokens": 5000,
     }
     path = home / "launch.yaml"
-    path.write_text(yaml.safe_dump(RAW | {"public_text": public, "planning": PLANNING | changes}))
+    path.write_text(yaml.safe_dump(RAW | {"public_text": public, "planning": rehearsals.PLANNING | changes}))
     return path
 
 
@@ -139,11 +135,15 @@ def test_a_rehearsal_end_to_end(home: Path) -> None:
     file = written(home)
     config, here, lines = load_launch(file), settings.load(), []
     run_id = launch_id(config)
-    done = rehearse.run(config, config.planning, run_id, here, STAGES, None, lines.append, SMALL)
+    done = rehearse.run(config, config.planning, run_id, here, STAGES, None, lines.append, SMALL, LIMITS)
     assert done.directory == home / "runs" / run_id / "public" / "rehearsal"
     assert json.loads((done.directory / "rehearsal.json").read_text()) == json.loads(json.dumps(rehearse.as_json(done)))
     assert (done.directory / "utility.png").read_bytes().startswith(b"\x89PNG")
+    assert (done.directory / "gain.png").read_bytes().startswith(b"\x89PNG")
     assert done.best.pseudo_users == 30
+    assert done.verdict.pseudo_users <= 60
+    assert rehearsed.find(config, here.runs_dir, limits=LIMITS) == done.verdict
+    assert rehearsed.own(done.verdict, config) is done.verdict.outcomes[0]
     # The launch finds its public stages done, and nothing private was read.
     records = {path.parent.name for path in (home / "runs").glob("*/public/*/result.json")}
     assert records == {"ingest_public", "pretrain"}
@@ -153,13 +153,13 @@ def test_a_rehearsal_end_to_end(home: Path) -> None:
     assert LaunchConfig.model_validate(changed).mechanism.clip_norm == done.best.clip_norm
     # Again: nothing is redone, the answer is the same.
     before = (done.directory / "trials.json").stat().st_mtime_ns
-    assert rehearse.run(config, config.planning, run_id, here, STAGES, None, lines.append, SMALL) == done
+    assert rehearse.run(config, config.planning, run_id, here, STAGES, None, lines.append, SMALL, LIMITS) == done
     assert (done.directory / "trials.json").stat().st_mtime_ns == before
 
 
 @pytest.mark.slow
 def test_the_command_prints_what_to_paste(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rehearse, "run", functools.partial(rehearse.run, small=SMALL))
+    monkeypatch.setattr(rehearse, "run", functools.partial(rehearse.run, small=SMALL, limits=LIMITS))
     line, _ = tacit("rehearse", str(written(home)), "--json")
     assert yaml.safe_load(json.loads(line)["yaml"])["mechanism"]["clip_norm"] > 0
 
@@ -198,9 +198,49 @@ def test_nothing_to_remark() -> None:
     assert set(yaml.safe_load(rehearse.paste(outcome()))) == {"mechanism", "server"}
 
 
-def test_the_ratio_of_the_file_is_used_until_one_was_rehearsed(home: Path) -> None:
+def test_without_a_rehearsal_nothing_is_recommended(home: Path) -> None:
     file = written(home, target_rho=100.0)
-    proposal = json.loads(tacit("plan", str(file), "--json")[0])["proposal"]
-    assert not proposal["rehearsed"]
-    ratio = plan_costs.noise_to_signal(load_launch(file).mechanism)
-    assert proposal["noise_to_signal"] == pytest.approx(ratio, rel=1e-3)
+    answer = json.loads(tacit("plan", str(file), "--json")[0])
+    assert answer["rehearsed"] is False
+    assert answer["minutes"] >= 1
+    assert answer["noise_to_signal"] == plan_costs.noise_to_signal(load_launch(file).mechanism)
+    assert "proposal" not in answer
+    text, _ = tacit("plan", str(file))
+    assert f"not rehearsed: run tacit rehearse {file} (about {answer['minutes']} minutes of CPU)" in text
+    assert "is untried" in text
+    assert "For the launch file" not in text
+
+
+def test_a_rehearsal_s_verdict_is_what_a_plan_says(home: Path) -> None:
+    file = written(home)
+    config = load_launch(file)
+    verdict = rehearsals.written(config, home / "runs", gain=0.01, better=0.02)
+    answer = json.loads(tacit("plan", str(file), "--out", str(home / "out"), "--json")[0])
+    assert answer["rehearsed"] is True
+    assert answer["verdict"]["answer"] == "go"
+    assert [row["gain"] for row in answer["verdict"]["outcomes"]] == [0.01, 0.02, 0.03]
+    assert (home / "out" / "gain.svg").exists()
+    text, table = tacit("plan", str(file))
+    assert f"Verdict: go. {verdict.sentence}" in text
+    assert "This file's own run: +1.00 points (± 0.20)." in text
+    # The blocks go into the launch file, and are known again: no second rehearsal.
+    raw, pasted = (
+        yaml.safe_load(file.read_text()),
+        yaml.safe_load(text.split("For the launch file:\n")[1].split("files:")[0]),
+    )
+    file.write_text(yaml.safe_dump(raw | {name: raw[name] | block for name, block in pasted.items()}))
+    assert "This file's own run: +2.00 points" in tacit("plan", str(file))[0]
+    assert max(map(len, table.splitlines())) <= 80
+    assert "…" not in table
+    assert "(this file)" in table
+    assert "not rehearsed" in tacit("plan", str(file), "--devices", "70")[0]
+
+
+def test_no_go_is_said_before_anything_else_is_offered(home: Path) -> None:
+    file = written(home)
+    rehearsals.written(load_launch(file), home / "runs", gain=-0.01)
+    text, table = tacit("plan", str(file))
+    assert "Verdict: no-go. This population is too small: 60 devices gain at most -1.00 points" in text
+    assert "counts would give +3.00 points" in text
+    assert "For the launch file" not in text
+    assert " yes" not in table

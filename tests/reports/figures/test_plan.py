@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
-from reports.figures.plan import Panel, plan_figure, rehearsal_figure, write
+from reports.figures.plan import Panel, plan_figure, rehearsal_figure, trade_figure, write
 
 CURVES = {"tree": [(100, 2.0), (200, 0.5), (1_500_000, 0.1)], "BLT, 2 buffers": [(100, 1.0), (200, 0.2)]}
 
@@ -36,6 +36,19 @@ def test_a_rehearsal_shows_what_is_accepted(tmp_path: Path, chosen: float | None
     levels = [100 * 0.21, 100 * 0.19, 100 * 0.15]
     drawn = [line.get_ydata()[0] for line in rehearsal(chosen).axes[0].lines[1:4]]
     assert drawn == pytest.approx(levels)
+
+
+def test_a_trade_shows_each_way_to_spend_and_the_population_s_line(tmp_path: Path) -> None:
+    lines = {"gradients": [(1.0, 0.02, 0.001), (0.1, -0.01, 0.002)], "counts": [(1.0, 0.01, 0.001)], "mixed": []}
+    figure = trade_figure(lines, rho=0.5, min_gain=0.001, population=1300)
+    text = write(figure, tmp_path, "gain")[1].read_text(encoding="utf-8")
+    for label in ("gradients", "counts", "1,300 devices, rho 0.5", "least gain that may launch"):
+        assert label in text
+    (axes,) = figure.axes
+    assert axes.get_xscale() == "log"
+    # Points of the first line, by rho and in percentage points.
+    assert axes.lines[0].get_xdata().tolist() == [0.1, 1.0]
+    assert axes.lines[0].get_ydata().tolist() == pytest.approx([-1.0, 2.0])
 
 
 def test_the_same_picture_has_the_same_bytes(tmp_path: Path) -> None:

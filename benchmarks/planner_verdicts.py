@@ -1,0 +1,287 @@
+"""What the planner says of real populations before a spend, beside what training on them really gives.
+
+OMP_NUM_THREADS=1 python -m benchmarks.planner_verdicts FOLDER [--only NAME] [--work FOLDER]
+
+FOLDER holds ``users/*.parquet`` (``client_id, text, locale, ts``) and ``public/*.parquet`` (``text, source``). A small
+model is pretrained on one public text and its launch rehearsed, as ``tacit rehearse`` does it, on another that reads
+more like typing; then the very splits that were rehearsed are trained and counted on the real devices, with the same
+noise (seeded, so nobody is protected: a measurement, not a launch), and judged on held-out ones. Small: 4,000 words,
+8 rounds, one server rate. Prints Markdown; about three minutes of CPU a population.
+"""
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pydantic import TypeAdapter
+
+from federated.config.counts import CountsConfig
+from federated.config.mechanism import MechanismConfig, TreeMechanism
+from federated.config.planning import PlanningConfig, SmallLaunch, SmallTrade
+from federated.config.population import FilePopulation
+from federated.config.training import LocalTrainingConfig, RuntimeConfig, ServerConfig
+from federated.devices import store as devices
+from federated.planning import recall, splits, trade
+from federated.planning.pseudo_users import pseudo_users
+from federated.planning.rehearsal import Setting, rehearse
+from federated.planning.splits import Training
+from federated.planning.trade import Tried
+from federated.planning.verdict import Outcome, Verdict
+from pretrain.config import ModelConfig, PretrainConfig
+from pretrain.model import KeyboardLM, build_model
+from pretrain.ngrams.ngram import NGram
+from pretrain.text import sentences
+from pretrain.train import pretrain, start_from_frequencies
+from pretrain.vocabulary import TokenStream, Vocabulary, from_counts
+from pretrain.words import WordStore, open_words, write_words
+
+SEED, VOCABULARY, WORDS_A_DEVICE, HELD_OUT_WORDS = 1, 4000, 400, 12_000
+MOST_PUBLIC_WORDS, MOST_REHEARSED_WORDS, HELD_OUT_DOCUMENTS = 1_300_000, 800_000, 0.1
+MODEL = ModelConfig(embedding_dim=64, hidden_dim=128, tied=True)
+PRETRAIN = PretrainConfig(
+    steps=1200,
+    batch_sentences=128,
+    sequence_words=20,
+    learning_rate=0.006,
+    evaluate_every_steps=1200,
+    checkpoint_every_steps=300,
+)
+RHO, ROUNDS = 1.0, 8
+SMALL = SmallLaunch(report_goal=50, rounds=8, server_learning_rates=(1.0,), noise_to_signal=(0.01,))
+LIMITS = SmallTrade(shares=(0.1, 0.5, 0.9, 1.0), goals=(1.0, 0.5), held_out_words=HELD_OUT_WORDS)
+LOCAL = LocalTrainingConfig(learning_rate=0.5, batch_sentences=8, sequence_words=20, max_words=80)
+MANUALS = ("libreoffice", "debian-handbook")
+
+
+@dataclass(frozen=True)
+class Population:
+    """Devices, the text to pretrain on and the text to rehearse on.
+
+    Attributes:
+      most: of the users; None for all.
+      goal: most devices in a round.
+      rehearsed: None for what of the public text is no manual, which then is not pretrained on.
+    """
+
+    users: str
+    locale: str
+    most: int | None
+    goal: int
+    public: str
+    rehearsed: str | None
+
+
+POPULATIONS = {
+    "chat": Population("en-US_chitchat", "en-US", None, 150, "en-US_public", "en-US_blogs_web"),
+    "blogs of 300": Population("en_blogs", "en-US", 300, 40, "en-US_public", "en-US_blogs_web"),
+    "blogs of 3,000": Population("en_blogs", "en-US", 3000, 200, "en-US_public", "en-US_blogs_web"),
+    "learners of Spanish": Population("es-US_cowsl2h", "es-US", None, 150, "es-ES_public", None),
+}
+
+
+@dataclass(frozen=True)
+class Start:
+    """What public text gives: the same for all populations of a language."""
+
+    vocabulary: Vocabulary
+    public: TokenStream
+    model: KeyboardLM
+    rehearsed: TokenStream
+
+
+def main() -> None:
+    """Rehearse, train, compare."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--only", choices=POPULATIONS)
+    parser.add_argument("--work", type=Path, help="private: goes on from here; default: a temporary folder")
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        work = chosen.work or Path(folder)
+        for name in POPULATIONS:
+            if chosen.only in (None, name):
+                for line in measured(name, chosen.folder, work):
+                    print(line, flush=True)
+
+
+def measured(name: str, folder: Path, work: Path) -> Iterator[str]:
+    """The verdict of one population, and the truth."""
+    began, population = time.process_time(), POPULATIONS[name]
+    start = started(population, folder, work / population.public)
+    private = work / name.replace(" ", "-").replace(",", "")
+    store = real_devices(population, folder, private)
+    number = len(store.devices("train"))
+
+    def tell(line: str) -> None:
+        print(f"{name}, {time.process_time() - began:.0f} s: {line}", file=sys.stderr, flush=True)
+
+    documents = len(start.rehearsed)
+    held = int(documents * HELD_OUT_DOCUMENTS)
+    sizes = "heavy-tailed", LIMITS.median_words, SEED, WORDS_A_DEVICE
+    people, users = (
+        pseudo_users(start.rehearsed.select(np.arange(first, last)), count, *sizes)
+        for first, last, count in ((0, held, documents), (held, documents, number))
+    )
+    rehearsal = setting(start.model, users, people)
+    small = replace(rehearsal, users=users.select(np.arange(min(len(users), SMALL.pseudo_users))))
+    shown = private / "shown"
+    shown.mkdir(exist_ok=True)
+    best = rehearse(small, shown, private / "trials", tell)
+    stage = staged(start, rehearsal, _some(people), population.goal, number)
+    verdict = trade.rehearse(stage, best, private / "trained", tell)
+    tried = list(dict.fromkeys(tried_of(outcome) for outcome in verdict.outcomes))
+    # Mixed with the start, counts alone come out as two outcomes, as they did when they were rehearsed.
+    truth = setting(start.model, store.encode(start.vocabulary, "train"), store.encode(start.vocabulary, "test"))
+    real = staged(start, truth, _some(truth.held_out), population.goal, number)
+    recall_at_start, outcomes = trade.gains(real, tried, private / "real", tell)
+    yield from table(name, number, verdict, recall_at_start, outcomes)
+    headroom = f"{best.start_accuracy:.4f} to {best.noiseless_accuracy:.4f}"
+    yield f"\nWithout noise {len(small.users)} pseudo-users took known words from {headroom}."
+    yield f"\n{time.process_time() - began:.0f} s of CPU.\n"
+
+
+def table(
+    name: str, number: int, verdict: Verdict, recall_at_start: float, outcomes: tuple[Outcome, ...]
+) -> Iterator[str]:
+    """Rehearsed and real gains, side by side."""
+    yield f"## {name}\n\n{number:,} devices to train on, {verdict.pseudo_users:,} pseudo-users. Said before a spend:"
+    yield f"**{verdict.answer}**: {verdict.sentence}\n"
+    yield f"Top-1 recall of the start: {100 * verdict.start:.2f}% rehearsed, {100 * recall_at_start:.2f}% real.\n"
+    yield "| split | ships | rounds x devices | noise-to-signal | rehearsed gain | pays | real gain | paid |"
+    yield "|---|---|---|---|---|---|---|---|"
+    really = replace(verdict, outcomes=outcomes)
+    for planned, true in zip(verdict.outcomes, outcomes, strict=True):
+        shape = f"{planned.rounds} x {planned.report_goal}" if planned.rounds else ""
+        pays, paid = ("yes" if judge.pays(row) else "no" for judge, row in ((verdict, planned), (really, true)))
+        cells = planned.label, planned.ships, shape, f"{planned.noise_to_signal:.3g}", _gain(planned), pays
+        yield f"| {' | '.join((*cells, _gain(true), paid))} |"
+
+
+def started(population: Population, folder: Path, work: Path) -> Start:
+    """The vocabulary and the model of a public text, and the text to rehearse on."""
+    public = _texts(folder / "public" / f"{population.public}.parquet")
+    if population.rehearsed is None:
+        texts = [text for text, manual in public if manual], [text for text, manual in public if not manual]
+    else:
+        rehearsed = _texts(folder / "public" / f"{population.rehearsed}.parquet")
+        texts = [text for text, _ in public], [text for text, _ in rehearsed]
+    first, second = (
+        _words(work / kind, part, population.locale, most)
+        for kind, part, most in zip(
+            ("public", "rehearsed"), texts, (MOST_PUBLIC_WORDS, MOST_REHEARSED_WORDS), strict=True
+        )
+    )
+    vocabulary = from_counts(first.word_counts(), VOCABULARY)
+    stream, model = first.encode(vocabulary), build_model(MODEL, len(vocabulary), SEED)
+    start_from_frequencies(model, stream.tokens_N)
+    pretrain(PRETRAIN, model, stream, stream.select(np.arange(20)), work / "pretrain", SEED)
+    return Start(vocabulary, stream, model, second.encode(vocabulary))
+
+
+def setting(model: KeyboardLM, users: TokenStream, held_out: TokenStream) -> Setting:
+    """How all runs train."""
+    server, runtime = ServerConfig(learning_rate=1.0), RuntimeConfig(chunk_devices=16, checkpoint_every_rounds=100)
+    return Setting(model, users, held_out, SMALL, LOCAL, server, runtime, SEED)
+
+
+def staged(start: Start, how: Setting, people: TokenStream, goal: int, number: int) -> trade.Stage:
+    """A launch whose file asks for what the demo asks for, of this many devices."""
+    rest = min(max(1, number // goal), ROUNDS)
+    mechanism = TreeMechanism(
+        kind="tree",
+        noise_multiplier=6.0,
+        clip_norm=0.3,
+        rounds=ROUNDS,
+        report_goal=goal,
+        min_sep=rest,
+        max_participations=-(-ROUNDS // rest),
+        delta=1e-6,
+        randomness="seeded",
+    )
+    planning = {"population_estimate": number, "max_report_goal": goal, "round_minutes": 10.0, "target_rho": RHO}
+    return trade.Stage(
+        setting=replace(how, held_out=how.held_out.select(np.arange(1))),
+        mechanism=mechanism,
+        counts=None,
+        planning=PlanningConfig.model_validate(planning),
+        rho=RHO,
+        min_gain=0.0,
+        vocabulary=start.vocabulary,
+        public=start.public,
+        ngram=NGram.fit(start.public, start.vocabulary, 3),
+        people=people,
+        limits=LIMITS,
+        inputs="",
+    )
+
+
+def real_devices(population: Population, folder: Path, work: Path) -> devices.DeviceStore:
+    """The population's device store, cut to as many users."""
+    work.mkdir(parents=True, exist_ok=True)
+    users = pq.read_table(folder / "users" / f"{population.users}.parquet")
+    if population.most is not None:
+        clients = sorted(set(users["client_id"].to_pylist()))
+        some = np.random.default_rng(0).permutation(clients)[: population.most].tolist()
+        users = users.filter(pc.is_in(users["client_id"], pa.array(some)))
+    if not (work / "store" / "store.json").exists():
+        pq.write_table(users, work / "users.parquet")
+        config = FilePopulation(
+            source="files",
+            paths=(str(work / "users.parquet"),),
+            name="users",
+            max_words_per_device=WORDS_A_DEVICE,
+            test_fraction=0.2,
+        )
+        devices.build_store(config, population.locale, SEED, work / "store")
+    return devices.open_store(work / "store")
+
+
+def tried_of(outcome: Outcome) -> Tried:
+    """What was rehearsed, to be done for real."""
+    if not outcome.run:
+        return None, splits.counts_at(outcome.counts_rho)
+    shared = {"delta": 1e-6, "randomness": "seeded"}
+    mechanism = TypeAdapter(MechanismConfig).validate_python({**outcome.run["mechanism"], **shared})
+    counts = None if outcome.run["counts"] is None else CountsConfig.model_validate(outcome.run["counts"])
+    return Training(mechanism, outcome.run["server_learning_rate"], outcome.gradient_rho), counts
+
+
+def _texts(path: Path) -> list[tuple[str, bool]]:
+    rows = pq.read_table(path, columns=["text", "source"])
+    pairs = zip(rows["text"].to_pylist(), rows["source"].to_pylist(), strict=True)
+    texts = [(text, source.startswith(MANUALS)) for text, source in pairs]
+    return [texts[place] for place in np.random.default_rng(SEED).permutation(len(texts))]
+
+
+def _words(path: Path, texts: list[str], locale: str, most: int) -> WordStore:
+    def documents() -> Iterator[list[list[str]]]:
+        total = 0
+        for text in texts:
+            cut = sentences(text, locale)
+            total += sum(map(len, cut))
+            yield cut
+            if total > most:
+                return
+
+    return open_words(path) if (path / "meta.json").exists() else write_words(path, documents())
+
+
+def _some(people: TokenStream) -> TokenStream:
+    ends = np.cumsum(recall.words(people))
+    return people.select(np.arange(min(len(people), 1 + int(np.searchsorted(ends, HELD_OUT_WORDS)))))
+
+
+def _gain(outcome: Outcome) -> str:
+    return f"{100 * outcome.gain:+.2f} ± {200 * outcome.error:.2f}"
+
+
+if __name__ == "__main__":
+    main()

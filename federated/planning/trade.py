@@ -1,0 +1,227 @@
+"""The trade of rho for recall, rehearsed: a population's size of pseudo-users, several splits, one verdict.
+
+Every training and every release of counts is simulated with the noise of the launch (``scaling`` says what is done
+where the population is too large to be played whole), and judged on pseudo-users that nothing learned from.
+
+Guarantee: none is needed. Every text is public, and noise comes from a public seed.
+"""
+
+import copy
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from federated.config.counts import CountsConfig
+from federated.config.mechanism import MechanismConfig
+from federated.config.planning import PlanningConfig, SmallTrade
+from federated.counts import cells as counted_cells
+from federated.counts.posterior import counted_ngram
+from federated.counts.release import released_counts
+from federated.noise import seeded_key
+from federated.planning import costs as plan_costs
+from federated.planning import recall, scaling, splits
+from federated.planning.proposal import to_yaml
+from federated.planning.recall import Arm
+from federated.planning.rehearsal import Rehearsal, Setting, digest_of, simulate
+from federated.planning.splits import Training
+from federated.planning.verdict import (
+    SHIPS_BOTH,
+    SHIPS_COUNTS,
+    SHIPS_NETWORK,
+    Outcome,
+    Ships,
+    Verdict,
+    judged,
+    run_of,
+)
+from federated.rounds import server
+from pretrain.files import atomic
+from pretrain.model import KeyboardLM
+from pretrain.ngrams.counted import CountedNGram
+from pretrain.ngrams.ngram import NGram
+from pretrain.vocabulary import EOS, TokenStream, Vocabulary
+
+Tried = tuple[Training | None, CountsConfig | None]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What the launch says and what plays it; everything here is public.
+
+    Attributes:
+      setting: model and local training; its users play the population.
+      mechanism, counts: of the launch file.
+      rho: to spend. min_gain: the launch's gate on top-1 recall.
+      public: what the start was pretrained on. ngram: fitted to it.
+      people: held-out pseudo-users.
+      inputs: digest to find the verdict again by.
+    """
+
+    setting: Setting
+    mechanism: MechanismConfig
+    counts: CountsConfig | None
+    planning: PlanningConfig
+    rho: float
+    min_gain: float
+    vocabulary: Vocabulary
+    public: TokenStream
+    ngram: NGram
+    people: TokenStream
+    limits: SmallTrade
+    inputs: str
+
+
+def rehearse(stage: Stage, best: Rehearsal, work: Path, on_progress: Callable[[str], None]) -> Verdict:
+    """Simulate every split, judge, decide. Interrupted, it goes on: trained networks stand in ``work``.
+
+    Args:
+      best: clip norm and server rate for what the planner chooses, and whether its text teaches anything.
+    """
+    setting, limits = stage.setting, stage.limits
+    users, population, rate = len(setting.users), stage.planning.population_estimate, best.server_learning_rate
+    fixed = stage.mechanism.model_copy(update={"clip_norm": best.clip_norm})
+    own = Training(stage.mechanism, setting.server.learning_rate, splits.own_rho(stage.mechanism))
+    whole = splits.largest_shapes(fixed, stage.planning, stage.rho, limits, rate)
+    # One shape for all splits: the smallest of those that are not told apart.
+    leader = _leader(gains(stage, [(training, None) for training in whole], work, on_progress)[1], whole)
+    shape = leader.mechanism.rounds, leader.mechanism.report_goal
+    parts = {1.0: leader}
+    for share in limits.shares:
+        block = splits.training_at(fixed, stage.planning, share * stage.rho, shape, (leader.mechanism.kind,))
+        if share < 1 and block is not None:
+            parts[share] = Training(block, rate, splits.own_rho(block))
+    counts = {share: splits.counts_at(share * stage.rho) for share in limits.shares}
+    tried: list[Tried] = [(own, stage.counts)]
+    tried += [(training, None) for training in dict.fromkeys([*whole, *parts.values()]) if training != own]
+    tried += [(parts[train], counts[count]) for train, count in splits.pairs(limits.shares) if train in parts]
+    tried += [(None, release) for release in counts.values()]
+    start, outcomes = gains(stage, tried, work, on_progress)
+    verdict = Verdict(
+        answer="untold",
+        sentence="",
+        best=None,
+        outcomes=outcomes,
+        start=start,
+        rho=stage.rho,
+        population=population,
+        min_gain=stage.min_gain,
+        pseudo_users=users,
+        words=int(np.sum(setting.users.tokens_N != EOS)),
+        notes=scaling.notes(stage.mechanism, users, population, limits),
+        inputs=stage.inputs,
+    )
+    return judged(verdict, best.noiseless_accuracy - best.start_accuracy, setting.config.max_accuracy_loss)
+
+
+def gains(
+    stage: Stage, tried: Sequence[Tried], work: Path, on_progress: Callable[[str], None] = lambda line: None
+) -> tuple[float, tuple[Outcome, ...]]:
+    """Recall of the start, and what each of ``tried`` gains, trained and counted on the stage's users.
+
+    Counts without training are judged alone and mixed with the start: two outcomes.
+    """
+    networks = trained(stage, [training for training, _ in tried if training is not None], work, on_progress)
+    tables = counted(stage, [config for _, config in tried if config is not None], on_progress)
+    start = stage.setting.model
+    arms = [Arm(start, None)]
+    rows: list[tuple[Training | None, CountsConfig | None, Ships]] = []
+    for training, config in tried:
+        table = None if config is None else tables[config]
+        if training is None:
+            arms += [Arm(None, table), Arm(start, table)]
+            rows += [(training, config, SHIPS_COUNTS), (training, config, SHIPS_BOTH)]
+        elif config is not None and config.model == "mixture":
+            arms.append(Arm(networks[training], table))
+            rows.append((training, config, SHIPS_BOTH))
+        else:
+            arms.append(Arm(networks[training], None))
+            rows.append((training, config, SHIPS_NETWORK))
+    start_D, *hits_AD = recall.hits(stage.people, arms, stage.setting.local_training.sequence_words)
+    words_D = recall.words(stage.people)
+    outcomes = [
+        _outcome(*row, recall.gain(hits_D, start_D, words_D)) for row, hits_D in zip(rows, hits_AD, strict=True)
+    ]
+    return float(start_D.sum() / words_D.sum()), tuple(outcomes)
+
+
+def trained(
+    stage: Stage, trainings: Sequence[Training], work: Path, on_progress: Callable[[str], None]
+) -> dict[Training, KeyboardLM]:
+    """A network for each training, with the launch's noise-to-signal ratio; from ``work`` where it stands there."""
+    setting, networks = stage.setting, {}
+    digest = digest_of(setting, asdict(stage.limits))
+    for place, training in enumerate(once := list(dict.fromkeys(trainings)), start=1):
+        played = scaling.scaled(training.mechanism, len(setting.users), stage.limits)
+        content = f"{digest} {played.model_dump_json()} {training.server_rate!r}"
+        path = work / f"{hashlib.sha256(content.encode()).hexdigest()[:24]}.npy"
+        model = copy.deepcopy(setting.model)
+        if not path.exists():
+            try:
+                weights_P = server.flat_weights(simulate(setting, played, training.server_rate, work / "running")[0])
+            except ArithmeticError:
+                # It diverged: a network that always says the same.
+                weights_P = np.zeros_like(server.flat_weights(model))
+            with atomic(path) as temporary, temporary.open("wb") as file:
+                np.save(file, weights_P.astype(np.float32))
+        server.load_weights(model, np.load(path).astype(np.float64))
+        networks[training] = model
+        on_progress(
+            f"trained {place} of {len(once)}, rho {training.rho:.3g}: {training.mechanism.rounds:,} rounds of "
+            f"{training.mechanism.report_goal:,} devices, played by {played.rounds:,} of {played.report_goal:,}"
+        )
+    return networks
+
+
+def counted(
+    stage: Stage, releases: Sequence[CountsConfig], on_progress: Callable[[str], None]
+) -> dict[CountsConfig, CountedNGram]:
+    """What counts of the pseudo-users make, with the launch's noise-to-signal ratio."""
+    users = stage.setting.users
+    tables: dict[CountsConfig, CountedNGram] = {}
+    if not releases:
+        return tables
+    cells = counted_cells.choose(stage.public, stage.vocabulary)
+    for config in dict.fromkeys(releases):
+        noise = scaling.scaled_counts(config.noise_multiplier, len(users), stage.planning.population_estimate)
+        released_U = released_counts(users, cells, noise, seeded_key(stage.setting.seed))
+        tables[config] = counted_ngram(released_U, cells, stage.ngram, len(stage.vocabulary), noise)
+        on_progress(f"counts, rho {config.rho:.3g}")
+    return tables
+
+
+def _leader(outcomes: Sequence[Outcome], whole: Sequence[Training]) -> Training:
+    """The training of fewest devices in a round among those within a standard error of the best."""
+    largest = max(outcomes, key=lambda outcome: outcome.gain)
+    alike = [
+        (outcome.report_goal, place)
+        for place, outcome in enumerate(outcomes)
+        if outcome.gain >= largest.gain - largest.error and outcome.rounds == largest.rounds
+    ]
+    return whole[min(alike)[1]]
+
+
+def _outcome(
+    training: Training | None, counts: CountsConfig | None, ships: Ships, measured: tuple[float, float]
+) -> Outcome:
+    counts_rho = 0.0 if counts is None else counts.rho
+    if training is None:
+        return Outcome(0.0, counts_rho, 0, 0, 0.0, ships, *measured, run={})
+    mechanism = training.mechanism
+    lines = [to_yaml(mechanism), "server:", f"  learning_rate: {training.server_rate!r}"]
+    if counts is not None:
+        lines += ["counts:", f"  noise_multiplier: {counts.noise_multiplier!r}", f"  model: {counts.model}"]
+    return Outcome(
+        gradient_rho=training.rho,
+        counts_rho=counts_rho,
+        rounds=mechanism.rounds,
+        report_goal=mechanism.report_goal,
+        noise_to_signal=plan_costs.noise_to_signal(mechanism),
+        ships=ships,
+        gain=measured[0],
+        error=measured[1],
+        run=run_of(mechanism, training.server_rate, counts),
+        yaml="\n".join(lines),
+    )

@@ -1,0 +1,192 @@
+"""The verdict of a rehearsal: whether a launch pays, which split of rho is the best trade, and in which words.
+
+Points are percentage points of top-1 recall on held-out pseudo-users. Needs neither torch nor text: it is
+what ``tacit rehearse`` writes down, and what the plan, and whoever would spend, read again.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from statistics import NormalDist
+from typing import Any, Literal
+
+from federated.config.counts import CountsConfig
+from federated.config.mechanism import MechanismConfig
+
+# Chance of calling a launch worthwhile that is not, over all that were tried together.
+CHANCE = 0.025
+# Of a mechanism block, what does not touch how much a launch learns.
+_ASIDE = {"delta", "randomness", "secagg", "availability"}
+
+Ships = Literal["network", "mixture", "counts"]
+SHIPS_NETWORK: Ships = "network"
+SHIPS_BOTH: Ships = "mixture"
+SHIPS_COUNTS: Ships = "counts"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One way to spend rho, as rehearsed.
+
+    Attributes:
+      gradient_rho, counts_rho: of training and of counts; 0 for none.
+      rounds, report_goal: of the launch, not of its rehearsal; 0 without training.
+      noise_to_signal: of training, the same in the launch and in its rehearsal; 0 without.
+      ships: what would be suggested from. A launch cannot ship counts alone: that is a comparison.
+      gain, error: top-1 recall over the start's on the same held-out pseudo-users, as a share, and the paired
+        standard error.
+      run: what a launch file would say, as ``run_of`` gives it; {} where none can say it.
+      yaml: the same as blocks to paste.
+    """
+
+    gradient_rho: float
+    counts_rho: float
+    rounds: int
+    report_goal: int
+    noise_to_signal: float
+    ships: Ships
+    gain: float
+    error: float
+    run: Mapping[str, Any]
+    yaml: str = ""
+
+    @property
+    def rho(self) -> float:
+        """zCDP of both together."""
+        return self.gradient_rho + self.counts_rho
+
+    @property
+    def label(self) -> str:
+        """For people: "gradients" or "counts" or both, with their rho."""
+        parts = {"gradients": self.gradient_rho, "counts": self.counts_rho}
+        return " + ".join(f"{name} rho {rho:.3g}" for name, rho in parts.items() if rho)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a rehearsal says of a launch.
+
+    Attributes:
+      answer: ``go``; ``no-go``; or ``untold`` where the rehearsal's text could not have shown a gain.
+      sentence: the same for a person.
+      best: place of the recommended outcome; None without one.
+      outcomes: all that were rehearsed, the launch file's own run first.
+      start: top-1 recall before anything is spent.
+      rho, population: what there is to spend, and on whom.
+      min_gain: the launch's own gate; a gain must exceed it.
+      pseudo_users, words: who played the population.
+      notes: what else a reader must know, scaling above all.
+      inputs: digest of everything that the outcomes depend on but their own runs.
+    """
+
+    answer: Literal["go", "no-go", "untold"]
+    sentence: str
+    best: int | None
+    outcomes: tuple[Outcome, ...]
+    start: float
+    rho: float
+    population: int
+    min_gain: float
+    pseudo_users: int
+    words: int
+    notes: tuple[str, ...]
+    inputs: str
+
+    def of(self, run: Mapping[str, Any]) -> Outcome | None:
+        """The outcome of exactly this run; None if it was not rehearsed."""
+        return next((outcome for outcome in self.outcomes if outcome.run and outcome.run == run), None)
+
+    def pays(self, outcome: Outcome) -> bool:
+        """Whether the outcome's gain exceeds the gate by more than chance explains, as it did when it was judged."""
+        return outcome.gain - margin(self.outcomes) * outcome.error > self.min_gain
+
+
+def run_of(mechanism: MechanismConfig, server_rate: float, counts: CountsConfig | None) -> dict[str, Any]:
+    """What of a launch file decides an outcome, as plain JSON values."""
+    return {
+        "mechanism": mechanism.model_dump(mode="json", exclude=_ASIDE),
+        "server_learning_rate": server_rate,
+        "counts": None if counts is None else counts.model_dump(mode="json"),
+    }
+
+
+def margin(outcomes: Sequence[Outcome]) -> float:
+    """Standard errors that a gain must stand above the gate, the chance shared by all that can ship (Bonferroni)."""
+    return NormalDist().inv_cdf(1 - CHANCE / max(sum(outcome.gradient_rho > 0 for outcome in outcomes), 1))
+
+
+def judged(verdict: Verdict, headroom: float, least_headroom: float) -> Verdict:
+    """The verdict with answer, best and sentence filled in from its outcomes.
+
+    Of the outcomes that pay and that a launch can ship, the best trade: those within one standard error of the
+    largest gain are not told apart, and of them the one of least rho is taken, then of fewest devices in a round.
+
+    Args:
+      headroom: what training without noise gained on this text with people enough; at most ``least_headroom``
+        means that no verdict can come from it.
+    """
+    outcomes = verdict.outcomes
+    trained = [outcome for outcome in outcomes if outcome.gradient_rho]
+    counted = [outcome for outcome in outcomes if not outcome.gradient_rho]
+    counts = max(counted, key=lambda outcome: outcome.gain, default=None)
+    if headroom <= least_headroom:
+        sentence = (
+            f"This rehearsal cannot tell: even without noise its text teaches the model {_points(headroom)}, so no "
+            "gain could show. Name text that reads like typing, and that pretraining did not read, in "
+            "planning.public_text."
+        )
+        return replace(verdict, answer="untold", best=None, sentence=sentence)
+    paying = [outcome for outcome in trained if verdict.pays(outcome)]
+    most = max(trained, key=lambda outcome: outcome.gain)
+    beside = "" if counts is None else f"; counts would give {_told(counts)} for rho {counts.rho:.3g}"
+    if not paying:
+        sentence = (
+            f"This population is too small: {verdict.population:,} devices gain at most {_told(most)} for rho "
+            f"{most.rho:.3g}, and more than {_points(verdict.min_gain)} must be certain{beside}. Nothing was spent."
+        )
+        return replace(verdict, answer="no-go", best=None, sentence=sentence)
+    largest = max(paying, key=lambda outcome: outcome.gain)
+    alike = [outcome for outcome in paying if outcome.gain >= largest.gain - largest.error]
+    best = min(alike, key=lambda outcome: (outcome.rho, outcome.report_goal, -outcome.gain))
+    sentence = (
+        f"This launch pays: {verdict.population:,} devices gain {_told(best)} for rho {best.rho:.3g} "
+        f"({best.label}; {best.rounds:,} rounds of {best.report_goal:,} devices){beside} alone."
+    )
+    return replace(verdict, answer="go", best=outcomes.index(best), sentence=sentence)
+
+
+def refusal(verdict: Verdict, outcome: Outcome) -> str | None:
+    """Why a launch of this rehearsed run must not spend; None if it may.
+
+    An ``untold`` verdict refuses nothing: nothing is known. A run that does not pay is refused even where another
+    split would: the launch's own gate would hold it after the spend.
+    """
+    if verdict.answer == "untold" or verdict.pays(outcome):
+        return None
+    if verdict.answer == "no-go" or verdict.best is None:
+        return verdict.sentence
+    return (
+        f"This run was rehearsed at {_told(outcome)} for rho {outcome.rho:.3g}, and more than "
+        f"{_points(verdict.min_gain)} must be certain. Another split pays. {verdict.sentence}"
+    )
+
+
+def as_json(verdict: Verdict) -> dict[str, Any]:
+    """The verdict as JSON values, each outcome with its label."""
+    rows = [asdict(outcome) | {"label": outcome.label, "rho": outcome.rho} for outcome in verdict.outcomes]
+    return asdict(verdict) | {"outcomes": rows}
+
+
+def from_json(content: Mapping[str, Any]) -> Verdict:
+    """Read what ``as_json`` wrote."""
+    rows = [{name: row[name] for name in Outcome.__dataclass_fields__} for row in content["outcomes"]]
+    fields = {name: content[name] for name in Verdict.__dataclass_fields__}
+    outcomes = tuple(Outcome(**row) for row in rows)
+    return Verdict(**fields | {"outcomes": outcomes, "notes": tuple(content["notes"])})
+
+
+def _points(share: float) -> str:
+    return f"{100 * share:+.2f} points"
+
+
+def _told(outcome: Outcome) -> str:
+    return f"{_points(outcome.gain)} (± {200 * outcome.error:.2f})"

@@ -1,0 +1,145 @@
+"""Whole rehearsals on made-up people: a tiny population is told to stop, a large one to go, once and for all."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from federated.config.mechanism import TreeMechanism
+from federated.config.planning import PlanningConfig, SmallLaunch, SmallTrade
+from federated.config.training import LocalTrainingConfig, RuntimeConfig, ServerConfig
+from federated.planning import trade
+from federated.planning.rehearsal import Rehearsal, Setting
+from federated.planning.splits import Training, own_rho
+from federated.planning.trade import Stage
+from federated.planning.verdict import Verdict
+from pretrain.config import ModelConfig, PretrainConfig
+from pretrain.model import KeyboardLM, build_model
+from pretrain.ngrams.ngram import NGram
+from pretrain.train import pretrain
+from pretrain.vocabulary import SPECIALS, UNK
+from tests.helpers.counted_devices import VOCABULARY, typed
+
+# People go from word i to i + 1 four times in five; public text hardly ever does.
+PUBLIC, PEOPLE = typed(150, 1, habit=0.1), typed(60, 2, habit=0.8)
+LIMITS = SmallTrade(shares=(0.5, 1.0), goals=(1.0,), most_users=150, most_rounds=6, most_goal=30)
+BEST = Rehearsal(
+    clip_norm=1.0,
+    server_learning_rate=1.0,
+    noise_to_signal=0.01,
+    start_accuracy=0.1,
+    noiseless_accuracy=0.2,
+    clip_trials=(),
+    noise_trials=(),
+    pseudo_users=150,
+    words=3000,
+)
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> KeyboardLM:
+    model = build_model(ModelConfig(embedding_dim=8, hidden_dim=12, tied=True), len(VOCABULARY), seed=2)
+    config = {"steps": 120, "batch_sentences": 32, "sequence_words": 8, "learning_rate": 0.01}
+    config |= {"evaluate_every_steps": 120, "checkpoint_every_steps": 120}
+    pretrain(PretrainConfig(**config), model, PUBLIC, PEOPLE, tmp_path_factory.mktemp("pretrain"), 1)
+    return model
+
+
+def stage(model: KeyboardLM, devices: int, rho: float = 1.0) -> Stage:
+    """A launch on so many devices, a fifth of them in a round."""
+    goal = max(1, devices // 5)
+    mechanism = TreeMechanism(
+        kind="tree",
+        noise_multiplier=4.0,
+        clip_norm=1.0,
+        rounds=6,
+        report_goal=goal,
+        min_sep=4,
+        max_participations=2,
+        delta=1e-6,
+        randomness="secure",
+    )
+    planning = {"population_estimate": devices, "max_report_goal": goal, "round_minutes": 10.0, "target_rho": rho}
+    setting = Setting(
+        model=model,
+        users=typed(min(devices, LIMITS.most_users), 3, habit=0.8),
+        held_out=PEOPLE.select(np.arange(1)),
+        config=SmallLaunch(),
+        local_training=LocalTrainingConfig(learning_rate=1.0, batch_sentences=2, sequence_words=8, max_words=60),
+        server=ServerConfig(learning_rate=1.0),
+        runtime=RuntimeConfig(chunk_devices=8),
+        seed=7,
+    )
+    return Stage(
+        setting=setting,
+        mechanism=mechanism,
+        counts=None,
+        planning=PlanningConfig.model_validate(planning),
+        rho=rho,
+        min_gain=0.0,
+        vocabulary=VOCABULARY,
+        public=PUBLIC,
+        ngram=NGram.fit(PUBLIC, VOCABULARY, 3),
+        people=PEOPLE,
+        limits=LIMITS,
+        inputs="digest",
+    )
+
+
+def verdict(made: Stage, folder: Path, lines: list[str] | None = None) -> Verdict:
+    return trade.rehearse(made, BEST, folder, (lines if lines is not None else []).append)
+
+
+@pytest.mark.slow
+def test_the_verdict_is_monotone_in_the_population(start: KeyboardLM, tmp_path: Path) -> None:
+    found = [verdict(stage(start, devices), tmp_path) for devices in (20, 300, 30_000)]
+    answers = [each.answer for each in found]
+    assert answers[0] == "no-go"
+    assert answers[-1] == "go"
+    assert answers == sorted(answers, reverse=True)  # once go, always go
+    most = [max(row.gain for row in each.outcomes if row.gradient_rho) for each in found]
+    assert most == sorted(most)
+    # The tiny population is told what it could have, before anything is spent.
+    assert "too small: 20 devices gain at most" in found[0].sentence
+    assert "counts would give" in found[0].sentence
+    counts = [max(row.gain for row in each.outcomes if not row.gradient_rho) for each in found]
+    assert counts[0] > max(row.gain for row in found[0].outcomes if row.gradient_rho)
+    assert counts[0] < min(counts[1:])
+    # The large one is played by few, and says so.
+    assert found[-1].pseudo_users == 150
+    assert "extrapolates" in found[-1].notes[0]
+    assert all(row.rho <= 1.0 for row in found[-1].outcomes[1:])
+
+
+@pytest.mark.slow
+def test_what_was_trained_is_not_trained_again(
+    start: KeyboardLM, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, runs = stage(start, 60), []
+    simulate = trade.simulate
+
+    def watched(*arguments: object) -> object:
+        runs.append(arguments[1])
+        return simulate(*arguments)
+
+    monkeypatch.setattr(trade, "simulate", watched)
+    once = verdict(made, tmp_path)
+    assert len(runs) == 3  # the file's own, all of the rho, half of it
+    assert verdict(made, tmp_path) == once
+    assert len(runs) == 3
+    # Killed in the middle: what stood is kept, the rest comes out the same.
+    min(tmp_path.glob("*.npy")).unlink()
+    assert verdict(made, tmp_path) == once
+    assert len(runs) == 4
+    verdict(replace(made, setting=replace(made.setting, seed=8)), tmp_path)
+    assert len(runs) == 7
+
+
+def test_what_diverges_always_says_the_same(start: KeyboardLM, tmp_path: Path) -> None:
+    made = stage(start, 30)
+    own = Training(made.mechanism, 1e305, own_rho(made.mechanism))
+    recall, (outcome,) = trade.gains(made, [(own, None)], tmp_path)
+    first_word = np.mean(PEOPLE.tokens_N[PEOPLE.tokens_N >= UNK] == len(SPECIALS))
+    assert recall + outcome.gain == pytest.approx(first_word)
+    assert outcome.ships == "network"
