@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from federated.config.training import STAGE_TIMEOUT_MINUTES
+from pipeline.config import STAGE_NAMES
 
 ROOT = Path(__file__).resolve().parents[1]
 OURS = {"pretrain", "discovery", "federated", "evaluation", "reports", "pipeline"}
@@ -121,16 +122,35 @@ def test_heavy_and_foreign_imports_are_where_they_belong():
     assert wrong == []
 
 
-def test_workers_wait_for_one_another_as_long_as_airflow_waits_for_a_stage():
-    # The scheduler's environment cannot import the configuration.
-    tree = ast.walk(parsed(ROOT / "dags" / "stage_task.py"))
-    (timeout,) = (
-        node.value for node in tree if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "STAGE_TIMEOUT"
+def value_of(name: str, path: Path) -> ast.expr:
+    """What a module that the stages' environment cannot import assigns to a name."""
+    (value,) = (
+        node.value
+        for node in parsed(path).body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name
     )
+    return value
+
+
+def test_workers_wait_for_one_another_as_long_as_airflow_waits_for_a_stage():
+    timeout = value_of("STAGE_TIMEOUT", ROOT / "dags" / "stage_task.py")
+    assert isinstance(timeout, ast.Call)
     given = {keyword.arg: ast.literal_eval(keyword.value) for keyword in timeout.keywords}
     assert timedelta(**given) == timedelta(minutes=STAGE_TIMEOUT_MINUTES)
     guide = " ".join((ROOT / "docs" / "fine_tuning.md").read_text(encoding="utf-8").split())
     assert f"ends a stage after {STAGE_TIMEOUT_MINUTES / 60:g} hours" in guide
+
+
+def test_a_launchs_tasks_and_their_tested_edges_are_the_commands_stages():
+    calls = [node for node in ast.walk(parsed(ROOT / "dags" / "launch.py")) if isinstance(node, ast.Call)]
+    stages = [call for call in calls if ast.unparse(call.func) == "Stage"]
+    names = [ast.literal_eval(keyword.value) for call in stages for keyword in call.keywords if keyword.arg == "name"]
+    assert sorted(names) == sorted(STAGE_NAMES)
+    gpu = value_of("GPU_STAGES", ROOT / "dags" / "stage_task.py")
+    assert isinstance(gpu, ast.Call)
+    assert ast.literal_eval(gpu.args[0]) <= set(STAGE_NAMES)
+    edges = ast.literal_eval(value_of("STAGE_EDGES", ROOT / "tests" / "dags" / "test_graph.py"))
+    assert {end for edge in edges for end in edge} == {*STAGE_NAMES, "check", "launch_or_hold"} - {"publish"}
 
 
 def test_docker_is_not_a_package():

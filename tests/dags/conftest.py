@@ -95,19 +95,26 @@ class StandIn:
         return [call[1] for call in self.calls() if call[0] == "stage"]
 
 
-@pytest.fixture
-def stand_in() -> StandIn:
+def fresh_stand_in() -> StandIn:
     for name in ("behaviour.json", "decision", "calls.jsonl"):
         (HOME / name).unlink(missing_ok=True)
     return StandIn(HOME)
 
 
+@pytest.fixture
+def stand_in() -> StandIn:
+    return fresh_stand_in()
+
+
 @pytest.fixture(scope="session")
 def database() -> None:
-    """Airflow's tables and our pools."""
-    airflow = str(Path(sys.executable).parent / "airflow")
-    for command in (["db", "migrate"], ["pools", "import", str(ROOT / "dags" / "pools.json")]):
-        subprocess.run([airflow, *command], check=True, capture_output=True)
+    """Airflow's tables and our pools, in this process: a command for each would load Airflow twice more."""
+    from airflow.cli.commands.pool_command import pool_import_helper
+    from airflow.utils.db import initdb
+
+    initdb()
+    _, failed = pool_import_helper(ROOT / "dags" / "pools.json")
+    assert failed == []
 
 
 @pytest.fixture(scope="session")
