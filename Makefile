@@ -12,7 +12,7 @@ AIRFLOW := set -a; . dags/airflow.env; AIRFLOW__CORE__DAGS_FOLDER=$(CURDIR)/dags
 PYTHON = $(shell for name in python3.11 python3 python; do \
 	$$name -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && echo $$name && break; done)
 
-.PHONY: help setup launch test mutants check bench up down lock clean
+.PHONY: help setup launch web test mutants check bench up down lock clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
@@ -28,6 +28,9 @@ launch: setup $(AIRFLOW_HOME)/.ready ## Launch FILE=dags/launches/NAME.yaml (def
 	fi
 	@$(STAGES)/tacit --quiet launch $(FILE) 2>>$(LOG)  # everything is done by now: this only says how it ended
 	@echo "           or, with Airflow, make up; the commands named here are in .venv/stages/bin"
+
+web: ## Install onnxruntime-web by npm, so that `tacit site` makes a keyboard page of each published launch
+	@bash reports/web/install.sh .venv/web
 
 # One BLAS and torch thread for each worker: two would fight for the same core.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1

@@ -5,6 +5,7 @@ TACIT_RUNS_DIR         runs, ledger and tracking store   default: $TACIT_HOME/ru
 TACIT_LEDGER_URL       SQLAlchemy URL of the ledger      default: SQLite in the runs directory
 MLFLOW_TRACKING_URI    tracking and registry             default: SQLite in the runs directory
 TACIT_ARTIFACT_ROOT    where MLflow keeps artifacts      default: the runs directory; a server decides for itself
+TACIT_WEB              what `make web` installed         default: $TACIT_HOME/.venv/web
 TACIT_GIT_COMMIT       commit an image was built from    default: what git says
 """
 
@@ -25,6 +26,7 @@ class Settings:
     ledger_url: str
     tracking_uri: str
     artifact_root: str | None
+    web_dir: Path
     git_commit: str | None
     lock_digests: Mapping[str, str]
 
@@ -54,6 +56,7 @@ def load(environment: Mapping[str, str] | None = None) -> Settings:
         ledger_url=environment.get("TACIT_LEDGER_URL") or f"sqlite:///{runs_dir / 'ledger.db'}",
         tracking_uri=tracking_uri,
         artifact_root=environment.get("TACIT_ARTIFACT_ROOT") or default_root,
+        web_dir=Path(environment.get("TACIT_WEB") or home / ".venv" / "web").expanduser().resolve(),
         git_commit=environment.get("TACIT_GIT_COMMIT") or _git_commit(home),
         lock_digests={
             path.name: hashlib.sha256(path.read_bytes()).hexdigest()

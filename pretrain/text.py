@@ -17,10 +17,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import langcodes
 import regex
 
+from pretrain.writing import javascript
 from pretrain.writing.rules import DOTTED_I_LANGUAGES, LETTERS_AND_DIGITS, MOST_LETTERS_AND_DIGITS, rules_of
 
 MAX_WORD_CHARACTERS = 40
@@ -205,6 +207,20 @@ def unfinished(text: str, locale: str) -> tuple[list[str], bool]:
     words = sentences(f"{text} a", locale)[-1][:-1]
     typed = text.rstrip(" \t\"'”’»)")
     return words, not words and (not typed or _patterns(locale).ends.match(typed, len(typed) - 1) is not None)
+
+
+def for_browsers(locale: str) -> dict[str, Any]:
+    """What ``unfinished`` goes by, as JSON: a page cuts what is typed into the same words."""
+    patterns = _patterns(locale)
+    by_name = {"may_break": _MAY_NOT_BE_WORD, "breaks": patterns.breaks, "ends": patterns.ends}
+    by_name |= {"may_be_more": _MAY_BE_MORE, "words": patterns.words, "tokens": patterns.tokens}
+    return {
+        "patterns": {name: javascript.translate(pattern) for name, pattern in by_name.items()},
+        "same": dict(patterns.same),
+        "folds": {chr(code): other or "" for code, other in _FOLD.items()},
+        "dotted": _language(locale) in DOTTED_I_LANGUAGES,
+        "longest": MAX_WORD_CHARACTERS,
+    }
 
 
 def _cut(text: str, patterns: _Patterns, *, plain: bool) -> list[list[str]]:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+_ROOT = Path(__file__).resolve().parents[1]
 _MAKE_NO_CLUSTER = Path("/etc/postgresql-common/createcluster.conf")
 
 
@@ -64,6 +65,21 @@ def chromium() -> str:
     if found is None:
         _unavailable("chromium was installed but is not on the path")
     return found
+
+
+@pytest.fixture(scope="session")
+def onnxruntime_web() -> Path:
+    """Folder with what keyboard pages run a model with, as ``make web`` installs it."""
+    folder = _ROOT / ".venv" / "web"
+    command = ["bash", str(_ROOT / "reports" / "web" / "install.sh"), str(folder)]
+    with (Path(tempfile.gettempdir()) / "tacit-tests-web.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if shutil.which("npm") is None and not (folder / "installed.json").exists():
+            _install("npm")
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    if done.returncode:
+        _unavailable(f"onnxruntime-web cannot be installed: {(done.stdout + done.stderr).strip()[-300:]}")
+    return folder
 
 
 @pytest.fixture(scope="session")

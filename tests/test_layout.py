@@ -24,7 +24,23 @@ MAY_IMPORT = {
     "pipeline": OURS,
     "dags": set(),
 }
-TEXT = {".py", ".yaml", ".yml", ".toml", ".md", ".in", ".lock", ".sh", ".env", ".json", ".j2", ".html", ".css", ""}
+TEXT = {
+    ".py",
+    ".yaml",
+    ".yml",
+    ".toml",
+    ".md",
+    ".in",
+    ".lock",
+    ".sh",
+    ".env",
+    ".json",
+    ".j2",
+    ".html",
+    ".css",
+    ".js",
+    "",
+}
 
 
 def tracked() -> list[Path]:
@@ -159,7 +175,8 @@ def test_docker_is_not_a_package():
 
 
 def test_files_stop_at_350_lines_and_folders_at_18_modules():
-    assert [shown(path) for path in CODE if len(path.read_text(encoding="utf-8").splitlines()) > MOST_LINES] == []
+    files = [path for path in FILES if path.suffix in {".py", ".js", ".css"}]
+    assert [shown(path) for path in files if len(path.read_text(encoding="utf-8").splitlines()) > MOST_LINES] == []
     folders = Counter(path.parent for path in MODULES if path.name != "__init__.py")
     assert [shown(folder) for folder, modules in folders.items() if modules > MOST_MODULES] == []
 

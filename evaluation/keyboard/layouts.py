@@ -90,6 +90,12 @@ def has_keyboard(locale: str) -> bool:
     return langcodes.Language.get(locale).maximize().script == "Latn"
 
 
+def rows(locale: str) -> tuple[str, ...]:
+    """Letters of a locale's keys, row by row; none where no layout is known."""
+    language = langcodes.Language.get(locale).language or ""
+    return _LAYOUTS.get(language, _QWERTY) if has_keyboard(locale) else ()
+
+
 def keyboard(locale: str, characters: str) -> Keyboard:
     """The keyboard of a locale.
 
@@ -106,7 +112,7 @@ def keyboard(locale: str, characters: str) -> Keyboard:
             f"locale: no keyboard for {locale!r} (script {script}); only Latin layouts are known, "
             "set ab_test.session_words to 0"
         )
-    keys = _keys(_LAYOUTS.get(language.language or "", _QWERTY))
+    keys = _keys(rows(locale))
     every = sorted(set(characters) | set(keys))
     places, held = [], []
     for away, character in enumerate(every):

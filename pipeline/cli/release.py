@@ -53,12 +53,24 @@ def rollback(
 
 @command
 def site(as_json: AsJson = False) -> None:
-    """Write an index of every launch with a report into the runs directory.
+    """Write an index of every launch with a report into the runs directory, and keyboards to try published ones on.
 
     Example: tacit site
     """
+    from evaluation.keyboard import layouts  # with numpy, as all below: slow to import
+    from pretrain import text
     from reports import site as core
+    from reports.keyboard import Writing
 
-    runs = settings.load().runs_dir
-    page = core.build(runs)
-    answer({"index": str(page)}, as_json, text=f"index: {page}")
+    here = settings.load()
+    made = core.build(
+        here.runs_dir, here.web_dir, lambda locale: Writing(layouts.rows(locale), text.for_browsers(locale))
+    )
+    lines = [f"index: {made.index}", *(f"keyboard: {page}" for page in made.keyboards)]
+    if made.without:
+        lines.append(
+            f"keyboards: {made.without} not made, as {here.web_dir} holds no onnxruntime-web; "
+            "'make web' installs it by npm, then 'tacit site' again"
+        )
+    content = {"index": str(made.index), "keyboards": [str(page) for page in made.keyboards], "without": made.without}
+    answer(content, as_json, text="\n".join(lines))

@@ -17,6 +17,7 @@ def test_defaults_are_absolute_and_under_runs(tmp_path: Path, monkeypatch: pytes
     assert here.ledger_url == f"sqlite:///{runs}/ledger.db"
     assert here.tracking_uri == f"sqlite:///{runs}/mlflow.db"
     assert here.artifact_root == f"file://{runs}/mlflow-artifacts"
+    assert here.web_dir == tmp_path / ".venv" / "web"
     assert not runs.exists(), "reading settings makes nothing"
 
 
@@ -26,13 +27,14 @@ def test_environment_wins(tmp_path: Path):
         "TACIT_RUNS_DIR": str(tmp_path / "elsewhere"),
         "TACIT_LEDGER_URL": "postgresql+psycopg2://h/d",
         "MLFLOW_TRACKING_URI": "http://mlflow:5000",
+        "TACIT_WEB": str(tmp_path / "web"),
         "TACIT_GIT_COMMIT": "abc",
     }
     here = settings.load(given)
     assert here.runs_dir == tmp_path / "elsewhere"
     assert here.ledger_url == "postgresql+psycopg2://h/d"
     assert (here.tracking_uri, here.artifact_root) == ("http://mlflow:5000", None)
-    assert here.git_commit == "abc"
+    assert (here.web_dir, here.git_commit) == (tmp_path / "web", "abc")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,177 @@
+"""A page for a published launch on which a reviewer types on its model: one file, no server and no network.
+
+It holds everything: model, vocabulary, the runtime (onnxruntime-web, which ``make web`` installs) and the scripts of
+``web/``. Its Content-Security-Policy names the digests of its scripts and forbids every connection.
+
+Guarantee: a page shows what a bundle holds, which is released and accounted for already; and only a launch that
+decided to launch, was published, and whose files have the digests of then gets one.
+"""
+
+import base64
+import gzip
+import hashlib
+import json
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from pretrain.files import sha256, write_text
+from reports.disclosure.document import Disclosure
+from reports.render import environment
+
+_WEB = Path(__file__).parent / "web"
+_SCRIPTS = ("writing.js", "model.js", "keyboard.js")
+_PACKAGE = Path("node_modules") / "onnxruntime-web"
+_MODEL, _WORDS, _USUAL = "model.onnx", "vocabulary.json", "truecase.json"
+_LOG = logging.getLogger(__name__)
+
+# What the page shows the model's answers to; other languages get frequent words.
+_OPENINGS = {
+    "de": ("wie geht", "vielen", "guten", "ich liebe", "bis"),
+    "en": ("how are", "thank", "see you", "i love", "happy"),
+    "es": ("cómo", "muchas", "buenos", "te", "feliz"),
+    "fr": ("comment", "bonne", "merci", "je suis", "il y"),
+    "it": ("come", "grazie", "buon", "ti", "a"),
+    "pt": ("tudo", "muito", "bom", "eu te", "feliz"),
+}
+_SPECIALS = 4  # tokens that a vocabulary begins with
+_FREQUENT = slice(_SPECIALS, _SPECIALS + 5)
+
+
+@dataclass(frozen=True)
+class Writing:
+    """How a locale is typed.
+
+    Attributes:
+      rows: letters of its keys; none where no layout is known.
+      rules: how text is cut into words (``pretrain.text.for_browsers``).
+    """
+
+    rows: tuple[str, ...]
+    rules: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """onnxruntime-web as a page holds it.
+
+    Attributes:
+      script: a module that leaves itself behind as ``ort``.
+      wasm: what it runs, gzipped, base64.
+    """
+
+    version: str
+    script: str
+    wasm: str
+
+
+def load_runtime(folder: Path) -> Runtime | None:
+    """What ``make web`` installed into a folder; None if nothing is there.
+
+    Raises:
+      ValueError: an onnxruntime-web whose files are made in another way.
+    """
+    package = folder / _PACKAGE
+    if not (package / "package.json").is_file():
+        return None
+    script = (package / "dist" / "ort.wasm.bundle.min.mjs").read_text(encoding="utf-8")
+    # A module in a page has nothing to import it by, so its exports go to a global name.
+    exports = re.findall(r"\bexport\s*\{([^{}]*)\}", script)
+    names = dict(reversed(pair.split(" as ")) for pair in exports[0].split(",")) if len(exports) == 1 else {}
+    if not {"InferenceSession", "Tensor", "env"} <= names.keys() or "</script" in script:
+        raise ValueError(
+            f"{package}: not a version that pages can hold; remove {folder} and install the pinned one with 'make web'"
+        )
+    wanted = ",".join(f"{name}:{names[name]}" for name in ("InferenceSession", "Tensor", "env"))
+    script = re.sub(r"\n//# sourceMappingURL=.*", "", script) + f"\nglobalThis.ort={{{wanted}}};\n"
+    wasm = (package / "dist" / "ort-wasm-simd-threaded.wasm").read_bytes()
+    version = json.loads((package / "package.json").read_text(encoding="utf-8"))["version"]
+    return Runtime(version, script, _base64(gzip.compress(wasm, 6, mtime=0)))
+
+
+def bundle_of(run: Path, disclosure: Disclosure) -> Path | None:
+    """The bundle of a run that was published and is as it was then; otherwise None."""
+    record = run / "public" / "publish" / "result.json"
+    if disclosure.decision.decision != "launch" or not record.is_file():
+        return None
+    stage = json.loads(record.read_text(encoding="utf-8"))
+    if not stage["result"]["published"]:
+        return None
+    bundle = record.parent / "bundle"
+    for name in (_MODEL, _WORDS, _USUAL, "bundle.json", "disclosure.json"):
+        digest = stage["outputs"].get(f"bundle/{name}")
+        # Version 0.1 wrote no usual forms.
+        if (digest is not None or name != _USUAL) and (
+            not (bundle / name).is_file() or sha256(bundle / name) != digest
+        ):
+            _LOG.warning("%s: not the file that was published; the launch gets no keyboard", bundle / name)
+            return None
+    if sha256(run / "public" / "report" / "disclosure.json") != stage["outputs"]["bundle/disclosure.json"]:
+        _LOG.warning("%s: its report is not the one that was published; the launch gets no keyboard", run)
+        return None
+    return bundle
+
+
+def write(page: Path, bundle: Path, disclosure: Disclosure, report: str, writing: Writing, runtime: Runtime) -> None:
+    """Write the page of a bundle.
+
+    Args:
+      report: address of the launch's report, from the page.
+    """
+    about, words = _read(bundle / "bundle.json"), _read(bundle / _WORDS)
+    usual = _read(bundle / _USUAL) if (bundle / _USUAL).is_file() else {}
+    launch = {"locale": about["locale"], "words": words, "usual": usual, "rules": writing.rules}
+    text = (
+        environment(html=True)
+        .get_template("keyboard.html.j2")
+        .render(
+            d=disclosure,
+            report=report,
+            launch=launch,
+            words=len(words) - _SPECIALS,
+            mixture=about.get("ships") == "mixture",
+            rows=writing.rows,
+            openings=_OPENINGS.get(about["locale"].split("-")[0], words[_FREQUENT]),
+            model=_base64((bundle / _MODEL).read_bytes()),
+            runtime=runtime,
+            engine=Markup(runtime.script),
+            style=Markup((_WEB / "keyboard.css").read_text(encoding="utf-8")),
+            script=Markup("".join((_WEB / name).read_text(encoding="utf-8") for name in _SCRIPTS)),
+        )
+    )
+    write_text(page, text.replace(_POLICY, _policy(text), 1))
+
+
+# Where the page's policy goes: digests are of what was rendered.
+_POLICY = "default-src 'none'"
+
+
+def _policy(text: str) -> str:
+    """``_POLICY`` with what the page may do: run the scripts and use the styles that it holds."""
+    scripts = re.findall(r'<script type="module">(.*?)</script>', text, flags=re.DOTALL)
+    styles = re.findall(r"<style>(.*?)</style>", text, flags=re.DOTALL)
+    allowed = {
+        "script-src": [*map(_digest, scripts), "'wasm-unsafe-eval'"],
+        "style-src": [_digest(style) for style in styles],
+        "connect-src": ["'none'"],
+        "base-uri": ["'none'"],
+        "form-action": ["'none'"],
+    }
+    return "; ".join([_POLICY, *(f"{name} {' '.join(sources)}" for name, sources in allowed.items())])
+
+
+def _digest(inside: str) -> str:
+    return f"'sha256-{_base64(hashlib.sha256(inside.encode()).digest())}'"
+
+
+def _base64(content: bytes) -> str:
+    return base64.b64encode(content).decode("ascii")
+
+
+def _read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))

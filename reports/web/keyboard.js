@@ -1,0 +1,144 @@
+// The keyboard: a field, three suggestions, keys. Nothing that is typed is stored or sent.
+
+const COUNT = 3;
+const launch = JSON.parse(document.getElementById("launch").textContent);
+const writing = openWriting(launch.rules, launch.usual);
+const field = document.getElementById("field");
+const strip = [...document.querySelectorAll("#strip button")];
+const spoken = document.getElementById("spoken");
+const speed = document.getElementById("speed");
+const keys = document.getElementById("keys");
+const PARTIAL = /[\p{L}\p{M}\p{N}'’-]*$/u;
+const began = performance.now();
+const ready = openModel(launch.words);
+const bares = launch.words.map(bare);
+
+// Suggestions for the word at the end of a text: the next one, or what the one being typed may become.
+async function suggest(text, count = COUNT) {
+  const partial = text.match(PARTIAL)[0];
+  const { words, begins } = writing.unfinished(text.slice(0, text.length - partial.length));
+  const typed = writing.normalise(partial);
+  const fits = (id) => launch.words[id].startsWith(typed) || bares[id].startsWith(typed);
+  const model = await ready;
+  const best = await model.best(words, count, typed ? fits : undefined);
+  const capital = begins || /^'*\p{Lu}/u.test(partial);
+  return best.map((word) => writing.shown(word, capital));
+}
+
+const before = () => field.value.slice(0, field.selectionStart);
+const partial = () => before().match(PARTIAL)[0];
+
+// In place of the selection, and of so many signs before it.
+function put(text, over = 0) {
+  field.setRangeText(text, field.selectionStart - over, field.selectionEnd, "end");
+  field.dispatchEvent(new InputEvent("input"));
+  field.scrollTop = field.scrollHeight;
+}
+
+let spaced = false;  // the space before the caret came with a suggestion: a full stop takes its place
+
+function take(number) {
+  const word = strip[number].dataset.word;
+  if (!word) return false;
+  put(`${word} `, partial().length);
+  spaced = true;
+  return true;
+}
+
+function type(sign) {
+  if (spaced && /[.,!?]/.test(sign)) put(`${sign} `, 1);
+  else put(sign);
+}
+
+function erase() {
+  const selected = field.selectionStart !== field.selectionEnd;
+  put("", selected ? 0 : (Array.from(before()).at(-1)?.length ?? 0));
+}
+
+let asked = 0, speaking = 0;
+async function refresh() {
+  const mine = (asked += 1);
+  clearTimeout(speaking);
+  const best = await suggest(before());
+  if (mine !== asked) return;
+  strip.forEach((button, number) => {
+    const word = best[number] ?? "";
+    button.dataset.word = word;
+    button.querySelector("span").textContent = word;
+    button.disabled = !word;
+  });
+  speaking = setTimeout(() => (spoken.textContent = best.length ? `Suggestions: ${best.join(", ")}` : "No suggestion"), 700);
+  const { times, median } = await ready;
+  speed.textContent = `${median().toFixed(1)} ms a word (median of the last ${times.length})`;
+}
+
+// Letters are capitals where a sentence begins, or after the shift key.
+let shifted = false;
+function setShift(on) {
+  shifted = on;
+  keys.querySelector("[data-key=shift]")?.setAttribute("aria-pressed", String(on));
+  for (const key of keys.querySelectorAll("[data-letter]")) {
+    const letter = key.dataset.letter;
+    key.textContent = on ? letter.toLocaleUpperCase(launch.locale) : letter;
+  }
+}
+
+const press = {
+  shift: () => setShift(!shifted),
+  back: erase,
+  clear: () => (field.select(), put("")),
+};
+keys.addEventListener("click", ({ target }) => {
+  const key = target.closest("button");
+  if (!key) return;
+  if (key.dataset.key in press) press[key.dataset.key]();
+  else type(key.dataset.letter ? key.textContent : key.dataset.key);
+  field.focus();
+});
+strip.forEach((button, number) => button.addEventListener("click", () => (take(number), field.focus())));
+// A tap leaves the field its focus.
+for (const place of [keys, strip[0].parentElement]) place.addEventListener("pointerdown", (event) => event.preventDefault());
+
+let caret = 0;
+field.addEventListener("input", () => {
+  spaced = false;
+  caret = field.selectionStart;
+  setShift(!partial() && writing.unfinished(before()).begins);
+  refresh();
+});
+field.addEventListener("beforeinput", (event) => {
+  if (!spaced || !/^[.,!?]$/.test(event.data ?? "")) return;
+  event.preventDefault();
+  type(event.data);
+});
+field.addEventListener("keydown", (event) => {
+  const plain = !event.ctrlKey && !event.altKey && !event.metaKey && !event.isComposing;
+  const number = ["1", "2", "3"].indexOf(event.key);
+  // A digit after a digit goes on with a number.
+  if (plain && number >= 0 && !/\d$/.test(before()) && take(number)) event.preventDefault();
+});
+document.addEventListener("selectionchange", () => {
+  if (document.activeElement === field && field.selectionStart !== caret) refresh();
+  caret = field.selectionStart;
+});
+
+// What it says after some openings.
+for (const row of document.querySelectorAll("#after tbody tr")) {
+  const opening = row.querySelector("button").textContent;
+  suggest(`${opening} `).then((best) => best.forEach((word, number) => (row.cells[number + 1].textContent = word)));
+  row.querySelector("button").addEventListener("click", () => {
+    field.select();
+    put(`${writing.shown(opening, true)} `);
+    field.focus();
+  });
+}
+
+ready.then(
+  () => (document.getElementById("loaded").textContent = `; ready after ${((performance.now() - began) / 1000).toFixed(1)} s`),
+  (error) => (speed.textContent = spoken.textContent = `This browser cannot run the model: ${error.message}`),
+);
+setShift(true);
+field.focus({ preventScroll: true });
+refresh().catch(() => {});
+// For a console, and for the tests.
+globalThis.tacit = { suggest, sentences: writing.sentences, unfinished: writing.unfinished };

@@ -1,0 +1,160 @@
+"""Keyboards of published launches: who gets one, and what their page holds. ``tests/browser`` types on one."""
+
+import base64
+import gzip
+import hashlib
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from evaluation.keyboard import layouts
+from pretrain.text import for_browsers
+from reports import keyboard, site
+from reports.keyboard import Writing
+from reports.site import Site
+from tests.helpers.keyboard_run import add_published, add_report
+from tests.helpers.reports_example import block, example, visible
+
+SCRIPT = "var a=1,b=2,c=3;export{a as InferenceSession,b as Tensor,c as env};\n//# sourceMappingURL=x.map\n"
+
+
+def install(folder: Path, script: str = SCRIPT) -> Path:
+    """What ``make web`` leaves, in small."""
+    package = folder / "node_modules" / "onnxruntime-web"
+    (package / "dist").mkdir(parents=True)
+    (package / "package.json").write_text('{"version": "9.9.9"}', encoding="utf-8")
+    (package / "dist" / "ort.wasm.bundle.min.mjs").write_text(script, encoding="utf-8")
+    (package / "dist" / "ort-wasm-simd-threaded.wasm").write_bytes(b"machine code")
+    return folder
+
+
+def build(runs: Path, web: Path) -> Site:
+    return site.build(runs, web, lambda locale: Writing(layouts.rows(locale), for_browsers(locale)))
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    return tmp_path / "runs"
+
+
+@pytest.fixture
+def web(tmp_path: Path) -> Path:
+    return install(tmp_path / "web")
+
+
+def test_a_published_launch_gets_a_page_that_holds_everything(runs: Path, web: Path) -> None:
+    bundle = add_published(runs, "some-launch")
+    made = build(runs, web)
+    assert made.keyboards == (runs / "keyboards" / "some-launch.html",)
+    assert 'href="keyboards/some-launch.html"' in made.index.read_text(encoding="utf-8")
+    page = made.keyboards[0].read_text(encoding="utf-8")
+    held = dict(re.findall(r'<script type="text/plain" id="(\w+)">([^<]*)</script>', page))
+    assert base64.b64decode(held["model"]) == (bundle / "model.onnx").read_bytes()
+    assert gzip.decompress(base64.b64decode(held["runtime"])) == b"machine code"
+    (launch,) = re.findall(r'<script type="application/json" id="launch">(.*?)</script>', page, flags=re.DOTALL)
+    assert json.loads(launch)["words"] == json.loads((bundle / "vocabulary.json").read_text(encoding="utf-8"))
+    assert json.loads(launch)["rules"] == for_browsers("en-US")
+    assert len(page) < 200_000 + len(held["model"]) + len(held["runtime"])
+    text = visible(page)
+    for shown in ("test-fixture-01", "launch", "ρ 0.501", "ε 4.89", "δ 1e-06", "network", "MIT License", "9.9.9"):
+        assert shown in text
+    assert 'href="../some-launch/public/report/report.html"' in page
+
+
+def test_the_policy_names_every_script_and_allows_no_connection(runs: Path, web: Path) -> None:
+    add_published(runs, "some-launch")
+    page = build(runs, web).keyboards[0].read_text(encoding="utf-8")
+    (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
+    rules = {name: sources for name, *sources in (rule.split() for rule in policy.split("; "))}
+    scripts = re.findall(r'<script type="module">(.*?)</script>', page, flags=re.DOTALL)
+    digests = [f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in scripts]
+    assert len(scripts) == 2
+    assert rules["script-src"] == [*digests, "'wasm-unsafe-eval'"]
+    assert rules["default-src"] == rules["connect-src"] == rules["form-action"] == ["'none'"]
+    assert page.index("Content-Security-Policy") < page.index("<style>") < page.index("<script")
+    # Nothing by address, and no style that no digest covers.
+    assert re.findall(r'(?:src|srcset|style|onclick)="|@import|url\(|sourceMappingURL', page) == []
+    assert "globalThis.ort={InferenceSession:a,Tensor:b,env:c};" in scripts[0]
+
+
+def test_what_a_launch_says_of_itself_is_text(runs: Path, web: Path) -> None:
+    evil = '"><script>alert(1)</script>'
+    add_published(runs, "some-launch", example(launch=block("launch", id=evil, feature="NWP")))
+    page = build(runs, web).keyboards[0].read_text(encoding="utf-8")
+    assert "alert(1)</script>" not in page
+    assert page.count("</script>") == 5  # the vocabulary holds one, too
+
+
+def test_a_mixture_and_a_seeded_launch_say_what_they_are(runs: Path, web: Path) -> None:
+    seeded = {"launch": block("launch", seeded_randomness=True), "mechanism": block("mechanism", randomness="seeded")}
+    add_published(runs, "some-launch", example(**seeded), ships="mixture")
+    text = visible(build(runs, web).keyboards[0].read_text(encoding="utf-8"))
+    assert "runs the network alone, while the launch ships it mixed with counts" in text
+    assert "protects nobody" in text
+    assert "ε" not in text
+
+
+@pytest.mark.parametrize("locale", ["fr-FR", "el-GR", "es-ES"])
+def test_the_page_has_the_keys_of_its_locale(runs: Path, web: Path, locale: str) -> None:
+    add_published(runs, "some-launch", example(launch=block("launch", locale=locale)))
+    page = build(runs, web).keyboards[0].read_text(encoding="utf-8")
+    letters = "".join(re.findall(r'data-letter="(.)"', page.replace("&#39;", "'")))
+    assert (
+        letters == {"fr-FR": "azertyuiopqsdfghjklmwxcvbn'", "el-GR": "", "es-ES": "qwertyuiopasdfghjklñzxcvbnm"}[locale]
+    )
+
+
+def test_without_the_runtime_the_index_says_how_to_get_it(runs: Path, tmp_path: Path, web: Path) -> None:
+    add_published(runs, "some-launch")
+    nothing = tmp_path / "nothing"
+    made = build(runs, nothing)
+    assert (made.keyboards, made.without) == ((), 1)
+    assert "make web" in visible(made.index.read_text(encoding="utf-8"))
+    build(runs, web)
+    made = build(runs, nothing)
+    assert (len(made.keyboards), made.without) == (1, 0), "a page of before stays"
+    assert "make web" not in made.index.read_text(encoding="utf-8")
+
+
+def test_a_held_launch_has_no_keyboard(runs: Path, web: Path) -> None:
+    held = example(decision=block("decision", decision="hold", reasons=["a gate"]))
+    add_published(runs, "held", held)  # as if somebody had copied a bundle in
+    add_report(runs, "unpublished")
+    add_published(runs, "said-no")
+    record = runs / "said-no" / "public" / "publish" / "result.json"
+    record.write_text(record.read_text(encoding="utf-8").replace("true", "false"), encoding="utf-8")
+    made = build(runs, web)
+    assert (made.keyboards, made.without) == ((), 0)
+    assert "keyboards/" not in made.index.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["bundle/model.onnx", "bundle/vocabulary.json", "bundle/truecase.json", "report"])
+def test_files_that_are_not_those_published_give_no_keyboard(
+    runs: Path, web: Path, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    add_published(runs, "some-launch")
+    assert len(build(runs, web).keyboards) == 1
+    public = runs / "some-launch" / "public"
+    path = public / "report" / "disclosure.json" if name == "report" else public / "publish" / name
+    path.write_bytes(path.read_bytes() + b" ")
+    assert build(runs, web).keyboards == ()
+    assert not list((runs / "keyboards").iterdir()), "nor does that of before stay"
+    assert "published" in caplog.text
+
+
+def test_another_kind_of_runtime_is_refused(tmp_path: Path) -> None:
+    for number, script in enumerate(("export default 1;", "export{a as Tensor};", SCRIPT + "</script>")):
+        with pytest.raises(ValueError, match="make web"):
+            keyboard.load_runtime(install(tmp_path / str(number), script))
+
+
+def test_the_lock_file_pins_by_digest_and_names_no_registry() -> None:
+    folder = Path(keyboard.__file__).parent / "web"
+    wanted = json.loads((folder / "package.json").read_text(encoding="utf-8"))["dependencies"]
+    locked = (folder / "package-lock.json").read_text(encoding="utf-8")
+    packages = {name: about for name, about in json.loads(locked)["packages"].items() if name}
+    assert [name for name, about in packages.items() if not about["integrity"].startswith("sha512-")] == []
+    assert {name: packages[f"node_modules/{name}"]["version"] for name in wanted} == wanted
+    assert "://" not in locked
