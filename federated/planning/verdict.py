@@ -151,6 +151,8 @@ def judged(verdict: Verdict, headroom: float, least_headroom: float) -> Verdict:
         f"This launch pays: {verdict.population:,} devices gain {_told(best)} for rho {best.rho:.3g} "
         f"({best.label}; {best.rounds:,} rounds of {best.report_goal:,} devices){beside} alone."
     )
+    if counts is not None and counts.gain >= best.gain - best.error:
+        sentence += " So training itself adds nothing that could be told; a launch cannot ship counts without it."
     return replace(verdict, answer="go", best=outcomes.index(best), sentence=sentence)
 
 

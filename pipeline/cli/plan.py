@@ -45,7 +45,7 @@ def plan(
     Reads no private text: a launch file is enough, and what 'tacit rehearse' made of it. With --noise-to-signal it
     looks for the cheapest mechanism of that ratio instead, whoever rehearsed it.
 
-    Example: tacit plan dags/launches/demo-en-US.yaml --devices 900
+    Example: tacit plan dags/launches/en-US.yaml --devices 2000000
     """
     from federated.planning import worst_case as core
 
@@ -86,6 +86,8 @@ def plan(
         more, lines = _searched(config, planning, noise_to_signal, directory, show=not as_json)
     else:
         verdict = rehearsed.find(config, settings.load().runs_dir, planning)
+        if verdict is None and out is not None:
+            raise ValueError("out: nothing to draw before a rehearsal; run 'tacit rehearse', or drop --out")
         if verdict is None:
             more, lines = _unrehearsed(config, planning, file)
         else:
@@ -162,7 +164,7 @@ def rehearse(
     Runs the stages ingest_public and pretrain if they have not run; the launch then finds them done.
     Run it again to resume.
 
-    Example: tacit rehearse dags/launches/demo-en-US.yaml
+    Example: tacit rehearse dags/launches/en-US.yaml
     """
     config, here = read_launch(file), settings.load()
     run_id = launch_id(config)

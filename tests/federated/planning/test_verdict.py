@@ -52,6 +52,8 @@ def test_a_certain_gain_is_go() -> None:
     assert (found.answer, found.best) == ("go", 0)
     assert found.sentence.startswith("This launch pays: 300 devices gain +1.00 points (± 0.20) for rho 1 ")
     assert "counts would give +1.20 points" in found.sentence
+    assert "So training itself adds nothing" in found.sentence
+    assert "adds nothing" not in verdict(outcome(0.02), COUNTS).sentence
 
 
 def test_the_gate_is_the_launch_s_own() -> None:

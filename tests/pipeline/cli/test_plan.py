@@ -205,6 +205,7 @@ def test_without_a_rehearsal_nothing_is_recommended(home: Path) -> None:
     assert answer["minutes"] >= 1
     assert answer["noise_to_signal"] == plan_costs.noise_to_signal(load_launch(file).mechanism)
     assert "proposal" not in answer
+    assert "nothing to draw" in json.loads(tacit("plan", str(file), "--out", "x", "--json", code=65)[0])["error"]
     text, _ = tacit("plan", str(file))
     assert f"not rehearsed: run tacit rehearse {file} (about {answer['minutes']} minutes of CPU)" in text
     assert "is untried" in text
