@@ -81,6 +81,7 @@ class Population:
 
 POPULATIONS = {
     "chat": Population("en-US_chitchat", "en-US", None, 150, "en-US_public", "en-US_blogs_web"),
+    "blogs of 80": Population("en_blogs", "en-US", 80, 12, "en-US_public", "en-US_blogs_web"),
     "blogs of 300": Population("en_blogs", "en-US", 300, 40, "en-US_public", "en-US_blogs_web"),
     "blogs of 3,000": Population("en_blogs", "en-US", 3000, 200, "en-US_public", "en-US_blogs_web"),
     "learners of Spanish": Population("es-US_cowsl2h", "es-US", None, 150, "es-ES_public", None),
@@ -128,15 +129,16 @@ def measured(name: str, folder: Path, work: Path) -> Iterator[str]:
     sizes = "heavy-tailed", LIMITS.median_words, SEED, WORDS_A_DEVICE
     people, users = (
         pseudo_users(start.rehearsed.select(np.arange(first, last)), count, *sizes)
-        for first, last, count in ((0, held, documents), (held, documents, number))
+        for first, last, count in ((0, held, documents), (held, documents, max(number, SMALL.pseudo_users)))
     )
-    rehearsal = setting(start.model, users, people)
+    rehearsal = setting(start.model, users.select(np.arange(min(len(users), number))), people)
     small = replace(rehearsal, users=users.select(np.arange(min(len(users), SMALL.pseudo_users))))
     shown = private / "shown"
     shown.mkdir(exist_ok=True)
     best = rehearse(small, shown, private / "trials", tell)
     stage = staged(start, rehearsal, _some(people), population.goal, number)
     verdict = trade.rehearse(stage, best, private / "trained", tell)
+    tell(verdict.sentence)
     tried = list(dict.fromkeys(tried_of(outcome) for outcome in verdict.outcomes))
     # Mixed with the start, counts alone come out as two outcomes, as they did when they were rehearsed.
     truth = setting(start.model, store.encode(start.vocabulary, "train"), store.encode(start.vocabulary, "test"))
