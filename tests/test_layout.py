@@ -25,21 +25,8 @@ MAY_IMPORT = {
     "dags": set(),
 }
 TEXT = {
-    ".py",
-    ".yaml",
-    ".yml",
-    ".toml",
-    ".md",
-    ".in",
-    ".lock",
-    ".sh",
-    ".env",
-    ".json",
-    ".j2",
-    ".html",
-    ".css",
-    ".js",
-    "",
+    *(".py", ".yaml", ".yml", ".toml", ".md", ".in", ".lock", ".sh", ".env", ".json"),
+    *(".j2", ".html", ".css", ".js", ""),
 }
 
 

@@ -55,6 +55,8 @@ function erase() {
   put("", selected ? 0 : (Array.from(before()).at(-1)?.length ?? 0));
 }
 
+// Without a model there is nothing to offer, and why was said.
+const update = () => refresh().catch(() => {});
 let asked = 0, speaking = 0;
 async function refresh() {
   const mine = (asked += 1);
@@ -104,7 +106,7 @@ field.addEventListener("input", () => {
   spaced = false;
   caret = field.selectionStart;
   setShift(!partial() && writing.unfinished(before()).begins);
-  refresh();
+  update();
 });
 field.addEventListener("beforeinput", (event) => {
   if (!spaced || !/^[.,!?]$/.test(event.data ?? "")) return;
@@ -118,14 +120,15 @@ field.addEventListener("keydown", (event) => {
   if (plain && number >= 0 && !/\d$/.test(before()) && take(number)) event.preventDefault();
 });
 document.addEventListener("selectionchange", () => {
-  if (document.activeElement === field && field.selectionStart !== caret) refresh();
+  if (document.activeElement === field && field.selectionStart !== caret) update();
   caret = field.selectionStart;
 });
 
 // What it says after some openings.
 for (const row of document.querySelectorAll("#after tbody tr")) {
   const opening = row.querySelector("button").textContent;
-  suggest(`${opening} `).then((best) => best.forEach((word, number) => (row.cells[number + 1].textContent = word)));
+  const fill = (best) => best.forEach((word, number) => (row.cells[number + 1].textContent = word));
+  suggest(`${opening} `).then(fill, () => {});
   row.querySelector("button").addEventListener("click", () => {
     field.select();
     put(`${writing.shown(opening, true)} `);
@@ -139,6 +142,6 @@ ready.then(
 );
 setShift(true);
 field.focus({ preventScroll: true });
-refresh().catch(() => {});
+update();
 // For a console, and for the tests.
 globalThis.tacit = { suggest, sentences: writing.sentences, unfinished: writing.unfinished };

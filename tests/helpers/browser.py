@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 _FLAGS = (
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--remote-debugging-pipe"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-extensions"),
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--no-startup-window"),
+    *("--remote-debugging-pipe", "--disable-background-networking", "--disable-component-update", "--disable-sync"),
 )
 
 
