@@ -45,6 +45,8 @@ class StageRecord(BaseModel):
     started_at: str
     seconds: float
     result: dict
+    content: str | None = None  # content key of a public stage (``sharing``), by which other launches find it
+    reused_from: str | None = None  # the launch that made it, where it was taken over
 
 
 @dataclass(frozen=True)
@@ -196,6 +198,11 @@ class RunDir:
         return record
 
 
+def has_private_files(run: RunDir, stage: str) -> bool:
+    """Whether a stage left something in its private folder; hidden files are bookkeeping."""
+    return any(not path.name.startswith(".") for path in run.private(stage).iterdir())
+
+
 def record_digest(record: StageRecord) -> str:
     """SHA-256 of what a stage produced.
 
@@ -214,6 +221,8 @@ def record_text(record: StageRecord) -> str:
       ArithmeticError: a number that is not finite, which JSON cannot hold and no gate can compare.
     """
     content = record.model_dump(mode="json")
+    # Only public stages have them.
+    content = {name: value for name, value in content.items() if value is not None}
     try:
         return json.dumps(content, indent=2, sort_keys=True, allow_nan=False) + "\n"
     except ValueError as error:

@@ -10,23 +10,24 @@ import json
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
 
+from pipeline import sharing
 from pipeline.config import STAGE_NAMES, LaunchConfig, config_digest, launch_id
 from pipeline.errors import PermanentError
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.run_dir import GIVEN, RESULT, RunDir, StageRecord, record_digest, record_text
+from pipeline.run_dir import GIVEN, RESULT, RunDir, StageRecord, has_private_files, record_digest, record_text
 from pipeline.settings import Settings
-from pipeline.stage import Spend, StageContext, StageFunction, StageSpend
+from pipeline.stage import PublicStage, Spend, StageContext, StageFunction, StageSpend
 from pretrain.files import PRIVATE, write_text
 
 _log = logging.getLogger(__name__)
 
 
-class Tracker(Protocol):
+class Tracker(sharing.Shelf, Protocol):
     """The part of ``tracking.MlflowTracker`` that the runner needs."""
 
     def log_stage(self, run: RunDir, record: StageRecord) -> None:
@@ -51,10 +52,15 @@ class StageOutcome:
 
 @dataclass(frozen=True)
 class Stages:
-    """The stages there are: ``functions`` by name, and ``spends`` for those that release private data."""
+    """The stages there are: ``functions`` by name, ``spends`` for those that release private data, and ``public`` for
+    those that a later launch may take over."""
 
     functions: Mapping[str, StageFunction]
     spends: Mapping[str, StageSpend]
+    public: Mapping[str, PublicStage] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        sharing.require_public(self.public, self.spends)
 
 
 def open_run(config: LaunchConfig, run_id: str, settings: Settings, tracker: Tracker | None = None) -> RunDir:
@@ -144,7 +150,7 @@ def _still_true(record: StageRecord, config: LaunchConfig, run: RunDir, *, relea
         return False
     # A release stays what it was when its private folder is gone; other stages make theirs again.
     released = bool(record.ledger) if released is None else released
-    if record.private_outputs and not released and not _has_private_files(run, record.stage):
+    if record.private_outputs and not released and not has_private_files(run, record.stage):
         return False
     for path, digest in record.inputs.items():
         stage, _, name = path.partition("/")
@@ -185,7 +191,13 @@ def _run_held(
 
     record = _outcome(run, name, config, binding)
     if record is None:
-        record = _compute(name, config, run, settings, stages.functions[name], key)
+        public = stages.public.get(name)
+        seen = sharing.restricted(config, public) if public else config
+        ctx = StageContext(seen, run, settings, name, key)
+        if public:
+            record = _share(ctx, config, stages.functions[name], public, tracker)
+        else:
+            record = _compute(ctx, config, stages.functions[name])
         write_text(_outcome_path(run, name), _outcome_text(record, binding), PRIVATE)
 
     if ledger:
@@ -200,26 +212,55 @@ def _run_held(
     return record
 
 
-def _compute(
-    name: str, config: LaunchConfig, run: RunDir, settings: Settings, function: StageFunction, key: bytes | None
-) -> StageRecord:
+def _compute(ctx: StageContext, config: LaunchConfig, function: StageFunction) -> StageRecord:
     """Call the stage and take stock of what it left."""
-    started, clock = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
-    _log.info("%s: started", name)
-    result = function(StageContext(config, run, settings, name, key))
+    started, clock = _now(), time.monotonic()
+    _log.info("%s: started", ctx.stage)
+    result = function(ctx)
     record = StageRecord(
-        launch_id=run.launch_id,
-        stage=name,
+        launch_id=ctx.run.launch_id,
+        stage=ctx.stage,
         config_digest=config_digest(config),
-        inputs=dict(sorted(run.used.items())),
-        outputs=run.manifest(name),
-        private_outputs=_has_private_files(run, name),
+        inputs=dict(sorted(ctx.run.used.items())),
+        outputs=ctx.run.manifest(ctx.stage),
+        private_outputs=has_private_files(ctx.run, ctx.stage),
         started_at=started,
         seconds=round(time.monotonic() - clock, 3),
         result=result.model_dump(mode="json"),
     )
-    _log.info("%s: done in %.1f s", name, record.seconds)
+    _log.info("%s: done in %.1f s", ctx.stage, record.seconds)
     return record
+
+
+def _share(
+    ctx: StageContext, config: LaunchConfig, function: StageFunction, public: PublicStage, tracker: Tracker | None
+) -> StageRecord:
+    """Take over what an identical stage of another launch made, or else compute, for others to take over."""
+    started, clock = _now(), time.monotonic()
+    content = sharing.content_key(ctx, config, public)
+    if content is None:
+        return _compute(ctx, config, function)
+    if source := sharing.take_over(ctx, content, tracker):
+        return source.model_copy(
+            update={
+                "launch_id": ctx.run.launch_id,
+                "config_digest": config_digest(config),
+                "started_at": started,
+                "seconds": round(time.monotonic() - clock, 3),
+                "reused_from": source.reused_from or source.launch_id,
+            }
+        )
+    sharing.begin(ctx, content)
+    record = _compute(ctx, config, function)
+    undeclared = {path.partition("/")[0] for path in record.inputs} - set(public.after)
+    assert not undeclared, f"{ctx.stage}: it used {undeclared}, which its content key leaves out"
+    # What changed meanwhile, or between this attempt and an earlier one, may have been read both ways.
+    same = sharing.was_begun_as(ctx, content) and sharing.content_key(ctx, config, public) == content
+    return record.model_copy(update={"content": content if same and not record.private_outputs else None})
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _outcome_path(run: RunDir, name: str) -> Path:
@@ -241,10 +282,6 @@ def _outcome(run: RunDir, name: str, config: LaunchConfig, binding: Mapping[str,
         return None
     _log.info("%s: was computed before an interruption, finishing it", name)
     return record
-
-
-def _has_private_files(run: RunDir, name: str) -> bool:
-    return any(not path.name.startswith(".") for path in run.private(name).iterdir())
 
 
 def stage_key(config: LaunchConfig, run: RunDir, name: str) -> bytes:

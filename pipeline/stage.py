@@ -1,6 +1,6 @@
 """What a stage is given, what it gives back, and what it may spend."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -108,3 +108,18 @@ class StageSpend:
 
     planned: Callable[[LaunchConfig, RunDir], Spend | None]
     inputs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class PublicStage:
+    """What decides the outputs of a stage that reads public data alone: a later launch may take them over.
+
+    Attributes:
+      reads: dotted fields of the launch file; the stage is given no others.
+      after: earlier public stages whose outputs it uses.
+      given: what it reads from elsewhere, such as files and packages, as JSON values that name its content.
+    """
+
+    reads: Callable[[LaunchConfig], tuple[str, ...]]
+    after: tuple[str, ...] = ()
+    given: Callable[[StageContext], Mapping[str, object]] = lambda ctx: {}

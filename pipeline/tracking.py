@@ -13,7 +13,7 @@ import logging
 import re
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from importlib.metadata import version
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_KEY, _RECORD = "tacit.key", "tacit.record"
+_KEY, _RECORD, _CONTENT = "tacit.key", "tacit.record", "tacit.content"
 # Once these have run, nothing is left for the parent run to wait for.
 _LAST_STAGES = frozenset({"report", "publish"})
 _BATCH = 100  # MLflow's most parameters or tags in one request
@@ -97,11 +97,13 @@ class MlflowTracker:
         key = f"{self._launch_id}/{record.stage}"
         with answering():
             parent = self.parent_run_id()
-            for old in self._find(key):
+            for old in self._find(_KEY, key):
                 if old.data.tags.get(_RECORD) == digest:
                     return
                 self._client.delete_run(old.info.run_id)
             tags = {"mlflow.parentRunId": parent, "tacit.stage": record.stage, **self._provenance(key)}
+            shared = {_CONTENT: record.content, "tacit.reused_from": record.reused_from}
+            tags |= {name: value for name, value in shared.items() if value}
             child = self._client.create_run(self._experiment_id, tags=tags, run_name=record.stage).info.run_id
             self._log_numbers(child, record)
             self._log_datasets(child, record)
@@ -115,25 +117,42 @@ class MlflowTracker:
     def fetch(self, stage: str, filename: str, destination: Path) -> bool:
         """Bring back a public file of a finished stage; False if there is none."""
         with answering():
-            for run in self._find(f"{self._launch_id}/{stage}"):
-                folder = filename.rpartition("/")[0] or None
-                listed = {item.path for item in self._client.list_artifacts(run.info.run_id, folder)}
-                if _RECORD in run.data.tags and filename in listed:
-                    return self._download(run, filename, destination)
-        return False
+            return any(
+                self._fetch(run, filename, destination) for run in self._find(_KEY, f"{self._launch_id}/{stage}")
+            )
+
+    def identical(self, stage: str, content: str) -> Iterator[tuple[StageRecord, Callable[[str, Path], bool]]]:
+        """Finished public stages of this locale with this content key, each with what fetches its files."""
+        with answering():
+            runs = self._find(_CONTENT, content)
+        for run in runs:
+
+            def fetch(filename: str, destination: Path, run: "Run" = run) -> bool:
+                with answering():
+                    return self._fetch(run, filename, destination)
+
+            with tempfile.TemporaryDirectory(prefix=".fetch-", dir=self._settings.runs_dir) as folder:
+                path = Path(folder) / RESULT
+                try:
+                    record = StageRecord.model_validate_json(path.read_bytes()) if fetch(RESULT, path) else None
+                except (PermanentError, ValueError) as error:
+                    _log.warning("%s of run %s in MLflow is damaged: %s", stage, run.info.run_id, error)
+                    continue
+            if record and record.stage == stage:
+                yield record, fetch
 
     def parent_run_id(self) -> str:
         """The launch's own run, made at the first use."""
         key = self._launch_id
         experiment_id = self._experiment_id  # before the lock: it takes the same one
         with _one_process(self._settings):
-            if not self._find(key):
+            if not self._find(_KEY, key):
                 tags = {"tacit.launch": key, "config.sha256": config_digest(self._config), **self._provenance(key)}
                 run = self._client.create_run(experiment_id, tags=tags, run_name=key)
                 self._log_params(run.info.run_id, _flat(self._config.model_dump(mode="json")))
                 self._client.log_dict(run.info.run_id, self._config.model_dump(mode="json"), "launch.json")
         # Machines that share a server but no disk may both have made one; all use the oldest.
-        return self._find(key)[0].info.run_id
+        return self._find(_KEY, key)[0].info.run_id
 
     @cached_property
     def _experiment_id(self) -> str:
@@ -146,9 +165,9 @@ class MlflowTracker:
                 return experiment.experiment_id
             return client.create_experiment(name, artifact_location=root and f"{root}/{self._config.locale}")
 
-    def _find(self, key: str) -> list["Run"]:
+    def _find(self, tag: str, value: str) -> list["Run"]:
         order = ["attributes.start_time ASC", "attributes.run_id ASC"]
-        return list(self._client.search_runs([self._experiment_id], f"tags.`{_KEY}` = '{key}'", order_by=order))
+        return list(self._client.search_runs([self._experiment_id], f"tags.`{tag}` = '{value}'", order_by=order))
 
     def _provenance(self, key: str) -> dict[str, str]:
         tags = {_KEY: key, "locale": self._config.locale, "feature": self._config.feature}
@@ -213,12 +232,17 @@ class MlflowTracker:
             elif shown.metrics.get(key) != value:
                 self._client.log_batch(parent, metrics=[_metric(key, value, now)])
 
-    def _download(self, run: "Run", filename: str, destination: Path) -> bool:
+    def _fetch(self, run: "Run", filename: str, destination: Path) -> bool:
+        """Bring a file of a finished stage's run; False if it has none of this name."""
+        folder = filename.rpartition("/")[0] or None
+        listed = {item.path for item in self._client.list_artifacts(run.info.run_id, folder)}
+        if _RECORD not in run.data.tags or filename not in listed:
+            return False
         destination.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".fetch-", dir=destination.parent) as folder:
             got = Path(self._client.download_artifacts(run.info.run_id, filename, dst_path=folder))
             if filename == RESULT and sha256(got) != run.data.tags[_RECORD]:
-                raise PermanentError(f"{self._launch_id}: {RESULT} in MLflow is not what the stage logged")
+                raise PermanentError(f"{run.data.tags[_KEY]}: {RESULT} in MLflow is not what the stage logged")
             with atomic(destination) as temporary:
                 got.replace(temporary)
         _log.info("fetched %s from MLflow", destination.name)

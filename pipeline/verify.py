@@ -71,7 +71,8 @@ def _files(config: LaunchConfig, run: RunDir, records: dict[str, StageRecord]) -
         elif wrong:
             yield Check(id=f"files:{name}", passed=False, detail=f"changed or lost: {', '.join(wrong)}")
         else:
-            yield Check(id=f"files:{name}", passed=True, detail=f"{len(record.outputs)} files have their digests")
+            made = f", made by {record.reused_from}" if record.reused_from else ""
+            yield Check(id=f"files:{name}", passed=True, detail=f"{len(record.outputs)} files have their digests{made}")
 
 
 def _guarantee(config: LaunchConfig, run: RunDir, records: dict[str, StageRecord]) -> Iterator[Check]:

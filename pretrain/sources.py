@@ -13,13 +13,14 @@ import urllib.error
 import urllib.request
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from itertools import groupby, islice
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from pretrain.config import C4_DATASET, C4Corpus, CorpusConfig, FileCorpus, SampleCorpus
+from pretrain.files import sha256
 from pretrain.packaged import PackagedText, documents, packaged_texts
 from pretrain.text import require_spaced_script
 
@@ -77,6 +78,38 @@ def open_stream(config: CorpusConfig, locale: str, split: Split, state: dict | N
             return _open_files(validation if own_validation else train, state, held_out)
         case SampleCorpus():
             return _PackagedStream(packaged_texts(locale), state, held_out=split == "validation")
+
+
+def identity(config: CorpusConfig, locale: str) -> dict[str, list]:
+    """What decides a source's text beside its configuration: bytes of files, versions of packages. C4 does not change.
+
+    Raises:
+      ValueError: a file pattern matches nothing; a package of the sample is not installed.
+      OSError: a file cannot be read.
+    """
+    match config:
+        case C4Corpus():
+            return {}
+        case FileCorpus():
+            train, validation = _matching(config.train, "train"), _matching(config.validation, "validation")
+            return {"train": _contents(train), "validation": _contents(validation)}
+        case SampleCorpus():
+            return {"packages": [text.name for text in packaged_texts(locale)]}
+
+
+def _contents(paths: list[str]) -> list[tuple[str, str]]:
+    """Name and digest of each file."""
+    stats = [Path(path).stat() for path in paths]
+    return [
+        (Path(path).name, _digest_of_state(path, stat.st_ino, stat.st_size, stat.st_mtime_ns))
+        for path, stat in zip(paths, stats, strict=True)
+    ]
+
+
+@cache
+def _digest_of_state(path: str, *_state: int) -> str:
+    """Text may be large, and is asked for before and after it is read."""
+    return sha256(Path(path))
 
 
 class _DatasetStream:

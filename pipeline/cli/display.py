@@ -21,6 +21,8 @@ def show_stage(outcome: StageOutcome, console: Console) -> None:
     record = outcome.record
     number = f"{STAGE_NAMES.index(record.stage) + 1}/{len(STAGE_NAMES)}" if record.stage in STAGE_NAMES else ""
     done = "done before, nothing redone" if outcome.skipped else f"{record.seconds:.1f} s"
+    if record.reused_from and not outcome.skipped:
+        done = f"taken over from {record.reused_from}, {done}"
     table = Table(title=f"{number} {record.stage} ({done})", title_justify="left", show_header=False, min_width=60)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")

@@ -94,16 +94,20 @@ def encode(shards: list[WordStore], words: Vocabulary) -> TokenStream:
     return join_streams([shard.encode(words) for shard in shards])
 
 
+def published_before(ctx: StageContext) -> Published | None:
+    """The registered version that users of this locale and feature have without this launch."""
+    return Registry(ctx.settings).champion_before(model_name(ctx.config.locale, ctx.config.feature), ctx.run.launch_id)
+
+
 def champion(ctx: StageContext) -> tuple[Published | None, tuple[KeyboardLM, Vocabulary, CountedNGram | None] | None]:
     """What users of this locale and feature have, as registered: network, its own vocabulary, counts if they ship."""
-    registry, name = Registry(ctx.settings), model_name(ctx.config.locale, ctx.config.feature)
-    published = registry.champion_before(name, ctx.run.launch_id)
+    published = published_before(ctx)
     if published is None:
-        _log.info("%s: nothing was published before, so there is no champion", name)
+        _log.info("nothing was published before, so there is no champion")
         return None, None
     with tempfile.TemporaryDirectory(prefix=".champion-", dir=ctx.private) as folder:
-        bundle = registry.fetch(published, Path(folder))
+        bundle = Registry(ctx.settings).fetch(published, Path(folder))
         model, words = load_graph(bundle / "model.onnx"), vocabularies.load(bundle / "vocabulary.json")
         mixed_in = counted.load(bundle / COUNTS) if (bundle / COUNTS).is_file() else None
-    _log.info("%s: the champion is version %d of launch %s", name, published.version, published.launch_id)
+    _log.info("%s: the champion is version %d of launch %s", published.name, published.version, published.launch_id)
     return published, (model, words, mixed_in)

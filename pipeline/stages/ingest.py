@@ -1,13 +1,16 @@
 """Stages ``ingest_public`` and ``ingest_private``: text into shards and into the device store."""
 
+from dataclasses import asdict
+
 import numpy as np
 
 from federated.devices import store
+from pipeline.config import LaunchConfig
 from pipeline.errors import PermanentError
 from pipeline.registry import model_name
-from pipeline.stage import Dataset, StageContext, StageResult
+from pipeline.stage import Dataset, PublicStage, StageContext, StageResult
 from pipeline.stages import artifacts
-from pretrain import corpus, selection, vocabulary
+from pretrain import corpus, selection, sources, vocabulary
 from pretrain.files import atomic
 from pretrain.words import WordStore
 from reports.disclosure.guarantee import PublicText, Selection
@@ -31,6 +34,24 @@ class IngestPrivate(StageResult):
     devices_at_least: int
     devices_by_split: dict[str, int]
     store_digest: str
+
+
+def _reads(config: LaunchConfig) -> tuple[str, ...]:
+    selecting = ("feature", "seed", "pretrain.sequence_words") if config.public_text.select_by else ()
+    return ("locale", "public_text", "vocabulary.base_size", *selecting)
+
+
+def _given(ctx: StageContext) -> dict[str, object]:
+    """The text, and the champion where it chooses among sentences."""
+    config = ctx.config
+    published = artifacts.published_before(ctx) if config.public_text.select_by else None
+    return {
+        "text": sources.identity(config.public_text, config.locale),
+        "champion": asdict(published) if published else None,
+    }
+
+
+PUBLIC = PublicStage(reads=_reads, given=_given)
 
 
 def ingest_public(ctx: StageContext) -> IngestPublic:

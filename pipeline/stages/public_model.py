@@ -2,7 +2,7 @@
 
 import shutil
 
-from pipeline.stage import StageContext, StageResult
+from pipeline.stage import PublicStage, StageContext, StageResult
 from pipeline.stages import artifacts
 from pretrain import export, extend, new_words
 from pretrain import train as public_training
@@ -23,6 +23,11 @@ class Adaptation(Training, NewWordAdaptation):
     """What public training in the grown vocabulary reached, new words apart."""
 
     new_words: int
+
+
+PUBLIC = PublicStage(
+    reads=lambda config: ("seed", "model", "pretrain", "public_text.select_by"), after=("ingest_public",)
+)
 
 
 def pretrain(ctx: StageContext) -> Training:

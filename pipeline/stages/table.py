@@ -11,6 +11,7 @@ what one makes for another passes through here as plain data.
 
 from pipeline import spends
 from pipeline.runner import Stages
+from pipeline.stages import ingest, public_model
 from pipeline.stages.ab_test import ab_test
 from pipeline.stages.audit import audit
 from pipeline.stages.build_vocabulary import build_vocabulary
@@ -45,4 +46,5 @@ STAGES = Stages(
         )
     },
     spends=spends.SPENDS,
+    public={"ingest_public": ingest.PUBLIC, "pretrain": public_model.PUBLIC},
 )

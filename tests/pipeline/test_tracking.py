@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -9,7 +10,9 @@ from pipeline import runner, tracking
 from pipeline.config import launch_id
 from pipeline.errors import PermanentError
 from pipeline.run_dir import RunDir
+from pipeline.runner import Stages
 from pipeline.settings import Settings
+from pipeline.stage import PublicStage
 from pipeline.tracking import MlflowTracker
 from tests.helpers.pipeline_launch import Calls, launch_config
 
@@ -132,3 +135,39 @@ def test_an_unfinished_log_is_not_taken_for_a_finished_stage(tracked: Settings, 
     assert not runner.run_stage("plan", CONFIG, ID, tracked, calls.stages, tracker).skipped
     assert calls.made == ["plan"]
     assert len(runs(tracked)[f"{ID}/plan"]) == 1
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_second_machine_takes_public_stages_over_by_their_content(tracked: Settings, damaged: bool):
+    calls = Calls()
+    public = PublicStage(reads=lambda config: ("mechanism.rounds",))
+    stages = Stages({"plan": calls.plan}, {}, {"plan": public})
+    runner.run_stage("plan", CONFIG, ID, tracked, stages, MlflowTracker(tracked, CONFIG, ID))
+    if damaged:
+        (logged,) = (tracked.runs_dir / "mlflow-artifacts").rglob("plan.txt")
+        logged.write_text("not what was logged", encoding="utf-8")
+
+    there = replace(tracked, runs_dir=tracked.home / "another machine's runs")
+    config = launch_config(name="other")
+    run_id, tracker = launch_id(config), MlflowTracker(there, config, launch_id(config))
+    record = runner.run_stage("plan", config, run_id, there, stages, tracker).record
+    assert calls.made == (["plan", "plan"] if damaged else ["plan"])
+    assert record.reused_from == (None if damaged else ID)
+    assert (RunDir(there.runs_dir, run_id).input("plan", "numbers/plan.txt")).read_text() == "rounds 8\n"
+    (plan,) = runs(tracked)[f"{run_id}/plan"]
+    assert plan.data.tags["tacit.content"] == record.content
+    assert plan.data.tags.get("tacit.reused_from") == record.reused_from
+    assert plan.data.metrics["plan/value"] == 8
+
+
+def test_a_damaged_record_in_mlflow_is_passed_over(tracked: Settings):
+    public = PublicStage(reads=lambda config: ("mechanism.rounds",))
+    stages = Stages({"plan": Calls().plan}, {}, {"plan": public})
+    tracker = MlflowTracker(tracked, CONFIG, ID)
+    record = runner.run_stage("plan", CONFIG, ID, tracked, stages, tracker).record
+    assert [found for found, _ in tracker.identical("plan", record.content)] == [record]
+    assert list(tracker.identical("ingest_public", record.content)) == []
+    assert list(tracker.identical("plan", "0" * 64)) == []
+    (logged,) = (tracked.runs_dir / "mlflow-artifacts").rglob("result.json")
+    logged.write_text(logged.read_text(encoding="utf-8").replace('"value": 8', '"value": 9'), encoding="utf-8")
+    assert list(tracker.identical("plan", record.content)) == []

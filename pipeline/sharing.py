@@ -1,0 +1,228 @@
+"""Public stages are shared by content: what an identical one made in another launch is taken over.
+
+A stage that reads public data alone is identified by its content key: SHA-256 over its name, its code and
+libraries, the fields of the launch file that it reads, what the stages before it made, and what else it reads.
+"""
+
+import json
+import logging
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache, partial
+from importlib import metadata
+from pathlib import Path, PurePosixPath
+from typing import Any, Protocol
+
+import pretrain
+from pipeline.config import LaunchConfig
+from pipeline.run_dir import RESULT, RunDir, StageRecord, has_private_files, record_digest
+from pipeline.stage import PublicStage, StageContext
+from pretrain.files import atomic, sha256, text_sha256, write_text
+
+_log = logging.getLogger(__name__)
+
+# (file name, destination) -> whether it was found; the file is then at the destination.
+FetchFile = Callable[[str, Path], bool]
+
+# Whatever a public stage runs of ours. Too much rather than too little: a change here only means to compute again.
+_CODE = ("pretrain", "pipeline/stage.py", "pipeline/stages", "reports/disclosure")
+# What ``pretrain`` imports of others.
+LIBRARIES = (
+    "datasets",
+    "gensim",
+    "huggingface_hub",
+    "langcodes",
+    "llvmlite",
+    "numba",
+    "numpy",
+    "onnx",
+    "onnxruntime",
+    "protobuf",
+    "pyarrow",
+    "pydantic",
+    "PyYAML",
+    "regex",
+    "safetensors",
+    "torch",
+    "wordfreq",
+)
+_BEGUN = ".content"
+
+
+class Shelf(Protocol):
+    """Where finished stages of other machines are found; the part of ``tracking.MlflowTracker`` needed here."""
+
+    def identical(self, stage: str, content: str) -> Iterator[tuple[StageRecord, FetchFile]]:
+        """Finished stages with this content key, each with what fetches its files."""
+
+
+def require_public(public: Mapping[str, PublicStage], spends: Iterable[str]) -> None:
+    """Refuse to declare public what is not.
+
+    Guarantee: a stage that reserves or spends privacy loss is never public, nor is one that builds on a stage that
+    is not public itself.
+
+    Raises:
+      ValueError: naming the stage.
+    """
+    for name, stage in public.items():
+        if name in spends:
+            raise ValueError(f"{name}: a stage that spends is not public; remove it from the public stages")
+        if private := sorted(set(stage.after) - set(public)):
+            raise ValueError(f"{name}: it comes after {', '.join(private)}, which is not public, so it is not either")
+
+
+def restricted(config: LaunchConfig, stage: PublicStage) -> LaunchConfig:
+    """The configuration with only the fields that a public stage says it reads; any other is an ``AttributeError``.
+
+    Guarantee: a public stage cannot learn where private text is.
+
+    Raises:
+      ValueError: it says that it reads ``private_text``.
+    """
+    names = stage.reads(config)
+    if any(name.partition(".")[0] == "private_text" for name in names):
+        raise ValueError("reads: 'private_text' in a public stage; a stage that needs it is not public")
+    return _only(config, names)
+
+
+def content_key(ctx: StageContext, config: LaunchConfig, stage: PublicStage) -> str | None:
+    """The content key of a public stage as things are now; None if something that it reads is not there.
+
+    Args:
+      ctx: of the restricted configuration.
+      config: the whole of it.
+    """
+    before = {name: ctx.run.record(name) for name in stage.after}
+    try:
+        given = stage.given(ctx)
+    except (OSError, ValueError):
+        return None  # The stage itself says what is missing, or does without.
+    if None in before.values():
+        return None
+    content = {
+        "stage": ctx.stage,
+        "code": code_digest(Path(pretrain.__file__).parents[1]),
+        "libraries": {name: metadata.version(name) for name in LIBRARIES},
+        "config": {name: _field(config.canonical(), name) for name in stage.reads(config)},
+        "after": {name: record_digest(record) for name, record in before.items() if record},
+        "given": given,
+    }
+    return text_sha256(json.dumps(content, sort_keys=True))
+
+
+def begin(ctx: StageContext, content: str) -> None:
+    """Note in the stage's folder what it is made of, unless it was begun before."""
+    marker = ctx.public / _BEGUN
+    if not marker.exists():
+        begun_before = any(ctx.public.iterdir()) or has_private_files(ctx.run, ctx.stage)
+        write_text(marker, "unknown" if begun_before else content)
+
+
+def was_begun_as(ctx: StageContext, content: str) -> bool:
+    """Whether everything in the stage's folder was made of this content."""
+    marker = ctx.public / _BEGUN
+    return marker.is_file() and marker.read_text(encoding="utf-8") == content
+
+
+def take_over(ctx: StageContext, content: str, shelf: Shelf | None) -> StageRecord | None:
+    """Put what an identical stage made in place of whatever the stage's folder holds; its record, or None.
+
+    The files are copies, so they outlive the launch that made them, and they are put in place all at once.
+
+    Guarantee: nothing private is taken over. Only a public stage has a content key; it has no key, sees no field of
+    private data and spends nothing. A stage that left private files is passed over, and so is a name that leads out
+    of its public folder. What is put in place has the digests of the record, or nothing is.
+    """
+    staged = ctx.public.with_name(f".{ctx.stage}.taken")
+    for source, fetch in _identical(ctx, content, shelf):
+        if _bring(source, fetch, staged):
+            write_text(staged / _BEGUN, content)
+            _put(staged, ctx.public)
+            _log.info("%s: the same as %s's, taken over", ctx.stage, source.launch_id)
+            return source
+        _log.warning("%s: the same as %s's, but not whole there, so not taken over", ctx.stage, source.launch_id)
+    shutil.rmtree(staged, ignore_errors=True)
+    return None
+
+
+def _identical(ctx: StageContext, content: str, shelf: Shelf | None) -> Iterator[tuple[StageRecord, FetchFile]]:
+    """Stages of other launches with this content key, those of this machine first."""
+    for path in sorted(ctx.run.root.glob(f"*/public/{ctx.stage}/{RESULT}")):
+        try:
+            record = RunDir(ctx.run.root, path.parents[2].name).record(ctx.stage)
+        except (OSError, ValueError):
+            continue  # Damaged, or deleted meanwhile.
+        if record and _may_share(record, ctx, content):
+            yield record, partial(_copy, path.parent)
+    for record, fetch in shelf.identical(ctx.stage, content) if shelf else ():
+        if _may_share(record, ctx, content):
+            yield record, fetch
+
+
+def _may_share(record: StageRecord, ctx: StageContext, content: str) -> bool:
+    same = record.content == content and record.stage == ctx.stage and record.launch_id != ctx.run.launch_id
+    return same and not record.private_outputs and not record.ledger
+
+
+def _copy(folder: Path, filename: str, destination: Path) -> bool:
+    source = folder / filename
+    if source.is_symlink() or not source.is_file():
+        return False
+    with atomic(destination) as temporary:
+        shutil.copyfile(source, temporary)
+    return True
+
+
+def _bring(source: StageRecord, fetch: FetchFile, staged: Path) -> bool:
+    """Whether all outputs are in the folder ``staged`` now, with the digests of the record."""
+    shutil.rmtree(staged, ignore_errors=True)
+    try:
+        for name, digest in source.outputs.items():
+            path = PurePosixPath(name)
+            if path.is_absolute() or ".." in path.parts:
+                return False
+            if not fetch(name, staged / path) or sha256(staged / path) != digest:
+                return False
+    except OSError:
+        return False
+    return True
+
+
+def _put(staged: Path, folder: Path) -> None:
+    """Replace a folder whole: after a crash it is the old one, the new one or not there."""
+    old = folder.with_name(f".{folder.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    folder.rename(old)
+    staged.rename(folder)
+    shutil.rmtree(old)
+
+
+def _only(block: Any, names: Iterable[str]) -> Any:
+    """A configuration block with some of its fields; those of inner blocks are dotted."""
+    parts = [name.partition(".") for name in names]
+    inner = {first: [rest for name, _, rest in parts if name == first] for first, _, _ in parts}
+    fields = {
+        name: getattr(block, name) if "" in rests else _only(getattr(block, name), rests)
+        for name, rests in inner.items()
+    }
+    view = type(block).model_construct(**fields)
+    # It fills in defaults, which would be read unnoticed.
+    for name in view.__dict__.keys() - fields:
+        del view.__dict__[name]
+    return view
+
+
+def _field(content: dict[str, Any], name: str) -> object:
+    """A field by its dotted name; None where the block leaves it out."""
+    value: Any = content
+    for part in name.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
+@cache
+def code_digest(root: Path) -> str:
+    """SHA-256 over the source files that a public stage may run, in the folder of the packages."""
+    files = {path for place in _CODE for path in [root / place, *(root / place).rglob("*.py")] if path.suffix == ".py"}
+    return text_sha256(json.dumps({path.relative_to(root).as_posix(): sha256(path) for path in files}, sort_keys=True))

@@ -1,0 +1,105 @@
+"""Two launches on the same public text: the second takes the corpus, the vocabulary and the model over."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pipeline import runner
+from pipeline.config import LaunchConfig, launch_id, load_launch
+from pipeline.run_dir import RESULT, StageRecord
+from pipeline.runner import Stages
+from pipeline.settings import Settings
+from pipeline.stages.table import STAGES
+from tests.helpers.published import publish
+from tests.helpers.tiny_launch import write_launch
+
+# Hugging Face's streams warn where MLflow's code does.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:.*Any type hint is inferred as AnyType.*:UserWarning"),
+]
+NAMES = ("ingest_public", "pretrain")
+
+
+def changed(config: LaunchConfig, **changes: dict | object) -> LaunchConfig:
+    """The configuration with some fields replaced; mappings are merged."""
+    content = config.model_dump(mode="json")
+    merged = {name: content[name] | value if isinstance(value, dict) else value for name, value in changes.items()}
+    return LaunchConfig.model_validate(content | {"name": "second"} | merged)
+
+
+def run(config: LaunchConfig, settings: Settings, stages: Stages = STAGES) -> dict[str, StageRecord]:
+    """Both public stages of a launch; their records."""
+    return {
+        name: runner.run_stage(name, config, launch_id(config), settings, stages).record
+        for name in NAMES
+        if name in stages.functions
+    }
+
+
+def files(settings: Settings, config: LaunchConfig) -> dict[str, bytes]:
+    """What the public stages made, but for their records."""
+    folder = settings.runs_dir / launch_id(config) / "public"
+    paths = [path for name in NAMES for path in (folder / name).rglob("*") if path.is_file()]
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths if path.name != RESULT}
+
+
+def refuse(*_: object) -> None:
+    raise AssertionError("computed although it was made before")
+
+
+@pytest.fixture
+def first(tmp_path: Path, settings: Settings) -> LaunchConfig:
+    """A launch whose public stages are done."""
+    config = load_launch(write_launch(tmp_path))
+    run(config, settings)
+    return config
+
+
+def test_only_the_mechanism_differs(first: LaunchConfig, settings: Settings) -> None:
+    second = changed(first, mechanism={"noise_multiplier": 8.0}, audit={"directions": 32}, adapt={"steps": 6})
+    records = run(second, settings, Stages(dict.fromkeys(NAMES, refuse), {}, STAGES.public))
+    assert {record.reused_from for record in records.values()} == {launch_id(first)}
+    assert files(settings, second) == files(settings, first)
+    shutil.rmtree(settings.runs_dir / launch_id(first))
+    assert all(runner.find_done(name, second, launch_id(second), settings) for name in NAMES)
+
+
+@pytest.mark.parametrize(
+    ("changes", "taken_over"),
+    [
+        ({"seed": 6}, {"ingest_public"}),
+        ({"pretrain": {"steps": 20}}, {"ingest_public"}),
+        ({"model": {"hidden_dim": 10}}, {"ingest_public"}),
+        ({"vocabulary": {"max_new_words": 9}}, {"ingest_public", "pretrain"}),
+        ({"vocabulary": {"base_size": 70}}, set()),
+        ({"public_text": {"max_tokens": 10_000}}, set()),
+    ],
+)
+def test_what_public_stages_read_decides(
+    first: LaunchConfig, settings: Settings, changes: dict, taken_over: set[str]
+) -> None:
+    records = run(changed(first, **changes), settings)
+    assert {name for name, record in records.items() if record.reused_from} == taken_over
+
+
+def test_other_bytes_in_the_same_file_are_other_text(first: LaunchConfig, settings: Settings) -> None:
+    train, validation = (Path(paths[0]) for paths in (first.public_text.train, first.public_text.validation))
+    shutil.copy(validation, train)
+    train.write_bytes(train.read_bytes() * 3)
+    records = run(changed(first), settings)
+    assert [record.reused_from for record in records.values()] == [None, None]
+    assert records["ingest_public"].result["train_tokens"] < 20_000
+
+
+def test_another_champion_selects_other_sentences(tracked: Settings, tmp_path: Path) -> None:
+    name = "ingest_public"
+    only = Stages({name: STAGES.functions[name]}, {}, {name: STAGES.public[name]})
+    selecting = changed(load_launch(write_launch(tmp_path)), public_text={"select_by": "champion"})
+    one, two, three = (changed(selecting, name=number) for number in ("one", "two", "three"))
+    publish(tracked, tmp_path, "earlier")
+    assert run(one, tracked, only)[name].reused_from is None
+    assert run(two, tracked, only)[name].reused_from == launch_id(one)
+    publish(tracked, tmp_path, "a later one")
+    assert run(three, tracked, only)[name].reused_from is None
