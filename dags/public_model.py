@@ -2,7 +2,8 @@
 
 It trains the public model of one dated launch and then emits ``public_model/<locale>`` with that
 date, which starts the launch itself (``launch.py``). The launch finds these stages done and goes on
-from there. Nothing here touches private text or spends privacy budget.
+from there. Where text, settings and code are those of an earlier launch, the stages take its public
+model over in seconds. Nothing here touches private text or spends privacy budget.
 """
 
 from datetime import UTC, datetime, timedelta

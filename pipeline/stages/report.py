@@ -285,7 +285,7 @@ def _artifacts(ctx: StageContext) -> tuple[Artifact, ...]:
     names = ("ingest_public", "pretrain", "discover", "build_vocabulary", "adapt", "count", "fine_tune")
     records = [record for name in names if (record := ctx.run.record(name))]
     return tuple(
-        Artifact(stage=record.stage, file=file, sha256=digest)
+        Artifact(stage=record.stage, file=file, sha256=digest, made_by=record.reused_from)
         for record in records
         for file, digest in record.outputs.items()
         if not file.startswith("corpus/")  # its digest stands in the corpus' own manifest

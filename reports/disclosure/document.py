@@ -105,6 +105,7 @@ class Artifact(Config):
     stage: str
     file: str
     sha256: str
+    made_by: str | None = Field(default=None, description="the launch that it was taken over from; none: this one")
 
 
 class Verification(Config):
