@@ -12,6 +12,7 @@ from sqlalchemy.engine import make_url
 from pipeline import settings as settings_module
 from pipeline import tracking
 from pipeline.settings import Settings
+from tests.helpers.public_stages import Public
 
 
 @pytest.fixture
@@ -51,3 +52,11 @@ def tracked(settings: Settings, tracking_database: Path) -> Settings:
     settings.runs_dir.mkdir()
     shutil.copy(tracking_database, settings.runs_dir / "mlflow.db")
     return settings
+
+
+@pytest.fixture
+def public(tmp_path: Path) -> Public:
+    """Public stages in small, on a text of their own."""
+    given = tmp_path / "given.txt"
+    given.write_text("public words", encoding="utf-8")
+    return Public(given)

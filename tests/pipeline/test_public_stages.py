@@ -1,0 +1,134 @@
+"""Only what is public is shared, and its key holds all that it reads."""
+
+import ast
+import json
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+import pretrain
+from pipeline import runner, sharing
+from pipeline.config import LaunchConfig, launch_id, load_launch
+from pipeline.run_dir import RESULT
+from pipeline.runner import Stages
+from pipeline.settings import Settings
+from pipeline.stage import PublicStage, StageContext
+from pipeline.stages.table import STAGES
+from pretrain.files import sha256, write_text
+from tests.helpers.pipeline_launch import Counted, launch_config, spend
+from tests.helpers.public_stages import NAMES, Public, run
+
+FIRST = launch_config()
+SECOND = launch_config(name="second", mechanism={"noise_multiplier": 12.0})
+A, B = launch_id(FIRST), launch_id(SECOND)
+
+
+def test_a_stage_sees_no_field_that_it_does_not_say_it_reads(settings: Settings):
+    seen: dict[str, object] = {}
+
+    def looks(ctx: StageContext) -> Counted:
+        for name in ("seed", "vocabulary.base_size"):
+            block, _, field = name.rpartition(".")
+            seen[name] = getattr(getattr(ctx.config, block) if block else ctx.config, field)
+        hidden = [name for name in LaunchConfig.model_fields if name not in ("seed", "vocabulary")]
+        for name in hidden:
+            with pytest.raises(AttributeError, match=name):
+                getattr(ctx.config, name)
+        with pytest.raises(AttributeError, match="max_new_words"):
+            _ = ctx.config.vocabulary.max_new_words
+        return Counted(value=1)
+
+    declared = PublicStage(reads=lambda config: ("seed", "vocabulary.base_size"))
+    stages = Stages({"pretrain": looks}, {}, {"pretrain": declared})
+    runner.run_stage("pretrain", FIRST, A, settings, stages)
+    assert seen == {"seed": FIRST.seed, "vocabulary.base_size": FIRST.vocabulary.base_size}
+
+
+def test_what_is_private_cannot_be_declared_public(settings: Settings):
+    declared = PublicStage(reads=lambda config: ("seed",))
+    with pytest.raises(ValueError, match="fine_tune: a stage that spends is not public"):
+        Stages({}, {"fine_tune": spend}, {"fine_tune": declared})
+    with pytest.raises(ValueError, match="adapt: it comes after build_vocabulary, which is not public"):
+        Stages({}, {}, {"adapt": PublicStage(reads=lambda config: (), after=("build_vocabulary",))})
+    reads_text = PublicStage(reads=lambda config: ("private_text.paths",))
+    stages = Stages({"plan": lambda ctx: Counted(value=1)}, {}, {"plan": reads_text})
+    with pytest.raises(ValueError, match="'private_text' in a public stage"):
+        runner.run_stage("plan", FIRST, A, settings, stages)
+
+
+def test_a_stage_that_uses_what_its_key_leaves_out_fails(public: Public, settings: Settings):
+    stages = public.stages
+    forgetful = {**stages.public, "pretrain": PublicStage(reads=lambda config: ("seed", "pretrain"))}
+    stages = Stages(stages.functions, {}, forgetful)
+    runner.run_stage("ingest_public", FIRST, A, settings, stages)
+    with pytest.raises(AssertionError, match=r"it used \{'ingest_public'\}"):
+        runner.run_stage("pretrain", FIRST, A, settings, stages)
+
+
+def test_no_stage_but_the_declared_ones_is_taken_over(public: Public, settings: Settings):
+    private = Stages(public.stages.functions, {})
+    for config in (FIRST, SECOND):
+        for name in NAMES:
+            record = runner.run_stage(name, config, launch_id(config), settings, private).record
+            assert (record.content, record.reused_from) == (None, None)
+    assert public.made == [*NAMES, *NAMES]
+    assert set(STAGES.public) == {"ingest_public", "pretrain"}
+
+
+def test_a_stage_that_left_private_files_is_not_shared(public: Public, settings: Settings):
+    public.during = lambda ctx: write_text(ctx.private / "left.txt", "left")
+    assert run(public, settings, FIRST)[0].content is None
+    run(public, settings, SECOND)
+    assert public.made == [*NAMES, "ingest_public"]
+
+
+@pytest.mark.parametrize("absolute", [False, True])
+def test_a_name_that_leads_out_of_the_public_folder_is_not_followed(public: Public, settings: Settings, absolute: bool):
+    run(public, settings, FIRST)
+    secret = settings.runs_dir / A / "private" / "ingest_private" / "store.txt"
+    write_text(secret, "a word nobody may see")
+    folder = settings.runs_dir / A / "public" / "ingest_public"
+    content = json.loads((folder / RESULT).read_text(encoding="utf-8"))
+    name = str(secret) if absolute else "../../private/ingest_private/store.txt"
+    content["outputs"] = {name: sha256(secret)}
+    (folder / RESULT).write_text(json.dumps(content), encoding="utf-8")
+    run(public, settings, SECOND)
+    assert public.made == [*NAMES, "ingest_public"]
+    assert list((settings.runs_dir / B).rglob("store.txt")) == []
+
+
+@pytest.mark.parametrize("file", sorted(Path("dags/launches").glob("*.yaml")), ids=lambda path: path.stem)
+def test_public_stages_read_fields_that_exist(file: Path):
+    config = load_launch(file)
+    for stage in STAGES.public.values():
+        sharing.restricted(config, stage)
+        content: Mapping = config.model_dump(mode="json")
+        for name in stage.reads(config):
+            value: object = content
+            for part in name.split("."):
+                value = value[part]
+
+
+def test_every_library_of_public_stages_is_part_of_the_key():
+    roots = set()
+    for path in Path(pretrain.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            roots |= {name.partition(".")[0] for name in names}
+    by_root = metadata.packages_distributions()
+    used = {name for root in roots & by_root.keys() for name in by_root[root]}
+    # Ours, and what shares the name ``google`` with protobuf.
+    assert used - {"tacit", "google-auth"} == set(sharing.LIBRARIES)
+
+
+@pytest.mark.parametrize("place", ["pretrain/kernel/step.py", "pipeline/stages/ingest.py", "pipeline/stage.py"])
+def test_a_change_of_code_is_noticed(tmp_path: Path, place: str):
+    digests = []
+    for number, ending in enumerate(["", "", "# a change"]):
+        for name in ("pretrain/kernel/step.py", "pipeline/stages/ingest.py", "pipeline/stage.py"):
+            write_text(tmp_path / str(number) / name, "x = 1\n" + (ending if name == place else ""))
+        digests.append(sharing.code_digest(tmp_path / str(number)))
+    assert digests[0] == digests[1] != digests[2]
