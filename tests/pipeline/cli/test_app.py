@@ -24,6 +24,7 @@ from pretrain import export, vocabulary
 from pretrain.model import build_model
 from pretrain.predictor import KeyboardPredictor
 from pretrain.vocabulary import SPECIALS, Vocabulary
+from tests.helpers.keyboard_run import add_published
 from tests.helpers.pipeline_launch import RAW, Calls, launch_config
 
 TACIT = Path(sys.executable).with_name("tacit")
@@ -141,6 +142,15 @@ def test_plan(tacit: Shell, file: str):
     assert answer["rho"] > 0
     assert not tacit.json("plan", file, "--devices", "1")["feasible"]
     assert "--devices 100000" in tacit.json("plan", file, code=65)["error"]
+
+
+def test_site_says_how_to_get_the_keyboards(tacit: Shell):
+    add_published(tacit.home / "runs", "some-launch")
+    index = str(tacit.home / "runs" / "index.html")
+    assert tacit.json("site") == {"index": index, "keyboards": [], "without": 1}
+    said = tacit("site", TACIT_WEB=str(tacit.home / "elsewhere")).stdout
+    assert index in said
+    assert f"{tacit.home / 'elsewhere'} holds no onnxruntime-web; 'make web' installs it" in said
 
 
 def test_predict(tacit: Shell):
