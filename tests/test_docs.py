@@ -20,6 +20,7 @@ DOCUMENTS = (
     "docs/public_text.md",
     "docs/keyboard.md",
     "docs/typed_text.md",
+    "docs/typing_simulator.md",
 )
 
 

@@ -156,7 +156,7 @@ def _touches(letters: list[int], keys: layouts.Keyboard) -> Touches:
         y_T=keys.y_A[number],
         held_T=np.where(keys.held_A[number], number, -1),
         seconds_T=np.ones(len(letters)),
-        taken_back_P=np.zeros(1, dtype=np.int64),
+        back_T=np.zeros(len(letters), dtype=bool),
         letters_P=np.array([len(letters)]),
     )
 

@@ -39,6 +39,7 @@ class Readings:
 
     Attributes:
       id_C: int64 vocabulary ids. score_C: float64 log densities.
+      literal_T: int64, character of each touch in the literal reading.
       literal_P: float64, log density of the literal reading.
       literal_id_P: int64, vocabulary id of the literal reading, hence a candidate; -1 if it is no word.
       as_meant_P: bool, the literal reading is the word that was meant.
@@ -47,6 +48,7 @@ class Readings:
     offsets_P1: np.ndarray
     id_C: np.ndarray
     score_C: np.ndarray
+    literal_T: np.ndarray
     literal_P: np.ndarray
     literal_id_P: np.ndarray
     as_meant_P: np.ndarray
@@ -74,12 +76,13 @@ def read(touches: Touches, meant_P: list[list[int]], keys: Keyboard, lexicon: Le
     count = len(meant_P)
     ids, scores, sizes = [np.empty(0, np.int64)], [np.empty(0)], np.zeros(count, dtype=np.int64)
     literal_P, literal_id_P = np.zeros(count), np.zeros(count, dtype=np.int64)
-    as_meant_P = np.zeros(count, dtype=bool)
+    literal_T, as_meant_P = np.zeros(len(touches.x_T), dtype=np.int64), np.zeros(count, dtype=bool)
     for start in range(0, count, 2000):
         words = np.arange(start, min(start + 2000, count))
         low = touches.offsets_P1[start]
         fit_TA = fit(_part(touches, slice(low, touches.offsets_P1[words[-1] + 1])), keys)
         best_T = fit_TA.argmax(axis=1)
+        literal_T[low : low + len(best_T)] = best_T
         offsets = touches.offsets_P1[start : words[-1] + 2] - low
         part_ids, part_scores, sizes[words], literal_P[words], literal_id_P[words] = _read(
             fit_TA, offsets, lexicon.char_N, lexicon.depth_N, lexicon.end_N, lexicon.word_N, margin, MOST_CANDIDATES
@@ -90,7 +93,8 @@ def read(touches: Touches, meant_P: list[list[int]], keys: Keyboard, lexicon: Le
             literal = best_T[offsets[word - start] : offsets[word - start + 1]]
             as_meant_P[word] = literal.tolist() == meant_P[word]
     offsets_P1 = np.concatenate([[0], np.cumsum(sizes)])
-    return Readings(offsets_P1, np.concatenate(ids), np.concatenate(scores), literal_P, literal_id_P, as_meant_P)
+    found = offsets_P1, np.concatenate(ids), np.concatenate(scores)
+    return Readings(*found, literal_T, literal_P, literal_id_P, as_meant_P)
 
 
 def prefixes(

@@ -7,6 +7,7 @@ eyes go and how each choice falls. So two arms differ only where their suggestio
 against itself does not differ at all.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -14,9 +15,11 @@ import numpy as np
 from evaluation.arms.held_out import HeldOut
 from evaluation.keyboard import decoder, layouts, lexicon, touch, typist
 from evaluation.keyboard.randomness import uniform
-from pretrain.vocabulary import Vocabulary
+from pretrain.vocabulary import SPECIALS, Vocabulary
 
 MARGIN_NATS = 14.0
+# A look within a word comes with at least so many letters still to touch.
+LETTERS_TO_COME = 3
 
 
 class Script(NamedTuple):
@@ -24,15 +27,16 @@ class Script(NamedTuple):
 
     Attributes:
       id_P: int64, vocabulary id of the word that is meant.
-      touches_P: int64. letters_P: int64, of the word that is meant.
+      touches_P: int64. touches_P1, literal_T: where each word's touches lie, and how each reads by itself.
+      letters_P1, letters_K: characters of the word that is meant. spelled_V1, spelled_K: of each vocabulary word.
       seconds_P: float64, to touch the whole word, without the space.
       key_seconds_P: float64, of the device's usual touch.
-      taken_back_P: int64, touches taken back while typing.
+      taken_back_P: int64, touches taken back while typing; each costs a backspace and a touch.
       readings_P1, reading_id, reading_score: candidates of each word, see ``decoder.Readings``.
       literal_P, literal_id_P, as_meant_P: the literal reading.
-      look_P, pick_P, notice_P, accept_P: bool, how each choice falls if it comes up.
-      looks_P1: int64, looks of each word; look e comes after ``look_key_E[e]`` touches,
-        ``look_seconds_E[e]`` from the word's start, and a word found is picked if ``look_pick_E[e]``.
+      look_P, pick_P, notice_P, notice_typed_P, accept_P: bool, how each choice falls if it comes up.
+      looks_P1: int64, looks of each word; look e comes after ``look_key_E[e]`` touches, ``look_back_E[e]`` of
+        them taken back, ``look_seconds_E[e]`` from the word's start; a word found is picked if ``look_pick_E[e]``.
       first_EW, last_EW, fit_EW: runs of ``word_at`` below the likeliest prefixes, and their log density.
       word_at: int64, vocabulary ids in alphabetical order. place_V: int64, its inverse.
       inspect_seconds: what a look costs.
@@ -40,7 +44,12 @@ class Script(NamedTuple):
 
     id_P: np.ndarray
     touches_P: np.ndarray
-    letters_P: np.ndarray
+    touches_P1: np.ndarray
+    literal_T: np.ndarray
+    letters_P1: np.ndarray
+    letters_K: np.ndarray
+    spelled_V1: np.ndarray
+    spelled_K: np.ndarray
     seconds_P: np.ndarray
     key_seconds_P: np.ndarray
     taken_back_P: np.ndarray
@@ -53,9 +62,11 @@ class Script(NamedTuple):
     look_P: np.ndarray
     pick_P: np.ndarray
     notice_P: np.ndarray
+    notice_typed_P: np.ndarray
     accept_P: np.ndarray
     looks_P1: np.ndarray
     look_key_E: np.ndarray
+    look_back_E: np.ndarray
     look_seconds_E: np.ndarray
     look_pick_E: np.ndarray
     first_EW: np.ndarray
@@ -83,6 +94,7 @@ def prepare(text: HeldOut, vocabulary: Vocabulary, locale: str, calibration: typ
     touches = touch.type_words(text, keys, calibration, traits, seed)
     words = lexicon.build(vocabulary, keys)
     spelled = [keys.spell(word) for word in text.spellings]
+    known = [[] if number < len(SPECIALS) else keys.spell(word) for number, word in enumerate(vocabulary.words)]
     readings = decoder.read(touches, [spelled[word] for word in text.word_P], keys, words, MARGIN_NATS)
     device_P = text.device_P
     counters = (device_P, text.number_S[text.sentence_P], text.place_P)
@@ -90,23 +102,29 @@ def prepare(text: HeldOut, vocabulary: Vocabulary, locale: str, calibration: typ
     def falls(name: str) -> np.ndarray:
         return uniform(seed, name, *counters) < getattr(traits, name)[device_P]
 
-    elapsed_T = np.cumsum(touches.seconds_T)
+    elapsed_T, backs_T = np.cumsum(touches.seconds_T), np.cumsum(touches.back_T)
+    backs_P1 = np.concatenate([[0], backs_T])[touches.offsets_P1]
     before_P1 = np.concatenate([[0.0], elapsed_T])[touches.offsets_P1]
     word_T = touches.word_T
     key_T = np.arange(len(word_T)) - touches.offsets_P1[word_T] + 1
     counters_T = (*(counter[word_T] for counter in counters), key_T)
-    # Looks after the first key and before the last: then the space bar is as near as the strip.
+    # Nobody looks for the last letters: what people pick is longer than what they type (Leino et al. 2024, table 5).
     looked_T = uniform(seed, "key_look", *counters_T) < traits.key_look[device_P[word_T]]
-    look = np.flatnonzero(looked_T & (key_T < np.diff(touches.offsets_P1)[word_T]))
+    look = np.flatnonzero(looked_T & (key_T + LETTERS_TO_COME <= np.diff(touches.offsets_P1)[word_T]))
     node_EW, fit_EW = decoder.prefixes(touches, word_T[look], key_T[look], keys, words)
     picked_T = uniform(seed, "key_pick", *counters_T) < traits.key_pick[device_P[word_T]]
     return Script(
         id_P=text.ids(vocabulary),
         touches_P=np.diff(touches.offsets_P1),
-        letters_P=touches.letters_P,
+        touches_P1=touches.offsets_P1,
+        literal_T=readings.literal_T,
+        letters_P1=np.concatenate([[0], np.cumsum(touches.letters_P)]),
+        letters_K=_joined(spelled[word] for word in text.word_P),
+        spelled_V1=np.concatenate([[0], np.cumsum([len(letters) for letters in known])]),
+        spelled_K=_joined(known),
         seconds_P=np.diff(before_P1),
         key_seconds_P=traits.key_seconds[device_P],
-        taken_back_P=touches.taken_back_P,
+        taken_back_P=np.diff(backs_P1),
         readings_P1=readings.offsets_P1,
         reading_id=readings.id_C,
         reading_score=readings.score_C,
@@ -116,9 +134,11 @@ def prepare(text: HeldOut, vocabulary: Vocabulary, locale: str, calibration: typ
         look_P=falls("look"),
         pick_P=falls("pick"),
         notice_P=falls("notice"),
+        notice_typed_P=falls("notice_typed"),
         accept_P=falls("compose_pick"),
         looks_P1=np.searchsorted(word_T[look], np.arange(len(text.word_P) + 1)),
         look_key_E=key_T[look],
+        look_back_E=backs_T[look] - backs_P1[word_T[look]],
         look_seconds_E=elapsed_T[look] - before_P1[word_T[look]],
         look_pick_E=picked_T[look],
         first_EW=np.where(node_EW >= 0, words.first_N[node_EW], 0),
@@ -128,3 +148,7 @@ def prepare(text: HeldOut, vocabulary: Vocabulary, locale: str, calibration: typ
         place_V=words.place_V,
         inspect_seconds=calibration.inspect_seconds,
     )
+
+
+def _joined(words: Iterable[list[int]]) -> np.ndarray:
+    return np.array([character for word in words for character in word], dtype=np.int64)

@@ -32,9 +32,11 @@ class Session:
       device_P: int64. letters_P: int64, of the word that was meant.
       how_P: 0 as part of an accepted phrase, 2 picked before typing, 3 completed, 4 typed to the end.
       in_strip_P: the strip held the word before its first key.
+      committed_P: int64, what stays: the vocabulary's word, or ``<unk>``.
       right_P: committed as meant. noticed_P: committed wrong, then repaired.
-      taken_back_P: bool, touches were taken back while typing.
-      keystrokes_P: int64. seconds_P: float64.
+      corrected_P: bool, the keyboard changed what was typed. modified_P: bool, the user did, while or after typing.
+      backspaces_P: int64, among the keystrokes.
+      keystrokes_P: int64. seconds_P: float64. dark_keystrokes_P, dark_seconds_P: the same had the strip stayed dark.
       triggered_P, accepted_P: a phrase was shown before the word, and taken.
       devices: how many.
     """
@@ -43,11 +45,16 @@ class Session:
     letters_P: np.ndarray
     how_P: np.ndarray
     in_strip_P: np.ndarray
+    committed_P: np.ndarray
     right_P: np.ndarray
     noticed_P: np.ndarray
-    taken_back_P: np.ndarray
+    corrected_P: np.ndarray
+    modified_P: np.ndarray
+    backspaces_P: np.ndarray
     keystrokes_P: np.ndarray
     seconds_P: np.ndarray
+    dark_keystrokes_P: np.ndarray
+    dark_seconds_P: np.ndarray
     triggered_P: np.ndarray
     accepted_P: np.ndarray
     devices: int
@@ -55,10 +62,11 @@ class Session:
     def ratios(self) -> dict[str, Ratio]:
         """Numerator and denominator of each metric by device.
 
-        ``words_per_minute`` counts committed words; ``keystroke_savings`` is against one keystroke a
-        letter and one a space; ``words_modified`` were changed while or after typing them (Xu et al.
-        2023, section 3); ``errors_left`` were committed wrong and stayed. Every word outside a phrase
-        is one event of the strip, with three candidates.
+        ``words_per_minute`` counts committed words; ``keystroke_savings`` is the share of keystrokes saved
+        of those that the same fingers need for the same words, corrections and repairs included, with the
+        strip dark (Trnka and McCoy 2008 divide by keystrokes without prediction); ``words_modified`` were
+        changed by the user while or after typing them (Xu et al. 2023, section 3); ``errors_left`` were
+        committed wrong and stayed. Every word outside a phrase is one event of the strip, with three candidates.
         """
 
         def total(values_P: np.ndarray) -> np.ndarray:
@@ -67,18 +75,17 @@ class Session:
         words_D = total(np.ones(len(self.device_P)))
         events_P = self.how_P != _NOTHING
         events_D, picks_D = total(events_P), total(self.how_P == strip.PICKED)
-        keys_D = total(self.letters_P + 1)
-        modified_P = self.noticed_P | (self.taken_back_P & (self.how_P == strip.TYPED))
+        dark_D = total(self.dark_keystrokes_P)
         return {
             "prate": (picks_D, events_D),
             "strip_accuracy": (total(events_P & self.in_strip_P), events_D),
             "click_through_rate": (picks_D, strip.SHOWN * events_D),
             "compose_trigger_rate": (total(self.triggered_P), words_D),
             "compose_prate": (total(self.accepted_P), total(self.triggered_P)),
-            "words_modified": (total(modified_P), words_D),
+            "words_modified": (total(self.modified_P), words_D),
             "errors_left": (total(~self.right_P & ~self.noticed_P), words_D),
             "words_per_minute": (words_D, total(self.seconds_P) / 60),
-            "keystroke_savings": (keys_D - total(self.keystrokes_P), keys_D),
+            "keystroke_savings": (dark_D - total(self.keystrokes_P), dark_D),
         }
 
 
@@ -110,24 +117,29 @@ def simulate(
             "comparison's largest vocabulary and give it to every arm"
         )
     words = len(script.id_P)
-    answer_P6, seconds_P = np.zeros((words, len(strip.COLUMNS)), dtype=np.int64), np.zeros(words)
+    answer_PC, seconds_P2 = np.zeros((words, len(strip.COLUMNS)), dtype=np.int64), np.zeros((words, 2))
     compose_P2 = np.zeros((words, 2), dtype=bool)
 
     def run(batch_B: np.ndarray) -> None:
-        _in_step(script, text, arm, batch_B, compose_threshold, weight, answer_P6, seconds_P, compose_P2)
+        _in_step(script, text, arm, batch_B, compose_threshold, weight, answer_PC, seconds_P2, compose_P2)
 
     for_all(batches(text.lengths_S, batch_sentences), run, workers)
-    how_P, in_strip_P, _, right_P, noticed_P, keystrokes_P = answer_P6.T
+    column = dict(zip(strip.COLUMNS, answer_PC.T, strict=True))
     return Session(
         device_P=text.device_P,
-        letters_P=script.letters_P,
-        how_P=how_P,
-        in_strip_P=in_strip_P.astype(bool),
-        right_P=right_P.astype(bool),
-        noticed_P=noticed_P.astype(bool),
-        taken_back_P=script.taken_back_P > 0,
-        keystrokes_P=keystrokes_P,
-        seconds_P=seconds_P,
+        letters_P=np.diff(script.letters_P1),
+        how_P=column["how"],
+        in_strip_P=column["in_strip"].astype(bool),
+        committed_P=column["committed"],
+        right_P=column["right"].astype(bool),
+        noticed_P=column["noticed"].astype(bool),
+        corrected_P=column["corrected"].astype(bool),
+        modified_P=column["modified"].astype(bool),
+        backspaces_P=column["backspaces"],
+        keystrokes_P=column["keystrokes"],
+        seconds_P=seconds_P2[:, 0],
+        dark_keystrokes_P=column["dark_keystrokes"],
+        dark_seconds_P=seconds_P2[:, 1],
         triggered_P=compose_P2[:, 0],
         accepted_P=compose_P2[:, 1],
         devices=text.devices,
@@ -164,8 +176,8 @@ def _in_step(
     batch_B: np.ndarray,
     compose_threshold: float | None,
     weight: float,
-    answer_P6: np.ndarray,
-    seconds_P: np.ndarray,
+    answer_PC: np.ndarray,
+    seconds_P2: np.ndarray,
     compose_P2: np.ndarray,
 ) -> None:
     lengths_B, starts_B = text.lengths_S[batch_B], text.starts_S[batch_B]
@@ -187,17 +199,19 @@ def _in_step(
             taken = (phrase[shown] == meant).all(axis=1) & script.accept_P[asked]
             compose_P2[asked, 0], compose_P2[asked, 1] = True, taken
             given_B[ask[shown[taken]]] = PHRASE_WORDS
-            seconds_P[asked] += script.inspect_seconds
-            seconds_P[asked[taken]] += script.key_seconds_P[asked[taken]]
-            answer_P6[asked[taken], 5] = 1
-        committed_B = script.id_P[word_B].copy()
-        free = np.flatnonzero(given_B == 0)
-        answer_B6, second_B = np.zeros((len(free), len(strip.COLUMNS)), dtype=np.int64), np.zeros(len(free))
-        strip.step(log_probs_BV[free], word_B[free], script, weight, answer_B6, second_B)
-        answer_P6[word_B[free]] = answer_B6
-        seconds_P[word_B[free]] += second_B
-        committed_B[free] = answer_B6[:, 2]
-        answer_P6[word_B[given_B > 0], 3] = 1
+            seconds_P2[asked, 0] += script.inspect_seconds
+            seconds_P2[asked[taken], 0] += script.key_seconds_P[asked[taken]]
+        answer_BC, second_B2 = np.zeros((going, len(strip.COLUMNS)), dtype=np.int64), np.zeros((going, 2))
+        strip.step(log_probs_BV, word_B, script, weight, answer_BC, second_B2)
+        # Of the words of an accepted phrase only what they would have cost without it is kept.
+        accepted = np.flatnonzero(given_B > 0)
+        answer_BC[accepted, : strip.COLUMNS.index("dark_keystrokes")] = 0
+        answer_BC[accepted, strip.COLUMNS.index("committed")] = script.id_P[word_B[accepted]]
+        answer_BC[accepted, strip.COLUMNS.index("right")] = 1
+        answer_BC[accepted, strip.COLUMNS.index("keystrokes")] = given_B[accepted] == PHRASE_WORDS
+        second_B2[accepted, 0] = 0.0
+        answer_PC[word_B], committed_B = answer_BC, answer_BC[:, strip.COLUMNS.index("committed")]
+        seconds_P2[word_B] += second_B2
         given_B = np.maximum(given_B - 1, 0)
         if np.any(lengths_B > place + 1):
             log_probs_BV, state = arm.step(committed_B, state)

@@ -2,8 +2,10 @@
 
 Shape legend: B sentences in step, V vocabulary, C candidates, W prefixes.
 
-Compiled, because it runs for every word of every arm. Scores closer than 1e-9 nats are a tie and
-the lower id wins, so that rounding never decides.
+Every word is answered twice from the same touches: as it goes, and as it would have gone had the strip
+stayed dark. The second is what keystroke savings are measured against, so a strip that nobody looks at
+saves exactly nothing. Compiled, because it runs for every word of every arm. Scores closer than 1e-9
+nats are a tie and the lower id wins, so that rounding never decides.
 """
 
 import numba
@@ -16,10 +18,17 @@ from pretrain.vocabulary import UNK
 SHOWN = 3
 # What spelling an unknown word costs a letter: about the entropy of letters in a word list.
 SPELLING_NATS = 2.5
+# From a wrong word to the first backspace. With the keys of a repair that makes about four seconds: between the
+# three that a wrong correction costs a sentence in Leino et al. 2024 and the 5.5 of Alharbi et al. 2020.
+NOTICE_SECONDS = 1.5
 _TIE = 1e-9
-# Columns of ``step``'s answer.
 IN_STRIP, PICKED, COMPLETED, TYPED = 1, 2, 3, 4
-COLUMNS = ("how", "in_strip", "committed", "right", "noticed", "keystrokes")
+# Columns of ``step``'s answer.
+COLUMNS = (
+    *("how", "in_strip", "committed", "right", "noticed", "corrected", "backspaces", "keystrokes"),
+    *("modified", "dark_keystrokes"),
+)
+_HOW, _IN_STRIP, _COMMITTED, _RIGHT, _NOTICED, _CORRECTED, _BACKSPACES, _KEYSTROKES, _MODIFIED, _DARK = range(10)
 
 
 @numba.njit(nogil=True, cache=True)
@@ -28,54 +37,87 @@ def step(
     words_B: np.ndarray,
     script: Script,
     weight: float,
-    answer_B6: np.ndarray,
-    seconds_B: np.ndarray,
+    answer_BC: np.ndarray,
+    seconds_B2: np.ndarray,
 ) -> None:
     """One word of each sentence: pick it from the strip, complete it, or type it to the end.
 
     Args:
       words_B: number of each sentence's word in the script.
       weight: of the language model against the touches (OTF); 0 reads touches alone.
-      answer_B6: int64, filled: how (2 picked, 3 completed, 4 typed), whether the strip held the
-        word, the committed id (``<unk>`` if no word of the vocabulary), right, noticed if wrong, keystrokes.
-      seconds_B: float64, filled.
+      answer_BC: int64, filled: how (2 picked, 3 completed, 4 typed), whether the strip held the word, the
+        committed id (``<unk>`` if no word of the vocabulary), right, noticed if wrong, changed by the
+        correction, backspaces, keystrokes, changed while or after typing, keystrokes with a dark strip.
+      seconds_B2: float64, filled: as it went, and with a dark strip.
     """
     for row in range(len(words_B)):
-        word, log_probs_V = words_B[row], log_probs_BV[row]
+        word, log_probs_V, answer = words_B[row], log_probs_BV[row], answer_BC[row]
+        dark_seconds = _typed(log_probs_V, word, script, weight, answer)
         meant = script.id_P[word]
-        in_strip = meant != UNK and rank(log_probs_V, meant) < SHOWN
-        how, committed, right, keystrokes = TYPED, meant, True, 0
+        answer[_HOW], answer[_DARK] = TYPED, answer[_KEYSTROKES]
+        answer[_IN_STRIP] = meant != UNK and rank(log_probs_V, meant) < SHOWN
         seconds = script.inspect_seconds if script.look_P[word] else 0.0
-        if in_strip and script.look_P[word] and script.pick_P[word]:
-            how, keystrokes = PICKED, 1
-            seconds += script.key_seconds_P[word]
+        chosen, keys, backs, chosen_seconds = 0, 0, 0, 0.0
+        if answer[_IN_STRIP] and script.look_P[word] and script.pick_P[word]:
+            chosen = PICKED
         else:
             for look in range(script.looks_P1[word], script.looks_P1[word + 1]):
                 seconds += script.inspect_seconds
                 if meant != UNK and script.look_pick_E[look] and _completes(log_probs_V, meant, look, script, weight):
-                    how, keystrokes = COMPLETED, script.look_key_E[look] + 1
-                    seconds += script.look_seconds_E[look] + script.key_seconds_P[word]
+                    chosen, keys, backs = COMPLETED, script.look_key_E[look], script.look_back_E[look]
+                    chosen_seconds = script.look_seconds_E[look]
                     break
-            if how == TYPED:
-                committed = _reading(log_probs_V, word, script, weight)
-                literal = committed < 0
-                if literal:
-                    # An arm that lacks a word of the vocabulary still leaves it as it was typed.
-                    committed = script.literal_id_P[word] if script.literal_id_P[word] >= 0 else UNK
-                right = script.as_meant_P[word] if literal else committed == meant
-                keystrokes = script.touches_P[word] + 2 * script.taken_back_P[word] + 1
-                seconds += script.seconds_P[word] + script.key_seconds_P[word]
-        noticed = not right and script.notice_P[word]
-        if noticed:
-            # Back over the word and its space at twice the speed, then again, this time with care.
-            again = script.letters_P[word] + 1
-            keystrokes += script.touches_P[word] + 1 + again
-            seconds += (0.5 * (script.touches_P[word] + 1) + again) * script.key_seconds_P[word]
-            seconds += script.inspect_seconds
-            committed = meant
-        answer_B6[row, 0], answer_B6[row, 1], answer_B6[row, 2] = how, in_strip, committed
-        answer_B6[row, 3], answer_B6[row, 4], answer_B6[row, 5] = right, noticed, keystrokes
-        seconds_B[row] = seconds
+        if chosen:
+            answer[_HOW], answer[_COMMITTED], answer[_RIGHT], answer[_NOTICED] = chosen, meant, 1, 0
+            answer[_CORRECTED], answer[_BACKSPACES], answer[_MODIFIED] = 0, backs, backs > 0
+            answer[_KEYSTROKES] = keys + 2 * backs + 1
+            seconds_B2[row, 0] = seconds + chosen_seconds + script.key_seconds_P[word]
+        else:
+            seconds_B2[row, 0] = seconds + dark_seconds
+        seconds_B2[row, 1] = dark_seconds
+
+
+@numba.njit(nogil=True, cache=True)
+def _typed(log_probs_V: np.ndarray, word: int, script: Script, weight: float, answer: np.ndarray) -> float:
+    """The word typed to the end, read, and repaired if that is noticed: fills the answer, returns seconds."""
+    meant = script.id_P[word]
+    committed = _reading(log_probs_V, word, script, weight)
+    as_typed = committed < 0
+    if as_typed:
+        # An arm that lacks a word of the vocabulary still leaves it as it was typed.
+        committed = script.literal_id_P[word] if script.literal_id_P[word] >= 0 else UNK
+    right = script.as_meant_P[word] if as_typed else committed == meant
+    noticed = not right and (script.notice_typed_P[word] if as_typed else script.notice_P[word])
+    backs = script.taken_back_P[word]
+    answer[_RIGHT], answer[_NOTICED], answer[_MODIFIED] = right, noticed, noticed or backs > 0
+    answer[_CORRECTED] = not as_typed and committed != script.literal_id_P[word]
+    keys = script.touches_P[word] + 2 * backs + 1
+    seconds = script.seconds_P[word] + script.key_seconds_P[word]
+    if noticed:
+        # Back to the first wrong letter at twice the speed, then on from there, this time with care.
+        start = script.letters_P1[word]
+        length = script.letters_P1[word + 1] - start
+        if as_typed:
+            low, high = script.touches_P1[word], script.touches_P1[word + 1]
+            shared = _shared(script.literal_T[low:high], script.letters_K[start : start + length])
+        else:
+            low, high = script.spelled_V1[committed], script.spelled_V1[committed + 1]
+            shared = _shared(script.spelled_K[low:high], script.letters_K[start : start + length])
+        wrong, again = high - low + 1 - shared, length + 1 - shared
+        backs, keys = backs + wrong, keys + wrong + again
+        seconds += NOTICE_SECONDS + (0.5 * wrong + again) * script.key_seconds_P[word]
+        committed = meant
+    answer[_COMMITTED], answer[_BACKSPACES], answer[_KEYSTROKES] = committed, backs, keys
+    return seconds
+
+
+@numba.njit(nogil=True, cache=True)
+def _shared(one: np.ndarray, other: np.ndarray) -> int:
+    """Letters at the start that two spellings share."""
+    for place in range(min(len(one), len(other))):
+        if one[place] != other[place]:
+            return place
+    return min(len(one), len(other))
 
 
 @numba.njit(nogil=True, cache=True)

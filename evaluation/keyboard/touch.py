@@ -27,7 +27,7 @@ class Touches:
       x_T, y_T: float64, key widths.
       held_T: int64, the character that a long press chose, -1 for a tap.
       seconds_T: float64, since the touch before.
-      taken_back_P: int64, touches taken back and made again; each costs two keystrokes more.
+      back_T: bool, taken back and made again, which costs two keystrokes more.
       letters_P: int64, letters of the word that was meant.
     """
 
@@ -36,7 +36,7 @@ class Touches:
     y_T: np.ndarray
     held_T: np.ndarray
     seconds_T: np.ndarray
-    taken_back_P: np.ndarray
+    back_T: np.ndarray
     letters_P: np.ndarray
 
     @property
@@ -78,7 +78,7 @@ def type_words(text: HeldOut, keys: Keyboard, calibration: Calibration, traits_D
         y_T=np.where(back_T, keys.y_A[char_T], y_T),
         held_T=np.where(held_T, char_T, -1),
         seconds_T=seconds_T,
-        taken_back_P=np.bincount(word_T[back_T], minlength=len(letters_P)),
+        back_T=back_T,
         letters_P=letters_P,
     )
 

@@ -132,8 +132,9 @@ def test_touches_miss_as_often_as_measured_and_slips_come_at_their_rate(tmp_path
     traits = typist.draw(patient, 300, 1)
     touches = touch.type_words(words, keys, patient, traits, 1)
     meant = np.concatenate([keys.spell(words.spellings[word]) for word in words.word_P])
-    missed = np.mean(touch.nearest(keys, touches.x_T, touches.y_T) != meant)
-    assert 0.075 < missed < 0.105  # 8 to 9%, give or take who the 300 are
+    # Several characters may share a key.
+    missed = np.mean(touch.nearest(keys, touches.x_T, touches.y_T) != touch.nearest(keys, keys.x_A, keys.y_A)[meant])
+    assert 0.08 <= missed <= 0.09
     slipping = patient.model_copy(update={"slip": 0.01})
     touches = touch.type_words(words, keys, slipping, traits, 1)
     more = np.diff(touches.offsets_P1) - touches.letters_P

@@ -1,5 +1,6 @@
 """Sessions: against a slow replay word by word, arm against itself, batches and workers, direction of effects."""
 
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -9,13 +10,14 @@ from evaluation.arms import arm as arms
 from evaluation.arms.held_out import HeldOut
 from evaluation.arms.history import WithHistory
 from evaluation.comparison import intervals, scoring
+from evaluation.keyboard import layouts as geometry
 from evaluation.keyboard import script as keystrokes
 from evaluation.keyboard import sessions, typist
 from pretrain.config import ModelConfig
 from pretrain.model import build_model
 from pretrain.ngrams.ngram import NGram
 from pretrain.vocabulary import UNK
-from tests.helpers.typed_text import stream, text, vocabulary
+from tests.helpers.typed_text import WORDS, stream, text, vocabulary
 
 LOCALE = "en-US"
 
@@ -46,10 +48,14 @@ def order_of(scores: dict[int, float]) -> list[int]:
     return sorted(scores, key=lambda word: (-scores[word], word))
 
 
-def slow(script: keystrokes.Script, words: HeldOut, arm: arms.NextWord, tau: float, weight: float) -> np.ndarray:
-    """How, right, noticed, keystrokes, triggered, accepted and seconds of every word, from the description."""
+def slow(
+    script: keystrokes.Script, words: HeldOut, arm: arms.NextWord, tau: float, weight: float
+) -> dict[str, np.ndarray]:
+    """Every column of a session, word by word from the description."""
     known = range(4, arm.vocabulary_size)
-    rows = np.zeros((len(script.id_P), 7))
+    keys = geometry.keyboard(LOCALE, "".join({*"".join(words.spellings), *"".join(WORDS)}))
+    literals = np.array([keys.characters[c] for c in script.literal_T])
+    rows = []
     for start, length in zip(words.starts_S, words.lengths_S, strict=True):
         log_probs, state = arm.start([np.empty(0, np.int64)])
         given = 0
@@ -57,42 +63,56 @@ def slow(script: keystrokes.Script, words: HeldOut, arm: arms.NextWord, tau: flo
             meant, logs = int(script.id_P[p]), log_probs[0]
             scores = {w: float(logs[w]) for w in known}
             best = order_of(scores)
-            row = rows[p]
+            triggered = accepted = False
+            waited = 0.0
             if not given and p + 1 < start + length:
                 following, _ = arm.step(np.array([best[0]]), state)
                 second = order_of({w: float(following[0, w]) for w in known})[0]
                 sure = min(scores[best[0]], (scores[best[0]] + following[0, second]) / 2)
                 if sure >= tau:
-                    row[4], row[6] = 1, row[6] + script.inspect_seconds
+                    triggered, waited = True, script.inspect_seconds
                     if (best[0], second) == (meant, script.id_P[p + 1]) and script.accept_P[p]:
-                        given, row[5], row[3] = 2, 1, 1
-                        row[6] += script.key_seconds_P[p]
-            committed = meant
+                        given, accepted, waited = 2, True, waited + script.key_seconds_P[p]
+            literal = "".join(literals[script.touches_P1[p] : script.touches_P1[p + 1]])
+            dark = _typed(script, p, literal, words.spellings[words.word_P[p]], logs, scores, weight)
+            row = dark | {"dark_keystrokes": dark["keystrokes"], "dark_seconds": dark["seconds"], "in_strip": False}
             if given:
-                given, row[1] = given - 1, 1
+                row |= _without_an_error(meant) | {"how": 0, "keystrokes": int(accepted), "seconds": 0.0}
+                given -= 1
             else:
-                committed = _one_word(script, p, meant, logs, scores, best, weight, row)
-            log_probs, state = arm.step(np.array([committed]), state)
-    return rows
+                row |= {"in_strip": meant in best[:3]} | _chosen(
+                    script, p, meant, scores, best, weight, dark["seconds"]
+                )
+            row |= {"triggered": triggered, "accepted": accepted, "seconds": row["seconds"] + waited}
+            rows.append(row)
+            log_probs, state = arm.step(np.array([row["committed"]]), state)
+    return {f"{name}_P": np.array([row[name] for row in rows]) for name in rows[0]}
 
 
-def _one_word(script, p, meant, logs, scores, best, weight, row) -> int:
-    key = script.key_seconds_P[p]
-    row[6] += script.inspect_seconds * script.look_P[p]
+def _without_an_error(meant: int) -> dict:
+    return {"committed": meant, "right": True, "noticed": False, "corrected": False, "modified": False, "backspaces": 0}
+
+
+def _chosen(script, p, meant, scores, best, weight, typed_seconds) -> dict:
+    key, seconds = script.key_seconds_P[p], script.inspect_seconds * script.look_P[p]
     if meant in best[:3] and script.look_P[p] and script.pick_P[p]:
-        row[0], row[1], row[3], row[6] = 2, 1, 1, row[6] + key
-        return meant
+        return _without_an_error(meant) | {"how": 2, "keystrokes": 1, "seconds": seconds + key}
     for e in range(script.looks_P1[p], script.looks_P1[p + 1]):
-        row[6] += script.inspect_seconds
+        seconds += script.inspect_seconds
         shown = {}
         for w in range(3):
             for place in range(script.first_EW[e, w], script.last_EW[e, w]):
                 other = int(script.word_at[place])
                 shown[other] = script.fit_EW[e, w] + weight * scores[other]
         if meant in order_of(shown)[:3] and script.look_pick_E[e]:
-            row[0], row[1], row[3] = 3, 1, script.look_key_E[e] + 1
-            row[6] += script.look_seconds_E[e] + key
-            return meant
+            backs = int(script.look_back_E[e])
+            keys = {"keystrokes": script.look_key_E[e] + 2 * backs + 1, "backspaces": backs, "modified": backs > 0}
+            seconds += script.look_seconds_E[e] + key
+            return _without_an_error(meant) | keys | {"how": 3, "seconds": seconds}
+    return {"seconds": seconds + typed_seconds}
+
+
+def _typed(script, p, literal, spelled, logs, scores, weight) -> dict:
     part = slice(script.readings_P1[p], script.readings_P1[p + 1])
     read = {
         int(w): float(s) + weight * scores[int(w)]
@@ -100,18 +120,25 @@ def _one_word(script, p, meant, logs, scores, best, weight, row) -> int:
     }
     committed = order_of(read)[0] if read else -1
     if script.literal_id_P[p] < 0:
-        literal = script.literal_P[p] + weight * (logs[UNK] - 2.5 * script.touches_P[p])
-        if not read or literal > read[committed]:
+        as_typed = script.literal_P[p] + weight * (logs[UNK] - 2.5 * script.touches_P[p])
+        if not read or as_typed > read[committed]:
             committed = -1
-    right = bool(script.as_meant_P[p]) if committed < 0 else committed == meant
-    row[0], row[1], row[2] = 4, right, not right and script.notice_P[p]
-    row[3] = script.touches_P[p] + 2 * script.taken_back_P[p] + 1
-    row[6] += script.seconds_P[p] + key
-    if row[2]:
-        row[3] += script.touches_P[p] + 1 + script.letters_P[p] + 1
-        row[6] += (0.5 * (script.touches_P[p] + 1) + script.letters_P[p] + 1) * key + script.inspect_seconds
-        return meant
-    return UNK if committed < 0 else committed
+    stands = literal if committed < 0 else WORDS[committed - 4]
+    right, meant = stands == spelled, int(script.id_P[p])
+    noticed = not right and bool((script.notice_typed_P if committed < 0 else script.notice_P)[p])
+    backs, key = int(script.taken_back_P[p]), script.key_seconds_P[p]
+    row = {"how": 4, "right": right, "noticed": noticed, "modified": noticed or backs > 0, "backspaces": backs}
+    row |= {"corrected": stands != literal, "keystrokes": len(literal) + 2 * backs + 1}
+    row["seconds"] = script.seconds_P[p] + key
+    if noticed:
+        shared = next((i for i, (a, b) in enumerate(zip(stands, spelled, strict=False)) if a != b), None)
+        shared = min(len(stands), len(spelled)) if shared is None else shared
+        away, again = len(stands) - shared + 1, len(spelled) - shared + 1
+        row["backspaces"] += away
+        row["keystrokes"] += away + again
+        row["seconds"] += 1.5 + (0.5 * away + again) * key
+    row["committed"] = meant if right or noticed else UNK if committed < 0 else committed
+    return row
 
 
 @pytest.mark.parametrize(("name", "weight"), [("neural", 1.0), ("ngram", 1.0), ("ngram", 0.0)])
@@ -120,14 +147,18 @@ def test_a_session_is_what_the_slow_replay_says(words, script, name, weight) -> 
     tau = float(np.log(0.12))
     got = sessions.simulate(script, words, arm, compose_threshold=tau, weight=weight, batch_sentences=7)
     expected = slow(script, words, arm, tau, weight)
-    columns = ("how_P", "right_P", "noticed_P", "keystrokes_P", "triggered_P", "accepted_P")
-    for column, field in enumerate(columns):
-        np.testing.assert_array_equal(getattr(got, field), expected[:, column], err_msg=field)
-    np.testing.assert_allclose(got.seconds_P, expected[:, 6], rtol=1e-12)
+    for column, values in expected.items():
+        if column.endswith("seconds_P"):
+            np.testing.assert_allclose(getattr(got, column), values, rtol=1e-12, err_msg=column)
+        else:
+            np.testing.assert_array_equal(getattr(got, column), values, err_msg=column)
+    assert {field.name for field in fields(got)} == {*expected, "device_P", "letters_P", "devices"}
     if name == "ngram":
         assert set(got.how_P) == {0, 2, 3, 4}, "every way of entering a word occurs"
         assert got.noticed_P.any()
         assert (~got.right_P & ~got.noticed_P).any()
+        assert (got.corrected_P & got.right_P).any() == (weight > 0), "touches alone correct nothing"
+        assert (got.modified_P & (got.how_P == 3)).any()
 
 
 def test_an_arm_against_itself_is_exactly_zero_and_another_is_not(words, script) -> None:
@@ -183,11 +214,16 @@ def test_metrics_by_hand() -> None:
         letters_P=np.array([3, 4, 2, 5]),
         how_P=np.array([0, 2, 4, 4]),
         in_strip_P=np.array([False, True, True, False]),
+        committed_P=np.array([4, 5, 6, 7]),
         right_P=np.array([True, True, False, False]),
         noticed_P=np.array([False, False, True, False]),
-        taken_back_P=np.array([False, True, False, True]),
+        corrected_P=np.array([False, False, True, False]),
+        modified_P=np.array([False, False, True, True]),
+        backspaces_P=np.array([0, 0, 3, 1]),
         keystrokes_P=np.array([1, 1, 9, 8]),
         seconds_P=np.array([0.5, 1.0, 2.0, 2.5]),
+        dark_keystrokes_P=np.array([4, 7, 9, 8]),
+        dark_seconds_P=np.array([1.0, 1.0, 2.0, 2.5]),
         triggered_P=np.array([True, False, True, False]),
         accepted_P=np.array([True, False, False, False]),
         devices=3,
@@ -201,7 +237,7 @@ def test_metrics_by_hand() -> None:
         "words_modified": ([1, 0, 1], [3, 0, 1]),
         "errors_left": ([0, 0, 1], [3, 0, 1]),
         "words_per_minute": ([3, 0, 1], [3.5 / 60, 0, 2.5 / 60]),
-        "keystroke_savings": ([1, 0, -2], [12, 0, 6]),
+        "keystroke_savings": ([9, 0, 0], [20, 0, 8]),
     }
     assert run.ratios().keys() == wanted.keys()
     for name, (numerator, denominator) in wanted.items():
