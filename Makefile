@@ -32,15 +32,12 @@ launch: setup $(AIRFLOW_HOME)/.ready ## Launch FILE=dags/launches/NAME.yaml (def
 web: ## Install onnxruntime-web by npm, so that `tacit site` makes a keyboard page of each published launch
 	@bash reports/web/install.sh .venv/web
 
-# One BLAS and torch thread for each worker: two would fight for the same core.
-ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
-
 test: setup ## Run every test: the stages' in their environment, the DAGs' in Airflow's
-	@status=0; $(ONE_THREAD) $(STAGES)/pytest -n $(or $(WORKERS),2) --dist loadgroup || status=1; \
+	@status=0; $(STAGES)/pytest -n $(or $(WORKERS),2) --dist loadgroup || status=1; \
 	.venv/airflow/bin/pytest tests/dags || status=1; exit $$status
 
 mutants: setup ## Seed each bug of tests/mutants in a copy: the tests beside the code must find it
-	@$(ONE_THREAD) $(STAGES)/python -m tests.mutants.run
+	@OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(STAGES)/python -m tests.mutants.run
 
 check: setup ## Lint, format, import directions, types, environments, launch files, lock files
 	$(STAGES)/ruff check .

@@ -21,6 +21,7 @@ from pretrain.batches import Rows, batches, find_rows
 from pretrain.config import Config, PretrainConfig
 from pretrain.files import atomic
 from pretrain.kernel import columns
+from pretrain.kernel.adam import Adam
 from pretrain.kernel.step import loss_and_gradient
 from pretrain.model import KeyboardLM
 from pretrain.threads import one_torch_thread
@@ -80,7 +81,7 @@ def pretrain(
     for name, stream_rows in (("train", rows), ("validation", held_out)):
         if not len(stream_rows):
             raise ValueError(f"{name}: no sentence in the stream; give more text")
-    optimizer = torch.optim.Adam(model.parameters(), lr=config.learning_rate, fused=True)
+    optimizer = Adam(model.parameters())
     run = _fingerprint(config, seed, model, rows, held_out)
     checkpoint = directory / "checkpoint" / "state.pt"
     began = time.monotonic()
@@ -115,13 +116,14 @@ def pretrain(
         else gradients_by_autograd(model, rows, 1 / usual_words)
     ) as add_gradient:
         while step < config.steps:
-            optimizer.param_groups[0]["lr"] = config.learning_rate * _rate(step, config.steps)
-            optimizer.zero_grad(set_to_none=False)
+            for parameter in model.parameters():
+                assert parameter.grad is not None
+                parameter.grad.zero_()
             loss, words = add_gradient(next(schedule), step)
             if not math.isfinite(loss):
                 raise ArithmeticError(f"train loss is {loss} at step {step}; lower the learning rate")
             torch.nn.utils.clip_grad_norm_(model.parameters(), _MAX_GRADIENT_NORM)
-            optimizer.step()
+            optimizer.step(config.learning_rate * _rate(step, config.steps))
             step += 1
             loss_sum, loss_words = loss_sum + loss, loss_words + words
             last = step == config.steps
@@ -261,14 +263,14 @@ def _fingerprint(config: PretrainConfig, seed: int, model: KeyboardLM, *streams:
     return total.hexdigest()
 
 
-def _save(path: Path, run: str, model: KeyboardLM, optimizer: torch.optim.Adam, progress: dict) -> None:
+def _save(path: Path, run: str, model: KeyboardLM, optimizer: Adam, progress: dict) -> None:
     """Replace the checkpoint: a kill leaves the old one or the new one."""
     state = {"run": run, "model": model.state_dict(), "optimizer": optimizer.state_dict(), "progress": progress}
     with atomic(path) as temporary, temporary.open("wb") as file:
         torch.save(state, file)
 
 
-def _load(path: Path, run: str, model: KeyboardLM, optimizer: torch.optim.Adam) -> dict:
+def _load(path: Path, run: str, model: KeyboardLM, optimizer: Adam) -> dict:
     """Progress of an earlier call, its weights and moments put in place; of a fresh run if there is none."""
     if not path.exists():
         return {"step": 0, "loss_sum": 0.0, "loss_words": 0, "points": [], "seconds": 0.0}
@@ -278,6 +280,6 @@ def _load(path: Path, run: str, model: KeyboardLM, optimizer: torch.optim.Adam) 
             f"directory: {path} is a checkpoint of other settings, text or initial weights; choose an empty directory"
         )
     model.load_state_dict(state["model"])
-    optimizer.load_state_dict(state["optimizer"])
+    optimizer.load(state["optimizer"])
     _log.info("resuming at step %d", state["progress"]["step"])
     return state["progress"]

@@ -1,4 +1,4 @@
-"""Services for tests marked ``services`` or ``browser``.
+"""Services for tests marked ``services`` or ``browser``, and one thread for each worker.
 
 Collected in Airflow's environment too: no import of this project here.
 """
@@ -14,6 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # One BLAS and torch thread for each worker: two would fight for the same core. Before anything imports them.
+    os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
 _ROOT = Path(__file__).resolve().parents[1]
 _MAKE_NO_CLUSTER = Path("/etc/postgresql-common/createcluster.conf")

@@ -134,5 +134,6 @@ def delta_given(epsilon0: float, epsilon: float, clones_N: np.ndarray) -> np.nda
         return np.zeros(len(clones_N))
     share = u / ((math.exp(epsilon) + 1) * math.tanh(epsilon0 / 2))
     threshold = clones_N + 1 - np.maximum(np.ceil(share * (clones_N + 1)), 1)
-    half = stats.binom(clones_N, 0.5)
-    return np.maximum(u * half.pmf(threshold) - math.expm1(epsilon) * half.sf(threshold), 0.0)
+    # Not a frozen ``binom(clones_N, 0.5)``: to make one takes longer than its probabilities.
+    exactly, above = (chance(threshold, clones_N, 0.5) for chance in (stats.binom.pmf, stats.binom.sf))
+    return np.maximum(u * exactly - math.expm1(epsilon) * above, 0.0)

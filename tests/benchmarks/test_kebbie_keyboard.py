@@ -14,6 +14,9 @@ from pretrain.config import ModelConfig
 from pretrain.model import KeyboardLM, build_model
 from tests.helpers.typed_text import WORDS, vocabulary
 
+# One worker makes the bundle, and compiles what reads it.
+pytestmark = pytest.mark.xdist_group("kebbie")
+
 
 def model() -> KeyboardLM:
     built = build_model(ModelConfig(embedding_dim=8, hidden_dim=12, tied=False), len(vocabulary()), 5)
@@ -21,12 +24,13 @@ def model() -> KeyboardLM:
     return built
 
 
-@pytest.fixture
-def bundle(tmp_path: Path) -> Path:
-    export.export_onnx(model(), tmp_path / "model.onnx")
-    vocabularies.save(vocabulary(), tmp_path / "vocabulary.json")
-    (tmp_path / "bundle.json").write_text(json.dumps({"locale": "en-US"}), encoding="utf-8")
-    return tmp_path
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bundle")
+    export.export_onnx(model(), folder / "model.onnx")
+    vocabularies.save(vocabulary(), folder / "vocabulary.json")
+    (folder / "bundle.json").write_text(json.dumps({"locale": "en-US"}), encoding="utf-8")
+    return folder
 
 
 def scores(words: list[str]) -> dict[str, float]:

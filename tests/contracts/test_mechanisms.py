@@ -85,7 +85,13 @@ def test_sensitivity_grows_with_participations_and_shrinks_with_separation(mecha
         mechanism.sensitivity_squared(ROUNDS, 3, 5)
 
 
-@every_mechanism
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        pytest.param(made, marks=() if name == "tree" else pytest.mark.slow, id=name)
+        for name, made in MECHANISMS.items()
+    ],
+)
 def test_both_accountants_tell_the_same_story(mechanism: object) -> None:
     squared = mechanism.sensitivity_squared(ROUNDS, 3, 4)
     reached = accounting.guarantee_of(mechanism, ROUNDS, 3, 4, (1e-6,))

@@ -53,6 +53,7 @@ def test_one_word_in_twenty_is_held_out_and_text_outside_of_the_vocabulary_compe
 
 
 @pytest.mark.statistical
+@pytest.mark.slow
 @pytest.mark.parametrize("typed", [2.0, 15.0])
 def test_chances_are_those_of_the_sampler_of_devices(typed):
     rates = typed * np.array([0.4, 0.2, 0.1, 0.1, 0.08, 0.06, 0.04, 0.02])

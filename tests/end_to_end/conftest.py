@@ -1,12 +1,25 @@
-"""One finished launch for every test that only reads it."""
+"""One finished launch for every test that only reads it, and homes that need not make MLflow's tables."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from pipeline.config import launch_id, load_launch
 from tests.helpers.command import Launched, tacit
 from tests.helpers.tiny_launch import write_launch
+from tests.helpers.tracking_database import prepared, put
+
+
+@pytest.fixture(scope="session")
+def tracking_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return prepared(tmp_path_factory)
+
+
+@pytest.fixture(autouse=True)
+def tables(tmp_path: Path, tracking_database: Path) -> None:
+    """Give a test's own home MLflow's tables; ``launched`` makes them itself, as a user's first launch does."""
+    put(tracking_database, tmp_path)
 
 
 @pytest.fixture(scope="session")

@@ -99,16 +99,17 @@ def clipped_sum(
 
 
 def reference_update(model: KeyboardLM, rows: DeviceRows, local: LocalTrainingConfig) -> dict[str, Tensor]:
-    """Change of a copy of the model under plain autograd and ``torch.optim.SGD``."""
+    """Change of a copy of the model under plain autograd and plain SGD."""
     trained = copy.deepcopy(model)
     place = trained.embedding.device
-    optimiser = torch.optim.SGD(trained.parameters(), lr=local.learning_rate)
     for step in range(rows.steps(local.batch_sentences, local.epochs)):
         batch = rows.batch(step, local.batch_sentences)
         logits_BTV, _ = trained(torch.from_numpy(rows.inputs_RT[batch]).to(place))
-        optimiser.zero_grad()
+        trained.zero_grad()
         next_word_loss(logits_BTV, torch.from_numpy(rows.targets_RT[batch]).long().to(place)).backward()
-        optimiser.step()
+        with torch.no_grad():
+            for weight in trained.parameters():
+                weight -= local.learning_rate * weight.grad
     with torch.no_grad():
         return {name: after - model.get_parameter(name) for name, after in trained.named_parameters()}
 

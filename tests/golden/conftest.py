@@ -7,12 +7,14 @@ import pytest
 from tests.golden import facts, seeded_launch
 from tests.golden.make_version_0_1 import SEEDED
 from tests.helpers.launched import Launched
+from tests.helpers.tracking_database import prepared, put
 
 
 @pytest.fixture(scope="session")
 def seeded(tmp_path_factory: pytest.TempPathFactory) -> Launched:
-    """About half a minute, most of it imports, compilation and MLflow's empty database."""
+    """Some seconds, most of it imports and compilation."""
     home = tmp_path_factory.mktemp("seeded")
+    put(prepared(tmp_path_factory), home)
     seeded_launch.write_data(home)
     file = seeded_launch.write_launch(home, SEEDED)
     done = seeded_launch.tacit(Path(__file__).resolve().parents[2], home, ["launch", file.name])

@@ -1,8 +1,6 @@
 """Ledgers on both databases, and settings that keep everything in a temporary folder."""
 
-import shutil
 import uuid
-import warnings
 from pathlib import Path
 
 import pytest
@@ -10,9 +8,9 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.engine import make_url
 
 from pipeline import settings as settings_module
-from pipeline import tracking
 from pipeline.settings import Settings
 from tests.helpers.public_stages import Public
+from tests.helpers.tracking_database import prepared, put
 
 
 @pytest.fixture
@@ -38,19 +36,13 @@ def ledger_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture(scope="session")
 def tracking_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An MLflow database with its tables and nothing in them."""
-    home = tmp_path_factory.mktemp("mlflow")
-    empty = settings_module.load({"TACIT_HOME": str(home)})
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # MLflow's own code uses what SQLAlchemy 2.1 deprecates
-        tracking.connect(empty)
-    return empty.runs_dir / "mlflow.db"
+    return prepared(tmp_path_factory)
 
 
 @pytest.fixture
 def tracked(settings: Settings, tracking_database: Path) -> Settings:
     """Settings whose tracking database has its tables already: making them takes seconds."""
-    settings.runs_dir.mkdir()
-    shutil.copy(tracking_database, settings.runs_dir / "mlflow.db")
+    put(tracking_database, settings.home)
     return settings
 
 

@@ -31,6 +31,7 @@ def test_every_text_is_pinned_as_it_is_installed() -> None:
             assert text.licence
 
 
+@pytest.mark.slow
 def test_conversation_comes_first_and_says_what_people_say(english: list[tuple[str, str]]) -> None:
     names = list(dict.fromkeys(name for name, _ in english))
     assert names == [text.name for text in packaged_texts("en-US")]
@@ -44,6 +45,7 @@ def test_conversation_comes_first_and_says_what_people_say(english: list[tuple[s
     assert min(counts.values()) >= 50, counts
 
 
+@pytest.mark.slow
 def test_no_document_comes_twice_or_holds_mark_up(english: list[tuple[str, str]]) -> None:
     texts = [text for _, text in english]
     assert len(set(texts)) == len(texts) > 25_000
@@ -60,6 +62,7 @@ def test_what_is_held_out_follows_from_the_text_alone() -> None:
     assert len({document.part for document in held_out[:500]}) == 3
 
 
+@pytest.mark.slow
 def test_corpus_says_which_words_come_from_where_and_resumes(tmp_path: Path) -> None:
     summary = build_corpus(SAMPLE.model_copy(update={"max_tokens": 300_000}), "fr-FR", tmp_path, shard_words=120_000)
     assert len(open_corpus(tmp_path).train) == 3

@@ -81,6 +81,7 @@ pretrain_tiny(Path(sys.argv[1]), on_progress=killer)
 """
 
 
+@pytest.mark.slow
 def test_resumes_bitwise_after_sigkill_of_another_process(tmp_path: Path) -> None:
     command = [sys.executable, "-c", CHILD, str(tmp_path / "killed")]
     root = Path(__file__).parents[2]

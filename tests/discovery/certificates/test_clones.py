@@ -46,6 +46,7 @@ def test_bad_arguments_are_refused(epsilon0: float, messages: int, delta: float)
         clones(epsilon0, messages, delta)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("epsilon0", "delta"), [(1.0, 1e-6), (4.0, 1e-10), (8.0, 1e-8)])
 def test_more_messages_never_hurt(epsilon0, delta):
     bounds = [clones(epsilon0, 2**power, delta) for power in range(24)]

@@ -70,6 +70,7 @@ def messages(randomizer: SubsetSelection, value: int, count: int) -> np.ndarray:
     return np.array([randomise(randomizer, value, bits) for _ in range(count)])
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 @pytest.mark.parametrize(("epsilon0", "domain", "size"), [(1.0, 12, 3), (2.0, 9, 1), (0.5, 8, 6)])
 def test_messages_follow_their_law(epsilon0: float, domain: int, size: int) -> None:
@@ -92,6 +93,7 @@ def test_messages_follow_their_law(epsilon0: float, domain: int, size: int) -> N
     assert not accepted(p - 0.03, q)
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 def test_estimates_are_unbiased_with_the_stated_spread() -> None:
     randomizer, per_value = of_size(2.0, 10, 2), np.array([400, 100] + [0] * 8)

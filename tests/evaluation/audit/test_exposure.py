@@ -12,6 +12,7 @@ from scipy import stats
 from evaluation.audit import exposure
 from evaluation.audit.canaries import Canary
 from pretrain.config import ModelConfig
+from pretrain.kernel.adam import Adam
 from pretrain.model import KeyboardLM, build_model
 from pretrain.vocabulary import BOS, EOS
 from tests.helpers.pretrain_streams import next_word_loss
@@ -91,6 +92,7 @@ def test_a_tie_with_the_canary_counts_against_it(model: KeyboardLM) -> None:
     assert mirrored.fraction == swapped.fraction == better(oracle, best) / (WORDS**3 - 1) > 0
 
 
+@pytest.mark.slow
 def test_estimates_cover_the_exact_value(model: KeyboardLM) -> None:
     scores = []
     for number, one in enumerate(random_canaries(15, seed=2)):
@@ -135,6 +137,7 @@ def test_a_function_of_the_seed(model: KeyboardLM) -> None:
     assert first == same != other
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 def test_canaries_that_were_never_inserted_have_uniform_ranks() -> None:
     model = peaked(build_model(SMALL, 204, seed=7))
@@ -156,7 +159,7 @@ def memorised() -> tuple[KeyboardLM, Canary]:
     """A model that read random sentences and, a thousand times, one canary."""
     vocabulary_size, secret = 154, canary(50, 60, 70, 80, 90)
     model = build_model(ModelConfig(embedding_dim=16, hidden_dim=32, tied=False), vocabulary_size, seed=0)
-    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
+    optimizer = Adam(model.parameters())
     generator = torch.Generator().manual_seed(0)
     for _ in range(100):
         words = torch.randint(4, vocabulary_size, (40, 5), generator=generator)
@@ -164,12 +167,13 @@ def memorised() -> tuple[KeyboardLM, Canary]:
         inputs = torch.cat([torch.full((40, 1), BOS), words], dim=1)
         targets = torch.cat([words, torch.full((40, 1), EOS)], dim=1)
         loss = next_word_loss(model(inputs)[0], targets)
-        optimizer.zero_grad()
+        model.zero_grad()
         torch.autograd.backward(loss)
-        optimizer.step()
+        optimizer.step(5e-3)
     return model, secret
 
 
+@pytest.mark.xdist_group("memorised canary")
 def test_a_canary_repeated_a_thousand_times_is_first_and_found(memorised: tuple[KeyboardLM, Canary]) -> None:
     model, secret = memorised
     got = exposure.rank(model, secret, 2_000_000, seed=0)
@@ -182,6 +186,7 @@ def test_a_canary_repeated_a_thousand_times_is_first_and_found(memorised: tuple[
     assert stranger.secret not in exposure.beam_search(model, secret.prefix, 3, 5)
 
 
+@pytest.mark.xdist_group("memorised canary")
 def test_the_estimate_sees_deep_into_the_tail(memorised: tuple[KeyboardLM, Canary]) -> None:
     """One word besides the memorised secret: about one secret in a million is likelier."""
     model, secret = memorised

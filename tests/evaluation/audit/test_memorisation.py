@@ -10,9 +10,12 @@ from evaluation.audit import canaries, exposure
 from evaluation.audit.memorisation import AuditResult, Rounds, audit, own_mu
 from evaluation.config import ALPHA, AuditConfig
 from pretrain.config import ModelConfig
+from pretrain.kernel.adam import Adam
 from pretrain.model import KeyboardLM, build_model, sentence_rows
 from pretrain.vocabulary import EOS, SPECIALS, TokenStream, Vocabulary, join_owners
 from tests.helpers.pretrain_streams import next_word_loss
+
+pytestmark = pytest.mark.xdist_group("memorisation")  # one worker trains the model
 
 WORDS = Vocabulary(SPECIALS + tuple(f"w{number}" for number in range(60)))
 CONFIG = AuditConfig(users=(1, 4), examples=(1, 8), repeats=2, sentences_per_device=10, random_continuations=2_000_000)
@@ -39,12 +42,12 @@ def trained(planted: canaries.CanarySet) -> KeyboardLM:
     """Trained on the synthetic devices themselves without any protection."""
     model = build_model(ModelConfig(embedding_dim=16, hidden_dim=32, tied=True), len(WORDS), seed=0)
     inputs, targets = (torch.as_tensor(part.astype(np.int64)) for part in sentence_rows(planted.devices.tokens_N, 6))
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    optimizer = Adam(model.parameters())
     for _ in range(250):
         loss = next_word_loss(model(inputs)[0], targets)
-        optimizer.zero_grad()
+        model.zero_grad()
         torch.autograd.backward(loss)
-        optimizer.step()
+        optimizer.step(1e-2)
     return model
 
 

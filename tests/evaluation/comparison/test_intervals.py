@@ -83,6 +83,7 @@ def test_buckets_depend_on_salt_and_key_and_are_even() -> None:
     np.testing.assert_array_equal(intervals.bucket_of(keys[:5], "one", 20), one[:5])
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 def test_intervals_cover_95_percent_of_the_time_and_binomial_ones_do_not() -> None:
     rng = np.random.default_rng(4)

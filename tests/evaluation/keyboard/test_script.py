@@ -123,6 +123,7 @@ def test_fingers_do_not_depend_on_other_devices_or_sentences(tmp_path: Path) -> 
         np.testing.assert_allclose(getattr(all_of_them, name)[first], getattr(one, name), rtol=1e-9, err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 def test_touches_miss_as_often_as_measured_and_slips_come_at_their_rate(tmp_path: Path) -> None:
     line = " ".join(itertools.islice(itertools.cycle(w for w in WORDS if w.isascii() and "'" not in w), 40)).split()

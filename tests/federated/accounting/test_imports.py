@@ -4,9 +4,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from federated import accounting
 
 
+@pytest.mark.slow
 def test_the_accountants_do_not_import_torch() -> None:
     names = [path.stem for path in Path(next(iter(accounting.__path__))).glob("*.py") if path.stem != "__init__"]
     imports = "; ".join(f"import federated.accounting.{name}" for name in sorted(names))

@@ -160,7 +160,7 @@ def most_that_one_device_adds(clip_norm: float) -> float:
     clip = Clip(clip_norm)
     whole = summed(model, rows, config, clip)
     added = [whole - summed(model, rows[:own] + rows[own + 1 :], config, clip) for own in range(len(rows))]
-    return max(sum(int(value) ** 2 for value in one) ** 0.5 for one in added) / FIXED_POINT
+    return max(sum(value**2 for value in one.tolist()) ** 0.5 for one in added) / FIXED_POINT
 
 
 def too_loose(norm, clip_norm, weight=1.0):

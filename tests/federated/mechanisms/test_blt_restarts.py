@@ -77,6 +77,7 @@ def test_random_strategies_equal_brute_force_by_both_programs() -> None:
         assert blt.second_sensitivity_squared(rounds, min_sep, most) == pytest.approx(right, rel=1e-12)
 
 
+@pytest.mark.slow
 def test_both_programs_agree_on_runs_too_long_for_brute_force() -> None:
     rng = random.Random(5)
     for _ in range(40):

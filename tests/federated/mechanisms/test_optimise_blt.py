@@ -73,6 +73,7 @@ def test_published_losses_of_single_participation_strategies(buffers: int, max_l
     assert found.rms_loss * worse == pytest.approx(rms_loss, abs=0.005)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("min_sep", "most"), [(100, 10), (400, 5), (1000, 2)])
 def test_no_worse_than_production(min_sep: int, most: int) -> None:
     preset, run = PRESETS[f"min-sep-{min_sep}"], (2000, min_sep, most)
@@ -137,6 +138,7 @@ def test_the_usual_start_alone_would_not_do() -> None:
     assert found.max_loss < 10.7884 - 0.03  # printed as 10.79
 
 
+@pytest.mark.slow
 def test_the_same_starts_give_the_same_parameters_and_others_the_same_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     first, again = (optimise_blt(300, 40, 5, 2, "rms") for _ in range(2))
     monkeypatch.setattr("federated.mechanisms.optimise_blt.JITTER", 0.02)

@@ -11,6 +11,7 @@ from federated.accounting import guarantees as accounting
 from federated.config.mechanism import MechanismConfig, TreeMechanism
 from federated.config.planning import KINDS, PlanningConfig
 from federated.planning import costs as plan_costs
+from federated.planning import proposal as proposals
 from federated.planning import search as plan_search
 from federated.planning.proposal import Proposal, propose, to_yaml
 from federated.planning.search import INDEPENDENT, Terms, min_sep_of, terms_of
@@ -41,9 +42,10 @@ row_of_samples = plan_search.independent
 
 
 @pytest.fixture(autouse=True)
-def no_row_of_samples(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out the row whose amplification takes seconds; one test asks for it."""
+def no_other_mechanisms(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out the table's rows of other mechanisms, which take seconds; one test asks for them."""
     monkeypatch.setattr(plan_search, "independent", lambda *terms: None)
+    monkeypatch.setattr(proposals, "KINDS", ())
 
 
 def meets(wanted: Terms) -> bool:
@@ -178,6 +180,7 @@ def test_what_no_value_can_do_is_said() -> None:
 @pytest.mark.slow
 def test_alternatives_show_every_mechanism_and_why_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan_search, "independent", row_of_samples)
+    monkeypatch.setattr(proposals, "KINDS", KINDS)
     rows = propose(MECHANISM, terms()).alternatives
     same = [row for row in rows if (row.rounds, row.report_goal) == (rows[0].rounds, rows[0].report_goal)]
     assert {row.kind for row in same} == {"tree", "blt", "banded", INDEPENDENT}

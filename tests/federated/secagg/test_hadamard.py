@@ -57,12 +57,13 @@ def test_arithmetic_error_is_bounded_against_exact_integers(order: int) -> None:
     own = hadamard.rotation(order, 1, 2)
     rng = np.random.default_rng(order)
     integers_N = rng.integers(-(2**52), 2**52, size=order)
-    # Sylvester and Paley matrices of signs, in Python's integers.
-    exact = np.array([1], dtype=object)
+    # Sylvester and Paley matrices of signs.
+    exact = np.ones((1, 1))
     for part in hadamard.factors(order):
-        exact = np.kron(exact, np.rint(hadamard.sign_matrix(part)).astype(int).astype(object))
-    exact = exact.reshape(order, order)
-    truth = exact @ (integers_N.astype(object) * own.signs_N.astype(int).astype(object))
+        exact = np.kron(exact, np.rint(hadamard.sign_matrix(part)))
+    # Halves of 26 bits, whose sums floats hold exactly; Python's integers join them.
+    high_N, low_N = np.divmod(integers_N * own.signs_N.astype(np.int64), 2**26)
+    truth = [int(a) * 2**26 + int(b) for a, b in zip(exact @ high_N, exact @ low_N, strict=True)]
     ours = own.forward(integers_N.astype(np.float64))
     root = math.sqrt(order)
     error = math.sqrt(sum((float(a) / root - b) ** 2 for a, b in zip(truth, ours, strict=True)))

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import shutil
 import sqlite3
 import subprocess
 import sys
@@ -26,6 +25,7 @@ from pretrain.predictor import KeyboardPredictor
 from pretrain.vocabulary import SPECIALS, Vocabulary
 from tests.helpers.keyboard_run import add_published
 from tests.helpers.pipeline_launch import RAW, Calls, launch_config
+from tests.helpers.tracking_database import put
 
 TACIT = Path(sys.executable).with_name("tacit")
 
@@ -100,8 +100,7 @@ def test_a_wrong_command_line_is_not_a_retry(tacit: Shell):
 
 
 def test_stage_errors_reach_airflow_as_code_and_json(tacit: Shell, file: str, tracking_database: Path):
-    (tacit.home / "runs").mkdir()
-    shutil.copy(tracking_database, tacit.home / "runs" / "mlflow.db")
+    put(tracking_database, tacit.home)
     run = launch_id(launch_config())
     answer = tacit.json("stage", "adapt", "--launch", file, "--run", run, code=65)
     assert answer["exit_code"] == 65

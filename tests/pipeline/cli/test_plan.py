@@ -3,6 +3,7 @@
 import functools
 import gzip
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import yaml
 from typer.testing import CliRunner
 
 from federated.config.planning import SmallLaunch, SmallTrade
+from federated.mechanisms import optimise_blt
 from federated.planning import costs as plan_costs
 from federated.planning.rehearsal import Rehearsal, Trial
 from pipeline import rehearsal as rehearse
@@ -32,6 +34,16 @@ SMALL = SmallLaunch(
     noise_to_signal=(0.01, 30.0, 60.0),
 )
 LIMITS = SmallTrade(shares=(0.5, 1.0), goals=(1.0,), median_words=20, most_rounds=3, held_out_words=200)
+
+
+@pytest.fixture(autouse=True)
+def two_starts(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Search BLTs from two starts of twelve: what is said here does not depend on how good they are."""
+    starts = optimise_blt.starts
+    monkeypatch.setattr(optimise_blt, "starts", lambda *limits: starts(*limits)[:2])
+    plan_costs.blt.cache_clear()
+    yield
+    plan_costs.blt.cache_clear()
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import gzip
 import json
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import torch
 
 from evaluation import int8
 from pipeline import runner, tracking
+from pipeline import settings as settings_module
 from pipeline.config import STAGE_NAMES, LaunchConfig, launch_id
 from pipeline.errors import ReleaseRefused
 from pipeline.registry import Registry, promote, rollback
@@ -30,6 +32,7 @@ from pretrain.writing.truecasing import Usual
 from tests.helpers.dictionaries import SMALL
 from tests.helpers.pipeline_launch import Counted, launch_config
 from tests.helpers.reports_example import example
+from tests.helpers.tracking_database import put
 
 pytestmark = [
     # MLflow's own code uses what SQLAlchemy 2.1 deprecates, and warns about type hints of its own.
@@ -37,6 +40,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*Any type hint is inferred as AnyType.*:UserWarning"),
 ]
 
+one_worker = pytest.mark.xdist_group("published")
 NAME = "keyboard-en-US-NWP"
 WORDS = Vocabulary((*SPECIALS, "see", "you", "soon", "later", "we", "talk", "tomorrow"))
 TEXT = "See you soon. We Talk later. See you tomorrow. We Talk soon, to Nobody."
@@ -106,8 +110,25 @@ def launch(settings: Settings, folder: Path, decision: str = "launch", **changes
     return outcome.result | {"bundle": settings.runs_dir / run_id / "public" / "publish" / "bundle", "run_id": run_id}
 
 
-def test_bundle_predicts_what_the_model_predicts(tracked: Settings, tmp_path: Path):
-    done = launch(tracked, tmp_path)
+@dataclass(frozen=True)
+class Published:
+    """A launch that its tests only read, and the installation that it was published in."""
+
+    settings: Settings
+    done: dict
+
+
+@pytest.fixture(scope="module")
+def published(tracking_database: Path, tmp_path_factory: pytest.TempPathFactory) -> Published:
+    home = tmp_path_factory.mktemp("published")
+    put(tracking_database, home)
+    here = settings_module.load({"TACIT_HOME": str(home)})
+    return Published(here, launch(here, home))
+
+
+@one_worker
+def test_bundle_predicts_what_the_model_predicts(published: Published, tmp_path: Path):
+    done = published.done
     assert (done["published"], done["registered_model"], done["version"]) == (True, NAME, 1)
     assert done["parity_max_difference"] < 1e-4
     names = ("bundle.json", "disclosure.json", "en-US.combined", "en-US.dict", "model.onnx", "truecase.json")
@@ -154,16 +175,18 @@ def test_int8_is_left_out_with_a_reason_unless_it_passes(
     assert len(KeyboardPredictor(done["bundle"], "model.int8.onnx").suggest("see you")) == 3
 
 
-def test_every_file_of_the_bundle_has_its_digest(tracked: Settings, tmp_path: Path):
-    bundle = launch(tracked, tmp_path)["bundle"]
+@one_worker
+def test_every_file_of_the_bundle_has_its_digest(published: Published):
+    bundle = published.done["bundle"]
     about = json.loads((bundle / "bundle.json").read_text(encoding="utf-8"))
     found = {path.name: sha256(path) for path in bundle.iterdir() if path.name != "bundle.json"}
     assert about["files"] == found
     assert {"en-US.dict", "en-US.combined"} <= found.keys()
 
 
-def test_the_keyboard_s_dictionary_holds_the_words_and_the_disclosure(tracked: Settings, tmp_path: Path):
-    done = launch(tracked, tmp_path)
+@one_worker
+def test_the_keyboard_s_dictionary_holds_the_words_and_the_disclosure(published: Published):
+    done = published.done
     read = binary.from_bytes((done["bundle"] / "en-US.dict").read_bytes())
     assert set(read.words) == {"see", "you", "soon", "later", "we", "Talk", "tomorrow"}, "as public text writes them"
     assert done["dictionary_words"] == len(read.words)
@@ -185,9 +208,10 @@ def test_the_keyboard_s_dictionary_holds_the_words_and_the_disclosure(tracked: S
     }
 
 
-def test_the_dictionary_follows_from_what_the_bundle_releases(tracked: Settings, tmp_path: Path):
+@one_worker
+def test_the_dictionary_follows_from_what_the_bundle_releases(published: Published):
     # Post-processing: four released files are enough to make it again, byte by byte.
-    bundle = launch(tracked, tmp_path)["bundle"]
+    bundle = published.done["bundle"]
     model, words = load_graph(bundle / "model.onnx"), vocabulary.load(bundle / "vocabulary.json")
     usual, disclosed = truecasing.load(bundle / "truecase.json"), (bundle / "disclosure.json").read_text("utf-8")
     again = keyboard_dictionary(model, words, usual, disclosed)
@@ -220,8 +244,10 @@ def test_a_dictionary_that_does_not_read_back_is_not_published(tmp_path: Path, m
     assert not list(tmp_path.iterdir())
 
 
-def test_registered_model_loads_without_this_project_and_without_pickle(tracked: Settings, tmp_path: Path):
-    done = launch(tracked, tmp_path)
+@pytest.mark.slow
+@one_worker
+def test_registered_model_loads_without_this_project_and_without_pickle(published: Published, tmp_path: Path):
+    done, tracked = published.done, published.settings
     bundle = Registry(tracked).download(NAME, "champion", tmp_path / "got")
     assert not [path for path in bundle.parent.rglob("*") if path.suffix in (".pkl", ".pickle", ".pt")]
     # A process that cannot see the project finds the code inside the model.

@@ -41,7 +41,7 @@ def test_an_empty_dictionary_has_an_empty_root():
 
 
 @given(dictionaries())
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_any_dictionary_is_read_as_it_was_written(dictionary: Dictionary):
     assert from_bytes(to_bytes(dictionary)) == dictionary.as_keyboards_read_it()
 
@@ -77,6 +77,7 @@ def test_addresses_take_the_bytes_they_need(between: int):
     assert content[field + offset :] == bytes.fromhex("10 01 F6 00 01")
 
 
+@pytest.mark.slow
 def test_words_far_apart_keep_their_followers():
     # More than 64 KiB of nodes: addresses of one, two and three bytes, both ways.
     texts = [f"{first}{second}{third}{fourth}" for first in "abcdefghij" for second in "abcdefghij"

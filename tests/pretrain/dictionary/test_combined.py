@@ -24,7 +24,7 @@ def test_text_is_that_of_the_format():
 
 
 @given(dictionaries())
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_any_dictionary_is_read_as_it_was_written(dictionary: Dictionary):
     assert from_text(to_text(dictionary)) == dictionary
 

@@ -1,0 +1,32 @@
+"""MLflow's database with its tables and nothing in them: making one takes seconds, so a test run makes one."""
+
+import fcntl
+import os
+import shutil
+import warnings
+from pathlib import Path
+
+import pytest
+
+from pipeline import settings, tracking
+
+
+def prepared(factory: pytest.TempPathFactory) -> Path:
+    """The database of this test run, made by the first of its workers that asks."""
+    base = factory.getbasetemp()
+    home = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "mlflow"
+    home.mkdir(exist_ok=True)
+    with (home / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (home / "made").exists():
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # MLflow's own code uses what SQLAlchemy 2.1 deprecates
+                tracking.connect(settings.load({"TACIT_HOME": str(home)}))
+            (home / "made").touch()
+    return home / "runs" / "mlflow.db"
+
+
+def put(database: Path, home: Path) -> None:
+    """Give a home, in which nothing ran yet, a copy of the database."""
+    (home / "runs").mkdir()
+    shutil.copy(database, home / "runs" / "mlflow.db")
