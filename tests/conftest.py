@@ -4,6 +4,7 @@ Collected in Airflow's environment too: no import of this project here.
 """
 
 import fcntl
+import gc
 import os
 import secrets
 import shutil
@@ -19,8 +20,16 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     # One BLAS and torch thread for each worker: two would fight for the same core. Before anything imports them.
     os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
+gc.disable()
+
 _ROOT = Path(__file__).resolve().parents[1]
 _MAKE_NO_CLUSTER = Path("/etc/postgresql-common/createcluster.conf")
+
+
+def pytest_collection_finish() -> None:
+    """Begin to collect garbage, but never among what was imported: it lives to the end, and is most of all objects."""
+    gc.freeze()
+    gc.enable()
 
 
 def _unavailable(reason: str) -> None:
