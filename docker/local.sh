@@ -33,21 +33,24 @@ with socket.socket() as probe:
 PYTHON
 }
 
-answers() { .venv/airflow/bin/python - "$1" <<'PYTHON'
-import sys, urllib.error, urllib.request
-try:
-    urllib.request.build_opener(urllib.request.ProxyHandler({})).open(sys.argv[1], timeout=5)
-except (urllib.error.URLError, OSError):
-    sys.exit(1)
+answers() { # address, process: waits until it answers; fails when the process is gone, or after five minutes
+    .venv/airflow/bin/python - "$@" <<'PYTHON'
+import os, sys, time, urllib.request
+opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+for _ in range(300):
+    try:
+        opener.open(sys.argv[1], timeout=5)
+        sys.exit(0)
+    except OSError:
+        os.kill(int(sys.argv[2]), 0)
+        time.sleep(1)
+sys.exit(1)
 PYTHON
 }
 
 wait_for() { # name, address
-    for _ in $(seq 90); do
-        running "$state/$1.pid" >/dev/null || break
-        answers "$2" && return
-        sleep 1
-    done
+    local process
+    process=$(running "$state/$1.pid") && answers "$2" "$process" 2>/dev/null && return
     tail -n 20 "$state/$1.log"
     echo "$1 did not start; its log: $state/$1.log"
     down
@@ -81,21 +84,29 @@ up() {
     echo "Stop      make down"
 }
 
+alive() { # process group; what has ended and only waits for init to collect it does not count
+    ps -A -o pgid=,stat= | awk -v group="$1" '$1 == group && $2 !~ /^Z/ { n++ } END { exit !n }'
+}
+
 down() {
-    local file group
+    local file group service started=() # "GROUP NAME"
     for file in "$state"/*.pid; do
-        [ -e "$file" ] || continue
-        if group=$(running "$file"); then
+        if [ -e "$file" ] && group=$(running "$file"); then
+            started+=("$group $(basename "$file" .pid)")
             kill -INT -- "-$group" 2>/dev/null || true
-            for _ in $(seq 20); do
-                kill -0 -- "-$group" 2>/dev/null || break
-                sleep 1
-            done
-            kill -KILL -- "-$group" 2>/dev/null || true
-            echo "stopped $(basename "$file" .pid)"
         fi
-        rm -f "$file"
     done
+    for _ in $(seq 40); do # twenty seconds for all of them together
+        for service in ${started[@]+"${started[@]}"}; do
+            alive "${service% *}" && sleep 0.5 && continue 2
+        done
+        break
+    done
+    for service in ${started[@]+"${started[@]}"}; do
+        kill -KILL -- "-${service% *}" 2>/dev/null || true
+        echo "stopped ${service#* }"
+    done
+    rm -f "$state"/*.pid
 }
 
 "$1"

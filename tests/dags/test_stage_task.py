@@ -187,6 +187,18 @@ def alive(group: int) -> bool:
     return True
 
 
+def left_behind() -> list[Path]:
+    """Processes of the stand-in that still run."""
+    return [line for line in Path("/proc").glob("[0-9]*/cmdline") if str(HOME / "tacit").encode() in read(line)]
+
+
+def read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
 def test_killing_a_task_stops_the_command_and_its_children(dagbag, stand_in: StandIn, tmp_path):
     task = operator(dagbag)
     leader = tmp_path / "leader"
@@ -210,7 +222,7 @@ def test_a_task_over_its_time_limit_leaves_no_process_behind(dagbag, stand_in: S
     task.execution_timeout, task.retries = timedelta(seconds=5), 0
     assert states(run(dag))["ingest_public"] == "failed"
     assert stand_in.stages() == ["ingest_public"]
-    assert not [line for line in Path("/proc").glob("[0-9]*/cmdline") if str(HOME / "tacit").encode() in read(line)]
+    assert left_behind() == []
 
 
 def test_an_interrupt_ends_the_whole_launch(dagbag, stand_in: StandIn):
@@ -220,6 +232,7 @@ def test_an_interrupt_ends_the_whole_launch(dagbag, stand_in: StandIn):
 
     def press_ctrl_c() -> None:
         wait_for(stand_in.stages, seconds=120)
+        stand_in.behave()  # what starts in spite of it ends at once
         os.kill(os.getpid(), signal.SIGINT)
 
     thread = threading.Thread(target=press_ctrl_c)
@@ -238,13 +251,7 @@ def test_an_interrupt_ends_the_whole_launch(dagbag, stand_in: StandIn):
     assert found["discover"] == "upstream_failed"
     # Both could start: neither the one that comes second nor another try of the first does.
     assert len(stand_in.stages()) == 1
-
-
-def read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError:
-        return b""
+    assert left_behind() == []
 
 
 def test_a_missing_command_is_explained(dagbag, monkeypatch):
