@@ -53,7 +53,7 @@ class Calibration(Config):
 
 MEDIAN = Calibration(
     name="median",
-    touch_std=0.245,
+    touch_std=0.247,
     offset_std=0.04,
     key_seconds=0.235,
     look=0.58,
@@ -61,7 +61,7 @@ MEDIAN = Calibration(
     key_look=0.1,
     key_pick=0.52,
     inspect_seconds=0.3,
-    notice_key=0.6,
+    notice_key=0.68,
     notice=0.88,
     notice_typed=0.5,
     compose_pick=0.5,

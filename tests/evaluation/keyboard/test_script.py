@@ -130,12 +130,16 @@ def test_touches_miss_as_often_as_measured_and_slips_come_at_their_rate(tmp_path
     words = held_out(write_words(tmp_path, [[line] * 10] * 300), np.arange(300))
     keys = geometry.keyboard("en-US", "".join(WORDS))
     patient = typist.MEDIAN.model_copy(update={"notice_key": 1e-12, "slip": 1e-12})
-    traits = typist.draw(patient, 300, 1)
-    touches = touch.type_words(words, keys, patient, traits, 1)
-    meant = np.concatenate([keys.spell(words.spellings[word]) for word in words.word_P])
+    few = held_out(write_words(tmp_path / "few", [[line] * 2] * 300), np.arange(300))
+    meant = np.concatenate([keys.spell(few.spellings[word]) for word in few.word_P])
     # Several characters may share a key.
-    missed = np.mean(touch.nearest(keys, touches.x_T, touches.y_T) != touch.nearest(keys, keys.x_A, keys.y_A)[meant])
-    assert 0.08 <= missed <= 0.09
+    own_A, missed = touch.nearest(keys, keys.x_A, keys.y_A), []
+    for seed in range(1, 5):
+        touches = touch.type_words(few, keys, patient, typist.draw(patient, 300, seed), seed)
+        missed.append(np.mean(touch.nearest(keys, touches.x_T, touches.y_T) != own_A[meant]))
+    # Who the 300 are moves it by half a point.
+    assert 0.08 <= np.mean(missed) <= 0.09
+    traits = typist.draw(patient, 300, 1)
     slipping = patient.model_copy(update={"slip": 0.01})
     touches = touch.type_words(words, keys, slipping, traits, 1)
     more = np.diff(touches.offsets_P1) - touches.letters_P
