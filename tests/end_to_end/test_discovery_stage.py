@@ -28,7 +28,7 @@ def discover(folder: Path, processes: int) -> tuple[dict, settings.Settings, Pat
     launch.write_text(text, encoding="utf-8")
     config = load_launch(launch)
     here = settings.load({"TACIT_HOME": str(folder)})
-    here.runs_dir.mkdir()
+    here.runs_dir.mkdir(exist_ok=True)
     for name in (*BEFORE, "discover"):
         outcome = runner.run_stage(name, config, launch_id(config), here, STAGES)
     return outcome.record.model_dump(), here, here.runs_dir / launch_id(config)
