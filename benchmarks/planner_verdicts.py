@@ -194,7 +194,7 @@ def setting(model: KeyboardLM, users: TokenStream, held_out: TokenStream) -> Set
     return Setting(model, users, held_out, SMALL, LOCAL, server, runtime, SEED)
 
 
-def staged(start: Start, how: Setting, people: TokenStream, goal: int, number: int) -> trade.Stage:
+def staged(start: Start, how: Setting, people: TokenStream, goal: int, number: int) -> trade.TradeSetting:
     """A launch whose file asks for what the demo asks for, of this many devices."""
     rest = min(max(1, number // goal), ROUNDS)
     mechanism = TreeMechanism(
@@ -209,7 +209,7 @@ def staged(start: Start, how: Setting, people: TokenStream, goal: int, number: i
         randomness="seeded",
     )
     planning = {"population_estimate": number, "max_report_goal": goal, "round_minutes": 10.0, "target_rho": RHO}
-    return trade.Stage(
+    return trade.TradeSetting(
         setting=replace(how, held_out=how.held_out.select(np.arange(1))),
         mechanism=mechanism,
         counts=None,

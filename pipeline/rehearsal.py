@@ -170,7 +170,7 @@ def _stage(
     text: tuple[TokenStream, TokenStream],
     words: Vocabulary,
     limits: SmallTrade,
-) -> trade.Stage:
+) -> trade.TradeSetting:
     """The population as pseudo-users, and others to judge on."""
     config, most = ctx.config, ctx.config.private_text.max_words_per_device
     number = min(planning.population_estimate, limits.most_users)
@@ -182,7 +182,7 @@ def _stage(
     ends = np.cumsum(people.tokens_N != EOS)[people.offsets_D1[1:] - 1]
     people = people.select(np.arange(min(len(people), 1 + int(np.searchsorted(ends, limits.held_out_words)))))
     public, _ = artifacts.public_streams(ctx, words)
-    return trade.Stage(
+    return trade.TradeSetting(
         setting=replace(setting, users=users, held_out=people.select(np.arange(1))),
         mechanism=config.mechanism,
         counts=config.counts,

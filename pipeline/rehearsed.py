@@ -48,6 +48,9 @@ def find(
 
     Args:
       planning: in place of the file's own block.
+
+    Raises:
+      ValueError: a damaged file, which may hold this file's verdict.
     """
     planning = planning or config.planning
     if planning is None:
@@ -55,9 +58,15 @@ def find(
     digest = inputs_digest(config, planning, limits or SmallTrade())
     paths = runs_dir.glob(f"*/public/{NAME}/{FILE}")
     for path in sorted(paths, key=lambda path: path.stat().st_mtime_ns, reverse=True):
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if content["inputs"] == digest:
-            return from_json(content)
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            if content["inputs"] == digest:
+                return from_json(content)
+        except (ValueError, KeyError, TypeError) as error:
+            # It may have said no: nothing is spent as if it had not been there.
+            raise ValueError(
+                f"{path}: not a verdict of a rehearsal; delete it and run 'tacit rehearse' again"
+            ) from error
     return None
 
 
@@ -75,12 +84,12 @@ def minutes(config: LaunchConfig, planning: PlanningConfig) -> int:
     return max(1, round((joins * words * weights * _SECONDS + _SCORING) / 60))
 
 
-def own(verdict: Verdict, config: LaunchConfig) -> Outcome | None:
+def outcome_of_file(verdict: Verdict, config: LaunchConfig) -> Outcome | None:
     """What was rehearsed of this file's own run; None if it says another one."""
     return verdict.of(run_of(config.mechanism, config.server.learning_rate, config.counts))
 
 
-def told(verdict: Verdict, outcome: Outcome) -> str:
+def in_words(verdict: Verdict, outcome: Outcome) -> str:
     """What was rehearsed of one run, in a sentence for a record."""
     if verdict.answer == "untold":
         return verdict.sentence
@@ -100,7 +109,7 @@ def require_worth(config: LaunchConfig, runs_dir: Path) -> tuple[Verdict, Outcom
       ValueError: it does not pay.
     """
     verdict = find(config, runs_dir)
-    outcome = None if verdict is None else own(verdict, config)
+    outcome = None if verdict is None else outcome_of_file(verdict, config)
     if verdict is None or outcome is None:
         return None
     reason = refusal(verdict, outcome)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import torch
+from google.protobuf.message import DecodeError
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import QuantType, quantize_dynamic
 from onnxruntime.quantization.shape_inference import quant_pre_process
@@ -142,6 +143,30 @@ def export_onnx(model: KeyboardLM, path: Path) -> None:
     )
     onnx.checker.check_model(proto, full_check=True)
     write_bytes(path, proto.SerializeToString())
+
+
+def load_graph(path: Path) -> KeyboardLM:
+    """The model that ``export_onnx`` wrote as a graph; every size comes from the file.
+
+    Raises:
+      ValueError: not such a graph; the int8 form is none, as its weights are no longer the model's.
+    """
+    try:
+        graph = onnx.load(path).graph
+    except DecodeError as error:
+        raise ValueError(f"{path.name}: not an ONNX file; give the model.onnx of a bundle") from error
+    stored = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    missing = {"output_EV", "projection", "gates_x", "gates_r", "gates_b", "output_bias"} - stored.keys()
+    if missing:
+        raise ValueError(f"{path.name}: lacks {', '.join(sorted(missing))}; give the float32 model.onnx of a bundle")
+    tied = "embedding" not in stored
+    hidden, embedding = stored["projection"].shape
+    model = KeyboardLM(stored["output_EV"].shape[1], embedding, hidden, tied=tied)
+    weights = {name: stored[name] for name in ("gates_x", "gates_r", "gates_b", "projection", "output_bias")}
+    output_VE = np.ascontiguousarray(stored["output_EV"].T)
+    weights |= {"embedding": output_VE} if tied else {"embedding": stored["embedding"], "output": output_VE}
+    model.load_state_dict({name: torch.from_numpy(array.copy()) for name, array in weights.items()})
+    return model
 
 
 def quantise(path: Path, out_path: Path) -> None:

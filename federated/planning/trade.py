@@ -48,7 +48,7 @@ Tried = tuple[Training | None, CountsConfig | None]
 
 
 @dataclass(frozen=True)
-class Stage:
+class TradeSetting:
     """What the launch says and what plays it; everything here is public.
 
     Attributes:
@@ -74,58 +74,58 @@ class Stage:
     inputs: str
 
 
-def rehearse(stage: Stage, best: Rehearsal, work: Path, on_progress: Callable[[str], None]) -> Verdict:
+def rehearse(trade: TradeSetting, best: Rehearsal, work: Path, on_progress: Callable[[str], None]) -> Verdict:
     """Simulate every split, judge, decide. Interrupted, it goes on: trained networks stand in ``work``.
 
     Args:
       best: clip norm and server rate for what the planner chooses, and whether its text teaches anything.
     """
-    setting, limits = stage.setting, stage.limits
-    users, population, rate = len(setting.users), stage.planning.population_estimate, best.server_learning_rate
-    fixed = stage.mechanism.model_copy(update={"clip_norm": best.clip_norm})
-    own = Training(stage.mechanism, setting.server.learning_rate, splits.own_rho(stage.mechanism))
-    whole = splits.largest_shapes(fixed, stage.planning, stage.rho, limits, rate)
+    setting, limits = trade.setting, trade.limits
+    users, population, rate = len(setting.users), trade.planning.population_estimate, best.server_learning_rate
+    fixed = trade.mechanism.model_copy(update={"clip_norm": best.clip_norm})
+    own = Training(trade.mechanism, setting.server.learning_rate, splits.own_rho(trade.mechanism))
+    whole = splits.largest_shapes(fixed, trade.planning, trade.rho, limits, rate)
     # One shape for all splits: the smallest of those that are not told apart.
-    leader = _leader(gains(stage, [(training, None) for training in whole], work, on_progress)[1], whole)
+    leader = _leader(gains(trade, [(training, None) for training in whole], work, on_progress)[1], whole)
     shape = leader.mechanism.rounds, leader.mechanism.report_goal
     parts = {1.0: leader}
     for share in limits.shares:
-        block = splits.training_at(fixed, stage.planning, share * stage.rho, shape, (leader.mechanism.kind,))
+        block = splits.training_at(fixed, trade.planning, share * trade.rho, shape, (leader.mechanism.kind,))
         if share < 1 and block is not None:
             parts[share] = Training(block, rate, splits.own_rho(block))
-    counts = {share: splits.counts_at(share * stage.rho) for share in limits.shares}
-    tried: list[Tried] = [(own, stage.counts)]
+    counts = {share: splits.counts_at(share * trade.rho) for share in limits.shares}
+    tried: list[Tried] = [(own, trade.counts)]
     tried += [(training, None) for training in dict.fromkeys([*whole, *parts.values()]) if training != own]
     tried += [(parts[train], counts[count]) for train, count in splits.pairs(limits.shares) if train in parts]
     tried += [(None, release) for release in counts.values()]
-    start, outcomes = gains(stage, tried, work, on_progress)
+    start, outcomes = gains(trade, tried, work, on_progress)
     verdict = Verdict(
         answer="untold",
         sentence="",
         best=None,
         outcomes=outcomes,
         start=start,
-        rho=stage.rho,
+        rho=trade.rho,
         population=population,
-        min_gain=stage.min_gain,
+        min_gain=trade.min_gain,
         pseudo_users=users,
         words=int(np.sum(setting.users.tokens_N != EOS)),
-        notes=scaling.notes(stage.mechanism, users, population, limits),
-        inputs=stage.inputs,
+        notes=scaling.notes(trade.mechanism, users, population, limits),
+        inputs=trade.inputs,
     )
     return judged(verdict, best.noiseless_accuracy - best.start_accuracy, setting.config.max_accuracy_loss)
 
 
 def gains(
-    stage: Stage, tried: Sequence[Tried], work: Path, on_progress: Callable[[str], None] = lambda line: None
+    trade: TradeSetting, tried: Sequence[Tried], work: Path, on_progress: Callable[[str], None] = lambda line: None
 ) -> tuple[float, tuple[Outcome, ...]]:
-    """Recall of the start, and what each of ``tried`` gains, trained and counted on the stage's users.
+    """Recall of the start, and what each of ``tried`` gains, trained and counted on the trade's users.
 
     Counts without training are judged alone and mixed with the start: two outcomes.
     """
-    networks = trained(stage, [training for training, _ in tried if training is not None], work, on_progress)
-    tables = counted(stage, [config for _, config in tried if config is not None], on_progress)
-    start = stage.setting.model
+    networks = trained(trade, [training for training, _ in tried if training is not None], work, on_progress)
+    tables = counted(trade, [config for _, config in tried if config is not None], on_progress)
+    start = trade.setting.model
     arms = [Arm(start, None)]
     rows: list[tuple[Training | None, CountsConfig | None, Ships]] = []
     for training, config in tried:
@@ -139,8 +139,8 @@ def gains(
         else:
             arms.append(Arm(networks[training], None))
             rows.append((training, config, SHIPS_NETWORK))
-    start_D, *hits_AD = recall.hits(stage.people, arms, stage.setting.local_training.sequence_words)
-    words_D = recall.words(stage.people)
+    start_D, *hits_AD = recall.hits(trade.people, arms, trade.setting.local_training.sequence_words)
+    words_D = recall.words(trade.people)
     outcomes = [
         _outcome(*row, recall.gain(hits_D, start_D, words_D)) for row, hits_D in zip(rows, hits_AD, strict=True)
     ]
@@ -148,13 +148,13 @@ def gains(
 
 
 def trained(
-    stage: Stage, trainings: Sequence[Training], work: Path, on_progress: Callable[[str], None]
+    trade: TradeSetting, trainings: Sequence[Training], work: Path, on_progress: Callable[[str], None]
 ) -> dict[Training, KeyboardLM]:
     """A network for each training, with the launch's noise-to-signal ratio; from ``work`` where it stands there."""
-    setting, networks = stage.setting, {}
-    digest = digest_of(setting, asdict(stage.limits))
+    setting, networks = trade.setting, {}
+    digest = digest_of(setting, asdict(trade.limits))
     for place, training in enumerate(once := list(dict.fromkeys(trainings)), start=1):
-        played = scaling.scaled(training.mechanism, len(setting.users), stage.limits)
+        played = scaling.scaled(training.mechanism, len(setting.users), trade.limits)
         content = f"{digest} {played.model_dump_json()} {training.server_rate!r}"
         path = work / f"{hashlib.sha256(content.encode()).hexdigest()[:24]}.npy"
         model = copy.deepcopy(setting.model)
@@ -176,18 +176,18 @@ def trained(
 
 
 def counted(
-    stage: Stage, releases: Sequence[CountsConfig], on_progress: Callable[[str], None]
+    trade: TradeSetting, releases: Sequence[CountsConfig], on_progress: Callable[[str], None]
 ) -> dict[CountsConfig, CountedNGram]:
     """What counts of the pseudo-users make, with the launch's noise-to-signal ratio."""
-    users = stage.setting.users
+    users = trade.setting.users
     tables: dict[CountsConfig, CountedNGram] = {}
     if not releases:
         return tables
-    cells = counted_cells.choose(stage.public, stage.vocabulary)
+    cells = counted_cells.choose(trade.public, trade.vocabulary)
     for config in dict.fromkeys(releases):
-        noise = scaling.scaled_counts(config.noise_multiplier, len(users), stage.planning.population_estimate)
-        released_U = released_counts(users, cells, noise, seeded_key(stage.setting.seed))
-        tables[config] = counted_ngram(released_U, cells, stage.ngram, len(stage.vocabulary), noise)
+        noise = scaling.scaled_counts(config.noise_multiplier, len(users), trade.planning.population_estimate)
+        released_U = released_counts(users, cells, noise, seeded_key(trade.setting.seed))
+        tables[config] = counted_ngram(released_U, cells, trade.ngram, len(trade.vocabulary), noise)
         on_progress(f"counts, rho {config.rho:.3g}")
     return tables
 

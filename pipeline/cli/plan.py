@@ -93,7 +93,7 @@ def plan(
         else:
             more, lines = _rehearsed(config, verdict, directory)
             if not as_json:
-                _show_trade(verdict, rehearsed.own(verdict, config), Console(stderr=True))
+                _show_trade(verdict, rehearsed.outcome_of_file(verdict, config), Console(stderr=True))
     answer(content | more, as_json, text="\n".join([text, "", *lines]))
 
 
@@ -136,7 +136,7 @@ def _rehearsed(config: LaunchConfig, verdict: "Verdict", directory: Path) -> tup
     from federated.planning.verdict import as_json
     from pipeline.rehearsal import draw_trade
 
-    own = rehearsed.own(verdict, config)
+    own = rehearsed.outcome_of_file(verdict, config)
     best = None if verdict.best is None else verdict.outcomes[verdict.best]
     draw_trade(verdict, directory)
     content = {"rehearsed": verdict.answer != "untold", "verdict": as_json(verdict), "files": [str(directory)]}

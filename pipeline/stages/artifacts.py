@@ -17,7 +17,6 @@ from pipeline.run_dir import RunDir
 from pipeline.stage import StageContext
 from pretrain import corpus, export, selection
 from pretrain import vocabulary as vocabularies
-from pretrain.graph import load_graph
 from pretrain.model import KeyboardLM, build_model, parameter_count
 from pretrain.ngrams import counted
 from pretrain.ngrams.counted import CountedNGram
@@ -107,7 +106,7 @@ def champion(ctx: StageContext) -> tuple[Published | None, tuple[KeyboardLM, Voc
         return None, None
     with tempfile.TemporaryDirectory(prefix=".champion-", dir=ctx.private) as folder:
         bundle = Registry(ctx.settings).fetch(published, Path(folder))
-        model, words = load_graph(bundle / "model.onnx"), vocabularies.load(bundle / "vocabulary.json")
+        model, words = export.load_graph(bundle / "model.onnx"), vocabularies.load(bundle / "vocabulary.json")
         mixed_in = counted.load(bundle / COUNTS) if (bundle / COUNTS).is_file() else None
     _log.info("%s: the champion is version %d of launch %s", published.name, published.version, published.launch_id)
     return published, (model, words, mixed_in)

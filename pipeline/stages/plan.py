@@ -67,7 +67,7 @@ def plan(ctx: StageContext) -> Plan:
         epsilon=planned.guarantee.epsilon[mechanism.delta],
         alternatives=[vars(row) for row in planned.alternatives],
         rehearsed=worth is not None and worth[0].answer != "untold",
-        verdict=None if worth is None else rehearsed.told(*worth),
+        verdict=None if worth is None else rehearsed.in_words(*worth),
     )
 
 

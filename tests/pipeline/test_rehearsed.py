@@ -49,11 +49,20 @@ def test_the_newest_verdict_counts(settings: Settings) -> None:
     assert rehearsed.find(config(), settings.runs_dir) == newest
 
 
+@pytest.mark.parametrize("damaged", ["", "[]", '{"inputs": 3', "{}"])
+def test_a_damaged_verdict_stops_a_launch_and_is_named(settings: Settings, damaged: str) -> None:
+    written(config(), settings.runs_dir, -0.02)
+    (path,) = settings.runs_dir.glob("*/public/rehearsal/verdict.json")
+    path.write_text(damaged, encoding="utf-8")
+    with pytest.raises(ValueError, match=r"verdict\.json: not a verdict of a rehearsal; delete it"):
+        rehearsed.require_worth(config(), settings.runs_dir)
+
+
 def test_only_exactly_the_run_that_was_rehearsed_is_judged(settings: Settings) -> None:
     verdict = written(config(), settings.runs_dir, -0.02, better=0.02)
-    assert rehearsed.own(verdict, config()) is verdict.outcomes[0]
-    assert rehearsed.own(verdict, config(server={"learning_rate": 0.5})) is verdict.outcomes[1]
-    assert rehearsed.own(verdict, config(mechanism={"noise_multiplier": 9.0})) is None
+    assert rehearsed.outcome_of_file(verdict, config()) is verdict.outcomes[0]
+    assert rehearsed.outcome_of_file(verdict, config(server={"learning_rate": 0.5})) is verdict.outcomes[1]
+    assert rehearsed.outcome_of_file(verdict, config(mechanism={"noise_multiplier": 9.0})) is None
     with pytest.raises(ValueError, match="Another split pays"):
         rehearsed.require_worth(config(), settings.runs_dir)
     assert rehearsed.require_worth(config(server={"learning_rate": 0.5}), settings.runs_dir) is not None

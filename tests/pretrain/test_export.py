@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from pretrain.config import ModelConfig
-from pretrain.export import export_onnx, load_model, parity, quantise, save_model
+from pretrain.export import export_onnx, load_graph, load_model, parity, quantise, save_model
 from pretrain.model import KeyboardLM, build_model, sentence_rows
 from tests.helpers.pretrain_streams import TINY, chain_stream, trained_on_chains
 
@@ -140,3 +140,25 @@ def test_rows_at_once_change_nothing_in_float(tmp_path: Path, rows: np.ndarray) 
     assert together.top1_agreement == alone.top1_agreement == some.top1_agreement < 1
     assert together.top3_agreement == alone.top3_agreement == some.top3_agreement < 1
     assert together.max_abs_logit_diff == pytest.approx(alone.max_abs_logit_diff, rel=1e-3)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_graph_becomes_the_model_again(tmp_path: Path, tied: bool) -> None:
+    model = build_model(ModelConfig(embedding_dim=6, hidden_dim=10, tied=tied), 23, 3)
+    export_onnx(model, tmp_path / "model.onnx")
+    again = load_graph(tmp_path / "model.onnx")
+    assert (again.tied, again.vocabulary_size, again.hidden_dim) == (tied, 23, 10)
+    before, after = model.state_dict(), again.state_dict()
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").write_bytes(b"\xff" * 50)
+    with pytest.raises(ValueError, match="not an ONNX file"):
+        load_graph(tmp_path / "model.onnx")
+    model = build_model(ModelConfig(embedding_dim=6, hidden_dim=10, tied=True), 23, 3)
+    export_onnx(model, tmp_path / "model.onnx")
+    quantise(tmp_path / "model.onnx", tmp_path / "small.onnx")
+    with pytest.raises(ValueError, match=r"lacks .*float32 model\.onnx"):
+        load_graph(tmp_path / "small.onnx")

@@ -12,7 +12,7 @@ from federated.config.training import LocalTrainingConfig, RuntimeConfig, Server
 from federated.planning import trade
 from federated.planning.rehearsal import Rehearsal, Setting
 from federated.planning.splits import Training, own_rho
-from federated.planning.trade import Stage
+from federated.planning.trade import TradeSetting
 from federated.planning.verdict import Verdict
 from pretrain.config import ModelConfig, PretrainConfig
 from pretrain.model import KeyboardLM, build_model
@@ -46,7 +46,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> KeyboardLM:
     return model
 
 
-def stage(model: KeyboardLM, devices: int, rho: float = 1.0) -> Stage:
+def stage(model: KeyboardLM, devices: int, rho: float = 1.0) -> TradeSetting:
     """A launch on so many devices, a fifth of them in a round."""
     goal = max(1, devices // 5)
     mechanism = TreeMechanism(
@@ -71,7 +71,7 @@ def stage(model: KeyboardLM, devices: int, rho: float = 1.0) -> Stage:
         runtime=RuntimeConfig(chunk_devices=8),
         seed=7,
     )
-    return Stage(
+    return TradeSetting(
         setting=setting,
         mechanism=mechanism,
         counts=None,
@@ -87,7 +87,7 @@ def stage(model: KeyboardLM, devices: int, rho: float = 1.0) -> Stage:
     )
 
 
-def verdict(made: Stage, folder: Path, lines: list[str] | None = None) -> Verdict:
+def verdict(made: TradeSetting, folder: Path, lines: list[str] | None = None) -> Verdict:
     return trade.rehearse(made, BEST, folder, (lines if lines is not None else []).append)
 
 

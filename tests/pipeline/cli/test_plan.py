@@ -155,7 +155,7 @@ def test_a_rehearsal_end_to_end(home: Path) -> None:
     assert done.best.pseudo_users == 30
     assert done.verdict.pseudo_users <= 60
     assert rehearsed.find(config, here.runs_dir, limits=LIMITS) == done.verdict
-    assert rehearsed.own(done.verdict, config) is done.verdict.outcomes[0]
+    assert rehearsed.outcome_of_file(done.verdict, config) is done.verdict.outcomes[0]
     # The launch finds its public stages done, and nothing private was read.
     records = {path.parent.name for path in (home / "runs").glob("*/public/*/result.json")}
     assert records == {"ingest_public", "pretrain"}

@@ -12,8 +12,7 @@ from pipeline.runner import Stages, open_run, run_stage
 from pipeline.settings import Settings
 from pipeline.stage import StageContext
 from pipeline.stages import artifacts, ingest
-from pretrain import corpus, selection
-from pretrain.graph import load_graph
+from pretrain import corpus, export, selection
 from tests.helpers.pipeline_launch import launch_config
 from tests.helpers.published import THEIRS, publish
 
@@ -50,7 +49,7 @@ def test_sentences_are_drawn_by_the_champion_s_scores(config: LaunchConfig, trac
     ctx = StageContext(config, open_run(config, launch_id(config), tracked), tracked, "pretrain", None)
     opened = corpus.open_corpus(ctx.run.input("ingest_public", "corpus"))
     theirs = artifacts.encode(opened.train, THEIRS)
-    private_S = selection.log_probabilities(load_graph(bundle / "model.onnx"), theirs, 6)
+    private_S = selection.log_probabilities(export.load_graph(bundle / "model.onnx"), theirs, 6)
     weight_S = selection.importance(private_S, selection.unread(theirs, THEIRS), selection.targets(theirs))
     assert weight_S.max() > 1.05 * weight_S.min()
     assert result["selection"]["effective_share"] == pytest.approx(selection.effective_share(weight_S))

@@ -23,7 +23,6 @@ from pipeline.stages.publish import keyboard_dictionary, publish, write_dictiona
 from pretrain import corpus, export, vocabulary
 from pretrain.dictionary import binary, combined
 from pretrain.files import sha256, write_text
-from pretrain.graph import load_graph
 from pretrain.model import build_model
 from pretrain.predictor import KeyboardPredictor
 from pretrain.vocabulary import BOS, SPECIALS, Vocabulary
@@ -212,7 +211,7 @@ def test_the_keyboard_s_dictionary_holds_the_words_and_the_disclosure(published:
 def test_the_dictionary_follows_from_what_the_bundle_releases(published: Published):
     # Post-processing: four released files are enough to make it again, byte by byte.
     bundle = published.done["bundle"]
-    model, words = load_graph(bundle / "model.onnx"), vocabulary.load(bundle / "vocabulary.json")
+    model, words = export.load_graph(bundle / "model.onnx"), vocabulary.load(bundle / "vocabulary.json")
     usual, disclosed = truecasing.load(bundle / "truecase.json"), (bundle / "disclosure.json").read_text("utf-8")
     again = keyboard_dictionary(model, words, usual, disclosed)
     assert binary.to_bytes(again) == (bundle / "en-US.dict").read_bytes()
