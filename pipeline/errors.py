@@ -5,6 +5,8 @@
     │   ├── BudgetExceeded        the population's privacy budget has no room for this launch
     │   ├── LedgerConflict        a retry that is not the same release
     │   ├── LedgerTampered        the ledger is not what was written to it
+    │   ├── LedgerMissing         there is no ledger where it should be
+    │   ├── PopulationUnknown     nobody registered the population, so it has no budget
     │   ├── StageInputMissing     an earlier stage's output is neither on disk nor in MLflow
     │   └── ReleaseRefused        nothing to publish: the decision is hold, or there is no such version
     └── TemporaryError          exit 75: infrastructure, try again later
@@ -37,6 +39,14 @@ class LedgerConflict(PermanentError):
 
 class LedgerTampered(PermanentError):
     """The hash chain or the append-only protection of the ledger is broken."""
+
+
+class LedgerMissing(PermanentError):
+    """No ledger where it should be; one is made on purpose or restored, never in passing."""
+
+
+class PopulationUnknown(PermanentError):
+    """A population that nobody registered."""
 
 
 class StageInputMissing(PermanentError):

@@ -19,11 +19,12 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from pipeline.errors import StageBusy, StageInputMissing
-from pretrain.files import PRIVATE, private_directory, sha256, write_bytes
+from pipeline.errors import PermanentError, StageBusy, StageInputMissing
+from pretrain.files import PRIVATE, private_directory, sha256, write_bytes, write_text
 
 RESULT = "result.json"
 GIVEN = "given"
+RECEIPT = ".reserved"
 KEY_BYTES = 32
 
 # (stage, file name, destination) -> whether it was found; the file is then at the destination.
@@ -196,6 +197,30 @@ class RunDir:
         if record is None:
             raise StageInputMissing(f"{self.launch_id}: stage {stage!r} has not finished; run it first")
         return record
+
+
+def note_receipt(run: RunDir, stage: str, receipt: str) -> None:
+    """Keep the hash of a stage's reservation at once: a launch that dies has no record to keep it in."""
+    write_text(run.private(stage) / RECEIPT, receipt, PRIVATE)
+
+
+def receipts(runs_dir: Path) -> list[str]:
+    """Hashes of ledger entries that the stages of all launches on this machine were given.
+
+    Raises:
+      PermanentError: a record that cannot be read, so that what it anchors is unknown.
+    """
+    anchors: set[str] = set()
+    for path in sorted(runs_dir.glob(f"*/public/*/{RESULT}")):
+        try:
+            anchors.update(StageRecord.model_validate_json(path.read_bytes()).ledger.values())
+        except ValueError as error:
+            raise PermanentError(
+                f"{path}: not a stage record, so which entries of the privacy ledger it was given is unknown; restore "
+                "it from MLflow, or run the stage again"
+            ) from error
+    anchors.update(path.read_text(encoding="utf-8").strip() for path in runs_dir.glob(f"*/private/*/{RECEIPT}"))
+    return sorted(anchors - {""})
 
 
 def has_private_files(run: RunDir, stage: str) -> bool:

@@ -18,8 +18,19 @@ from typing import Protocol
 from pipeline import sharing
 from pipeline.config import STAGE_NAMES, LaunchConfig, config_digest, launch_id
 from pipeline.errors import PermanentError
+from pipeline.ledger.launch import register_simulation
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.run_dir import GIVEN, RESULT, RunDir, StageRecord, has_private_files, record_digest, record_text
+from pipeline.run_dir import (
+    GIVEN,
+    RESULT,
+    RunDir,
+    StageRecord,
+    has_private_files,
+    note_receipt,
+    record_digest,
+    record_text,
+)
+from pipeline.run_dir import receipts as anchors
 from pipeline.settings import Settings
 from pipeline.stage import PublicStage, Spend, StageContext, StageFunction, StageSpend
 from pretrain.files import PRIVATE, write_text
@@ -178,6 +189,8 @@ def _run_held(
         key = stage_key(config, run, name)
         binding = _binding(config, run, key, spend)
         ledger = PrivacyLedger(settings.ledger_url)
+        _log.info("%s: spends from the privacy ledger %s", name, ledger.address)
+        register_simulation(config, ledger)
         reserved = ledger.reserve(
             population=config.private_text.name,
             launch_id=run.launch_id,
@@ -186,7 +199,9 @@ def _run_held(
             budget_rho=config.policy.population_max_rho,
             budget_discovery_epsilon=config.policy.population_max_discovery_epsilon,
             binding=binding,
+            anchors=anchors(settings.runs_dir),
         )
+        note_receipt(run, name, reserved.hash)
         receipts["reserve"] = reserved.hash
 
     record = _outcome(run, name, config, binding)

@@ -1,16 +1,19 @@
 """Where this installation keeps things. The only reader of the environment.
 
-TACIT_HOME             project root                      default: the working directory
+TACIT_HOME             project root                      default: the checkout that this code is in
 TACIT_RUNS_DIR         runs, ledger and tracking store   default: $TACIT_HOME/runs
 TACIT_LEDGER_URL       SQLAlchemy URL of the ledger      default: SQLite in the runs directory
 MLFLOW_TRACKING_URI    tracking and registry             default: SQLite in the runs directory
 TACIT_ARTIFACT_ROOT    where MLflow keeps artifacts      default: the runs directory; a server decides for itself
 TACIT_WEB              what `make web` installed         default: $TACIT_HOME/.venv/web
 TACIT_GIT_COMMIT       commit an image was built from    default: what git says
+
+None of them depends on the working directory: the same command elsewhere must find the same ledger.
 """
 
 import hashlib
 import os
+import pwd
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -35,13 +38,14 @@ def load(environment: Mapping[str, str] | None = None) -> Settings:
     """Read the settings from ``environment`` (default: the process environment).
 
     Raises:
-      ValueError: TACIT_HOME is not a directory, or a tracking address is one MLflow cannot use here.
+      ValueError: TACIT_HOME is no directory, is relative, or is needed and not set; or a tracking address is one
+        that MLflow cannot use here.
     """
     environment = os.environ if environment is None else environment
-    home = Path(environment.get("TACIT_HOME") or Path.cwd()).expanduser().resolve()
+    home = _home(environment.get("TACIT_HOME"))
     if not home.is_dir():
         raise ValueError(f"TACIT_HOME: {home} is not a directory; set it to the project's root or unset it")
-    runs_dir = Path(environment.get("TACIT_RUNS_DIR") or home / "runs").expanduser().resolve()
+    runs_dir = (home / Path(environment.get("TACIT_RUNS_DIR") or "runs").expanduser()).resolve()
     tracking_uri = environment.get("MLFLOW_TRACKING_URI") or f"sqlite:///{runs_dir / 'mlflow.db'}"
     if "://" not in tracking_uri or tracking_uri.startswith("file:"):
         raise ValueError(
@@ -86,6 +90,29 @@ def quiet_mlflow() -> None:
         "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",  # then exit 75 and let the scheduler wait
     }.items():
         os.environ.setdefault(name, value)
+
+
+def account() -> str:
+    """Who runs this, as the operating system calls them."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
+
+
+def _home(stated: str | None) -> Path:
+    if stated is None or not stated:
+        checkout = Path(__file__).resolve().parents[1]
+        if not (checkout / "pyproject.toml").is_file():
+            raise ValueError("TACIT_HOME: not set, and tacit is installed without a project around it; set it")
+        return checkout
+    home = Path(stated).expanduser()
+    if not home.is_absolute():
+        raise ValueError(
+            f"TACIT_HOME: {stated!r} is another folder in every working directory, and the privacy ledger is in it; "
+            f"write it whole, as in {home.resolve()}"
+        )
+    return home.resolve()
 
 
 def _git_commit(home: Path) -> str | None:

@@ -150,10 +150,14 @@ def open_store(directory: Path) -> DeviceStore:
         raise ValueError(f"{directory.name}: format {content.get('format')!r}, not {_FORMAT!r}; build it again")
     words = open_words(directory / "words")
     split_D = np.load(directory / "split.npy")
-    clients = pq.read_table(directory / "clients.parquet")["client_id"].to_pylist()
-    if _digest(words, split_D, clients) != content["summary"]["digest"]:
+    if _digest(words, split_D, device_ids(directory)) != content["summary"]["digest"]:
         raise ValueError(f"{directory.name}: the digest does not match; the device store is damaged, build it again")
     return DeviceStore(words, split_D)
+
+
+def device_ids(directory: Path) -> list[str]:
+    """The ids of a store's devices, as the source has them. Private."""
+    return pq.read_table(directory / "clients.parquet")["client_id"].to_pylist()
 
 
 def _typed(config: PopulationConfig, locale: str, seed: int) -> sources.Typed:

@@ -3,15 +3,96 @@
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from pydantic import ValidationError
 
 from pipeline import settings
-from pipeline.cli.support import AsJson, answer, command, ledger_anchors
-from pipeline.errors import PERMANENT
+from pipeline.cli.support import AsJson, answer, command
+from pipeline.errors import PERMANENT, LedgerMissing, LedgerTampered
+from pipeline.ledger.budget import Budget, Population
+from pipeline.ledger.entries import NO_UNIT, Entry
+from pipeline.run_dir import receipts
 
 if TYPE_CHECKING:
     from pipeline.ledger.ledger import PrivacyLedger
 
 app = typer.Typer(no_args_is_help=True, help="What every launch spent. Example: tacit ledger show")
+
+MaxRho = Annotated[float, typer.Option(help="device-level rho of all launches together")]
+MaxEpsilon = Annotated[
+    float | None, typer.Option("--max-discovery-epsilon", help="epsilon of one typed word, of all launches together")
+]
+WindowDays = Annotated[int | None, typer.Option(help="count only what was spent in so many days; default: for ever")]
+
+
+@app.command("init")
+@command
+def ledger_init(as_json: AsJson = False) -> None:
+    """Make this installation's ledger, once; nothing else ever makes one.
+
+    Example: tacit ledger init
+    """
+    from pipeline.ledger.database import address
+    from pipeline.ledger.ledger import PrivacyLedger
+
+    here = settings.load()
+    try:
+        ledger = PrivacyLedger(here.ledger_url)
+    except LedgerMissing:
+        if given := receipts(here.runs_dir):
+            raise LedgerTampered(
+                f"{here.runs_dir} holds launches with {len(given)} receipts of a privacy ledger that is not at "
+                f"{address(here.ledger_url)}: a new one would forget what they spent. Restore it, or set "
+                "TACIT_LEDGER_URL to where it is"
+            ) from None
+        ledger, made = PrivacyLedger.create(here.ledger_url), True
+    else:
+        made = False
+    text = f"ledger: {ledger.address} " + ("made" if made else f"is there, with {len(ledger.entries())} entries")
+    answer({"ledger": ledger.address, "made": made}, as_json, text=text)
+
+
+@app.command("register")
+@command
+def ledger_register(
+    name: Annotated[str, typer.Argument(help="private_text.name of its launch files")],
+    max_rho: MaxRho,
+    max_discovery_epsilon: MaxEpsilon = None,
+    window_days: WindowDays = None,
+    raised_by: Annotated[
+        list[str] | None, typer.Option(help="account that may change the budget (repeatable); default: yours")
+    ] = None,
+    simulated: Annotated[
+        bool, typer.Option("--simulated", help="its text is public or made up, nobody's: noise may be seeded")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Give a population its budget, once, before its first launch.
+
+    Example: tacit ledger register en-US --max-rho 1 --max-discovery-epsilon 80
+    """
+    budget = _budget(max_rho, max_discovery_epsilon, window_days)
+    ledger = _ledger()
+    population = ledger.register(name, budget, settings.account(), raised_by or (), simulated=simulated)
+    _answer_population(ledger, population, as_json)
+
+
+@app.command("budget")
+@command
+def ledger_budget(
+    name: Annotated[str, typer.Argument(help="a registered population")],
+    max_rho: MaxRho,
+    reason: Annotated[str, typer.Option(help="why; it stands in the ledger")],
+    max_discovery_epsilon: MaxEpsilon = None,
+    window_days: WindowDays = None,
+    as_json: AsJson = False,
+) -> None:
+    """Replace a population's budget; only those named at its registration may.
+
+    Example: tacit ledger budget en-US --max-rho 2 --max-discovery-epsilon 80 --reason "reviewed 2026-11"
+    """
+    budget = _budget(max_rho, max_discovery_epsilon, window_days)
+    ledger = _ledger()
+    _answer_population(ledger, ledger.change_budget(name, budget, settings.account(), reason), as_json)
 
 
 @app.command("show")
@@ -25,20 +106,21 @@ def ledger_show(
     """
     ledger = _ledger()
     entries = ledger.entries(population)
-    names = sorted({entry.population for entry in entries})
+    names = sorted({entry.population for entry in entries if entry.unit != NO_UNIT})
     totals = {name: ledger.total(name) for name in names}
     discovery = {name: ledger.discovery_total(name) for name in names}
-    lines = [
-        f"{entry.seq:>4} {entry.kind:<8} {entry.population:<20} {entry.launch_id}/{entry.stage}: "
-        + (f"rho {entry.rho:.6g}" if entry.unit == "device" else f"epsilon {entry.epsilon:.6g} per {entry.unit}")
-        for entry in entries
-    ]
+    lines = [f"ledger: {ledger.address}", *(_line(entry) for entry in entries)]
     for name in names:
         # Two units, so two sentences: no sum of the two means anything.
         lines.append(f"spent on {name}: device-level rho {totals[name]:.6g}")
         lines.append(f"spent on {name}: epsilon {discovery[name]:.6g} per typed word, in discovery")
-    content = {"entries": [entry.model_dump() for entry in entries], "totals": totals, "discovery_totals": discovery}
-    answer(content, as_json, text="\n".join(lines) or "the ledger is empty")
+    content = {
+        "ledger": ledger.address,
+        "entries": [entry.model_dump() for entry in entries],
+        "totals": totals,
+        "discovery_totals": discovery,
+    }
+    answer(content, as_json, text="\n".join(lines if entries else [*lines, "it is empty"]))
 
 
 @app.command("verify")
@@ -50,9 +132,9 @@ def ledger_verify(as_json: AsJson = False) -> None:
     """
     here = settings.load()
     ledger = _ledger()
-    problems = ledger.verify(ledger_anchors(here.runs_dir))
-    text = "\n".join(problems) or f"the ledger is whole: {len(ledger.entries())} entries"
-    answer({"ok": not problems, "problems": problems}, as_json, text=text)
+    problems = ledger.verify(receipts(here.runs_dir))
+    text = "\n".join(problems) or f"the ledger {ledger.address} is whole: {len(ledger.entries())} entries"
+    answer({"ledger": ledger.address, "ok": not problems, "problems": problems}, as_json, text=text)
     if problems:
         raise typer.Exit(PERMANENT)
 
@@ -65,6 +147,35 @@ def ledger_export(as_json: AsJson = False) -> None:
     Example: tacit ledger export > ledger.json
     """
     answer(_ledger().export(), as_json=True)
+
+
+def _line(entry: Entry) -> str:
+    """One entry for people."""
+    about = f"{entry.seq:>4} {entry.kind:<8} {entry.population:<20} "
+    if entry.unit == NO_UNIT:
+        return about + entry.binding
+    amount = f"rho {entry.rho:.6g}" if entry.unit == "device" else f"epsilon {entry.epsilon:.6g} per {entry.unit}"
+    return f"{about}{entry.launch_id}/{entry.stage}: {amount}"
+
+
+def _budget(max_rho: float, max_discovery_epsilon: float | None, window_days: int | None) -> Budget:
+    try:
+        return Budget(max_rho=max_rho, max_discovery_epsilon=max_discovery_epsilon, window_days=window_days)
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        option = "--" + str(wrong["loc"][0]).replace("_", "-")
+        raise ValueError(f"{option}: {wrong['input']!r}; give a positive number") from error
+
+
+def _answer_population(ledger: "PrivacyLedger", population: Population, as_json: bool) -> None:
+    budget = population.budget
+    words = "no ceiling" if budget.max_discovery_epsilon is None else f"{budget.max_discovery_epsilon:g}"
+    within = f" in any {budget.window_days} days" if budget.window_days else ""
+    text = (
+        f"ledger: {ledger.address}\npopulation {population.name}: rho {budget.max_rho:g}, epsilon per typed word "
+        f"{words}{within}; changed by {', '.join(population.raised_by)}"
+    )
+    answer({"ledger": ledger.address} | population.model_dump(mode="json"), as_json, text=text)
 
 
 def _ledger() -> "PrivacyLedger":

@@ -14,8 +14,8 @@ import typer
 
 from pipeline import settings as settings_module
 from pipeline.config import LaunchConfig, load_launch
-from pipeline.errors import PermanentError, exit_code
-from pipeline.run_dir import RESULT, RunDir, StageRecord
+from pipeline.errors import exit_code
+from pipeline.run_dir import RunDir
 from pipeline.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -98,15 +98,3 @@ def open_existing(run_id: str) -> tuple[LaunchConfig, RunDir, Settings]:
     config = LaunchConfig.model_validate_json(path.read_bytes())
     tracker = MlflowTracker(here, config, run_id)
     return config, RunDir(here.runs_dir, run_id, fetch=tracker.fetch), here
-
-
-def ledger_anchors(runs_dir: Path) -> list[str]:
-    """Hashes of ledger entries that the finished stages of all launches on this machine wrote down."""
-    anchors: list[str] = []
-    for path in sorted(runs_dir.glob(f"*/public/*/{RESULT}")):
-        try:
-            record = StageRecord.model_validate_json(path.read_bytes())
-        except ValueError as error:
-            raise PermanentError(f"{path}: not a stage record; restore it from MLflow") from error
-        anchors += record.ledger.values()
-    return anchors

@@ -7,7 +7,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable
-from typing import Literal
+from typing import Literal, TypeGuard
 
 from pydantic import BaseModel, ConfigDict
 
@@ -15,6 +15,11 @@ from pipeline.errors import BudgetExceeded, LedgerTampered
 from pipeline.stage import Spend
 
 GENESIS = "0" * 64
+# Entries that spend have a unit; those that say something else have this one, and no amounts.
+NO_UNIT = "none"
+UNITS = frozenset({"device", "item"})
+SPENDING = frozenset({"reserve", "commit"})
+KINDS = SPENDING | {"register", "budget", "devices"}
 # Sums of budgets typed as decimals (0.1 + 0.2 against 0.3) must not be refused for their last bit.
 _ROUNDING = 1e-12
 
@@ -25,7 +30,7 @@ class Entry(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", from_attributes=True)
 
     seq: int
-    kind: Literal["reserve", "commit"]
+    kind: str  # one of KINDS
     population: str
     launch_id: str
     stage: str
@@ -69,10 +74,33 @@ def chain_problems(entries: list[Entry]) -> list[str]:
         if entry.hash != entry.expected_hash():
             problems.append(f"{name} is not what was written: its content does not match its hash")
         previous = entry.hash
+    return problems + _content_problems(entries)
+
+
+def _content_problems(entries: list[Entry]) -> list[str]:
+    """Entries that the ledger's own code never writes, whoever gave them a place in the chain.
+
+    Guarantee: an amount is zero or more and finite, and takes the place of no other than the one reserved for the same
+    stage of the same launch; so nobody who can append is given anything back.
+    """
+    problems, reserved = [], {}
+    for entry in entries:
+        name = f"entry {entry.seq} ({entry.kind} of {entry.launch_id}/{entry.stage})"
+        release, what = (entry.launch_id, entry.stage), (entry.population, entry.unit, entry.adjacency)
+        if entry.kind not in KINDS:
+            problems.append(f"{name} is of a kind that this version does not know")
+        if not all(map(is_amount, (entry.epsilon, entry.delta, 0 if entry.rho is None else entry.rho))):
+            problems.append(f"{name} states an amount that is negative or not finite")
+        if (entry.kind in SPENDING) != (entry.unit in UNITS) or (entry.unit == "device") != (entry.rho is not None):
+            problems.append(f"{name} is per {entry.unit} with rho {entry.rho}")
+        elif entry.kind == "reserve":
+            reserved[release] = what
+        elif entry.kind == "commit" and reserved.get(release) != what:
+            problems.append(f"{name} follows no reservation of its own")
     return problems
 
 
-def total_spent(entries: Iterable[Entry], population: str, unit: Literal["device", "item"]) -> float:
+def total_spent(entries: Iterable[Entry], population: str, unit: Literal["device", "item"], since: str = "") -> float:
     """Sum over one unit: rho of devices, or epsilon of items.
 
     Guarantee: rho of launches on the same devices adds up (zCDP), and so do local epsilons of the same
@@ -81,32 +109,38 @@ def total_spent(entries: Iterable[Entry], population: str, unit: Literal["device
 
     Args:
       entries: in order, so that a commit comes after its reservation and replaces it.
+      since: leave out what was written before this time.
 
     Raises:
-      LedgerTampered: an entry of the unit without its amount, which this class never writes.
+      LedgerTampered: an amount that this class never writes: none, negative or not finite.
     """
-    amounts: dict[tuple[str, str], float] = {}
+    amounts: dict[tuple[str, str], tuple[float, str]] = {}
     for entry in entries:
         if (entry.population, entry.unit) != (population, unit):
             continue
         amount = entry.rho if unit == "device" else entry.epsilon
-        if amount is None:
+        if not is_amount(amount):
             raise LedgerTampered(f"the {entry.kind} of {entry.launch_id} {entry.stage} has no {unit}-level amount")
-        amounts[entry.launch_id, entry.stage] = amount
-    return math.fsum(amounts.values())
+        amounts[entry.launch_id, entry.stage] = amount, entry.created_at
+    return math.fsum(amount for amount, written in amounts.values() if written >= since)
+
+
+def is_amount(value: object) -> TypeGuard[float]:
+    """Whether a value can be an amount of privacy: zero or more, and finite."""
+    return isinstance(value, int | float) and math.isfinite(value) and value >= 0
 
 
 def require_room(
-    entries: Iterable[Entry], population: str, launch_id: str, spend: Spend, ceiling: float | None
+    entries: Iterable[Entry], population: str, launch_id: str, spend: Spend, ceiling: float | None, since: str = ""
 ) -> None:
-    """See that a spend fits under the ceiling on its unit; None is no ceiling.
+    """See that a spend fits under the ceiling on its unit, with all that was spent ``since``; None is no ceiling.
 
     Raises:
       BudgetExceeded: it does not; the numbers and the fix are in the message.
     """
     if ceiling is None:
         return
-    spent = total_spent(entries, population, spend.unit)
+    spent = total_spent(entries, population, spend.unit, since)
     if spend.rho is not None:
         needed, name, policy = spend.rho, "rho", "policy.population_max_rho"
         advice = "more noise, fewer rounds, larger min_sep"

@@ -13,19 +13,23 @@ Entries are chained: each holds the SHA-256 of its own canonical JSON, which inc
 of the entry before. Triggers refuse updates, deletions and insertions anywhere but at the
 end. ``verify`` finds what got past them; ``anchors`` (hashes written into finished stages'
 records) expose a ledger that was rewritten from the start.
+
+A ledger is made on purpose (``PrivacyLedger.create``, `tacit ledger init`): one that is not there is an error, never
+an empty one. A population has a budget once somebody registered it, and a launch can only ask for less.
 """
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
 
-from sqlalchemy import Connection, create_engine, event, exc, insert, select, update
-from sqlalchemy.engine import Engine, make_url
+from sqlalchemy import Connection
 
-from pipeline.errors import LedgerConflict, LedgerTampered, ServiceUnavailable
-from pipeline.ledger import schema
-from pipeline.ledger.entries import GENESIS, Entry, canonical, chain_problems, require_room, total_spent
+from pipeline.errors import LedgerConflict, LedgerTampered
+from pipeline.ledger import budget as budgets
+from pipeline.ledger import database, populations, schema
+from pipeline.ledger.budget import Budget, Population
+from pipeline.ledger.chain import append, entries_of, find, problems_of, require_same, require_whole
+from pipeline.ledger.entries import GENESIS, NO_UNIT, Entry, require_room, total_spent
 from pipeline.stage import Spend
 
 
@@ -33,15 +37,98 @@ class PrivacyLedger:
     """The ledger behind a SQLAlchemy URL; SQLite and PostgreSQL are supported."""
 
     def __init__(self, url: str) -> None:
-        """Connect, and make the tables if they are missing.
+        """Open the ledger; one of an older version gets the tables that it lacks.
 
         Raises:
           ValueError: the URL is not one of a supported database.
+          LedgerMissing: there is none.
+          LedgerTampered: the database is damaged, or of a newer version.
           ServiceUnavailable: the database does not answer.
         """
-        self._engine = _engine(url)
+        self._engine = database.engine(url)
+        self.address = database.address(url)
         with self._transaction() as connection:
+            version = schema.version(connection)
+            if version == 0:
+                raise database.missing(self.address)
+            if version not in (1, schema.VERSION):
+                raise LedgerTampered(
+                    f"the privacy ledger {self.address} has tables of version {version}, and this tacit knows versions "
+                    f"up to {schema.VERSION}; update tacit"
+                )
+            schema.migrate(connection)
+
+    @classmethod
+    def create(cls, url: str) -> "PrivacyLedger":
+        """Make the ledger if there is none, and open it."""
+        engine = database.engine(url, make=True)
+        with database.transaction(engine) as connection:
             schema.create(connection)
+        engine.dispose()
+        return cls(url)
+
+    def register(
+        self, name: str, budget: Budget, by: str, raised_by: Iterable[str] = (), *, simulated: bool = False
+    ) -> Population:
+        """Give a population its budget and its split secret, once; the same registration again is free.
+
+        Args:
+          by: who does it: an account, or the launch file of a simulation.
+          raised_by: accounts that may change the budget; by default ``by``.
+          simulated: its text is public or made up, nobody's.
+
+        Raises:
+          LedgerConflict: it is registered with another budget or other people.
+          LedgerTampered: the ledger cannot be relied on.
+        """
+        with self._transaction() as connection:
+            accounts = tuple(sorted(set(raised_by))) or (by,)
+            return populations.register(connection, name, budget, by, accounts, simulated)
+
+    def change_budget(self, name: str, budget: Budget, by: str, reason: str) -> Population:
+        """Replace a population's budget.
+
+        Raises:
+          PopulationUnknown: nobody registered it.
+          LedgerConflict: ``by`` is not one of those who may, or there is no reason.
+        """
+        with self._transaction() as connection:
+            return populations.change_budget(connection, name, budget, by, reason)
+
+    def knows(self, name: str) -> bool:
+        """Whether somebody registered a population."""
+        return budgets.registered(self.entries(), name) is not None
+
+    def population(self, name: str) -> Population:
+        """A registered population.
+
+        Raises:
+          PopulationUnknown: nobody registered it.
+        """
+        return budgets.require_registered(self.entries(), name)
+
+    def split_secret(self, name: str) -> bytes:
+        """The secret by which a population's devices are split: 32 bytes, the same for all its launches.
+
+        Raises:
+          PopulationUnknown: nobody registered it.
+          LedgerTampered: it is not the one that was drawn at the registration.
+        """
+        with self._transaction() as connection:
+            return populations.split_secret(connection, name)
+
+    def bind_devices(self, name: str, device_ids: Iterable[str]) -> None:
+        """Note which devices a population has, and refuse devices of another one.
+
+        Guarantee: a device spends from one budget, whatever its population is called in a launch file, up to the
+        share that two populations may honestly have in common (``devices.MOST_SHARED``).
+
+        Raises:
+          PopulationUnknown: nobody registered it.
+          BudgetExceeded: the devices are those of another population.
+        """
+        with self._transaction() as connection:
+            populations.bind_devices(connection, name, device_ids)
 
     def reserve(
         self,
@@ -53,31 +140,32 @@ class PrivacyLedger:
         budget_rho: float,
         binding: Mapping[str, str],
         budget_discovery_epsilon: float | None = None,
+        anchors: Iterable[str] = (),
     ) -> Entry:
         """Write a spend down before it happens. The same reservation again is free.
 
         Args:
-          budget_rho: ceiling on the population's device-level rho.
-          budget_discovery_epsilon: ceiling on its item-level epsilon; None for no ceiling.
+          budget_rho: the launch's ceiling on the population's device-level rho; at most the registered one.
+          budget_discovery_epsilon: that on its item-level epsilon; None for the registered one.
+          anchors: hashes of entries that runs were given; a ledger without one of them is not the one they used.
 
         Raises:
-          BudgetExceeded: there is no room; the numbers are in the message.
+          PopulationUnknown: nobody registered the population.
+          BudgetExceeded: there is no room, or the launch asks for more than the registered budget.
           LedgerConflict: this stage of this launch already reserved something else.
           LedgerTampered: the ledger cannot be relied on.
         """
         with self._transaction() as connection:
-            problems = _problems(connection)
-            if problems:
-                raise LedgerTampered(
-                    f"the privacy ledger is not what was written to it: {'; '.join(problems)}. Restore it from a backup"
-                )
-            old = _find(connection, launch_id, stage, "reserve")
+            entries = require_whole(connection, anchors)
+            old = find(connection, launch_id, stage, "reserve")
             if old:
-                _require_same(old, population, spend, binding)
+                require_same(old, population, spend, binding)
                 return old
-            ceiling = budget_rho if spend.unit == "device" else budget_discovery_epsilon
-            require_room(_entries(connection), population, launch_id, spend, ceiling)
-            return _append(connection, "reserve", population, launch_id, stage, spend, binding)
+            registered = budgets.require_registered(entries, population)
+            budget = budgets.require_no_more(registered, budget_rho, budget_discovery_epsilon)
+            ceiling = budget.max_rho if spend.unit == "device" else budget.max_discovery_epsilon
+            require_room(entries, population, launch_id, spend, ceiling, budgets.since(budget))
+            return append(connection, "reserve", population, launch_id, stage, spend, binding)
 
     def commit(self, launch_id: str, stage: str, spend: Spend) -> Entry:
         """Replace a reservation's amount by what was really spent. The same commit again is free.
@@ -89,25 +177,29 @@ class PrivacyLedger:
           LedgerConflict: nothing was reserved, or another amount was committed.
         """
         with self._transaction() as connection:
-            reserved = _find(connection, launch_id, stage, "reserve")
+            reserved = find(connection, launch_id, stage, "reserve")
             if reserved is None:
                 raise LedgerConflict(f"{launch_id}/{stage}: nothing was reserved; reserve before any noise is drawn")
             binding = json.loads(reserved.binding)
-            old = _find(connection, launch_id, stage, "commit")
+            old = find(connection, launch_id, stage, "commit")
             if old:
-                _require_same(old, reserved.population, spend, binding)
+                require_same(old, reserved.population, spend, binding)
                 return old
             if (spend.unit, spend.adjacency) != (reserved.unit, reserved.adjacency):
                 raise LedgerConflict(
                     f"{launch_id}/{stage}: reserved per {reserved.unit} ({reserved.adjacency}), committed per "
                     f"{spend.unit} ({spend.adjacency}); the two cannot replace each other"
                 )
-            return _append(connection, "commit", reserved.population, launch_id, stage, spend, binding)
+            return append(connection, "commit", reserved.population, launch_id, stage, spend, binding)
 
     def entries(self, population: str | None = None) -> list[Entry]:
         """All entries in order, or those of one population."""
         with self._transaction() as connection:
-            return [entry for entry in _entries(connection) if population in (None, entry.population)]
+            return [entry for entry in entries_of(connection) if population in (None, entry.population)]
+
+    def spends(self) -> list[Entry]:
+        """The entries that spend, in order."""
+        return [entry for entry in self.entries() if entry.unit != NO_UNIT]
 
     def total(self, population: str) -> float:
         """Device-level rho spent on a population: commits, and reservations that have none."""
@@ -124,12 +216,12 @@ class PrivacyLedger:
           anchors: entry hashes known from elsewhere, such as stage records; each must be in the chain.
         """
         with self._transaction() as connection:
-            return _problems(connection, anchors)
+            return problems_of(connection, anchors)
 
     def export(self) -> dict:
         """The whole ledger as JSON values, with totals and what ``verify`` finds."""
         entries, problems = self.entries(), self.verify()
-        names = sorted({entry.population for entry in entries})
+        names = sorted({entry.population for entry in entries if entry.unit != NO_UNIT})
         return {
             "entries": [entry.model_dump() for entry in entries],
             "totals": {name: total_spent(entries, name, "device") for name in names},
@@ -142,98 +234,5 @@ class PrivacyLedger:
     @contextmanager
     def _transaction(self) -> Iterator[Connection]:
         """One transaction at a time over all processes and machines."""
-        try:
-            with self._engine.begin() as connection:
-                schema.serialise(connection)
-                yield connection
-        except exc.OperationalError as error:
-            raise ServiceUnavailable(f"the privacy ledger's database does not answer: {error.orig}") from error
-
-
-def _engine(url: str) -> Engine:
-    try:
-        dialect = make_url(url).get_backend_name()
-    except exc.ArgumentError as error:
-        raise ValueError(
-            "TACIT_LEDGER_URL: not a database URL; use sqlite:////absolute/path/ledger.db or "
-            "postgresql+psycopg2://user:password@host/database"
-        ) from error
-    if dialect not in ("sqlite", "postgresql"):
-        raise ValueError(f"TACIT_LEDGER_URL: {dialect!r} is not supported; use sqlite or postgresql")
-    if dialect == "postgresql":
-        return create_engine(url, pool_pre_ping=True)
-    schema.prepare_sqlite_folder(make_url(url).database)
-    engine = create_engine(url, connect_args={"timeout": 60})
-    event.listen(engine, "connect", schema.sqlite_manual_transactions)
-    event.listen(engine, "begin", schema.sqlite_begin_immediate)
-    return engine
-
-
-def _entries(connection: Connection) -> list[Entry]:
-    rows = connection.execute(select(schema.ENTRIES).order_by(schema.ENTRIES.c.seq))
-    return [Entry.model_construct(**row._mapping) for row in rows]
-
-
-def _find(connection: Connection, launch_id: str, stage: str, kind: str) -> Entry | None:
-    columns = schema.ENTRIES.c
-    where = (columns.launch_id == launch_id) & (columns.stage == stage) & (columns.kind == kind)
-    row = connection.execute(select(schema.ENTRIES).where(where)).one_or_none()
-    return Entry.model_validate(row) if row else None
-
-
-def _append(
-    connection: Connection,
-    kind: str,
-    population: str,
-    launch_id: str,
-    stage: str,
-    spend: Spend,
-    binding: Mapping[str, str],
-) -> Entry:
-    count, prev_hash = schema.read_head(connection)
-    entry = Entry(
-        seq=count + 1,
-        kind=kind,
-        population=population,
-        launch_id=launch_id,
-        stage=stage,
-        **spend.model_dump(),
-        binding=canonical(dict(binding)),
-        created_at=datetime.now(UTC).isoformat(timespec="microseconds"),
-        prev_hash=prev_hash,
-        hash="",
-    )
-    entry = entry.model_copy(update={"hash": entry.expected_hash()})
-    connection.execute(insert(schema.ENTRIES).values(**entry.model_dump()))
-    connection.execute(update(schema.HEAD).values(entries=entry.seq, hash=entry.hash))
-    return entry
-
-
-def _require_same(old: Entry, population: str, spend: Spend, binding: Mapping[str, str]) -> None:
-    where = f"{old.launch_id}/{old.stage}"
-    if (old.population, old.spend) != (population, spend):
-        raise LedgerConflict(
-            f"{where}: the ledger holds a {old.kind} of rho {old.rho}, epsilon {old.epsilon}, delta {old.delta} on "
-            f"{old.population!r}; this attempt says rho {spend.rho}, epsilon {spend.epsilon}, delta {spend.delta} on "
-            f"{population!r}. A launch releases once: start a new launch for other amounts"
-        )
-    before = json.loads(old.binding)
-    changed = sorted(name for name in before.keys() | binding.keys() if before.get(name) != binding.get(name))
-    if changed:
-        raise LedgerConflict(
-            f"{where}: the {' and the '.join(changed)} changed since the ledger's {old.kind}, so this would be "
-            "a second release that nobody accounted for. Restore the launch's folder (its private part holds the key), "
-            "or start a new launch"
-        )
-
-
-def _problems(connection: Connection, anchors: Iterable[str] = ()) -> list[str]:
-    entries, head = _entries(connection), schema.read_head(connection)
-    problems = chain_problems(entries)
-    last = entries[-1].hash if entries else GENESIS
-    if head != (len(entries), last):
-        problems.append(f"the head says {head[0]} entries ending in {head[1][:12]}, not {len(entries)} in {last[:12]}")
-    problems += [f"the append-only trigger {name} is gone" for name in schema.missing_triggers(connection)]
-    recorded = {entry.hash for entry in entries}
-    unknown = sorted(set(anchors) - recorded)
-    return problems + [f"entry {anchor[:12]} is recorded by a launch but not in the ledger" for anchor in unknown]
+        with database.transaction(self._engine) as connection:
+            yield connection

@@ -7,6 +7,8 @@ import numpy as np
 from federated.devices import store
 from pipeline.config import LaunchConfig
 from pipeline.errors import PermanentError
+from pipeline.ledger.launch import require_population
+from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.registry import model_name
 from pipeline.stage import Dataset, PublicStage, StageContext, StageResult
 from pipeline.stages import artifacts
@@ -108,8 +110,17 @@ def _select(ctx: StageContext, shards: list[WordStore]) -> Selection:
 
 
 def ingest_private(ctx: StageContext) -> IngestPrivate:
-    """Client text into the private device store; only rounded counts and a digest come out."""
+    """Client text into the private device store; only rounded counts and a digest come out.
+
+    Raises:
+      PopulationUnknown, BudgetExceeded: the ledger does not know the population, or has these devices under
+        another name.
+    """
+    ledger = PrivacyLedger(ctx.settings.ledger_url)
+    require_population(ctx.config, ledger)
     summary = store.build_store(ctx.config.private_text, ctx.config.locale, ctx.config.seed, ctx.private / "store")
+    if not summary.synthetic:  # Made-up typists of every population are numbered alike.
+        ledger.bind_devices(summary.population, store.device_ids(ctx.private / "store"))
     return IngestPrivate(
         population=summary.population,
         source=summary.source,

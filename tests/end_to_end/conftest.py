@@ -7,6 +7,7 @@ import pytest
 
 from pipeline.config import launch_id, load_launch
 from tests.helpers.command import Launched, tacit
+from tests.helpers.installed import installed
 from tests.helpers.tiny_launch import write_launch
 from tests.helpers.tracking_database import prepared, put
 
@@ -27,6 +28,7 @@ def launched(tmp_path_factory: pytest.TempPathFactory) -> Launched:
     """The tiny launch through the command line. Its tests share a group, as workers share no session."""
     home = tmp_path_factory.mktemp("tiny")
     file = write_launch(home)
+    installed(home, "tiny-clients")
     done = tacit(home, "launch", str(file), "--json")
     assert done.returncode == 0, done.stderr
     return Launched(home, file, launch_id(load_launch(file)), json.loads(done.stdout), done.stdout + done.stderr)

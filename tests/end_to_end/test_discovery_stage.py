@@ -15,6 +15,7 @@ from pipeline.stage import StageContext
 from pipeline.stages import artifacts as load
 from pipeline.stages import build_vocabulary
 from pipeline.stages.table import STAGES
+from tests.helpers.installed import installed
 from tests.helpers.tiny_launch import write_launch
 
 BEFORE = ("ingest_public", "ingest_private")
@@ -28,7 +29,7 @@ def discover(folder: Path, processes: int) -> tuple[dict, settings.Settings, Pat
     launch.write_text(text, encoding="utf-8")
     config = load_launch(launch)
     here = settings.load({"TACIT_HOME": str(folder)})
-    here.runs_dir.mkdir(exist_ok=True)
+    installed(folder, config.private_text.name, simulated=True)
     for name in (*BEFORE, "discover"):
         outcome = runner.run_stage(name, config, launch_id(config), here, STAGES)
     return outcome.record.model_dump(), here, here.runs_dir / launch_id(config)

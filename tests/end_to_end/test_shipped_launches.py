@@ -16,6 +16,7 @@ from pipeline.cli.app import app
 from pipeline.config import launch_id, load_launch
 from pipeline.errors import PERMANENT
 from reports.disclosure.document import Disclosure
+from tests.helpers.installed import installed
 from tests.helpers.tiny_launch import write_launch
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -112,6 +113,7 @@ def keep_every_word(sheet: Path) -> None:
 def test_a_shipped_file_launches_and_its_report_states_the_guarantee(path: Path, tmp_path: Path) -> None:
     file = small(path, tmp_path)
     config = load_launch(file)
+    installed(tmp_path, config.private_text.name)
     if config.vocabulary.review:
         assert "wait for a decision" in tacit(tmp_path, "launch", str(file), code=PERMANENT)["error"]
         keep_every_word(

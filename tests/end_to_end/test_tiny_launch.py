@@ -10,6 +10,7 @@ import pytest
 
 from pipeline.config import STAGE_NAMES, launch_id, load_launch
 from tests.helpers.command import AIRFLOW, ROOT, TACIT, Launched, environment, ledger_entries, tacit
+from tests.helpers.installed import installed
 from tests.helpers.tiny_launch import CLIENTS, SHARED_NEW, client_id, leaks, planted, write_launch
 
 NEEDLES = [planted(client) for client in range(CLIENTS)] + [client_id(client) for client in range(CLIENTS)]
@@ -120,6 +121,7 @@ def test_a_hold_on_made_up_typists_has_its_report_and_publishes_nothing(tmp_path
     audit |= {"random_continuations": 10_000, "populations": ["compliant", "stress"]}
     compared = {"buckets": 5, "non_private_upper_bound": True}
     file = write_launch(tmp_path, private_text=population, policy=policy, audit=audit, ab_test=compared)
+    installed(tmp_path)
     done = tacit(tmp_path, "launch", str(file), "--json")
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
@@ -145,6 +147,7 @@ def test_a_hold_on_made_up_typists_has_its_report_and_publishes_nothing(tmp_path
 @pytest.mark.skipif(not AIRFLOW.exists(), reason="the Airflow environment is not built; run `make setup`")
 def test_same_launch_through_the_dag(tmp_path: Path) -> None:
     file = write_launch(tmp_path)
+    installed(tmp_path, "tiny-clients")
     airflow_home = tmp_path / "airflow"
     settings = subprocess.run(
         ["bash", "-c", "set -a; . dags/airflow.env; env -0"],

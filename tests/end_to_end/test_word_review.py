@@ -12,6 +12,7 @@ from pipeline.errors import PERMANENT
 from pretrain import vocabulary
 from pretrain.files import sha256
 from tests.helpers.command import tacit
+from tests.helpers.installed import installed
 from tests.helpers.tiny_launch import write_launch
 
 pytestmark = pytest.mark.slow
@@ -19,6 +20,7 @@ pytestmark = pytest.mark.slow
 
 def test_a_person_decides_on_every_word(tmp_path: Path) -> None:
     file = write_launch(tmp_path, vocabulary={"base_size": 80, "max_new_words": 8, "review": True})
+    installed(tmp_path, "tiny-clients")
     blocklist = tmp_path / "blocked.txt"
     blocklist.write_text("slur\n", encoding="utf-8")
     raw = yaml.safe_load(file.read_text(encoding="utf-8"))

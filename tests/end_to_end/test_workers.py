@@ -20,6 +20,7 @@ from pipeline.config import STAGE_NAMES, launch_id, load_launch
 from pipeline.errors import PermanentError
 from pipeline.stages.table import STAGES
 from tests.helpers.command import TACIT, environment
+from tests.helpers.installed import installed
 from tests.helpers.tiny_launch import write_launch
 
 pytestmark = pytest.mark.slow
@@ -52,6 +53,7 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     home = tmp_path_factory.mktemp("planned")
     config = load_launch(write_launch(home, mechanism=MECHANISM, policy=POLICY, runtime=RUNTIME))
     here, run_id = settings_module.load({"TACIT_HOME": str(home)}), launch_id(config)
+    installed(home, config.private_text.name)
     for name in STAGE_NAMES[: STAGE_NAMES.index("fine_tune")]:
         runner.run_stage(name, config, run_id, here, STAGES)
     # The key is drawn now: every copy of this home adds the same noise.

@@ -6,6 +6,7 @@ import pytest
 
 from tests.golden import facts, seeded_launch
 from tests.golden.make_version_0_1 import SEEDED
+from tests.helpers.installed import installed
 from tests.helpers.launched import Launched
 from tests.helpers.tracking_database import prepared, put
 
@@ -17,6 +18,7 @@ def seeded(tmp_path_factory: pytest.TempPathFactory) -> Launched:
     put(prepared(tmp_path_factory), home)
     seeded_launch.write_data(home)
     file = seeded_launch.write_launch(home, SEEDED)
+    installed(home, f"tiny-clients-{SEEDED}", simulated=True)
     done = seeded_launch.tacit(Path(__file__).resolve().parents[2], home, ["launch", file.name])
     assert done.returncode == 0, done.stdout + done.stderr
     run = seeded_launch.run_of(home, SEEDED)

@@ -14,7 +14,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.golden import facts, seeded_launch
-from tests.golden.make_version_0_1 import seeded_facts
+from tests.golden.make_version_0_1 import SEEDED, seeded_facts
+from tests.helpers.installed import installed
 
 HERE = Path(__file__).resolve().parent
 CHANGED = ("losses", "ranks", "weights")
@@ -24,6 +25,7 @@ def main() -> None:
     """Launch, and write the file."""
     with tempfile.TemporaryDirectory() as scratch:
         seeded_launch.write_data(Path(scratch))
+        installed(Path(scratch), f"tiny-clients-{SEEDED}", simulated=True)
         computed = seeded_facts(HERE.parents[1], Path(scratch))
     recorded = {"machine": facts.machine()} | {kind: computed[kind] for kind in CHANGED}
     (HERE / "today.json").write_text(json.dumps(recorded, indent=1) + "\n", encoding="utf-8")

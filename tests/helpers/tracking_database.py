@@ -28,5 +28,5 @@ def prepared(factory: pytest.TempPathFactory) -> Path:
 
 def put(database: Path, home: Path) -> None:
     """Give a home, in which nothing ran yet, a copy of the database."""
-    (home / "runs").mkdir()
+    (home / "runs").mkdir(exist_ok=True)
     shutil.copy(database, home / "runs" / "mlflow.db")

@@ -9,13 +9,15 @@ from sqlalchemy.engine import make_url
 
 from pipeline import settings as settings_module
 from pipeline.settings import Settings
+from tests.helpers.installed import installed
 from tests.helpers.public_stages import Public
 from tests.helpers.tracking_database import prepared, put
 
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    """An installation of its own."""
+    """An installation of its own, with an empty ledger."""
+    installed(tmp_path)
     return settings_module.load({"TACIT_HOME": str(tmp_path)})
 
 

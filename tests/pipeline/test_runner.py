@@ -38,18 +38,18 @@ def run_all(
 def test_second_run_redoes_nothing_and_spends_nothing(calls: Calls, settings: Settings):
     first = run_all(calls, settings)
     assert not any(outcome.skipped for outcome in first)
-    entries = PrivacyLedger(settings.ledger_url).entries()
+    entries = PrivacyLedger(settings.ledger_url).spends()
     second = run_all(calls, settings)
     assert all(outcome.skipped for outcome in second)
     assert [outcome.record for outcome in second] == [outcome.record for outcome in first]
     assert calls.made == list(NAMES)
-    assert PrivacyLedger(settings.ledger_url).entries() == entries
+    assert PrivacyLedger(settings.ledger_url).spends() == entries
 
 
 def test_reserves_the_plan_and_commits_what_was_spent(calls: Calls, settings: Settings):
     record = run_all(calls, settings)[2].record
     ledger = PrivacyLedger(settings.ledger_url)
-    reserved, committed = ledger.entries()
+    reserved, committed = ledger.spends()
     assert (reserved.kind, reserved.rho, committed.kind, committed.rho) == ("reserve", 0.4, "commit", 0.25)
     assert (reserved.population, reserved.launch_id, reserved.stage) == ("people", ID, "fine_tune")
     assert record.ledger == {"reserve": reserved.hash, "commit": committed.hash}
@@ -60,7 +60,7 @@ def test_only_spending_stages_get_a_key(calls: Calls, settings: Settings):
     run_all(calls, settings)
     key = RunDir(settings.runs_dir, ID).secret("fine_tune")
     assert calls.keys == [key]
-    text = "".join(entry.model_dump_json() for entry in PrivacyLedger(settings.ledger_url).entries())
+    text = "".join(entry.model_dump_json() for entry in PrivacyLedger(settings.ledger_url).spends())
     assert key.hex() not in text
 
 
@@ -119,7 +119,7 @@ def test_no_budget_no_run(calls: Calls, settings: Settings):
     with pytest.raises(BudgetExceeded):
         run_all(calls, settings, config)
     assert "fine_tune" not in calls.made
-    assert PrivacyLedger(settings.ledger_url).entries() == []
+    assert PrivacyLedger(settings.ledger_url).spends() == []
 
 
 def test_a_changed_privacy_parameter_is_a_new_launch_and_a_new_spend(calls: Calls, settings: Settings):
@@ -135,7 +135,7 @@ def test_a_changed_privacy_parameter_is_a_new_launch_and_a_new_spend(calls: Call
 def test_a_dated_run_is_a_launch_of_its_own(calls: Calls, settings: Settings):
     run_all(calls, settings)
     run_all(calls, settings, run_id=launch_id(CONFIG, "20261121"))
-    assert {entry.launch_id for entry in PrivacyLedger(settings.ledger_url).entries()} == {ID, f"{ID}-20261121"}
+    assert {entry.launch_id for entry in PrivacyLedger(settings.ledger_url).spends()} == {ID, f"{ID}-20261121"}
 
 
 def test_speed_settings_do_not_make_a_stage_stale(calls: Calls, settings: Settings):
@@ -152,7 +152,7 @@ def test_unknown_stage(calls: Calls, settings: Settings, name: str):
 def test_an_input_that_is_not_there_spends_nothing(calls: Calls, settings: Settings):
     with pytest.raises(StageInputMissing, match="stage 'plan' has not finished"):
         runner.run_stage("fine_tune", CONFIG, ID, settings, calls.stages)
-    assert PrivacyLedger(settings.ledger_url).entries() == []
+    assert PrivacyLedger(settings.ledger_url).spends() == []
 
 
 def test_a_failed_stage_leaves_its_reservation_and_no_result(calls: Calls, settings: Settings):
@@ -259,7 +259,7 @@ def test_a_crash_at_any_step_is_repaired_by_running_again(
     assert calls.made == (["fine_tune"] if computed_again else [])
     assert calls.keys == ([key] if computed_again else [])
     ledger = PrivacyLedger(settings.ledger_url)
-    assert [entry.kind for entry in ledger.entries()] == ["reserve", "commit"]
+    assert [entry.kind for entry in ledger.spends()] == ["reserve", "commit"]
     assert ledger.verify(outcome.record.ledger.values()) == []
     assert runner.run_stage("fine_tune", CONFIG, ID, settings, calls.stages).skipped
 

@@ -9,9 +9,8 @@ import pytest
 from pipeline import settings
 
 
-def test_defaults_are_absolute_and_under_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(tmp_path)
-    here = settings.load({})
+def test_defaults_are_absolute_and_under_runs(tmp_path: Path):
+    here = settings.load({"TACIT_HOME": str(tmp_path)})
     runs = tmp_path / "runs"
     assert (here.home, here.runs_dir) == (tmp_path, runs)
     assert here.ledger_url == f"sqlite:///{runs}/ledger.db"
@@ -19,6 +18,20 @@ def test_defaults_are_absolute_and_under_runs(tmp_path: Path, monkeypatch: pytes
     assert here.artifact_root == f"file://{runs}/mlflow-artifacts"
     assert here.web_dir == tmp_path / ".venv" / "web"
     assert not runs.exists(), "reading settings makes nothing"
+
+
+def test_the_working_directory_decides_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The same command from another folder once made an empty ledger there, and passed a budget that was used up."""
+    before = settings.load({})
+    home = tmp_path / "home"
+    home.mkdir()
+    given = {"TACIT_HOME": str(home), "TACIT_RUNS_DIR": "elsewhere"}
+    there = settings.load(given)
+    monkeypatch.chdir(tmp_path)
+    assert settings.load({}) == before
+    assert before.home == Path(settings.__file__).resolve().parents[1]
+    assert settings.load(given) == there
+    assert there.runs_dir == home / "elsewhere"
 
 
 def test_environment_wins(tmp_path: Path):
@@ -41,6 +54,7 @@ def test_environment_wins(tmp_path: Path):
     ("given", "field"),
     [
         ({"TACIT_HOME": "/nowhere/at/all"}, "TACIT_HOME"),
+        ({"TACIT_HOME": "."}, "TACIT_HOME: '.' is another folder in every working directory"),
         ({"MLFLOW_TRACKING_URI": "./mlruns"}, "MLFLOW_TRACKING_URI"),
         ({"MLFLOW_TRACKING_URI": "file:///tmp/mlruns"}, "MLFLOW_TRACKING_URI"),
     ],

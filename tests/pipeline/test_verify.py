@@ -29,6 +29,7 @@ from pipeline.stages.decide import evidence
 from pipeline.stages.fine_tune import participation as participation_shown
 from pipeline.verify import observed, verify
 from pretrain.files import sha256, write_text
+from tests.helpers.installed import installed
 from tests.helpers.pipeline_launch import Counted, launch_config
 
 DEVICES, SYNTHETIC = 60, 3
@@ -117,6 +118,7 @@ def launched(tmp_path_factory: pytest.TempPathFactory) -> tuple[LaunchConfig, Pa
         spends={"fine_tune": StageSpend(planned=lambda config, run: spent(0.5, 9.0), inputs=("ingest_private",))},
     )
     here = settings_module.load({"TACIT_HOME": str(home)})
+    installed(home, "people")
     runner.run_launch(config, launch_id(config), here, lambda: stages)
     return config, home
 
@@ -125,7 +127,7 @@ def launched(tmp_path_factory: pytest.TempPathFactory) -> tuple[LaunchConfig, Pa
 def failed(launched: tuple[LaunchConfig, Path], settings: Settings) -> Callable[[], list[str]]:
     """A copy of the launch in ``settings``; calling it gives the ids of the checks that fail."""
     config, home = launched
-    shutil.copytree(home / "runs", settings.runs_dir)
+    shutil.copytree(home / "runs", settings.runs_dir, dirs_exist_ok=True)
     run = RunDir(settings.runs_dir, launch_id(config))
 
     def check() -> list[str]:
@@ -186,13 +188,13 @@ def test_changed_files_are_found(failed: Callable[[], list[str]], settings: Sett
 
 def test_a_forgotten_spend_is_found(failed: Callable[[], list[str]], settings: Settings):
     (settings.runs_dir / "ledger.db").unlink()
-    PrivacyLedger(settings.ledger_url)
+    PrivacyLedger.create(settings.ledger_url)
     assert {"ledger", "spend:fine_tune"} <= set(failed())
 
 
 def test_another_machine_says_what_it_could_not_check(launched: tuple[LaunchConfig, Path], settings: Settings):
     config, home = launched
-    shutil.copytree(home / "runs", settings.runs_dir)
+    shutil.copytree(home / "runs", settings.runs_dir, dirs_exist_ok=True)
     run = RunDir(settings.runs_dir, launch_id(config))
     shutil.rmtree(run.path / "private")
     checks = {check.id: check.passed for check in verify(config, run, settings)}

@@ -18,6 +18,7 @@ from pipeline.cli import app as cli
 from pipeline.cli.support import command
 from pipeline.config import launch_id
 from pipeline.errors import BudgetExceeded, StageBusy
+from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.settings import Settings
 from pretrain import export, vocabulary
 from pretrain.model import build_model
@@ -116,16 +117,41 @@ def test_ledger_commands(tacit: Shell, tracked: Settings):
     for name in ("ingest_private", "plan", "fine_tune"):
         runner.run_stage(name, config, launch_id(config), tracked, Calls().stages)
     shown = tacit.json("ledger", "show", "--population", "people")
-    assert [entry["kind"] for entry in shown["entries"]] == ["reserve", "commit"]
+    assert [entry["kind"] for entry in shown["entries"]] == ["register", "reserve", "commit"]
     assert shown["totals"] == {"people": 0.25}
-    assert tacit.json("ledger", "verify") == {"ok": True, "problems": []}
+    where = str(tracked.runs_dir / "ledger.db")
+    assert tacit.json("ledger", "verify") == {"ledger": where, "ok": True, "problems": []}
+    assert where in tacit("ledger", "show").stdout
     assert tacit.json("ledger", "export")["head"] == shown["entries"][-1]["hash"]
 
-    (tracked.runs_dir / "ledger.db").unlink()  # a fresh ledger is whole in itself, but the launches remember
+    (tracked.runs_dir / "ledger.db").unlink()
+    assert f"no privacy ledger at {where}" in tacit.json("ledger", "verify", code=65)["error"]
+    assert "holds launches with 2 receipts" in tacit.json("ledger", "init", code=65)["error"]
+    PrivacyLedger.create(tracked.ledger_url)  # A fresh one is whole in itself, but the launches remember.
     assert len(tacit.json("ledger", "verify", code=65)["problems"]) == 2
-    with sqlite3.connect(tracked.runs_dir / "ledger.db") as database:
+    with sqlite3.connect(where) as database:
         database.execute("DROP TRIGGER privacy_ledger_no_update")
     assert "no_update is gone" in tacit("ledger", "verify", code=65).stdout
+
+
+def test_a_ledger_is_made_on_purpose_and_populations_are_registered_by_people(tacit: Shell, tmp_path: Path):
+    where = str(tmp_path / "runs" / "ledger.db")
+    assert "tacit ledger init" in tacit.json("ledger", "show", code=65)["error"]
+    assert not Path(where).exists(), "looking makes nothing"
+    assert tacit.json("ledger", "init") == {"ledger": where, "made": True}
+    assert tacit.json("ledger", "init") == {"ledger": where, "made": False}
+    assert Path(where).stat().st_mode & 0o777 == 0o600, "it holds secrets"
+    made = tacit.json("ledger", "register", "people", "--max-rho", "1", "--window-days", "365")
+    assert made["budget"] == {"max_rho": 1.0, "max_discovery_epsilon": None, "window_days": 365}
+    assert "registered by" in tacit.json("ledger", "register", "people", "--max-rho", "9", code=65)["error"]
+    assert "--reason" in tacit.json("ledger", "budget", "people", "--max-rho", "9", "--reason", " ", code=65)["error"]
+    changed = tacit.json("ledger", "budget", "people", "--max-rho", "9", "--reason", "reviewed")
+    assert changed["budget"]["max_rho"] == 9.0
+    for wrong in ("0", "-1", "nan", "inf"):
+        assert "--max-rho" in tacit.json("ledger", "register", "more", "--max-rho", wrong, code=65)["error"]
+    tacit("ledger", "register", "theirs", "--max-rho", "1", "--raised-by", "somebody-else")
+    refused = tacit.json("ledger", "budget", "theirs", "--max-rho", "9", "--reason", "x", code=65)["error"]
+    assert "may be changed by somebody-else, not by" in refused
 
 
 def test_a_database_that_is_down_is_temporary(tacit: Shell):

@@ -10,13 +10,14 @@ from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.runner import Stages
 from pipeline.settings import Settings
 from pipeline.stage import StageSpend
+from tests.helpers.installed import registered
 from tests.helpers.pipeline_launch import Counted, launch_config
 from tests.helpers.spends import device, item, reserve
 
 
 @pytest.fixture
 def ledger(ledger_url: str) -> PrivacyLedger:
-    return PrivacyLedger(ledger_url)
+    return registered(PrivacyLedger.create(ledger_url), "people", "others")
 
 
 def test_item_losses_have_a_budget_of_their_own(ledger: PrivacyLedger):
@@ -30,7 +31,7 @@ def test_item_losses_have_a_budget_of_their_own(ledger: PrivacyLedger):
     # A retry is free; without a ceiling, and on another population, there is room.
     reserve(ledger, "second", item(8.0), **more)
     reserve(ledger, "third", item(0.5), **more, population="others")
-    assert len(ledger.entries()) == 4
+    assert len(ledger.spends()) == 4
     reserve(ledger, "fourth", item(0.5), stage="discover")
     assert ledger.discovery_total("people") == 16.5
 
@@ -57,7 +58,7 @@ def test_a_spend_that_0_1_stated_is_the_same_spend():
 
 def test_a_spend_without_its_amount_is_no_free_one(ledger: PrivacyLedger):
     reserve(ledger, "first", device(0.4))
-    (entry,) = ledger.entries()
+    (entry,) = ledger.spends()
     with pytest.raises(LedgerTampered, match="has no device-level amount"):
         total_spent([entry, entry.model_copy(update={"kind": "commit", "rho": None})], "people", "device")
 

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 import multiprocessing
 import re
 from pathlib import Path
@@ -11,9 +12,11 @@ from pydantic import ValidationError
 from sqlalchemy import create_engine, exc, text
 
 from pipeline.errors import BudgetExceeded, LedgerConflict, LedgerTampered, ServiceUnavailable
+from pipeline.ledger import schema
 from pipeline.ledger.entries import Entry
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.stage import Spend
+from tests.helpers.installed import registered
 from tests.helpers.spends import BINDING, device, item, reserve
 
 GONE = {
@@ -24,12 +27,12 @@ GONE = {
 
 @pytest.fixture
 def ledger(ledger_url: str) -> PrivacyLedger:
-    return PrivacyLedger(ledger_url)
+    return registered(PrivacyLedger.create(ledger_url), "people", "others")
 
 
 @pytest.fixture
 def full(ledger: PrivacyLedger) -> PrivacyLedger:
-    """Five entries: two launches, one of them with discovery."""
+    """Two registrations and five more entries: two launches, one of them with discovery."""
     reserve(ledger, "first", device(0.4))
     ledger.commit("first", "fine_tune", device(0.3))
     reserve(ledger, "second", item(8.0), stage="discover")
@@ -50,7 +53,7 @@ def test_refuses_what_does_not_fit_and_names_the_numbers(ledger: PrivacyLedger):
     reserve(ledger, "first", device(0.7))
     with pytest.raises(BudgetExceeded, match=r"needs rho 0\.4, 0\.7 of 1 is spent and 0\.3 is left"):
         reserve(ledger, "second", device(0.4))
-    assert len(ledger.entries()) == 1
+    assert len(ledger.spends()) == 1
     reserve(ledger, "second", device(0.3))
     assert ledger.total("people") == pytest.approx(1.0)
     with pytest.raises(BudgetExceeded):
@@ -72,7 +75,7 @@ def test_populations_have_budgets_of_their_own(ledger: PrivacyLedger):
 def test_item_epsilon_is_kept_but_never_added(ledger: PrivacyLedger):
     reserve(ledger, "first", item(8.0), stage="discover", budget_rho=0.1)
     assert ledger.total("people") == 0.0
-    assert ledger.entries()[0].epsilon == 8.0
+    assert ledger.spends()[0].epsilon == 8.0
     with pytest.raises(ValidationError, match="the two never add up"):
         Spend(unit="item", adjacency="swap", rho=0.1, epsilon=1.0, delta=0.0)
     with pytest.raises(ValidationError, match="states rho"):
@@ -85,7 +88,7 @@ def test_a_retry_is_free_even_when_the_budget_is_spent(ledger: PrivacyLedger):
     committed = ledger.commit("first", "fine_tune", device(0.9))
     assert ledger.commit("first", "fine_tune", device(0.9)) == committed
     assert reserve(ledger, "first", device(1.0)) == first
-    assert len(ledger.entries()) == 2
+    assert len(ledger.spends()) == 2
 
 
 @pytest.mark.parametrize("change", ["key", "inputs", "config"])
@@ -125,7 +128,7 @@ def test_a_spend_above_its_reservation_is_recorded_as_it_happened(ledger: Privac
 def test_chain_and_export(full: PrivacyLedger):
     entries = full.entries()
     assert full.verify(anchors=[entries[2].hash]) == []
-    assert [entry.seq for entry in entries] == [1, 2, 3, 4, 5]
+    assert [entry.seq for entry in entries] == list(range(1, 8))
     assert all(after.prev_hash == before.hash for before, after in itertools.pairwise(entries))
     exported = json.loads(json.dumps(full.export(), allow_nan=False))
     assert exported["ok"]
@@ -142,10 +145,10 @@ def test_survives_reopening(full: PrivacyLedger, ledger_url: str):
 @pytest.mark.parametrize(
     "statement",
     [
-        "UPDATE privacy_ledger SET rho = 0.001 WHERE seq = 1",
-        "DELETE FROM privacy_ledger WHERE seq = 5",
-        "INSERT INTO privacy_ledger SELECT 9, 'void', population, launch_id, stage, unit, adjacency, rho, epsilon,"
-        " delta, binding, note, created_at, 'x', 'y' FROM privacy_ledger WHERE seq = 1",
+        "UPDATE privacy_ledger SET rho = 0.001 WHERE seq = 3",
+        "DELETE FROM privacy_ledger WHERE seq = 7",
+        "INSERT INTO privacy_ledger SELECT 11, 'void', population, launch_id, stage, unit, adjacency, rho, epsilon,"
+        " delta, binding, note, created_at, 'x', 'y' FROM privacy_ledger WHERE seq = 3",
         "UPDATE privacy_ledger_head SET entries = 0",
         "DELETE FROM privacy_ledger_head",
     ],
@@ -172,29 +175,29 @@ def drop_protection(ledger_url: str, *statements: str) -> None:
     engine.dispose()
 
 
-CHANGE = "UPDATE privacy_ledger SET rho = 0.001 WHERE seq = 2"
+CHANGE = "UPDATE privacy_ledger SET rho = 0.001 WHERE seq = 4"
 SWAP = (
-    "UPDATE privacy_ledger SET seq = 99 WHERE seq = 2",
-    "UPDATE privacy_ledger SET seq = 2 WHERE seq = 3",
-    "UPDATE privacy_ledger SET seq = 3 WHERE seq = 99",
+    "UPDATE privacy_ledger SET seq = 99 WHERE seq = 4",
+    "UPDATE privacy_ledger SET seq = 4 WHERE seq = 5",
+    "UPDATE privacy_ledger SET seq = 5 WHERE seq = 99",
 )
 INSERT = (
-    "INSERT INTO privacy_ledger SELECT 6, kind, population, 'third', stage, unit, adjacency, 0.0, epsilon, delta,"
-    " binding, note, created_at, hash, 'made up' FROM privacy_ledger WHERE seq = 5"
+    "INSERT INTO privacy_ledger SELECT 8, kind, population, 'third', stage, unit, adjacency, 0.0, epsilon, delta,"
+    " binding, note, created_at, hash, 'made up' FROM privacy_ledger WHERE seq = 7"
 )
 
 
 @pytest.mark.parametrize(
     ("statements", "found"),
     [
-        (("UPDATE privacy_ledger SET rho = NULL WHERE seq = 1",), "entry 1 .* is not what was written"),
-        ((CHANGE,), "entry 2 .* is not what was written"),
-        (("UPDATE privacy_ledger SET binding = '{}' WHERE seq = 1",), "entry 1 .* is not what was written"),
-        (("DELETE FROM privacy_ledger WHERE seq = 2",), "stands at place 2"),
-        (("DELETE FROM privacy_ledger WHERE seq = 1",), "does not follow"),
-        (("DELETE FROM privacy_ledger WHERE seq = 5",), "the head says 5 entries"),
-        (("DELETE FROM privacy_ledger",), "the head says 5 entries"),
-        ((INSERT,), "entry 6 .* is not what was written"),
+        (("UPDATE privacy_ledger SET rho = NULL WHERE seq = 3",), "entry 3 .* is not what was written"),
+        ((CHANGE,), "entry 4 .* is not what was written"),
+        (("UPDATE privacy_ledger SET binding = '{}' WHERE seq = 3",), "entry 3 .* is not what was written"),
+        (("DELETE FROM privacy_ledger WHERE seq = 4",), "stands at place 4"),
+        (("DELETE FROM privacy_ledger WHERE seq = 3",), "does not follow"),
+        (("DELETE FROM privacy_ledger WHERE seq = 7",), "the head says 7 entries"),
+        (("DELETE FROM privacy_ledger",), "the head says 7 entries"),
+        ((INSERT,), "entry 8 .* is not what was written"),
         (SWAP, "does not follow"),
         (("DELETE FROM privacy_ledger_head",), "the head says -1 entries"),
     ],
@@ -210,6 +213,47 @@ def test_tampering_is_found(full: PrivacyLedger, ledger_url: str, statements: tu
     )
 
 
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({"rho": -100.0}, "negative or not finite"),
+        ({"rho": math.inf}, "negative or not finite"),
+        ({"epsilon": math.inf}, "negative or not finite"),
+        ({"delta": -1e-9}, "negative or not finite"),
+        ({"rho": None}, "is per device with rho None"),
+        ({"kind": "refund", "launch_id": "first", "rho": 0.0}, "a kind that this version does not know"),
+        ({"kind": "commit", "rho": 0.0}, "follows no reservation"),
+        ({"kind": "register", "launch_id": "first", "stage": "fine_tune", "rho": 0.0}, "is per device with rho 0.0"),
+    ],
+)
+def test_what_only_a_forger_appends_is_refused(full: PrivacyLedger, ledger_url: str, changes: dict, found: str):
+    """With the right hashes in the right place, as whoever has the database can write them."""
+    before = full.entries()
+    forged = before[-1].model_copy(update={"seq": 8, "launch_id": "third", "prev_hash": before[-1].hash, **changes})
+    forged = forged.model_copy(update={"hash": forged.expected_hash()})
+    engine = create_engine(ledger_url)
+    with engine.begin() as connection:
+        connection.execute(schema.ENTRIES.insert().values(**forged.model_dump()))
+        connection.execute(schema.HEAD.update().values(entries=8, hash=forged.hash))
+    engine.dispose()
+    assert any(found in problem for problem in full.verify())
+    with pytest.raises(LedgerTampered, match=found):
+        reserve(full, "fourth", device(0.1))
+
+
+@pytest.mark.parametrize("changes", [{"rho": -0.1}, {"rho": math.nan}, {"epsilon": math.inf}, {"delta": math.nan}])
+def test_an_amount_that_is_none_is_refused_at_every_door(full: PrivacyLedger, changes: dict):
+    with pytest.raises(ValidationError):
+        Spend.model_validate(device(0.1).model_dump() | changes)
+    around = device(0.1).model_copy(update=changes)
+    entries = full.entries()
+    with pytest.raises(ValueError, match="negative or not finite"):
+        reserve(full, "third", around, budget_rho=1.0)
+    with pytest.raises(ValueError, match="negative or not finite"):
+        full.commit("second", "fine_tune", around)
+    assert full.entries() == entries
+
+
 def test_dropping_the_triggers_alone_is_found(full: PrivacyLedger, ledger_url: str):
     drop_protection(ledger_url)
     assert all("append-only trigger" in problem for problem in full.verify())
@@ -219,7 +263,7 @@ def test_dropping_the_triggers_alone_is_found(full: PrivacyLedger, ledger_url: s
 
 def test_a_ledger_rewritten_from_the_start_is_found_by_its_anchors(full: PrivacyLedger, tmp_path: Path):
     anchors = [entry.hash for entry in full.entries()]
-    forged = PrivacyLedger(f"sqlite:///{tmp_path / 'forged.db'}")
+    forged = registered(PrivacyLedger.create(f"sqlite:///{tmp_path / 'forged.db'}"), "people")
     reserve(forged, "first", device(0.001))
     assert forged.verify() == []
     assert len(forged.verify(anchors)) == len(anchors)

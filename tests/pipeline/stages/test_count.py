@@ -64,7 +64,7 @@ def test_what_is_spent_is_what_is_stated(settings: Settings, stages: Stages) -> 
     result = run(asked(), settings, stages)
     ledger = PrivacyLedger(settings.ledger_url)
     rho = 1 / (2 * 1.3**2)
-    assert [(entry.kind, entry.stage, entry.rho) for entry in ledger.entries()] == [
+    assert [(entry.kind, entry.stage, entry.rho) for entry in ledger.spends()] == [
         ("reserve", "count", rho),
         ("commit", "count", rho),
     ]
@@ -94,13 +94,13 @@ def test_a_retry_is_the_same_release(settings: Settings, stages: Stages) -> None
     again = counted.load(folder / "counts.npz")
     np.testing.assert_array_equal(first.factor_V, again.factor_V)
     np.testing.assert_array_equal(first.pair_G, again.pair_G)
-    assert len(PrivacyLedger(settings.ledger_url).entries()) == 2
+    assert len(PrivacyLedger(settings.ledger_url).spends()) == 2
 
 
 def test_unasked_nothing_is_counted_or_spent(settings: Settings, stages: Stages) -> None:
     config = launch_config(policy=POLICY, private_text=MADE_UP)
     assert run(config, settings, stages)["counts"] is None
-    assert PrivacyLedger(settings.ledger_url).entries() == []
+    assert PrivacyLedger(settings.ledger_url).spends() == []
     assert not list(settings.runs_dir.rglob("counts.npz"))
 
 

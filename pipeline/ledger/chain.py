@@ -1,0 +1,103 @@
+"""The chain of entries in the database: read, find, append, and what is wrong with it."""
+
+import json
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+
+from sqlalchemy import Connection, insert, select, update
+
+from pipeline.errors import LedgerConflict, LedgerTampered
+from pipeline.ledger import schema
+from pipeline.ledger.entries import GENESIS, NO_UNIT, Entry, canonical, chain_problems, is_amount
+from pipeline.stage import Spend
+
+_MOST_SHOWN = 8  # of problems, in an error
+_NO_AMOUNTS = {"unit": NO_UNIT, "adjacency": "", "rho": None, "epsilon": 0.0, "delta": 0.0, "note": ""}
+
+
+def entries_of(connection: Connection) -> list[Entry]:
+    rows = connection.execute(select(schema.ENTRIES).order_by(schema.ENTRIES.c.seq))
+    return [Entry.model_construct(**row._mapping) for row in rows]
+
+
+def find(connection: Connection, launch_id: str, stage: str, kind: str) -> Entry | None:
+    columns = schema.ENTRIES.c
+    where = (columns.launch_id == launch_id) & (columns.stage == stage) & (columns.kind == kind)
+    row = connection.execute(select(schema.ENTRIES).where(where)).one_or_none()
+    return Entry.model_validate(row) if row else None
+
+
+def append(
+    connection: Connection,
+    kind: str,
+    population: str,
+    launch_id: str,
+    stage: str,
+    spend: Spend | None,
+    binding: Mapping[str, object],
+) -> Entry:
+    """Write the next entry; one without a spend says something else, in its binding."""
+    amounts = spend.model_dump() if spend else _NO_AMOUNTS
+    if not all(map(is_amount, (amounts["epsilon"], amounts["delta"], amounts["rho"] or 0.0))):
+        # ``Spend`` refuses it too; but a value may be made around its checks.
+        raise ValueError(f"{launch_id}/{stage}: a spend of {spend} is negative or not finite; state what it costs")
+    count, prev_hash = schema.read_head(connection)
+    entry = Entry(
+        seq=count + 1,
+        kind=kind,
+        population=population,
+        launch_id=launch_id,
+        stage=stage,
+        **amounts,
+        binding=canonical(dict(binding)),
+        created_at=datetime.now(UTC).isoformat(timespec="microseconds"),
+        prev_hash=prev_hash,
+        hash="",
+    )
+    entry = entry.model_copy(update={"hash": entry.expected_hash()})
+    connection.execute(insert(schema.ENTRIES).values(**entry.model_dump()))
+    connection.execute(update(schema.HEAD).values(entries=entry.seq, hash=entry.hash))
+    return entry
+
+
+def require_same(old: Entry, population: str, spend: Spend, binding: Mapping[str, str]) -> None:
+    where = f"{old.launch_id}/{old.stage}"
+    if (old.population, old.spend) != (population, spend):
+        raise LedgerConflict(
+            f"{where}: the ledger holds a {old.kind} of rho {old.rho}, epsilon {old.epsilon}, delta {old.delta} on "
+            f"{old.population!r}; this attempt says rho {spend.rho}, epsilon {spend.epsilon}, delta {spend.delta} on "
+            f"{population!r}. A launch releases once: start a new launch for other amounts"
+        )
+    before = json.loads(old.binding)
+    changed = sorted(name for name in before.keys() | binding.keys() if before.get(name) != binding.get(name))
+    if changed:
+        raise LedgerConflict(
+            f"{where}: the {' and the '.join(changed)} changed since the ledger's {old.kind}, so this would be "
+            "a second release that nobody accounted for. Restore the launch's folder (its private part holds the key), "
+            "or start a new launch"
+        )
+
+
+def require_whole(connection: Connection, anchors: Iterable[str] = ()) -> list[Entry]:
+    """All entries, those that ``anchors`` name among them.
+
+    Raises:
+      LedgerTampered: they cannot be relied on.
+    """
+    problems = problems_of(connection, anchors)
+    if problems:
+        shown = "; ".join(problems[:_MOST_SHOWN]) + ("; ..." if len(problems) > _MOST_SHOWN else "")
+        raise LedgerTampered(f"the privacy ledger is not what was written to it: {shown}. Restore it from a backup")
+    return entries_of(connection)
+
+
+def problems_of(connection: Connection, anchors: Iterable[str] = ()) -> list[str]:
+    entries, head = entries_of(connection), schema.read_head(connection)
+    problems = chain_problems(entries)
+    last = entries[-1].hash if entries else GENESIS
+    if head != (len(entries), last):
+        problems.append(f"the head says {head[0]} entries ending in {head[1][:12]}, not {len(entries)} in {last[:12]}")
+    problems += [f"the append-only trigger {name} is gone" for name in schema.missing_triggers(connection)]
+    recorded = {entry.hash for entry in entries}
+    unknown = sorted(set(anchors) - recorded)
+    return problems + [f"entry {anchor[:12]} is recorded by a launch but not in the ledger" for anchor in unknown]

@@ -1,0 +1,199 @@
+"""A population has one budget, whatever launches and working directories say."""
+
+import shutil
+import sqlite3
+import tarfile
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine, text
+
+from pipeline import runner
+from pipeline.config import launch_id
+from pipeline.errors import BudgetExceeded, LedgerConflict, LedgerMissing, LedgerTampered, PopulationUnknown
+from pipeline.ledger import ledger as ledger_module
+from pipeline.ledger import schema
+from pipeline.ledger.budget import Budget
+from pipeline.ledger.launch import require_population
+from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.settings import Settings
+from tests.helpers.installed import registered
+from tests.helpers.pipeline_launch import Calls, launch_config
+from tests.helpers.spends import device, item, reserve
+
+OLD = Path(__file__).resolve().parents[2] / "golden" / "run-0.1" / "run.tar.xz"
+IDS = [f"device-{number}" for number in range(300)]
+
+
+@pytest.fixture
+def ledger(ledger_url: str) -> PrivacyLedger:
+    return PrivacyLedger.create(ledger_url)
+
+
+def test_opening_makes_nothing(ledger_url: str, tmp_path: Path):
+    with pytest.raises(LedgerMissing, match="tacit ledger init"):
+        PrivacyLedger(ledger_url)
+    assert not list(tmp_path.glob("*.db"))
+    PrivacyLedger.create(ledger_url)
+    assert PrivacyLedger(ledger_url).entries() == []
+
+
+def test_a_relative_ledger_is_refused():
+    with pytest.raises(ValueError, match="another file in every working directory"):
+        PrivacyLedger.create("sqlite:///ledger.db")
+
+
+def test_nothing_is_spent_on_a_population_that_nobody_registered(ledger: PrivacyLedger):
+    with pytest.raises(PopulationUnknown, match="tacit ledger register people --max-rho"):
+        reserve(ledger, "first", device(0.1))
+    assert ledger.entries() == []
+
+
+def test_a_launch_can_only_ask_for_less(ledger: PrivacyLedger):
+    ledger.register("people", Budget(max_rho=1.0, max_discovery_epsilon=8.0), "owner")
+    with pytest.raises(BudgetExceeded, match=r"population_max_rho: 2 is more than .* registered with \(1\)"):
+        reserve(ledger, "first", device(0.1), budget_rho=2.0)
+    with pytest.raises(BudgetExceeded, match="population_max_discovery_epsilon: 9 is more"):
+        reserve(ledger, "first", item(0.1), budget_discovery_epsilon=9.0)
+    with pytest.raises(BudgetExceeded, match="0 of 8 is spent"):
+        reserve(ledger, "first", item(8.5))  # A file that names no ceiling has the population's.
+    with pytest.raises(BudgetExceeded, match=r"0 of 0\.5 is spent"):
+        reserve(ledger, "first", device(0.6), budget_rho=0.5)
+    assert ledger.spends() == []
+
+
+def test_a_budget_is_changed_by_those_named_and_with_a_reason(ledger: PrivacyLedger):
+    ledger.register("people", Budget(max_rho=1.0), "owner", ["reviewer"])
+    with pytest.raises(LedgerConflict, match="may be changed by reviewer, not by owner"):
+        ledger.change_budget("people", Budget(max_rho=2.0), "owner", "more")
+    with pytest.raises(LedgerConflict, match="--reason"):
+        ledger.change_budget("people", Budget(max_rho=2.0), "reviewer", "")
+    ledger.change_budget("people", Budget(max_rho=2.0), "reviewer", "a new study")
+    ledger.change_budget("people", Budget(max_rho=3.0), "reviewer", "and another")
+    reserve(ledger, "first", device(2.5), budget_rho=3.0)
+    assert [entry.kind for entry in ledger.entries()] == ["register", "budget", "budget", "reserve"]
+    assert ledger.verify() == []
+
+
+def test_a_window_forgets_what_is_older(ledger: PrivacyLedger, monkeypatch: pytest.MonkeyPatch):
+    ledger.register("people", Budget(max_rho=1.0, window_days=30), "owner")
+    reserve(ledger, "first", device(0.8))
+    with pytest.raises(BudgetExceeded):
+        reserve(ledger, "second", device(0.8))
+    later = "9999-01-01T00:00:00.000000+00:00"
+    monkeypatch.setattr(ledger_module.budgets, "since", lambda budget: later if budget.window_days else "")
+    reserve(ledger, "second", device(0.8))
+
+
+def test_the_split_secret_is_drawn_once(ledger: PrivacyLedger, ledger_url: str):
+    registered(ledger, "people", "others")
+    secret = ledger.split_secret("people")
+    assert len(secret) == 32
+    assert PrivacyLedger(ledger_url).split_secret("people") == secret != ledger.split_secret("others")
+    assert secret.hex() not in str(ledger.export())
+    with pytest.raises(PopulationUnknown):
+        ledger.split_secret("nobody")
+
+
+def test_another_split_secret_is_found(tmp_path: Path):
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    ledger = registered(PrivacyLedger.create(url), "people")
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(text("DROP TRIGGER privacy_ledger_secrets_stay"))
+        connection.execute(schema.POPULATIONS.update().values(split_secret="00" * 32))
+    engine.dispose()
+    with pytest.raises(LedgerTampered, match="split secret is not the one"):
+        ledger.split_secret("people")
+
+
+@pytest.mark.parametrize("kept", [IDS, IDS[:150], [*IDS[7:], "one more"], [*IDS, *(f"new-{n}" for n in range(999))]])
+def test_the_same_devices_under_another_name_are_refused(ledger: PrivacyLedger, kept: list[str]):
+    registered(ledger, "people", "renamed")
+    ledger.bind_devices("people", IDS)
+    with pytest.raises(BudgetExceeded, match="these are devices of population 'people'"):
+        ledger.bind_devices("renamed", reversed(kept))
+    ledger.bind_devices("people", kept)
+    ledger.bind_devices("renamed", [*IDS[:5], *(f"other-{number}" for number in range(300))])
+    assert ledger.verify() == []
+
+
+def test_forgotten_devices_are_noticed(ledger: PrivacyLedger, ledger_url: str):
+    registered(ledger, "people", "renamed")
+    ledger.bind_devices("people", IDS)
+    engine = create_engine(ledger_url)
+    with engine.begin() as connection:
+        connection.execute(schema.POPULATIONS.update().values(devices=b""))
+    engine.dispose()
+    with pytest.raises(LedgerTampered, match="what the ledger keeps of its devices"):
+        ledger.bind_devices("renamed", IDS)
+
+
+def test_a_ledger_of_0_1_opens_and_goes_on(tmp_path: Path):
+    with tarfile.open(OLD) as packed:
+        packed.extract("runs/ledger.db", tmp_path, filter="data")
+    path = tmp_path / "runs" / "ledger.db"
+    before = shutil.copy(path, tmp_path / "before.db")
+    ledger = PrivacyLedger(f"sqlite:///{path}")
+    with sqlite3.connect(before) as database:
+        hashes = [row[0] for row in database.execute("SELECT hash FROM privacy_ledger ORDER BY seq")]
+    assert [entry.hash for entry in ledger.entries()] == hashes
+    assert ledger.verify(hashes) == []
+    (population,) = {entry.population for entry in ledger.entries()}
+    spent = ledger.total(population)
+    registered(ledger, population)
+    assert ledger.total(population) == spent
+    assert PrivacyLedger(f"sqlite:///{path}").verify(hashes) == []
+
+
+def test_a_newer_ledger_is_left_alone(ledger: PrivacyLedger, ledger_url: str):
+    engine = create_engine(ledger_url)
+    with engine.begin() as connection:
+        connection.execute(schema.META.update().values(version=99))
+    engine.dispose()
+    with pytest.raises(LedgerTampered, match="version 99"):
+        PrivacyLedger(ledger_url)
+
+
+def test_a_simulation_registers_itself_and_people_do_not(settings: Settings):
+    ledger = PrivacyLedger(settings.ledger_url)
+    population = require_population(launch_config(), ledger)
+    assert (population.simulated, population.budget.max_rho) == (True, 1.0)
+    people = {"source": "files", "paths": ["people.parquet"], "name": "real"}
+    with pytest.raises(PopulationUnknown, match="real"):
+        require_population(launch_config(private_text=people), ledger)
+    with pytest.raises(BudgetExceeded, match="only ask for less"):
+        require_population(launch_config(policy={"population_max_rho": 2.0}), ledger)
+
+
+def test_a_ledger_that_lost_entries_is_refused_before_the_spend(settings: Settings):
+    """Used up, removed and made anew, it once had room again."""
+    calls, config = Calls(), launch_config()
+    for name in ("ingest_private", "plan", "fine_tune"):
+        runner.run_stage(name, config, launch_id(config), settings, calls.stages)
+    (settings.runs_dir / "ledger.db").unlink()
+    PrivacyLedger.create(settings.ledger_url)
+    other = launch_config(name="second")
+    for name in ("ingest_private", "plan"):
+        runner.run_stage(name, other, launch_id(other), settings, calls.stages)
+    with pytest.raises(LedgerTampered, match="recorded by a launch but not in the ledger"):
+        runner.run_stage("fine_tune", other, launch_id(other), settings, calls.stages)
+    assert calls.made.count("fine_tune") == 1
+
+
+def test_a_launch_that_died_anchors_its_reservation(settings: Settings):
+    calls, config = Calls(), launch_config()
+    stages = calls.stages
+
+    def fails(ctx):
+        raise ArithmeticError("diverged")
+
+    failing = runner.Stages(functions={**stages.functions, "fine_tune": fails}, spends=stages.spends)
+    for name in ("ingest_private", "plan"):
+        runner.run_stage(name, config, launch_id(config), settings, failing)
+    with pytest.raises(ArithmeticError):
+        runner.run_stage("fine_tune", config, launch_id(config), settings, failing)
+    (settings.runs_dir / "ledger.db").unlink()
+    PrivacyLedger.create(settings.ledger_url)
+    with pytest.raises(LedgerTampered, match="recorded by a launch"):
+        runner.run_stage("fine_tune", config, launch_id(config), settings, stages)
