@@ -18,6 +18,9 @@ ERRATUM = "Theorem 3.2 of Feldman et al. 2023: erratum, not certified"
 _COARSE, _FINE = 300, 20_000
 # Beyond it no number of messages that could exist hides a message, and e^eps0 leaves the range of floats.
 NO_COVER = 50.0
+# A thousandth of it is spent on what lies outside the sums: below it that leaves the range of floats, and
+# no number of messages earns such a delta an epsilon that is worth its name.
+LEAST_DELTA = 1e-200
 
 
 @lru_cache(maxsize=64)  # the layers of a pass ask for the same
@@ -35,7 +38,7 @@ def clones(epsilon0: float, messages: int, delta: float) -> float:
       ValueError: a parameter outside its range.
     """
     checked(epsilon0, messages, delta)
-    if epsilon0 > NO_COVER:
+    if epsilon0 > NO_COVER or delta < LEAST_DELTA:
         return epsilon0
     coarse = least_epsilon(_delta_of(epsilon0, messages, delta * 1e-6, _COARSE), delta, epsilon0, 1e-4)
     return least_epsilon(_delta_of(epsilon0, messages, delta * 1e-6, _FINE), delta, coarse, 1e-9)
