@@ -18,30 +18,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
-from pydantic import TypeAdapter
 
-from federated.config.counts import CountsConfig
-from federated.config.mechanism import MechanismConfig, TreeMechanism
+from benchmarks.real_users import device_store, first_people, public_texts, public_words, tried_of
+from federated.config.mechanism import TreeMechanism
 from federated.config.planning import PlanningConfig, SmallLaunch, SmallTrade
-from federated.config.population import FilePopulation
 from federated.config.training import LocalTrainingConfig, RuntimeConfig, ServerConfig
-from federated.devices import store as devices
-from federated.planning import recall, splits, trade
+from federated.planning import trade
 from federated.planning.pseudo_users import pseudo_users
 from federated.planning.rehearsal import Setting, rehearse
-from federated.planning.splits import Training
-from federated.planning.trade import Tried
 from federated.planning.verdict import Outcome, Verdict
 from pretrain.config import ModelConfig, PretrainConfig
 from pretrain.model import KeyboardLM, build_model
 from pretrain.ngrams.ngram import NGram
-from pretrain.text import sentences
 from pretrain.train import pretrain, start_from_frequencies
 from pretrain.vocabulary import TokenStream, Vocabulary, from_counts
-from pretrain.words import WordStore, open_words, write_words
 
 SEED, VOCABULARY, WORDS_A_DEVICE, HELD_OUT_WORDS = 1, 4000, 400, 12_000
 MOST_PUBLIC_WORDS, MOST_REHEARSED_WORDS, HELD_OUT_DOCUMENTS = 1_300_000, 800_000, 0.1
@@ -58,7 +48,6 @@ RHO, ROUNDS = 1.0, 8
 SMALL = SmallLaunch(report_goal=50, rounds=8, server_learning_rates=(1.0,), noise_to_signal=(0.01,))
 LIMITS = SmallTrade(shares=(0.1, 0.5, 0.9, 1.0), goals=(1.0, 0.5), held_out_words=HELD_OUT_WORDS)
 LOCAL = LocalTrainingConfig(learning_rate=0.5, batch_sentences=8, sequence_words=20, max_words=80)
-MANUALS = ("libreoffice", "debian-handbook")
 
 
 @dataclass(frozen=True)
@@ -118,7 +107,8 @@ def measured(name: str, folder: Path, work: Path) -> Iterator[str]:
     began, population = time.process_time(), POPULATIONS[name]
     start = started(population, folder, work / population.public)
     private = work / name.replace(" ", "-").replace(",", "")
-    store = real_devices(population, folder, private)
+    path = folder / "users" / f"{population.users}.parquet"
+    store = device_store(path, population.locale, private, SEED, population.most, WORDS_A_DEVICE)
     number = len(store.devices("train"))
 
     def tell(line: str) -> None:
@@ -136,13 +126,13 @@ def measured(name: str, folder: Path, work: Path) -> Iterator[str]:
     shown = private / "shown"
     shown.mkdir(exist_ok=True)
     best = rehearse(small, shown, private / "trials", tell)
-    stage = staged(start, rehearsal, _some(people), population.goal, number)
+    stage = staged(start, rehearsal, first_people(people, HELD_OUT_WORDS), population.goal, number)
     verdict = trade.rehearse(stage, best, private / "trained", tell)
     tell(verdict.sentence)
     tried = list(dict.fromkeys(tried_of(outcome) for outcome in verdict.outcomes))
     # Mixed with the start, counts alone come out as two outcomes, as they did when they were rehearsed.
     truth = setting(start.model, store.encode(start.vocabulary, "train"), store.encode(start.vocabulary, "test"))
-    real = staged(start, truth, _some(truth.held_out), population.goal, number)
+    real = staged(start, truth, first_people(truth.held_out, HELD_OUT_WORDS), population.goal, number)
     recall_at_start, outcomes = trade.gains(real, tried, private / "real", tell)
     yield from table(name, number, verdict, recall_at_start, outcomes)
     headroom = f"{best.start_accuracy:.4f} to {best.noiseless_accuracy:.4f}"
@@ -169,14 +159,14 @@ def table(
 
 def started(population: Population, folder: Path, work: Path) -> Start:
     """The vocabulary and the model of a public text, and the text to rehearse on."""
-    public = _texts(folder / "public" / f"{population.public}.parquet")
+    public = public_texts(folder / "public" / f"{population.public}.parquet", SEED)
     if population.rehearsed is None:
         texts = [text for text, manual in public if manual], [text for text, manual in public if not manual]
     else:
-        rehearsed = _texts(folder / "public" / f"{population.rehearsed}.parquet")
+        rehearsed = public_texts(folder / "public" / f"{population.rehearsed}.parquet", SEED)
         texts = [text for text, _ in public], [text for text, _ in rehearsed]
     first, second = (
-        _words(work / kind, part, population.locale, most)
+        public_words(work / kind, part, population.locale, most)
         for kind, part, most in zip(
             ("public", "rehearsed"), texts, (MOST_PUBLIC_WORDS, MOST_REHEARSED_WORDS), strict=True
         )
@@ -223,62 +213,6 @@ def staged(start: Start, how: Setting, people: TokenStream, goal: int, number: i
         limits=LIMITS,
         inputs="",
     )
-
-
-def real_devices(population: Population, folder: Path, work: Path) -> devices.DeviceStore:
-    """The population's device store, cut to as many users."""
-    work.mkdir(parents=True, exist_ok=True)
-    users = pq.read_table(folder / "users" / f"{population.users}.parquet")
-    if population.most is not None:
-        clients = sorted(set(users["client_id"].to_pylist()))
-        some = np.random.default_rng(0).permutation(clients)[: population.most].tolist()
-        users = users.filter(pc.is_in(users["client_id"], pa.array(some)))
-    if not (work / "store" / "store.json").exists():
-        pq.write_table(users, work / "users.parquet")
-        config = FilePopulation(
-            source="files",
-            paths=(str(work / "users.parquet"),),
-            name="users",
-            max_words_per_device=WORDS_A_DEVICE,
-            test_fraction=0.2,
-        )
-        devices.build_store(config, population.locale, SEED, work / "store")
-    return devices.open_store(work / "store")
-
-
-def tried_of(outcome: Outcome) -> Tried:
-    """What was rehearsed, to be done for real."""
-    if not outcome.run:
-        return None, splits.counts_at(outcome.counts_rho)
-    shared = {"delta": 1e-6, "randomness": "seeded"}
-    mechanism = TypeAdapter(MechanismConfig).validate_python({**outcome.run["mechanism"], **shared})
-    counts = None if outcome.run["counts"] is None else CountsConfig.model_validate(outcome.run["counts"])
-    return Training(mechanism, outcome.run["server_learning_rate"], outcome.gradient_rho), counts
-
-
-def _texts(path: Path) -> list[tuple[str, bool]]:
-    rows = pq.read_table(path, columns=["text", "source"])
-    pairs = zip(rows["text"].to_pylist(), rows["source"].to_pylist(), strict=True)
-    texts = [(text, source.startswith(MANUALS)) for text, source in pairs]
-    return [texts[place] for place in np.random.default_rng(SEED).permutation(len(texts))]
-
-
-def _words(path: Path, texts: list[str], locale: str, most: int) -> WordStore:
-    def documents() -> Iterator[list[list[str]]]:
-        total = 0
-        for text in texts:
-            cut = sentences(text, locale)
-            total += sum(map(len, cut))
-            yield cut
-            if total > most:
-                return
-
-    return open_words(path) if (path / "meta.json").exists() else write_words(path, documents())
-
-
-def _some(people: TokenStream) -> TokenStream:
-    ends = np.cumsum(recall.words(people))
-    return people.select(np.arange(min(len(people), 1 + int(np.searchsorted(ends, HELD_OUT_WORDS)))))
 
 
 def _gain(outcome: Outcome) -> str:

@@ -20,16 +20,14 @@ import pyarrow.parquet as pq
 # Before this folder, which has a discovery.py of its own.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks.real_users import public_start
 from evaluation.arms.arm import NextWord, PublicNGram, neural
 from evaluation.arms.held_out import HeldOut, held_out
 from evaluation.comparison.scoring import score
 from pipeline.config import LaunchConfig, load_launch
-from pretrain.corpus import build_corpus, open_corpus
-from pretrain.model import build_model
 from pretrain.ngrams.ngram import NGram
 from pretrain.text import sentences
-from pretrain.train import pretrain, start_from_frequencies
-from pretrain.vocabulary import Vocabulary, from_counts, join_streams
+from pretrain.vocabulary import Vocabulary
 from pretrain.words import write_words
 
 USERS, WORDS_A_USER, HELD_OUT_WORDS = 400, 400, 80_000
@@ -68,17 +66,11 @@ def main() -> None:
 
 def starts(config: LaunchConfig, locale: str, folder: Path) -> tuple[dict[str, NextWord], Vocabulary, int]:
     """The network and the n-grams of a language's packaged text, their vocabulary, and words of that text."""
-    summary = build_corpus(config.public_text, locale, folder / "corpus")
-    corpus = open_corpus(folder / "corpus")
-    vocabulary = from_counts(corpus.counts(), config.vocabulary.base_size)
-    train, validation = (
-        join_streams([store.encode(vocabulary) for store in stores]) for stores in (corpus.train, corpus.validation)
-    )
-    model = build_model(config.model, len(vocabulary), config.seed)
-    start_from_frequencies(model, train.tokens_N)
-    pretrain(config.pretrain, model, train, validation, folder / "work", config.seed)
-    arms: dict[str, NextWord] = {f"{order}-gram": PublicNGram(NGram.fit(train, vocabulary, order)) for order in (3, 5)}
-    return arms | {"network": neural(model)}, vocabulary, summary.train_tokens
+    start = public_start(config, locale, folder)
+    arms: dict[str, NextWord] = {
+        f"{order}-gram": PublicNGram(NGram.fit(start.public, start.vocabulary, order)) for order in (3, 5)
+    }
+    return arms | {"network": neural(start.model)}, start.vocabulary, start.words
 
 
 def users(path: Path, locale: str, folder: Path) -> HeldOut:
