@@ -1,9 +1,13 @@
 """The exact privacy curve of a Gaussian release (Balle and Wang 2018, theorem 8)."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from scipy import optimize, special
+from scipy import special
+
+_ABSOLUTE = 1e-12
+_RELATIVE = 2.0**-50
+_STEPS = 100
 
 
 def epsilon_of_rho(rho: float, delta: float) -> float:
@@ -22,7 +26,7 @@ def epsilon_of_rho(rho: float, delta: float) -> float:
     upper = 1.0
     while delta_of_epsilon(mu, upper) > delta:
         upper *= 2
-    return float(optimize.brentq(lambda epsilon: _log_delta(mu, epsilon) - math.log(delta), 0.0, upper, xtol=1e-12))
+    return root(lambda epsilon: _log_delta(mu, epsilon) - math.log(delta), 0.0, upper)
 
 
 def delta_of_epsilon(mu: float, epsilon: float) -> float:
@@ -41,3 +45,52 @@ def _log_delta(mu: float, epsilon: float) -> float:
 def curve(rho: float, deltas: Iterable[float]) -> list[tuple[float, float]]:
     """Points (delta, epsilon) of the exact curve."""
     return [(delta, epsilon_of_rho(rho, delta)) for delta in deltas]
+
+
+def root(function: Callable[[float], float], low: float, high: float) -> float:
+    """Root between two ends of different sign, by the method of Brent (1973).
+
+    To the last bit what ``scipy.optimize.brentq`` returns, as epsilons are recorded and must come out again.
+    Importing that package takes half a second of CPU, more than all else in the account of a tree.
+
+    Raises:
+      ValueError: the ends have the same sign.
+      ArithmeticError: no root after as many steps as that function takes at most.
+    """
+    last, best = low, high
+    at_last, at_best = function(last), function(best)
+    if at_last == 0 or at_best == 0:
+        return last if at_last == 0 else best
+    if (at_last < 0) == (at_best < 0):
+        raise ValueError(f"low, high: got {low} and {high}, expected values of different signs there")
+    for _ in range(_STEPS):
+        if (at_last < 0) != (at_best < 0):
+            across, at_across = last, at_last
+            step = step_before = best - last
+        if abs(at_across) < abs(at_best):
+            last, best, across = best, across, best
+            at_last, at_best, at_across = at_best, at_across, at_best
+        tolerance = (_ABSOLUTE + _RELATIVE * abs(best)) / 2
+        half = (across - best) / 2
+        if at_best == 0 or abs(half) < tolerance:
+            return best
+        shorter = math.nan
+        if abs(step_before) > tolerance and abs(at_best) < abs(at_last):
+            if last == across:  # a line through two points
+                shorter = -at_best * (best - last) / (at_best - at_last)
+            else:  # a parabola through three, on its side
+                slope_last = (at_last - at_best) / (last - best)
+                slope_across = (at_across - at_best) / (across - best)
+                shorter = (
+                    -at_best
+                    * (at_across * slope_across - at_last * slope_last)
+                    / (slope_across * slope_last * (at_across - at_last))
+                )
+        if 2 * abs(shorter) < min(abs(step_before), 3 * abs(half) - tolerance):
+            step_before, step = step, shorter
+        else:
+            step_before = step = half
+        last, at_last = best, at_best
+        best += step if abs(step) > tolerance else math.copysign(tolerance, half)
+        at_best = function(best)
+    raise ArithmeticError(f"no root between {low} and {high} after {_STEPS} steps")

@@ -16,7 +16,6 @@ from federated.config.mechanism import BandedMechanism, MechanismConfig
 from federated.mechanisms.banded import Banded, BandedState
 from federated.mechanisms.blt import Blt, BltState
 from federated.mechanisms.independent import Independent, IndependentState
-from federated.mechanisms.optimise_banded import optimise_banded
 from federated.mechanisms.tree import Tree, TreeState
 
 Mechanism = Tree | Blt | Banded | Independent
@@ -36,6 +35,8 @@ def build(config: MechanismConfig) -> Mechanism:
         case "blt":
             return Blt(config.noise_multiplier, config.theta, config.omega, config.restarts)
         case "banded":
+            from federated.mechanisms.optimise_banded import optimise_banded  # scipy's optimisers: half a second
+
             limits = (config.rounds, config.min_sep, config.max_participations)
             return replace(
                 optimise_banded(*limits, config.bands, config.form).strategy, noise_multiplier=config.noise_multiplier

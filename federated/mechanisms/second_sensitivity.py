@@ -21,9 +21,6 @@ import functools
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.linalg import blas
-from scipy.optimize import linprog
-from scipy.sparse import coo_array
 
 from federated.mechanisms.sensitivity import check_pattern, segments
 
@@ -225,6 +222,11 @@ def sensitivity_squared_by_windows(strategy_NN: np.ndarray, min_sep: int, max_pa
       ValueError: limits that cannot happen; see ``check_pattern``.
       ArithmeticError: the linear program did not end with a solution.
     """
+    # Half a second of CPU to import, which no other mechanism needs.
+    from scipy.linalg import blas
+    from scipy.optimize import linprog
+    from scipy.sparse import coo_array
+
     rounds = len(strategy_NN)
     check_pattern(rounds, min_sep, max_participations)
     if rounds > MAX_ROUNDS:

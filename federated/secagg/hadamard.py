@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from scipy.linalg import hadamard
 
 from federated import noise
 
@@ -109,7 +108,8 @@ def _multiply(x_N: np.ndarray, order: int, transposed: bool) -> np.ndarray:
 def sign_matrix(order: int) -> np.ndarray:
     """Dense Hadamard matrix of signs, float64 ``[order, order]``: Paley's first, else Sylvester's."""
     if order not in _PALEY:
-        return hadamard(order).astype(np.float64)
+        places = np.arange(order)
+        return 1.0 - 2.0 * (np.bitwise_count(places[:, None] & places) % 2)
     prime = order - 1
     squares = {value * value % prime for value in range(1, prime)}
     characters = np.array([0.0] + [1.0 if value in squares else -1.0 for value in range(1, prime)])
