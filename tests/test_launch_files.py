@@ -80,6 +80,7 @@ def test_the_worst_case_of_a_launch_is_within_its_own_ceiling(path: Path):
     assert 0 < worst_rho(config) <= config.policy.max_rho
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", [path for path in FILES if not load_launch(path).mechanism.timed], ids=name_of)
 def test_where_no_timer_holds_a_device_back_few_samples_would_break_the_ceiling(path: Path):
     """A device may be drawn in every round; rho counts how often it really was."""

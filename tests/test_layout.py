@@ -92,6 +92,7 @@ def private_names(path: Path) -> set[str]:
     return {name for name in names if PRIVATE.match(name)} - {"_exit"}
 
 
+@pytest.mark.slow
 def test_imports_go_one_way():
     wrong = []
     for path in MODULES:
@@ -174,6 +175,7 @@ def test_packages_say_nothing_in_their_init():
     assert [shown(path) for path in inits if path.read_text(encoding="utf-8").strip()] == []
 
 
+@pytest.mark.slow
 def test_tests_take_nothing_from_test_files():
     wrong = [
         f"{shown(path)}: {name}"
@@ -184,6 +186,7 @@ def test_tests_take_nothing_from_test_files():
     assert wrong == []
 
 
+@pytest.mark.slow
 def test_tests_look_at_public_names_only():
     assert [f"{shown(path)}: {name}" for path in TESTS for name in sorted(private_names(path))] == []
 

@@ -53,6 +53,7 @@ def test_next_words_are_the_models(bundle: Path) -> None:
     assert keyboard.next_words("") == [word.capitalize() for word in starts]
 
 
+@pytest.mark.slow
 def test_completions_begin_as_typed_and_the_language_model_orders_them(bundle: Path) -> None:
     keyboard = BundleKeyboard(bundle)
     after = scores(["go"])
@@ -65,6 +66,7 @@ def test_completions_begin_as_typed_and_the_language_model_orders_them(bundle: P
     assert keyboard.complete("go ", "") == keyboard.next_words("go ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("typed", "meant"), [("hwllo", "hello"), ("wrold", "world"), ("hllo", "hello"), ("Workk", "Work")]
 )

@@ -67,6 +67,7 @@ def asked(page: Page, call: str, texts: list[str]) -> list:
     return page.evaluate(f"Promise.all(texts.map(text => {call}))")
 
 
+@pytest.mark.slow
 def test_suggestions_are_those_of_the_predictor(page: Page, bundle: Path, documents: list[str]) -> None:
     predictor = KeyboardPredictor(bundle)
     held_out = [line for document in documents[FOR_WORDS:] for line in document.splitlines() if " " in line][:60]
@@ -99,6 +100,7 @@ def test_the_word_being_typed_is_completed_by_the_same_probabilities(page: Page,
     assert (len(capital), nothing) == (3, [])
 
 
+@pytest.mark.slow
 def test_text_is_cut_as_python_cuts_it(page: Page, documents: list[str]) -> None:
     texts = [*HARD, *documents[FOR_WORDS:]]
     assert asked(page, "tacit.sentences(text)", texts) == [text.sentences(each, LOCALE) for each in texts]
@@ -155,6 +157,7 @@ def test_typing_with_keys_and_with_taps(page: Page, bundle: Path) -> None:
     assert page.evaluate("document.activeElement.id") == "field"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [390, 1200])
 def test_the_page_fits_and_is_quiet(page: Page, bundle: Path, width: int) -> None:
     page.resize(width)
@@ -177,6 +180,7 @@ def test_the_page_fits_and_is_quiet(page: Page, bundle: Path, width: int) -> Non
     assert (page.asked, page.complaints) == ([], [])
 
 
+@pytest.mark.slow
 def test_the_policy_stops_what_would_connect(chromium: str, page: Page) -> None:
     refused = "fetch('http://127.0.0.1:9/').then(() => 'sent', () => 'refused')"
     assert page.evaluate(refused) == "refused"

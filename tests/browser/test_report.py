@@ -21,6 +21,7 @@ _MEASURE = """<script>addEventListener("load", () => {
 });</script>"""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [600, 1200])
 def test_report_fits_and_is_complete(chromium: str, tmp_path: Path, width: int) -> None:
     page = tmp_path / "measured.html"

@@ -85,6 +85,7 @@ def test_sensitivity_grows_with_participations_and_shrinks_with_separation(mecha
         mechanism.sensitivity_squared(ROUNDS, 3, 5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mechanism",
     [

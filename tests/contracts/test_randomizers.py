@@ -63,6 +63,7 @@ def test_a_message_is_a_set_in_an_order_that_tells_nothing(randomizer: SubsetSel
         assert 0 <= message[0] <= message[-1] < randomizer.domain
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 @every_randomizer
 def test_messages_follow_the_law_and_no_other(randomizer: SubsetSelection) -> None:

@@ -45,6 +45,7 @@ def test_groups_part_the_population_whatever_the_passes(passes):
     assert max(map(len, groups.values())) - min(map(len, groups.values())) <= 1
 
 
+@pytest.mark.slow
 def test_a_device_answers_in_one_layer_of_one_pass_only(tmp_path):
     found = run(tmp_path)
     table = pq.read_table(tmp_path / "participation")
@@ -56,6 +57,7 @@ def test_a_device_answers_in_one_layer_of_one_pass_only(tmp_path):
     assert table["answered"].to_numpy().all()
 
 
+@pytest.mark.slow
 def test_the_second_pass_looks_past_what_the_first_one_found(tmp_path):
     found = run(tmp_path)
     first = {word.word for word in found.words if word.pass_number == 1}
@@ -67,6 +69,7 @@ def test_the_second_pass_looks_past_what_the_first_one_found(tmp_path):
     assert {word.word for word in single.words} == set(PLANTED)
 
 
+@pytest.mark.slow
 def test_a_cap_that_hides_words_lifts_in_the_second_pass(tmp_path):
     people = [[PLANTED[0], PLANTED[0][:2] + "x", "lol"] if number % 4 else ["cool"] for number in range(1200)]
     one = run(tmp_path / "one", people, passes=1, max_prefixes=2, messages_per_device=2)
@@ -74,6 +77,7 @@ def test_a_cap_that_hides_words_lifts_in_the_second_pass(tmp_path):
     assert {word.word for word in one.words} < {word.word for word in two.words}
 
 
+@pytest.mark.slow
 def test_killed_in_the_second_pass_ends_the_same(tmp_path):
     whole = run(tmp_path / "whole")
 
@@ -91,6 +95,7 @@ def test_killed_in_the_second_pass_ends_the_same(tmp_path):
     assert run(tmp_path / "cut") == whole
 
 
+@pytest.mark.slow
 def test_records_that_contradict_the_layers_are_noticed(tmp_path):
     found = run(tmp_path)
     participation.check(tmp_path, found.rows, 4)
@@ -103,6 +108,7 @@ def test_records_that_contradict_the_layers_are_noticed(tmp_path):
         participation.check(tmp_path, found.rows[:1], 4)
 
 
+@pytest.mark.slow
 def test_k_anonymity_raises_the_threshold_and_is_kept(tmp_path):
     plain = run(tmp_path / "plain")
     strict = run(tmp_path / "strict", anonymity=60)

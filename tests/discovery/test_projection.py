@@ -137,6 +137,7 @@ ITEM_COUNTS = np.array([50, 20, 10, 5, 5, 5, 3, 2])
 RANDOMIZER = of_size(1.0, 8, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 def test_simulated_votes_have_the_law_of_honest_ones_item_by_item():
     public = projection.PublicHistogram("made up for this test, CC0", ITEM_COUNTS)

@@ -65,6 +65,7 @@ def test_rare_words_and_noise_alone_find_nothing(tmp_path: Path) -> None:
     assert not run(tmp_path, people).words
 
 
+@pytest.mark.slow
 def test_killed_between_layers_ends_the_same(tmp_path: Path) -> None:
     whole = run(tmp_path / "whole", devices())
 
@@ -82,6 +83,7 @@ def test_killed_between_layers_ends_the_same(tmp_path: Path) -> None:
     assert run(tmp_path / "cut", devices()) == whole
 
 
+@pytest.mark.slow
 def test_a_retry_sends_the_same_bits_and_another_key_others(tmp_path: Path) -> None:
     first = run(tmp_path / "a", devices())
     assert run(tmp_path / "b", devices()) == first
@@ -147,6 +149,7 @@ def test_coverage_interval_holds_the_truth_as_often_as_it_says() -> None:
         coverage(["haha"], [{"haha": 1}], 1.0)
 
 
+@pytest.mark.slow
 def test_one_by_one_and_together_find_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     alone = run(tmp_path / "alone", devices())
     monkeypatch.setattr(shards, "WORTH_COMPILING", 1)

@@ -24,6 +24,7 @@ def forms(model: KeyboardLM, folder: Path) -> tuple[Path, Path]:
     return folder / "model.onnx", folder / "int8.onnx"
 
 
+@pytest.mark.slow
 def test_what_misses_no_threshold_ships(tmp_path: Path, rows: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
     # A step of so small a model is all overhead; its time says nothing.
     monkeypatch.setattr(int8, "MAX_LATENCY_RATIO", 100.0)
@@ -42,6 +43,7 @@ def test_what_misses_no_threshold_ships(tmp_path: Path, rows: np.ndarray, monkey
     assert (found.shipped, found.reasons) == (True, ())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "value", "reason"),
     [
@@ -64,6 +66,7 @@ def test_each_threshold_holds_int8_back(
     assert found.reasons[0].startswith(reason)
 
 
+@pytest.mark.slow
 def test_times_and_sizes_are_of_the_form_that_they_are_said_to_be_of(tmp_path: Path, rows: np.ndarray) -> None:
     paths, models = [], []
     for width, size in ((8, 24), (128, 20_000)):

@@ -25,6 +25,7 @@ def launch_of(kind: str) -> Launch:
     return Launch(mechanism=PARSER.validate_python(KINDS[kind]))
 
 
+@pytest.mark.slow
 @every_kind
 def test_killed_and_resumed_is_bitwise_the_same(kind: str, tmp_path: Path) -> None:
     launch = launch_of(kind)
@@ -89,6 +90,7 @@ def test_a_cohort_too_small_to_hide_in_sends_nothing(tmp_path: Path, caplog: pyt
     assert "too few for secure aggregation" in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["sgd", "nesterov", "adam"])
 def test_every_server_optimiser_resumes(optimizer: str, tmp_path: Path) -> None:
     launch = replace(Launch(), server=ServerConfig(optimizer=optimizer, learning_rate=0.1))

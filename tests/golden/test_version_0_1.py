@@ -102,6 +102,7 @@ def test_the_ledger_is_whole_and_knows_the_run(old: Old) -> None:
         assert binding["key"] == hashlib.sha256(b"tacit key commitment" + key).hexdigest()
 
 
+@pytest.mark.slow
 def test_the_launch_again_redoes_nothing_and_spends_nothing(old: Old) -> None:
     files, entries = public_files(old.run), old.ledger.entries()
     answer = json.loads(old.tacit("launch", FILE, "--json"))

@@ -111,6 +111,7 @@ def test_public_stages_read_fields_that_exist(file: Path):
                 value = value[part]
 
 
+@pytest.mark.slow
 def test_every_library_of_public_stages_is_part_of_the_key():
     roots = set()
     for path in Path(pretrain.__file__).parent.rglob("*.py"):

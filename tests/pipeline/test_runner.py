@@ -235,6 +235,7 @@ def _die(settings: Settings, where: str) -> None:
     runner.run_stage("fine_tune", CONFIG, ID, settings, stages, tracker)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("where", "computed_again"),
     [

@@ -53,6 +53,7 @@ def changed_text(public: Public) -> None:
     public.given.write_text("other public words", encoding="utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "made_again"),
     [
@@ -125,6 +126,7 @@ def with_private_files(folder: Path) -> None:
     (folder / RESULT).write_text(json.dumps(content | {"private_outputs": True}), encoding="utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "damage",
     [tampered, cut, linked, broken, unfinished, of_version_0_1, with_private_files],

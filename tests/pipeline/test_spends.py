@@ -17,6 +17,7 @@ def test_a_reservation_is_the_plan_s_whole_worst_case() -> None:
     assert (spend.rho, spend.epsilon, spend.delta) == (0.4, 7.5, 1e-6)
 
 
+@pytest.mark.slow
 def test_a_spend_does_not_count_on_sampling() -> None:
     reached = guarantee_of(Independent(2.0, "poisson", 0.1, 1000), 10, 1, 4, (1e-6,))
     assert reached.amplified is not None

@@ -48,6 +48,7 @@ def runs(settings: Settings) -> dict[str, list]:
     return found
 
 
+@pytest.mark.slow
 def test_parent_and_children(run: Run, tracked: Settings):
     assert run() == [False] * 3
     found = runs(tracked)
@@ -68,6 +69,7 @@ def test_parent_and_children(run: Run, tracked: Settings):
     assert (dataset.dataset.name, dataset.dataset.digest) == ("people", "d" * 36)
 
 
+@pytest.mark.slow
 def test_a_retry_after_a_crash_leaves_one_run_and_no_double_point(run: Run, tracked: Settings):
     run()
     before = {key: [item.info.run_id for item in items] for key, items in runs(tracked).items()}
@@ -87,6 +89,7 @@ def test_a_retry_after_a_crash_leaves_one_run_and_no_double_point(run: Run, trac
     assert len(tracking.connect(tracked).get_metric_history(again.info.run_id, "plan_curve/loss")) == 2
 
 
+@pytest.mark.slow
 def test_lost_public_files_come_back_by_digest(run: Run, tracked: Settings):
     run()
     shutil.rmtree(tracked.runs_dir / ID / "public")
@@ -97,6 +100,7 @@ def test_lost_public_files_come_back_by_digest(run: Run, tracked: Settings):
     assert not folder.fetch("adapt", "result.json", folder.public("adapt") / "result.json")
 
 
+@pytest.mark.slow
 def test_nothing_private_reaches_mlflow(run: Run, tracked: Settings):
     run()
     folder = RunDir(tracked.runs_dir, ID)
@@ -110,6 +114,7 @@ def test_nothing_private_reaches_mlflow(run: Run, tracked: Settings):
     assert all(needle in private for needle in needles[:3])
 
 
+@pytest.mark.slow
 def test_a_record_that_points_outside_the_public_folder_is_refused(run: Run, tracked: Settings):
     run()
     folder = RunDir(tracked.runs_dir, ID)
@@ -137,6 +142,7 @@ def test_an_unfinished_log_is_not_taken_for_a_finished_stage(tracked: Settings, 
     assert len(runs(tracked)[f"{ID}/plan"]) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damaged", [False, True])
 def test_a_second_machine_takes_public_stages_over_by_their_content(tracked: Settings, damaged: bool):
     calls = Calls()

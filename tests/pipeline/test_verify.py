@@ -150,6 +150,7 @@ def test_an_honest_launch_verifies(failed: Callable[[], list[str]], settings: Se
     assert pq.read_table(records).num_rows > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lose", [lambda path: path.unlink(), lambda path: path.write_bytes(path.read_bytes()[:-30])])
 def test_records_that_are_missing_or_cut_are_found(
     failed: Callable[[], list[str]], settings: Settings, lose: Callable[[Path], None]
@@ -159,6 +160,7 @@ def test_records_that_are_missing_or_cut_are_found(
     assert failed() == ["participation"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("stage", "changes", "expected"),
     [

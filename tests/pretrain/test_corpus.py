@@ -102,6 +102,7 @@ def test_a_subset_that_does_not_exist_is_named(hub: None) -> None:
         open_stream(config, "en-US", "train")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "network", [{"HF_HUB_OFFLINE": "1"}, {"HF_ENDPOINT": "http://127.0.0.1:9", "no_proxy": "127.0.0.1"}]
 )

@@ -69,6 +69,7 @@ def test_graph_has_the_promised_names_and_shapes(tmp_path: Path, tiny_model: Key
     assert "embedding" not in stored
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["embedding", "gates_x", "gates_r", "gates_b", "projection", "output", "output_bias"])
 def test_parity_fails_on_any_wrong_weight(tmp_path: Path, rows: np.ndarray, name: str) -> None:
     model = trained_on_chains(tied=False, directory=tmp_path)

@@ -133,6 +133,7 @@ def brute_force_rows(tokens: list[int], sequence_words: int) -> list[tuple[list[
 sentences = st.lists(st.lists(st.integers(3, 9), max_size=9), max_size=8)
 
 
+@pytest.mark.slow
 @given(sentences, st.integers(1, 6), st.lists(st.integers(3, 9), max_size=3))
 @settings(max_examples=200, deadline=None)
 def test_sentence_rows_equal_a_plain_loop(found: list[list[int]], sequence_words: int, unfinished: list[int]) -> None:
@@ -148,6 +149,7 @@ def test_sentence_rows_equal_a_plain_loop(found: list[list[int]], sequence_words
     assert targets.tolist() == [padded(row) for _, row in expected]
 
 
+@pytest.mark.slow
 @given(sentences, st.integers(1, 6))
 @settings(max_examples=100, deadline=None)
 def test_rows_found_in_place_are_the_sentence_rows(found: list[list[int]], sequence_words: int) -> None:

@@ -68,6 +68,7 @@ def random_start(grown: KeyboardLM, taught: KeyboardLM, public: TokenStream, see
     return other
 
 
+@pytest.mark.slow
 def test_words_spelt_alike_are_a_better_start_than_chance_before_and_after_adapting(taught: KeyboardLM, tmp_path: Path):
     public = text(300, 5, 0.02)
     grown = grow(taught, OLD, NEW, public=public)

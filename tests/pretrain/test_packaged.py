@@ -53,6 +53,7 @@ def test_no_document_comes_twice_or_holds_mark_up(english: list[tuple[str, str]]
     assert not {"<srai>", "<li>", "nbsp", "wikitable", "colspan"} & words
 
 
+@pytest.mark.slow
 def test_what_is_held_out_follows_from_the_text_alone() -> None:
     every = [text for _, text in documents(packaged_texts("fr-FR"))]
     train, held_out = (list(open_stream(SAMPLE, "fr-FR", split)) for split in ("train", "validation"))
@@ -79,6 +80,7 @@ def test_corpus_says_which_words_come_from_where_and_resumes(tmp_path: Path) -> 
     assert next(iter(open_stream(SAMPLE, "fr-FR", "train", state))) == next(running)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("locale", "texts", "letters"), [("es-MX", 2, 2_500_000), ("fr-CA", 3, 9_000_000)])
 def test_other_languages_have_texts_too(locale: str, texts: int, letters: int) -> None:
     rows = list(documents(packaged_texts(locale)))

@@ -117,6 +117,7 @@ def test_written_words_are_the_same_words(text: str, locale: str) -> None:
                 assert word == normalise(form, locale)
 
 
+@pytest.mark.slow
 @given(st.text(max_size=100))
 @settings(max_examples=150, deadline=None)
 def test_normalised_text_is_composed_and_has_straight_apostrophes(text: str) -> None:
@@ -126,6 +127,7 @@ def test_normalised_text_is_composed_and_has_straight_apostrophes(text: str) -> 
     assert normalise(result, "en-US") == result or "&" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "unit",
     [
@@ -192,6 +194,7 @@ def test_an_unknown_locale_is_refused(locale: str) -> None:
         require_spaced_script(locale)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("locale", "letters"),
     [
@@ -208,6 +211,7 @@ def test_alphabet_is_the_locales_own(locale: str, letters: str) -> None:
     assert alphabet(locale) == "".join(sorted(letters + "'-"))
 
 
+@pytest.mark.slow
 def test_alphabet_covers_dotless_i_and_joiners() -> None:
     assert {"ı", "i", "ğ", "ş"} <= set(alphabet("tr-TR"))
     assert "·" in alphabet("ca-ES")

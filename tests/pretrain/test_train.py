@@ -26,6 +26,7 @@ def without_seconds(curve: TrainingCurve) -> list[dict]:
     return [point.model_dump(exclude={"seconds"}) for point in curve.points]
 
 
+@pytest.mark.slow
 def test_training_learns_and_reports_its_curve(tmp_path: Path) -> None:
     seen: list[dict] = []
     config = PRETRAIN.model_copy(update={"steps": 250, "learning_rate": 0.05, "evaluate_every_steps": 100})

@@ -74,6 +74,7 @@ def config(epsilon0: float, delta: float) -> DiscoveryConfig:
     return DiscoveryConfig(epsilon0=epsilon0, delta=delta, messages_per_device=1, layers=5, max_prefixes=100)
 
 
+@pytest.mark.slow
 def test_a_certificate_below_the_attack_is_refused(monkeypatch):
     randomizer = subset_selection(6.0, 1000)
     question = trie.question_of(1, 1, ("",), "ab" + END, frozenset(), config(8.0, 1e-8))

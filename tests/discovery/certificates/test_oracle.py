@@ -43,6 +43,7 @@ def test_the_whole_grid(epsilon0):
         assert time.process_time() - began < 3  # measured: 0.8 at most
 
 
+@pytest.mark.slow
 def test_the_paper_s_number_from_its_inferred_parameters():
     """0.315 at delta 1e-10: 500,000 devices of 60 messages at epsilon0 10, a coarser sum of the same clones."""
     messages, delta = 500_000 * 60, 1e-10

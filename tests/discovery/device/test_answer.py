@@ -41,6 +41,7 @@ def test_how_often_and_in_which_order_a_candidate_was_typed_does_not_matter():
         assert items_of(once, 2, str(trial)) == items_of(often, 2, str(trial))
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 def test_random_sampling_is_uniform_over_ordered_subsets():
     seen = dict.fromkeys(itertools.permutations(range(4), 2), 0)

@@ -49,6 +49,7 @@ def test_subsets_are_distinct_and_inside(population, count):
     assert set(subset.tolist()) <= set(range(population))
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 @pytest.mark.parametrize(
     ("population", "count"),

@@ -90,6 +90,7 @@ def accepted(sent: np.ndarray, claimed: SubsetSelection, value: int) -> bool:
     return stats.chisquare(observed, np.array(list(expected.values())) * len(sent)).pvalue > 1e-6
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 @pytest.mark.parametrize(
     ("domain", "size"),
@@ -165,6 +166,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [

@@ -110,6 +110,7 @@ def test_estimates_are_unbiased_with_the_stated_spread() -> None:
     assert np.all(np.abs(np.std(runs, axis=0) / spread - 1) < 0.4)
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 @pytest.mark.parametrize(("population", "count"), [(6, 2), (6, 3), (6, 5), (6, 6), (6, 0)])
 def test_subsets_are_uniform(population: int, count: int) -> None:

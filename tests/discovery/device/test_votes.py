@@ -47,6 +47,7 @@ def both_routes(question: Question, devices: np.ndarray, monkeypatch) -> list[np
     return routes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("contributions", [1, 3, 10])
 @pytest.mark.parametrize("epsilon0", [0.5, 2.0, 8.0])
 @pytest.mark.parametrize("layer", [1, 2, 3])
@@ -68,6 +69,7 @@ def test_subsets_of_most_of_the_domain_too(size, monkeypatch):
     assert np.array_equal(*both_routes(asked(FIRST, of_size(1.0, 10, size), config()), np.arange(60), monkeypatch))
 
 
+@pytest.mark.slow
 def test_devices_whose_words_run_out_still_answer(monkeypatch):
     question = asked(FIRST, of_size(1.0, 10, 4), config())
     expected, _ = both_routes(question, np.arange(60), monkeypatch)
@@ -196,6 +198,7 @@ def test_first_words_are_those_of_each_device(count):
     assert len(np.unique(rows)) == rows.size
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("domain", "size", "bits"), [(2, 1, 1), (3, 2, 2), (256, 5, 8), (257, 5, 9), (1_000_000, 335, 20)]
 )

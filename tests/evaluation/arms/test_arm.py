@@ -36,12 +36,14 @@ def same(one: dict[str, Ratio], other: dict[str, Ratio]) -> None:
     assert one["top3_recall"][0].sum() > one["top1_recall"][0].sum() > 0
 
 
+@pytest.mark.slow
 def test_a_model_in_step_scores_as_the_definition_says(words: HeldOut) -> None:
     known = vocabulary()
     scored = scoring.score(arms.neural(model(len(known))), words, words.ids(known), batch_sentences=7, workers=2)
     same(scored.ratios(), one_by_one(of_model(model(len(known))), words, words.ids(known)).ratios())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [1, 2, 3, 4])
 def test_an_ngram_in_step_scores_as_the_definition_says(words: HeldOut, order: int) -> None:
     known = vocabulary()
@@ -190,6 +192,7 @@ def test_head_words_tell_a_model_that_only_knows_the_frequent_ones() -> None:
     assert slices.distinct_words(scored) == 3
 
 
+@pytest.mark.slow
 def test_fewer_words_count_as_in_a_vocabulary_of_its_own(words: HeldOut) -> None:
     known = vocabulary()
     small = Vocabulary(known.words[:20])
@@ -197,6 +200,7 @@ def test_fewer_words_count_as_in_a_vocabulary_of_its_own(words: HeldOut) -> None
     same(scored.ratios(), one_by_one(of_model(model(20)), words, words.ids(small)).ratios())
 
 
+@pytest.mark.slow
 def test_an_arm_of_another_vocabulary_in_ours(words: HeldOut) -> None:
     ours = vocabulary()
     theirs = Vocabulary((*ours.words[:4], "elsewhere", *reversed(ours.words[6:])))

@@ -61,6 +61,7 @@ def random_canaries(number: int, seed: int, words: int = WORDS) -> list[Canary]:
     return [canary(*rng.integers(4, words + 4, size=5).tolist()) for _ in range(number)]
 
 
+@pytest.mark.slow
 def test_counting_equals_brute_force(model: KeyboardLM) -> None:
     everything = WORDS**3 - 1
     seen = []

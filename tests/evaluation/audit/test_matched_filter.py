@@ -29,6 +29,7 @@ def kinds(found: MatchedFilter) -> set[str]:
     return {failure.split(":")[0] for failure in found.failures}
 
 
+@pytest.mark.slow
 @both
 def test_an_honest_run_passes_with_the_claimed_numbers(mechanism: Tree | Blt) -> None:
     promised = claim(mechanism)
@@ -44,6 +45,7 @@ def test_an_honest_run_passes_with_the_claimed_numbers(mechanism: Tree | Blt) ->
     assert found.canaries_in + found.canaries_out == 500
 
 
+@pytest.mark.slow
 @both
 def test_half_the_noise_is_caught(mechanism: Tree | Blt) -> None:
     found = matched_filter(*run(HalfNoise(mechanism), 0), claim(mechanism))
@@ -58,6 +60,7 @@ def test_a_clip_that_is_too_loose_is_caught(mechanism: Tree | Blt) -> None:
     assert found.signal.value == pytest.approx(1.5, abs=0.1)
 
 
+@pytest.mark.slow
 @both
 @pytest.mark.parametrize("most", [MOST, 2 * MOST])
 def test_a_timer_of_half_the_length_is_caught(mechanism: Tree | Blt, most: int) -> None:
@@ -74,6 +77,7 @@ def test_noise_used_twice_is_caught_though_it_does_not_weaken_any_round(mechanis
     assert found.reuse.correlation > 0.99
 
 
+@pytest.mark.slow
 @both
 def test_a_sensitivity_for_one_participation_less_is_caught(mechanism: Tree | Blt) -> None:
     seen = honest_run(mechanism, 0)
@@ -81,6 +85,7 @@ def test_a_sensitivity_for_one_participation_less_is_caught(mechanism: Tree | Bl
     assert not matched_filter(*seen, claim(mechanism)).failures
 
 
+@pytest.mark.slow
 def test_a_sensitivity_for_mins_taken_as_min_sep_is_caught() -> None:
     """MinS counts the rounds between: taking it for min_sep + 1 claims a separation that nobody enforced."""
     seen = honest_run(blt(), 0)
@@ -88,6 +93,7 @@ def test_a_sensitivity_for_mins_taken_as_min_sep_is_caught() -> None:
     assert not matched_filter(*seen, claim(blt())).failures
 
 
+@pytest.mark.slow
 def test_a_sensitivity_far_too_small_shows_in_the_scores_alone() -> None:
     found = matched_filter(*honest_run(blt(), 0), claim(blt(), most=1))
     assert {"separation", "records"} <= kinds(found)

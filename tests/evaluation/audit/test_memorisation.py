@@ -59,6 +59,7 @@ def result(trained: KeyboardLM, planted: canaries.CanarySet) -> AuditResult:
     )
 
 
+@pytest.mark.slow
 def test_one_row_a_canary_with_its_own_numbers(result: AuditResult, planted: canaries.CanarySet) -> None:
     assert [(row.words, row.n_u, row.n_e) for row in result.canaries] == [
         (one.words, one.n_u, one.n_e) for one in planted.canaries
@@ -83,6 +84,7 @@ def test_an_unprotected_model_is_caught(result: AuditResult) -> None:
     assert max(row.exposure_bits for row in heavy if row.n_u == 1) == pytest.approx(np.log2(2e6))
 
 
+@pytest.mark.slow
 def test_a_model_that_never_saw_them_passes(planted: canaries.CanarySet) -> None:
     fresh = build_model(ModelConfig(embedding_dim=16, hidden_dim=32, tied=True), len(WORDS), seed=5)
     clean = audit(fresh, planted, CONFIG, WORDS, seed=1, rounds=rounds_of(planted))
@@ -115,6 +117,7 @@ def test_populations_are_kept_apart_and_each_ceiling_follows_from_its_own_rounds
         audit(fresh, planted, config, WORDS, seed=1, rounds=replace(rounds_of(planted), mu_N=np.zeros(2)))
 
 
+@pytest.mark.slow
 def test_stress_canaries_count_in_no_number_of_the_guarantee(trained: KeyboardLM) -> None:
     config = CONFIG.model_copy(update={"populations": ("compliant", "stress")})
     both = canaries.make(config, WORDS, filler(), seed=3)

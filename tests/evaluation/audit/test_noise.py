@@ -39,6 +39,7 @@ def test_an_honest_run_passes_every_row() -> None:
     assert found.seed_commitment == Directions((PARAMETERS,), 500, 0).commitment
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("broken", "kinds"), [(HalfNoise, {"matched_filter", "noise_scale"}), (ReusedNoise, {"noise_whiteness"})]
 )

@@ -54,6 +54,7 @@ def test_scores_that_tell_everything_and_nothing() -> None:
     assert one_run(-1.0 * included_N, included_N, 1e-6).epsilon_at_least == 0
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 def test_the_bound_holds_for_randomised_response_and_fails_for_a_better_one() -> None:
     """Each canary's coin comes out right with e^eps / (1 + e^eps): the mechanism the theorem is tight for."""
@@ -70,6 +71,7 @@ def test_the_bound_holds_for_randomised_response_and_fails_for_a_better_one() ->
     assert leaky.epsilon_at_least > epsilon
 
 
+@pytest.mark.slow
 def test_a_shifted_normal_gives_the_reference_size() -> None:
     """GDP of epsilon 3 at delta 1e-10 (mu 0.495) with 1,000 canaries: bounds near 0.6, far below the truth."""
     bounds = []

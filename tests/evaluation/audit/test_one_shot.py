@@ -31,6 +31,7 @@ def test_equal_variances_are_the_accountants_curve() -> None:
     assert epsilon_between(1.0, 1.3, 1e-5) == pytest.approx(epsilon_between(-1 / 1.3, 1 / 1.3, 1e-5), rel=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("true", [1.0, 3.0, 10.0])
 def test_a_gaussian_release_of_known_epsilon(true: float) -> None:
     """The sum of 500 unit directions plus noise: the estimate lies within its own interval of the truth."""

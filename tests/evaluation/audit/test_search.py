@@ -34,6 +34,7 @@ def all_of_them(model: KeyboardLM, prefix: tuple[int, ...]) -> list[tuple[int, .
     return [secrets[place] for place in total.argsort(descending=True).tolist()]
 
 
+@pytest.mark.slow
 def test_the_list_is_exact_and_beam_search_is_not_always() -> None:
     missed = 0
     for seed in range(12):

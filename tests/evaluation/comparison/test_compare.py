@@ -65,6 +65,7 @@ def of(arms: Mapping[str, NextWord], pairs: tuple[tuple[str, str], ...]) -> Entr
     return Entrants(arms, pairs, vocabulary(), BASE, len(vocabulary()))
 
 
+@pytest.mark.slow
 def test_it_is_complete_and_survives_storage(compared: Compared) -> None:
     result, entrants, _ = compared
     assert TypeAdapter(Comparison).validate_json(result.to_json()) == result
@@ -85,6 +86,7 @@ def slice_of(result: Comparison, part: str, arm: str, metric: str, baseline: str
     return row.estimate
 
 
+@pytest.mark.slow
 def test_the_better_arm_wins_in_every_slice_and_calibration(compared: Compared) -> None:
     result, _, _ = compared
     assert result.table.difference("ngram", "pretrained", "top3_recall").absolute.low > 0
@@ -117,6 +119,7 @@ def test_slices_add_up_and_compose_is_at_equal_rates(compared: Compared) -> None
     assert (untrained.threshold_nats, untrained.trigger_rate) == (None, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("feature", "primary"), [("NWP", "prate"), ("SC", "compose_trigger_rate"), ("OTF", "words_modified")]
 )

@@ -18,6 +18,7 @@ def paired(rng: np.random.Generator, devices: int, lift: float) -> tuple[Ratio, 
     return (new, words_D), (old, words_D)
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 def test_paired_intervals_cover_by_all_three_methods_and_unpaired_ones_do_not() -> None:
     rng = np.random.default_rng(0)
@@ -49,6 +50,7 @@ def test_paired_intervals_cover_by_all_three_methods_and_unpaired_ones_do_not() 
     assert np.std(spread) == pytest.approx(error, rel=0.35)
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 def test_an_arm_against_an_equal_one_is_called_different_one_time_in_twenty() -> None:
     rng = np.random.default_rng(1)

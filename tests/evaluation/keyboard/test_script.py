@@ -46,6 +46,7 @@ def every_way(own_TA: np.ndarray, letters: list[int]) -> float:
     return max(ways, default=-math.inf)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("margin", [9.0, 14.0, 30.0])
 def test_the_search_finds_what_trying_everything_finds(tmp_path: Path, margin: float) -> None:
     words, keys, touches = typed(tmp_path)

@@ -141,6 +141,7 @@ def _typed(script, p, literal, spelled, logs, scores, weight) -> dict:
     return row
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "weight"), [("neural", 1.0), ("ngram", 1.0), ("ngram", 0.0)])
 def test_a_session_is_what_the_slow_replay_says(words, script, name, weight) -> None:
     arm = neural() if name == "neural" else taught(words)
@@ -177,6 +178,7 @@ def test_an_arm_against_itself_is_exactly_zero_and_another_is_not(words, script)
     assert result.difference("c", "a", "keystroke_savings").absolute.low > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("batch", "workers"), [(1, 1), (3, 2), (1000, 3)])
 def test_nothing_depends_on_batches_or_workers(words, script, batch, workers) -> None:
     for arm in (neural(), WithHistory(taught(words), 0.3)):
@@ -186,6 +188,7 @@ def test_nothing_depends_on_batches_or_workers(words, script, batch, workers) ->
             np.testing.assert_array_equal(getattr(plain, name), getattr(other, name), err_msg=name)
 
 
+@pytest.mark.slow
 def test_equal_rows_of_a_model_are_no_lottery(words, script) -> None:
     model = build_model(ModelConfig(embedding_dim=8, hidden_dim=12, tied=False), len(vocabulary()), 0)
     model.output.data[10:20] = model.output.data[10]

@@ -79,6 +79,7 @@ def test_two_poisson_rounds_are_the_exact_divergence() -> None:
     assert delta_at(epsilon - 0.005) > delta > delta_at(epsilon + 0.005)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rounds", [1, 400])
 def test_everybody_every_round_is_the_plain_gaussian(rounds: int) -> None:
     z = 3.0
@@ -106,6 +107,7 @@ def fixed_size_round(population: int, drawn: int, z: float) -> tuple:
     return mixture({nobody + 2: rate, nobody: 1 - rate}, z), mixture({nobody: 1.0}, z)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("population", "drawn"), [(2, 1), (4, 2), (10, 9), (3, 3)])
 def test_a_fixed_size_round_is_bounded_only_at_half_the_multiplier(population: int, drawn: int) -> None:
     z, delta = 4.0, 1e-6
@@ -116,6 +118,7 @@ def test_a_fixed_size_round_is_bounded_only_at_half_the_multiplier(population: i
     assert amplified("fixed", 2 * z, drawn / population, population, 1, (delta,)).epsilon[delta] < exact
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("population", "drawn", "rounds"), [(100, 99, 10), (1000, 500, 1000), (1000, 10, 100)])
 def test_a_secret_sample_never_costs(population: int, drawn: int, rounds: int) -> None:
     reached = amplified("fixed", 5.0, drawn / population, population, rounds, DELTAS)
@@ -124,6 +127,7 @@ def test_a_secret_sample_never_costs(population: int, drawn: int, rounds: int) -
     assert reached.adjacency == "replace-one"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rate", "z"), [(0.01, 1.0), (0.3, 2.0), (1.0, 4.0)])
 @pytest.mark.parametrize("order", [2, 5, 17])
 def test_poisson_renyi_is_the_integral(rate: float, z: float, order: int) -> None:
@@ -146,6 +150,7 @@ def test_poisson_renyi_is_the_integral(rate: float, z: float, order: int) -> Non
     assert value >= moment(forward=False) - 1e-12
 
 
+@pytest.mark.slow
 def test_poisson_renyi_agrees_with_the_library() -> None:
     for rate, z in ((1e-6, 1.0), (0.01, 0.5), (0.4, 6.0)):
         accountant = rdp.RdpAccountant(sampled.POISSON_ORDERS, dp_accounting.NeighboringRelation.REPLACE_SPECIAL)
@@ -189,6 +194,7 @@ def test_conversions() -> None:
         assert epsilon_of_rho(1.5, delta) < now < epsilon_of_renyi_2017(sampled.POISSON_ORDERS, renyi, delta)
 
 
+@pytest.mark.slow
 def test_published_epsilons() -> None:
     # McMahan et al. 2018, table 2 and table 1; Ramaswamy et al. 2020, table 5.
     assert moments_accountant_2018(5000 / 763430, 1.0, 5000, 1e-9) == pytest.approx(4.634, abs=6e-4)
@@ -228,6 +234,7 @@ def test_a_delta_below_the_cut_tails_falls_back_to_the_other_bounds() -> None:
     assert "silent" not in amplified("poisson", 1.0, 0.5, 100, 10, (1e-5,)).methods[0]
 
 
+@pytest.mark.slow
 def test_the_result_says_how_and_on_what_condition() -> None:
     poisson = amplified("poisson", 1.0, 0.02, 1000, 10, (1e-6,))
     fixed = amplified("fixed", 1.0, 0.02, 1000, 10, (1e-6,))

@@ -7,6 +7,7 @@ from federated.accounting.composition import compose
 from federated.accounting.gaussian import epsilon_of_rho
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rhos", [(0.3,), (0.1, 0.4), (0.5, 0.0, 0.02)])
 def test_both_accountants_agree_on_the_whole(rhos: tuple[float, ...]) -> None:
     total = compose(rhos, (1e-6, 1e-10))
@@ -17,6 +18,7 @@ def test_both_accountants_agree_on_the_whole(rhos: tuple[float, ...]) -> None:
         assert total.epsilon_pld[delta] == pytest.approx(total.epsilon[delta], rel=2e-6)
 
 
+@pytest.mark.slow
 def test_a_whole_costs_more_than_its_parts_and_less_than_adding_epsilons() -> None:
     parts = [compose([rho], [1e-6]).epsilon[1e-6] for rho in (0.1, 0.4)]
     assert max(parts) < compose((0.1, 0.4), [1e-6]).epsilon[1e-6] < sum(parts)

@@ -89,6 +89,7 @@ def test_a_wrong_sensitivity_is_caught_although_both_conversions_agree_on_it(mon
         guarantee(MECHANISM, 20, 5, 4, (1e-10,))
 
 
+@pytest.mark.slow
 def test_the_method_says_whether_the_sensitivity_was_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     assert guarantee(MECHANISM, 20, 5, 4, (1e-10,)).methods[2] == accounting.SENSITIVITY_TWICE
     monkeypatch.setattr(tree, "tree_sensitivity_squared_forward", lambda *_: None)
@@ -114,6 +115,7 @@ def test_independent_noise_is_accounted_with_and_without_its_sample() -> None:
     assert guarantee_of(Tree(2.0), 20, 5, 4, (1e-6,)).amplified is None
 
 
+@pytest.mark.slow
 def test_a_longer_contribution_costs_its_square() -> None:
     encoding = plan_encoding(num_parameters=1000, devices=50, bits=24)
     assert encoding.inflated_norm > 1
@@ -123,12 +125,14 @@ def test_a_longer_contribution_costs_its_square() -> None:
     assert longer.epsilon_pld[1e-6] > plain.epsilon_pld[1e-6]
 
 
+@pytest.mark.slow
 def test_restarts_lower_the_guarantee_as_published() -> None:
     whole = guarantee_of(Tree(noise_multiplier=7.0), 2800, 372, 7, (1e-10,))
     cut = guarantee_of(Tree(noise_multiplier=7.0, restarts=(128, 1152, 2176)), 2800, 372, 7, (1e-10,))
     assert (round(whole.rho, 4), round(cut.rho, 4)) == (1.3061, 0.9388)
 
 
+@pytest.mark.slow
 def test_what_happened_is_accounted_not_what_was_planned() -> None:
     cohorts = Cohorts(num_devices=400, report_goal=10, min_sep=5, max_participations=4, seed=1)
     state, records = cohorts.init(), no_records()

@@ -13,10 +13,16 @@ import pytest
 from federated.accounting import published
 from federated.accounting.published import ROWS, Row, check
 
-FAST = [row for row in ROWS if row.follows and not row.slow]
+# Half a second to a second of CPU each.
+SEARCHED = ("tree-full", "blt-one-start", "without-replacement-2020")
+FAST = [
+    pytest.param(row, id=row.name, marks=[pytest.mark.slow] * (row.recipe in SEARCHED))
+    for row in ROWS
+    if row.follows and not row.slow
+]
 
 
-@pytest.mark.parametrize("row", FAST, ids=lambda row: row.name)
+@pytest.mark.parametrize("row", FAST)
 def test_a_printed_number_follows_from_its_inputs(row: Row) -> None:
     done = check(row)
     assert done.match, f"printed {row.printed}, ours {done.ours}, accepted {row.accepted}"
@@ -57,10 +63,10 @@ def _first(recipe: str) -> Row:
         ("printed-rho", "rho", lambda value: 0.99 * value),
         ("renyi-of-rho", "delta", lambda value: 2 * value),
         ("moments-2018", "rate", lambda value: 1.2 * value),
-        ("without-replacement-2020", "report_goal", lambda value: value - 50),
-        ("tree-full", "max_participations", lambda value: value - 1),
+        pytest.param("without-replacement-2020", "report_goal", lambda value: value - 50, marks=pytest.mark.slow),
+        pytest.param("tree-full", "max_participations", lambda value: value - 1, marks=pytest.mark.slow),
         ("blt-optimised", "min_sep", lambda value: value + 2),
-        ("blt-one-start", "buffers", lambda _: 2),
+        pytest.param("blt-one-start", "buffers", lambda _: 2, marks=pytest.mark.slow),
     ],
 )
 def test_another_input_would_not_have_been_printed_so(recipe: str, name: str, change) -> None:

@@ -68,6 +68,7 @@ def test_with_nothing_but_noise_the_public_model_stays(cells: Cells, public: NGr
         np.testing.assert_allclose(after(model, *context), after(public, *context), rtol=0.5, atol=2e-3)
 
 
+@pytest.mark.slow
 def test_more_noise_moves_the_model_less(cells: Cells, public: NGram) -> None:
     devices, context = typed(900, 3), UNK + 1
     moved = [

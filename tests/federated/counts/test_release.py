@@ -147,6 +147,7 @@ def test_what_does_not_fit_is_refused_before_noise(cells: Cells) -> None:
         counted.choose(join_owners([]), VOCABULARY)
 
 
+@pytest.mark.slow
 def test_rho_is_that_of_the_noise() -> None:
     # One participation of sensitivity C under noise z C.
     assert compose([1 / (2 * Z**2)], [1e-6]).rho == pytest.approx(CLIP_NORM**2 / (2 * (Z * CLIP_NORM) ** 2))

@@ -231,6 +231,7 @@ def test_encode_and_words_agree(tmp_path):
         store.devices("holdout")
 
 
+@pytest.mark.slow
 def test_chitchat_is_read_whole_and_only_in_english(tmp_path):
     chat = config(source="chitchat", max_words_per_device=20)
     summary = build_store(chat, "en-US", 1, tmp_path / "store")

@@ -25,6 +25,7 @@ def test_a_larger_population_only_adds_typists():
     assert few.items() <= many.items()
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 def test_volume_words_and_topics_look_like_a_population(tmp_path):
     summary = build_store(population(), "en-US", 3, tmp_path / "store")

@@ -19,6 +19,7 @@ from tests.federated.reference_sgd import aggregate, clipped_sum
 from tests.helpers.typed_devices import WORDS, difference, keyboard, local, rows_of, typed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-4)])
 @pytest.mark.parametrize("clip_norm", [0.05, 1e3])
@@ -126,6 +127,7 @@ def summed(model: KeyboardLM, devices: list[DeviceRows], config: LocalTrainingCo
     return total.flat(model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("per_layer", [True, False])
 def test_running_sums_are_those_of_clip_to_grid(tied, per_layer):
@@ -176,6 +178,7 @@ def output_layer_forgotten(updates, fuse):
     return joint_norms(Weights(None, updates.gates, updates.projection, nothing, nothing), fuse=fuse)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", [too_loose, not_at_all, output_layer_forgotten])
 def test_no_device_adds_more_than_the_clip_norm(monkeypatch, broken):
     assert 0.99 < most_that_one_device_adds(0.01) <= 1.0
@@ -229,6 +232,7 @@ def test_batches_cover_every_row_once_an_epoch():
     np.testing.assert_array_equal(taken, np.tile(np.arange(count), 2))
 
 
+@pytest.mark.slow
 def test_batched_is_the_faster_one():
     config = local(batch_sentences=4, sequence_words=8, max_words=64)
     torch.manual_seed(0)

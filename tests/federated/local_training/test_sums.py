@@ -37,6 +37,7 @@ def added(name: str, tied: bool, dtype: torch.dtype, fuse: bool) -> tuple[torch.
     return total.flat(model), clip_to_grid([flat], CLIP)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fuse", [True, False])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-4)])
 @pytest.mark.parametrize("name", NAMES)

@@ -44,6 +44,7 @@ def test_bandtoep_lies_between_the_square_root_and_bandmf() -> None:
     assert optimise_banded(120, 30, 4, 30).losses.rms_loss < 0.99 * toeplitz < 0.99 * square_root
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rounds", [200, 1_500])
 def test_two_bands_over_many_rounds_are_the_best_there_is(rounds: int) -> None:
     # Long steps of the search leave the region where 1 / c stays bounded; that must neither warn nor mislead it.

@@ -112,6 +112,7 @@ def streamed_in(precision: type[np.floating], blt: Blt, rounds: int, size: int) 
     return np.array(rows, np.float64)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("restarts", [(), pytest.param((1000, 2500), marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", PRESETS)
 def test_the_stream_is_stable_in_single_precision(name: str, restarts: tuple[int, ...]) -> None:

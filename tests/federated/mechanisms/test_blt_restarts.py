@@ -52,6 +52,7 @@ def random_run(rng: random.Random, longest: int, most_restarts: int) -> tuple[in
     return rounds, min_sep, most, tuple(sorted(cuts))
 
 
+@pytest.mark.slow
 def test_every_small_case_equals_brute_force_by_both_programs() -> None:
     cases = 0
     for rounds in range(1, 8):

@@ -34,6 +34,7 @@ LOSSES = [
 LIMITS = {(2052, 2): 10.807, (2052, 3): 10.752, (2052, 4): 10.735, (20_000, 2): 30.42}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", LOSSES)
 def test_published_losses(row: tuple[int, int, int, int, str, float, float]) -> None:
     rounds, min_sep, most, buffers, loss, max_loss, rms_loss = row
@@ -64,6 +65,7 @@ def test_five_cpu_seconds_are_enough_start_up_included() -> None:
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("buffers", "max_loss", "rms_loss"), [(2, 11.80, 11.15), (5, 11.40, 10.87)])
 def test_published_losses_of_single_participation_strategies(buffers: int, max_loss: float, rms_loss: float) -> None:
     found = optimise_blt(2052, 342, 1, buffers, "max")
@@ -86,6 +88,7 @@ def test_no_worse_than_production(min_sep: int, most: int) -> None:
         assert shipped == pytest.approx(18.847, abs=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["max", "rms"])
 def test_losses_are_those_of_the_dense_matrices(loss: str) -> None:
     found = optimise_blt(14, 4, 3, 2, loss)
@@ -131,6 +134,7 @@ def test_every_point_of_the_search_is_a_valid_strategy() -> None:
         Blt(1.0, tuple(found[::2]), tuple(scales(found)[0]))  # refuses what theorem 3.1 does not cover
 
 
+@pytest.mark.slow
 def test_the_usual_start_alone_would_not_do() -> None:
     """What the many starts are for: these inputs have several local optima."""
     found = optimise_blt(2052, 342, 6, 3, "max")
@@ -148,6 +152,7 @@ def test_the_same_starts_give_the_same_parameters_and_others_the_same_loss(monke
     assert other.rms_loss == pytest.approx(first.rms_loss, rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", [(1, 1, 1), (2, 1, 2), (3, 1, 3), (40, 50, 1), (120, 1, 120)])
 def test_extreme_runs(run: tuple[int, int, int]) -> None:
     found = optimise_blt(*run, num_buffers=3, loss="max")

@@ -61,6 +61,7 @@ def node(last_leaf: int, level: int) -> np.ndarray:
     return noise.gaussian(KEY, f"tree/{level}", last_leaf, SIZE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rounds", range(1, 41))
 def test_streamed_noise_is_the_least_squares_noise(rounds: int) -> None:
     tree = Tree(noise_multiplier=2.5)

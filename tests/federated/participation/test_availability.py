@@ -103,6 +103,7 @@ def guessed_pairs(draw) -> float:
     return float(stats.chisquare([pairs[pair] for pair in combinations(ready, 2)]).pvalue)
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 def test_guessing_is_uniform_over_all_sets():
     assert guessed_pairs(lambda cohorts, state, number: cohorts.draw(state, number)[0]) > 1e-3

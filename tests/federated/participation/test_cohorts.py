@@ -129,6 +129,7 @@ def uniformity(draw) -> float:
     return float(stats.chisquare(list(pairs.values())).pvalue)
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 def test_the_cohort_is_uniform_over_all_sets():
     assert uniformity(lambda cohorts, state, number: cohorts.draw(state, number)[0].tolist()) > 1e-3

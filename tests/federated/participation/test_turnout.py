@@ -92,6 +92,7 @@ class Uncapped(Cohorts):
         return Cohorts.ready(replace(self, max_participations=10**6), state, round_number, devices)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rule", "kept"), [(Cohorts, True), (Hasty, False), (Uncapped, False)])
 @pytest.mark.parametrize("devices", [500, 3000])
 def test_timer_and_cap_hold_over_many_rounds(devices, rule, kept):
@@ -176,6 +177,7 @@ def test_the_share_that_checks_in_is_the_mean_over_zones(spread):
         assert day.share(number) == pytest.approx(day.fraction(local % 24).mean(), abs=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("devices", "goal", "min_sep", "fields"),
     [

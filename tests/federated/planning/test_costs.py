@@ -65,6 +65,7 @@ def test_a_banded_matrix_that_is_not_toeplitz_is_not_taken_for_one() -> None:
     assert from_matrix(1.0, strategy, 2).rms_error(3) != pytest.approx(expected)
 
 
+@pytest.mark.slow
 def test_losses_of_table_3() -> None:
     # McMahan et al. 2024, table 3 (2052 rounds, b 342, k 6) and its optimum for RmsLoss; the tree as it streams.
     assert plan_costs.tree(2052, 342, 6).loss == pytest.approx(19.27, abs=0.006)
@@ -88,6 +89,7 @@ def test_a_small_simulation_scales_to_the_published_launch() -> None:
     assert plan_costs.tree(2000, 400, 5).noise_multiplier(ratio, 6500) == pytest.approx(7.02)
 
 
+@pytest.mark.slow
 def test_the_same_ratio_means_the_same_noise_in_the_model() -> None:
     ratio, goal, rounds = 0.01, 200, 12
     for strategy in (plan_costs.tree(rounds, 4, 3), plan_costs.blt(rounds, 4, 3, 2), plan_costs.banded(rounds, 4, 3)):
@@ -110,6 +112,7 @@ def test_restarts_are_chosen_for_the_least_loss() -> None:
     assert plan_costs.tree_with_restarts(4, 4, 1) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("planned", "config"),
     [

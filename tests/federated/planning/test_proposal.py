@@ -58,6 +58,7 @@ def again(proposal: Proposal) -> MechanismConfig:
     return TypeAdapter(MechanismConfig).validate_python(yaml.safe_load(to_yaml(proposal.mechanism))["mechanism"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [
@@ -85,6 +86,7 @@ def test_the_block_goes_into_a_launch_file_and_gives_exactly_the_stated_rho(chan
     assert (block.clip_norm, block.delta, block.randomness) == (0.3, 1e-10, "seeded")
 
 
+@pytest.mark.slow
 def test_the_smallest_report_goal_and_the_most_rounds_that_meet_the_target() -> None:
     wanted = terms(rounds=(30, 60))
     proposal = propose(MECHANISM, wanted)
@@ -95,6 +97,7 @@ def test_the_smallest_report_goal_and_the_most_rounds_that_meet_the_target() -> 
         assert plan_search.best(wanted, 60, goal).rho > proposal.terms.target.rho
 
 
+@pytest.mark.slow
 def test_limits_follow_from_the_population() -> None:
     # By hand: 90% of 4,000 are 3,600; rounds of 100 repeat after 36; 60 rounds hold 2 participations.
     wanted = replace(terms(max_report_goal=100), least_report_goal=100)
@@ -134,6 +137,7 @@ def test_rho_rises_with_rounds_and_falls_with_population() -> None:
     assert all(banded[rounds] <= blt[rounds] * 1.001 < tree[rounds] for rounds in tree if rounds > 4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [
@@ -170,6 +174,7 @@ def test_the_values_that_would_meet_a_target_do_meet_it(changes: dict) -> None:
             assert not meets(changed(change.field, value)), change
 
 
+@pytest.mark.slow
 def test_what_no_value_can_do_is_said() -> None:
     missed = propose(MECHANISM, terms(target_rho=1e-4, population_estimate=300))
     impossible = {change.field: change.sentence for change in missed.changes if change.needed is None}
@@ -191,6 +196,7 @@ def test_alternatives_show_every_mechanism_and_why_not(monkeypatch: pytest.Monke
     assert all(row.noise_to_signal == pytest.approx(0.07, rel=0.02) for row in rows)
 
 
+@pytest.mark.slow
 def test_without_a_rehearsal_the_ratio_is_that_of_the_block() -> None:
     proposal = propose(MECHANISM, terms(ratio=None))
     assert not proposal.terms.rehearsed
@@ -227,6 +233,7 @@ def test_a_planning_block_of_0_1_reads_as_before_and_what_it_can_no_longer_choos
         terms(population_estimate=1)
 
 
+@pytest.mark.slow
 def test_who_checks_in_is_kept() -> None:
     config = TreeMechanism.model_validate(MECHANISM.model_dump() | {"availability": {"round_minutes": 7.0}})
     proposal = propose(config, terms())

@@ -114,6 +114,7 @@ def watched_runs(monkeypatch: pytest.MonkeyPatch) -> dict[str, MechanismConfig]:
     return runs
 
 
+@pytest.mark.slow
 def test_a_whole_rehearsal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
     runs = watched_runs(monkeypatch)
@@ -138,6 +139,7 @@ def test_a_whole_rehearsal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert not list((tmp_path / "work").glob("*"))
 
 
+@pytest.mark.slow
 def test_finished_trials_are_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     once = rehearse(setting(), tmp_path, tmp_path / "work")
     runs = watched_runs(monkeypatch)
@@ -165,6 +167,7 @@ def test_one_lucky_trial_does_not_stand_for_a_ratio_training_cannot_bear() -> No
     assert acceptable(trials[1:], 0.30, 0.01) is None
 
 
+@pytest.mark.slow
 def test_a_rate_at_which_training_diverges_is_an_answer(tmp_path: Path) -> None:
     found = rehearse(setting(replace(CONFIG, server_learning_rates=(1.0, 1e305))), tmp_path, tmp_path / "work")
     assert found.clip_trials[1].accuracy == 0.0

@@ -30,6 +30,7 @@ LAUNCHES = [
 NAMES = [f"{launched.kind}-{launched.rounds}-{launched.report_goal}-{place}" for place, launched in enumerate(LAUNCHES)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("launched", LAUNCHES, ids=NAMES)
 @pytest.mark.parametrize("users", [1, 7, 100, 900, 3000])
 def test_the_ratio_is_the_launch_s_own(launched: MechanismConfig, users: int) -> None:

@@ -24,6 +24,7 @@ MECHANISM = TreeMechanism(
 PLANNING = PlanningConfig(population_estimate=1000, max_report_goal=200, round_minutes=10.0, target_rho=0.5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rho", [0.05, 0.5, 1.0])
 def test_a_block_costs_what_was_asked_and_no_more(rho: float) -> None:
     block = splits.training_at(MECHANISM, PLANNING, rho, (16, 100), ("tree",))

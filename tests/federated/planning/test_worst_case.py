@@ -19,6 +19,7 @@ MECHANISM = TreeMechanism(
 )
 
 
+@pytest.mark.slow
 def test_the_plan_is_the_guarantee_of_the_enforced_limits() -> None:
     planned = plan(MECHANISM, 1000)
     assert planned.feasible
@@ -33,6 +34,7 @@ def test_an_impossible_plan_says_which_number_must_change() -> None:
     assert "raise max_participations to 7 or lower rounds to 12" in short.reasons[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [
@@ -88,6 +90,7 @@ def with_day(**fields: object) -> TreeMechanism:
     return TreeMechanism.model_validate(MECHANISM.model_dump() | {"rounds": 96, "max_participations": 20} | fields)
 
 
+@pytest.mark.slow
 def test_a_plan_counts_who_checks_in() -> None:
     everybody = plan(with_day(), 60)
     assert (everybody.feasible, everybody.rounds_below_goal) == (True, None)
@@ -105,6 +108,7 @@ def test_a_plan_counts_who_checks_in() -> None:
     assert many.rounds_below_goal <= 2 < some.rounds_below_goal <= 48
 
 
+@pytest.mark.slow
 def test_the_shorter_timer_that_a_plan_names_is_enough_and_no_longer_one_is() -> None:
     config = with_day(availability={"round_minutes": 30.0})
     (reason,) = plan(config, 54).reasons

@@ -64,6 +64,7 @@ def test_a_weight_scales_what_was_clipped(kernel: str) -> None:
     assert aggregate(model, rows, local(), Clip(0.02), 4, kernel=kernel).weight == len(rows)
 
 
+@pytest.mark.slow
 @both_kernels
 @both_tables
 def test_bits_count_the_updates_below(kernel: str, tied: bool) -> None:

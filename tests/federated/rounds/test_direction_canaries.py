@@ -56,6 +56,7 @@ def test_what_other_devices_sent_is_taken_off() -> None:
     np.testing.assert_allclose(after.projections_TN, directions.project(noise_P)[None], rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clipping", ["flat", "per-layer"])
 def test_the_real_loop_passes_its_audit(tmp_path: Path, clipping: str) -> None:
     config = MECHANISM.model_copy(update={"clipping": clipping})
@@ -71,11 +72,13 @@ def test_the_real_loop_passes_its_audit(tmp_path: Path, clipping: str) -> None:
     assert len(result.synthetic_participations) == SYNTHETIC
 
 
+@pytest.mark.slow
 def test_a_loop_with_less_noise_than_claimed_fails(tmp_path: Path) -> None:
     _, result = trained(tmp_path, probe(), MECHANISM.model_copy(update={"noise_multiplier": 1.0}))
     assert audited(result.probe, probe()).failures
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_to_the_same_trace(tmp_path: Path) -> None:
     class Killed(Exception):
         pass

@@ -55,6 +55,7 @@ def test_the_split_of_theorem_1(noise_multiplier: float, bit_noise_std: float, e
     assert found == pytest.approx(expected, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_updates_and_bits_together_cost_what_the_mechanism_alone_does() -> None:
     made = make(tree(adaptive_clipping=ADAPTIVE))
     squared = made.mechanism.sensitivity_squared(ROUNDS, 3, 4)
@@ -123,6 +124,7 @@ def test_noise_has_the_scale_of_its_segment(factor: float, right: bool) -> None:
         assert bool(deviation < 5 * math.sqrt(2 / size)) is right
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 @pytest.mark.parametrize(("factor", "right"), [(1.0, True), (2 / 3, False), (3 / 2, False)])
 def test_bits_carry_the_noise_that_theorem_1_pays_for(factor: float, right: bool) -> None:

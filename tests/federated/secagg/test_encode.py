@@ -93,6 +93,7 @@ def _chance_of_rejection(flat_N: np.ndarray, limit: float) -> float:
     return total
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("scale", "beta"), [(1.5, 0.3), (3.0, 0.1), (6.0, 0.02), (20.0, 0.3)])
 def test_theorem_1_bounds_how_often_rounding_is_drawn_again(scale: float, beta: float) -> None:
     rng = np.random.default_rng(3)
@@ -175,6 +176,7 @@ def _moves(encoding: bounds.Encoding, x_P: np.ndarray, others: list[np.ndarray],
     return worst
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bits", [8, 13, 32, 62])
 def test_zeroing_a_device_moves_the_sum_by_the_inflated_norm_at_most(bits: int) -> None:
     own = hadamard.rotation(ORDER, 6, 3)
@@ -206,6 +208,7 @@ def test_without_element_clip_only_the_signs_protect() -> None:
     assert _moves(encoding, knowing, [knowing] * 3, later) <= encoding.inflated_norm
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 @pytest.mark.parametrize("name", ["constant", "gaussian", "sparse"])
 def test_no_more_elements_are_clipped_than_reported(name: str) -> None:

@@ -101,6 +101,7 @@ def _run(updates: list[np.ndarray | None], bits: int = 24, round_number: int = 2
     return done.unnoised_sum_P
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bits", [10, 16, 24, 32, 62])
 def test_a_secure_sum_is_the_sum_up_to_rounding(bits: int) -> None:
     updates = _updates(12)
@@ -121,6 +122,7 @@ def test_a_retry_is_the_same_release_and_another_round_is_not() -> None:
     assert (first != _run(updates, key=1)).any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bits", [8, 24, 62])
 def test_zeroing_or_dropping_one_device_moves_the_sum_by_the_inflated_norm_at_most(bits: int) -> None:
     updates = _updates(12)

@@ -73,6 +73,7 @@ def _vectors(count: int, bits: int, size: int = SIZE) -> list[np.ndarray | None]
 # Sums.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bits", [8, 13, 16, 31, 32, 33, 62])
 @pytest.mark.parametrize(("count", "neighbours", "threshold"), [(6, 20, 3), (12, 4, 3), (13, 6, 4)])
 def test_the_sum_of_survivors_is_the_plain_modular_sum(bits: int, count: int, neighbours: int, threshold: int) -> None:

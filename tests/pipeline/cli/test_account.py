@@ -114,6 +114,7 @@ MECHANISMS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", MECHANISMS)
 def test_mechanism_file(kind: str, tmp_path: Path) -> None:
     mechanism, shape = MECHANISMS[kind]
@@ -226,6 +227,7 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LaunchConfig:
     return config
 
 
+@pytest.mark.slow
 def test_a_run_is_accounted_from_what_happened(trained: LaunchConfig) -> None:
     told = answer("tree", "--run", launch_id(trained))
     reached = accounting.guarantee_of(Tree(6.0), 6, 3, 2, (RAW["mechanism"]["delta"],))

@@ -88,6 +88,7 @@ def test_check_a_bad_file(tacit: Shell, tmp_path: Path):
     assert "does not exist" in tacit.json("check", "nowhere.yaml", code=65)["errors"][0]
 
 
+@pytest.mark.slow
 def test_the_installed_command_exits_as_the_application_does(tacit: Shell):
     """One process: what it prints and how it ends, as Airflow sees it."""
     done = subprocess.run([TACIT, "check", "nowhere.yaml", "--json"], capture_output=True, text=True, check=False)
@@ -100,6 +101,7 @@ def test_a_wrong_command_line_is_not_a_retry(tacit: Shell):
     tacit("stage", "pretrain", code=2)
 
 
+@pytest.mark.slow
 def test_stage_errors_reach_airflow_as_code_and_json(tacit: Shell, file: str, tracking_database: Path):
     put(tracking_database, tacit.home)
     run = launch_id(launch_config())

@@ -132,6 +132,7 @@ def test_devices_on_the_command_line_replace_the_estimate(home: Path) -> None:
     assert few["rho"] > many["rho"]
 
 
+@pytest.mark.slow
 def test_without_a_planning_block(home: Path) -> None:
     path = home / "plain.yaml"
     path.write_text(yaml.safe_dump(RAW))
@@ -210,6 +211,7 @@ def test_nothing_to_remark() -> None:
     assert set(yaml.safe_load(rehearse.paste(outcome()))) == {"mechanism", "server"}
 
 
+@pytest.mark.slow
 def test_without_a_rehearsal_nothing_is_recommended(home: Path) -> None:
     file = written(home, target_rho=100.0)
     answer = json.loads(tacit("plan", str(file), "--json")[0])
@@ -224,6 +226,7 @@ def test_without_a_rehearsal_nothing_is_recommended(home: Path) -> None:
     assert "For the launch file" not in text
 
 
+@pytest.mark.slow
 def test_a_rehearsal_s_verdict_is_what_a_plan_says(home: Path) -> None:
     file = written(home)
     config = load_launch(file)
@@ -249,6 +252,7 @@ def test_a_rehearsal_s_verdict_is_what_a_plan_says(home: Path) -> None:
     assert "not rehearsed" in tacit("plan", str(file), "--devices", "70")[0]
 
 
+@pytest.mark.slow
 def test_no_go_is_said_before_anything_else_is_offered(home: Path) -> None:
     file = written(home)
     rehearsals.written(load_launch(file), home / "runs", gain=-0.01)

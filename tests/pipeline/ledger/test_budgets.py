@@ -20,6 +20,7 @@ def ledger(ledger_url: str) -> PrivacyLedger:
     return registered(PrivacyLedger.create(ledger_url), "people", "others")
 
 
+@pytest.mark.slow
 def test_item_losses_have_a_budget_of_their_own(ledger: PrivacyLedger):
     more = {"stage": "discover", "budget_discovery_epsilon": 16.0}
     reserve(ledger, "first", item(8.0), **more)
@@ -36,6 +37,7 @@ def test_item_losses_have_a_budget_of_their_own(ledger: PrivacyLedger):
     assert ledger.discovery_total("people") == 16.5
 
 
+@pytest.mark.slow
 def test_units_have_budgets_of_their_own_and_never_add_up(ledger: PrivacyLedger):
     both = {"budget_rho": 1.0, "budget_discovery_epsilon": 8.0}
     reserve(ledger, "first", item(8.0), stage="discover", **both)

@@ -52,6 +52,7 @@ def context(settings: Settings, monkeypatch: pytest.MonkeyPatch, **changes: obje
     return StageContext(config, run, settings, "ab_test", None)
 
 
+@pytest.mark.slow
 def test_champion_is_what_users_have_without_this_launch(tracked: Settings, tmp_path: Path):
     registry = Registry(tracked)
     assert registry.champion_before(NAME, "second") is None
@@ -71,6 +72,7 @@ def test_champion_is_what_users_have_without_this_launch(tracked: Settings, tmp_
         registry.fetch(found, tmp_path / "again")
 
 
+@pytest.mark.slow
 def test_arms_speak_one_vocabulary_and_the_champion_keeps_its_own(
     tracked: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -114,6 +116,7 @@ def test_without_privacy_only_in_a_simulation(tracked: Settings, monkeypatch: py
         entrants.without_privacy(StageContext(people, ctx.run, tracked, "ab_test", None))
 
 
+@pytest.mark.slow
 def test_without_privacy_is_the_same_training_and_leaves_nothing(
     tracked: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):

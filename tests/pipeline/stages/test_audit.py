@@ -13,6 +13,7 @@ from pipeline.stages import artifacts, audit, audit_trace
 from tests.helpers.mechanism_kinds import SPACED
 
 
+@pytest.mark.slow
 def test_the_claim_is_that_of_the_enforced_limits() -> None:
     config = TreeMechanism.model_validate(SPACED | {"kind": "tree"})
     made = mechanisms.build(config)

@@ -84,6 +84,7 @@ def test_cells_are_chosen_before_any_device_is_read(
     assert read == ["cells", "store"]
 
 
+@pytest.mark.slow
 def test_a_retry_is_the_same_release(settings: Settings, stages: Stages) -> None:
     run(asked(), settings, stages)
     folder = next(settings.runs_dir.glob("trial-*")) / "public" / "count"
@@ -120,6 +121,7 @@ def test_more_than_the_ceiling_is_refused_before_anything_is_spent() -> None:
     plan.require_room(launch_config(), 100.0, 10_000_000)
 
 
+@pytest.mark.slow
 def test_a_launch_loses_both() -> None:
     trained = {"rho": 0.4, "mu": 0.894, "delta": 1e-6, "epsilon": 4.3, "epsilon_pld": 4.3}
     results = {"fine_tune": trained, "count": {"counts": {"rho": 0.25}}}

@@ -37,11 +37,13 @@ def config(tmp_path: Path) -> LaunchConfig:
     return LaunchConfig.model_validate(launch_config().model_dump(mode="json") | {"public_text": public_text})
 
 
+@pytest.mark.slow
 def test_without_a_champion_selection_is_refused(config: LaunchConfig, tracked: Settings) -> None:
     with pytest.raises(PermanentError, match=r"public_text.select_by: .*no launch of keyboard-en-US-NWP was published"):
         run_stage("ingest_public", config, launch_id(config), tracked, STAGES)
 
 
+@pytest.mark.slow
 def test_sentences_are_drawn_by_the_champion_s_scores(config: LaunchConfig, tracked: Settings, tmp_path: Path) -> None:
     bundle = publish(tracked, tmp_path, "earlier")
     result = run_stage("ingest_public", config, launch_id(config), tracked, STAGES).result
@@ -58,6 +60,7 @@ def test_sentences_are_drawn_by_the_champion_s_scores(config: LaunchConfig, trac
     assert not any(ctx.run.private("ingest_public").glob(".champion-*")), "the champion is not kept"
 
 
+@pytest.mark.slow
 def test_a_launch_that_selects_nothing_has_the_id_and_text_it_had(config: LaunchConfig, tracked: Settings) -> None:
     content = config.model_dump(mode="json")
     del content["public_text"]["select_by"]

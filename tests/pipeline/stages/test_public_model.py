@@ -57,6 +57,7 @@ def first(tmp_path: Path, settings: Settings) -> LaunchConfig:
     return config
 
 
+@pytest.mark.slow
 def test_only_the_mechanism_differs(first: LaunchConfig, settings: Settings) -> None:
     second = changed(first, mechanism={"noise_multiplier": 8.0}, audit={"directions": 32}, adapt={"steps": 6})
     records = run(second, settings, Stages(dict.fromkeys(NAMES, refuse), {}, STAGES.public))
@@ -66,6 +67,7 @@ def test_only_the_mechanism_differs(first: LaunchConfig, settings: Settings) -> 
     assert all(runner.find_done(name, second, launch_id(second), settings) for name in NAMES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "taken_over"),
     [
@@ -84,6 +86,7 @@ def test_what_public_stages_read_decides(
     assert {name for name, record in records.items() if record.reused_from} == taken_over
 
 
+@pytest.mark.slow
 def test_other_bytes_in_the_same_file_are_other_text(first: LaunchConfig, settings: Settings) -> None:
     train, validation = (Path(paths[0]) for paths in (first.public_text.train, first.public_text.validation))
     shutil.copy(validation, train)
@@ -93,6 +96,7 @@ def test_other_bytes_in_the_same_file_are_other_text(first: LaunchConfig, settin
     assert records["ingest_public"].result["train_tokens"] < 20_000
 
 
+@pytest.mark.slow
 def test_another_champion_selects_other_sentences(tracked: Settings, tmp_path: Path) -> None:
     name = "ingest_public"
     only = Stages({name: STAGES.functions[name]}, {}, {name: STAGES.public[name]})

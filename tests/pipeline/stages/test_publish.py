@@ -125,6 +125,7 @@ def published(tracking_database: Path, tmp_path_factory: pytest.TempPathFactory)
     return Published(here, launch(here, home))
 
 
+@pytest.mark.slow
 @one_worker
 def test_bundle_predicts_what_the_model_predicts(published: Published, tmp_path: Path):
     done = published.done
@@ -156,6 +157,7 @@ def test_bundle_predicts_what_the_model_predicts(published: Published, tmp_path:
         KeyboardPredictor(tmp_path)
 
 
+@pytest.mark.slow
 def test_int8_is_left_out_with_a_reason_unless_it_passes(
     tracked: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -183,6 +185,7 @@ def test_every_file_of_the_bundle_has_its_digest(published: Published):
     assert {"en-US.dict", "en-US.combined"} <= found.keys()
 
 
+@pytest.mark.slow
 @one_worker
 def test_the_keyboard_s_dictionary_holds_the_words_and_the_disclosure(published: Published):
     done = published.done
@@ -266,6 +269,7 @@ def test_registered_model_loads_without_this_project_and_without_pickle(publishe
     assert not home.startswith(root)
 
 
+@pytest.mark.slow
 def test_hold_publishes_nothing(tracked: Settings, tmp_path: Path):
     done = launch(tracked, tmp_path, decision="hold")
     assert not done["published"]
@@ -276,6 +280,7 @@ def test_hold_publishes_nothing(tracked: Settings, tmp_path: Path):
         Registry(tracked).download(NAME, "champion", tmp_path)
 
 
+@pytest.mark.slow
 def test_aliases_move_forward_and_back(tracked: Settings, tmp_path: Path):
     registry = Registry(tracked)
     with pytest.raises(ReleaseRefused, match="no previous version"):
@@ -300,6 +305,7 @@ def test_aliases_move_forward_and_back(tracked: Settings, tmp_path: Path):
     assert aliases() == (2, 1, None)
 
 
+@pytest.mark.slow
 def test_publishing_again_after_a_crash_registers_once(tracked: Settings, tmp_path: Path):
     done = launch(tracked, tmp_path)
     (tracked.runs_dir / done["run_id"] / "public" / "publish" / "result.json").unlink()

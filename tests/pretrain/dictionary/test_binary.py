@@ -40,6 +40,7 @@ def test_an_empty_dictionary_has_an_empty_root():
     assert to_bytes(Dictionary(HEADER, {})) == HEADER_BYTES + b"\x00"
 
 
+@pytest.mark.slow
 @given(dictionaries())
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_any_dictionary_is_read_as_it_was_written(dictionary: Dictionary):
@@ -62,6 +63,7 @@ def test_more_than_127_nodes_are_counted_in_two_bytes():
     assert nodes(Dictionary(HEADER, few))[0] == 127
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("between", [40, 41, 42, 43, 10_000, 13_106, 13_107, 13_108])
 def test_addresses_take_the_bytes_they_need(between: int):
     # 'a' is followed by 'z' behind all words between them, each of 5 bytes: flags, U+...., frequency.

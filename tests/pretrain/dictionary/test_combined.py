@@ -23,6 +23,7 @@ def test_text_is_that_of_the_format():
     assert from_text(SMALL_TEXT) == SMALL
 
 
+@pytest.mark.slow
 @given(dictionaries())
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_any_dictionary_is_read_as_it_was_written(dictionary: Dictionary):

@@ -18,6 +18,7 @@ DRAWN = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("draw", "said"), DRAWN)
 def test_a_figure_says_its_numbers_and_is_the_same_every_time(draw, said):
     svg = draw()
@@ -43,6 +44,7 @@ def test_what_cannot_be_drawn_is_refused(draw, named):
         draw()
 
 
+@pytest.mark.slow
 def test_the_report_holds_the_projection_and_what_was_measured():
     block = example().discovery
     assert (

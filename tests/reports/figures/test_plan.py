@@ -19,6 +19,7 @@ def rehearsal(chosen: float | None) -> Figure:
     return rehearsal_figure([(0.01, 0.2), (0.02, 0.1)], 0.21, 0.15, 0.02, chosen)
 
 
+@pytest.mark.slow
 def test_a_plan_shows_its_curves_its_target_and_its_ceiling(tmp_path: Path) -> None:
     png, svg = write(plan(), tmp_path / "deep", "plan")
     assert png.read_bytes().startswith(b"\x89PNG")
@@ -28,6 +29,7 @@ def test_a_plan_shows_its_curves_its_target_and_its_ceiling(tmp_path: Path) -> N
     assert all(axes.get_yscale() == axes.get_xscale() == "log" for axes in plan().axes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chosen", [0.01, None])
 def test_a_rehearsal_shows_what_is_accepted(tmp_path: Path, chosen: float | None) -> None:
     text = write(rehearsal(chosen), tmp_path, "utility")[1].read_text(encoding="utf-8")
@@ -38,6 +40,7 @@ def test_a_rehearsal_shows_what_is_accepted(tmp_path: Path, chosen: float | None
     assert drawn == pytest.approx(levels)
 
 
+@pytest.mark.slow
 def test_a_trade_shows_each_way_to_spend_and_the_population_s_line(tmp_path: Path) -> None:
     lines = {"gradients": [(1.0, 0.02, 0.001), (0.1, -0.01, 0.002)], "counts": [(1.0, 0.01, 0.001)], "mixed": []}
     figure = trade_figure(lines, rho=0.5, min_gain=0.001, population=1300)
@@ -51,6 +54,7 @@ def test_a_trade_shows_each_way_to_spend_and_the_population_s_line(tmp_path: Pat
     assert axes.lines[0].get_ydata().tolist() == pytest.approx([-1.0, 2.0])
 
 
+@pytest.mark.slow
 def test_the_same_picture_has_the_same_bytes(tmp_path: Path) -> None:
     first, second = (write(plan(), tmp_path / name, "plan") for name in ("a", "b"))
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]

@@ -1,15 +1,19 @@
 """Figures of training: drawn from one point on, left out without data, the same bytes every time."""
 
+import pytest
+
 from reports.figures.training import of_training
 from tests.helpers.reports_example import block, drawn, example
 
 
+@pytest.mark.slow
 def test_figures_are_the_same_every_time() -> None:
     again = of_training(example())
     assert set(again) == {"training", "fine_tuning", "epsilon", "participation"}
     assert drawn().items() >= again.items()
 
 
+@pytest.mark.slow
 def test_one_point_is_enough_and_none_draws_nothing() -> None:
     histogram = block("participation", participation_histogram={"1": 10})
     one = example(curves={name: points[:1] for name, points in block("curves").items()}, participation=histogram)
@@ -22,6 +26,7 @@ def test_one_point_is_enough_and_none_draws_nothing() -> None:
     assert of_training(none) == {}
 
 
+@pytest.mark.slow
 def test_a_clip_norm_that_moves_is_drawn() -> None:
     points = [
         {"step": step, "validation_recall": 0.1, "clip_norm": 1 / (1 + step), "clip_estimate": 0.5} for step in (0, 1)

@@ -1,3 +1,4 @@
+import pytest
 import torch
 
 from federated.local_training import autotune
@@ -7,6 +8,7 @@ from federated.local_training.sums import most_steps_first
 from tests.helpers.typed_devices import keyboard, local, rows_of
 
 
+@pytest.mark.slow
 def test_the_fastest_chunk_is_taken(monkeypatch):
     config, model = local(), keyboard(True)
     with monkeypatch.context() as few:

@@ -42,6 +42,7 @@ def test_a_chunk_that_is_not_full_is_trained_alike(tied):
             assert difference(one, other) < 1e-13
 
 
+@pytest.mark.slow
 def test_devices_that_are_done_stay_as_they_are_exactly():
     config, model = local(), keyboard(False)
     devices = most_steps_first(rows_of(13, config), config)
@@ -86,6 +87,7 @@ def lognormal(devices: int) -> list[DeviceRows]:
     return [DeviceRows(*(np.full((int(-(-size // 8)), 1), 4, np.int32),) * 2) for size in sizes]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunk", [64, 128, 256, 512])
 def test_few_step_slots_of_a_real_cohort_are_executed_in_vain(chunk):
     config, devices = local(batch_sentences=8), lognormal(6500)
@@ -131,6 +133,7 @@ def test_words_used_twice_are_added_once_each():
     assert (found_CNE != 0).any(-1).tolist() == [[True, True, False, False], [True, False, True, True]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("per_layer", [True, False])
 def test_sums_of_many_devices_at_a_time(tied, per_layer):

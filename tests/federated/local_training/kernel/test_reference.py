@@ -16,6 +16,7 @@ def nobody(width: int) -> DeviceRows:
     return DeviceRows(np.zeros((0, width), np.int32), np.zeros((0, width), np.int32))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-4)])
 @pytest.mark.parametrize("unroll", [1, 6, 15])
