@@ -108,6 +108,7 @@ def test_imports_go_one_way():
     assert wrong == []
 
 
+@pytest.mark.slow
 def test_heavy_and_foreign_imports_are_where_they_belong():
     wrong = []
     for path in MODULES:

@@ -47,7 +47,14 @@ _SIZES = {
     },
     "audit": {"users": [1], "examples": [1, 4], "repeats": 1, "sentences_per_device": 10, "directions": 64},
     "ab_test": {"buckets": 5, "session_words": 100},
-    "runtime": {"device": "cpu", "chunk_devices": 4, "checkpoint_every_rounds": 2, "evaluate_every_rounds": 2},
+    # Training by several processes gives the bits of one: test_workers.py.
+    "runtime": {
+        "device": "cpu",
+        "workers": 1,
+        "chunk_devices": 4,
+        "checkpoint_every_rounds": 2,
+        "evaluate_every_rounds": 2,
+    },
 }
 
 pytestmark = [
