@@ -1,13 +1,16 @@
 """The human gate between a launch's report and its publication."""
 
+import json
+import subprocess
 from datetime import timedelta
 from typing import Any
 
 from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk import Context
-from airflow.sdk.exceptions import AirflowSkipException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
-from launch_file import LaunchFile
+from launch_file import HOME, LaunchFile
+from stage_task import PERMANENT, tacit_path
 
 ANSWER = "answer"
 
@@ -16,17 +19,21 @@ Launch `{{ ti.xcom_pull(task_ids='check')['launch_id'] }}` passed every automati
 {% set shown = ti.xcom_pull(task_ids='decide')['headline'] %}
 {% set spent = shown if 'rho' in shown else ti.xcom_pull(task_ids='fine_tune') %}
 - device-level rho {{ spent['rho'] }}, epsilon {{ spent['epsilon'] }} at delta {{ spent['delta'] }}
-- report: {{ ti.xcom_pull(task_ids='report')['files'] | join(', ') }}
+- report: {{ ti.xcom_pull(task_ids='report')['files'] | join(', ') }}, of a disclosure with SHA-256
+  `{{ ti.xcom_pull(task_ids='report')['disclosure_sha256'] }}`
 - decision: {{ ti.xcom_pull(task_ids='decide')['reasons'] | join('; ') }}
 
-Read the report before you answer. Without an answer the launch is rejected after seven days.
+Read the report before you answer. Your answer goes into the privacy ledger, and a rejection is final. Without an
+answer in seven days nothing is published; run this task again to be asked again.
 """
 
 
 class LaunchApproval(ApprovalOperator):
     """Waits for one of the launch's reviewers; a rejection skips publication and is recorded.
 
-    It can only hold a launch back: the automatic gates come before it and it cannot override them.
+    It can only hold a launch back: the automatic gates come before it and it cannot override them. The answer is
+    written into the privacy ledger (``tacit review``), which publication reads: marking this task a success publishes
+    nothing. An answer that did not come in time is nobody's, and is written nowhere: run the task again to ask again.
     """
 
     def __init__(self, *, launch: LaunchFile, **kwargs: Any) -> None:
@@ -55,5 +62,20 @@ class LaunchApproval(ApprovalOperator):
     def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
         # ApprovalOperator leaves no XCom on a rejection, so who answered what is kept under a key of our own.
         answer = {key: event.get(key) for key in ("chosen_options", "responded_by_user", "responded_at")}
+        if answer["responded_by_user"] and "error" not in event:
+            answer |= self.write_down(context, event)
         context["ti"].xcom_push(key=ANSWER, value=answer)
         return super().execute_complete(context, event)
+
+    def write_down(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
+        """Put the answer into the ledger, about the report that this run asked about."""
+        asked = context["ti"].xcom_pull
+        word = "approve" if event["chosen_options"] == [self.APPROVE] else "reject"
+        command = [tacit_path(), "review", asked(task_ids="check")["launch_id"], "--json", "--answer", word]
+        command += ["--by", event["responded_by_user"]["id"], "--reason", "answered in Airflow"]
+        command += ["--report", asked(task_ids="report")["disclosure_sha256"]]
+        done = subprocess.run(command, cwd=HOME, capture_output=True, text=True, timeout=600, check=False)
+        if done.returncode == 0:
+            return json.loads(done.stdout)
+        failed = f"{self.task_id}: the answer is not in the ledger: {done.stderr.strip()[-2000:]}"
+        raise AirflowFailException(failed) if done.returncode == PERMANENT else AirflowException(failed)

@@ -47,7 +47,8 @@ STAGE_NAMES = (
 # Populations that are a simulation: a public data set and made-up text, where nobody's secret is at stake.
 SIMULATIONS = frozenset({"chitchat", "synthetic"})
 
-# Changing these changes neither the guarantee nor the result, so they do not change the launch id.
+# Changing these changes neither the guarantee nor the result of a stage. Reviewers are part of the launch id all the
+# same, see ``launch_id``.
 _NOT_PART_OF_THE_LAUNCH = frozenset({"runtime", "schedule", "reviewers"})
 
 
@@ -215,5 +216,17 @@ def config_digest(config: LaunchConfig) -> str:
 
 
 def launch_id(config: LaunchConfig, date: str | None = None) -> str:
-    """``<name>-<digest>[-<date>]``: the same file is the same launch; a scheduled run adds its date."""
-    return "-".join(part for part in (config.name, config_digest(config)[:8], date) if part)
+    """``<name>-<digest>[-<date>]``: the same file is the same launch; a scheduled run adds its date.
+
+    Who must approve is part of it, though of nothing that a stage computes: a launch is not published without them by
+    taking them out of the file.
+    """
+    digest = config_digest(config)
+    if config.reviewers:
+        digest = hashlib.sha256(json.dumps([digest, sorted(set(config.reviewers))]).encode()).hexdigest()
+    return "-".join(part for part in (config.name, digest[:8], date) if part)
+
+
+def launch_id_without_reviewers(config: LaunchConfig) -> str:
+    """The id of launches that began before reviewers were part of it."""
+    return f"{config.name}-{config_digest(config)[:8]}"

@@ -7,6 +7,7 @@ repeated after a crash.
 
 import json
 import logging
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -96,6 +97,23 @@ class Registry:
                 return Published(name, number, tags["tacit.launch"], tags["bundle.sha256"])
         return None
 
+    def launch_of(self, name: str, version: int) -> str:
+        """The launch that registered a version."""
+        with tracking.answering():
+            return self._client.get_model_version(name, str(version)).tags["tacit.launch"]
+
+    def before(self, name: str, version: int, leave_out: Collection[int]) -> int | None:
+        """The newest older version of another launch; None if there is none."""
+        launch = self.launch_of(name, version)
+        with tracking.answering():
+            versions = self._client.search_model_versions(f"name = '{name}'")
+        older = [
+            int(each.version)
+            for each in versions
+            if int(each.version) < version and each.tags.get("tacit.launch") != launch
+        ]
+        return max((number for number in older if number not in leave_out), default=None)
+
     def fetch(self, published: Published, folder: Path) -> Path:
         """Bring a version's bundle into ``folder``.
 
@@ -137,22 +155,3 @@ def promote(registry: Registry, config: LaunchConfig, version: int) -> None:
         registry.set_alias(name, "previous", champion)
     registry.set_alias(name, "champion", version)
     _log.info("%s: version %d is champion (before: %s)", name, version, champion or "none")
-
-
-def rollback(locale: str, feature: str, settings: Settings) -> dict:
-    """Give users back what they had before.
-
-    Raises:
-      ReleaseRefused: there is no previous version.
-    """
-    registry, name = Registry(settings), model_name(locale, feature)
-    champion, previous = registry.alias(name, "champion"), registry.alias(name, "previous")
-    if previous is None:
-        raise ReleaseRefused(
-            f"{name}: no previous version to go back to (champion: {champion or 'none'}); only a launch that replaced "
-            "another one can be rolled back, and only once"
-        )
-    # Champion first: a crash in between leaves users on the good version and this command repeatable.
-    registry.set_alias(name, "champion", previous)
-    registry.delete_alias(name, "previous")
-    return {"registered_model": name, "champion": previous, "rolled_back": champion}

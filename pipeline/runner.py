@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Protocol
 
 from pipeline import sharing
-from pipeline.config import STAGE_NAMES, LaunchConfig, config_digest, launch_id
+from pipeline.config import STAGE_NAMES, LaunchConfig, config_digest, launch_id, launch_id_without_reviewers
 from pipeline.errors import PermanentError
 from pipeline.ledger.launch import register_simulation
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.release import standing
 from pipeline.run_dir import (
     GIVEN,
     RESULT,
@@ -81,13 +82,22 @@ def open_run(config: LaunchConfig, run_id: str, settings: Settings, tracker: Tra
       ValueError: ``run_id`` belongs to another configuration.
     """
     expected = launch_id(config)
+    run = RunDir(settings.runs_dir, run_id, fetch=tracker.fetch if tracker else None)
+    path = run.path / "public" / "launch" / "launch.json"
+    begun = set(json.loads(path.read_text(encoding="utf-8")).get("reviewers", ())) if path.exists() else None
+    earlier = launch_id_without_reviewers(config)
+    if begun is not None and (run_id == earlier or run_id.startswith(earlier + "-")):
+        if begun != set(config.reviewers):
+            raise ValueError(
+                f"reviewers: {', '.join(config.reviewers) or 'none'}, but launch {run_id!r} began with "
+                f"{', '.join(sorted(begun)) or 'none'}; put them back, or change 'name' to make it another launch"
+            )
+        expected = earlier
     if run_id != expected and not run_id.startswith(expected + "-"):
         raise ValueError(
             f"run: {run_id!r} is not a run of this launch file, whose id is {expected!r}; the file was changed since, "
             "and a changed launch is a new launch: run it under its own id"
         )
-    run = RunDir(settings.runs_dir, run_id, fetch=tracker.fetch if tracker else None)
-    path = run.public("launch") / "launch.json"
     content = json.dumps(config.canonical(), indent=2, sort_keys=True) + "\n"
     if not path.exists() or path.read_text(encoding="utf-8") != content:
         write_text(path, content)
@@ -139,14 +149,16 @@ def run_launch(
 ) -> dict[str, StageOutcome]:
     """Every stage in order in this process; ``on_stage`` hears of each as it ends.
 
-    Where the launch names reviewers nothing is published: only ``tacit stage publish``, which
-    Airflow runs after their approval, does.
+    Where the launch names reviewers it is published once one of them has approved its report.
     """
     outcomes = {}
     for name in STAGE_NAMES:
         if name == "publish" and config.reviewers:
-            _log.warning("publish: left out, it needs the approval of %s", ", ".join(config.reviewers))
-            continue
+            run = open_run(config, run_id, settings, tracker)
+            now = standing(config, run, PrivacyLedger(settings.ledger_url).entries())
+            if now.state not in ("held", "approved", "published"):
+                _log.warning("publish: left out, the launch is %s: %s", now.state, now.detail)
+                continue
         if name == "count" and config.counts is None:
             continue  # Not asked for; under Airflow the stage is a task all the same, and says so.
         done = find_done(name, config, run_id, settings, tracker)

@@ -3,6 +3,7 @@
 TACIT_HOME             project root                      default: the checkout that this code is in
 TACIT_RUNS_DIR         runs, ledger and tracking store   default: $TACIT_HOME/runs
 TACIT_LEDGER_URL       SQLAlchemy URL of the ledger      default: SQLite in the runs directory
+AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS, _AUTH_MANAGER  who can approve   default: what dags/airflow.env says
 MLFLOW_TRACKING_URI    tracking and registry             default: SQLite in the runs directory
 TACIT_ARTIFACT_ROOT    where MLflow keeps artifacts      default: the runs directory; a server decides for itself
 TACIT_WEB              what `make web` installed         default: $TACIT_HOME/.venv/web
@@ -22,7 +23,11 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Settings:
-    """Addresses and provenance; every path is absolute."""
+    """Addresses and provenance; every path is absolute.
+
+    Attributes:
+      airflow_users: who can answer in Airflow; None where only its own auth manager knows.
+    """
 
     home: Path
     runs_dir: Path
@@ -30,6 +35,7 @@ class Settings:
     tracking_uri: str
     artifact_root: str | None
     web_dir: Path
+    airflow_users: tuple[str, ...] | None
     git_commit: str | None
     lock_digests: Mapping[str, str]
 
@@ -61,6 +67,7 @@ def load(environment: Mapping[str, str] | None = None) -> Settings:
         tracking_uri=tracking_uri,
         artifact_root=environment.get("TACIT_ARTIFACT_ROOT") or default_root,
         web_dir=Path(environment.get("TACIT_WEB") or home / ".venv" / "web").expanduser().resolve(),
+        airflow_users=_airflow_users(environment, home),
         git_commit=environment.get("TACIT_GIT_COMMIT") or _git_commit(home),
         lock_digests={
             path.name: hashlib.sha256(path.read_bytes()).hexdigest()
@@ -98,6 +105,19 @@ def account() -> str:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
         return str(os.getuid())
+
+
+def _airflow_users(environment: Mapping[str, str], home: Path) -> tuple[str, ...] | None:
+    """Users of Airflow's simple auth manager, from the environment of its tasks or the file that they share."""
+    manager = environment.get("AIRFLOW__CORE__AUTH_MANAGER", "SimpleAuthManager")
+    name = "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS"
+    stated, shared = environment.get(name), home / "dags" / "airflow.env"
+    if stated is None and shared.is_file():
+        lines = shared.read_text(encoding="utf-8").splitlines()
+        stated = next((line.partition("=")[2] for line in lines if line.startswith(f"{name}=")), None)
+    if stated is None or not manager.endswith("SimpleAuthManager"):
+        return None
+    return tuple(user.partition(":")[0].strip() for user in stated.split(",") if user.strip())
 
 
 def _home(stated: str | None) -> Path:

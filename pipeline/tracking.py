@@ -114,6 +114,13 @@ class MlflowTracker:
             if record.stage in _LAST_STAGES:
                 self._client.set_terminated(parent)
 
+    def show_state(self, state: str) -> None:
+        """Where the launch stands (``pipeline.release``), as a tag of its run."""
+        with answering():
+            parent = self.parent_run_id()
+            if self._client.get_run(parent).data.tags.get("tacit.state") != state:
+                self._client.set_tag(parent, "tacit.state", state)
+
     def fetch(self, stage: str, filename: str, destination: Path) -> bool:
         """Bring back a public file of a finished stage; False if there is none."""
         with answering():

@@ -5,9 +5,10 @@ runs/keyboards/ID.html    a launch's model to type on (``keyboard.py``)
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from pydantic import ValidationError
 
@@ -29,7 +30,9 @@ class Site:
     without: int
 
 
-def build(runs_dir: Path, web: Path, writing: Callable[[str], Writing]) -> Site:
+def build(
+    runs_dir: Path, web: Path, writing: Callable[[str], Writing], states: Mapping[str, str] = MappingProxyType({})
+) -> Site:
     """Write ``runs_dir/index.html``, newest launch first, and the keyboards.
 
     A disclosure that this version cannot read is listed by its folder, without numbers. Keyboards of launches that
@@ -38,6 +41,7 @@ def build(runs_dir: Path, web: Path, writing: Callable[[str], Writing]) -> Site:
     Args:
       web: folder of ``make web``.
       writing: how a locale is typed.
+      states: where launches stand, by id; without it what the gates said.
     """
     runtime = keyboard.load_runtime(web)
     rows, unreadable, without = [], [], 0
@@ -59,7 +63,8 @@ def build(runs_dir: Path, web: Path, writing: Callable[[str], Writing]) -> Site:
         elif bundle:
             without += 1
         shown = page.relative_to(runs_dir).as_posix() if page in pages else None
-        rows.append((disclosure, report, shown, _top1(disclosure)))
+        state = states.get(run.name, disclosure.decision.decision)
+        rows.append((disclosure, report, shown, _top1(disclosure), state))
     for old in set((runs_dir / "keyboards").glob("*.html")) - set(pages):
         old.unlink()
     rows.sort(key=lambda row: (row[0].launch.created_at, row[0].launch.id), reverse=True)

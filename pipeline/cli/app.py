@@ -21,7 +21,7 @@ from pipeline.cli import optimize as cli_optimize
 from pipeline.cli import plan as cli_plan
 from pipeline.cli import release as cli_release
 from pipeline.cli import results as cli_judge
-from pipeline.cli.support import AsJson, LaunchPath, RunId, answer, command, open_existing, read_launch
+from pipeline.cli.support import AsJson, LaunchPath, RunId, answer, command, open_existing, read_launch, show_state
 from pipeline.errors import PERMANENT
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ app.command("audit")(cli_judge.audit)
 app.command("ab")(cli_judge.ab)
 app.command("predict")(cli_release.predict)
 app.command("rollback")(cli_release.rollback)
+app.command("review")(cli_release.review)
 app.command("site")(cli_release.site)
 
 Date = Annotated[str | None, typer.Option(help="YYYYMMDD of a scheduled run; it becomes part of the launch id")]
@@ -91,27 +92,34 @@ def launch(file: LaunchPath, date: Date = None, as_json: AsJson = False) -> None
 
     Example: tacit launch dags/launches/demo-en-US.yaml
     """
-    from pipeline import runner, tracking
+    from pipeline import release, runner, tracking
     from pipeline.cli import display
+    from pipeline.ledger.ledger import PrivacyLedger
 
     parsed, here = read_launch(file), settings.load()
     run_id = config.launch_id(parsed, _date(date))
-    console = Console(stderr=True)
+    console, tracker = Console(stderr=True), tracking.MlflowTracker(here, parsed, run_id)
     outcomes = runner.run_launch(
         parsed,
         run_id,
         here,
         _load_stages,
-        tracking.MlflowTracker(here, parsed, run_id),
+        tracker,
         on_stage=lambda outcome: display.show_stage(outcome, console),
     )
     result = {name: outcome.result for name, outcome in outcomes.items()}
     run_dir = here.runs_dir / run_id
+    ledger = PrivacyLedger(here.ledger_url)
+    now = release.standing(parsed, runner.open_run(parsed, run_id, here), ledger.entries())
+    if not all(outcome.skipped for outcome in outcomes.values()):
+        tracker.show_state(now.state)
     # With counts the decision states what both cost together.
     spent = result["fine_tune"] if parsed.counts is None else result["decide"]["headline"]
     content = {
         "launch_id": run_id,
         "decision": result["decide"]["decision"],
+        "state": now.state,
+        "ledger": ledger.address,
         "reasons": result["decide"]["reasons"],
         "rho": spent["rho"],
         "epsilon": spent["epsilon"],
@@ -123,7 +131,7 @@ def launch(file: LaunchPath, date: Date = None, as_json: AsJson = False) -> None
         else None,
         "tracking_uri": here.tracking_uri,
     }
-    answer(content, as_json, text=display.ending(content, parsed.reviewers))
+    answer(content, as_json, text=display.ending(content, now))
 
 
 @app.command()
@@ -148,6 +156,8 @@ def stage(
     outcome = runner.find_done(name, parsed, run, here, tracker)
     outcome = outcome or runner.run_stage(name, parsed, run, here, _load_stages(), tracker)
     display.show_stage(outcome, Console(stderr=True))
+    if name in ("report", "publish") and not outcome.skipped:
+        show_state(parsed, runner.open_run(parsed, run, here, tracker), here)
     answer(outcome.result, as_json, text=f"{name}: {'done before' if outcome.skipped else 'done'}")
 
 

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from pipeline.cli.support import round_up
 from pipeline.config import STAGE_NAMES
+from pipeline.release import Standing
 from pipeline.runner import StageOutcome
 
 # A result's own bookkeeping, which the table leaves out.
@@ -57,10 +58,10 @@ def shown(value: object) -> str | None:
     return None
 
 
-def ending(content: Mapping[str, Any], reviewers: tuple[str, ...]) -> str:
+def ending(content: Mapping[str, Any], now: Standing) -> str:
     """What a launch came to, and where to look."""
     lines = [
-        f"launch {content['launch_id']}: {content['decision']}",
+        f"launch {content['launch_id']}: {now.state if now.state != 'published' else content['decision']}",
         *(f"  - {reason}" for reason in content["reasons"]),
         f"guarantee: device-level rho {content['rho']:.6g}, "
         f"epsilon {round_up(content['epsilon'])} at delta {content['delta']:g}",
@@ -68,6 +69,8 @@ def ending(content: Mapping[str, Any], reviewers: tuple[str, ...]) -> str:
     ]
     if content["bundle"]:
         lines.append(f'model:     {content["bundle"]}  (try: tacit predict {content["bundle"]} "see you")')
-    elif content["decision"] == "launch":
-        lines.append(f"model:     waits for approval by {', '.join(reviewers)}; then: tacit stage publish")
+    elif now.state == "waiting":
+        lines.append(f"model:     waits {now.detail}: tacit review {content['launch_id']} --answer approve --by ...")
+    elif now.state != "held":
+        lines.append(f"model:     {now.state} {now.detail}")
     return "\n".join([*lines, f"MLflow:    mlflow ui --backend-store-uri {content['tracking_uri']}"])

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from pipeline import settings
-from pipeline.cli.support import AsJson, answer, command
+from pipeline.cli.support import AsJson, answer, command, launch_states, open_existing, show_state
 
 
 @command
@@ -38,17 +38,55 @@ def predict(
 def rollback(
     locale: Annotated[str, typer.Argument(help="such as en-US")],
     feature: Annotated[str, typer.Option(help="NWP, SC or OTF")] = "NWP",
+    *,
+    reason: Annotated[str, typer.Option(help="why; it stands in the ledger")],
     as_json: AsJson = False,
 ) -> None:
-    """Give users back the version they had before.
+    """Give users back the version they had before; again, and they get the one before that.
 
-    Example: tacit rollback en-US
+    Example: tacit rollback en-US --reason "suggests nothing after numbers"
     """
-    from pipeline import registry
+    from pipeline import release
 
-    done = registry.rollback(locale, feature, settings.load())
+    here = settings.load()
+    done = release.rollback(locale, feature, here, reason, settings.account())
+    if (here.runs_dir / done["launch_id"]).is_dir():
+        show_state(*open_existing(done["launch_id"]))
     text = f"{done['registered_model']}: version {done['champion']} is champion again, {done['rolled_back']} is not"
     answer(done, as_json, text=text)
+
+
+@command
+def review(
+    run: Annotated[str, typer.Argument(help="launch id")],
+    given: Annotated[str | None, typer.Option("--answer", help="approve or reject; without it, only the state")] = None,
+    by: Annotated[str | None, typer.Option(help="the reviewer, as the launch file names them")] = None,
+    reason: Annotated[str, typer.Option(help="why; it stands in the ledger")] = "",
+    report: Annotated[str | None, typer.Option(help="SHA-256 of the disclosure.json they read")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Where a launch stands; with --answer, a reviewer's word on it, for good.
+
+    Example: tacit review en-US-0123abcd --answer reject --by privacy-reviewer --reason "two words name people"
+    """
+    from pipeline import release
+    from pipeline.ledger.ledger import PrivacyLedger
+
+    config, launched, here = open_existing(run)
+    ledger = PrivacyLedger(here.ledger_url)
+    if given is None:
+        now = release.standing(config, launched, ledger.entries())
+    else:
+        if given not in ("approve", "reject"):
+            raise ValueError(f"--answer: {given!r}; write approve or reject")
+        seen = report or launched.result("report")["disclosure_sha256"]
+        word = release.Review(
+            who=by or settings.account(), answer=given, reason=reason, report=seen, account=settings.account()
+        )
+        now = release.review(config, launched, ledger, word)
+        show_state(config, launched, here)
+    content = {"launch_id": run, "ledger": ledger.address} | now.model_dump()
+    answer(content, as_json, text=f"launch {run}: {now.state} {now.detail}")
 
 
 @command
@@ -64,7 +102,10 @@ def site(as_json: AsJson = False) -> None:
 
     here = settings.load()
     made = core.build(
-        here.runs_dir, here.web_dir, lambda locale: Writing(layouts.rows(locale), text.for_browsers(locale))
+        here.runs_dir,
+        here.web_dir,
+        lambda locale: Writing(layouts.rows(locale), text.for_browsers(locale)),
+        launch_states(here),
     )
     lines = [f"index: {made.index}", *(f"keyboard: {page}" for page in made.keyboards)]
     if made.without:

@@ -8,15 +8,18 @@ import logging
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pipeline import settings as settings_module
 from pipeline.config import LaunchConfig, load_launch
-from pipeline.errors import exit_code
+from pipeline.errors import LedgerMissing, exit_code
 from pipeline.run_dir import RunDir
 from pipeline.settings import Settings
+
+if TYPE_CHECKING:
+    from pipeline.release import Standing
 
 _log = logging.getLogger(__name__)
 
@@ -84,6 +87,36 @@ def read_launch(path: Path) -> LaunchConfig:
     if not path.is_file():
         raise ValueError(f"FILE: {path} does not exist; launch files are kept in dags/launches/")
     return load_launch(path)
+
+
+def show_state(config: LaunchConfig, run: RunDir, here: Settings) -> "Standing":
+    """Where a launch stands, which MLflow shows too from now on."""
+    from pipeline.ledger.ledger import PrivacyLedger
+    from pipeline.release import standing
+    from pipeline.tracking import MlflowTracker
+
+    now = standing(config, run, PrivacyLedger(here.ledger_url).entries())
+    MlflowTracker(here, config, run.launch_id).show_state(now.state)
+    return now
+
+
+def launch_states(here: Settings) -> dict[str, str]:
+    """Where each launch on this machine stands; empty where there is no ledger to ask."""
+    from pipeline.ledger.ledger import PrivacyLedger
+    from pipeline.release import standing
+
+    try:
+        entries = PrivacyLedger(here.ledger_url).entries()
+    except LedgerMissing:
+        return {}
+    states = {}
+    for path in here.runs_dir.glob("*/public/launch/launch.json"):
+        run = RunDir(here.runs_dir, path.parents[2].name)
+        try:
+            states[run.launch_id] = standing(LaunchConfig.model_validate_json(path.read_bytes()), run, entries).state
+        except ValueError as error:
+            _log.warning("%s: its state is unknown: %s", run.launch_id, error)
+    return states
 
 
 def open_existing(run_id: str) -> tuple[LaunchConfig, RunDir, Settings]:

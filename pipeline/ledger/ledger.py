@@ -29,7 +29,7 @@ from pipeline.ledger import budget as budgets
 from pipeline.ledger import database, populations, schema
 from pipeline.ledger.budget import Budget, Population
 from pipeline.ledger.chain import append, entries_of, find, problems_of, require_same, require_whole
-from pipeline.ledger.entries import GENESIS, NO_UNIT, Entry, require_room, total_spent
+from pipeline.ledger.entries import GENESIS, NO_UNIT, Entry, canonical, require_room, total_spent
 from pipeline.stage import Spend
 
 
@@ -166,6 +166,27 @@ class PrivacyLedger:
             ceiling = budget.max_rho if spend.unit == "device" else budget.max_discovery_epsilon
             require_room(entries, population, launch_id, spend, ceiling, budgets.since(budget))
             return append(connection, "reserve", population, launch_id, stage, spend, binding)
+
+    def note(self, kind: str, population: str, launch_id: str, stage: str, content: Mapping[str, object]) -> Entry:
+        """Write something down that spends nothing. The same again is free.
+
+        Raises:
+          LedgerConflict: something else was written down in its place.
+          LedgerTampered: the ledger cannot be relied on.
+        """
+        with self._transaction() as connection:
+            require_whole(connection)
+            old = find(connection, launch_id, stage, kind)
+            if old is None:
+                return append(connection, kind, population, launch_id, stage, None, content)
+            if old.binding != canonical(dict(content)):
+                raise LedgerConflict(f"{launch_id}: the ledger holds another {kind} of {stage}: {old.binding}")
+            return old
+
+    def noted(self, kind: str, launch_id: str, stage: str) -> Entry | None:
+        """What ``note`` wrote; None if it wrote nothing."""
+        with self._transaction() as connection:
+            return find(connection, launch_id, stage, kind)
 
     def commit(self, launch_id: str, stage: str, spend: Spend) -> Entry:
         """Replace a reservation's amount by what was really spent. The same commit again is free.

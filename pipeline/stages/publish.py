@@ -15,7 +15,9 @@ import numpy as np
 from evaluation import int8
 from evaluation.int8 import Int8
 from pipeline.errors import PermanentError
+from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.registry import Registry, model_name, promote
+from pipeline.release import require_approved
 from pipeline.spends import launch_loss
 from pipeline.stage import StageContext, StageResult
 from pipeline.stages import artifacts
@@ -54,11 +56,13 @@ def publish(ctx: StageContext) -> Publish:
     """Export, check, register, promote. A hold publishes nothing and says why.
 
     Raises:
+      ReleaseRefused: it waits for a reviewer, was rejected, or was rolled back.
       ArithmeticError: an exported file does not hold what the model holds.
     """
     decision = ctx.run.result("decide")
     if decision["decision"] != "launch":
         return Publish(published=False, reason=f"held: {'; '.join(decision['reasons'])}")
+    require_approved(ctx.config, ctx.run, PrivacyLedger(ctx.settings.ledger_url))
     bundle = ctx.public / "bundle"
     about = build_bundle(ctx, bundle)
     registry = Registry(ctx.settings)

@@ -42,5 +42,7 @@ if command == "decide":
 if command == "fine_tune":
     answer = {"rho": 0.5, "epsilon": 6.5, "delta": 1e-10}
 if command == "report":
-    answer = {"files": ["report.html"]}
+    answer = {"files": ["report.html"], "disclosure_sha256": "e" * 64}
+if command == "review":
+    answer = {"state": {"approve": "approved", "reject": "rejected"}[arguments[arguments.index("--answer") + 1]]}
 sys.stdout.write(json.dumps(answer) + "\n")

@@ -8,6 +8,7 @@ from rich.console import Console
 
 from pipeline.cli.display import ending, show_stage, shown
 from pipeline.cli.support import round_up
+from pipeline.release import Standing
 from pipeline.run_dir import StageRecord
 from pipeline.runner import StageOutcome
 from tests.helpers.pipeline_launch import spend
@@ -63,14 +64,15 @@ def test_epsilon_is_never_rounded_down():
 
 
 @pytest.mark.parametrize(
-    ("bundle", "decision", "reviewers", "expected"),
+    ("bundle", "decision", "now", "expected"),
     [
-        ("/runs/x/bundle", "launch", (), "tacit predict /runs/x/bundle"),
-        (None, "launch", ("ana", "bo"), "waits for approval by ana, bo"),
-        (None, "hold", (), "gain: too small"),
+        ("/runs/x/bundle", "launch", ("published", "as version 1"), "tacit predict /runs/x/bundle"),
+        (None, "launch", ("waiting", "for approval by ana or bo"), "waits for approval by ana or bo"),
+        (None, "launch", ("rejected", "by ana"), "launch trial-0123abcd: rejected\n"),
+        (None, "hold", ("held", "gain: too small"), "gain: too small"),
     ],
 )
-def test_ending(bundle: str | None, decision: str, reviewers: tuple[str, ...], expected: str):
+def test_ending(bundle: str | None, decision: str, now: tuple[str, str], expected: str):
     content = {
         "launch_id": "trial-0123abcd",
         "decision": decision,
@@ -82,7 +84,7 @@ def test_ending(bundle: str | None, decision: str, reviewers: tuple[str, ...], e
         "bundle": bundle,
         "tracking_uri": "sqlite:////runs/mlflow.db",
     }
-    text = ending(content, reviewers)
+    text = ending(content, Standing(state=now[0], detail=now[1]))
     assert expected in text
     assert "epsilon 3.501 at delta 1e-06" in text
     assert ("model:" in text) == (decision == "launch")

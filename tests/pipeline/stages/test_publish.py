@@ -15,7 +15,9 @@ from pipeline import runner, tracking
 from pipeline import settings as settings_module
 from pipeline.config import STAGE_NAMES, LaunchConfig, launch_id
 from pipeline.errors import ReleaseRefused
-from pipeline.registry import Registry, promote, rollback
+from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.registry import Registry, promote
+from pipeline.release import rollback
 from pipeline.runner import Stages
 from pipeline.settings import Settings
 from pipeline.stage import StageContext
@@ -29,6 +31,7 @@ from pretrain.vocabulary import BOS, SPECIALS, Vocabulary
 from pretrain.writing import truecasing
 from pretrain.writing.truecasing import Usual
 from tests.helpers.dictionaries import SMALL
+from tests.helpers.installed import installed
 from tests.helpers.pipeline_launch import Counted, launch_config
 from tests.helpers.reports_example import example
 from tests.helpers.tracking_database import put
@@ -121,6 +124,7 @@ class Published:
 def published(tracking_database: Path, tmp_path_factory: pytest.TempPathFactory) -> Published:
     home = tmp_path_factory.mktemp("published")
     put(tracking_database, home)
+    installed(home)
     here = settings_module.load({"TACIT_HOME": str(home)})
     return Published(here, launch(here, home))
 
@@ -284,10 +288,10 @@ def test_hold_publishes_nothing(tracked: Settings, tmp_path: Path):
 def test_aliases_move_forward_and_back(tracked: Settings, tmp_path: Path):
     registry = Registry(tracked)
     with pytest.raises(ReleaseRefused, match="no previous version"):
-        rollback("en-US", "NWP", tracked)
+        rollback("en-US", "NWP", tracked, "worse", "me")
     first = launch(tracked, tmp_path)
     with pytest.raises(ReleaseRefused, match="champion: 1"):
-        rollback("en-US", "NWP", tracked)
+        rollback("en-US", "NWP", tracked, "worse", "me")
     second = launch(tracked, tmp_path, seed=8)
     assert (first["version"], second["version"]) == (1, 2)
 
@@ -297,12 +301,35 @@ def test_aliases_move_forward_and_back(tracked: Settings, tmp_path: Path):
     assert aliases() == (2, 2, 1)
     promote(registry, launch_config(), 2)
     assert aliases() == (2, 2, 1), "promoting again loses nothing"
-    assert rollback("en-US", "NWP", tracked) == {
-        "registered_model": NAME,
-        "champion": 1,
-        "rolled_back": 2,
-    }
-    assert aliases() == (2, 1, None)
+    launch(tracked, tmp_path, seed=9)
+    assert aliases() == (3, 3, 2)
+    with pytest.raises(ReleaseRefused, match="--reason"):
+        rollback("en-US", "NWP", tracked, " ", "me")
+    done = rollback("en-US", "NWP", tracked, "worse", "me")
+    assert (done["champion"], done["rolled_back"]) == (2, 3)
+    assert aliases() == (3, 2, 1)
+    assert rollback("en-US", "NWP", tracked, "worse too", "me")["champion"] == 1
+    assert aliases() == (3, 1, None)
+    kept = [entry for entry in PrivacyLedger(tracked.ledger_url).entries() if entry.kind == "rollback"]
+    assert [json.loads(entry.binding)["reason"] for entry in kept] == ["worse", "worse too"]
+    assert kept[1].launch_id == second["run_id"]
+
+
+def test_what_was_rolled_back_does_not_come_back(tracked: Settings, tmp_path: Path):
+    launch(tracked, tmp_path)
+    second = launch(tracked, tmp_path, seed=8)
+    rollback("en-US", "NWP", tracked, "worse", "me")
+    (tracked.runs_dir / second["run_id"] / "public" / "publish" / "result.json").unlink()
+    with pytest.raises(ReleaseRefused, match=r"is rolled back \(by me at .*: worse\)"):
+        launch(tracked, tmp_path, seed=8)
+    assert Registry(tracked).alias(NAME, "champion") == 1
+
+
+def test_nobody_publishes_without_the_reviewers(tracked: Settings, tmp_path: Path):
+    """As `tacit stage publish` did, whatever Airflow's task was set to."""
+    with pytest.raises(ReleaseRefused, match=r"is waiting \(for approval by ana\)"):
+        launch(tracked, tmp_path, reviewers=("ana",))
+    assert Registry(tracked).alias(NAME, "champion") is None
 
 
 @pytest.mark.slow

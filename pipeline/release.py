@@ -1,0 +1,168 @@
+"""Where a launch stands between its report and its users: one state, from its records and the ledger.
+
+People answer about a report, by its digest; publications and rollbacks are entries of the ledger too. So whatever the
+launch file says by now and whatever a task of Airflow was set to, a launch with reviewers is published only after one
+of them approved the report as it stands, and one that was rejected or rolled back stays so.
+"""
+
+import json
+from collections.abc import Iterable
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from pipeline.config import LaunchConfig, launch_id_without_reviewers
+from pipeline.errors import ReleaseRefused
+from pipeline.ledger.entries import Entry
+from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.registry import Registry, model_name
+from pipeline.run_dir import RunDir
+from pipeline.settings import Settings
+
+State = Literal["unfinished", "held", "waiting", "approved", "rejected", "published", "rolled back"]
+
+
+class Standing(BaseModel):
+    """The state of a launch, and why in words."""
+
+    model_config = ConfigDict(frozen=True)
+
+    state: State
+    detail: str
+
+
+class Review(BaseModel):
+    """What one reviewer answered.
+
+    Attributes:
+      who: the reviewer, as the launch file names them.
+      report: SHA-256 of the ``disclosure.json`` that they saw.
+      account: of the operating system, under which the answer was written down.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    who: str
+    answer: Literal["approve", "reject"]
+    reason: str
+    report: str
+    account: str
+
+
+def standing(config: LaunchConfig, run: RunDir, entries: Iterable[Entry]) -> Standing:
+    """Where a launch stands; the one place that decides it.
+
+    Args:
+      entries: all of the ledger, in order.
+    """
+    decided, reported, published = (run.record(stage) for stage in ("decide", "report", "publish"))
+    if decided is None or reported is None:
+        return Standing(state="unfinished", detail="not every stage before the decision and its report has ended")
+    if decided.result["decision"] != "launch":
+        return Standing(state="held", detail="; ".join(decided.result["reasons"]))
+    own = [entry for entry in entries if entry.launch_id == run.launch_id]
+    reviews = [(entry.created_at, Review.model_validate_json(entry.binding)) for entry in own if entry.kind == "review"]
+    for when, review in reviews:
+        if review.answer == "reject":
+            return Standing(state="rejected", detail=f"by {review.who} at {when[:19]}Z: {review.reason}")
+    undone = [entry for entry in own if entry.kind == "rollback"]
+    if undone:
+        last = json.loads(undone[-1].binding)
+        return Standing(
+            state="rolled back", detail=f"by {last['by']} at {undone[-1].created_at[:19]}Z: {last['reason']}"
+        )
+    approved = [review for _, review in reviews]  # None of them rejects.
+    if published is not None and published.result["published"] and (approved or not _asked(config, run)):
+        name, version = published.result["registered_model"], published.result["version"]
+        return Standing(state="published", detail=f"as version {version} of {name}")
+    if not config.reviewers:
+        return Standing(state="approved", detail="by its gates; the launch file names no reviewers")
+    for when, review in reviews:
+        if review.report == reported.result["disclosure_sha256"]:
+            return Standing(state="approved", detail=f"by {review.who} at {when[:19]}Z")
+    asked = " or ".join(config.reviewers)
+    again = "; the report changed since it was approved" if reviews else ""
+    return Standing(state="waiting", detail=f"for approval by {asked}{again}")
+
+
+def review(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger, given: Review) -> Standing:
+    """Write a reviewer's answer down, and say where the launch stands then. The same answer again is free.
+
+    Raises:
+      ReleaseRefused: they are no reviewer of this launch, saw another report, or the launch does not wait.
+    """
+    if given.who not in config.reviewers:
+        named = ", ".join(config.reviewers) or "nobody"
+        raise ReleaseRefused(f"review: {given.who!r} is no reviewer of {run.launch_id}; its launch file names {named}")
+    if given.answer == "reject" and not given.reason.strip():
+        raise ReleaseRefused(f"review: say why {run.launch_id} is rejected: --reason ...")
+    before = standing(config, run, ledger.entries())
+    kept = ledger.noted("review", run.launch_id, _stage_of(given))
+    if before.state != "waiting" and (kept is None or Review.model_validate_json(kept.binding) != given):
+        raise ReleaseRefused(f"review: {run.launch_id} waits for no answer, it is {before.state}: {before.detail}")
+    report = run.result("report")["disclosure_sha256"]
+    if given.report != report and kept is None:
+        raise ReleaseRefused(
+            f"review: the report of {run.launch_id} has digest {report[:12]} by now, and {given.who} saw "
+            f"{given.report[:12]}; let them read it again"
+        )
+    ledger.note("review", config.private_text.name, run.launch_id, _stage_of(given), given.model_dump())
+    return standing(config, run, ledger.entries())
+
+
+def require_approved(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger) -> None:
+    """See that a launch may be published, now or again.
+
+    Guarantee: no model reaches users against a reviewer's word or without it where the launch names reviewers, however
+    publication was started.
+
+    Raises:
+      ReleaseRefused: it is held, waits, was rejected or was rolled back.
+    """
+    now = standing(config, run, ledger.entries())
+    if now.state not in ("approved", "published"):
+        how = f"; a reviewer answers in Airflow, or by: tacit review {run.launch_id}" if now.state == "waiting" else ""
+        raise ReleaseRefused(f"publish: {run.launch_id} is {now.state} ({now.detail}), so it is not published{how}")
+
+
+def rollback(locale: str, feature: str, settings: Settings, reason: str, by: str) -> dict:
+    """Give users back what they had before; the version before that is then the next to go back to.
+
+    Raises:
+      ReleaseRefused: there is no previous version, or no reason.
+    """
+    registry, name, ledger = Registry(settings), model_name(locale, feature), PrivacyLedger(settings.ledger_url)
+    if not reason.strip():
+        raise ReleaseRefused(f"{name}: say why it is rolled back: --reason ...")
+    undone = [json.loads(entry.binding) for entry in ledger.entries() if entry.kind == "rollback"]
+    taken_back = {entry["version"] for entry in undone if entry["registered_model"] == name}
+    champion, previous = registry.alias(name, "champion"), registry.alias(name, "previous")
+    if champion is None or previous is None:
+        raise ReleaseRefused(
+            f"{name}: no previous version to go back to (champion: {champion or 'none'}); only a launch that replaced "
+            "another one can be rolled back"
+        )
+    launch = registry.launch_of(name, champion)
+    if previous != champion:  # Equal after a crash below, with everything but ``previous`` done.
+        content = {"registered_model": name, "version": champion, "to_version": previous, "reason": reason, "by": by}
+        if ledger.noted("rollback", launch, f"{name} version {champion}") is None:
+            ledger.note("rollback", name, launch, f"{name} version {champion}", content)
+        registry.set_alias(name, "champion", previous)
+        taken_back |= {champion}
+    older = registry.before(name, previous, taken_back)
+    if older is None:
+        registry.delete_alias(name, "previous")
+    else:
+        registry.set_alias(name, "previous", older)
+    return {"registered_model": name, "champion": previous, "rolled_back": champion, "launch_id": launch}
+
+
+def _asked(config: LaunchConfig, run: RunDir) -> bool:
+    """Whether a launch is one that the ledger knows answers of: with reviewers, and begun since they are in its id."""
+    earlier = launch_id_without_reviewers(config)
+    return bool(config.reviewers) and run.launch_id != earlier and not run.launch_id.startswith(earlier + "-")
+
+
+def _stage_of(given: Review) -> str:
+    """What stands for the stage in a review's entry: each reviewer answers once about each report."""
+    return f"review of {given.report[:16]} by {given.who}"

@@ -1,0 +1,173 @@
+"""One state of a launch, and nobody's no undone."""
+
+import json
+
+import pytest
+
+from pipeline import runner
+from pipeline.config import launch_id, launch_id_without_reviewers
+from pipeline.errors import LedgerConflict, ReleaseRefused
+from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.release import Review, Standing, require_approved, review, standing
+from pipeline.run_dir import RunDir
+from pipeline.runner import Stages
+from pipeline.settings import Settings
+from pipeline.stage import StageResult
+from tests.helpers.pipeline_launch import launch_config
+
+CONFIG = launch_config(reviewers=["ana", "bo"])
+SEEN = "a" * 64
+
+
+class Decided(StageResult):
+    decision: str = "launch"
+    reasons: tuple[str, ...] = ("fine",)
+
+
+class Reported(StageResult):
+    disclosure_sha256: str = SEEN
+
+
+class Published(StageResult):
+    published: bool = True
+    registered_model: str = "keyboard-en-US-NWP"
+    version: int = 1
+
+
+def stages(report: str = SEEN, decision: str = "launch") -> Stages:
+    made = {
+        "decide": lambda ctx: Decided(decision=decision),
+        "report": lambda ctx: Reported(disclosure_sha256=report),
+        "publish": lambda ctx: Published(),
+    }
+    return Stages(functions=made, spends={})
+
+
+class Case:
+    """A launch that its gates passed, and the ledger."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings, self.ledger = settings, PrivacyLedger(settings.ledger_url)
+        self.run = RunDir(settings.runs_dir, launch_id(CONFIG))
+        self.do("decide", "report")
+
+    def do(self, *names: str, **changes: str) -> None:
+        for name in names:
+            (self.run.path / "public" / name / "result.json").unlink(missing_ok=True)
+            runner.run_stage(name, CONFIG, self.run.launch_id, self.settings, stages(**changes))
+
+    def answer(self, answer: str, who: str = "ana", reason: str = "read it", report: str = SEEN) -> Standing:
+        given = Review(who=who, answer=answer, reason=reason, report=report, account="worker")
+        return review(CONFIG, self.run, self.ledger, given)
+
+    @property
+    def now(self) -> Standing:
+        return standing(CONFIG, self.run, self.ledger.entries())
+
+
+@pytest.fixture
+def case(settings: Settings) -> Case:
+    return Case(settings)
+
+
+def test_a_launch_waits_for_its_reviewers_and_then_for_its_publication(case: Case):
+    assert case.now == Standing(state="waiting", detail="for approval by ana or bo")
+    with pytest.raises(ReleaseRefused, match="is waiting"):
+        require_approved(CONFIG, case.run, case.ledger)
+    assert case.answer("approve").state == "approved"
+    require_approved(CONFIG, case.run, case.ledger)
+    case.do("publish")
+    assert case.now.state == "published"
+    (entry,) = [entry for entry in case.ledger.entries() if entry.kind == "review"]
+    kept = json.loads(entry.binding)
+    assert kept == {"who": "ana", "answer": "approve", "reason": "read it", "report": SEEN, "account": "worker"}
+
+
+def test_a_no_is_final(case: Case):
+    with pytest.raises(ReleaseRefused, match="--reason"):
+        case.answer("reject", reason=" ")
+    assert case.answer("reject", reason="names people").detail.endswith("names people")
+    assert case.answer("reject", reason="names people").state == "rejected", "the same answer again is free"
+    for who in ("ana", "bo"):
+        with pytest.raises(ReleaseRefused, match="waits for no answer, it is rejected"):
+            case.answer("approve", who=who)
+    with pytest.raises(ReleaseRefused, match="is rejected"):
+        require_approved(CONFIG, case.run, case.ledger)
+    case.do("report", report="b" * 64)
+    assert case.now.state == "rejected", "another report does not make it another launch"
+
+
+def test_only_a_reviewer_of_the_file_answers(case: Case):
+    with pytest.raises(ReleaseRefused, match=r"'eve' is no reviewer .* names ana, bo"):
+        case.answer("approve", who="eve")
+
+
+def test_an_answer_is_about_the_report_that_was_seen(case: Case):
+    with pytest.raises(ReleaseRefused, match="let them read it again"):
+        case.answer("approve", report="b" * 64)
+    case.answer("approve")
+    case.do("report", report="b" * 64)
+    assert case.now.state == "waiting"
+    assert "changed since" in case.now.detail
+    case.answer("approve", report="b" * 64)
+    assert case.now.state == "approved"
+
+
+def test_a_written_record_of_publication_is_no_approval(case: Case):
+    case.do("publish")
+    assert case.now.state == "waiting"
+    with pytest.raises(ReleaseRefused):
+        require_approved(CONFIG, case.run, case.ledger)
+
+
+def test_a_held_launch_stays_held(case: Case):
+    case.do("decide", decision="hold")
+    assert case.now.state == "held"
+    with pytest.raises(ReleaseRefused, match="it is held"):
+        case.answer("approve")
+
+
+def test_without_reviewers_the_gates_decide(settings: Settings):
+    config = launch_config()
+    run = RunDir(settings.runs_dir, launch_id(config))
+    assert standing(config, run, []).state == "unfinished"
+    for name in ("decide", "report"):
+        runner.run_stage(name, config, run.launch_id, settings, stages())
+    assert standing(config, run, []).state == "approved"
+
+
+def test_reviewers_are_part_of_the_launch(settings: Settings):
+    without = launch_config()
+    assert launch_id(CONFIG) != launch_id(without) == launch_id_without_reviewers(CONFIG)
+    assert launch_id(launch_config(reviewers=["bo", "ana"])) == launch_id(CONFIG)
+    case = Case(settings)
+    for other in (without, launch_config(reviewers=["ana"])):
+        with pytest.raises(ValueError, match="is not a run of this launch file"):
+            runner.run_stage("publish", other, case.run.launch_id, settings, stages())
+
+
+def test_a_launch_from_before_keeps_its_id_and_its_reviewers(settings: Settings):
+    """Version 0.1 left reviewers out of the id, so that they could be taken out of the file."""
+    earlier = launch_id_without_reviewers(CONFIG)
+    folder = settings.runs_dir / earlier / "public" / "launch"
+    folder.mkdir(parents=True)
+    (folder / "launch.json").write_text(json.dumps(CONFIG.canonical()), encoding="utf-8")
+    assert not runner.run_stage("decide", CONFIG, earlier, settings, stages()).skipped
+    with pytest.raises(ValueError, match=r"reviewers: none, but launch .* began with ana, bo"):
+        runner.run_stage("publish", launch_config(), earlier, settings, stages())
+
+
+def test_the_ledger_holds_one_answer_a_reviewer_and_report(case: Case):
+    case.answer("approve")
+    with pytest.raises((LedgerConflict, ReleaseRefused)):
+        case.answer("approve", reason="another")
+
+
+def test_an_approval_publishes_and_nothing_else_does(settings: Settings):
+    every = {name: lambda ctx: StageResult() for name in runner.STAGE_NAMES} | dict(stages().functions)
+    made = Stages(functions=every, spends={})
+    first = runner.run_launch(CONFIG, launch_id(CONFIG), settings, lambda: made)
+    assert "publish" not in first
+    run, ledger = RunDir(settings.runs_dir, launch_id(CONFIG)), PrivacyLedger(settings.ledger_url)
+    review(CONFIG, run, ledger, Review(who="bo", answer="approve", reason="", report=SEEN, account="worker"))
+    assert "publish" in runner.run_launch(CONFIG, launch_id(CONFIG), settings, lambda: made)
