@@ -47,7 +47,7 @@ check: setup ## Lint, format, import directions, types, environments, launch fil
 	$(STAGES)/mypy
 	$(STAGES)/pip check
 	.venv/airflow/bin/pip check
-	@for file in dags/launches/*.yaml; do echo "tacit check $$file"; $(STAGES)/tacit check $$file || exit; done
+	@for file in dags/launches/*.yaml; do echo "tacit check $$file"; $(STAGES)/tacit check --alone $$file || exit; done
 	@! grep -nE '://| @ |\+cpu' requirements/*.lock
 
 BENCHES ?= accounting mechanisms simulation growth memory workers secagg discovery audit typing_sessions

@@ -37,10 +37,10 @@ def build(launch: LaunchFile) -> DAG:
         ingest_public = Stage(launch=launch, name="ingest_public")
         ingest_private = Stage(launch=launch, name="ingest_private")
         pretrain = Stage(launch=launch, name="pretrain")
+        plan = Stage(launch=launch, name="plan")
         discover = Stage(launch=launch, name="discover")
         build_vocabulary = Stage(launch=launch, name="build_vocabulary")
         adapt = Stage(launch=launch, name="adapt")
-        plan = Stage(launch=launch, name="plan")
         count = Stage(launch=launch, name="count")
         fine_tune = Stage(launch=launch, name="fine_tune")
         audit = Stage(launch=launch, name="audit")
@@ -53,8 +53,8 @@ def build(launch: LaunchFile) -> DAG:
 
         check >> [ingest_public, ingest_private]
         ingest_public >> [pretrain, discover]
-        ingest_private >> discover
-        [pretrain, discover] >> build_vocabulary >> adapt >> plan >> count >> fine_tune >> [audit, ab_test] >> decide
+        ingest_private >> plan >> discover
+        [pretrain, discover] >> build_vocabulary >> adapt >> count >> fine_tune >> [audit, ab_test] >> decide
         chain(decide, report, gate, *approve, publish)
     return dag
 

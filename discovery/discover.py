@@ -34,6 +34,15 @@ class _Run:
     progress: Callable[[dict], None] | None
 
 
+def require_devices(config: DiscoveryConfig, devices: int) -> None:
+    """ValueError where there are fewer devices than layers to ask them in."""
+    if devices < config.layers * config.passes:
+        raise ValueError(
+            f"discovery.layers: {config.layers} layers in {config.passes} passes need as many devices, there are "
+            f"{devices}; lower layers or passes, or wait for more devices"
+        )
+
+
 def discover(
     device_words: Sequence[Sequence[str]] | TypedWords,
     *,
@@ -62,11 +71,7 @@ def discover(
       OSError: a worker process was killed.
     """
     typed = device_words if isinstance(device_words, TypedWords) else TypedWords.gather(device_words)
-    if len(typed) < config.layers * config.passes:
-        raise ValueError(
-            f"discovery.layers: {config.layers} layers in {config.passes} passes need as many devices, there are "
-            f"{len(typed)}; lower layers or passes, or wait for more devices"
-        )
+    require_devices(config, len(typed))
     letters = letters_of(alphabet)
     state.claim(directory, state.fingerprint(typed, known_words, letters, config, key))
     groups = participation.assign(len(typed), config, key)

@@ -8,6 +8,7 @@
     │   ├── LedgerMissing         there is no ledger where it should be
     │   ├── PopulationUnknown     nobody registered the population, so it has no budget
     │   ├── StageInputMissing     an earlier stage's output is neither on disk nor in MLflow
+    │   ├── RefusedUntouched      a stage that spends refused before any device took part
     │   └── ReleaseRefused        nothing to publish: the decision is hold, or there is no such version
     └── TemporaryError          exit 75: infrastructure, try again later
         ├── StageBusy             another process is running this stage of this launch
@@ -51,6 +52,10 @@ class PopulationUnknown(PermanentError):
 
 class StageInputMissing(PermanentError):
     """A stage needs the output of an earlier one that is nowhere to be found."""
+
+
+class RefusedUntouched(PermanentError):
+    """A stage that reserved a spend refused before any device took part, so the reservation is given back."""
 
 
 class ReleaseRefused(PermanentError):

@@ -92,6 +92,10 @@ class RunDir:
             raise ValueError(f"{path}: {len(key)} bytes where a key has {KEY_BYTES}; restore the file")
         return key
 
+    def left_by_devices(self, stage: str) -> bool:
+        """Whether a stage that spends left anything private but its key."""
+        return any(path.name != "key" and not path.name.startswith(".") for path in self.private(stage).iterdir())
+
     def manifest(self, stage: str) -> dict[str, str]:
         """SHA-256 of every public file of a stage, ``result.json`` and hidden files apart.
 

@@ -17,9 +17,10 @@ from typing import Protocol
 
 from pipeline import sharing
 from pipeline.config import STAGE_NAMES, LaunchConfig, config_digest, launch_id, launch_id_without_reviewers
-from pipeline.errors import PermanentError
+from pipeline.errors import PermanentError, RefusedUntouched
 from pipeline.ledger.launch import register_simulation
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.readiness import require_secure
 from pipeline.release import standing
 from pipeline.run_dir import (
     GIVEN,
@@ -203,6 +204,7 @@ def _run_held(
         ledger = PrivacyLedger(settings.ledger_url)
         _log.info("%s: spends from the privacy ledger %s", name, ledger.address)
         register_simulation(config, ledger)
+        require_secure(config, ledger.registered(config.private_text.name))
         reserved = ledger.reserve(
             population=config.private_text.name,
             launch_id=run.launch_id,
@@ -224,7 +226,12 @@ def _run_held(
         if public:
             record = _share(ctx, config, stages.functions[name], public, tracker)
         else:
-            record = _compute(ctx, config, stages.functions[name])
+            try:
+                record = _compute(ctx, config, stages.functions[name])
+            except RefusedUntouched as error:
+                if ledger and not run.left_by_devices(name):
+                    ledger.release(run.launch_id, name, str(error))
+                raise
         write_text(_outcome_path(run, name), _outcome_text(record, binding), PRIVATE)
 
     if ledger:

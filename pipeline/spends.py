@@ -6,6 +6,7 @@ from federated.accounting import guarantees as accounting
 from federated.accounting.composition import compose
 from federated.accounting.gaussian import epsilon_of_rho
 from pipeline.config import LaunchConfig
+from pipeline.errors import StageInputMissing
 from pipeline.rehearsed import require_worth
 from pipeline.run_dir import RunDir
 from pipeline.stage import Spend, StageSpend
@@ -88,8 +89,11 @@ def planned_discovery(config: LaunchConfig, run: RunDir) -> Spend:
 
     Raises:
       ValueError: a rehearsal of exactly this run says that it does not pay.
+      StageInputMissing: the plan, which knows every refusal that can be known, has not been made.
     """
     require_worth(config, run.root)
+    if run.record("plan") is None:
+        raise StageInputMissing(f"{run.launch_id}: stage 'plan' has not finished; it comes before anything is spent")
     return discovery(config.discovery.epsilon0, "local, planned")
 
 

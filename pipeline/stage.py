@@ -1,6 +1,7 @@
 """What a stage is given, what it gives back, and what it may spend."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -8,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from pipeline.config import LaunchConfig
+from pipeline.errors import PermanentError, RefusedUntouched
 from pipeline.run_dir import RunDir
 from pipeline.settings import Settings
 from pretrain.config import Config
@@ -81,6 +83,18 @@ class StageContext:
         """The key of a stage that spends."""
         assert self.key is not None, f"{self.stage} spends nothing"
         return self.key
+
+    @contextmanager
+    def before_devices(self) -> Iterator[None]:
+        """Around checks of a spending stage: what they refuse gives its reservation back.
+
+        Guarantee: only where nothing of a device was answered, summed or released by then, at this try or an earlier
+        one; the runner sees that the stage left nothing private but its key.
+        """
+        try:
+            yield
+        except (ValueError, PermanentError) as error:
+            raise RefusedUntouched(str(error)) from error
 
     @property
     def public(self) -> Path:

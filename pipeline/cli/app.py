@@ -23,6 +23,7 @@ from pipeline.cli import release as cli_release
 from pipeline.cli import results as cli_judge
 from pipeline.cli.support import AsJson, LaunchPath, RunId, answer, command, open_existing, read_launch, show_state
 from pipeline.errors import PERMANENT
+from pipeline.run_dir import RESULT
 
 if TYPE_CHECKING:
     from pipeline.runner import Stages
@@ -71,14 +72,23 @@ def _configure(quiet: Annotated[bool, typer.Option("--quiet", "-q", help="warnin
 
 @app.command()
 @command
-def check(file: LaunchPath, date: Date = None, as_json: AsJson = False) -> None:
-    """Validate a launch file; every problem names the field, the value and the fix.
+def check(
+    file: LaunchPath,
+    date: Date = None,
+    alone: Annotated[bool, typer.Option("--alone", help="the launch file alone, not this installation")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Validate a launch file, and all that is known of its launch here; every problem names field, value and fix.
 
     Example: tacit check dags/launches/demo-en-US.yaml
     """
     try:
         launch = read_launch(file)
         run_id = config.launch_id(launch, _date(date))
+        if not alone:
+            from pipeline import readiness
+
+            readiness.require(launch, settings.load(), run_id)
     except ValueError as error:
         answer({"ok": False, "errors": str(error).splitlines()}, as_json, text=str(error))
         raise typer.Exit(PERMANENT) from error
@@ -92,12 +102,15 @@ def launch(file: LaunchPath, date: Date = None, as_json: AsJson = False) -> None
 
     Example: tacit launch dags/launches/demo-en-US.yaml
     """
-    from pipeline import release, runner, tracking
+    from pipeline import readiness, release, runner, tracking
     from pipeline.cli import display
     from pipeline.ledger.ledger import PrivacyLedger
 
     parsed, here = read_launch(file), settings.load()
     run_id = config.launch_id(parsed, _date(date))
+    PrivacyLedger(here.ledger_url)  # Without it nothing could be spent in the end.
+    if not (here.runs_dir / run_id / "public" / "ingest_private" / RESULT).is_file():
+        readiness.require(parsed, here, run_id)
     console, tracker = Console(stderr=True), tracking.MlflowTracker(here, parsed, run_id)
     outcomes = runner.run_launch(
         parsed,

@@ -1,7 +1,7 @@
 """``tacit plan`` and ``tacit rehearse``: what a launch file costs, whether it pays, and what would be better."""
 
 import logging
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from pipeline import rehearsed, settings
+from pipeline import readiness, rehearsed, settings
 from pipeline.cli.support import AsJson, LaunchPath, answer, command, read_launch, round_up
 from pipeline.config import LaunchConfig, launch_id
 from pipeline.run_dir import RunDir
@@ -51,10 +51,20 @@ def plan(
 
     config = read_launch(file)
     planning = config.planning
-    estimate = _devices(config, planning, devices)
+    splits = None if devices is None else readiness.expected_splits(config, devices)
+    estimate = _devices(config, planning) if splits is None else splits["train"]
     planned = core.plan(config.mechanism, estimate)
-    content = _worst_case(planned)
+    more_reasons = (
+        *readiness.above_policy(config, planned.guarantee.rho),
+        *(() if splits is None else readiness.too_few(config, splits)),
+    )
+    planned = replace(
+        planned, feasible=planned.feasible and not more_reasons, reasons=(*planned.reasons, *more_reasons)
+    )
+    content = _worst_case(planned) | {"training_devices": estimate}
     text = _worst_case_text(planned, estimate)
+    if splits is not None:
+        text = f"Of {devices:,} devices about {estimate:,} train and {splits['test']:,} test.\n{text}"
     if config.counts is not None:
         from federated.accounting.gaussian import epsilon_of_rho
 
@@ -80,7 +90,7 @@ def plan(
         return
 
     if devices is not None:
-        planning = planning.model_copy(update={"population_estimate": devices})
+        planning = planning.model_copy(update={"population_estimate": estimate})
     directory = out or RunDir(settings.load().runs_dir, launch_id(config)).path / "public" / "planning"
     if noise_to_signal is not None:
         more, lines = _searched(config, planning, noise_to_signal, directory, show=not as_json)
@@ -201,9 +211,8 @@ def _tell(message: str) -> None:
     _log.info("plan: %s", message)
 
 
-def _devices(config: LaunchConfig, planning: "PlanningConfig | None", devices: int | None) -> int:
-    if devices is not None:
-        return devices
+def _devices(config: LaunchConfig, planning: "PlanningConfig | None") -> int:
+    """Devices that train, as far as anybody said."""
     if planning is not None:
         return planning.population_estimate
     record = RunDir(settings.load().runs_dir, launch_id(config)).record("ingest_private")

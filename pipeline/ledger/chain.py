@@ -27,6 +27,25 @@ def find(connection: Connection, launch_id: str, stage: str, kind: str) -> Entry
     return Entry.model_validate(row) if row else None
 
 
+def standing_reservation(connection: Connection, launch_id: str, stage: str) -> Entry | None:
+    """The reservation of a stage that was not given back; None if there is none."""
+    own = [
+        entry
+        for entry in entries_of(connection)
+        if (entry.launch_id, entry.stage) == (launch_id, stage) and entry.does in ("reserve", "release")
+    ]
+    return Entry.model_validate(own[-1]) if own and own[-1].does == "reserve" else None
+
+
+def numbered(connection: Connection, kind: str, launch_id: str, stage: str) -> str:
+    """The kind of the next entry of this kind, as each may stand once: ``reserve``, then ``reserve 2``."""
+    columns = schema.ENTRIES.c
+    where = (columns.launch_id == launch_id) & (columns.stage == stage)
+    kinds = connection.execute(select(columns.kind).where(where)).scalars()
+    before = sum(each.partition(" ")[0] == kind for each in kinds)
+    return kind if before == 0 else f"{kind} {before + 1}"
+
+
 def append(
     connection: Connection,
     kind: str,

@@ -18,8 +18,9 @@ GENESIS = "0" * 64
 # Entries that spend have a unit; those that say something else have this one, and no amounts.
 NO_UNIT = "none"
 UNITS = frozenset({"device", "item"})
-SPENDING = frozenset({"reserve", "commit"})
+SPENDING = frozenset({"reserve", "commit", "release"})
 KINDS = SPENDING | {"register", "budget", "devices", "review", "rollback"}
+_DONE = ("", "", "")
 # Sums of budgets typed as decimals (0.1 + 0.2 against 0.3) must not be refused for their last bit.
 _ROUNDING = 1e-12
 
@@ -50,6 +51,11 @@ class Entry(BaseModel):
         # A tampered entry may hold a value of any type; it must hash to something else, not fail.
         content = self.model_dump(exclude={"hash"}, warnings=False)
         return hashlib.sha256(canonical(content).encode()).hexdigest()
+
+    @property
+    def does(self) -> str:
+        """Its kind without the number that a repeated one has: a reservation that was given back may be made again."""
+        return self.kind.partition(" ")[0]
 
     @property
     def spend(self) -> Spend:
@@ -87,16 +93,25 @@ def _content_problems(entries: list[Entry]) -> list[str]:
     for entry in entries:
         name = f"entry {entry.seq} ({entry.kind} of {entry.launch_id}/{entry.stage})"
         release, what = (entry.launch_id, entry.stage), (entry.population, entry.unit, entry.adjacency)
-        if entry.kind not in KINDS:
+        if entry.does not in KINDS:
             problems.append(f"{name} is of a kind that this version does not know")
         if not all(map(is_amount, (entry.epsilon, entry.delta, 0 if entry.rho is None else entry.rho))):
             problems.append(f"{name} states an amount that is negative or not finite")
-        if (entry.kind in SPENDING) != (entry.unit in UNITS) or (entry.unit == "device") != (entry.rho is not None):
+        if (entry.does in SPENDING) != (entry.unit in UNITS) or (entry.unit == "device") != (entry.rho is not None):
             problems.append(f"{name} is per {entry.unit} with rho {entry.rho}")
-        elif entry.kind == "reserve":
+        elif entry.does == "reserve":
+            if release in reserved:
+                problems.append(f"{name} follows a reservation that was not given back")
             reserved[release] = what
-        elif entry.kind == "commit" and reserved.get(release) != what:
-            problems.append(f"{name} follows no reservation of its own")
+        elif entry.does in ("commit", "release"):
+            if reserved.get(release) != what:
+                problems.append(f"{name} follows no reservation of its own")
+            if entry.does == "release" and (entry.rho or entry.epsilon):
+                problems.append(f"{name} gives a reservation back and states an amount")
+            # After a commit nothing more comes; after a release the stage may reserve again.
+            reserved[release] = _DONE
+            if entry.does == "release":
+                del reserved[release]
     return problems
 
 

@@ -9,7 +9,7 @@ from pipeline.ledger.ledger import PrivacyLedger
 def register_simulation(config: LaunchConfig, ledger: PrivacyLedger) -> None:
     """Register a simulated population with its first launch file's ceilings; people are registered by people."""
     population, policy = config.private_text, config.policy
-    if population.source not in SIMULATIONS or ledger.knows(population.name):
+    if population.source not in SIMULATIONS or ledger.registered(population.name):
         return
     budget = Budget(max_rho=policy.population_max_rho, max_discovery_epsilon=policy.population_max_discovery_epsilon)
     ledger.register(

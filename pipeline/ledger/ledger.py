@@ -28,7 +28,16 @@ from pipeline.errors import LedgerConflict, LedgerTampered
 from pipeline.ledger import budget as budgets
 from pipeline.ledger import database, populations, schema
 from pipeline.ledger.budget import Budget, Population
-from pipeline.ledger.chain import append, entries_of, find, problems_of, require_same, require_whole
+from pipeline.ledger.chain import (
+    append,
+    entries_of,
+    find,
+    numbered,
+    problems_of,
+    require_same,
+    require_whole,
+    standing_reservation,
+)
 from pipeline.ledger.entries import GENESIS, NO_UNIT, Entry, canonical, require_room, total_spent
 from pipeline.stage import Spend
 
@@ -95,9 +104,9 @@ class PrivacyLedger:
         with self._transaction() as connection:
             return populations.change_budget(connection, name, budget, by, reason)
 
-    def knows(self, name: str) -> bool:
-        """Whether somebody registered a population."""
-        return budgets.registered(self.entries(), name) is not None
+    def registered(self, name: str) -> Population | None:
+        """A population; None if nobody registered it."""
+        return budgets.registered(self.entries(), name)
 
     def population(self, name: str) -> Population:
         """A registered population.
@@ -157,7 +166,7 @@ class PrivacyLedger:
         """
         with self._transaction() as connection:
             entries = require_whole(connection, anchors)
-            old = find(connection, launch_id, stage, "reserve")
+            old = standing_reservation(connection, launch_id, stage)
             if old:
                 require_same(old, population, spend, binding)
                 return old
@@ -165,7 +174,25 @@ class PrivacyLedger:
             budget = budgets.require_no_more(registered, budget_rho, budget_discovery_epsilon)
             ceiling = budget.max_rho if spend.unit == "device" else budget.max_discovery_epsilon
             require_room(entries, population, launch_id, spend, ceiling, budgets.since(budget))
-            return append(connection, "reserve", population, launch_id, stage, spend, binding)
+            kind = numbered(connection, "reserve", launch_id, stage)
+            return append(connection, kind, population, launch_id, stage, spend, binding)
+
+    def release(self, launch_id: str, stage: str, reason: str) -> Entry | None:
+        """Give a reservation back, for a stage that was refused before any device took part; None if there is none.
+
+        Guarantee: what was committed stays spent; what is given back was never answered for by a device, which the
+        runner sees to, and the entry says why. The stage may reserve again.
+        """
+        with self._transaction() as connection:
+            require_whole(connection)
+            reserved = standing_reservation(connection, launch_id, stage)
+            if reserved is None or find(connection, launch_id, stage, "commit"):
+                return None
+            nothing = reserved.spend.model_copy(
+                update={"rho": None if reserved.rho is None else 0.0, "epsilon": 0.0, "delta": 0.0, "note": reason}
+            )
+            kind, binding = numbered(connection, "release", launch_id, stage), json.loads(reserved.binding)
+            return append(connection, kind, reserved.population, launch_id, stage, nothing, binding)
 
     def note(self, kind: str, population: str, launch_id: str, stage: str, content: Mapping[str, object]) -> Entry:
         """Write something down that spends nothing. The same again is free.
@@ -198,7 +225,7 @@ class PrivacyLedger:
           LedgerConflict: nothing was reserved, or another amount was committed.
         """
         with self._transaction() as connection:
-            reserved = find(connection, launch_id, stage, "reserve")
+            reserved = standing_reservation(connection, launch_id, stage)
             if reserved is None:
                 raise LedgerConflict(f"{launch_id}/{stage}: nothing was reserved; reserve before any noise is drawn")
             binding = json.loads(reserved.binding)

@@ -21,8 +21,11 @@ class Discover(StageResult, DiscoveryGuarantee):
 def discover(ctx: StageContext) -> Discover:
     """New words from train devices, each of which randomises its own messages."""
     base = artifacts.vocabulary(ctx, "ingest_public")
+    typed = TypedWords.gather(artifacts.store(ctx).device_words("train"))
+    with ctx.before_devices():
+        trie.require_devices(ctx.config.discovery, len(typed))
     discovered = trie.discover(
-        TypedWords.gather(artifacts.store(ctx).device_words("train")),
+        typed,
         known_words=frozenset(base.words),
         alphabet=text.alphabet(ctx.config.locale),
         config=ctx.config.discovery,

@@ -35,8 +35,9 @@ def fine_tune(ctx: StageContext) -> FineTune:
     """DP-FTRL on train devices and synthetic canary devices; accounted from what happened."""
     config = ctx.config
     planned = ctx.run.result("plan")
-    if not planned["feasible"]:
-        raise ValueError(f"mechanism: this plan cannot be carried out: {'; '.join(planned['reasons'])}")
+    if not planned["feasible"]:  # A plan of before this was refused by the plan itself.
+        with ctx.before_devices():
+            raise ValueError(f"mechanism: this plan cannot be carried out: {'; '.join(planned['reasons'])}")
     trained = fine_tune_workers.train_together(ctx)
     done, mechanism = trained.done, trained.mechanism
     canaries.save(trained.planted, ctx.public / "canaries.json")

@@ -9,6 +9,7 @@ from pipeline.config import LaunchConfig
 from pipeline.errors import PermanentError
 from pipeline.ledger.launch import require_population
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.readiness import require_secure
 from pipeline.registry import model_name
 from pipeline.stage import Dataset, PublicStage, StageContext, StageResult
 from pipeline.stages import artifacts
@@ -117,7 +118,7 @@ def ingest_private(ctx: StageContext) -> IngestPrivate:
         another name.
     """
     ledger = PrivacyLedger(ctx.settings.ledger_url)
-    require_population(ctx.config, ledger)
+    require_secure(ctx.config, require_population(ctx.config, ledger))
     summary = store.build_store(ctx.config.private_text, ctx.config.locale, ctx.config.seed, ctx.private / "store")
     if not summary.synthetic:  # Made-up typists of every population are numbered alike.
         ledger.bind_devices(summary.population, store.device_ids(ctx.private / "store"))

@@ -6,14 +6,13 @@ from dataclasses import asdict
 from pathlib import Path
 
 from federated import mechanisms
-from federated.counts.release import MOST_DEVICES
 from federated.mechanisms import mechanism_file
 from federated.planning import worst_case as planner
 from federated.planning.proposal import Proposal, to_yaml
 from federated.planning.sweep import Sweep
 from federated.rounds.rule import RoundRule
 from pipeline import rehearsed
-from pipeline.config import LaunchConfig
+from pipeline.readiness import above_policy, too_few
 from pipeline.stage import StageContext, StageResult
 from pipeline.stages import artifacts
 from pretrain.files import write_text
@@ -41,22 +40,30 @@ class Plan(StageResult):
 
 
 def plan(ctx: StageContext) -> Plan:
-    """The mechanism, what its guarantee will be at worst and what a rehearsal found, before any device trains.
+    """The mechanism, what its guarantee will be at worst and what a rehearsal found, before anything is spent.
 
     Raises:
-      ValueError: counts leave no room, or a rehearsal of exactly this run says that it does not pay.
+      ValueError: the launch could not be carried out or would be held whatever its model does, or a rehearsal of
+        exactly this run says that it does not pay.
     """
     mechanism = ctx.config.mechanism
     worth = rehearsed.require_worth(ctx.config, ctx.settings.runs_dir)
     # The figure of the report, not the exact one: what a plan says may be shown.
-    devices = ctx.run.result("ingest_private")["devices_by_split"]["train"]
+    splits = ctx.run.result("ingest_private")["devices_by_split"]
+    devices = splits["train"]
     rule = RoundRule(mechanism, ctx.config.seed)
     encoding = rule.encoding(artifacts.most_parameters(ctx.config), artifacts.most_devices(ctx))
     planned = planner.plan(mechanism, devices, encoding)
     mechanism_file.save(mechanisms.build(mechanism), ctx.public / artifacts.MECHANISM)
     if worth is None:
         _log.warning("plan: nobody rehearsed this run, so nobody knows that it will gain anything: 'tacit rehearse'")
-    require_room(ctx.config, planned.guarantee.rho, devices)
+    problems = [
+        *too_few(ctx.config, splits),
+        *(f"mechanism: this plan cannot be carried out: {reason}" for reason in planned.reasons),
+        *above_policy(ctx.config, planned.guarantee.rho),
+    ]
+    if problems:
+        raise ValueError("\n".join((*problems, "nothing was spent")))
     return Plan(
         feasible=planned.feasible,
         reasons=planned.reasons,
@@ -68,29 +75,6 @@ def plan(ctx: StageContext) -> Plan:
         alternatives=[vars(row) for row in planned.alternatives],
         rehearsed=worth is not None and worth[0].answer != "untold",
         verdict=None if worth is None else rehearsed.in_words(*worth),
-    )
-
-
-def require_room(config: LaunchConfig, training_rho: float, devices: int) -> None:
-    """See that counts fit, and with training stay under the launch's ceiling, before either is spent.
-
-    Args:
-      devices: that training draws from, rounded down to tens.
-
-    Raises:
-      ValueError: they do not.
-    """
-    if config.counts is not None and devices + 10 > MOST_DEVICES:
-        raise ValueError(
-            f"counts: {devices:,}+ devices, but a 64-bit fixed-point sum holds {MOST_DEVICES:,}; "
-            "remove the block 'counts'"
-        )
-    if config.counts is None or config.counts.rho + training_rho <= config.policy.max_rho:
-        return
-    raise ValueError(
-        f"counts.noise_multiplier: counts need rho {config.counts.rho:.4g} and training at worst {training_rho:.4g}, "
-        f"together above policy.max_rho {config.policy.max_rho:g}; raise counts.noise_multiplier or "
-        "mechanism.noise_multiplier. Nothing was spent on either"
     )
 
 

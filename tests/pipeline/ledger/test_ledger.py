@@ -241,6 +241,26 @@ def test_what_only_a_forger_appends_is_refused(full: PrivacyLedger, ledger_url: 
         reserve(full, "fourth", device(0.1))
 
 
+def test_what_was_committed_is_not_given_back(ledger: PrivacyLedger):
+    reserve(ledger, "first", device(0.4))
+    ledger.commit("first", "fine_tune", device(0.3))
+    assert ledger.release("first", "fine_tune", "a mistake") is None
+    assert ledger.release("nobody", "fine_tune", "a mistake") is None
+    assert ledger.total("people") == 0.3
+
+
+def test_what_was_given_back_can_be_reserved_again_and_committed(ledger: PrivacyLedger):
+    reserve(ledger, "first", device(0.4))
+    assert ledger.release("first", "fine_tune", "too few").rho == 0.0
+    with pytest.raises(LedgerConflict, match="nothing was reserved"):
+        ledger.commit("first", "fine_tune", device(0.3))
+    again = reserve(ledger, "first", device(0.5))
+    assert reserve(ledger, "first", device(0.5)) == again
+    ledger.commit("first", "fine_tune", device(0.2))
+    assert ledger.total("people") == 0.2
+    assert ledger.verify() == []
+
+
 @pytest.mark.parametrize("changes", [{"rho": -0.1}, {"rho": math.nan}, {"epsilon": math.inf}, {"delta": math.nan}])
 def test_an_amount_that_is_none_is_refused_at_every_door(full: PrivacyLedger, changes: dict):
     with pytest.raises(ValidationError):

@@ -14,11 +14,12 @@ from pipeline import spends
 from pipeline.config import LaunchConfig, config_digest, launch_id
 from pipeline.errors import StageInputMissing
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.readiness import above_policy, too_few
 from pipeline.run_dir import RunDir
 from pipeline.runner import Stages, run_stage
 from pipeline.settings import Settings
 from pipeline.stage import StageContext
-from pipeline.stages import artifacts, decide, plan
+from pipeline.stages import artifacts, decide
 from pipeline.stages import count as counting
 from pretrain import vocabulary
 from pretrain.ngrams import counted
@@ -113,12 +114,12 @@ def test_a_file_without_counts_is_the_launch_that_it_was() -> None:
 def test_more_than_the_ceiling_is_refused_before_anything_is_spent() -> None:
     with pytest.raises(ValidationError, match=r"counts.noise_multiplier: 0.5 is rho 2 and leaves nothing"):
         LaunchConfig.model_validate({**RAW, "counts": {**ASKED, "noise_multiplier": 0.5}})
-    plan.require_room(asked(), 0.7, 100_000)
-    with pytest.raises(ValueError, match=r"together above policy\.max_rho 1"):
-        plan.require_room(asked(), 0.71, 100)
-    with pytest.raises(ValueError, match="counts: 262,140"):
-        plan.require_room(asked(), 0.1, 262_140)
-    plan.require_room(launch_config(), 100.0, 10_000_000)
+    assert above_policy(asked(), 0.7) == []
+    (line,) = above_policy(asked(), 0.71)
+    assert line.startswith("policy.max_rho: 1, but training costs rho 0.71 at worst and counts 0.2959; raise")
+    (line,) = too_few(asked(), {"train": 262_140, "test": 10_000})
+    assert line.startswith("counts: 262,140")
+    assert too_few(launch_config(), {"train": 10_000_000, "test": 10_000}) == []
 
 
 @pytest.mark.slow

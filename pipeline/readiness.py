@@ -1,0 +1,182 @@
+"""What can be known of a launch before any data is touched, and with rounded counts of devices before a spend.
+
+`tacit check`, `tacit plan`, the first task of the DAG, `tacit launch` and the stages ask the same functions, so that
+what is refused is refused at the first place that can know it.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from federated.config.population import VALIDATION_FRACTION
+from pipeline.config import SIMULATIONS, LaunchConfig
+from pipeline.errors import LedgerMissing, PermanentError
+from pipeline.settings import Settings
+
+if TYPE_CHECKING:
+    from pipeline.ledger.budget import Population
+
+# Noise is written with so many digits.
+_DIGITS = 3
+
+
+def problems(config: LaunchConfig, settings: Settings, run_id: str) -> list[str]:
+    """Why a launch would be refused or held, one line each with the field, the value and the fix; no data is read.
+
+    Without a ledger what it would say is not known, and `tacit launch` says that there is none.
+    """
+    from federated import mechanisms  # scipy is slow to import
+
+    mechanism = config.mechanism
+    rho = mechanisms.sensitivity_squared(mechanism) / (2 * mechanism.noise_multiplier**2)
+    together = rho + (config.counts.rho if config.counts else 0.0)
+    return [
+        *above_policy(config, rho),
+        *_unknown_reviewers(config, settings),
+        *_refused_by_ledger(config, settings, run_id, together),
+    ]
+
+
+def require(config: LaunchConfig, settings: Settings, run_id: str) -> None:
+    """ValueError with every problem."""
+    if found := problems(config, settings, run_id):
+        raise ValueError("\n".join(found))
+
+
+def above_policy(config: LaunchConfig, training_rho: float) -> list[str]:
+    """What the launch's own policy would hold it for, whatever its model does.
+
+    Args:
+      training_rho: of training at worst.
+    """
+    policy, mechanism, lines = config.policy, config.mechanism, []
+    counted = config.counts.rho if config.counts else 0.0
+    if training_rho + counted > policy.max_rho:
+        room = policy.max_rho - counted
+        factor = math.sqrt(training_rho / room) if room > 0 else math.inf
+        needed = _rounded_up(mechanism.noise_multiplier * factor)
+        with_counts = f" and counts {counted:.4g}" if counted else ""
+        raise_counts = ", or counts.noise_multiplier" if counted else ""
+        lines.append(
+            f"policy.max_rho: {policy.max_rho:g}, but training costs rho {training_rho:.4g} at worst{with_counts}; "
+            f"raise mechanism.noise_multiplier from {mechanism.noise_multiplier:g} to {needed:g}{raise_counts}"
+        )
+    if config.discovery.epsilon0 > policy.max_discovery_epsilon0:
+        lines.append(
+            f"policy.max_discovery_epsilon0: {policy.max_discovery_epsilon0:g}, but discovery.epsilon0 is "
+            f"{config.discovery.epsilon0:g}; lower it"
+        )
+    return lines
+
+
+def too_few(config: LaunchConfig, devices_by_split: Mapping[str, int]) -> list[str]:
+    """Which stage could not run with so many devices.
+
+    Args:
+      devices_by_split: rounded down to tens, so that up to nine more in each may be there.
+    """
+    from federated.counts.release import MOST_DEVICES
+
+    train, test, lines = devices_by_split["train"], devices_by_split["test"], []
+    groups = config.discovery.layers * config.discovery.passes
+    if train + 9 < groups:
+        lines.append(
+            f"discovery.layers: {config.discovery.layers} in {config.discovery.passes} passes need as many training "
+            f"devices, and there are {train}+; lower it to {max((train + 9) // config.discovery.passes, 1)} or less"
+        )
+    if test + 9 < config.ab_test.buckets:
+        lines.append(
+            f"ab_test.buckets: {config.ab_test.buckets}, but there are {test}+ test devices; lower it to "
+            f"{max(test // 5, 2)} or raise private_text.test_fraction"
+        )
+    if config.counts is not None and train + 10 > MOST_DEVICES:
+        lines.append(
+            f"counts: {train:,}+ devices, but a 64-bit fixed-point sum holds {MOST_DEVICES:,}; remove 'counts'"
+        )
+    return lines
+
+
+def expected_splits(config: LaunchConfig, devices: int) -> dict[str, int]:
+    """How many of a population's devices train, validate and test, about."""
+    shares = {"test": config.private_text.test_fraction, "validation": VALIDATION_FRACTION}
+    parts = {name: math.floor(devices * share) for name, share in shares.items()}
+    return {"train": devices - sum(parts.values()), **parts}
+
+
+def require_secure(config: LaunchConfig, population: "Population | None") -> None:
+    """See that noise before people's text is secret.
+
+    Guarantee: people's text is never protected by a seed, which anyone can use too: only what is nobody's, public or
+    made up, may be, and that is what a simulation is or what somebody registered as such.
+
+    Raises:
+      ValueError: it is seeded.
+    """
+    is_open = config.private_text.source in SIMULATIONS or (population is not None and population.simulated)
+    if config.mechanism.randomness == "seeded" and not is_open:
+        raise ValueError(_seeded(config))
+
+
+def _seeded(config: LaunchConfig) -> str:
+    name = config.private_text.name
+    return (
+        f"mechanism.randomness: seeded, so that anyone can subtract the noise, and {name!r} is people's text; "
+        f"write secure. Text that is nobody's, made up or public, is registered so: tacit ledger register {name} "
+        "--simulated --max-rho ..."
+    )
+
+
+def _unknown_reviewers(config: LaunchConfig, settings: Settings) -> list[str]:
+    users = settings.airflow_users
+    if users is None:
+        return []
+    missing = [name for name in config.reviewers if name not in users]
+    return [
+        f"reviewers: {name!r} is no user of Airflow, so nobody could answer; it has {', '.join(users)}. Correct it, "
+        "or add it in dags/airflow.env"
+        for name in missing
+    ]
+
+
+def _refused_by_ledger(config: LaunchConfig, settings: Settings, run_id: str, device_rho: float) -> list[str]:
+    """What the ledger would refuse; nothing is written, so a simulation need not be registered yet."""
+    from pipeline.ledger.budget import registered, require_no_more, require_registered, since
+    from pipeline.ledger.entries import require_room
+    from pipeline.ledger.ledger import PrivacyLedger
+    from pipeline.stage import Spend
+
+    try:
+        entries = PrivacyLedger(settings.ledger_url).entries()
+    except LedgerMissing:
+        entries = None
+    policy, name = config.policy, config.private_text.name
+    known, lines = registered(entries or [], name), []
+    try:
+        require_secure(config, known)
+    except ValueError as error:
+        lines.append(str(error))
+    if entries is None or (known is None and config.private_text.source in SIMULATIONS):
+        return lines
+    try:
+        budget = require_no_more(
+            require_registered(entries, name), policy.population_max_rho, policy.population_max_discovery_epsilon
+        )
+    except PermanentError as error:
+        return [*lines, str(error)]
+    others = [entry for entry in entries if entry.launch_id != run_id]
+    training = Spend(unit="device", adjacency="zero-out", rho=device_rho, epsilon=0.0, delta=config.mechanism.delta)
+    words = Spend(unit="item", adjacency="swap", rho=None, epsilon=config.discovery.epsilon0, delta=0.0)
+    for spend, ceiling in ((words, budget.max_discovery_epsilon), (training, budget.max_rho)):
+        try:
+            require_room(others, name, run_id, spend, ceiling, since(budget))
+        except PermanentError as error:
+            lines.append(str(error))
+    return lines
+
+
+def _rounded_up(value: float) -> float:
+    """A little more than enough, with few digits."""
+    if not math.isfinite(value):
+        return value
+    place = 10.0 ** (_DIGITS - 1 - math.floor(math.log10(value)))
+    return math.ceil(value * place) / place

@@ -1,0 +1,191 @@
+"""What can be known is refused before data is touched, and before anything is spent."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pipeline import runner, spends
+from pipeline.config import LaunchConfig, launch_id, load_launch
+from pipeline.errors import RefusedUntouched, StageInputMissing
+from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.readiness import above_policy, expected_splits, problems, require_secure, too_few
+from pipeline.runner import Stages
+from pipeline.settings import Settings
+from pipeline.stage import StageSpend
+from pipeline.stages import artifacts
+from pipeline.stages import plan as plan_stage
+from tests.helpers.installed import registered
+from tests.helpers.pipeline_launch import Counted, launch_config, spend
+
+ROOT = Path(__file__).resolve().parents[2]
+PEOPLE = {"source": "files", "paths": ["people.parquet"], "name": "real"}
+
+
+def found(config: LaunchConfig, settings: Settings) -> list[str]:
+    return problems(config, settings, launch_id(config))
+
+
+def test_a_launch_of_a_simulation_is_ready(settings: Settings):
+    assert found(launch_config(), settings) == []
+    assert PrivacyLedger(settings.ledger_url).entries() == [], "asking registers nothing"
+
+
+def test_a_plan_above_its_own_ceiling_is_known(settings: Settings):
+    (line,) = found(launch_config(policy={"max_rho": 0.01}), settings)
+    assert line.startswith("policy.max_rho: 0.01, but training costs rho")
+    noise = float(line.rpartition(" to ")[2])
+    enough = launch_config(policy={"max_rho": 0.01}, mechanism={"noise_multiplier": noise})
+    assert found(enough, settings) == [], "the fix that it names is one"
+    (line,) = above_policy(launch_config(discovery={"epsilon0": 3.0}), 0.1)
+    assert line.startswith("policy.max_discovery_epsilon0: 2, but discovery.epsilon0 is 3")
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "dags" / "launches").glob("*.yaml")), ids=lambda path: path.stem)
+def test_shipped_launches_are_within_their_own_policy(path: Path, settings: Settings):
+    config = load_launch(path)
+    if config.private_text.source == "files":
+        registered(PrivacyLedger(settings.ledger_url), config.private_text.name)
+    shared = replace(settings, airflow_users=("admin", "privacy-reviewer"))
+    assert problems(config, shared, launch_id(config)) == []
+
+
+def test_too_small_a_population_counts_those_that_train():
+    """900 devices are 620 that train: a plan for 900 was feasible, and its launch was not."""
+    config = launch_config(private_text={"test_fraction": 0.2})
+    assert expected_splits(config, 900) == {"train": 630, "test": 180, "validation": 90}
+    many = launch_config(discovery={"layers": 40}, ab_test={"buckets": 30})
+    assert too_few(many, {"train": 40, "test": 30}) == []
+    lines = too_few(many, {"train": 30, "test": 20})
+    assert [line.partition(":")[0] for line in lines] == ["discovery.layers", "ab_test.buckets"]
+
+
+def test_a_reviewer_that_does_not_exist_is_known(settings: Settings):
+    config = launch_config(reviewers=["ana", "nobody"])
+    assert found(config, settings) == [], "who is a user is Airflow's to know"
+    (line,) = found(config, replace(settings, airflow_users=("admin", "ana")))
+    assert "'nobody' is no user of Airflow" in line
+
+
+def test_seeded_noise_is_for_text_that_is_nobody_s(settings: Settings):
+    ledger = PrivacyLedger(settings.ledger_url)
+    seeded = launch_config(private_text=PEOPLE, mechanism={"randomness": "seeded"})
+    assert any("people's text" in line for line in found(seeded, settings))
+    registered(ledger, "real")
+    (line,) = found(seeded, settings)
+    assert line.startswith("mechanism.randomness: seeded")
+    with pytest.raises(ValueError, match="people's text"):
+        require_secure(seeded, ledger.registered("real"))
+    registered(ledger, "made-up", simulated=True)
+    made_up = launch_config(private_text=PEOPLE | {"name": "made-up"}, mechanism={"randomness": "seeded"})
+    assert found(made_up, settings) == []
+    assert found(launch_config(mechanism={"randomness": "seeded"}), settings) == []
+
+
+def test_seeded_noise_before_people_s_text_is_refused_at_the_stage_too(settings: Settings):
+    config = launch_config(private_text=PEOPLE, mechanism={"randomness": "seeded"})
+    ledger = registered(PrivacyLedger(settings.ledger_url), "real")
+    stages = Stages(
+        functions={"fine_tune": lambda ctx: Counted(value=1, spend=spend(0.1))},
+        spends={"fine_tune": StageSpend(planned=lambda config, run: spend(0.1), inputs=())},
+    )
+    with pytest.raises(ValueError, match="people's text"):
+        runner.run_stage("fine_tune", config, launch_id(config), settings, stages)
+    assert ledger.spends() == []
+
+
+def test_what_the_ledger_would_refuse_is_known(settings: Settings):
+    ledger = PrivacyLedger(settings.ledger_url)
+    people = launch_config(private_text=PEOPLE)
+    assert "tacit ledger register real" in found(people, settings)[0]
+    registered(ledger, "real", budget=0.5)
+    assert "a launch can only ask for less" in found(people, settings)[0]
+    less = launch_config(policy={"population_max_rho": 0.5})
+    assert found(less, settings) == []
+    ledger.register("people", ledger.population("real").budget, "tests")
+    ledger.reserve(
+        population="people", launch_id="other", stage="fine_tune", spend=spend(0.5), budget_rho=0.5, binding={}
+    )
+    (line,) = found(launch_config(policy={"population_max_rho": 0.5}), settings)
+    assert "0.5 of 0.5 is spent" in line
+    assert problems(launch_config(policy={"population_max_rho": 0.5}), settings, "other") == [], (
+        "its own is not held against it"
+    )
+
+
+def plan_of(settings: Settings, monkeypatch: pytest.MonkeyPatch, config: LaunchConfig, **devices: int) -> None:
+    monkeypatch.setattr(artifacts, "most_devices", lambda ctx: 70)
+    counted = type("Ingested", (Counted,), {"__annotations__": {"devices_by_split": dict[str, int]}})
+    stages = Stages(
+        functions={
+            "ingest_private": lambda ctx: counted(value=1, devices_by_split=devices),
+            "plan": plan_stage.plan,
+            "discover": lambda ctx: Counted(value=1),
+        },
+        spends={"discover": spends.SPENDS["discover"]},
+    )
+    for name in ("ingest_private", "plan"):
+        runner.run_stage(name, config, launch_id(config), settings, stages)
+
+
+@pytest.mark.parametrize(
+    ("changes", "devices", "expected"),
+    [
+        ({}, {"train": 0, "test": 60}, "this plan cannot be carried out"),
+        ({"policy": {"max_rho": 0.01}}, {"train": 60, "test": 60}, "policy.max_rho"),
+        ({"discovery": {"layers": 70}}, {"train": 60, "test": 60}, "discovery.layers"),
+        ({"ab_test": {"buckets": 70}}, {"train": 60, "test": 60}, "ab_test.buckets"),
+    ],
+)
+def test_the_plan_refuses_before_discovery(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, changes: dict, devices: dict, expected: str
+):
+    with pytest.raises(ValueError, match=expected):
+        plan_of(settings, monkeypatch, launch_config(**changes), **devices)
+
+
+def test_nothing_is_spent_before_the_plan(settings: Settings):
+    config = launch_config()
+    names = [*runner.STAGE_NAMES]
+    assert names.index("plan") < names.index("discover")
+    stages = Stages(
+        functions={"discover": lambda ctx: Counted(value=1)}, spends={"discover": spends.SPENDS["discover"]}
+    )
+    with pytest.raises(StageInputMissing, match="'plan' has not finished"):
+        runner.run_stage("discover", config, launch_id(config), settings, stages)
+    assert PrivacyLedger(settings.ledger_url).spends() == []
+
+
+def refusing(settings: Settings, *, after_devices: bool) -> PrivacyLedger:
+    """A spending stage that refuses, and the ledger then."""
+
+    def refuses(ctx):
+        if after_devices:
+            (ctx.private / "layer-1").write_text("noisy sums", encoding="utf-8")
+        with ctx.before_devices():
+            raise ValueError("too few devices")
+
+    stages = Stages(
+        functions={"discover": refuses, "again": refuses},
+        spends={"discover": StageSpend(planned=lambda config, run: spend(0.4), inputs=())},
+    )
+    config = launch_config()
+    with pytest.raises(RefusedUntouched, match="too few devices"):
+        runner.run_stage("discover", config, launch_id(config), settings, stages)
+    return PrivacyLedger(settings.ledger_url)
+
+
+def test_a_refusal_before_any_device_gives_the_reservation_back(settings: Settings):
+    ledger = refusing(settings, after_devices=False)
+    assert ledger.total("people") == 0.0
+    assert [entry.kind for entry in ledger.spends()] == ["reserve", "release"]
+    assert ledger.spends()[-1].note == "too few devices"
+    refusing(settings, after_devices=False)
+    assert [entry.kind for entry in ledger.spends()] == ["reserve", "release", "reserve 2", "release 2"]
+    assert ledger.verify() == []
+
+
+def test_a_refusal_after_devices_answered_stays_spent(settings: Settings):
+    ledger = refusing(settings, after_devices=True)
+    assert ledger.total("people") == 0.4
+    assert [entry.kind for entry in ledger.spends()] == ["reserve"]
