@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 # Noise is written with so many digits.
 _DIGITS = 3
+# Of the samples of a launch without a timer, so many may be held for a device that was drawn too often.
+_MOST_HELD = 0.05
 
 
 def problems(config: LaunchConfig, settings: Settings, run_id: str) -> list[str]:
@@ -51,7 +53,7 @@ def above_policy(config: LaunchConfig, training_rho: float) -> list[str]:
     """
     policy, mechanism, lines = config.policy, config.mechanism, []
     counted = config.counts.rho if config.counts else 0.0
-    if training_rho + counted > policy.max_rho:
+    if training_rho + counted > policy.max_rho and _is_likely(config, training_rho):
         room = policy.max_rho - counted
         factor = math.sqrt(training_rho / room) if room > 0 else math.inf
         needed = _rounded_up(mechanism.noise_multiplier * factor)
@@ -67,6 +69,28 @@ def above_policy(config: LaunchConfig, training_rho: float) -> list[str]:
             f"{config.discovery.epsilon0:g}; lower it"
         )
     return lines
+
+
+def _is_likely(config: LaunchConfig, training_rho: float) -> bool:
+    """Whether training would pass the ceiling in more than one sample of twenty.
+
+    Under a timer a device may join as often as the plan says. Devices drawn by chance may all be drawn every time, and
+    never are; what they pay is how often one really was.
+    """
+    mechanism, sample = config.mechanism, config.mechanism.secret_sample
+    if sample is None:
+        return True
+    room = config.policy.max_rho - (config.counts.rho if config.counts else 0.0)
+    rounds, rate = mechanism.rounds, sample.rate
+    often = math.floor(max(room, 0.0) / (training_rho / rounds))
+    within = math.fsum(_binomial(joins, rounds, rate) for joins in range(min(often, rounds) + 1))
+    return within**sample.population < 1 - _MOST_HELD
+
+
+def _binomial(successes: int, trials: int, share: float) -> float:
+    """The probability of so many successes; in logarithms, as coefficients of many trials are too large for a float."""
+    ways = math.lgamma(trials + 1) - math.lgamma(successes + 1) - math.lgamma(trials - successes + 1)
+    return math.exp(ways + successes * math.log(share) + (trials - successes) * math.log1p(-share))
 
 
 def too_few(config: LaunchConfig, devices_by_split: Mapping[str, int]) -> list[str]:

@@ -58,8 +58,8 @@ def standing(config: LaunchConfig, run: RunDir, entries: Iterable[Entry]) -> Sta
     decided, reported, published = (run.record(stage) for stage in ("decide", "report", "publish"))
     if decided is None or reported is None:
         return Standing(state="unfinished", detail="not every stage before the decision and its report has ended")
-    if decided.result["decision"] != "launch":
-        return Standing(state="held", detail="; ".join(decided.result["reasons"]))
+    if decided.result.get("decision") != "launch":
+        return Standing(state="held", detail="; ".join(decided.result.get("reasons", ())))
     own = [entry for entry in entries if entry.launch_id == run.launch_id]
     reviews = [(entry.created_at, Review.model_validate_json(entry.binding)) for entry in own if entry.kind == "review"]
     for when, review in reviews:

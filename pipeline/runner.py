@@ -157,7 +157,7 @@ def run_launch(
         if name == "publish" and config.reviewers:
             run = open_run(config, run_id, settings, tracker)
             now = standing(config, run, PrivacyLedger(settings.ledger_url).entries())
-            if now.state not in ("held", "approved", "published"):
+            if now.state not in ("approved", "published"):
                 _log.warning("publish: left out, the launch is %s: %s", now.state, now.detail)
                 continue
         if name == "count" and config.counts is None:

@@ -41,6 +41,14 @@ def test_a_plan_above_its_own_ceiling_is_known(settings: Settings):
     assert line.startswith("policy.max_discovery_epsilon0: 2, but discovery.epsilon0 is 3")
 
 
+def test_a_sample_is_held_against_how_often_devices_are_drawn(settings: Settings):
+    config = load_launch(ROOT / "dags" / "launches" / "demo-en-US-fedavg.yaml")
+    assert found(config, settings) == []
+    policy = config.policy.model_copy(update={"max_rho": 0.7})
+    (line,) = found(config.model_copy(update={"policy": policy}), settings)
+    assert line.startswith("policy.max_rho: 0.7")
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "dags" / "launches").glob("*.yaml")), ids=lambda path: path.stem)
 def test_shipped_launches_are_within_their_own_policy(path: Path, settings: Settings):
     config = load_launch(path)
