@@ -18,6 +18,7 @@ from pipeline.errors import ReleaseRefused
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.registry import Registry, promote
 from pipeline.release import rollback
+from pipeline.run_dir import RunDir
 from pipeline.runner import Stages
 from pipeline.settings import Settings
 from pipeline.stage import StageContext
@@ -319,9 +320,10 @@ def test_what_was_rolled_back_does_not_come_back(tracked: Settings, tmp_path: Pa
     launch(tracked, tmp_path)
     second = launch(tracked, tmp_path, seed=8)
     rollback("en-US", "NWP", tracked, "worse", "me")
-    (tracked.runs_dir / second["run_id"] / "public" / "publish" / "result.json").unlink()
+    run = RunDir(tracked.runs_dir, second["run_id"])
+    config = LaunchConfig.model_validate_json((run.path / "public" / "launch" / "launch.json").read_bytes())
     with pytest.raises(ReleaseRefused, match=r"is rolled back \(by me at .*: worse\)"):
-        launch(tracked, tmp_path, seed=8)
+        publish(StageContext(config, run, tracked, "publish", None))
     assert Registry(tracked).alias(NAME, "champion") == 1
 
 
