@@ -109,7 +109,7 @@ def launch_states(here: Settings) -> dict[str, str]:
         entries = PrivacyLedger(here.ledger_url).entries()
     except LedgerMissing:
         return {}
-    states = {}
+    states: dict[str, str] = {}
     for path in here.runs_dir.glob("*/public/launch/launch.json"):
         run = RunDir(here.runs_dir, path.parents[2].name)
         try:
