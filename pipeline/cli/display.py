@@ -65,6 +65,7 @@ def ending(content: Mapping[str, Any], now: Standing) -> str:
         *(f"  - {reason}" for reason in content["reasons"]),
         f"guarantee: device-level rho {content['rho']:.6g}, "
         f"epsilon {round_up(content['epsilon'])} at delta {content['delta']:g}",
+        f"ledger:    {content['ledger']}",
         f"report:    {content['report']}",
     ]
     if content["bundle"]:

@@ -21,6 +21,7 @@ an empty one. A population has a budget once somebody registered it, and a launc
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Literal
 
 from sqlalchemy import Connection
 
@@ -256,6 +257,12 @@ class PrivacyLedger:
     def discovery_total(self, population: str) -> float:
         """Item-level epsilon spent on a population; a figure of its own, of no use beside a rho."""
         return total_spent(self.entries(), population, "item")
+
+    def counted(self, population: str, unit: Literal["device", "item"]) -> float:
+        """What counts against a population's budget now: all that was spent, or that of its window."""
+        entries = self.entries()
+        known = budgets.registered(entries, population)
+        return total_spent(entries, population, unit, budgets.since(known.budget) if known else "")
 
     def verify(self, anchors: Iterable[str] = ()) -> list[str]:
         """Problems found, in words; an empty list means the ledger is whole.

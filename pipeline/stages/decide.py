@@ -34,8 +34,8 @@ def evidence(ctx: StageContext) -> gates.Evidence:
     results |= {
         "enforced_min_sep": ctx.config.mechanism.min_sep,
         "enforced_max_participations": ctx.config.mechanism.max_participations,
-        "population_rho": ledger.total(population),
-        "population_discovery_epsilon": ledger.discovery_total(population),
+        "population_rho": ledger.counted(population, "device"),
+        "population_discovery_epsilon": ledger.counted(population, "item"),
         "ledger_problems": ledger.verify(_receipts(ctx)),
     }
     return gates.Evidence.model_validate(results, extra="ignore")

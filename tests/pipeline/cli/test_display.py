@@ -81,10 +81,12 @@ def test_ending(bundle: str | None, decision: str, now: tuple[str, str], expecte
         "epsilon": 3.5001,
         "delta": 1e-6,
         "report": "/runs/x/report.html",
+        "ledger": "/runs/ledger.db",
         "bundle": bundle,
         "tracking_uri": "sqlite:////runs/mlflow.db",
     }
     text = ending(content, Standing(state=now[0], detail=now[1]))
     assert expected in text
+    assert "ledger:    /runs/ledger.db" in text
     assert "epsilon 3.501 at delta 1e-06" in text
     assert ("model:" in text) == (decision == "launch")

@@ -78,10 +78,12 @@ def test_a_budget_is_changed_by_those_named_and_with_a_reason(ledger: PrivacyLed
 def test_a_window_forgets_what_is_older(ledger: PrivacyLedger, monkeypatch: pytest.MonkeyPatch):
     ledger.register("people", Budget(max_rho=1.0, window_days=30), "owner")
     reserve(ledger, "first", device(0.8))
+    assert ledger.counted("people", "device") == 0.8
     with pytest.raises(BudgetExceeded):
         reserve(ledger, "second", device(0.8))
     later = "9999-01-01T00:00:00.000000+00:00"
     monkeypatch.setattr(ledger_module.budgets, "since", lambda budget: later if budget.window_days else "")
+    assert (ledger.counted("people", "device"), ledger.total("people")) == (0.0, 0.8)
     reserve(ledger, "second", device(0.8))
 
 
