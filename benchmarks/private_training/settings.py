@@ -117,6 +117,13 @@ SETTINGS = (
         server={"learning_rate": 3.0},
     ),
     Setting("banded, clip norm doubled", _BANDED, mechanism="banded", clip=2.0),
+    Setting(
+        "banded, each device once, few rounds, server rate 8",
+        _BANDED,
+        once=True,
+        mechanism="banded",
+        server={"learning_rate": 8.0},
+    ),
 )
 
 

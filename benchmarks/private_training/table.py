@@ -54,12 +54,13 @@ def table(start: Row, by_setting: dict[str, list[Row]]) -> Iterator[str]:
     yield f"| start | | | | {own} | {test.distinct:,} | |"
     group = ""
     for setting in SETTINGS:
-        if setting.group != group:
+        names = (setting.name, *(averaged(setting, last) for last in setting.averages))
+        measured = [name for name in names if name in by_setting]
+        if measured and setting.group != group:
             group = setting.group
             yield f"| *{group}* | | | | | | | | | | |"
-        for name in (setting.name, *(averaged(setting, last) for last in setting.averages)):
-            if name in by_setting:
-                yield line(name, by_setting[name], start)
+        for name in measured:
+            yield line(name, by_setting[name], start)
 
 
 def line(name: str, rows: Sequence[Row], start: Row) -> str:
@@ -79,9 +80,11 @@ def line(name: str, rows: Sequence[Row], start: Row) -> str:
 
 
 def _missing(by_setting: dict[str, list[Row]], draws: int) -> str:
+    absent = [setting.name for setting in SETTINGS if setting.name not in by_setting]
     fewer = [
-        f"{setting.name} ({len(by_setting.get(setting.name, []))})"
+        setting.name
         for setting in SETTINGS
-        if len(by_setting.get(setting.name, [])) < (draws if setting.noise else 1)
+        if setting.name not in absent and setting.noise and len(by_setting[setting.name]) < draws
     ]
-    return f"Not measured with {draws} draws: {'; '.join(fewer)}." if fewer else f"All with {draws} draws."
+    said = f"Not measured: {'; '.join(absent)}." if absent else "Every setting is measured."
+    return f"{said} With fewer than {draws} draws of the noise: {len(fewer)} of {len(SETTINGS) - len(absent)}."

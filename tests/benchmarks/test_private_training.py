@@ -160,10 +160,11 @@ def test_a_table_holds_measured_rows_alone_and_names_the_rest() -> None:
     assert base == f"| {BASE} | 3 | 16 x 200, 4 | 6 | " + "+2.00 ± 0.58 | " * 5 + "300 | 40 |"
     assert any(line.startswith("| banded | 1 | 16 x 200, 4 | ") for line in lines)
     assert not any(line.startswith("| BLT") for line in lines)
+    assert lines.count("| *noise* | | | | | | | | | | |") == 1
+    assert not any("*server*" in line for line in lines)
     missing = next(line for line in lines if line.startswith("Not measured"))
-    assert "banded (1)" in missing
-    assert "BLT, 2 buffers (0)" in missing
-    assert f" {BASE} (" not in missing
+    assert "BLT, 2 buffers; tree, restarted half way; no noise" in missing
+    assert missing.endswith("With fewer than 3 draws of the noise: 1 of 2.")
 
 
 def test_a_population_without_its_start_has_no_table() -> None:
