@@ -11,6 +11,8 @@ from reports.formats import LOWER_IS_BETTER, PARTS, arm_name, metric_name
 
 _RECALLS = ("top1_recall", "top3_recall")
 _TYPING = ("prate", "words_modified", "errors_left", "words_per_minute", "keystroke_savings")
+# A second round of the colours has another mark: counts, and what users have, make ten arms.
+_MARKS = ("o", "s")
 _VERDICTS = {GREEN: "better", RED: "worse", BLUE: "no clear difference"}
 
 
@@ -95,22 +97,24 @@ def by_slice(slices: Sequence[SliceMetric], label: str) -> str:
       label: the metric, such as ``top-3 recall (%)``.
 
     Raises:
-      ValueError: nothing to draw, or more arms than there are colours.
+      ValueError: nothing to draw, or more arms than colours and marks can tell apart.
     """
     arms = list(dict.fromkeys(row.arm for row in slices))
     parts = list(dict.fromkeys(row.part for row in slices))
-    if not 0 < len(arms) <= len(COLOURS):
-        raise ValueError(f"slices: {len(arms)} arms; give 1 to {len(COLOURS)}")
+    looks = [(colour, mark) for mark in _MARKS for colour in COLOURS]
+    if not 0 < len(arms) <= len(looks):
+        raise ValueError(f"slices: {len(arms)} arms; give 1 to {len(looks)}")
     step = 0.7 / len(arms)
 
     def draw(axes: Axes) -> None:
         places = dict(zip(parts, style.rows(axes, [PARTS.get(part, part) for part in parts], label), strict=True))
-        for number, (arm, colour) in enumerate(zip(arms, COLOURS, strict=False)):
-            axes.plot([], [], "o", color=colour, markersize=4, label=arm_name(arm))
+        for number, (arm, (colour, mark)) in enumerate(zip(arms, looks, strict=False)):
+            axes.plot([], [], mark, color=colour, markersize=4, label=arm_name(arm))
             for row in slices:
                 if row.arm == arm:
                     place = places[row.part] + 0.35 - step * (number + 0.5)
-                    style.interval(axes, place, (100 * row.low, 100 * row.value, 100 * row.high), colour, thin=True)
+                    ends = 100 * row.low, 100 * row.value, 100 * row.high
+                    style.interval(axes, place, ends, colour, mark, thin=True)
         for boundary in range(1, len(parts)):
             axes.axhline(boundary + 0.5, color=INK, linewidth=0.5, alpha=0.25)
         axes.set_xlim(left=0)

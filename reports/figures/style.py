@@ -72,11 +72,13 @@ def rows(axes: Axes, labels: Sequence[str], x_label: str) -> list[int]:
     return places
 
 
-def interval(axes: Axes, place: float, ends: tuple[float, float, float], colour: str, *, thin: bool = False) -> None:
-    """Draw low, value and high of one row as a dot on a line; thin where rows are crowded."""
+def interval(
+    axes: Axes, place: float, ends: tuple[float, float, float], colour: str, mark: str = "o", *, thin: bool = False
+) -> None:
+    """Draw low, value and high of one row as a mark on a line; thin where rows are crowded."""
     low, value, high = ends
     axes.plot([low, high], [place, place], color=colour, linewidth=1.5 if thin else 2)
-    axes.plot([value], [place], "o", color=colour, markersize=4 if thin else 5)
+    axes.plot([value], [place], mark, color=colour, markersize=4 if thin else 5)
 
 
 def beside(axes: Axes, place: float, words: str) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from reports.disclosure.utility import Difference, SliceMetric
 from reports.figures.comparison import by_slice, forest, of_utility
+from reports.formats import ARMS
 from tests.helpers.reports_example import block, drawn, example
 
 
@@ -54,6 +55,16 @@ def test_slices_name_every_arm_and_part() -> None:
     assert "currentColor" in svg
 
 
+def test_all_arms_that_a_launch_can_have_are_told_apart() -> None:
+    """With counts, a champion and the simulation without privacy there are ten, more than there are colours."""
+    rows = [SliceMetric(part="all", arm=arm, metric="top3_recall", value=0.2, low=0.1, high=0.3) for arm in ARMS]
+    svg = by_slice(rows, "top-3 recall (%)")
+    ET.fromstring(svg)
+    assert all(f">{name}<" in svg for name in ARMS.values())
+    handles = re.findall(r'<use xlink:href="#([^"]+)"[^>]*style="fill: (#[0-9a-f]{6})', svg)
+    assert len(set(handles)) == len(ARMS) > 8
+
+
 def test_the_report_draws_what_it_has() -> None:
     assert set(drawn()) > {"utility", "typing", "slices"}
     assert of_utility(None) == {}
@@ -64,5 +75,5 @@ def test_nothing_to_draw_is_refused() -> None:
     for rows in ([], [CHANGES[0].model_copy(update={"relative": None})]):
         with pytest.raises(ValueError, match="relative change"):
             forest(rows)
-    with pytest.raises(ValueError, match="0 arms; give 1 to 8"):
+    with pytest.raises(ValueError, match="0 arms; give 1 to 16"):
         by_slice([], "x")
