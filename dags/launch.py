@@ -7,11 +7,12 @@ process of its own; this file imports neither torch nor MLflow nor tacit.
 
 from datetime import UTC, datetime, timedelta
 
-from airflow.sdk import DAG, Context, chain, get_parsing_context, task
+from airflow.sdk import DAG, Context, TriggerRule, chain, get_parsing_context, task
+from airflow.sdk.exceptions import AirflowException
 
 from approval import LaunchApproval
-from launch_file import LaunchFile, read_launch_files
-from stage_task import CheckLaunch, Stage, date_param, public_model_asset
+from launch_file import LaunchFile, broken, read_launch_files
+from stage_task import CheckLaunch, Stage, date_param, public_model_asset, require_schedule
 
 
 @task.short_circuit(task_id="launch_or_hold", retries=2, pool="cpu", execution_timeout=timedelta(minutes=5))
@@ -45,7 +46,8 @@ def build(launch: LaunchFile) -> DAG:
         fine_tune = Stage(launch=launch, name="fine_tune")
         audit = Stage(launch=launch, name="audit")
         ab_test = Stage(launch=launch, name="ab_test")
-        decide = Stage(launch=launch, name="decide")
+        # What is spent is reported: an audit that failed for good holds the launch, and its report says so.
+        decide = Stage(launch=launch, name="decide", trigger_rule=TriggerRule.ALL_DONE)
         report = Stage(launch=launch, name="report")
         gate = launch_or_hold()
         approve = [LaunchApproval(launch=launch)] if launch.reviewers else []
@@ -59,7 +61,37 @@ def build(launch: LaunchFile) -> DAG:
     return dag
 
 
+def build_broken(launch: LaunchFile) -> DAG:
+    """A DAG that says what is wrong with its file; its one task fails with all that ``tacit check`` finds."""
+    with DAG(
+        dag_id=launch.name,
+        description=f"BROKEN: {launch.error}"[:500],
+        doc_md=f"`{launch.path.name}` cannot be launched:\n\n```\n{launch.error[:2000]}\n```",
+        schedule=None,
+        start_date=datetime(2026, 1, 1, tzinfo=UTC),
+        catchup=False,
+        max_active_runs=1,
+        params={"date": date_param()},
+        tags=["launch", "broken"],
+    ) as dag:
+        CheckLaunch(launch=launch)
+    return dag
+
+
+def build_or_say_why_not(launch: LaunchFile) -> DAG:
+    """The DAG of a launch file: one bad file must not take the DAGs of the others away."""
+    if launch.error:
+        return build_broken(launch)
+    try:
+        # It is the public model's (``public_model.py``), but a bad one is said here.
+        require_schedule(launch.schedule)
+        return build(launch)
+    except (AirflowException, ValueError, TypeError) as error:
+        # Such as a schedule that Airflow does not understand.
+        return build_broken(broken(launch.path, f"{launch.path.name}: {error}"))
+
+
 for _launch in read_launch_files():
     # A task's own process asks for one DAG; building the others would only cost it time.
     if get_parsing_context().dag_id in (None, _launch.name):
-        globals()[_launch.name] = build(_launch)
+        globals()[_launch.name] = build_or_say_why_not(_launch)

@@ -1,16 +1,22 @@
 """The few fields of a launch file that scheduling needs; the rest is for ``tacit``.
 
 A field's absence or a wrong value is not reported here but by the ``check`` task, whose
-``tacit check`` knows the whole schema.
+``tacit check`` knows the whole schema. What a DAG cannot be built from is an ``error`` of that file alone: it gets
+a DAG that says so, and those of the other files stay.
 """
 
 import os
+import re
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 
 HOME = Path(os.environ.get("TACIT_HOME") or Path(__file__).resolve().parents[1])
+# Airflow's own limit on the id of a DAG is 250.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+_MOST_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -24,24 +30,43 @@ class LaunchFile:
     schedule: str | None
     reviewers: tuple[str, ...]
     device: str
+    error: str = ""
 
 
 def read_launch_files() -> list[LaunchFile]:
     """All files of ``dags/launches``, or those under TACIT_LAUNCHES (one file or one folder)."""
     place = Path(os.environ.get("TACIT_LAUNCHES") or Path(__file__).resolve().parent / "launches")
-    return [read_launch_file(path) for path in (sorted(place.glob("*.yaml")) if place.is_dir() else [place])]
+    return [read_or_error(path) for path in (sorted(place.glob("*.yaml")) if place.is_dir() else [place])]
+
+
+def read_or_error(path: Path) -> LaunchFile:
+    """The fields of one launch file, or why it has none."""
+    try:
+        return read_launch_file(path)
+    except (ValueError, OSError) as error:
+        return broken(path, str(error))
+
+
+def broken(path: Path, error: str) -> LaunchFile:
+    """A file that no launch can be built from; its name is one that Airflow takes, and no other file's."""
+    name = path.stem if _NAME.fullmatch(path.stem) else f"broken-{zlib.crc32(path.name.encode('utf-8', 'replace')):08x}"
+    return LaunchFile(path, name, locale="", feature="", schedule=None, reviewers=(), device="cpu", error=error)
 
 
 def read_launch_file(path: Path) -> LaunchFile:
     """The fields of one launch file that its DAG needs.
 
     Raises:
-      ValueError: it is not YAML of a mapping, or the locale is not text.
+      ValueError: it is not YAML of a mapping, or a field is not of its kind.
       OSError: it cannot be read.
     """
+    if not _NAME.fullmatch(path.stem):
+        raise ValueError(f"{path.name}: a launch file's name has letters, digits, '.', '_' and '-'; rename it")
+    if not path.is_file() or path.stat().st_size > _MOST_BYTES:
+        raise ValueError(f"{path.name}: not a file of at most {_MOST_BYTES:,} bytes; remove it")
     try:
         raw = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise ValueError(f"{path.name}: not valid YAML: {error}") from error
     if not isinstance(raw, dict):
         raise ValueError(f"{path.name}: a launch file is a mapping of fields, got {type(raw).__name__}")
@@ -49,13 +74,19 @@ def read_launch_file(path: Path) -> LaunchFile:
     if not isinstance(locale, str):
         # YAML 1.1 reads an unquoted `no` (Norwegian) as False.
         raise ValueError(f'{path.name}: locale: YAML read {locale!r}; put the tag in quotes, as in locale: "no"')
-    runtime = raw.get("runtime") or {}
+    if not re.fullmatch(r"[A-Za-z0-9-]{1,40}", locale):
+        raise ValueError(f"{path.name}: locale: {locale[:40]!r} is no language tag; write one as in en-US")
+    runtime, reviewers, schedule = raw.get("runtime") or {}, raw.get("reviewers") or (), raw.get("schedule")
+    kinds = {"runtime": isinstance(runtime, dict), "schedule": isinstance(schedule, str | None)}
+    kinds["reviewers"] = isinstance(reviewers, list | tuple) and all(isinstance(name, str) for name in reviewers)
+    if wrong := [name for name, fits in kinds.items() if not fits]:
+        raise ValueError(f"{path.name}: {wrong[0]}: not what such a field holds; see dags/launches/")
     return LaunchFile(
         path=path,
         name=path.stem,
         locale=locale,
-        feature=str(raw.get("feature")),
-        schedule=raw.get("schedule"),
-        reviewers=tuple(raw.get("reviewers") or ()),
-        device=runtime.get("device", "cpu"),
+        feature=raw["feature"] if isinstance(raw.get("feature"), str) else "",
+        schedule=schedule,
+        reviewers=tuple(reviewers),
+        device="cuda" if runtime.get("device") == "cuda" else "cpu",
     )

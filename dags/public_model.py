@@ -6,12 +6,14 @@ from there. Where text, settings and code are those of an earlier launch, the st
 model over in seconds. Nothing here touches private text or spends privacy budget.
 """
 
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 from airflow.sdk import DAG, Asset, Context, Metadata, get_parsing_context, task
+from airflow.sdk.exceptions import AirflowException
 
 from launch_file import LaunchFile, read_launch_files
-from stage_task import CheckLaunch, Stage, date_param, launch_date, public_model_asset
+from stage_task import CheckLaunch, Stage, date_param, launch_date, public_model_asset, require_schedule
 
 
 def build(launch: LaunchFile) -> DAG:
@@ -48,4 +50,7 @@ def emit(launch_name: str, asset: Asset):
 
 for _launch in read_launch_files():
     if _launch.schedule and get_parsing_context().dag_id in (None, f"public_model-{_launch.name}"):
-        globals()[f"public_model_{_launch.name}"] = build(_launch)
+        # A schedule that is none is said by the launch's own DAG.
+        with suppress(AirflowException, ValueError, TypeError):
+            require_schedule(_launch.schedule)
+            globals()[f"public_model_{_launch.name}"] = build(_launch)

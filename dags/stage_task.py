@@ -20,11 +20,11 @@ import threading
 import time
 from abc import abstractmethod
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import Asset, BaseOperator, Context, Param
+from airflow.sdk import DAG, Asset, BaseOperator, Context, Param
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from launch_file import HOME, LaunchFile
@@ -165,6 +165,15 @@ class Stage(TacitOperator):
 def public_model_asset(locale: str) -> Asset:
     """What ``public_model.py`` emits and scheduled launches of the locale wait for."""
     return Asset(name=f"public_model/{locale}", uri=f"x-tacit://public_model/{locale}")
+
+
+def require_schedule(schedule: str | None) -> None:
+    """See that Airflow understands a schedule, in a DAG that no file holds: one built with tasks is registered.
+
+    Raises:
+      AirflowException: it does not.
+    """
+    DAG("schedule", schedule=schedule, start_date=datetime(2026, 1, 1, tzinfo=UTC)).timetable.validate()
 
 
 def date_param() -> Param:

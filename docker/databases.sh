@@ -1,11 +1,12 @@
 #!/bin/sh
-# Run once by the postgres image: one database and one user each for Airflow, MLflow and the privacy ledger.
+# Run once by the postgres image: one database and one user each for Airflow, MLflow, its logins and the privacy ledger.
 # They must not share one: Airflow and MLflow both keep their schema version in a table of the same name.
 set -eu
-for name in airflow mlflow ledger; do
+for name in airflow mlflow mlflow_login ledger; do
     case $name in
     airflow) password=$AIRFLOW_DB_PASSWORD ;;
     mlflow) password=$MLFLOW_DB_PASSWORD ;;
+    mlflow_login) password=$MLFLOW_LOGIN_DB_PASSWORD ;;
     ledger) password=$LEDGER_DB_PASSWORD ;;
     esac
     # psql quotes the variables itself, so a password may hold any character.

@@ -7,7 +7,7 @@ set -m # every service leads a process group of its own, which `down` stops as a
 state=$AIRFLOW_HOME/up
 export AIRFLOW_PORT=${AIRFLOW_PORT:-8080} MLFLOW_PORT=${MLFLOW_PORT:-5000}
 runs=${TACIT_RUNS_DIR:-$PWD/runs}
-passwords=$AIRFLOW_HOME/simple_auth_manager_passwords.json.generated
+secrets=$AIRFLOW_HOME/passwords
 
 # When a process started; empty when it is gone. A number alone may by now be somebody else's process.
 birth() { LC_ALL=C ps -o lstart= -p "$1" 2>/dev/null || true; }
@@ -17,6 +17,42 @@ start() {
     shift
     nohup "$@" >"$state/$name.log" 2>&1 </dev/null &
     printf '%s\n%s\n' "$!" "$(birth $!)" >"$state/$name.pid"
+}
+
+# One password a person, each in a file of its own that this user alone can read, and in no log. Airflow's simple
+# manager compares with one file of all of them and would log what it makes itself, so it finds it made.
+passwords() {
+    local users
+    users=$(sed -n 's/^AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS=//p' dags/airflow.env | tr , '\n' | cut -d: -f1)
+    (umask 077 && mkdir -p "$secrets")
+    chmod 700 "$secrets"
+    .venv/airflow/bin/python - "$secrets" mlflow $users <<'PYTHON'
+import json, os, secrets, sys
+from pathlib import Path
+folder, mlflow, *users = Path(sys.argv[1]), *sys.argv[2:]
+os.umask(0o077)
+def password(name):
+    path = folder / name
+    if not path.is_file() or not path.read_text().strip():
+        path.write_text(secrets.token_urlsafe(18) + "\n")
+    path.chmod(0o600)
+    return path.read_text().strip()
+def write(path, text):
+    path.unlink(missing_ok=True)
+    path.write_text(text)
+write(folder / ".airflow.json", json.dumps({name: password(name) for name in users}) + "\n")
+# MLflow keeps only a hash of the password; the admin is made at the first start.
+write(folder / ".mlflow.ini", f"""[mlflow]
+default_permission = READ
+database_uri = sqlite:///{folder}/.mlflow.db
+admin_username = mlflow
+admin_password = {password(mlflow)}
+authorization_function = mlflow.server.auth:authenticate_request_basic_auth
+""")
+password(".mlflow-session")
+(folder / ".mlflow.db").touch()
+(folder / ".mlflow.db").chmod(0o600)
+PYTHON
 }
 
 running() { # pid file -> its process group, if that is still what was started
@@ -65,21 +101,28 @@ up() {
     for port in "$AIRFLOW_PORT" "$MLFLOW_PORT"; do
         free "$port" || { echo "port $port is in use; choose others: make up AIRFLOW_PORT=8081 MLFLOW_PORT=5001"; exit 1; }
     done
-    mkdir -p "$state" "$runs"
+    mkdir -p "$runs"
+    (umask 077 && mkdir -p "$state")
+    passwords
     export MLFLOW_DISABLE_TELEMETRY=true MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false
-    start mlflow .venv/stages/bin/mlflow server --host 127.0.0.1 --port "$MLFLOW_PORT" --workers 1 \
+    export MLFLOW_AUTH_CONFIG_PATH=$secrets/.mlflow.ini MLFLOW_FLASK_SERVER_SECRET_KEY
+    MLFLOW_FLASK_SERVER_SECRET_KEY=$(cat "$secrets/.mlflow-session")
+    start mlflow .venv/stages/bin/mlflow server --app-name basic-auth --host 127.0.0.1 --port "$MLFLOW_PORT" --workers 1 \
         --backend-store-uri "${MLFLOW_TRACKING_URI:-sqlite:///$runs/mlflow.db}"
     set -a
     . dags/airflow.env
     AIRFLOW__CORE__DAGS_FOLDER=$PWD/dags
+    AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE=$secrets/.airflow.json
     set +a
+    unset MLFLOW_AUTH_CONFIG_PATH MLFLOW_FLASK_SERVER_SECRET_KEY
     start api-server .venv/airflow/bin/airflow api-server
     start scheduler .venv/airflow/bin/airflow scheduler --skip-serve-logs
     start dag-processor .venv/airflow/bin/airflow dag-processor
     wait_for api-server "http://127.0.0.1:$AIRFLOW_PORT/api/v2/version"
     wait_for mlflow "http://127.0.0.1:$MLFLOW_PORT/health"
-    echo "Airflow   http://127.0.0.1:$AIRFLOW_PORT   user admin, or privacy-reviewer to approve; passwords: $passwords"
-    echo "MLflow    http://127.0.0.1:$MLFLOW_PORT   choose 'Model training' at the top left"
+    echo "Airflow   http://127.0.0.1:$AIRFLOW_PORT   user admin, or privacy-reviewer to approve"
+    echo "MLflow    http://127.0.0.1:$MLFLOW_PORT   user mlflow; choose 'Model training' at the top left"
+    echo "Passwords $secrets: a file each, named as the user, for this user alone"
     echo "Logs      $state"
     echo "Stop      make down"
 }

@@ -159,7 +159,7 @@ def fine_tune(
     worker, last = copy.deepcopy(model).to(place.runtime.device), rule.config.rounds
     # How BLAS splits a product changes low bits, and workers have fewer threads than one process.
     with one_torch_thread(), threadpool_limits(1, user_api="blas"):
-        run = _resume(place, digest, privatizer)
+        run = _resume(place, digest, privatizer, cohorts)
         if run is None:
             start, probed = server.init(model, server_config), direction_canaries.init(probe, cohorts)
             privacy = privatizer.init(len(start.weights_P))
@@ -220,11 +220,13 @@ def _check(model: KeyboardLM, data: TrainingData, rule: RoundRule, runtime: Runt
         raise OSError("runtime.device: 'cuda', but no GPU is visible here; run on a GPU worker or set 'cpu'")
 
 
-def _resume(place: Workplace, digest: str, privatizer: Privatizer) -> RunState | None:
+def _resume(
+    place: Workplace, digest: str, privatizer: Privatizer, cohorts: Cohorts | SampledCohorts
+) -> RunState | None:
     """The state that all workers go on from; None for a new run."""
     private_directory(place.directory)
     place.process.agree(_number(digest.encode()), "settings, data, key or starting weights")
-    run = state.resume(place.directory, digest, privatizer)
+    run = state.resume(place.directory, digest, privatizer, cohorts)
     place.process.agree(0 if run is None else run.rounds_done, "rounds done")
     return run
 

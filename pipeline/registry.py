@@ -3,6 +3,10 @@
 The alias ``candidate`` marks what was registered last, ``champion`` what users get and
 ``previous`` what they had before. Moving an alias is the release, so each step can be
 repeated after a crash.
+
+MLflow is a display. Whoever reaches it can register a model, edit its tags and move an alias, so the ledger holds the
+digest of every bundle that a launch registered and which of them is the champion; a version that it does not know is
+neither served nor gone back to.
 """
 
 import json
@@ -13,16 +17,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline import tracking
+from pipeline import shown, tracking
 from pipeline.config import LaunchConfig
 from pipeline.errors import PermanentError, ReleaseRefused
+from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.run_dir import RunDir
 from pipeline.settings import Settings
-from pretrain.files import sha256
+from pretrain.files import sha256, text_sha256
 
 if TYPE_CHECKING:
     from pipeline.tracking import MlflowClient
 
 _log = logging.getLogger(__name__)
+_BUNDLE = "data/bundle"
 
 
 def model_name(locale: str, feature: str) -> str:
@@ -44,6 +51,10 @@ class Published:
     bundle_sha256: str
 
 
+# Tags that say which bundle of which launch a model is.
+_IDENTITY = ("tacit.launch", "bundle.sha256")
+
+
 class Registry:
     """Registered models of one MLflow."""
 
@@ -54,6 +65,10 @@ class Registry:
     def _client(self) -> "MlflowClient":
         return tracking.connect(self._settings)
 
+    @cached_property
+    def _ledger(self) -> PrivacyLedger:
+        return PrivacyLedger(self._settings.ledger_url)
+
     def register(self, config: LaunchConfig, launch_id: str, bundle: Path, tags: dict[str, str]) -> int:
         """Version number of a bundle; the same bundle of the same launch is registered once."""
         name = model_name(config.locale, config.feature)
@@ -61,12 +76,22 @@ class Registry:
             if not self._client.search_registered_models(f"name = '{name}'"):
                 self._client.create_registered_model(name, tags={"locale": config.locale, "feature": config.feature})
             for version in self._client.search_model_versions(f"name = '{name}'"):
-                if all(version.tags.get(key) == tags[key] for key in ("tacit.launch", "bundle.sha256")):
-                    return int(version.version)
-            run_id = tracking.MlflowTracker(self._settings, config, launch_id).parent_run_id()
-            source, model_id = tracking.log_bundle(self._settings, run_id, bundle)
-            made = self._client.create_model_version(name, source, run_id, tags=tags, model_id=model_id)
-            return int(made.version)
+                if all(version.tags.get(key) == tags[key] for key in _IDENTITY):
+                    return self._noted(name, int(version.version))
+            tracker = tracking.MlflowTracker(self._settings, config, launch_id)
+            identity = {key: tags[key] for key in _IDENTITY}
+            # A kill between logging and registering left a model behind: it is taken, or taken away.
+            logged = tracker.logged_model(identity)
+            source, model_id = logged or tracking.log_bundle(self._settings, tracker.parent_run_id(), bundle, identity)
+            made = self._client.create_model_version(
+                name, source, tracker.parent_run_id(), tags=tags, model_id=model_id
+            )
+            return self._noted(name, int(made.version))
+
+    def _noted(self, name: str, version: int) -> int:
+        published = self.published(name, version)
+        self._ledger.bind_result(published.launch_id, _version(name, version), published.bundle_sha256)
+        return version
 
     def alias(self, name: str, alias: str) -> int | None:
         """The version an alias points at."""
@@ -85,16 +110,22 @@ class Registry:
         with tracking.answering():
             self._client.delete_registered_model_alias(name, alias)
 
+    def of_launch(self, name: str, launch_id: str) -> Published | None:
+        """The newest version that a launch registered; None if it registered none."""
+        with tracking.answering():
+            versions = self._client.search_model_versions(f"name = '{name}'")
+        numbers = [int(version.version) for version in versions if version.tags.get("tacit.launch") == launch_id]
+        return self.published(name, max(numbers)) if numbers else None
+
     def champion_before(self, name: str, launch_id: str) -> Published | None:
         """What users have without this launch: the champion or, where that is this launch itself, the one before."""
         for alias in ("champion", "previous"):
             number = self.alias(name, alias)
             if number is None:
                 continue
-            with tracking.answering():
-                tags = self._client.get_model_version(name, str(number)).tags
-            if tags["tacit.launch"] != launch_id:
-                return Published(name, number, tags["tacit.launch"], tags["bundle.sha256"])
+            published = self.published(name, number)
+            if published.launch_id != launch_id:
+                return published
         return None
 
     def launch_of(self, name: str, version: int) -> str:
@@ -114,13 +145,52 @@ class Registry:
         ]
         return max((number for number in older if number not in leave_out), default=None)
 
+    def published(self, name: str, version: int) -> Published:
+        """A registered version, as its tags name it."""
+        tags = self.tags(name, version)
+        return Published(name, version, tags["tacit.launch"], tags["bundle.sha256"])
+
+    def tags(self, name: str, version: int) -> dict[str, str]:
+        """The tags of a registered version."""
+        with tracking.answering():
+            return dict(self._client.get_model_version(name, str(version)).tags)
+
+    def require_known(self, published: Published) -> None:
+        """See that a launch registered this version, with this bundle.
+
+        Guarantee: what is served to users, gone back to or compared with is what a launch under this ledger published.
+        A version of before the ledger held bundles counts by the launch's own record.
+
+        Raises:
+          ReleaseRefused: neither ledger nor record knows it.
+        """
+        bound = self._ledger.bound_results(published.launch_id)
+        if bound:
+            known = bound.get(_version(published.name, published.version), ("", ""))[0]
+        else:
+            record = RunDir(self._settings.runs_dir, published.launch_id).record("publish")
+            known = record.outputs.get("bundle/bundle.json", "") if record else ""
+        if known != published.bundle_sha256:
+            raise ReleaseRefused(
+                f"{published.name} version {published.version}: the ledger holds no such bundle of launch "
+                f"{published.launch_id!r}, so it is not served; somebody registered it by hand, or changed its tags"
+            )
+
+    def files(self, name: str, version: int, folder: Path) -> dict[str, str]:
+        """SHA-256 of every file of a registered model, its own code included, by path; fetched into ``folder``."""
+        root = tracking.download_model(self._settings, name, version, folder)
+        noted_at_download = "registered_model_meta"
+        return {file: digest for file, digest in shown.digests(root).items() if file != noted_at_download}
+
     def fetch(self, published: Published, folder: Path) -> Path:
         """Bring a version's bundle into ``folder``.
 
         Raises:
+          ReleaseRefused: the ledger does not know it.
           PermanentError: a file is not what was registered.
         """
-        root = tracking.download_model(self._settings, published.name, published.version, folder) / "data" / "bundle"
+        self.require_known(published)
+        root = tracking.download_model(self._settings, published.name, published.version, folder) / _BUNDLE
         digests = {"bundle.json": published.bundle_sha256}
         if sha256(root / "bundle.json") == published.bundle_sha256:
             digests |= json.loads((root / "bundle.json").read_text(encoding="utf-8"))["files"]
@@ -136,22 +206,62 @@ class Registry:
         """Bring the bundle behind an alias into ``folder``.
 
         Raises:
-          ReleaseRefused: the alias points nowhere.
+          ReleaseRefused: the alias points nowhere, or the champion is another than the ledger's.
+          PermanentError: a file is not what was registered.
         """
         version = self.alias(name, alias)
         if version is None:
             raise ReleaseRefused(f"{name}: no version is {alias!r}; publish a launch first")
-        return tracking.download_model(self._settings, name, version, folder) / "data" / "bundle"
+        published = self.published(name, version)
+        if alias == "champion":
+            self.require_champion(published)
+        return self.fetch(published, folder)
+
+    def require_champion(self, published: Published) -> None:
+        """See that the ledger, where it holds a champion, holds this one.
+
+        Raises:
+          ReleaseRefused: the alias was moved by something else than a publication or a rollback.
+        """
+        known = self._ledger.bound_results(published.name).get("champion")
+        if known is not None and known[0] != _digest(published):
+            raise ReleaseRefused(
+                f"{published.name}: version {published.version} is called champion in MLflow, but it was neither "
+                "published nor rolled back to last; set the alias back, or roll back"
+            )
+
+    def crown(self, published: Published) -> None:
+        """Make a version the champion, in MLflow and in the ledger."""
+        self.set_alias(published.name, "champion", published.version)
+        self._ledger.bind_result(published.name, "champion", _digest(published))
+        self._ledger.bind_result(published.launch_id, f"crowned {published.version}", _digest(published))
+
+    def was_champion(self, published: Published) -> bool:
+        """Whether a version has been champion before, so that publishing it again does not undo a rollback."""
+        return f"crowned {published.version}" in self._ledger.bound_results(published.launch_id)
+
+
+def _version(name: str, version: int) -> str:
+    return f"{name} version {version}"
+
+
+def _digest(published: Published) -> str:
+    return text_sha256(f"{_version(published.name, published.version)} {published.bundle_sha256}")
 
 
 def promote(registry: Registry, config: LaunchConfig, version: int) -> None:
-    """Make a version the candidate and then the champion; the old champion becomes ``previous``."""
+    """Make a version the candidate and then the champion; the old champion becomes ``previous``.
+
+    Once: a version that was champion before stays what it is now, so that a launch that is published again after a
+    rollback does not come back by itself. ``previous`` is never a version of the same launch.
+    """
     name = model_name(config.locale, config.feature)
     registry.set_alias(name, "candidate", version)
-    champion = registry.alias(name, "champion")
-    if champion == version:
+    published = registry.published(name, version)
+    if registry.was_champion(published):
         return
-    if champion is not None:
+    champion = registry.alias(name, "champion")
+    if champion not in (None, version) and registry.published(name, champion).launch_id != published.launch_id:
         registry.set_alias(name, "previous", champion)
-    registry.set_alias(name, "champion", version)
+    registry.crown(published)
     _log.info("%s: version %d is champion (before: %s)", name, version, champion or "none")

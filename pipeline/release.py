@@ -145,9 +145,11 @@ def rollback(locale: str, feature: str, settings: Settings, reason: str, by: str
     launch = registry.launch_of(name, champion)
     if previous != champion:  # Equal after a crash below, with everything but ``previous`` done.
         content = {"registered_model": name, "version": champion, "to_version": previous, "reason": reason, "by": by}
+        to = registry.published(name, previous)
+        registry.require_known(to)
         if ledger.noted("rollback", launch, f"{name} version {champion}") is None:
             ledger.note("rollback", name, launch, f"{name} version {champion}", content)
-        registry.set_alias(name, "champion", previous)
+        registry.crown(to)
         taken_back |= {champion}
     older = registry.before(name, previous, taken_back)
     if older is None:

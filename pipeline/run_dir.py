@@ -3,7 +3,9 @@
     runs/<launch_id>/public/<stage>/     logged to MLflow; result.json is written last
     runs/<launch_id>/private/<stage>/    mode 0700: client data, keys, noise state, records
 
-A file appears whole or not at all (``pretrain.files``).
+A file appears whole or not at all (``pretrain.files``). What a tracking server gives back replaces a file only if
+it has the digest that the stage's record names; a record itself comes from there only if the ledger holds its digest
+(``pipeline.ledger.known``).
 """
 
 import fcntl
@@ -12,7 +14,7 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,12 +22,15 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pipeline.errors import PermanentError, StageBusy, StageInputMissing
-from pretrain.files import PRIVATE, private_directory, sha256, write_bytes, write_text
+from pretrain.files import PRIVATE, private_directory, sha256, text_sha256, write_bytes, write_text
 
 RESULT = "result.json"
 GIVEN = "given"
+ERASED = "erased.json"  # beside launch.json: what was erased of the private half, and when
+ABSENT = "absent"  # in the place of a digest: the stage had not finished
 RECEIPT = ".reserved"
 KEY_BYTES = 32
+_SEAL = ".manifest.json"
 
 # (stage, file name, destination) -> whether it was found; the file is then at the destination.
 Fetch = Callable[[str, str, Path], bool]
@@ -39,10 +44,11 @@ class StageRecord(BaseModel):
     launch_id: str
     stage: str
     config_digest: str
-    inputs: dict[str, str]  # "stage/file", or "given/path" of a person's file -> SHA-256
+    inputs: dict[str, str]  # "stage/file", or "given/path" of a person's file -> SHA-256, or ABSENT
     outputs: dict[str, str]  # file -> SHA-256
     private_outputs: bool  # whether something was left in the private folder
-    ledger: dict[str, str] = {}  # "reserve", "commit" -> hash of the entry, an anchor to verify the ledger by
+    private_digest: str | None = None  # SHA-256 of the manifest of the private folder, which holds a secret
+    ledger: dict[str, str] = {}  # "reserve", "commit", "result" -> hash of the entry, an anchor to verify the ledger by
     started_at: str
     seconds: float
     result: dict
@@ -103,26 +109,44 @@ class RunDir:
           ValueError: a symbolic link, which could carry private bytes out.
         """
         folder = self.public(stage)
-        files = {}
-        for path in sorted(folder.rglob("*")):
-            if path.is_symlink():
-                raise ValueError(f"{path}: a public output must be a file, not a symbolic link; copy the file")
-            name = path.relative_to(folder).as_posix()
-            # Unfinished files have a leading dot; those of version 0.1 ended in .partial.
-            hidden = any(part.startswith(".") or part.endswith(".partial") for part in name.split("/"))
-            if path.is_file() and not hidden and name != RESULT:
-                files[name] = sha256(path)
+        files = _digests(folder)
+        files.pop(RESULT, None)
         return files
+
+    def seal_private(self, stage: str) -> str | None:
+        """Write the digests of a stage's private files beside them, with a secret; the digest of that, or None.
+
+        Guarantee: what is published of it, one digest, tells nothing of the files: a 256-bit secret stands among what
+        is hashed.
+        """
+        files = _digests(self.private(stage))
+        if not files:
+            return None
+        sealed = json.dumps({"secret": secrets.token_hex(KEY_BYTES), "files": files}, sort_keys=True)
+        write_text(self.private(stage) / _SEAL, sealed, PRIVATE)
+        return text_sha256(sealed)
+
+    def private_problems(self, stage: str, digest: str) -> list[str]:
+        """What is no longer as it was when the stage sealed its private folder, in words."""
+        path = self.path / "private" / stage / _SEAL
+        if not path.is_file() or sha256(path) != digest:
+            return [f"{_SEAL} is lost or changed"]
+        sealed, files = json.loads(path.read_text(encoding="utf-8"))["files"], _digests(path.parent)
+        return differences(sealed, files)
 
     def record(self, stage: str) -> StageRecord | None:
         """What a finished stage wrote, from disk or else from MLflow; None if it has not finished."""
         path = self.path / "public" / stage / RESULT
-        if not path.exists() and not (self.fetch and self.fetch(stage, RESULT, path)):
-            return None
         try:
-            record = StageRecord.model_validate_json(path.read_bytes())
-        except ValidationError as error:
-            raise ValueError(f"{path}: not a stage record; delete it and run the stage again") from error
+            record = _read_record(path)
+        except (FileNotFoundError, ValidationError) as error:
+            # Lost or damaged: what is in MLflow counts, if anything there does.
+            if self.fetch and self.fetch(stage, RESULT, path):
+                record = _read_record(path)
+            elif isinstance(error, FileNotFoundError):
+                return None
+            else:
+                raise ValueError(f"{path}: not a stage record; delete it and run the stage again") from error
         return record if record.stage == stage and record.launch_id == self.launch_id else None
 
     def result(self, stage: str) -> dict:
@@ -168,11 +192,25 @@ class RunDir:
         return next((sha256(place) for place in places), None)
 
     def available(self, stage: str, name: str, digest: str) -> bool:
-        """Whether an output is here with these bytes, after fetching it if it was missing."""
+        """Whether an output is here with these bytes, after fetching it if it was lost or damaged."""
         path = self.path / "public" / stage / name
-        if not path.exists() and self.fetch:
-            self.fetch(stage, name, path)
-        return path.is_file() and sha256(path) == digest
+        if path.is_file() and sha256(path) == digest:
+            return True
+        if self.fetch is None:
+            return False
+        fetched = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        try:
+            if not self.fetch(stage, name, fetched) or sha256(fetched) != digest:
+                return False
+            fetched.replace(path)
+        finally:
+            fetched.unlink(missing_ok=True)
+        return True
+
+    @property
+    def erased(self) -> bool:
+        """Whether the private half was erased on purpose (``pipeline.erase``)."""
+        return (self.path / "public" / "launch" / ERASED).is_file()
 
     @contextmanager
     def lock(self, stage: str) -> Iterator[None]:
@@ -227,6 +265,35 @@ def receipts(runs_dir: Path) -> list[str]:
     return sorted(anchors - {""})
 
 
+def _digests(folder: Path) -> dict[str, str]:
+    """SHA-256 of every file below a folder but unfinished and hidden ones, by its path from there.
+
+    Raises:
+      ValueError: a symbolic link, which could carry private bytes out.
+    """
+    files = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_symlink():
+            raise ValueError(f"{path}: an output must be a file, not a symbolic link; copy the file")
+        name = path.relative_to(folder).as_posix()
+        # Unfinished files have a leading dot; those of version 0.1 ended in .partial.
+        hidden = any(part.startswith(".") or part.endswith(".partial") for part in name.split("/"))
+        if path.is_file() and not hidden:
+            files[name] = sha256(path)
+    return files
+
+
+def differences(recorded: Mapping[str, str], present: Mapping[str, str]) -> list[str]:
+    """Files that were changed, lost or added, in words; from path to digest, as recorded and as present."""
+    changed = [f"{name} was changed" for name in recorded if present.get(name, recorded[name]) != recorded[name]]
+    lost = [f"{name} is lost" for name in recorded if name not in present]
+    return changed + lost + [f"{name} was added" for name in present if name not in recorded]
+
+
+def _read_record(path: Path) -> StageRecord:
+    return StageRecord.model_validate_json(path.read_bytes())
+
+
 def has_private_files(run: RunDir, stage: str) -> bool:
     """Whether a stage left something in its private folder; hidden files are bookkeeping."""
     return any(not path.name.startswith(".") for path in run.private(stage).iterdir())
@@ -243,6 +310,13 @@ def record_digest(record: StageRecord) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
+def receipt_digest(record: StageRecord) -> str:
+    """SHA-256 of all that a record says but its receipts: what the ledger holds of it."""
+    content = {name: value for name, value in record.model_dump(mode="json").items() if value is not None}
+    del content["ledger"]
+    return text_sha256(json.dumps(content, sort_keys=True, separators=(",", ":")))
+
+
 def record_text(record: StageRecord) -> str:
     """``result.json`` as text.
 
@@ -250,7 +324,7 @@ def record_text(record: StageRecord) -> str:
       ArithmeticError: a number that is not finite, which JSON cannot hold and no gate can compare.
     """
     content = record.model_dump(mode="json")
-    # Only public stages have them.
+    # Not every stage has all of them.
     content = {name: value for name, value in content.items() if value is not None}
     try:
         return json.dumps(content, indent=2, sort_keys=True, allow_nan=False) + "\n"

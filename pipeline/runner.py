@@ -2,10 +2,9 @@
 
 Every step may be the last one before a crash. Running the same command again repairs it:
 the reservation is free the second time, a finished computation is found in ``outcome.json``,
-the commit is free, tracking starts its run afresh, and ``result.json`` is the last file written.
+commit and digest in the ledger are free, tracking starts afresh, and ``result.json`` is written last.
 """
 
-import hashlib
 import json
 import logging
 import time
@@ -18,11 +17,13 @@ from typing import Protocol
 from pipeline import sharing
 from pipeline.config import STAGE_NAMES, LaunchConfig, config_digest, launch_id, launch_id_without_reviewers
 from pipeline.errors import PermanentError, RefusedUntouched
+from pipeline.ledger.known import fetch_known, write_down, written_down
 from pipeline.ledger.launch import register_simulation
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.readiness import require_secure
 from pipeline.release import standing
 from pipeline.run_dir import (
+    ABSENT,
     GIVEN,
     RESULT,
     RunDir,
@@ -34,10 +35,12 @@ from pipeline.run_dir import (
 )
 from pipeline.run_dir import receipts as anchors
 from pipeline.settings import Settings
-from pipeline.stage import PublicStage, Spend, StageContext, StageFunction, StageSpend
-from pretrain.files import PRIVATE, write_text
+from pipeline.stage import PublicStage, Spend, StageContext, StageFunction, StageSpend, binding_of, stage_key
+from pretrain.files import PRIVATE, remove_leavings, write_text
 
 _log = logging.getLogger(__name__)
+# What is found out about a release: without it a launch is held, but it has been spent, so it is reported.
+EVIDENCE = frozenset({"audit", "ab_test"})
 
 
 class Tracker(sharing.Shelf, Protocol):
@@ -83,7 +86,8 @@ def open_run(config: LaunchConfig, run_id: str, settings: Settings, tracker: Tra
       ValueError: ``run_id`` belongs to another configuration.
     """
     expected = launch_id(config)
-    run = RunDir(settings.runs_dir, run_id, fetch=tracker.fetch if tracker else None)
+    fetch = fetch_known(tracker.fetch, settings.ledger_url, run_id) if tracker else None
+    run = RunDir(settings.runs_dir, run_id, fetch)
     path = run.path / "public" / "launch" / "launch.json"
     begun = set(json.loads(path.read_text(encoding="utf-8")).get("reviewers", ())) if path.exists() else None
     earlier = launch_id_without_reviewers(config)
@@ -99,6 +103,8 @@ def open_run(config: LaunchConfig, run_id: str, settings: Settings, tracker: Tra
             f"run: {run_id!r} is not a run of this launch file, whose id is {expected!r}; the file was changed since, "
             "and a changed launch is a new launch: run it under its own id"
         )
+    for folder in (settings.runs_dir, run.public("launch")):
+        remove_leavings(folder, below=False)
     content = json.dumps(config.canonical(), indent=2, sort_keys=True) + "\n"
     if not path.exists() or path.read_text(encoding="utf-8") != content:
         write_text(path, content)
@@ -111,7 +117,11 @@ def find_done(
     """The stage's outcome if it needs no work; asked before the stages, and torch with them, are imported."""
     run = open_run(config, run_id, settings, tracker)
     record = run.record(name)
-    return StageOutcome(record, skipped=True) if record and _still_true(record, config, run) else None
+    if record is None or not _still_true(record, config, run):
+        return None
+    # Whoever died between the record and this has finished all the same.
+    _outcome_path(run, name).unlink(missing_ok=True)
+    return StageOutcome(written_down(record, run, settings.ledger_url), skipped=True)
 
 
 def run_stage(
@@ -134,8 +144,11 @@ def run_stage(
         raise ValueError(f"stage: {name!r} does not exist; choose one of {', '.join(stages.functions)}")
     run = open_run(config, run_id, settings, tracker)
     with run.lock(name):
+        if left := [*remove_leavings(run.public(name)), *remove_leavings(run.private(name))]:
+            _log.info("%s: removed what an interrupted attempt left: %s", name, ", ".join(left))
         record = run.record(name)
         if record and _still_true(record, config, run):
+            _outcome_path(run, name).unlink(missing_ok=True)
             return StageOutcome(record, skipped=True)
         return StageOutcome(_run_held(name, config, run, settings, stages, tracker), skipped=False)
 
@@ -150,10 +163,15 @@ def run_launch(
 ) -> dict[str, StageOutcome]:
     """Every stage in order in this process; ``on_stage`` hears of each as it ends.
 
-    Where the launch names reviewers it is published once one of them has approved its report.
+    Where the launch names reviewers it is published once one of them has approved its report. Where
+    evidence cannot be had after the spend, the launch is held for it, its report is written all the
+    same, and then the error is raised.
     """
-    outcomes = {}
+    outcomes: dict[str, StageOutcome] = {}
+    failed: Exception | None = None
     for name in STAGE_NAMES:
+        if name == "publish" and failed:
+            raise failed
         if name == "publish" and config.reviewers:
             run = open_run(config, run_id, settings, tracker)
             now = standing(config, run, PrivacyLedger(settings.ledger_url).entries())
@@ -163,7 +181,14 @@ def run_launch(
         if name == "count" and config.counts is None:
             continue  # Not asked for; under Airflow the stage is a task all the same, and says so.
         done = find_done(name, config, run_id, settings, tracker)
-        outcomes[name] = done or run_stage(name, config, run_id, settings, load_stages(), tracker)
+        try:
+            outcomes[name] = done or run_stage(name, config, run_id, settings, load_stages(), tracker)
+        except (PermanentError, ValueError, ArithmeticError) as error:
+            if name not in EVIDENCE:
+                raise failed or error from error
+            _log.error("%s: %s; the launch is held without it, and reported", name, error)
+            failed = failed or error
+            continue
         on_stage(outcomes[name])
     return outcomes
 
@@ -173,8 +198,8 @@ def _still_true(record: StageRecord, config: LaunchConfig, run: RunDir, *, relea
     if record.config_digest != config_digest(config):
         return False
     # A release stays what it was when its private folder is gone; other stages make theirs again.
-    released = bool(record.ledger) if released is None else released
-    if record.private_outputs and not released and not has_private_files(run, record.stage):
+    released = "reserve" in record.ledger if released is None else released
+    if record.private_outputs and not (released or run.erased or has_private_files(run, record.stage)):
         return False
     for path, digest in record.inputs.items():
         stage, _, name = path.partition("/")
@@ -183,6 +208,10 @@ def _still_true(record: StageRecord, config: LaunchConfig, run: RunDir, *, relea
                 return False
             continue
         source = run.record(stage)
+        if digest == ABSENT:
+            if source is None:
+                continue
+            return False
         if source is None:
             return False
         if digest != (record_digest(source) if name == RESULT else source.outputs.get(name)):
@@ -200,7 +229,7 @@ def _run_held(
     receipts: dict[str, str] = {}
     if spend and planned:
         key = stage_key(config, run, name)
-        binding = _binding(config, run, key, spend)
+        binding = binding_of(config, run, key, spend)
         ledger = PrivacyLedger(settings.ledger_url)
         _log.info("%s: spends from the privacy ledger %s", name, ledger.address)
         register_simulation(config, ledger)
@@ -238,7 +267,7 @@ def _run_held(
         if record.result.get("spend") is None:
             raise PermanentError(f"{name}: the stage reserved a spend but its result states none; this launch is held")
         receipts["commit"] = ledger.commit(run.launch_id, name, Spend.model_validate(record.result["spend"])).hash
-    record = record.model_copy(update={"ledger": receipts})
+    record = record.model_copy(update={"ledger": receipts | write_down(record, settings.ledger_url)})
     if tracker:
         tracker.log_stage(run, record)
     write_text(run.public(name) / RESULT, record_text(record))
@@ -258,6 +287,7 @@ def _compute(ctx: StageContext, config: LaunchConfig, function: StageFunction) -
         inputs=dict(sorted(ctx.run.used.items())),
         outputs=ctx.run.manifest(ctx.stage),
         private_outputs=has_private_files(ctx.run, ctx.stage),
+        private_digest=ctx.run.seal_private(ctx.stage),
         started_at=started,
         seconds=round(time.monotonic() - clock, 3),
         result=result.model_dump(mode="json"),
@@ -316,23 +346,3 @@ def _outcome(run: RunDir, name: str, config: LaunchConfig, binding: Mapping[str,
         return None
     _log.info("%s: was computed before an interruption, finishing it", name)
     return record
-
-
-def stage_key(config: LaunchConfig, run: RunDir, name: str) -> bytes:
-    """The stage's secret key. In 'seeded' mode, for tests, anyone can compute it from the configuration."""
-    if config.mechanism.randomness == "seeded":
-        return hashlib.sha256(f"tacit seeded {config.seed} {name}".encode()).digest()
-    return run.secret(name)
-
-
-def _binding(config: LaunchConfig, run: RunDir, key: bytes, spend: StageSpend) -> dict[str, str]:
-    """What makes a retry the same release: configuration, key (by commitment) and inputs."""
-    inputs = {}
-    for stage in spend.inputs:
-        run.result(stage)
-        inputs[stage] = run.used[f"{stage}/{RESULT}"]
-    return {
-        "config": config_digest(config),
-        "inputs": hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest(),
-        "key": hashlib.sha256(b"tacit key commitment" + key).hexdigest(),
-    }

@@ -7,6 +7,8 @@ AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS, _AUTH_MANAGER  who can approve   defau
 MLFLOW_TRACKING_URI    tracking and registry             default: SQLite in the runs directory
 TACIT_ARTIFACT_ROOT    where MLflow keeps artifacts      default: the runs directory; a server decides for itself
 TACIT_WEB              what `make web` installed         default: $TACIT_HOME/.venv/web
+TACIT_RETENTION_DAYS   keep keys and client text of      default: until `tacit erase`
+                       launches that are over
 TACIT_GIT_COMMIT       commit an image was built from    default: what git says
 
 None of them depends on the working directory: the same command elsewhere must find the same ledger.
@@ -15,6 +17,7 @@ None of them depends on the working directory: the same command elsewhere must f
 import hashlib
 import os
 import pwd
+import re
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -38,6 +41,7 @@ class Settings:
     airflow_users: tuple[str, ...] | None
     git_commit: str | None
     lock_digests: Mapping[str, str]
+    retention_days: float | None = None
 
 
 def load(environment: Mapping[str, str] | None = None) -> Settings:
@@ -60,6 +64,9 @@ def load(environment: Mapping[str, str] | None = None) -> Settings:
         )
     # Through a server the server's own artifact store is used; a path of this machine would mean nothing to it.
     default_root = None if tracking_uri.startswith("http") else (runs_dir / "mlflow-artifacts").as_uri()
+    kept = environment.get("TACIT_RETENTION_DAYS")
+    if kept and not re.fullmatch(r"[0-9]{1,6}(\.[0-9]+)?", kept):
+        raise ValueError(f"TACIT_RETENTION_DAYS: {kept!r} is no number of days; write one as in 30, or unset it")
     return Settings(
         home=home,
         runs_dir=runs_dir,
@@ -68,6 +75,7 @@ def load(environment: Mapping[str, str] | None = None) -> Settings:
         artifact_root=environment.get("TACIT_ARTIFACT_ROOT") or default_root,
         web_dir=Path(environment.get("TACIT_WEB") or home / ".venv" / "web").expanduser().resolve(),
         airflow_users=_airflow_users(environment, home),
+        retention_days=float(kept) if kept else None,
         git_commit=environment.get("TACIT_GIT_COMMIT") or _git_commit(home),
         lock_digests={
             path.name: hashlib.sha256(path.read_bytes()).hexdigest()

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import pretrain
 from pipeline.config import LaunchConfig
+from pipeline.ledger.known import is_known
 from pipeline.run_dir import RESULT, RunDir, StageRecord, has_private_files, record_digest
 from pipeline.stage import PublicStage, StageContext
 from pretrain.files import atomic, sha256, text_sha256, write_text
@@ -132,7 +133,8 @@ def take_over(ctx: StageContext, content: str, shelf: Shelf | None) -> StageReco
 
     Guarantee: nothing private is taken over. Only a public stage has a content key; it has no key, sees no field of
     private data and spends nothing. A stage that left private files is passed over, and so is a name that leads out
-    of its public folder. What is put in place has the digests of the record, or nothing is.
+    of its public folder. What is put in place has the digests of the record, or nothing is; a record of another
+    machine counts only if the ledger holds its digest.
     """
     staged = ctx.public.with_name(f".{ctx.stage}.taken")
     for source, fetch in _identical(ctx, content, shelf):
@@ -156,13 +158,13 @@ def _identical(ctx: StageContext, content: str, shelf: Shelf | None) -> Iterator
         if record and _may_share(record, ctx, content):
             yield record, partial(_copy, path.parent)
     for record, fetch in shelf.identical(ctx.stage, content) if shelf else ():
-        if _may_share(record, ctx, content):
+        if _may_share(record, ctx, content) and is_known(record, ctx.settings.ledger_url):
             yield record, fetch
 
 
 def _may_share(record: StageRecord, ctx: StageContext, content: str) -> bool:
     same = record.content == content and record.stage == ctx.stage and record.launch_id != ctx.run.launch_id
-    return same and not record.private_outputs and not record.ledger
+    return same and not record.private_outputs and "reserve" not in record.ledger
 
 
 def _copy(folder: Path, filename: str, destination: Path) -> bool:

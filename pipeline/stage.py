@@ -1,5 +1,7 @@
 """What a stage is given, what it gives back, and what it may spend."""
 
+import hashlib
+import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -8,9 +10,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from pipeline.config import LaunchConfig
+from pipeline.config import LaunchConfig, config_digest
 from pipeline.errors import PermanentError, RefusedUntouched
-from pipeline.run_dir import RunDir
+from pipeline.run_dir import RESULT, RunDir
 from pipeline.settings import Settings
 from pretrain.config import Config
 
@@ -137,3 +139,23 @@ class PublicStage:
     reads: Callable[[LaunchConfig], tuple[str, ...]]
     after: tuple[str, ...] = ()
     given: Callable[[StageContext], Mapping[str, object]] = lambda ctx: {}
+
+
+def stage_key(config: LaunchConfig, run: RunDir, name: str) -> bytes:
+    """The stage's secret key. In 'seeded' mode, for tests, anyone can compute it from the configuration."""
+    if config.mechanism.randomness == "seeded":
+        return hashlib.sha256(f"tacit seeded {config.seed} {name}".encode()).digest()
+    return run.secret(name)
+
+
+def binding_of(config: LaunchConfig, run: RunDir, key: bytes, spend: StageSpend) -> dict[str, str]:
+    """What makes a retry the same release: configuration, key (by commitment) and inputs."""
+    inputs = {}
+    for stage in spend.inputs:
+        run.result(stage)
+        inputs[stage] = run.used[f"{stage}/{RESULT}"]
+    return {
+        "config": config_digest(config),
+        "inputs": hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest(),
+        "key": hashlib.sha256(b"tacit key commitment" + key).hexdigest(),
+    }

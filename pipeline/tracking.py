@@ -10,7 +10,6 @@ are logged, and only those that the stage's record names by digest.
 
 import fcntl
 import logging
-import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -21,21 +20,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pretrain
+from pipeline import mlflow_file, shown
 from pipeline.config import LaunchConfig, config_digest
 from pipeline.errors import PermanentError, ServiceUnavailable
 from pipeline.run_dir import RESULT, RunDir, StageRecord, record_text
 from pipeline.settings import Settings, quiet_mlflow
-from pretrain.files import atomic, sha256, text_sha256
+from pretrain.files import atomic, scratch, sha256, text_sha256
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Metric, Run
+    from mlflow.entities import Run
 
 _log = logging.getLogger(__name__)
 
-_KEY, _RECORD, _CONTENT = "tacit.key", "tacit.record", "tacit.content"
+_KEY, RECORD, _CONTENT = "tacit.key", "tacit.record", "tacit.content"
 # Once these have run, nothing is left for the parent run to wait for.
 _LAST_STAGES = frozenset({"report", "publish"})
+_WAITING = "SCHEDULED"
+_SQLITE = "sqlite:///"
 _BATCH = 100  # MLflow's most parameters or tags in one request
 
 
@@ -52,11 +54,13 @@ def connect(settings: Settings) -> "MlflowClient":
     quiet_mlflow()
     from mlflow import MlflowClient
 
-    with answering():
+    # Of several processes that meet a database without tables, all but one would fail: making a client makes them.
+    with answering(), _one_process(settings):
+        if settings.tracking_uri.startswith(_SQLITE):
+            path = Path(settings.tracking_uri.removeprefix(_SQLITE))
+            mlflow_file.ensure(path, lambda made: MlflowClient(f"{_SQLITE}{made}").search_experiments(max_results=1))
         client = MlflowClient(tracking_uri=settings.tracking_uri, registry_uri=settings.tracking_uri)
-        # Of several processes that meet a database without tables, all but one would fail.
-        with _one_process(settings):
-            client.search_experiments(max_results=1)
+        client.search_experiments(max_results=1)
         return client
 
 
@@ -72,6 +76,8 @@ def answering() -> Iterator[None]:
             raise PermanentError(
                 "MLflow's database was made by another version; back it up and run 'mlflow db upgrade' with its URL"
             ) from error
+        if error.error_code == "RESOURCE_DOES_NOT_EXIST":
+            raise PermanentError(f"MLflow does not hold what was asked for: {error.message}") from error
         if error.error_code in ("INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE", "REQUEST_LIMIT_EXCEEDED"):
             raise ServiceUnavailable(f"MLflow does not answer: {error.message}") from error
         raise
@@ -98,21 +104,23 @@ class MlflowTracker:
         with answering():
             parent = self.parent_run_id()
             for old in self._find(_KEY, key):
-                if old.data.tags.get(_RECORD) == digest:
+                if old.data.tags.get(RECORD) == digest:
                     return
                 self._client.delete_run(old.info.run_id)
             tags = {"mlflow.parentRunId": parent, "tacit.stage": record.stage, **self._provenance(key)}
             shared = {_CONTENT: record.content, "tacit.reused_from": record.reused_from}
             tags |= {name: value for name, value in shared.items() if value}
-            child = self._client.create_run(self._experiment_id, tags=tags, run_name=record.stage).info.run_id
+            child = self._create_run(tags, record.stage)
             self._log_numbers(child, record)
             self._log_datasets(child, record)
             self._log_files(child, run, record)
-            self._client.set_tag(child, _RECORD, digest)
+            self._client.set_tag(child, RECORD, digest)
             self._client.set_terminated(child)
             self._log_headline(parent, record.result.get("headline", {}))
             if record.stage in _LAST_STAGES:
                 self._client.set_terminated(parent)
+            else:
+                self._client.update_run(parent, status=_WAITING)
 
     def show_state(self, state: str) -> None:
         """Where the launch stands (``pipeline.release``), as a tag of its run."""
@@ -138,8 +146,8 @@ class MlflowTracker:
                 with answering():
                     return self._fetch(run, filename, destination)
 
-            with tempfile.TemporaryDirectory(prefix=".fetch-", dir=self._settings.runs_dir) as folder:
-                path = Path(folder) / RESULT
+            with scratch(self._settings.runs_dir, "fetch") as folder:
+                path = folder / RESULT
                 try:
                     record = StageRecord.model_validate_json(path.read_bytes()) if fetch(RESULT, path) else None
                 except (PermanentError, ValueError) as error:
@@ -151,15 +159,32 @@ class MlflowTracker:
     def parent_run_id(self) -> str:
         """The launch's own run, made at the first use."""
         key = self._launch_id
-        experiment_id = self._experiment_id  # before the lock: it takes the same one
+        self._experiment_id  # noqa: B018 - before the lock: it takes the same one
         with _one_process(self._settings):
             if not self._find(_KEY, key):
                 tags = {"tacit.launch": key, "config.sha256": config_digest(self._config), **self._provenance(key)}
-                run = self._client.create_run(experiment_id, tags=tags, run_name=key)
-                self._log_params(run.info.run_id, _flat(self._config.model_dump(mode="json")))
-                self._client.log_dict(run.info.run_id, self._config.model_dump(mode="json"), "launch.json")
+                run_id = self._create_run(tags, key)
+                self._log_params(run_id, shown.parameters(self._config.model_dump(mode="json")))
+                self._client.log_dict(run_id, self._config.model_dump(mode="json"), "launch.json")
         # Machines that share a server but no disk may both have made one; all use the oldest.
         return self._find(_KEY, key)[0].info.run_id
+
+    @contextmanager
+    def failing(self) -> Iterator[None]:
+        """Show the launch as failed, where MLflow knows it, if what is done in this block fails."""
+        try:
+            yield
+        except Exception:
+            with answering():
+                for run in self._find(_KEY, self._launch_id):
+                    self._client.set_terminated(run.info.run_id, "FAILED")
+            raise
+
+    def _create_run(self, tags: Mapping[str, str], name: str) -> str:
+        """A run that is never shown as running: nobody could tell when the process that logs it was killed."""
+        run_id = self._client.create_run(self._experiment_id, tags=dict(tags), run_name=name).info.run_id
+        self._client.update_run(run_id, status=_WAITING)
+        return run_id
 
     @cached_property
     def _experiment_id(self) -> str:
@@ -171,6 +196,36 @@ class MlflowTracker:
             if experiment:
                 return experiment.experiment_id
             return client.create_experiment(name, artifact_location=root and f"{root}/{self._config.locale}")
+
+    def logged_model(self, tags: Mapping[str, str]) -> tuple[str, str] | None:
+        """URI and id of the model that was logged whole with these tags; what was cut off or is there twice goes."""
+        with answering():
+            models = self._client.search_logged_models([self._experiment_id])
+            ours = [model for model in models if all(model.tags.get(name) == value for name, value in tags.items())]
+            whole = [model for model in ours if model.status == "READY"]
+            for model in ours:
+                if model not in whole[:1]:
+                    self._client.delete_logged_model(model.model_id)
+            return (whole[0].model_uri, whole[0].model_id) if whole else None
+
+    def logged(self, key: str) -> list[shown.Logged]:
+        """What MLflow holds under a key: a launch's own run, or that of one of its stages."""
+        with answering():
+            return [self._logged(run) for run in self._find(_KEY, key)]
+
+    def _logged(self, run: "Run") -> shown.Logged:
+        with tempfile.TemporaryDirectory() as folder:
+            self._client.download_artifacts(run.info.run_id, "", dst_path=folder)
+            files = shown.digests(Path(folder))
+        points = {key: self._client.get_metric_history(run.info.run_id, key) for key in run.data.metrics}
+        return shown.Logged(
+            status=run.info.status,
+            latest=run.data.metrics,
+            tags=run.data.tags,
+            params=run.data.params,
+            metrics={key: sorted((point.step, point.value) for point in history) for key, history in points.items()},
+            files=files,
+        )
 
     def _find(self, tag: str, value: str) -> list["Run"]:
         order = ["attributes.start_time ASC", "attributes.run_id ASC"]
@@ -190,18 +245,10 @@ class MlflowTracker:
             self._client.log_batch(run_id, params=items[start : start + _BATCH])
 
     def _log_numbers(self, run_id: str, record: StageRecord) -> None:
-        """Top-level numbers of the result, its other metrics, and its curve point by point."""
+        from mlflow.entities import Metric
+
         now = int(time.time() * 1000)
-        metrics = [_metric("stage/seconds", record.seconds, now)]
-        shown = numbers(record.result) | numbers(record.result.get("metrics", {}))
-        metrics += [_metric(f"{record.stage}/{key}", value, now) for key, value in shown.items()]
-        for index, point in enumerate(record.result.get("curve", [])):
-            step = int(point.get("step", index))
-            metrics += [
-                _metric(f"{record.stage}_curve/{key}", value, now, step)
-                for key, value in numbers(point).items()
-                if key != "step"
-            ]
+        metrics = [Metric(key, value, now, step) for key, step, value in shown.points(record)]
         for start in range(0, len(metrics), 10 * _BATCH):
             self._client.log_batch(run_id, metrics=metrics[start : start + 10 * _BATCH])
 
@@ -231,32 +278,32 @@ class MlflowTracker:
         self._client.log_text(run_id, record_text(record), RESULT)
 
     def _log_headline(self, parent: str, headline: Mapping[str, float | str]) -> None:
-        shown = self._client.get_run(parent).data
-        now = int(time.time() * 1000)
+        present = self._client.get_run(parent).data
         for key, value in headline.items():
             if isinstance(value, str):
                 self._client.set_tag(parent, key, value)
-            elif shown.metrics.get(key) != value:
-                self._client.log_batch(parent, metrics=[_metric(key, value, now)])
+            elif present.metrics.get(key) != value:
+                self._client.log_metric(parent, key, value)
 
     def _fetch(self, run: "Run", filename: str, destination: Path) -> bool:
         """Bring a file of a finished stage's run; False if it has none of this name."""
-        folder = filename.rpartition("/")[0] or None
-        listed = {item.path for item in self._client.list_artifacts(run.info.run_id, folder)}
-        if _RECORD not in run.data.tags or filename not in listed:
+        inside = filename.rpartition("/")[0] or None
+        listed = {item.path for item in self._client.list_artifacts(run.info.run_id, inside)}
+        if RECORD not in run.data.tags or filename not in listed:
             return False
         destination.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".fetch-", dir=destination.parent) as folder:
-            got = Path(self._client.download_artifacts(run.info.run_id, filename, dst_path=folder))
-            if filename == RESULT and sha256(got) != run.data.tags[_RECORD]:
-                raise PermanentError(f"{run.data.tags[_KEY]}: {RESULT} in MLflow is not what the stage logged")
+        with scratch(destination.parent, "fetch") as folder:
+            got = Path(self._client.download_artifacts(run.info.run_id, filename, dst_path=str(folder)))
+            if filename == RESULT and sha256(got) != run.data.tags[RECORD]:
+                _log.warning("%s: %s in MLflow is not what the stage logged", run.data.tags[_KEY], RESULT)
+                return False
             with atomic(destination) as temporary:
                 got.replace(temporary)
         _log.info("fetched %s from MLflow", destination.name)
         return True
 
 
-def log_bundle(settings: Settings, run_id: str, bundle: Path) -> tuple[str, str]:
+def log_bundle(settings: Settings, run_id: str, bundle: Path, tags: Mapping[str, str]) -> tuple[str, str]:
     """Log a bundle as a pyfunc model that carries its own code; returns its URI and id.
 
     MLflow calls ``pretrain.predictor._load_pyfunc`` on the bundle's folder: nothing is pickled,
@@ -277,6 +324,7 @@ def log_bundle(settings: Settings, run_id: str, bundle: Path) -> tuple[str, str]
                 data_path=str(bundle),
                 code_paths=[str(package)],
                 pip_requirements=[f"{name}=={version(name)}" for name in needed],
+                tags=dict(tags),
             )
         return logged.model_uri, logged.model_id
 
@@ -290,33 +338,6 @@ def download_model(settings: Settings, name: str, number: int, folder: Path) -> 
         mlflow.set_tracking_uri(settings.tracking_uri)
         mlflow.set_registry_uri(settings.tracking_uri)
         return Path(mlflow.artifacts.download_artifacts(f"models:/{name}/{number}", dst_path=str(folder)))
-
-
-def numbers(values: Mapping[str, object]) -> dict[str, float]:
-    """The entries that are numbers; booleans are not."""
-    return {
-        key: float(value)
-        for key, value in values.items()
-        if isinstance(value, int | float) and not isinstance(value, bool)
-    }
-
-
-def _flat(content: Mapping[str, object], prefix: str = "") -> dict[str, str]:
-    """Dotted parameter names: ``mechanism.rounds``."""
-    flat: dict[str, str] = {}
-    for key, value in content.items():
-        if isinstance(value, Mapping):
-            flat |= _flat(value, f"{prefix}{key}.")
-        else:
-            flat[prefix + key] = str(value)
-    return flat
-
-
-def _metric(key: str, value: float, timestamp: int, step: int = 0) -> "Metric":
-    from mlflow.entities import Metric
-
-    # '@' and '=' as in 'epsilon@1e-6' are not allowed in a metric's name.
-    return Metric(re.sub(r"[^A-Za-z0-9_\-. :/]", "_", key), value, timestamp, step)
 
 
 @contextmanager

@@ -2,17 +2,24 @@
 
 A writer fills a hidden temporary neighbour, which is flushed to the disk and renamed; then the folder
 is flushed, so that the rename itself survives a power cut. After a crash at any point the path holds
-the old content or the new, never a part of it.
+the old content or the new, never a part of it. What a killed process leaves has its number in the name, and
+``remove_leavings`` takes it away.
 """
 
 import hashlib
 import os
+import re
+import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 PUBLIC = 0o644
 PRIVATE = 0o600
+_LEFT = re.compile(r"\..+\.([0-9]+)\.(in-[a-z0-9_]+\.)?tmp(-journal|-wal|-shm)?")
+# Without a number, as earlier versions named them.
+_LEFT_BEFORE = re.compile(r"\.(bundle|champion|fetch)-[a-z0-9_]{8}")
 
 
 @contextmanager
@@ -34,6 +41,42 @@ def atomic(path: Path, mode: int = PUBLIC) -> Iterator[Path]:
         _sync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def scratch(folder: Path, name: str) -> Iterator[Path]:
+    """A hidden folder in ``folder``, for this user alone, that is gone after the block."""
+    prefix = f".{name}.{os.getpid()}.in-"
+    with tempfile.TemporaryDirectory(prefix=prefix, suffix=".tmp", dir=folder, ignore_cleanup_errors=True) as made:
+        yield Path(made)
+
+
+def remove_leavings(folder: Path, *, below: bool = True) -> list[str]:
+    """Take away the temporary files and folders of processes that are gone; their names.
+
+    Args:
+      below: look into the folder's folders too.
+    """
+    removed = []
+    for path in sorted(folder.rglob("*") if below else folder.glob("*")):
+        left = _LEFT.fullmatch(path.name)
+        if (left and not _runs(int(left[1]))) or _LEFT_BEFORE.fullmatch(path.name):
+            removed.append(path.name)
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+    return removed
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        pass
+    return True
 
 
 def write_bytes(path: Path, content: bytes, mode: int = PUBLIC) -> None:

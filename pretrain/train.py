@@ -4,6 +4,7 @@ Shape legend: B rows of a batch, T steps, V vocabulary, E embedding, M targets t
 """
 
 import hashlib
+import io
 import logging
 import math
 import time
@@ -19,7 +20,7 @@ from torch.nn import functional
 
 from pretrain.batches import Rows, batches, find_rows
 from pretrain.config import Config, PretrainConfig
-from pretrain.files import atomic
+from pretrain.files import write_bytes
 from pretrain.kernel import columns
 from pretrain.kernel.adam import Adam
 from pretrain.kernel.step import loss_and_gradient
@@ -29,6 +30,7 @@ from pretrain.vocabulary import PAD, SPECIALS, UNK, TokenStream
 
 _log = logging.getLogger(__name__)
 
+_MAGIC = b"tacit-pretraining-1\n"
 _MAX_GRADIENT_NORM = 1.0
 _WARM_UP_FRACTION = 0.05
 _EVALUATION_LOGITS = 1 << 23
@@ -266,15 +268,24 @@ def _fingerprint(config: PretrainConfig, seed: int, model: KeyboardLM, *streams:
 def _save(path: Path, run: str, model: KeyboardLM, optimizer: Adam, progress: dict) -> None:
     """Replace the checkpoint: a kill leaves the old one or the new one."""
     state = {"run": run, "model": model.state_dict(), "optimizer": optimizer.state_dict(), "progress": progress}
-    with atomic(path) as temporary, temporary.open("wb") as file:
-        torch.save(state, file)
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    content = buffer.getvalue()
+    write_bytes(path, _MAGIC + hashlib.sha256(content).digest() + content)
 
 
 def _load(path: Path, run: str, model: KeyboardLM, optimizer: Adam) -> dict:
     """Progress of an earlier call, its weights and moments put in place; of a fresh run if there is none."""
+    fresh = {"step": 0, "loss_sum": 0.0, "loss_words": 0, "points": [], "seconds": 0.0}
     if not path.exists():
-        return {"step": 0, "loss_sum": 0.0, "loss_words": 0, "points": [], "seconds": 0.0}
-    state = torch.load(path, map_location=model.embedding.device, weights_only=True)
+        return fresh
+    whole, head = path.read_bytes(), len(_MAGIC) + hashlib.sha256().digest_size
+    content = whole[head:]
+    if whole[:head] != _MAGIC + hashlib.sha256(content).digest():
+        # A flipped bit would be another model in silence; public training can begin anew.
+        _log.warning("%s is damaged, or of an earlier version: training begins anew", path.name)
+        return fresh
+    state = torch.load(io.BytesIO(content), map_location=model.embedding.device, weights_only=True)
     if state["run"] != run:
         raise ValueError(
             f"directory: {path} is a checkpoint of other settings, text or initial weights; choose an empty directory"

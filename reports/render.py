@@ -59,11 +59,16 @@ def render(disclosure: Disclosure, directory: Path) -> list[Path]:
       OSError: the directory cannot be written.
     """
     drawn = draw(disclosure)
-    contents = {"disclosure.json": disclosure.model_dump_json(indent=1) + "\n"} | pages(disclosure, drawn)
+    contents = {"disclosure.json": as_json(disclosure)} | pages(disclosure, drawn)
     contents |= {f"figures/{name}.svg": svg for name, svg in drawn.items()}
     for name, content in contents.items():
         write_text(directory / name, content)
     return [directory / name for name in contents]
+
+
+def as_json(disclosure: Disclosure) -> str:
+    """The disclosure as the text of ``disclosure.json``."""
+    return disclosure.model_dump_json(indent=1) + "\n"
 
 
 def draw(disclosure: Disclosure) -> dict[str, str]:

@@ -15,7 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pretrain.files import PRIVATE, atomic, private_directory
+from federated.participation.cohorts import Cohorts, ParticipationState
+from federated.participation.secret_sample import SampledCohorts
+from pretrain.files import PRIVATE, atomic, private_directory, sha256
 
 _PART = re.compile(r"rounds-([0-9]{8})-([0-9]{8})\.parquet")
 
@@ -65,6 +67,42 @@ class Records:
 def no_records() -> Records:
     """The records before the first round: none."""
     return Records()
+
+
+def by_the_rule(cohorts: Cohorts | SampledCohorts, rounds: int) -> tuple[Records, ParticipationState]:
+    """Who must have joined the first rounds, drawn again from seed or key, and what the timer then remembers.
+
+    Guarantee: depends on no file that a run wrote, so records that were edited differ from it.
+    """
+    state, records = cohorts.init(), no_records()
+    for number in range(rounds):
+        cohort, state = cohorts.draw(state, number)
+        records = records.add(number, cohort)
+    return records, state
+
+
+def require_by_the_rule(records: Records, rounds: int, cohorts: Cohorts | SampledCohorts) -> ParticipationState:
+    """Hold records against the rule that picks the devices; what its timer then remembers.
+
+    Raises:
+      ValueError: another device joined, or one that should have did not.
+    """
+    expected, state = by_the_rule(cohorts, rounds)
+    recorded = dict(records.cohorts)
+    for number, devices in expected.cohorts:
+        if not np.array_equal(recorded.pop(number, np.empty(0, dtype=np.int32)), devices):
+            raise ValueError(
+                f"participation records: round {number} holds other devices than its seed or key picks, so nothing can "
+                "be accounted from them; restore the records"
+            )
+    if recorded:
+        raise ValueError(f"participation records: round {min(recorded)} was never run; restore the records")
+    return state
+
+
+def segment_digests(folder: Path) -> dict[str, str]:
+    """SHA-256 of each file of records, by its name."""
+    return {_name(first, last): sha256(folder / _name(first, last)) for first, last in sorted(_parts(folder))}
 
 
 def save_records(records: Records, folder: Path, rounds: int) -> None:

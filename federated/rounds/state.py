@@ -18,8 +18,16 @@ from pathlib import Path
 import numpy as np
 from pydantic_core import to_json
 
-from federated.participation.cohorts import ParticipationState
-from federated.participation.records import Records, forget_records, load_records, save_records
+from federated.participation.cohorts import Cohorts, ParticipationState
+from federated.participation.records import (
+    Records,
+    forget_records,
+    load_records,
+    require_by_the_rule,
+    save_records,
+    segment_digests,
+)
+from federated.participation.secret_sample import SampledCohorts
 from federated.rounds import direction_canaries, server
 from federated.rounds.direction_canaries import ProbeState
 from federated.rounds.privatize import PrivacyState, Privatizer
@@ -117,7 +125,8 @@ def save(run: RunState, directory: Path, digest: str, privatizer: Privatizer) ->
         **{_PROBE + name: array for name, array in (direction_canaries.save(run.probe) if run.probe else {}).items()},
     }
     metrics = [point.model_dump() for point in run.curve]
-    write_checkpoint(Checkpoint(run.rounds_done, digest, arrays, metrics), directory)
+    segments = segment_digests(directory / RECORDS)
+    write_checkpoint(Checkpoint(run.rounds_done, digest, arrays, metrics, segments), directory)
 
 
 def forget_later(directory: Path, rounds_done: int) -> None:
@@ -125,12 +134,14 @@ def forget_later(directory: Path, rounds_done: int) -> None:
     forget_records(directory / RECORDS, rounds_done)
 
 
-def resume(directory: Path, digest: str, privatizer: Privatizer) -> RunState | None:
+def resume(directory: Path, digest: str, privatizer: Privatizer, cohorts: Cohorts | SampledCohorts) -> RunState | None:
     """The newest whole checkpoint's state; None if there is none.
+
+    Guarantee: who took part is what the rule says, drawn again; records are never believed, only held against it.
 
     Raises:
       OSError: the participation records are damaged or lost; nothing could be accounted.
-      ValueError: a checkpoint of another run.
+      ValueError: a checkpoint of another run; records or a timer that are not those of the rule.
     """
     newest = newest_checkpoint(directory, digest)
     if newest is None:
@@ -142,6 +153,14 @@ def resume(directory: Path, digest: str, privatizer: Privatizer) -> RunState | N
             f"{RECORDS}: {len(records.rounds_N)} records of {int(arrays['count'].sum())} participations; "
             "a file is damaged, and without it nothing can be accounted: restore it"
         )
+    present = segment_digests(directory / RECORDS)
+    if changed := [name for name, noted in (newest.segments or {}).items() if present.get(name) != noted]:
+        raise ValueError(f"{RECORDS}/{changed[0]}: not the file that the checkpoint was written with; restore it")
+    timer = require_by_the_rule(records, newest.rounds_done, cohorts)
+    if not (
+        np.array_equal(timer.last_round_D, arrays["last_round"]) and np.array_equal(timer.count_D, arrays["count"])
+    ):
+        raise ValueError(f"{directory.name}: the checkpoint's timer is not that of its rounds; restore the checkpoint")
     _log.info("goes on after round %d", newest.rounds_done)
     privacy = {name.removeprefix(_PRIVACY): arrays[name] for name in arrays if name.startswith(_PRIVACY)}
     probed = {name.removeprefix(_PROBE): arrays[name] for name in arrays if name.startswith(_PROBE)}
@@ -149,7 +168,7 @@ def resume(directory: Path, digest: str, privatizer: Privatizer) -> RunState | N
         newest.rounds_done,
         ServerState(arrays["weights"], arrays["momentum"], arrays["second"], newest.rounds_done),
         privatizer.load(privacy),
-        ParticipationState(arrays["last_round"], arrays["count"]),
+        timer,
         records,
         tuple(CurvePoint.model_validate(point) for point in newest.metrics),
         direction_canaries.load(probed) if probed else None,
@@ -165,12 +184,14 @@ class Checkpoint:
       run_digest: what the run was started with; a checkpoint of another run is refused.
       arrays: name -> array.
       metrics: JSON-able, public.
+      segments: digest of each file of participation records; None in one of version 0.1.
     """
 
     rounds_done: int
     run_digest: str
     arrays: Mapping[str, np.ndarray]
     metrics: list[dict[str, float]]
+    segments: Mapping[str, str] | None = None
 
 
 def write_checkpoint(checkpoint: Checkpoint, directory: Path) -> None:
@@ -180,6 +201,8 @@ def write_checkpoint(checkpoint: Checkpoint, directory: Path) -> None:
         "run_digest": checkpoint.run_digest,
         "metrics": checkpoint.metrics,
     }
+    if checkpoint.segments is not None:
+        meta["records"] = dict(checkpoint.segments)
     buffer = io.BytesIO()
     arrays = {**checkpoint.arrays, _META: np.frombuffer(json.dumps(meta).encode(), dtype=np.uint8)}
     np.savez(buffer, **arrays)  # type: ignore[arg-type]  # the stub takes any keyword for an option
@@ -226,4 +249,4 @@ def _read(path: Path) -> Checkpoint | None:
     with np.load(io.BytesIO(payload), allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}
     meta = json.loads(arrays.pop(_META).tobytes())
-    return Checkpoint(meta["rounds_done"], meta["run_digest"], arrays, meta["metrics"])
+    return Checkpoint(meta["rounds_done"], meta["run_digest"], arrays, meta["metrics"], meta.get("records"))

@@ -115,3 +115,31 @@ def site(as_json: AsJson = False) -> None:
         )
     content = {"index": str(made.index), "keyboards": [str(page) for page in made.keyboards], "without": made.without}
     answer(content, as_json, text="\n".join(lines))
+
+
+@command
+def erase(
+    run: Annotated[str | None, typer.Argument(help="launch id; left out with --expired")] = None,
+    expired: Annotated[
+        bool, typer.Option("--expired", help="every launch that was over longer ago than TACIT_RETENTION_DAYS")
+    ] = False,
+    unverified: Annotated[bool, typer.Option("--unverified", help="even if it does not verify")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Erase a finished launch's noise keys, client text and participation records, once it verifies.
+
+    Example: tacit erase demo-en-US-0123abcd
+    """
+    from pipeline import erase as core
+
+    if (run is None) == (not expired):
+        raise ValueError("run: give one launch id, or --expired for all whose time is over")
+    if run is None:
+        here = settings.load()
+        if here.retention_days is None:
+            raise ValueError("TACIT_RETENTION_DAYS: not set, so no launch is too old; set it, or name a launch")
+        erased = core.erase_expired(here)
+        answer({"erased": erased}, as_json, text=f"erased: {', '.join(erased) or 'none'}")
+        return
+    done = core.erase(*open_existing(run), unverified=unverified)
+    answer(done, as_json, text=f"{run}: {done['files']} private files erased; its public files and the ledger stay")

@@ -121,6 +121,7 @@ def launch_states(here: Settings) -> dict[str, str]:
 
 def open_existing(run_id: str) -> tuple[LaunchConfig, RunDir, Settings]:
     """A launch that was begun on this machine, with the configuration it keeps beside its results."""
+    from pipeline.ledger.known import fetch_known
     from pipeline.tracking import MlflowTracker
 
     here = settings_module.load()
@@ -130,4 +131,4 @@ def open_existing(run_id: str) -> tuple[LaunchConfig, RunDir, Settings]:
         raise ValueError(f"run: {run_id!r} is not in {here.runs_dir}; it holds {', '.join(launches) or 'no launch'}")
     config = LaunchConfig.model_validate_json(path.read_bytes())
     tracker = MlflowTracker(here, config, run_id)
-    return config, RunDir(here.runs_dir, run_id, fetch=tracker.fetch), here
+    return config, RunDir(here.runs_dir, run_id, fetch_known(tracker.fetch, here.ledger_url, run_id)), here

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from sqlalchemy import Connection, insert, select, update
 
 from pipeline.errors import LedgerConflict, LedgerTampered
-from pipeline.ledger import schema
+from pipeline.ledger import results, schema
 from pipeline.ledger.entries import GENESIS, NO_UNIT, Entry, canonical, chain_problems, is_amount
 from pipeline.stage import Spend
 
@@ -117,6 +117,7 @@ def problems_of(connection: Connection, anchors: Iterable[str] = ()) -> list[str
     if head != (len(entries), last):
         problems.append(f"the head says {head[0]} entries ending in {head[1][:12]}, not {len(entries)} in {last[:12]}")
     problems += [f"the append-only trigger {name} is gone" for name in schema.missing_triggers(connection)]
-    recorded = {entry.hash for entry in entries}
+    problems += results.problems(connection)
+    recorded = {entry.hash for entry in entries} | results.hashes(connection)
     unknown = sorted(set(anchors) - recorded)
     return problems + [f"entry {anchor[:12]} is recorded by a launch but not in the ledger" for anchor in unknown]

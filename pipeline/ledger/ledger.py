@@ -27,7 +27,7 @@ from sqlalchemy import Connection
 
 from pipeline.errors import LedgerConflict, LedgerTampered
 from pipeline.ledger import budget as budgets
-from pipeline.ledger import database, populations, schema
+from pipeline.ledger import database, populations, results, schema
 from pipeline.ledger.budget import Budget, Population
 from pipeline.ledger.chain import (
     append,
@@ -272,6 +272,16 @@ class PrivacyLedger:
         """
         with self._transaction() as connection:
             return problems_of(connection, anchors)
+
+    def bind_result(self, launch_id: str, stage: str, digest: str) -> str:
+        """Write down the digest of what a finished stage said; a receipt. The same again is free."""
+        with self._transaction() as connection:
+            return results.write(connection, launch_id, stage, digest)
+
+    def bound_results(self, launch_id: str) -> dict[str, tuple[str, str]]:
+        """Digest and receipt of what each stage of a launch said last."""
+        with self._transaction() as connection:
+            return results.latest(connection, launch_id)
 
     def export(self) -> dict:
         """The whole ledger as JSON values, with totals and what ``verify`` finds."""

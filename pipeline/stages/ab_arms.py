@@ -5,6 +5,7 @@ All arms speak one vocabulary: the launch's, followed by the words that only wha
 
 import logging
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -36,7 +37,9 @@ _LOOSER = 4.0
 _log = logging.getLogger(__name__)
 
 
-def gather(ctx: StageContext) -> tuple[Entrants, Published | None]:
+def gather(
+    ctx: StageContext, before: Callable[[StageContext], Published | None] = artifacts.published_before
+) -> tuple[Entrants, Published | None]:
     """Load, fit and, for the arm without privacy, train what a launch is compared with; and what users have.
 
     The champion is None where nothing was published before.
@@ -65,7 +68,7 @@ def gather(ctx: StageContext) -> tuple[Entrants, Published | None]:
     if ctx.config.ab_test.non_private_upper_bound:
         ours[NON_PRIVATE] = neural(without_privacy(ctx))
         pairs.append(("private", NON_PRIVATE))
-    published, theirs = artifacts.champion(ctx)
+    published, theirs = artifacts.champion(ctx, before)
     if published is None or theirs is None:
         return Entrants(ours, tuple(pairs), grown, *sizes), None
     model, words, mixed_in = theirs

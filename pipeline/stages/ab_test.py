@@ -1,6 +1,7 @@
 """Stage ``ab_test``: all arms on held-out test devices, and what gates, report and MLflow take from it."""
 
 import os
+from collections.abc import Callable
 from typing import TypeVar
 
 from pydantic import BaseModel
@@ -49,10 +50,16 @@ class AbTest(StageResult, Utility):
     missing_metrics: tuple[str, ...] | None
 
 
-def ab_test(ctx: StageContext) -> AbTest:
-    """All arms on held-out test devices: public, this launch's, what users have and, simulated, without privacy."""
+def ab_test(
+    ctx: StageContext, before: Callable[[StageContext], Published | None] = artifacts.published_before
+) -> AbTest:
+    """All arms on held-out test devices: public, this launch's, what users have and, simulated, without privacy.
+
+    Args:
+      before: says which version users have without this launch.
+    """
     config = ctx.config
-    (entrants, champion), store = ab_arms.gather(ctx), artifacts.store(ctx)
+    (entrants, champion), store = ab_arms.gather(ctx, before), artifacts.store(ctx)
     # Without a layout to mistype on words are predicted, but not typed again.
     session_words = config.ab_test.session_words if has_keyboard(config.locale) else 0
     rules = Rules(config.feature, config.locale, config.name, config.seed, config.ab_test.buckets, session_words)

@@ -1,9 +1,7 @@
 """What stages share: earlier artifacts as values, and progress as log lines."""
 
 import logging
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -17,6 +15,7 @@ from pipeline.run_dir import RunDir
 from pipeline.stage import StageContext
 from pretrain import corpus, export, selection
 from pretrain import vocabulary as vocabularies
+from pretrain.files import scratch
 from pretrain.model import KeyboardLM, build_model, parameter_count
 from pretrain.ngrams import counted
 from pretrain.ngrams.counted import CountedNGram
@@ -98,14 +97,20 @@ def published_before(ctx: StageContext) -> Published | None:
     return Registry(ctx.settings).champion_before(model_name(ctx.config.locale, ctx.config.feature), ctx.run.launch_id)
 
 
-def champion(ctx: StageContext) -> tuple[Published | None, tuple[KeyboardLM, Vocabulary, CountedNGram | None] | None]:
-    """What users of this locale and feature have, as registered: network, its own vocabulary, counts if they ship."""
-    published = published_before(ctx)
+def champion(
+    ctx: StageContext, before: Callable[[StageContext], Published | None] = published_before
+) -> tuple[Published | None, tuple[KeyboardLM, Vocabulary, CountedNGram | None] | None]:
+    """What users of this locale and feature have, as registered: network, its own vocabulary, counts if they ship.
+
+    Args:
+      before: says which version that is.
+    """
+    published = before(ctx)
     if published is None:
         _log.info("nothing was published before, so there is no champion")
         return None, None
-    with tempfile.TemporaryDirectory(prefix=".champion-", dir=ctx.private) as folder:
-        bundle = Registry(ctx.settings).fetch(published, Path(folder))
+    with scratch(ctx.private, "champion") as folder:
+        bundle = Registry(ctx.settings).fetch(published, folder)
         model, words = export.load_graph(bundle / "model.onnx"), vocabularies.load(bundle / "vocabulary.json")
         mixed_in = counted.load(bundle / COUNTS) if (bundle / COUNTS).is_file() else None
     _log.info("%s: the champion is version %d of launch %s", published.name, published.version, published.launch_id)

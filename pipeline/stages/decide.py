@@ -4,6 +4,7 @@ from typing import Any
 
 from pipeline.errors import StageInputMissing
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.run_dir import ABSENT, RESULT
 from pipeline.spends import SPENDS, launch_loss
 from pipeline.stage import StageContext, StageResult
 from pipeline.stages import gates
@@ -55,6 +56,8 @@ def optional(ctx: StageContext, stage: str) -> dict[str, Any]:
     try:
         return ctx.run.result(stage)
     except StageInputMissing:
+        # Once it is there, what was made without it no longer holds.
+        ctx.run.used[f"{stage}/{RESULT}"] = ABSENT
         return {}
 
 

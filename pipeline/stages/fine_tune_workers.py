@@ -30,8 +30,7 @@ from pipeline import settings
 from pipeline.config import LaunchConfig
 from pipeline.errors import PERMANENT, TEMPORARY, LaunchError, PermanentError, exit_code
 from pipeline.run_dir import RunDir
-from pipeline.runner import stage_key
-from pipeline.stage import StageContext
+from pipeline.stage import StageContext, stage_key
 from pipeline.stages import artifacts, audit_trace
 from pretrain.files import PRIVATE, write_text
 from pretrain.model import KeyboardLM

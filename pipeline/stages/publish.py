@@ -4,13 +4,13 @@ import json
 import logging
 import re
 import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 
 import numpy as np
+from pydantic import Field
 
 from evaluation import int8
 from evaluation.int8 import Int8
@@ -25,7 +25,7 @@ from pretrain import corpus, export, vocabulary
 from pretrain.dictionary import binary, combined
 from pretrain.dictionary.content import Dictionary
 from pretrain.dictionary.from_model import words_of_model
-from pretrain.files import sha256, text_sha256, write_bytes, write_text
+from pretrain.files import scratch, sha256, text_sha256, write_bytes, write_text
 from pretrain.model import KeyboardLM, sentence_rows
 from pretrain.ngrams import counted
 from pretrain.threads import one_torch_thread
@@ -35,6 +35,8 @@ from pretrain.writing.truecasing import Usual
 from reports.disclosure.document import Disclosure
 
 _HELD_OUT_ROWS = 256
+# What a keyboard computes with; the other files tell of the launch.
+_OF_THE_MODEL = ("model.onnx", "vocabulary.json", "truecase.json", artifacts.COUNTS)
 _log = logging.getLogger(__name__)
 
 
@@ -50,6 +52,7 @@ class Publish(StageResult):
     int8: Int8 | None = None
     dictionary_words: int | None = None
     files: tuple[str, ...] = ()
+    registered_files: dict[str, str] = Field(default={}, description="digests of the registered model, its code too")
 
 
 def publish(ctx: StageContext) -> Publish:
@@ -64,41 +67,85 @@ def publish(ctx: StageContext) -> Publish:
         return Publish(published=False, reason=f"held: {'; '.join(decision['reasons'])}")
     require_approved(ctx.config, ctx.run, PrivacyLedger(ctx.settings.ledger_url))
     bundle = ctx.public / "bundle"
-    about = build_bundle(ctx, bundle)
-    registry = Registry(ctx.settings)
-    loss = launch_loss(ctx.config, ctx.run)
-    tags = {
-        "tacit.launch": ctx.run.launch_id,
-        "bundle.sha256": sha256(bundle / "bundle.json"),
-        "report.sha256": ctx.run.result("report")["disclosure_sha256"],
-        "privacy.unit": "device",
-        "privacy.rho": f"{loss.rho:.6g}",
-        "privacy.epsilon": f"{loss.epsilon:.6g}",
-        "privacy.delta": f"{loss.delta:.3g}",
-        "reviewers": ", ".join(ctx.config.reviewers) or "none: the automatic gates alone decide",
-    }
-    version = registry.register(ctx.config, ctx.run.launch_id, bundle, tags)
+    disclosed = ctx.run.input("report", "disclosure.json").read_text(encoding="utf-8")
+    about = build_bundle(ctx, bundle, disclosed)
+    registry, name = Registry(ctx.settings), model_name(ctx.config.locale, ctx.config.feature)
+    # A report written again says the same of the same model: that is no second publication.
+    about = _published_before(ctx, registry, bundle) or about
+    version = registry.register(ctx.config, ctx.run.launch_id, bundle, registered_tags(ctx, bundle))
     promote(registry, ctx.config, version)
+    with scratch(ctx.private, "registered") as folder:
+        registered = registry.files(name, version, folder)
+    _require_registered(bundle, registered)
     return Publish(
         published=True,
         reason="every gate passed",
-        registered_model=model_name(ctx.config.locale, ctx.config.feature),
+        registered_model=name,
         version=version,
         alias="champion",
         parity_max_difference=about["parity"]["model.onnx"]["max_logit_difference"],
         int8=about["int8"],
         dictionary_words=about["dictionary_words"],
         files=tuple(sorted(f"bundle/{path.name}" for path in bundle.iterdir())),
+        registered_files=registered,
     )
 
 
-def build_bundle(ctx: StageContext, bundle: Path) -> dict:
-    """Write the bundle folder whole; returns the content of its ``bundle.json``."""
+def registered_tags(ctx: StageContext, bundle: Path) -> dict[str, str]:
+    """What the registry shows of a bundle."""
+    loss = launch_loss(ctx.config, ctx.run)
+    return {
+        "tacit.launch": ctx.run.launch_id,
+        "bundle.sha256": sha256(bundle / "bundle.json"),
+        "report.sha256": sha256(bundle / "disclosure.json"),
+        "privacy.unit": "device",
+        "privacy.rho": f"{loss.rho:.6g}",
+        "privacy.epsilon": f"{loss.epsilon:.6g}",
+        "privacy.delta": f"{loss.delta:.3g}",
+        "reviewers": ", ".join(ctx.config.reviewers) or "none: the automatic gates alone decide",
+    }
+
+
+def _published_before(ctx: StageContext, registry: Registry, bundle: Path) -> dict | None:
+    """``bundle.json`` of what this launch registered before, put in place of the bundle, if it is the same model."""
+    before = registry.of_launch(model_name(ctx.config.locale, ctx.config.feature), ctx.run.launch_id)
+    if before is None or before.bundle_sha256 == sha256(bundle / "bundle.json"):
+        return None
+    with scratch(bundle.parent, "bundle") as folder:
+        registered = registry.fetch(before, folder)
+        then, now = (json.loads((place / "bundle.json").read_text(encoding="utf-8")) for place in (registered, bundle))
+        if any(then["files"].get(name) != now["files"].get(name) for name in _OF_THE_MODEL):
+            return None
+        shutil.rmtree(bundle)
+        registered.rename(bundle)
+    _log.info("publish: published before, as version %d", before.version)
+    return then
+
+
+def _require_registered(bundle: Path, registered: Mapping[str, str]) -> None:
+    """See that MLflow gives back the bundle that was registered.
+
+    Raises:
+      PermanentError: it does not.
+    """
+    for path in sorted(bundle.iterdir()):
+        if registered.get(f"data/bundle/{path.name}") != sha256(path):
+            raise PermanentError(
+                f"publish: MLflow gives {path.name} back as another file; nothing it serves can be trusted"
+            )
+
+
+def build_bundle(ctx: StageContext, bundle: Path, disclosed: str) -> dict:
+    """Write the bundle folder whole; returns the content of its ``bundle.json``.
+
+    Args:
+      disclosed: ``disclosure.json``.
+    """
     words = vocabulary.load(ctx.run.input("build_vocabulary", "vocabulary.json"))
     model = export.load_model(ctx.run.input("fine_tune", "model.safetensors"), ctx.config.model)
     rows_RT = _held_out_rows(ctx, words)
-    with tempfile.TemporaryDirectory(prefix=".bundle-", dir=bundle.parent) as folder:
-        made = Path(folder) / "bundle"
+    with scratch(bundle.parent, "bundle") as folder:
+        made = folder / "bundle"
         made.mkdir()
         vocabulary.save(words, made / "vocabulary.json")
         usual = truecasing.of_words(corpus.usual_forms(ctx.run.input("ingest_public", "corpus")), words.words)
@@ -115,7 +162,6 @@ def build_bundle(ctx: StageContext, bundle: Path) -> dict:
         counts = artifacts.counts(ctx) if ctx.config.counts and ctx.config.counts.model == "mixture" else None
         if counts is not None:
             counted.save(counts, made / artifacts.COUNTS)
-        disclosed = ctx.run.input("report", "disclosure.json").read_text(encoding="utf-8")
         write_text(made / "disclosure.json", disclosed)
         dictionary = keyboard_dictionary(model, words, usual, disclosed)
         write_dictionary(dictionary, made / ctx.config.locale)

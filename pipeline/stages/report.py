@@ -18,6 +18,7 @@ from pipeline.spends import launch_loss
 from pipeline.stage import StageContext, StageResult
 from pipeline.stages.decide import optional
 from pretrain.config import Config
+from pretrain.files import write_text
 from reports import render
 from reports.disclosure.document import Artifact, DataAccess, DecisionBlock, Disclosure, Launch, Tool, Verification
 from reports.disclosure.findings import AuditBlock, DiscoveryBlock, NewWordAdaptation
@@ -68,7 +69,10 @@ class Report(StageResult):
 
 def report(ctx: StageContext) -> Report:
     """The disclosure and its renderings, for a launch and for a hold."""
-    files = render.render(disclosure(ctx), ctx.public)
+    disclosed = disclosure(ctx)
+    # First, so that whatever happens to figures and pages, what there is to say is said.
+    write_text(ctx.public / "disclosure.json", render.as_json(disclosed))
+    files = render.render(disclosed, ctx.public)
     return Report(
         files=tuple(sorted(str(path.relative_to(ctx.public)) for path in files)),
         disclosure_sha256=ctx.run.manifest("report")["disclosure.json"],

@@ -1,5 +1,6 @@
 """`make up`: a scheduled launch through a real scheduler, an asset event, and a reviewer's answer."""
 
+import base64
 import contextlib
 import functools
 import json
@@ -13,7 +14,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ class Server:
 
     address: str
     passwords: Path
+    tracking: str = ""
     user: str = "admin"
 
     def call(self, method: str, path: str, body: dict[str, Any] | None = None, token: str | None = None) -> Any:
@@ -51,7 +53,7 @@ class Server:
 
 @functools.cache
 def token_of(server: Server) -> str:
-    password = json.loads(server.passwords.read_text(encoding="utf-8"))[server.user]
+    password = (server.passwords / server.user).read_text(encoding="utf-8").strip()
     return server.call("POST", "/auth/token", {"username": server.user, "password": password})["access_token"]
 
 
@@ -91,7 +93,7 @@ def server() -> Iterator[Server]:
         address = f"http://127.0.0.1:{ports['AIRFLOW_PORT']}"
         for line in (address, f"http://127.0.0.1:{ports['MLFLOW_PORT']}", "make down", "passwords"):
             assert line in made.stdout
-        yield Server(address, home / "simple_auth_manager_passwords.json.generated")
+        yield Server(address, home / "passwords", f"http://127.0.0.1:{ports['MLFLOW_PORT']}")
     finally:
         down = subprocess.run(["make", "down"], cwd=ROOT, env=env, capture_output=True, text=True)
         assert down.stdout.count("stopped") == 4 or made.returncode != 0, down.stdout + down.stderr
@@ -111,6 +113,31 @@ def test_services_listen_on_loopback_only(server: Server):
                 listening += 1
                 assert fields[1].startswith(("0100007F:", "0000000000000000FFFF00000100007F:", "0" * 24 + "01000000:"))
     assert listening == 2  # Airflow's API and MLflow
+
+
+def test_passwords_stand_apart_and_in_no_log(server: Server):
+    secret = {
+        path.name: path.read_text().strip() for path in server.passwords.iterdir() if not path.name.startswith(".")
+    }
+    assert secret.keys() == {"admin", "privacy-reviewer", "mlflow"}
+    assert len(set(secret.values())) == 3
+    assert all(path.stat().st_mode & 0o77 == 0 for path in (server.passwords, *server.passwords.iterdir()))
+    logs = "".join(path.read_text(errors="replace") for path in server.passwords.parent.rglob("*.log"))
+    assert logs
+    assert not any(value in logs for value in secret.values())
+
+
+def test_mlflow_asks_for_a_login(server: Server):
+    search = urllib.request.Request(
+        f"{server.tracking}/api/2.0/mlflow/registered-models/search", headers={"Accept": "application/json"}
+    )
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        _OPENER.open(search, timeout=60)
+    password = (server.passwords / "mlflow").read_text(encoding="utf-8").strip()
+    known = base64.b64encode(f"mlflow:{password}".encode()).decode()
+    search.add_header("Authorization", f"Basic {known}")
+    with _OPENER.open(search, timeout=60) as answer:
+        assert answer.status == 200
 
 
 def group_of(process: Path) -> int | None:
@@ -146,7 +173,7 @@ def test_a_public_model_starts_a_dated_launch_that_a_reviewer_rejects(server: Se
     with pytest.raises(urllib.error.HTTPError, match="403"):
         server.api("PATCH", question, reject)
     time.sleep(5)  # an answer that comes at once may meet the task before it is parked
-    reviewer = Server(server.address, server.passwords, user="privacy-reviewer")
+    reviewer = replace(server, user="privacy-reviewer")
     assert "rho 0.5, epsilon 6.5" in reviewer.api("GET", question)["body"]
     reviewer.api("PATCH", question, reject)
     until(lambda: server.states(run).get("publish") == "skipped")

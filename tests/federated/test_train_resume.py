@@ -1,20 +1,25 @@
 """A run that is killed, damaged or asked for twice."""
 
+import io
+import json
 import pickle
 import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from federated.config.training import RuntimeConfig, ServerConfig
 from federated.noise import seeded_key
-from federated.participation.records import Records, load_records, save_records
+from federated.participation.records import Records, load_records, save_records, segment_digests
+from federated.rounds import state
 from federated.train import FineTuneResult
 from tests.helpers.small_run import DEVICES, Launch, mechanism, run, stream
 
@@ -132,6 +137,56 @@ def test_records_of_one_round_that_lack_a_device_stop_the_run(tmp_path):
     (*_, last) = sorted((tmp_path / "participation.parquet").iterdir())
     pq.write_table(pq.read_table(last).slice(1), last)
     with pytest.raises(OSError, match="damaged"):
+        run(Launch(), tmp_path)
+
+
+def edited(tmp_path: Path, edit: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]) -> None:
+    """Change the records of a finished run, but not how many there are."""
+    run(Launch(), tmp_path)
+    (*_, last) = sorted((tmp_path / "participation.parquet").iterdir())
+    table = pq.read_table(last)
+    rounds_N, devices_N = edit(*(table[name].to_numpy().copy() for name in ("round", "device")))
+    pq.write_table(pa.table({"round": rounds_N, "device": devices_N}), last)
+
+
+def permuted(rounds_N: np.ndarray, devices_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return rounds_N, (devices_N + 1) % DEVICES
+
+
+def one_device_for_another(rounds_N: np.ndarray, devices_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    devices_N[0] = next(number for number in range(DEVICES) if number not in devices_N)
+    return rounds_N, devices_N
+
+
+def in_another_round(rounds_N: np.ndarray, devices_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    rounds_N[np.flatnonzero(np.diff(rounds_N))[0]] += 1
+    return rounds_N, devices_N
+
+
+@pytest.mark.parametrize("edit", [permuted, one_device_for_another, in_another_round])
+@pytest.mark.parametrize("digests_too", [False, True])
+def test_edited_records_stop_the_run(tmp_path, edit, digests_too):
+    edited(tmp_path, edit)
+    if digests_too:
+        path = tmp_path / "round-00000009.ckpt"
+        meta = state.newest_checkpoint(tmp_path, state_digest(path))
+        state.write_checkpoint(replace(meta, segments=segment_digests(tmp_path / "participation.parquet")), tmp_path)
+    with pytest.raises(ValueError, match="other devices than its seed or key picks" if digests_too else "not the file"):
+        run(Launch(), tmp_path)
+
+
+def state_digest(path: Path) -> str:
+    """What the run of a checkpoint was started with, from the file."""
+    with np.load(io.BytesIO(path.read_bytes()[len(b"tacit-checkpoint-1\n") + 32 :])) as arrays:
+        return json.loads(arrays["meta"].tobytes())["run_digest"]
+
+
+def test_a_timer_that_was_edited_stops_the_run(tmp_path):
+    run(Launch(), tmp_path)
+    whole = state.newest_checkpoint(tmp_path, state_digest(tmp_path / "round-00000009.ckpt"))
+    changed = np.roll(whole.arrays["count"], 1)
+    state.write_checkpoint(replace(whole, arrays={**whole.arrays, "count": changed}), tmp_path)
+    with pytest.raises(ValueError, match="timer is not that of its rounds"):
         run(Launch(), tmp_path)
 
 

@@ -137,10 +137,20 @@ def test_fine_tuning_goes_on_from_the_checkpoint_to_the_same_weights(old: Old) -
 
 
 @slow
-def test_the_disclosure_verifies(old: Old) -> None:
-    answer = json.loads(old.tacit("verify", LAUNCH_ID, "--json"))
-    assert answer["ok"]
-    assert [check["id"] for check in answer["checks"] if check["passed"] is not True] == []
+def test_what_can_be_said_of_the_disclosure_is_said(old: Old) -> None:
+    """Nothing contradicts it; but its records are not in the ledger and MLflow is not here, so it is not verified."""
+    done = seeded_launch.tacit(ROOT, old.home, ["verify", LAUNCH_ID, "--json"])
+    assert done.returncode == 65, done.stdout + done.stderr
+    answer = json.loads(done.stdout)
+    checks = {check["id"]: check["passed"] for check in answer["checks"]}
+    assert [check for check in answer["checks"] if check["passed"] is False] == []
+    assert (answer["ok"], answer["failed"]) == (False, 0)
+    unknown = {name for name, passed in checks.items() if passed is None}
+    assert {"bound:fine_tune", "bound:report", "private:fine_tune", "tracked", "registered"} <= unknown
+    surely = {"ledger", "spend:discover", "spend:fine_tune", "mechanism", "rho", "epsilon", "participation", "files"}
+    assert (
+        surely | {f"files:{name}" for name in ("pretrain", "fine_tune", "report", "publish")} <= checks.keys() - unknown
+    )
 
 
 def test_the_bundle_predicts(old: Old) -> None:

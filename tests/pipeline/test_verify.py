@@ -27,12 +27,15 @@ from pipeline.stage import Spend, StageContext, StageSpend
 from pipeline.stages import gates
 from pipeline.stages.decide import evidence
 from pipeline.stages.fine_tune import participation as participation_shown
-from pipeline.verify import observed, verify
+from pipeline.verify.guarantee import observed
+from pipeline.verify.launch import verify
 from pretrain.files import sha256, write_text
 from tests.helpers.installed import installed
 from tests.helpers.pipeline_launch import Counted, launch_config
 
 DEVICES, SYNTHETIC = 60, 3
+# What needs no trained model; ``tests/golden/tampering`` has the rest, on a real launch.
+SUBJECTS = ("files", "ledger", "guarantee", "participation")
 
 
 class Result(Counted):
@@ -131,7 +134,7 @@ def failed(launched: tuple[LaunchConfig, Path], settings: Settings) -> Callable[
     run = RunDir(settings.runs_dir, launch_id(config))
 
     def check() -> list[str]:
-        return [item.id for item in verify(config, run, settings) if item.passed is False]
+        return [item.id for item in verify(config, run, settings, SUBJECTS) if item.passed is False]
 
     return check
 
@@ -157,20 +160,20 @@ def test_records_that_are_missing_or_cut_are_found(
 ):
     (part,) = settings.runs_dir.glob("*/private/fine_tune/rounds/participation.parquet/*.parquet")
     lose(part)
-    assert failed() == ["participation"]
+    assert {"private:fine_tune", "participation"} <= set(failed())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("stage", "changes", "expected"),
     [
-        ("fine_tune", {"rho": 0.01}, {"rho", "disclosure"}),
+        ("fine_tune", {"rho": 0.01}, {"rho", "bound:fine_tune"}),
         ("fine_tune", {"epsilon": 0.5}, {"epsilon"}),
         ("fine_tune", {"observed_max_participations": 1}, {"participation", "rho"}),
         ("fine_tune", {"violations": 2}, {"participation"}),
         ("fine_tune", {"spend": spent(0.01, 0.5).model_dump()}, {"spend:fine_tune"}),
-        ("decide", {"decision": "launch"}, {"decision"}),
-        ("report", {"disclosure_sha256": "0" * 64}, {"disclosure"}),
+        ("decide", {"decision": "launch"}, {"bound:decide"}),
+        ("report", {"disclosure_sha256": "0" * 64}, {"bound:report"}),
     ],
 )
 def test_a_changed_statement_is_found(
@@ -185,7 +188,7 @@ def test_changed_files_are_found(failed: Callable[[], list[str]], settings: Sett
     disclosure.write_text("{}", encoding="utf-8")
     (record,) = settings.runs_dir.glob(f"*/public/adapt/{RESULT}")
     record.unlink()
-    assert {"files:report", "disclosure", "files:adapt"} <= set(failed())
+    assert {"files:report", "files:adapt"} <= set(failed())
 
 
 def test_a_forgotten_spend_is_found(failed: Callable[[], list[str]], settings: Settings):
@@ -199,8 +202,9 @@ def test_another_machine_says_what_it_could_not_check(launched: tuple[LaunchConf
     shutil.copytree(home / "runs", settings.runs_dir, dirs_exist_ok=True)
     run = RunDir(settings.runs_dir, launch_id(config))
     shutil.rmtree(run.path / "private")
-    checks = {check.id: check.passed for check in verify(config, run, settings)}
+    checks = {check.id: check.passed for check in verify(config, run, settings, SUBJECTS)}
     assert checks["participation"] is None
+    assert checks["private:fine_tune"] is None
     assert checks["rho"] is True
 
 

@@ -9,7 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from pretrain.files import PRIVATE, PUBLIC, atomic, private_directory, sha256, text_sha256, write_bytes, write_text
+from pretrain.files import (
+    PRIVATE,
+    PUBLIC,
+    atomic,
+    private_directory,
+    remove_leavings,
+    scratch,
+    sha256,
+    text_sha256,
+    write_bytes,
+    write_text,
+)
 
 
 class PowerCut(Exception):
@@ -108,3 +119,34 @@ def test_nobody_writes_in_another_way(package: str):
         if OTHER_WAYS.search(line) and path != root / "pretrain" / "files.py" and ".lock" not in line
     ]
     assert not elsewhere
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from pretrain.files import atomic, scratch
+folder = Path(sys.argv[1])
+with scratch(folder, "bundle") as made, atomic(folder / "inner" / "result.json") as temporary:
+    (made / "part").write_text("x")
+    temporary.with_name(temporary.name + "-journal").write_text("x")
+    os._exit(9)
+"""
+
+
+def test_what_a_killed_process_left_is_taken_away_and_nothing_else(tmp_path: Path):
+    root = Path(__file__).resolve().parents[2]
+    environment = os.environ | {"PYTHONPATH": str(root)}
+    ended = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], env=environment, check=False)
+    assert ended.returncode == 9
+    kept = [".lock", ".manifest.json", "result.json", ".outcome.json", "notes.tmp", ".name.tmp"]
+    for name in kept:
+        (tmp_path / name).touch()
+    (tmp_path / ".bundle-ab12_xyz").mkdir()  # as version 0.1 left it
+    with scratch(tmp_path, "bundle") as working, atomic(tmp_path / "other") as temporary:
+        assert mode(working) == 0o700
+        assert len(remove_leavings(tmp_path, below=False)) == 2
+        assert len(remove_leavings(tmp_path)) == 2
+        assert working.is_dir()
+        assert temporary.exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*kept, "inner", "other"])
+    assert list((tmp_path / "inner").iterdir()) == []

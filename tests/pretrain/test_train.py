@@ -109,6 +109,24 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
             pretrain_tiny(tmp_path, config, seed=seed)
 
 
+@pytest.mark.parametrize("damage", ["flip", "cut", "as version 0.1 wrote it"])
+def test_a_damaged_checkpoint_is_not_gone_on_from(tmp_path: Path, damage: str) -> None:
+    whole, _ = pretrain_tiny(tmp_path)
+    (path,) = tmp_path.glob("checkpoint/*")
+    content = bytearray(path.read_bytes())
+    if damage == "flip":
+        content[len(content) // 2] ^= 1
+    elif damage == "cut":
+        del content[-10:]
+    else:
+        content = content[content.index(b"PK") :]
+    path.write_bytes(content)
+    seen: list[dict] = []
+    again, _ = pretrain_tiny(tmp_path, on_progress=seen.append)
+    assert seen[0]["step"] == 0, "it begins anew"
+    assert same_weights(again, whole)
+
+
 def test_loss_that_is_not_finite_ends_training(tmp_path: Path) -> None:
     model = build_model(TINY, WORDS, seed=3)
     model.projection.data[0, 0] = float("nan")

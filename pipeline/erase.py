@@ -1,0 +1,99 @@
+"""Forget what a launch no longer needs: noise keys, client text, noise state and participation records.
+
+They are kept while a launch may still be resumed or verified. Once it is over, and verified, nobody needs them: what
+was published stays as it is, and a statement of what was verified and erased stays in their place, its digest in the
+ledger. Files are unlinked; what a disk keeps of them is the disk's, so keep ``runs/`` on an encrypted one.
+"""
+
+import json
+import logging
+import shutil
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+
+from pipeline.config import LaunchConfig
+from pipeline.errors import LaunchError, PermanentError
+from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.run_dir import ERASED, RunDir, StageRecord
+from pipeline.settings import Settings
+from pipeline.verify.launch import verify
+from pretrain.files import sha256, write_text
+
+_log = logging.getLogger(__name__)
+
+
+def erase(config: LaunchConfig, run: RunDir, settings: Settings, *, unverified: bool = False) -> dict:
+    """Erase the private folder of a launch that is over; again, it finishes what an interruption left.
+
+    Guarantee: the launch's noise can no longer be subtracted by whoever gets at this machine, and nothing that anybody
+    typed is left in the launch's folder.
+
+    Args:
+      unverified: erase a launch that does not verify; from then on nothing can show that it was sound.
+
+    Raises:
+      PermanentError: it is not over, or does not verify.
+    """
+    finished_at(run)
+    path, private = run.path / "public" / "launch" / ERASED, run.path / "private"
+    if not path.exists():
+        wrong = [check.id for check in verify(config, run, settings) if check.passed is not True]
+        if wrong and not unverified:
+            raise PermanentError(
+                f"{run.launch_id}: it does not verify ({', '.join(wrong[:4])}), and once erased nobody could tell why; "
+                f"see 'tacit verify {run.launch_id}', or erase it all the same with --unverified"
+            )
+        files = [entry for entry in private.rglob("*") if entry.is_file()] if private.is_dir() else []
+        content = {
+            "launch_id": run.launch_id,
+            "erased_at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "verified": not wrong,
+            "not_verified": wrong,
+            "files": len(files),
+        }
+        write_text(path, json.dumps(content, indent=2, sort_keys=True) + "\n")
+    PrivacyLedger(settings.ledger_url).bind_result(run.launch_id, ERASED, sha256(path))
+    if private.is_dir():
+        with ExitStack() as held:
+            for folder in sorted(entry for entry in private.iterdir() if entry.is_dir() and entry.name[0] != "."):
+                held.enter_context(run.lock(folder.name))
+            shutil.rmtree(private)
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def erase_expired(settings: Settings) -> list[str]:
+    """Erase every launch that was over longer ago than the retention time; their ids.
+
+    One that does not verify is kept, and named in the log.
+    """
+    if settings.retention_days is None:
+        return []
+    erased, oldest = [], datetime.now(UTC) - timedelta(days=settings.retention_days)
+    for path in sorted(settings.runs_dir.glob("*/public/launch/launch.json")):
+        run = RunDir(settings.runs_dir, path.parents[2].name)
+        try:
+            if not (run.path / "private").is_dir() or finished_at(run) > oldest:
+                continue
+            erase(LaunchConfig.model_validate_json(path.read_bytes()), run, settings)
+            erased.append(run.launch_id)
+        except (LaunchError, ValueError, OSError) as error:
+            _log.warning("%s: kept beyond %g days: %s", run.launch_id, settings.retention_days, error)
+    return erased
+
+
+def finished_at(run: RunDir) -> datetime:
+    """When a launch was published, or held for good.
+
+    Raises:
+      PermanentError: it is not over.
+    """
+    decided, published = run.record("decide"), run.record("publish")
+    if decided is None or (published is None and decided.result["decision"] == "launch"):
+        raise PermanentError(
+            f"{run.launch_id}: it is not over, and needs what is private to end: 'tacit launch' its file first"
+        )
+    return _ended(published or decided)
+
+
+def _ended(record: StageRecord) -> datetime:
+    return datetime.fromisoformat(record.started_at) + timedelta(seconds=record.seconds)

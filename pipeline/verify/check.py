@@ -1,0 +1,51 @@
+"""One thing that was derived again, and what came of it."""
+
+import math
+from collections.abc import Iterator, Mapping
+
+from pydantic import BaseModel, ConfigDict
+
+TOLERANCE = 1e-9
+# What stages compute with a model differs in its last digits from one kind of processor to another.
+REPLAYED = 1e-6
+
+
+class Check(BaseModel):
+    """One thing that was derived again; ``passed`` is None if it cannot be checked here, which is not verified."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    passed: bool | None
+    detail: str
+
+
+def differences(stated: object, again: object, name: str = "") -> Iterator[str]:
+    """Paths at which two JSON values differ; numbers may by their last digits."""
+    if isinstance(stated, Mapping) and isinstance(again, Mapping):
+        for key in sorted(stated.keys() | again.keys()):
+            place = f"{name}.{key}" if name else str(key)
+            if key in stated and key in again:
+                yield from differences(stated[key], again[key], place)
+            else:
+                yield place
+    elif isinstance(stated, list | tuple) and isinstance(again, list | tuple):
+        if len(stated) != len(again):
+            yield name
+        for number, (one, other) in enumerate(zip(stated, again, strict=False)):
+            yield from differences(one, other, f"{name}[{number}]")
+    elif _is_number(stated) and _is_number(again):
+        if not math.isclose(stated, again, rel_tol=REPLAYED, abs_tol=REPLAYED):  # type: ignore[arg-type]
+            yield name
+    elif stated != again:
+        yield name
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def in_words(problems: list[str], most: int = 4) -> str:
+    """The first few of many, and how many more there are."""
+    more = f" and {len(problems) - most} more" if len(problems) > most else ""
+    return "; ".join(problems[:most]) + more

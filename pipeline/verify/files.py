@@ -1,0 +1,153 @@
+"""The files of a launch: what its records name, nothing less and nothing more, and records that the ledger knows."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from pipeline.config import STAGE_NAMES, LaunchConfig, config_digest
+from pipeline.ledger.entries import SPENDING, Entry
+from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.run_dir import ERASED, RESULT, RunDir, StageRecord, differences, receipt_digest
+from pipeline.stage import Spend
+from pipeline.verify.check import Check, in_words
+from pretrain.files import sha256
+
+# What stands beside the stages in a launch's folder: its file, its plans, its rehearsal.
+_BESIDE: dict[str, dict[str, set[str] | None]] = {
+    "public": {"launch": {"launch.json", ERASED}, "planning": None, "rehearsal": None},
+    "private": {"rehearsal": None},
+}
+# Bookkeeping that a finished stage leaves.
+_HIDDEN = frozenset({".content", ".lock", ".manifest.json", ".reserved"})
+
+
+def files(
+    config: LaunchConfig, run: RunDir, records: Mapping[str, StageRecord], ledger: PrivacyLedger
+) -> Iterator[Check]:
+    """Every stage: its files, its record in the ledger, its private folder; then what no stage wrote."""
+    bound = ledger.bound_results(run.launch_id)
+    for name in STAGE_NAMES:
+        record = records.get(name)
+        if record is None and name not in bound and _may_lack(name, config):
+            continue
+        yield _stage_files(name, config, run, record)
+        if record is not None:
+            yield _bound(name, record, bound, ledger.entries())
+            yield from _private(name, run, record, missing(run, ledger))
+    added = list(_added(run))
+    yield Check(id="files", passed=not added, detail=in_words(added) or "nothing but what stages wrote")
+
+
+def _may_lack(name: str, config: LaunchConfig) -> bool:
+    """Whether a launch may be without this stage: one of before there were counts, one that waits for its reviewers."""
+    return (name == "count" and config.counts is None) or (name == "publish" and bool(config.reviewers))
+
+
+def _stage_files(name: str, config: LaunchConfig, run: RunDir, record: StageRecord | None) -> Check:
+    if record is None:
+        return Check(id=f"files:{name}", passed=False, detail="the stage has not finished, or its record is lost")
+    if record.config_digest != config_digest(config):
+        return Check(id=f"files:{name}", passed=False, detail="made from another configuration")
+    try:
+        wrong = differences(record.outputs, run.manifest(name))
+    except ValueError as error:
+        wrong = [str(error)]
+    if wrong:
+        return Check(id=f"files:{name}", passed=False, detail=in_words(wrong))
+    made = f", made by {record.reused_from}" if record.reused_from else ""
+    return Check(id=f"files:{name}", passed=True, detail=f"{len(record.outputs)} files have their digests{made}")
+
+
+def _bound(name: str, record: StageRecord, bound: Mapping[str, tuple[str, str]], entries: list[Entry]) -> Check:
+    """The record is the one that the runner wrote down in the ledger, and so are its receipts."""
+    if name not in bound and "result" not in record.ledger:
+        detail = "made before the ledger held what stages said, so nobody can tell whether it was changed since"
+        return Check(id=f"bound:{name}", passed=None, detail=detail)
+    digest, receipt = bound.get(name, ("", ""))
+    spent = {entry.kind: entry.hash for entry in entries if (entry.launch_id, entry.stage) == (record.launch_id, name)}
+    receipts = {kind: spent[kind] for kind in ("reserve", "commit") if kind in spent} | {"result": receipt}
+    if receipt_digest(record) != digest:
+        return Check(id=f"bound:{name}", passed=False, detail=f"{RESULT} is not what the ledger holds of this stage")
+    if record.ledger != receipts:
+        return Check(id=f"bound:{name}", passed=False, detail="its receipts are not the ledger's entries")
+    return Check(id=f"bound:{name}", passed=True, detail=f"{RESULT} is what the ledger holds")
+
+
+def is_gone(run: RunDir, stage: str) -> bool:
+    """Whether nothing is left of a stage's private folder but bookkeeping."""
+    folder = run.path / "private" / stage
+    return not folder.is_dir() or {entry.name for entry in folder.iterdir()} <= {".lock", ".reserved"}
+
+
+def missing(run: RunDir, ledger: PrivacyLedger) -> tuple[bool | None, str]:
+    """What to say of a private folder that is not there: verified only if it was erased after it had been verified.
+
+    Guarantee: a statement of erasure counts only if the ledger holds its digest.
+    """
+    path = run.path / "public" / "launch" / ERASED
+    if not path.is_file():
+        return None, "the private folder is not on this machine"
+    if ledger.bound_results(run.launch_id).get(ERASED, ("", ""))[0] != sha256(path):
+        return False, f"{ERASED} is not what the ledger holds"
+    stated = json.loads(path.read_text(encoding="utf-8"))
+    if not stated["verified"]:
+        return None, f"erased on {stated['erased_at'][:10]} without having been verified"
+    return True, f"erased on {stated['erased_at'][:10]}; the whole launch verified before that"
+
+
+def _private(name: str, run: RunDir, record: StageRecord, gone: tuple[bool | None, str]) -> Iterator[Check]:
+    if not record.private_outputs:
+        return
+    if is_gone(run, name):
+        yield Check(id=f"private:{name}", passed=gone[0], detail=gone[1])
+    elif record.private_digest is None:
+        yield Check(id=f"private:{name}", passed=None, detail="made before private folders were sealed")
+    else:
+        try:
+            wrong = run.private_problems(name, record.private_digest)
+        except ValueError as error:
+            wrong = [str(error)]
+        yield Check(id=f"private:{name}", passed=not wrong, detail=in_words(wrong) or "as the stage left it")
+
+
+def _added(run: RunDir) -> Iterator[str]:
+    """Files and folders of a launch that no stage leaves, in words."""
+    for path in sorted(run.path.iterdir()):
+        if path.name not in _BESIDE or not path.is_dir() or path.is_symlink():
+            yield f"{path.name} was added"
+    for half, beside in _BESIDE.items():
+        for folder in sorted((run.path / half).iterdir()) if (run.path / half).is_dir() else ():
+            place = f"{half}/{folder.name}"
+            if folder.name in beside:
+                allowed = beside[folder.name]
+                yield from (
+                    f"{place}/{path.name} was added"
+                    for path in folder.iterdir()
+                    if allowed and path.name not in allowed
+                )
+            elif folder.name not in STAGE_NAMES or not folder.is_dir() or folder.is_symlink():
+                yield f"{place} was added"
+            else:
+                yield from _left_over(folder, place)
+
+
+def _left_over(folder: Path, place: str) -> Iterator[str]:
+    for path in sorted(folder.rglob("*")):
+        hidden = path.name.startswith(".") and path.name not in _HIDDEN
+        if hidden or (path.is_dir() and not any(path.iterdir())):
+            yield f"{place}/{path.relative_to(folder).as_posix()} was left or added"
+
+
+def ledger_checks(run: RunDir, records: Mapping[str, StageRecord], ledger: PrivacyLedger) -> Iterator[Check]:
+    """The ledger is whole, holds every receipt of the launch, and the spends that its stages state."""
+    problems = ledger.verify([receipt for record in records.values() for receipt in record.ledger.values()])
+    yield Check(id="ledger", passed=not problems, detail="; ".join(problems) or "the hash chain is whole")
+    ours = [entry for entry in ledger.entries() if entry.launch_id == run.launch_id and entry.kind in SPENDING]
+    entries = {entry.stage: entry for entry in ours}
+    for name, record in records.items():
+        if record.result.get("spend") is None:
+            continue
+        spend, entry = record.result["spend"], entries.get(name)
+        same = entry is not None and entry.kind == "commit" and entry.spend == Spend.model_validate(spend)
+        detail = "the ledger holds what the stage states" if same else "the ledger does not hold what the stage states"
+        yield Check(id=f"spend:{name}", passed=same, detail=detail)

@@ -1,0 +1,140 @@
+"""The guarantee of a launch, from what happened: its mechanism file, and who took part."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from evaluation.audit import canaries
+from evaluation.config import STRESS_RATE
+from federated import mechanisms
+from federated.accounting import guarantees as accounting
+from federated.accounting.composition import compose
+from federated.devices import store as population
+from federated.participation.observed import Observed, observe
+from federated.participation.records import load_records, require_by_the_rule
+from federated.rounds.rule import RoundRule
+from federated.secagg.bounds import plan_encoding
+from pipeline.config import LaunchConfig
+from pipeline.run_dir import RunDir, StageRecord
+from pipeline.stage import stage_key
+from pipeline.stages import artifacts
+from pipeline.stages.fine_tune import participation as participation_shown
+from pipeline.verify.check import TOLERANCE, Check, differences, in_words
+
+
+def guarantee(config: LaunchConfig, run: RunDir, records: Mapping[str, StageRecord]) -> Iterator[Check]:
+    """The mechanism is what was asked for, and every number of its accounting comes out again."""
+    if "fine_tune" not in records or "plan" not in records:
+        return
+    stated = records["fine_tune"].result
+    same = mechanisms.fits(config.mechanism, artifacts.mechanism(run))
+    detail = "the mechanism file is what the launch file asks for" if same else "not what the launch file asks for"
+    yield Check(id="mechanism", passed=same, detail=detail)
+    again, delta = guarantee_again(config, run), config.mechanism.delta
+    derived = {
+        "rho": again.rho,
+        "epsilon": again.epsilon[delta],
+        "mu": again.mu,
+        "epsilon_pld": again.epsilon_pld[delta],
+    }
+    derived |= {"sensitivity_squared": again.sensitivity_squared, "norm_inflation": again.norm_inflation}
+    compared = [(name, value, stated[name]) for name, value in derived.items() if name in stated]
+    if again.amplified is not None and stated["amplified"] is not None:
+        compared.append(("amplified epsilon", again.amplified.epsilon[delta], stated["amplified"]["epsilon"]))
+    for name, value, said in compared:
+        yield Check(
+            id=name,
+            passed=math.isclose(value, said, rel_tol=TOLERANCE),
+            detail=f"stated {said:.6g}, derived again from observed participation {value:.6g}",
+        )
+
+
+def participation(
+    config: LaunchConfig, run: RunDir, records: Mapping[str, StageRecord], gone: tuple[bool | None, str]
+) -> Iterator[Check]:
+    """Who took part is what the rule picks, by the seed or the key, and gives the figures that were stated."""
+    path = run.path / "private" / "fine_tune" / "rounds" / "participation.parquet"
+    store = run.path / "private" / "ingest_private" / "store"
+    if "fine_tune" not in records or not path.exists() or not store.exists():
+        yield Check(id="participation", passed=gone[0], detail=gone[1])
+        return
+    stated = records["fine_tune"].result
+    train = int((population.open_store(store).split_D == 0).sum())
+    synthetic = stated["synthetic_devices"]
+    stress_D = None
+    if "stress" in config.audit.populations:
+        planted = canaries.load(run.input("fine_tune", "canaries.json"))
+        stress_D = np.concatenate([np.zeros(train, dtype=bool), planted.stress_D])
+    synthetic_D = np.arange(train + synthetic) >= train
+    try:
+        rule = RoundRule(config.mechanism, config.seed, stage_key(config, run, "fine_tune"))
+        cohorts = rule.cohorts(synthetic_D, stress_D, STRESS_RATE)
+        rounds_joined = load_records(path, stated["rounds"])
+        require_by_the_rule(rounds_joined, stated["rounds"], cohorts)
+    except (OSError, ValueError) as error:
+        yield Check(id="participation", passed=False, detail=str(error))
+        return
+    seen = observe(rounds_joined, stated["rounds"], cohorts, synthetic_D)
+    again = participation_shown(seen).model_dump(mode="json")
+    again["synthetic_participations"] = rounds_joined.participations(train + synthetic)[synthetic_D].tolist()
+    # Version 0.1 stated less of it.
+    said, again = (
+        {name: value for name, value in figures.items() if name in again and name in stated}
+        for figures in (stated, again)
+    )
+    wrong = list(differences(said, again))
+    chosen_by = "seed" if config.mechanism.timed else "key"
+    detail = (
+        f"{seen.rounds} rounds, min_sep {seen.min_sep}, max_participations {seen.max_participations}, "
+        f"{seen.violations} violations; every cohort is the one that its {chosen_by} picks"
+    )
+    yield Check(id="participation", passed=not wrong, detail=f"not as stated: {in_words(wrong)}" if wrong else detail)
+
+
+def with_counts(config: LaunchConfig, trained: accounting.Guarantee) -> accounting.Guarantee:
+    """The guarantee of training and counts together; that of training where nothing was counted."""
+    if config.counts is None:
+        return trained
+    together = compose((config.counts.rho, trained.rho), trained.epsilon)
+    return replace(
+        trained,
+        rho=together.rho,
+        mu=together.mu,
+        epsilon=together.epsilon,
+        epsilon_pld=together.epsilon_pld,
+        methods=(*trained.methods, f"counts of rho {config.counts.rho:.6g} are included"),
+        amplified=None,
+    )
+
+
+def guarantee_again(config: LaunchConfig, run: RunDir, deltas: Iterable[float] = ()) -> accounting.Guarantee:
+    """The guarantee of a launch that has trained, from what happened and its mechanism file.
+
+    Raises:
+      StageInputMissing: it has not trained, or a file is lost.
+    """
+    stated = run.result("fine_tune")
+    agreed, encoding = config.mechanism.secagg, None
+    if agreed is not None:
+        # Made again from the launch file; only the sizes are taken from what was stated.
+        sizes = (stated["secagg"]["num_parameters"], stated["secagg"]["devices"])
+        encoding = plan_encoding(*sizes, agreed.bits)
+    mechanism = artifacts.mechanism(run)
+    return accounting.from_records(config.mechanism, observed(stated), deltas, mechanism, encoding)
+
+
+def observed(result: dict) -> Observed:
+    """The accountant's input as the fine-tuning stage stated it."""
+    min_sep = result["observed_min_sep"]
+    return Observed(
+        rounds=result["rounds"],
+        min_sep=min_sep,
+        mins=None if min_sep is None else min_sep - 1,
+        max_participations=result["observed_max_participations"],
+        participation_histogram={int(key): value for key, value in result["participation_histogram"].items()},
+        separation_histogram={int(key): value for key, value in result["separation_histogram"].items()},
+        violations=result["violations"],
+        synthetic_devices=result["synthetic_devices"],
+    )

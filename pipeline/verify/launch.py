@@ -1,0 +1,66 @@
+"""Re-derive what a launch disclosed, from its files, its records, the ledger and MLflow."""
+
+from collections.abc import Container, Iterator
+
+from pipeline.config import STAGE_NAMES, LaunchConfig
+from pipeline.errors import LaunchError, ServiceUnavailable
+from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.run_dir import RunDir
+from pipeline.settings import Settings
+from pipeline.verify import files, guarantee, registered, replay, report
+from pipeline.verify.check import Check
+from pretrain.files import remove_leavings
+
+SUBJECTS = ("files", "ledger", "guarantee", "participation", "disclosure", "again", "tracked", "registered")
+
+
+def verify(config: LaunchConfig, run: RunDir, settings: Settings, only: Container[str] = SUBJECTS) -> Iterator[Check]:
+    """All checks of one launch; it verifies if every one of them passed.
+
+    Guarantee: what is not on this machine or not recorded gives a check that did not pass. Nothing is fetched into the
+    launch's folder, so what was lost or changed there shows.
+
+    Args:
+      only: subjects to look at.
+    """
+    run, ledger = RunDir(run.root, run.launch_id), PrivacyLedger(settings.ledger_url)
+    remove_leavings(run.path / "private", below=False)
+    records = {}
+    for name in STAGE_NAMES:
+        try:
+            if record := run.record(name):
+                records[name] = record
+        except ValueError as error:
+            yield Check(id=f"record:{name}", passed=False, detail=str(error))
+    ours = of_this_code(run, settings, ledger)
+    subjects: dict[str, Iterator[Check]] = {
+        "files": files.files(config, run, records, ledger),
+        "ledger": files.ledger_checks(run, records, ledger),
+        "guarantee": guarantee.guarantee(config, run, records),
+        "participation": guarantee.participation(config, run, records, files.missing(run, ledger)),
+        "disclosure": report.report(config, run, settings, records, ours),
+        "again": replay.replay(config, run, settings, records, ours),
+        "tracked": registered.tracked(config, run, settings, records),
+        "registered": registered.registered(config, run, settings, records),
+    }
+    for name, checks in subjects.items():
+        if name in only:
+            yield from _whole(name, checks)
+
+
+def _whole(name: str, checks: Iterator[Check]) -> Iterator[Check]:
+    """Checks that stop at what they cannot even read, which is a check that failed."""
+    try:
+        yield from checks
+    except ServiceUnavailable as error:
+        yield Check(id=f"{name}:unreadable", passed=None, detail=str(error))
+    except (LaunchError, ValueError, ArithmeticError, OSError, LookupError, TypeError) as error:
+        yield Check(id=f"{name}:unreadable", passed=False, detail=f"{type(error).__name__}: {error}")
+
+
+def of_this_code(run: RunDir, settings: Settings, ledger: PrivacyLedger) -> bool:
+    """Whether a launch's report was written by the commit that is running; other code need not compute the same."""
+    stated = report.read(run)
+    if not ledger.bound_results(run.launch_id) or stated is None:
+        return False
+    return (stated.tool.git_commit, stated.tool.lock_digests) == (settings.git_commit, dict(settings.lock_digests))

@@ -1,0 +1,125 @@
+"""What MLflow shows of a launch is what the launch says: runs, files, numbers, and the registered model.
+
+Nothing of MLflow is believed: it is a display, to which whoever reaches it can write.
+"""
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+
+from pipeline import shown, tracking
+from pipeline.config import LaunchConfig, config_digest
+from pipeline.errors import LaunchError, ServiceUnavailable
+from pipeline.registry import Registry
+from pipeline.run_dir import RESULT, RunDir, StageRecord, differences, record_text
+from pipeline.settings import Settings
+from pipeline.shown import Logged
+from pipeline.stage import StageContext
+from pipeline.stages.publish import registered_tags
+from pipeline.tracking import MlflowTracker
+from pipeline.verify.check import Check, in_words
+from pretrain.files import text_sha256
+
+
+def tracked(
+    config: LaunchConfig, run: RunDir, settings: Settings, records: Mapping[str, StageRecord]
+) -> Iterator[Check]:
+    """Each stage's run in MLflow, and the launch's own."""
+    tracker = MlflowTracker(settings, config, run.launch_id)
+    for name, record in records.items():
+        yield _held_against(f"tracked:{name}", tracker, f"{run.launch_id}/{name}", partial(_stage, record))
+    yield _held_against("tracked", tracker, run.launch_id, partial(_launch, config, records))
+
+
+def _held_against(identity: str, tracker: MlflowTracker, key: str, compare: Callable[[Logged], list[str]]) -> Check:
+    try:
+        logged = tracker.logged(key)
+    except ServiceUnavailable as error:
+        return Check(id=identity, passed=None, detail=str(error))
+    if not logged:
+        return Check(id=identity, passed=None, detail="MLflow holds no run of it")
+    wrong = [f"there are {len(logged)} runs of it"] if len(logged) > 1 else []
+    wrong += compare(logged[0])
+    return Check(id=identity, passed=not wrong, detail=in_words(wrong) or "MLflow shows what it says")
+
+
+def _stage(record: StageRecord, logged: Logged) -> list[str]:
+    text = text_sha256(record_text(record))
+    tags = {tracking.RECORD: text, "tacit.stage": record.stage}
+    expected: dict[str, list[tuple[int, float]]] = {}
+    for key, step, value in shown.points(record):
+        expected.setdefault(key, []).append((step, value))
+    return [
+        *(f"tag {name}" for name, value in tags.items() if logged.tags.get(name) != value),
+        *differences(record.outputs | {RESULT: text}, logged.files),
+        *_metrics({key: sorted(points) for key, points in expected.items()}, logged),
+    ]
+
+
+def _launch(config: LaunchConfig, records: Mapping[str, StageRecord], logged: Logged) -> list[str]:
+    headline = {key: value for record in records.values() for key, value in record.result.get("headline", {}).items()}
+    tags = {key: value for key, value in headline.items() if isinstance(value, str)}
+    tags |= {"config.sha256": config_digest(config), "locale": config.locale, "feature": config.feature}
+    present = {
+        key: [(0, logged.latest[key])] for key, points in logged.metrics.items() if (0, logged.latest[key]) in points
+    }
+    params = shown.parameters(config.model_dump(mode="json"))
+    wrong = [f"tag {name}" for name, value in tags.items() if logged.tags.get(name) != value]
+    for key in sorted(headline.keys() - tags.keys() | present.keys()):
+        if present.get(key) != [(0, headline.get(key))]:
+            wrong.append(f"metric {key}")
+    # How a launch is run may change between its stages.
+    fixed = {
+        name: value for name, value in params.items() if name.split(".")[0] not in ("runtime", "schedule", "reviewers")
+    }
+    return wrong + [f"parameter {name}" for name, value in fixed.items() if logged.params.get(name, value) != value]
+
+
+def _metrics(expected: Mapping[str, list[tuple[int, float]]], logged: Logged) -> Iterator[str]:
+    for key in sorted(expected.keys() | logged.metrics.keys()):
+        points = expected.get(key, [])
+        if points != logged.metrics.get(key) or points[-1][1] != logged.latest.get(key):
+            yield f"metric {key}"
+
+
+def registered(
+    config: LaunchConfig, run: RunDir, settings: Settings, records: Mapping[str, StageRecord]
+) -> Iterator[Check]:
+    """The registered model, fetched: its files are those that were published, and its tags say what the launch says."""
+    record = records.get("publish")
+    if record is None or not record.result["published"]:
+        return
+    registry, stated = Registry(settings), record.result
+    name, version = stated["registered_model"], stated["version"]
+    about = StageContext(config, run, settings, "publish", None)
+    expected = registered_tags(about, run.path / "public" / "publish" / "bundle")
+    try:
+        wrong = list(_tags(registry.tags(name, version), expected))
+        with tempfile.TemporaryDirectory() as folder:
+            present = registry.files(name, version, Path(folder))
+    except ServiceUnavailable as error:
+        yield Check(id="registered", passed=None, detail=str(error))
+        return
+    except (LaunchError, ValueError, OSError) as error:
+        yield Check(id="registered", passed=None, detail=f"version {version} of {name} cannot be fetched: {error}")
+        return
+    bundle = {f"data/{file}": digest for file, digest in record.outputs.items() if file.startswith("bundle/")}
+    published = stated.get("registered_files") or {}
+    wrong += differences(bundle, {file: digest for file, digest in present.items() if file.startswith("data/")})
+    if published:
+        wrong += differences(published, present)
+    if wrong:
+        yield Check(id="registered", passed=False, detail=f"version {version} of {name}: {in_words(wrong)}")
+    elif not published:
+        detail = f"the bundle of version {version} is what was published; the code beside it was not recorded then"
+        yield Check(id="registered", passed=None, detail=detail)
+    else:
+        detail = f"version {version} of {name}: {len(present)} files fetched, each as it was published"
+        yield Check(id="registered", passed=True, detail=detail)
+
+
+def _tags(present: Mapping[str, str], expected: Mapping[str, str]) -> Iterator[str]:
+    for name in sorted(present.keys() | expected.keys()):
+        if present.get(name) != expected.get(name):
+            yield f"tag {name}"

@@ -1,0 +1,254 @@
+"""Stages run once more, from the same inputs and keys, in a folder of their own: they must say and write the same.
+
+Nothing is released by that: the same noise is drawn by the same key, and what comes out is compared and thrown away.
+Public training, ingestion and the rounds of private training are not done again; their models are measured instead,
+and private training is taken up from its last checkpoint.
+"""
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from federated.devices.store import SPLITS
+from pipeline.config import LaunchConfig
+from pipeline.errors import LaunchError, ServiceUnavailable
+from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.registry import Published, Registry
+from pipeline.run_dir import RunDir, StageRecord
+from pipeline.run_dir import differences as file_differences
+from pipeline.settings import Settings
+from pipeline.spends import SPENDS
+from pipeline.stage import StageContext, StageResult, stage_key
+from pipeline.stages import artifacts
+from pipeline.stages.ab_test import ab_test
+from pipeline.stages.audit import audit
+from pipeline.stages.build_vocabulary import build_vocabulary
+from pipeline.stages.count import count
+from pipeline.stages.decide import decide
+from pipeline.stages.discover import discover
+from pipeline.stages.fine_tune import fine_tune
+from pipeline.stages.plan import plan
+from pipeline.stages.publish import build_bundle
+from pipeline.verify.check import Check, differences, in_words
+from pipeline.verify.files import is_gone, missing
+from pipeline.verify.report import read, same_launch
+from pretrain import corpus, vocabulary
+from pretrain.files import scratch
+from pretrain.model import KeyboardLM
+from pretrain.new_words import new_word_loss
+from pretrain.train import evaluate
+from reports.disclosure.document import Disclosure
+
+# What later launches and rehearsals go on changing, and what version 0.1 called otherwise.
+_MOVING_GATES = frozenset({"population_budget", "population_discovery", "ledger", "simulated"})
+_MOVING = frozenset({"rehearsed", "verdict"})
+_LINKED = frozenset({"discover", "plan"})  # made again from nothing of their own
+# The stage's context in the other folder, its record, and the launch itself; what is not the same.
+_Again = Callable[[StageContext, StageRecord, RunDir], Iterator[str]]
+
+
+def replay(
+    config: LaunchConfig, run: RunDir, settings: Settings, records: Mapping[str, StageRecord], of_this_code: bool
+) -> Iterator[Check]:
+    """Each finished stage made or measured again.
+
+    Args:
+      of_this_code: whether the launch was made by the code that is running; other code need not say the same.
+    """
+    for name in (name for name in _AGAIN if name in records):
+        yield replay_one(name, config, run, settings, records[name], of_this_code)
+
+
+def replay_one(
+    name: str, config: LaunchConfig, run: RunDir, settings: Settings, record: StageRecord, of_this_code: bool
+) -> Check:
+    """One stage made or measured again."""
+    if any(is_gone(run, each) for each in _PRIVATE.get(name, ())):
+        passed, detail = missing(run, PrivacyLedger(settings.ledger_url))
+        return Check(id=f"again:{name}", passed=passed, detail=detail)
+    with _beside(config, run, settings, name) as ctx:
+        try:
+            wrong = sorted(_AGAIN[name](ctx, record, run))
+        except ServiceUnavailable as error:
+            return Check(id=f"again:{name}", passed=None, detail=str(error))
+        except (LaunchError, ValueError, ArithmeticError, OSError, KeyError) as error:
+            wrong = [f"it cannot be made again: {error}"]
+    if wrong and not of_this_code:
+        detail = f"other code made it, and the code that is running does not say the same: {in_words(wrong)}"
+        return Check(id=f"again:{name}", passed=None, detail=detail)
+    return Check(
+        id=f"again:{name}", passed=not wrong, detail=f"not the same: {in_words(wrong)}" if wrong else "the same again"
+    )
+
+
+@contextmanager
+def _beside(config: LaunchConfig, run: RunDir, settings: Settings, name: str) -> Iterator[StageContext]:
+    """A folder like the launch's, in which one stage is empty and the others are the launch's own.
+
+    It lies in the private half, because what a stage makes again there is as private as what it made before.
+    """
+    private = run.path / "private"
+    with scratch(private if private.is_dir() else Path(tempfile.gettempdir()), "again") as folder:
+        there = RunDir(folder, run.launch_id)
+        for half in ("public", "private"):
+            (there.path / half).mkdir(parents=True)
+            for other in sorted((run.path / half).iterdir()) if (run.path / half).is_dir() else ():
+                if other.name != name and not other.name.startswith("."):
+                    (there.path / half / other.name).symlink_to(other.resolve(), target_is_directory=True)
+        if name not in _LINKED and (private / name).is_dir():
+            # Checkpoints, sheets: files are only ever replaced whole, so a second name for each costs nothing.
+            shutil.copytree(private / name, there.path / "private" / name, copy_function=os.link)
+        alone = config.model_copy(update={"runtime": config.runtime.model_copy(update={"workers": 1})})
+        # Without its key, which only a stage that spends has, none is drawn.
+        has_key = name in SPENDS and (config.mechanism.randomness == "seeded" or (private / name / "key").is_file())
+        key = stage_key(config, run, name) if has_key else None
+        yield StageContext(alone, there, settings, name, key)
+
+
+def _made(function: Callable[[StageContext], StageResult], ignored: frozenset[str] = frozenset()) -> _Again:
+    """The stage run again: its result, number by number, and its files, byte by byte."""
+
+    def again(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[str]:
+        result = function(ctx).model_dump(mode="json")
+        # What later versions state beside it was not stated then.
+        stated = {name: value for name, value in record.result.items() if name not in ignored and name in result}
+        yield from differences(stated, {name: result[name] for name in stated})
+        yield from file_differences(record.outputs, ctx.run.manifest(ctx.stage))
+
+    return again
+
+
+def _ingest_public(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[str]:
+    ctx = replace(ctx, run=run)
+    opened = corpus.open_corpus(ctx.run.input("ingest_public", "corpus"))
+    base = vocabulary.from_counts(opened.counts(), ctx.config.vocabulary.base_size)
+    stated = record.result
+    if stated["corpus_digest"] != opened.summary.digest:
+        yield "corpus_digest"
+    if stated["vocabulary_digest"] != base.digest or artifacts.vocabulary(ctx, "ingest_public").digest != base.digest:
+        yield "vocabulary.json"
+
+
+def _ingest_private(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[str]:
+    """The store opens only if it has its own digest, which must be the one that was stated."""
+    ctx = replace(ctx, run=run)
+    store = artifacts.store(ctx)
+    kept = json.loads((ctx.run.private("ingest_private") / "store" / "store.json").read_text(encoding="utf-8"))
+    if kept["summary"]["digest"] != record.result["store_digest"]:
+        yield "store_digest"
+    counts = {name: len(store.devices(name)) // 10 * 10 for name in SPLITS}
+    if counts != record.result["devices_by_split"]:
+        yield "devices_by_split"
+
+
+def _pretrain(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[str]:
+    ctx = replace(ctx, run=run)
+    words = artifacts.vocabulary(ctx, "ingest_public")
+    yield from _measured(ctx, record, artifacts.model(ctx, "pretrain"), words)
+
+
+def _adapt(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[str]:
+    ctx = replace(ctx, run=run)
+    base, words = artifacts.vocabulary(ctx, "ingest_public"), artifacts.vocabulary(ctx, "build_vocabulary")
+    model = artifacts.model(ctx, "adapt")
+    yield from _measured(ctx, record, model, words)
+    held_out = artifacts.public_streams(ctx, words)[1]
+    after = new_word_loss(model, held_out, len(base), ctx.config.pretrain.sequence_words)
+    if "new_word_loss_after" in record.result:
+        yield from differences(record.result["new_word_loss_after"], after, "new_word_loss_after")
+
+
+def _measured(ctx: StageContext, record: StageRecord, model: KeyboardLM, words: vocabulary.Vocabulary) -> Iterator[str]:
+    loss, top1 = evaluate(model, artifacts.public_streams(ctx, words)[1], ctx.config.pretrain.sequence_words)
+    stated = {name: record.result[name] for name in ("validation_loss", "validation_top1")}
+    yield from differences(stated, {"validation_loss": loss, "validation_top1": top1})
+    yield from differences(stated, {name: record.result["curve"][-1][name] for name in stated}, "curve")
+
+
+def _fine_tune(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[str]:
+    """From the last checkpoint, which holds the weights after the last round; then measured on held-out devices."""
+    rounds = ctx.private / "rounds" / f"round-{ctx.config.mechanism.rounds:08d}.ckpt"
+    if not rounds.is_file():
+        yield f"{rounds.name} is lost"
+        return
+    yield from _made(fine_tune)(ctx, record, run)
+    words = artifacts.vocabulary(ctx, "build_vocabulary")
+    held_out = artifacts.store(ctx).encode(words, "validation")
+    known = int((held_out.tokens_N > vocabulary.UNK).sum())
+    unknown = int((held_out.tokens_N == vocabulary.UNK).sum())
+    for stage, when in (("adapt", "before"), ("fine_tune", "after")):
+        weights = artifacts.model(StageContext(ctx.config, run, ctx.settings, stage, None), stage)
+        top1 = evaluate(weights, held_out, ctx.config.local_training.sequence_words)[1]
+        recall = top1 * known / max(known + unknown, 1)
+        yield from differences(record.result[f"validation_recall_{when}"], recall, f"validation_recall_{when}")
+
+
+def _ab_test(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[str]:
+    """Against what users had then, which later launches have replaced."""
+    champion = record.result["champion"]
+
+    def then(_: StageContext) -> Published | None:
+        if champion is None:
+            return None
+        return Registry(ctx.settings).published(champion["registered_model"], champion["version"])
+
+    yield from _made(lambda again: ab_test(again, then))(ctx, record, run)
+
+
+def _decide(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[str]:
+    again, stated = decide(ctx).model_dump(mode="json"), record.result
+    passed = {gate["id"]: gate["passed"] for gate in stated["gates"]}
+    if stated["decision"] != ("launch" if all(passed.values()) else "hold"):
+        yield "decision"
+    before, now = (
+        {gate["id"]: gate for gate in result["gates"] if gate["id"] not in _MOVING_GATES} for result in (stated, again)
+    )
+    yield from differences(before, now, "gates")
+    if all(passed[name] for name in passed.keys() & _MOVING_GATES):
+        yield from differences(stated["reasons"], again["reasons"], "reasons")
+    yield from differences(stated["headline"], {**again["headline"], "decision": stated["decision"]}, "headline")
+
+
+def _publish(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[str]:
+    """The bundle exported again; how fast int8 ran is taken from what is there."""
+    if not record.result["published"]:
+        return
+    shutil.copytree(run.public("publish") / "bundle", ctx.public / "bundle")
+    disclosed = (ctx.public / "bundle" / "disclosure.json").read_text(encoding="utf-8")
+    build_bundle(ctx, ctx.public / "bundle", disclosed)
+    # Written again since, a report still says of the launch what was published with the model.
+    then, now = Disclosure.model_validate_json(disclosed), read(run)
+    yield from ("disclosure.json",) if now is None or not same_launch(then, now) else ()
+    yield from file_differences(record.outputs, ctx.run.manifest("publish"))
+
+
+_AGAIN: Mapping[str, _Again] = {
+    "ingest_public": _ingest_public,
+    "ingest_private": _ingest_private,
+    "pretrain": _pretrain,
+    "discover": _made(discover),
+    "build_vocabulary": _made(build_vocabulary),
+    "adapt": _adapt,
+    "plan": _made(plan, _MOVING),
+    "count": _made(count),
+    "fine_tune": _fine_tune,
+    "audit": _made(audit),
+    "ab_test": _ab_test,
+    "decide": _decide,
+    "publish": _publish,
+}
+# The private folders that a stage reads when it is made again.
+_PRIVATE = {
+    "ingest_private": ("ingest_private",),
+    "discover": ("ingest_private", "discover"),
+    "build_vocabulary": ("ingest_private",),
+    "count": ("ingest_private", "count"),
+    "fine_tune": ("ingest_private", "fine_tune"),
+    "audit": ("fine_tune",),
+    "ab_test": ("ingest_private",),
+}

@@ -1,0 +1,112 @@
+"""The disclosure derived again from the stages, and its renderings from it."""
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from pipeline.config import LaunchConfig
+from pipeline.errors import LaunchError
+from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.run_dir import RunDir, StageRecord
+from pipeline.run_dir import differences as file_differences
+from pipeline.settings import Settings
+from pipeline.stage import StageContext
+from pipeline.stages.report import disclosure
+from pipeline.verify.check import Check, differences, in_words
+from pretrain.files import sha256
+from reports import render
+from reports.disclosure.document import Disclosure
+
+_FILE = "disclosure.json"
+# When and by what it was written, and what the ledger held then: the latter is held against the ledger itself.
+_OF_ITS_TIME: dict[str, Any] = {"tool": True, "composition": True, "verification": True, "launch": {"created_at"}}
+
+
+def read(run: RunDir) -> Disclosure | None:
+    """The disclosure of a launch as it lies there; None if there is none that can be read."""
+    try:
+        return Disclosure.model_validate_json((run.path / "public" / "report" / _FILE).read_bytes())
+    except (OSError, ValidationError):
+        return None
+
+
+def same_launch(one: Disclosure, other: Disclosure) -> bool:
+    """Whether two disclosures say the same of a launch, whenever they were written."""
+    return not any(_says_otherwise(one, other))
+
+
+def _says_otherwise(one: Disclosure, other: Disclosure) -> Iterator[str]:
+    said, again = (value.model_dump(mode="json", exclude=_OF_ITS_TIME) for value in (one, other))
+    return differences(said, again)
+
+
+def report(
+    config: LaunchConfig,
+    run: RunDir,
+    settings: Settings,
+    records: Mapping[str, StageRecord],
+    of_this_code: bool,
+) -> Iterator[Check]:
+    """The disclosure says what the stages say, the ledger held what it says, and every page is made from it."""
+    stated = read(run)
+    if "report" not in records or stated is None:
+        yield Check(id="disclosure", passed=False, detail="there is no disclosure that can be read")
+        return
+    yield _digest(run, records["report"])
+    yield _derived(StageContext(config, run, settings, "report", None), stated, of_this_code)
+    yield _ledger_then(stated, config, settings)
+    yield _rendered(stated, records["report"], of_this_code)
+
+
+def _digest(run: RunDir, record: StageRecord) -> Check:
+    stated = record.result["disclosure_sha256"]
+    same = sha256(run.path / "public" / "report" / _FILE) == stated
+    detail = f"SHA-256 {stated[:12]}..." if same else f"{_FILE} is not the one that the report stage wrote"
+    return Check(id="disclosure", passed=same, detail=detail)
+
+
+def _derived(ctx: StageContext, stated: Disclosure, of_this_code: bool) -> Check:
+    try:
+        again = disclosure(ctx)
+    except (LaunchError, ValueError, KeyError) as error:
+        return Check(id="disclosure:again", passed=False, detail=f"it cannot be derived again: {error}")
+    wrong = list(_says_otherwise(stated, again))
+    if wrong and not of_this_code:
+        detail = f"other code wrote it, and the code that is running does not say the same: {in_words(wrong)}"
+        return Check(id="disclosure:again", passed=None, detail=detail)
+    detail = (
+        f"not what the stages say: {in_words(wrong)}" if wrong else "every statement again from the stages' results"
+    )
+    return Check(id="disclosure:again", passed=not wrong, detail=detail)
+
+
+def _ledger_then(stated: Disclosure, config: LaunchConfig, settings: Settings) -> Check:
+    """The ledger, as long as it was then, ended as the disclosure says and held the spends that it lists."""
+    count, head = stated.verification.ledger_entries, stated.verification.ledger_head
+    then = PrivacyLedger(settings.ledger_url).entries()[:count]
+    same = len(then) == count and (then[-1].hash if then else None) == head
+    latest = {(entry.launch_id, entry.stage): entry for entry in then if entry.rho is not None}
+    spent = {
+        place: (entry.kind, entry.rho)
+        for place, entry in latest.items()
+        if entry.population == config.private_text.name
+    }
+    listed = {(spend.launch_id, spend.stage): (spend.kind, spend.rho) for spend in stated.composition.spends}
+    detail = f"{count} entries then, ending in {str(head)[:12]}, with these spends"
+    same = same and spent == listed
+    return Check(id="disclosure:ledger", passed=same, detail=detail if same else "the ledger did not hold what it says")
+
+
+def _rendered(stated: Disclosure, record: StageRecord, of_this_code: bool) -> Check:
+    with tempfile.TemporaryDirectory() as folder:
+        made = render.render(stated, Path(folder))
+        again = {path.relative_to(folder).as_posix(): sha256(path) for path in made}
+    wrong = file_differences(record.outputs, again)
+    if wrong and not of_this_code:
+        detail = f"other code rendered them, and the code that is running does not do the same: {in_words(wrong)}"
+        return Check(id="rendered", passed=None, detail=detail)
+    detail = in_words(wrong) or f"{len(again)} files rendered again from the disclosure, byte by byte"
+    return Check(id="rendered", passed=not wrong, detail=detail)

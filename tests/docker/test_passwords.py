@@ -1,0 +1,53 @@
+"""What `make up` hands to people: a password each, for this user alone, the same at the next start."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+AIRFLOW = ROOT / ".venv" / "airflow" / "bin" / "python"
+USERS = ("admin", "privacy-reviewer", "mlflow")
+
+pytestmark = pytest.mark.skipif(not AIRFLOW.exists(), reason="the Airflow environment is not built; run `make setup`")
+
+
+def passwords(home: Path) -> str:
+    environment = {"PATH": os.environ["PATH"], "AIRFLOW_HOME": str(home)}
+    command = ["bash", "docker/local.sh", "passwords"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    return done.stdout + done.stderr
+
+
+def test_everyone_has_a_file_that_only_this_user_reads(tmp_path: Path):
+    said = passwords(tmp_path)
+    folder = tmp_path / "passwords"
+    secret = {name: (folder / name).read_text(encoding="utf-8").strip() for name in USERS}
+    assert all(len(value) >= 20 for value in secret.values())
+    assert len(set(secret.values())) == len(USERS)
+    assert not any(value in said for value in secret.values())
+    assert all(path.stat().st_mode & 0o77 == 0 for path in (folder, *folder.iterdir()))
+    airflow = json.loads((folder / ".airflow.json").read_text(encoding="utf-8"))
+    assert airflow == {name: secret[name] for name in ("admin", "privacy-reviewer")}
+    assert f"admin_password = {secret['mlflow']}" in (folder / ".mlflow.ini").read_text(encoding="utf-8")
+
+
+def test_the_next_start_keeps_them_and_closes_files_that_were_opened(tmp_path: Path):
+    passwords(tmp_path)
+    folder = tmp_path / "passwords"
+    before = {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()}
+    for path in (folder, *folder.iterdir()):
+        path.chmod(0o777)
+    passwords(tmp_path)
+    assert {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()} == before
+    assert all(path.stat().st_mode & 0o77 == 0 for path in (folder, *folder.iterdir()))
+
+
+def test_mlflow_is_started_with_its_login():
+    script = (ROOT / "docker" / "local.sh").read_text(encoding="utf-8")
+    compose = (ROOT / "docker" / "compose.yaml").read_text(encoding="utf-8")
+    for text in (script, compose):
+        assert text.count("mlflow server") == text.count("mlflow server --app-name basic-auth")
+        assert "MLFLOW_AUTH_CONFIG_PATH" in text

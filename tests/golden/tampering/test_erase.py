@@ -1,0 +1,71 @@
+"""What a launch no longer needs is forgotten, and what was verified before stays said."""
+
+import dataclasses
+import json
+
+import pytest
+
+from pipeline.config import LaunchConfig
+from pipeline.erase import erase, erase_expired
+from pipeline.errors import PermanentError
+from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.run_dir import ERASED
+from pipeline.runner import find_done
+from tests.golden.tampering.checking import checks, not_passed
+from tests.golden.tampering.edits import Launch, removed, stated
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.xdist_group("seeded launch"),
+    pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning"),
+]
+
+
+def config_of(launch: Launch) -> LaunchConfig:
+    return LaunchConfig.model_validate_json(launch.file("public/launch/launch.json").read_bytes())
+
+
+def test_nothing_private_is_left_and_the_launch_still_verifies(launch: Launch) -> None:
+    done = erase(config_of(launch), launch.run, launch.settings)
+    assert done["verified"]
+    assert done["files"] > 10
+    assert not launch.file("private").exists()
+    found = checks(launch)
+    assert {name: check.detail for name, check in found.items() if check.passed is not True} == {}
+    assert "the whole launch verified before that" in found["private:fine_tune"].detail
+    assert erase(config_of(launch), launch.run, launch.settings) == done, "again, it changes nothing"
+    for stage in ("ingest_private", "fine_tune", "publish"):
+        assert find_done(stage, config_of(launch), launch.run.launch_id, launch.settings), "nothing is redone"
+
+
+def test_a_statement_that_the_ledger_does_not_know_verifies_nothing(launch: Launch) -> None:
+    removed("private")(launch)
+    forged = {"erased_at": "2026-11-22T10:00:00+00:00", "verified": True}
+    launch.file(f"public/launch/{ERASED}").write_text(json.dumps(forged), encoding="utf-8")
+    assert "private:fine_tune" in not_passed(launch, "files")
+    assert {"again:audit", "again:ab_test"} <= not_passed(launch, "again")
+
+
+def test_what_does_not_verify_is_kept_unless_asked(launch: Launch) -> None:
+    stated("audit", "worst_rank_single_user", 9_999)(launch)
+    with pytest.raises(PermanentError, match=r"does not verify \(bound:audit"):
+        erase(config_of(launch), launch.run, launch.settings)
+    assert launch.file("private/fine_tune/key").exists() or launch.file("private/fine_tune").is_dir()
+    done = erase(config_of(launch), launch.run, launch.settings, unverified=True)
+    assert not done["verified"]
+    assert "private:fine_tune" in not_passed(launch, "files")
+
+
+def test_a_launch_that_is_not_over_is_kept(launch: Launch) -> None:
+    removed("public/publish/result.json")(launch)
+    with pytest.raises(PermanentError, match="not over"):
+        erase(config_of(launch), launch.run, launch.settings)
+
+
+def test_retention(launch: Launch) -> None:
+    assert erase_expired(launch.settings) == []
+    assert erase_expired(dataclasses.replace(launch.settings, retention_days=30.0)) == []
+    assert launch.file("private").is_dir()
+    assert erase_expired(dataclasses.replace(launch.settings, retention_days=0.0)) == [launch.run.launch_id]
+    assert not launch.file("private").exists()
+    assert PrivacyLedger(launch.settings.ledger_url).verify() == []

@@ -1,0 +1,84 @@
+"""Whatever is changed in a finished launch, `tacit verify` no longer says that it verifies."""
+
+import sqlite3
+
+import pytest
+
+from pipeline.ledger.ledger import PrivacyLedger
+from tests.golden.tampering.checking import checks, not_passed
+from tests.golden.tampering.edits import Launch
+from tests.golden.tampering.ways import ACCOUNTED, BETTER, LEFT, REPORTED, TRACKED, Tampering
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.xdist_group("seeded launch"),
+    # MLflow's own code uses what SQLAlchemy 2.1 deprecates.
+    pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning"),
+]
+DERIVED = (*BETTER, *ACCOUNTED, *REPORTED)
+
+
+def subject(identity: str) -> str:
+    """What a check belongs to."""
+    first = identity.partition(":")[0]
+    kinds = {
+        "bound": "files",
+        "private": "files",
+        "spend": "ledger",
+        "mechanism": "guarantee",
+        "rendered": "disclosure",
+    }
+    derived = {"rho", "epsilon", "mu", "epsilon_pld", "sensitivity_squared"}
+    return kinds.get(first, "guarantee" if first in derived else first)
+
+
+def test_an_honest_launch_verifies(launch: Launch) -> None:
+    found = checks(launch)
+    assert {name: check.detail for name, check in found.items() if check.passed is not True} == {}
+    assert len(found) > 60
+    assert sorted(path.name for path in launch.run.path.iterdir()) == ["private", "public"]
+    assert not list((launch.run.path / "private").glob(".*"))
+
+
+@pytest.mark.parametrize("way", DERIVED, ids=lambda way: way.name)
+def test_digests_changed_along_are_not_those_of_the_ledger(launch: Launch, way: Tampering) -> None:
+    way.edit(launch)
+    launch.along(way.stage, ledger_too=False)
+    assert f"bound:{way.stage}" in not_passed(launch, "files")
+
+
+@pytest.mark.parametrize("way", [way for way in DERIVED if way.noticed], ids=lambda way: way.name)
+def test_it_is_noticed_even_if_the_ledger_was_told_of_it(launch: Launch, way: Tampering) -> None:
+    way.edit(launch)
+    launch.along(way.stage, ledger_too=True)
+    again = not_passed(launch, "files")
+    assert not {name for name in again if name.startswith(("bound:", f"files:{way.stage}"))}, (
+        "the edit must be consistent"
+    )
+    assert way.noticed in not_passed(launch, subject(way.noticed))
+
+
+@pytest.mark.parametrize("way", [*LEFT, *TRACKED], ids=lambda way: way.name)
+def test_what_is_added_lost_or_shown_otherwise_is_noticed(launch: Launch, way: Tampering) -> None:
+    way.edit(launch)
+    assert way.noticed in not_passed(launch, subject(way.noticed))
+
+
+def test_a_result_that_is_no_record_is_noticed(launch: Launch) -> None:
+    launch.file("public/audit/result.json").write_text("{", encoding="utf-8")
+    assert {"record:audit", "files:audit"} <= not_passed(launch, "files")
+
+
+def test_without_the_ledger_s_digests_nothing_is_verified(launch: Launch) -> None:
+    with sqlite3.connect(launch.settings.runs_dir / "ledger.db") as database:
+        database.execute("DROP TABLE privacy_ledger_results")
+    found = not_passed(launch, "files", "ledger")
+    assert "ledger" in found
+    assert {name for name in found if name.startswith("bound:")}
+
+
+def test_an_older_record_put_back_is_noticed(launch: Launch) -> None:
+    """One that the ledger holds, but not as the last."""
+    ledger = PrivacyLedger(launch.settings.ledger_url)
+    ledger.bind_result(launch.run.launch_id, "audit", "f" * 64)
+    assert "bound:audit" in not_passed(launch, "files")

@@ -1,0 +1,210 @@
+"""What a tracking server gives back counts only if the ledger holds its digest; what is damaged comes back from it."""
+
+import json
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipeline import runner
+from pipeline import settings as settings_module
+from pipeline.config import launch_id
+from pipeline.errors import StageInputMissing
+from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.run_dir import RESULT, RunDir, StageRecord, receipt_digest, record_text
+from pipeline.runner import Stages
+from pipeline.settings import Settings
+from pipeline.stage import PublicStage
+from tests.helpers.pipeline_launch import Calls, launch_config
+
+CONFIG = launch_config()
+ID = launch_id(CONFIG)
+NAMES = ("ingest_private", "plan", "fine_tune")
+
+
+class Shelf:
+    """A tracking server that anybody may write to: a folder of logged stages."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def log_stage(self, run: RunDir, record: StageRecord) -> None:
+        shutil.copytree(run.public(record.stage), self.folder / record.stage, dirs_exist_ok=True)
+        (self.folder / record.stage / RESULT).write_text(record_text(record), encoding="utf-8")
+
+    def fetch(self, stage: str, filename: str, destination: Path) -> bool:
+        source = self.folder / stage / filename
+        if not source.is_file():
+            return False
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, destination)
+        return True
+
+    def identical(self, stage: str, content: str):
+        path = self.folder / stage / RESULT
+        if path.is_file():
+            record = StageRecord.model_validate_json(path.read_bytes())
+            if record.content == content:
+                yield record, lambda name, destination: self.fetch(stage, name, destination)
+
+    def forge(self, stage: str, **changes: object) -> None:
+        path = self.folder / stage / RESULT
+        record = json.loads(path.read_text(encoding="utf-8"))
+        path.write_text(json.dumps(record | changes), encoding="utf-8")
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> Shelf:
+    return Shelf(tmp_path / "shelf")
+
+
+@pytest.fixture
+def run(settings: Settings, shelf: Shelf) -> Callable[[], list[bool]]:
+    """Run three stages and say which were skipped."""
+
+    def once() -> list[bool]:
+        calls = Calls()
+        return [runner.run_stage(name, CONFIG, ID, settings, calls.stages, shelf).skipped for name in NAMES]
+
+    return once
+
+
+def test_a_record_comes_back_only_as_the_ledger_knows_it(run, settings: Settings, shelf: Shelf):
+    run()
+    opened = runner.open_run(CONFIG, ID, settings, shelf)
+    (opened.public("plan") / RESULT).unlink()
+    shelf.forge("plan", result={"value": 99, "text": "forged"})
+    assert opened.record("plan") is None
+    assert not (opened.public("plan") / RESULT).exists()
+    with pytest.raises(StageInputMissing, match="has not finished"):
+        opened.result("plan")
+
+
+def test_the_record_that_the_ledger_knows_comes_back(run, settings: Settings, shelf: Shelf):
+    run()
+    opened = runner.open_run(CONFIG, ID, settings, shelf)
+    record = opened.record("plan")
+    for damage in (lambda path: path.unlink(), lambda path: path.write_bytes(path.read_bytes()[:40])):
+        damage(opened.public("plan") / RESULT)
+        assert opened.record("plan") == record
+
+
+def test_another_launch_s_record_is_not_this_one_s(run, settings: Settings, shelf: Shelf):
+    run()
+    opened = runner.open_run(CONFIG, ID, settings, shelf)
+    shelf.fetch("plan", RESULT, shelf.folder / "fine_tune" / RESULT)
+    (opened.public("fine_tune") / RESULT).unlink()
+    assert opened.record("fine_tune") is None
+
+
+@pytest.mark.parametrize("damaged", [b"", b"rounds", b"rounds 9\n"])
+def test_a_damaged_file_comes_back_by_its_digest(run, settings: Settings, shelf: Shelf, damaged: bytes):
+    run()
+    opened = runner.open_run(CONFIG, ID, settings, shelf)
+    path = opened.input("plan", "numbers/plan.txt")
+    path.write_bytes(damaged)
+    assert run() == [True, True, True], "nothing was made again"
+    assert path.read_text(encoding="utf-8") == "rounds 8\n"
+
+
+def test_what_the_server_holds_does_not_replace_a_file_unless_it_has_the_digest(run, settings: Settings, shelf: Shelf):
+    run()
+    opened = runner.open_run(CONFIG, ID, settings, shelf)
+    path = opened.input("plan", "numbers/plan.txt")
+    path.write_text("damaged here", encoding="utf-8")
+    (shelf.folder / "plan" / "numbers" / "plan.txt").write_text("forged there", encoding="utf-8")
+    with pytest.raises(StageInputMissing, match="neither on this machine nor in MLflow"):
+        opened.input("plan", "numbers/plan.txt")
+    assert path.read_text(encoding="utf-8") == "damaged here"
+    assert [entry.name for entry in path.parent.iterdir()] == ["plan.txt"]
+
+
+def test_a_public_stage_of_another_machine_counts_only_as_the_ledger_knows_it(settings: Settings, shelf: Shelf):
+    calls = Calls()
+    stages = Stages({"plan": calls.plan}, {}, {"plan": PublicStage(reads=lambda config: ("mechanism.rounds",))})
+    runner.run_stage("plan", CONFIG, ID, settings, stages, shelf)
+    shutil.rmtree(settings.runs_dir / ID)
+    other = launch_config(name="other")
+    shelf.forge("plan", seconds=3.5)
+    made = runner.run_stage("plan", other, launch_id(other), settings, stages, shelf).record
+    assert made.reused_from is None
+    assert calls.made == ["plan", "plan"]
+
+
+def test_a_stage_run_again_is_bound_anew_and_the_old_record_no_longer_counts(run, settings: Settings, shelf: Shelf):
+    run()
+    opened = runner.open_run(CONFIG, ID, settings, shelf)
+    first = opened.record("plan")
+    text_before = (opened.public("plan") / RESULT).read_text(encoding="utf-8")
+    ledger = PrivacyLedger(settings.ledger_url)
+    receipt = ledger.bind_result(ID, "plan", "f" * 64)
+    assert ledger.bound_results(ID)["plan"] == ("f" * 64, receipt)
+    assert receipt != first.ledger["result"]
+    assert ledger.verify([receipt, first.ledger["result"]]) == []
+    (opened.public("plan") / RESULT).unlink()
+    (shelf.folder / "plan" / RESULT).write_text(text_before, encoding="utf-8")
+    assert opened.record("plan") is None
+
+
+def test_the_same_result_is_written_down_once(settings: Settings):
+    ledger = PrivacyLedger(settings.ledger_url)
+    assert ledger.bound_results(ID) == {}
+    assert ledger.verify() == []
+    assert ledger.bind_result(ID, "plan", "a" * 64) == ledger.bind_result(ID, "plan", "a" * 64)
+    assert ledger.bind_result(ID, "plan", "b" * 64) != ledger.bind_result(f"{ID}-2", "plan", "b" * 64)
+    assert ledger.bound_results(ID)["plan"][0] == "b" * 64
+    assert ledger.entries() == []
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE privacy_ledger_results SET digest = 'c' WHERE seq = 1",
+        "DELETE FROM privacy_ledger_results WHERE seq = 2",
+        "DELETE FROM privacy_ledger_results WHERE seq = 1",
+    ],
+)
+def test_results_in_the_ledger_cannot_be_changed_unnoticed(settings: Settings, statement: str):
+    ledger = PrivacyLedger(settings.ledger_url)
+    receipts = [ledger.bind_result(ID, stage, "a" * 64) for stage in ("plan", "decide")]
+    with sqlite3.connect(settings.runs_dir / "ledger.db", isolation_level=None) as database:
+        with pytest.raises(sqlite3.IntegrityError, match="append-only"):
+            database.execute(statement)
+        found = "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND name LIKE '%results%'"
+        triggers = database.execute(found).fetchall()
+        for name, _ in triggers:
+            database.execute(f"DROP TRIGGER {name}")
+        assert len(ledger.verify(receipts)) == len(triggers)
+        database.execute(statement)
+        for _, body in triggers:
+            database.execute(body)
+    assert ledger.verify(receipts), statement
+
+
+def test_a_receipt_leaves_out_only_receipts(run, settings: Settings, shelf: Shelf):
+    run()
+    record = runner.open_run(CONFIG, ID, settings, shelf).record("plan")
+    digest = receipt_digest(record)
+    assert receipt_digest(record.model_copy(update={"ledger": {}})) == digest
+    for name, value in {
+        "seconds": 9.0,
+        "private_outputs": True,
+        "result": {},
+        "outputs": {},
+        "inputs": {"a": "b"},
+    }.items():
+        assert receipt_digest(record.model_copy(update={name: value})) != digest
+
+
+def test_a_public_stage_of_before_the_ledger_is_written_down_once_there_is_one(tmp_path: Path):
+    """As of a rehearsal, which may come before `tacit ledger init`."""
+    here = settings_module.load({"TACIT_HOME": str(tmp_path)})
+    stages = Stages({"plan": Calls().plan}, {}, {"plan": PublicStage(reads=lambda config: ("mechanism.rounds",))})
+    made = runner.run_stage("plan", CONFIG, ID, here, stages).record
+    assert made.ledger == {}
+    ledger = PrivacyLedger.create(here.ledger_url)
+    found = runner.find_done("plan", CONFIG, ID, here).record
+    assert ledger.bound_results(ID)["plan"] == (receipt_digest(made), found.ledger["result"])
+    assert runner.open_run(CONFIG, ID, here).record("plan") == found
