@@ -69,9 +69,38 @@ class Registry:
     def _ledger(self) -> PrivacyLedger:
         return PrivacyLedger(self._settings.ledger_url)
 
+    def name_of(self, config: LaunchConfig) -> str:
+        """The registered model of a launch; see ``name_for``."""
+        return self.name_for(config.locale, config.feature, config.private_text.name)
+
+    def name_for(self, locale: str, feature: str, population: str | None) -> str:
+        """The registered model of a locale and feature: of the population that published first, or of another one.
+
+        Guarantee: what is published for one population, as a demo's or a toy's, takes no other's place and is compared
+        with no other's: each has a registered model of its own.
+
+        Args:
+          population: None for the one that published first.
+        """
+        name = model_name(locale, feature)
+        return name if population is None or self._owner(name) in (None, population) else f"{name}-{population}"
+
+    def _owner(self, name: str) -> str | None:
+        """The population that a registered model is of; of one from before that was written down, by its champion."""
+        claim = self._ledger.noted("model", "", name)
+        if claim is not None:
+            return claim.population
+        champion = self.alias(name, "champion")
+        if champion is None:
+            return None
+        launch = self.published(name, champion).launch_id
+        return next((entry.population for entry in self._ledger.entries() if entry.launch_id == launch), None)
+
     def register(self, config: LaunchConfig, launch_id: str, bundle: Path, tags: dict[str, str]) -> int:
         """Version number of a bundle; the same bundle of the same launch is registered once."""
-        name = model_name(config.locale, config.feature)
+        name, population = self.name_of(config), config.private_text.name
+        if self._ledger.noted("model", "", name) is None:
+            self._ledger.note("model", population, "", name, {"population": population})
         with tracking.answering():
             if not self._client.search_registered_models(f"name = '{name}'"):
                 self._client.create_registered_model(name, tags={"locale": config.locale, "feature": config.feature})
@@ -255,7 +284,7 @@ def promote(registry: Registry, config: LaunchConfig, version: int) -> None:
     Once: a version that was champion before stays what it is now, so that a launch that is published again after a
     rollback does not come back by itself. ``previous`` is never a version of the same launch.
     """
-    name = model_name(config.locale, config.feature)
+    name = registry.name_of(config)
     registry.set_alias(name, "candidate", version)
     published = registry.published(name, version)
     if registry.was_champion(published):

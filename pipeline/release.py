@@ -15,7 +15,7 @@ from pipeline.config import LaunchConfig, launch_id_without_reviewers
 from pipeline.errors import ReleaseRefused
 from pipeline.ledger.entries import Entry
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.registry import Registry, model_name
+from pipeline.registry import Registry
 from pipeline.run_dir import RunDir
 from pipeline.settings import Settings
 
@@ -125,13 +125,19 @@ def require_approved(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger) -
         raise ReleaseRefused(f"publish: {run.launch_id} is {now.state} ({now.detail}), so it is not published{how}")
 
 
-def rollback(locale: str, feature: str, settings: Settings, reason: str, by: str) -> dict:
+def rollback(
+    locale: str, feature: str, settings: Settings, reason: str, by: str, population: str | None = None
+) -> dict:
     """Give users back what they had before; the version before that is then the next to go back to.
+
+    Args:
+      population: None for the one that published first for the locale and feature.
 
     Raises:
       ReleaseRefused: there is no previous version, or no reason.
     """
-    registry, name, ledger = Registry(settings), model_name(locale, feature), PrivacyLedger(settings.ledger_url)
+    registry, ledger = Registry(settings), PrivacyLedger(settings.ledger_url)
+    name = registry.name_for(locale, feature, population)
     if not reason.strip():
         raise ReleaseRefused(f"{name}: say why it is rolled back: --reason ...")
     undone = [json.loads(entry.binding) for entry in ledger.entries() if entry.kind == "rollback"]

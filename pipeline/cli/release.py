@@ -9,19 +9,24 @@ import typer
 from pipeline import settings
 from pipeline.cli.support import AsJson, answer, command, launch_states, open_existing, show_state
 
+OfPopulation = Annotated[
+    str | None, typer.Option(help="where several populations published: which; default: the first that did")
+]
+
 
 @command
 def predict(
     bundle: Annotated[str, typer.Argument(help="a bundle folder, or a locale such as en-US for its champion")],
     text: Annotated[str, typer.Argument(help="what has been typed so far")],
     feature: Annotated[str, typer.Option(help="with a locale: NWP, SC or OTF")] = "NWP",
+    population: OfPopulation = None,
     as_json: AsJson = False,
 ) -> None:
     """The three likeliest next words, as they are usually written.
 
     Example: tacit predict en-US "see you"
     """
-    from pipeline.registry import Registry, model_name
+    from pipeline.registry import Registry
     from pretrain.predictor import KeyboardPredictor  # onnxruntime is slow to import
 
     if Path(bundle).is_dir():
@@ -29,7 +34,7 @@ def predict(
     else:
         with tempfile.TemporaryDirectory() as folder:
             registry = Registry(settings.load())
-            got = registry.download(model_name(bundle, feature), "champion", Path(folder))
+            got = registry.download(registry.name_for(bundle, feature, population), "champion", Path(folder))
             words = KeyboardPredictor(got).suggest(text, 3)
     answer({"text": text, "words": words}, as_json, text=" | ".join(words))
 
@@ -38,6 +43,7 @@ def predict(
 def rollback(
     locale: Annotated[str, typer.Argument(help="such as en-US")],
     feature: Annotated[str, typer.Option(help="NWP, SC or OTF")] = "NWP",
+    population: OfPopulation = None,
     *,
     reason: Annotated[str, typer.Option(help="why; it stands in the ledger")],
     as_json: AsJson = False,
@@ -49,7 +55,7 @@ def rollback(
     from pipeline import release
 
     here = settings.load()
-    done = release.rollback(locale, feature, here, reason, settings.account())
+    done = release.rollback(locale, feature, here, reason, settings.account(), population)
     if (here.runs_dir / done["launch_id"]).is_dir():
         show_state(*open_existing(done["launch_id"]))
     text = f"{done['registered_model']}: version {done['champion']} is champion again, {done['rolled_back']} is not"

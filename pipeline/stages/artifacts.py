@@ -10,7 +10,7 @@ from federated.devices import store as population
 from federated.mechanisms import Mechanism
 from federated.mechanisms import mechanism_file as mechanism_files
 from pipeline.config import LaunchConfig
-from pipeline.registry import Published, Registry, model_name
+from pipeline.registry import Published, Registry
 from pipeline.run_dir import RunDir
 from pipeline.stage import StageContext
 from pretrain import corpus, export, selection
@@ -93,8 +93,9 @@ def encode(shards: list[WordStore], words: Vocabulary) -> TokenStream:
 
 
 def published_before(ctx: StageContext) -> Published | None:
-    """The registered version that users of this locale and feature have without this launch."""
-    return Registry(ctx.settings).champion_before(model_name(ctx.config.locale, ctx.config.feature), ctx.run.launch_id)
+    """The registered version that users of this locale, feature and population have without this launch."""
+    registry = Registry(ctx.settings)
+    return registry.champion_before(registry.name_of(ctx.config), ctx.run.launch_id)
 
 
 def champion(

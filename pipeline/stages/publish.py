@@ -16,7 +16,7 @@ from evaluation import int8
 from evaluation.int8 import Int8
 from pipeline.errors import PermanentError
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.registry import Registry, model_name, promote
+from pipeline.registry import Registry, promote
 from pipeline.release import require_approved
 from pipeline.spends import launch_loss
 from pipeline.stage import StageContext, StageResult
@@ -69,7 +69,8 @@ def publish(ctx: StageContext) -> Publish:
     bundle = ctx.public / "bundle"
     disclosed = ctx.run.input("report", "disclosure.json").read_text(encoding="utf-8")
     about = build_bundle(ctx, bundle, disclosed)
-    registry, name = Registry(ctx.settings), model_name(ctx.config.locale, ctx.config.feature)
+    registry = Registry(ctx.settings)
+    name = registry.name_of(ctx.config)
     # A report written again says the same of the same model: that is no second publication.
     about = _published_before(ctx, registry, bundle) or about
     version = registry.register(ctx.config, ctx.run.launch_id, bundle, registered_tags(ctx, bundle))
@@ -108,7 +109,7 @@ def registered_tags(ctx: StageContext, bundle: Path) -> dict[str, str]:
 
 def _published_before(ctx: StageContext, registry: Registry, bundle: Path) -> dict | None:
     """``bundle.json`` of what this launch registered before, put in place of the bundle, if it is the same model."""
-    before = registry.of_launch(model_name(ctx.config.locale, ctx.config.feature), ctx.run.launch_id)
+    before = registry.of_launch(registry.name_of(ctx.config), ctx.run.launch_id)
     if before is None or before.bundle_sha256 == sha256(bundle / "bundle.json"):
         return None
     with scratch(bundle.parent, "bundle") as folder:

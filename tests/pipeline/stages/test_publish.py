@@ -248,6 +248,18 @@ def test_aliases_move_forward_and_back(tracked: Settings, tmp_path: Path):
     assert kept[1].launch_id == second["run_id"]
 
 
+def test_populations_never_meet_in_the_registry(tracked: Settings, tmp_path: Path):
+    """A toy of 80 devices took the demo's place as champion, and a launch was held against it."""
+    first = launch(tracked, tmp_path)
+    toy = launch(tracked, tmp_path, private_text={"name": "toy"})
+    registry = Registry(tracked)
+    assert (first["registered_model"], toy["registered_model"]) == (NAME, f"{NAME}-toy")
+    assert (registry.alias(NAME, "champion"), registry.alias(f"{NAME}-toy", "champion")) == (1, 1)
+    config = launch_config(private_text={"name": "toy"})
+    assert registry.champion_before(registry.name_of(config), toy["run_id"]) is None
+    assert registry.champion_before(registry.name_of(launch_config()), "another").launch_id == first["run_id"]
+
+
 def test_what_was_rolled_back_does_not_come_back(tracked: Settings, tmp_path: Path):
     launch(tracked, tmp_path)
     second = launch(tracked, tmp_path, seed=8)
