@@ -14,7 +14,8 @@ from datetime import UTC, datetime, timedelta
 from pipeline.config import LaunchConfig
 from pipeline.errors import LaunchError, PermanentError
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.run_dir import ERASED, RunDir, StageRecord
+from pipeline.release import standing
+from pipeline.run_dir import ERASED, RunDir
 from pipeline.settings import Settings
 from pipeline.verify.launch import verify
 from pretrain.files import sha256, write_text
@@ -34,7 +35,7 @@ def erase(config: LaunchConfig, run: RunDir, settings: Settings, *, unverified: 
     Raises:
       PermanentError: it is not over, or does not verify.
     """
-    finished_at(run)
+    finished_at(config, run, settings)
     path, private = run.path / "public" / "launch" / ERASED, run.path / "private"
     if not path.exists():
         wrong = [check.id for check in verify(config, run, settings) if check.passed is not True]
@@ -72,28 +73,27 @@ def erase_expired(settings: Settings) -> list[str]:
     for path in sorted(settings.runs_dir.glob("*/public/launch/launch.json")):
         run = RunDir(settings.runs_dir, path.parents[2].name)
         try:
-            if not (run.path / "private").is_dir() or finished_at(run) > oldest:
+            config = LaunchConfig.model_validate_json(path.read_bytes())
+            if (run.path / "private").is_dir() and finished_at(config, run, settings) <= oldest:
+                erase(config, run, settings)
+            else:
                 continue
-            erase(LaunchConfig.model_validate_json(path.read_bytes()), run, settings)
             erased.append(run.launch_id)
         except (LaunchError, ValueError, OSError) as error:
             _log.warning("%s: kept beyond %g days: %s", run.launch_id, settings.retention_days, error)
     return erased
 
 
-def finished_at(run: RunDir) -> datetime:
-    """When a launch was published, or held for good.
+def finished_at(config: LaunchConfig, run: RunDir, settings: Settings) -> datetime:
+    """When a launch was published, or held or rejected for good.
 
     Raises:
       PermanentError: it is not over.
     """
-    decided, published = run.record("decide"), run.record("publish")
-    if decided is None or (published is None and decided.result["decision"] == "launch"):
+    now = standing(config, run, PrivacyLedger(settings.ledger_url).entries())
+    last = run.record("publish") or run.record("report")
+    if last is None or now.state in ("unfinished", "waiting", "approved"):
         raise PermanentError(
             f"{run.launch_id}: it is not over, and needs what is private to end: 'tacit launch' its file first"
         )
-    return _ended(published or decided)
-
-
-def _ended(record: StageRecord) -> datetime:
-    return datetime.fromisoformat(record.started_at) + timedelta(seconds=record.seconds)
+    return datetime.fromisoformat(last.started_at) + timedelta(seconds=last.seconds)

@@ -119,9 +119,11 @@ def find_done(
     record = run.record(name)
     if record is None or not _still_true(record, config, run):
         return None
-    # Whoever died between the record and this has finished all the same.
-    _outcome_path(run, name).unlink(missing_ok=True)
-    return StageOutcome(written_down(record, run, settings.ledger_url), skipped=True)
+    _outcome_path(run, name).unlink(missing_ok=True)  # left by whoever died after the record
+    outcome = StageOutcome(written_down(record, run, settings.ledger_url), skipped=True)
+    if tracker and outcome.record is not record:
+        tracker.log_stage(run, outcome.record)
+    return outcome
 
 
 def run_stage(

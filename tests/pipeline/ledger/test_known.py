@@ -208,3 +208,7 @@ def test_a_public_stage_of_before_the_ledger_is_written_down_once_there_is_one(t
     found = runner.find_done("plan", CONFIG, ID, here).record
     assert ledger.bound_results(ID)["plan"] == (receipt_digest(made), found.ledger["result"])
     assert runner.open_run(CONFIG, ID, here).record("plan") == found
+    shelf = Shelf(tmp_path / "shelf")
+    (tmp_path / "runs" / ID / "public" / "plan" / RESULT).write_text(record_text(made), encoding="utf-8")
+    assert runner.find_done("plan", CONFIG, ID, here, shelf).record == found
+    assert StageRecord.model_validate_json((shelf.folder / "plan" / RESULT).read_bytes()) == found, "shown as it is now"
