@@ -1,0 +1,107 @@
+"""Mechanisms of the BLT figures: made for one run, priced on another.
+
+A made mechanism keeps its numbers. What it costs depends on the run that it meets: rounds n, min separation b and
+``k = ceil(n / b)`` participations, the most that b allows. Loss is error times sensitivity, so at equal loss two
+mechanisms give the same noise in the model at the same rho.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from federated.mechanisms.banded import from_coefficients
+from federated.mechanisms.blt import Blt, errors, inverse_coefficients
+from federated.mechanisms.independent import Independent
+from federated.mechanisms.optimise_banded import Losses, full_losses, optimise_banded
+from federated.mechanisms.optimise_blt import optimise_blt
+from federated.mechanisms.sensitivity import toeplitz_sensitivity_squared, tree_matrix, tree_sensitivity_squared
+from federated.mechanisms.tree import prefix_variances
+from federated.planning.costs import most_participations
+from tests.helpers.strategies import toeplitz_losses
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a mechanism meets."""
+
+    rounds: int
+    min_sep: int
+
+    @property
+    def most(self) -> int:
+        """k, the most participations that the separation allows."""
+        return most_participations(self.rounds, self.min_sep)
+
+    @property
+    def limits(self) -> tuple[int, int, int]:
+        """n, b, k."""
+        return self.rounds, self.min_sep, self.most
+
+
+@cache
+def blt(made_for: Run, buffers: int, loss: str = "rms") -> Blt:
+    """The BLT of least loss for a run."""
+    best = optimise_blt(*made_for.limits, buffers, "max" if loss == "max" else "rms")
+    return Blt(1.0, best.theta, best.omega)
+
+
+@cache
+def blt_losses(mechanism: Blt, run: Run) -> Losses:
+    """What a BLT costs on any run."""
+    largest, rms = errors(inverse_coefficients(mechanism, run.rounds))
+    sensitivity = mechanism.sensitivity_squared(*run.limits) ** 0.5
+    return Losses(largest * sensitivity, rms * sensitivity)
+
+
+@cache
+def bands(made_for: Run, count: int) -> tuple[float, ...]:
+    """Coefficients of the banded Toeplitz strategy of least RmsLoss for a run."""
+    made = optimise_banded(*made_for.limits, min(count, made_for.min_sep, made_for.rounds), "toeplitz")
+    return tuple(made.strategy.lags_NL[-1].tolist())
+
+
+@cache
+def banded_losses(coefficients: tuple[float, ...], run: Run) -> Losses:
+    """What a banded Toeplitz strategy costs on any run, also where a device's columns overlap."""
+    column = np.zeros(run.rounds)
+    kept = min(len(coefficients), run.rounds)
+    column[:kept] = coefficients[:kept]
+    if run.min_sep >= len(coefficients):
+        squared = from_coefficients(1.0, np.array(coefficients[:kept]), run.rounds).sensitivity_squared(*run.limits)
+    else:
+        squared = toeplitz_sensitivity_squared(column, run.min_sep, run.most)
+    return toeplitz_losses(column, squared)
+
+
+@cache
+def tree_losses(run: Run) -> Losses:
+    """What streamed tree aggregation costs; it has no numbers to choose."""
+    variances = prefix_variances(run.rounds)
+    sensitivity = tree_sensitivity_squared(*run.limits) ** 0.5
+    return Losses(float(variances.max()) ** 0.5 * sensitivity, float(variances.mean()) ** 0.5 * sensitivity)
+
+
+@cache
+def full_tree_losses(run: Run) -> Losses:
+    """What a tree costs whose nodes of later rounds may be used too (TreeAgg-Full), which nobody can stream."""
+    at_one, sensitivity = _full_tree_errors(run.rounds), tree_sensitivity_squared(*run.limits) ** 0.5
+    return Losses(at_one.max_loss * sensitivity, at_one.rms_loss * sensitivity)
+
+
+@cache
+def _full_tree_errors(rounds: int) -> Losses:
+    return full_losses(tree_matrix(rounds), 1.0)
+
+
+def independent_losses(run: Run) -> Losses:
+    """What fresh noise in each round costs without any gain from sampling."""
+    made = Independent(1.0, "fixed", 1.0, 1)
+    sensitivity = made.sensitivity_squared(*run.limits) ** 0.5
+    return Losses(run.rounds**0.5 * sensitivity, made.rms_error(run.rounds) * sensitivity)
+
+
+def ratios(values: Sequence[float], bases: Sequence[float]) -> list[float]:
+    """Each value as a multiple of its base."""
+    return [value / base for value, base in zip(values, bases, strict=True)]

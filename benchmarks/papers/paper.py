@@ -1,0 +1,171 @@
+"""What all figures share: arguments, statements beside what came out, panels, and the two files of a result."""
+
+import argparse
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullLocator
+
+from reports.figures.style import COLOURS, svg
+
+# Our notes of the papers hold their tables and some sentences, not the points of their curves.
+EXPECTED = "The figure's own points are not at hand: judged is what it is said to show."
+RESULTS = Path(__file__).parent / "results"
+Draw = Callable[[Axes], None]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement of a paper, what came out here, and whether the one follows from the other."""
+
+    says: str
+    here: str
+    holds: bool
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one command leaves: ``NAME.svg`` and ``NAME.md``.
+
+    Attributes:
+      name: of the files.
+      title: of the page and, read aloud, of the picture.
+      paper: which figure or table of which paper this stands for.
+      setting: a sentence on what was done here.
+      table: heads first.
+      draws: one a panel; none where a table says it all.
+      columns: panels in a row.
+      printed: the claims hold printed numbers; otherwise the page says that the figure's own points are not at hand.
+    """
+
+    name: str
+    title: str
+    paper: str
+    setting: str
+    table: Sequence[Sequence[object]]
+    claims: Sequence[Claim]
+    draws: Sequence[Draw] = ()
+    columns: int = 2
+    panel: tuple[float, float] = (3.6, 2.9)
+    printed: bool = False
+
+
+def parser(doc: str | None) -> argparse.ArgumentParser:
+    """A parser whose help is the module's own words."""
+    made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--results", type=Path, default=RESULTS, help="folder of the picture and its page")
+    return made
+
+
+def verdicts(claims: Iterable[Claim]) -> list[str]:
+    """The line of what agrees and the line of what does not."""
+    lines = []
+    for head, kept in (("Agrees", True), ("Does not", False)):
+        listed = [f"{claim.says} (here {claim.here})" for claim in claims if claim.holds is kept]
+        lines.append(f"**{head}:** {'; '.join(listed) or 'nothing'}.")
+    return lines
+
+
+def markdown(table: Sequence[Sequence[object]]) -> list[str]:
+    """Rows as a Markdown table; numbers with four digits, None as an empty cell."""
+    heads, *rows = ([shown(cell) for cell in row] for row in table)
+    return [f"| {' | '.join(row)} |" for row in (heads, ["---"] * len(heads), *rows)]
+
+
+def shown(cell: object) -> str:
+    """A cell as text."""
+    if cell is None:
+        return ""
+    return f"{cell:.4g}" if isinstance(cell, float) else str(cell)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a panel: its points, and how it looks."""
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+    colour: int = 0
+    style: str = "-"
+
+
+def lines(
+    drawn: Iterable[Line],
+    x_label: str,
+    y_label: str,
+    log: str = "",
+    mark: float | None = None,
+    y_limits: tuple[float, float] | None = None,
+) -> Draw:
+    """A panel of lines.
+
+    Args:
+      log: which axes are logarithmic, as in ``xy``.
+      mark: where a vertical line stands, such as what was planned.
+    """
+    kept = list(drawn)
+
+    def draw(axes: Axes) -> None:
+        for line in kept:
+            axes.plot(
+                line.x, line.y, line.style, marker="o", markersize=2.5, color=COLOURS[line.colour], label=line.name
+            )
+        if mark is not None:
+            axes.axvline(mark, color="#7a7a7a", linewidth=0.8, linestyle="--")
+        for name in log:
+            axes.set(**{f"{name}scale": "log"})
+            axis = axes.xaxis if name == "x" else axes.yaxis
+            values = [value for line in kept for value in (line.x if name == "x" else line.y)]
+            crowded = name == "x" and max(values) > 30 * min(values)
+            axis.set_major_locator(LogLocator(subs=(1, 3) if crowded else (1, 2, 5)))
+            axis.set_major_formatter(lambda value, _: f"{value:,.10g}")
+            axis.set_minor_locator(NullLocator())
+        axes.set(xlabel=x_label, ylabel=y_label)
+        if y_limits is not None:
+            axes.set_ylim(y_limits)
+        axes.grid(visible=True)
+
+    return draw
+
+
+def picture(result: Result) -> str:
+    """All panels in one SVG, their common legend below."""
+
+    def draw(axes: Axes) -> None:
+        figure = axes.figure
+        assert isinstance(figure, Figure)
+        axes.remove()
+        columns = min(result.columns, len(result.draws))
+        rows = math.ceil(len(result.draws) / columns)
+        width, height = result.panel
+        for number, panel in enumerate(result.draws):
+            panel(figure.add_subplot(rows, columns, number + 1))
+        lines = {}
+        for one in figure.axes:
+            handles, labels = one.get_legend_handles_labels()
+            lines |= dict(zip(labels, handles, strict=True))
+        beside = 3 if columns > 1 else 2
+        figure.set_size_inches(columns * width, rows * height + 0.25 * math.ceil(len(lines) / beside))
+        if lines:
+            figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=beside, fontsize=9)
+
+    spoken = " ".join(line.replace("*", "") for line in verdicts(result.claims))
+    return svg(result.title, f"{result.paper}. {spoken}", draw)
+
+
+def write(result: Result, command: str, folder: Path) -> None:
+    """Write the two files and print the page."""
+    folder.mkdir(parents=True, exist_ok=True)
+    page = [f"# {result.title}", "", f"{result.paper}. {result.setting}", "", f"`{command}`", ""]
+    page += [] if result.printed else [EXPECTED, ""]
+    if result.draws:
+        (folder / f"{result.name}.svg").write_text(picture(result), encoding="utf-8")
+        page += [f"![{result.title}]({result.name}.svg)", ""]
+    page += [*(line + "\n" for line in verdicts(result.claims)), *markdown(result.table)]
+    (folder / f"{result.name}.md").write_text("\n".join(page) + "\n", encoding="utf-8")
+    print("\n".join(page))

@@ -1,0 +1,110 @@
+"""The pure parts of benchmarks/papers: prices against dense matrices, verdicts, pages, pictures, the index."""
+
+import re
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.linalg
+
+from benchmarks.papers import paper
+from benchmarks.papers.blt import memory, strategies
+from benchmarks.papers.blt.strategies import Run
+from tests.helpers.strategies import pattern_sensitivity_squared
+
+FOLDER = Path(paper.__file__).parent
+COMMANDS = sorted(
+    path for path in FOLDER.glob("*/*.py") if "__main__" in path.read_text(encoding="utf-8")
+)  # one a figure
+SMALL = Run(24, 5)
+
+
+def dense_losses(strategy_NN: np.ndarray, run: Run) -> tuple[float, float]:
+    """MaxLoss and RmsLoss by the definition."""
+    error_N = np.linalg.norm(np.tril(np.ones(strategy_NN.shape)) @ np.linalg.inv(strategy_NN), axis=1)
+    sensitivity = pattern_sensitivity_squared(strategy_NN, run.min_sep, run.most) ** 0.5
+    return float(error_N.max()) * sensitivity, float((error_N**2).mean()) ** 0.5 * sensitivity
+
+
+def toeplitz(column_N: np.ndarray) -> np.ndarray:
+    return np.tril(scipy.linalg.toeplitz(column_N))
+
+
+@pytest.mark.parametrize("met", [Run(24, 5), Run(24, 9), Run(12, 3)])
+def test_a_mechanism_made_for_one_run_is_priced_on_another(met: Run) -> None:
+    made = strategies.blt(SMALL, 2)
+    priced = strategies.blt_losses(made, met)
+    assert (priced.max_loss, priced.rms_loss) == pytest.approx(
+        dense_losses(toeplitz(made.coefficients(met.rounds)), met)
+    )
+    coefficients = strategies.bands(SMALL, 5)
+    column_N = np.zeros(met.rounds)
+    column_N[:5] = coefficients
+    priced = strategies.banded_losses(coefficients, met)
+    assert (priced.max_loss, priced.rms_loss) == pytest.approx(dense_losses(toeplitz(column_N), met))
+
+
+def test_bands_that_overlap_cost_more_than_their_norms() -> None:
+    coefficients, met = strategies.bands(SMALL, 5), Run(24, 2)
+    column_N = np.zeros(24)
+    column_N[:5] = coefficients
+    sensitivity = pattern_sensitivity_squared(toeplitz(column_N), 2, 4) ** 0.5
+    assert sensitivity > 4**0.5 * np.linalg.norm(coefficients)
+    wide = strategies.banded_losses(coefficients, met)
+    assert wide.rms_loss > strategies.banded_losses(coefficients, Run(24, 5)).rms_loss
+
+
+def test_fresh_noise_is_the_identity() -> None:
+    priced = strategies.independent_losses(SMALL)
+    assert (priced.max_loss, priced.rms_loss) == pytest.approx(dense_losses(np.eye(24), SMALL))
+
+
+def test_a_tree_with_later_nodes_is_below_the_streamed_one() -> None:
+    full, streamed = strategies.full_tree_losses(SMALL), strategies.tree_losses(SMALL)
+    assert full.rms_loss < streamed.rms_loss
+
+
+def test_table_3_is_read_as_printed() -> None:
+    table = memory.printed()
+    assert (table["BLT* nbuf=2"].max_loss, table["BLT* nbuf=2"].rms_loss) == (10.81, 9.34)
+    assert all(losses.rms_loss <= losses.max_loss for losses in table.values())
+
+
+CLAIMS = (paper.Claim("it rains", "it pours", True), paper.Claim("it snows", "it does not", False))
+
+
+def test_a_page_says_what_agrees_and_what_does_not(tmp_path: Path) -> None:
+    line = paper.lines([paper.Line("rain", [1, 10], [2.0, 3.0])], "day", "mm", "xy")
+    result = paper.Result(
+        "rain", "Rain", "Nobody 2020, figure 1", "Here.", [["day", "mm"], [1, 2.34567]], CLAIMS, [line] * 3
+    )
+    paper.write(result, "python -m rain", tmp_path)
+    page = (tmp_path / "rain.md").read_text(encoding="utf-8")
+    assert "**Agrees:** it rains (here it pours)." in page
+    assert "**Does not:** it snows (here it does not)." in page
+    assert "`python -m rain`" in page
+    assert "| 1 | 2.346 |" in page
+    assert paper.EXPECTED in page
+    picture = (tmp_path / "rain.svg").read_text(encoding="utf-8")
+    assert picture == paper.picture(result)  # the same bytes every time
+    described = ElementTree.fromstring(picture).find("{http://www.w3.org/2000/svg}desc")
+    assert described is not None
+    assert "it snows" in (described.text or "")
+
+
+def test_no_claim_is_no_agreement() -> None:
+    assert paper.verdicts(()) == ["**Agrees:** nothing.", "**Does not:** nothing."]
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_each_figure_teaches_and_has_its_result_and_its_row(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    module = f"benchmarks.papers.{path.parent.name}.{path.stem}"
+    assert f".venv/stages/bin/python -m {module}" in text.split('"""')[1]
+    name = re.search(r'name="([a-z-]+)"', text)
+    assert name is not None
+    page = (FOLDER / "results" / f"{name[1]}.md").read_text(encoding="utf-8")
+    assert f"`python -m {module}" in page
+    assert (FOLDER / "results" / f"{name[1]}.svg").exists()
+    assert f"(results/{name[1]}.md)" in (FOLDER / "README.md").read_text(encoding="utf-8")
