@@ -33,9 +33,10 @@ launch: setup $(AIRFLOW_HOME)/.ready ## Launch FILE=dags/launches/NAME.yaml (def
 web: ## Install onnxruntime-web by npm, so that `tacit site` makes a keyboard page of each published launch
 	@bash reports/web/install.sh .venv/web
 
-test: setup ## Run every test: the stages' in their environment, the DAGs' in Airflow's
-	@status=0; $(STAGES)/pytest -n $(or $(WORKERS),2) --dist loadgroup || status=1; \
-	.venv/airflow/bin/pytest tests/dags || status=1; exit $$status
+test: setup ## Run every test: the stages' in their environment and, beside them, the DAGs' in Airflow's
+	@status=0; log=$$(mktemp); .venv/airflow/bin/pytest tests/dags >$$log 2>&1 & dags=$$!; \
+	$(STAGES)/pytest -n $(or $(WORKERS),2) --dist loadfile --no-loadscope-reorder || status=1; \
+	wait $$dags || status=1; cat $$log; rm -f $$log; exit $$status
 
 mutants: setup ## Seed each bug of tests/mutants in a copy: the tests beside the code must find it
 	@OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(STAGES)/python -m tests.mutants.run

@@ -13,6 +13,7 @@ another, which moves it by up to 2 C: the noise multiplier per distance is then 
 Suffixes: O Renyi orders, K devices drawn.
 """
 
+import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -142,10 +143,7 @@ def _poisson(z: float, rate: float, rounds: int, deltas: tuple[float, ...]) -> A
     plain = {delta: dp_accounting.get_epsilon_gaussian(z / math.sqrt(rounds), delta) for delta in deltas}
     # A distribution of losses is a grid: fine enough for small losses, small enough for memory with large ones.
     span = max([1 / (2 * z * z) + 10 / z, *(min(second[delta], plain[delta]) for delta in deltas)])
-    accountant = pld.PLDAccountant(dp_accounting.NeighboringRelation.REPLACE_SPECIAL, max(_FINEST, span / _MOST_POINTS))
-    event = dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(z))
-    accountant.compose(dp_accounting.SelfComposedDpEvent(event, rounds))
-    first = {delta: float(accountant.get_epsilon(delta)) for delta in deltas}
+    first = dict(zip(deltas, _by_losses(z, rate, rounds, deltas, max(_FINEST, span / _MOST_POINTS)), strict=True))
     for delta, value in first.items():
         # Infinite is no contradiction: with a delta below the tails that were cut off, nothing finite can be said.
         if math.isinf(value):
@@ -171,6 +169,14 @@ def _poisson(z: float, rate: float, rounds: int, deltas: tuple[float, ...]) -> A
         "Renyi orders 2 to 256 in closed form (Mironov et al. 2019), conversion of Canonne et al. 2020 (second)",
     )
     return Amplified("poisson", rate, best, second, plain, methods, "zero-out")
+
+
+@functools.lru_cache(maxsize=64)  # a launch and its verification ask for the same again, and it takes seconds
+def _by_losses(z: float, rate: float, rounds: int, deltas: tuple[float, ...], grid: float) -> tuple[float, ...]:
+    accountant = pld.PLDAccountant(dp_accounting.NeighboringRelation.REPLACE_SPECIAL, grid)
+    event = dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(z))
+    accountant.compose(dp_accounting.SelfComposedDpEvent(event, rounds))
+    return tuple(float(accountant.get_epsilon(delta)) for delta in deltas)
 
 
 def _fixed(z: float, rate: float, population: int, rounds: int, deltas: tuple[float, ...]) -> Amplified:

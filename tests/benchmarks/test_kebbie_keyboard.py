@@ -14,9 +14,6 @@ from pretrain.config import ModelConfig
 from pretrain.model import KeyboardLM, build_model
 from tests.helpers.typed_text import WORDS, vocabulary
 
-# One worker makes the bundle, and compiles what reads it.
-pytestmark = pytest.mark.xdist_group("kebbie")
-
 
 def model() -> KeyboardLM:
     built = build_model(ModelConfig(embedding_dim=8, hidden_dim=12, tied=False), len(vocabulary()), 5)

@@ -19,8 +19,7 @@ from reports.keyboard import Writing
 from tests.helpers.browser import Page, tab
 from tests.helpers.keyboard_run import add_published
 
-# One browser for all, in one process.
-pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("keyboard")]
+pytestmark = pytest.mark.browser
 LOCALE = "en-US"
 DOCUMENTS, FOR_WORDS, MOST_WORDS = 900, 600, 1500
 HARD = (

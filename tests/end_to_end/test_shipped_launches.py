@@ -2,20 +2,18 @@
 
 import csv
 import json
-import logging
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from typer.testing import CliRunner
 
 from federated import mechanisms
 from federated.accounting.gaussian import epsilon_of_rho
-from pipeline.cli.app import app
 from pipeline.config import launch_id, load_launch
 from pipeline.errors import PERMANENT
 from reports.disclosure.document import Disclosure
+from tests.helpers.command import answered
 from tests.helpers.installed import installed
 from tests.helpers.tiny_launch import write_launch
 
@@ -94,18 +92,6 @@ def small(path: Path, folder: Path) -> Path:
     return written
 
 
-def tacit(home: Path, *arguments: str, code: int = 0) -> dict:
-    """The answer of a command in this process: ten launches would start forty others."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    done = CliRunner().invoke(app, [*arguments, "--json"], env={"TACIT_HOME": str(home)})
-    # The command sent its logs to the standard error of this call, which is gone now.
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    assert done.exit_code == code, done.output
-    return json.loads(done.stdout)
-
-
 def keep_every_word(sheet: Path) -> None:
     """Fill a review sheet in as a person would who objects to nothing."""
     with sheet.open(encoding="utf-8", newline="") as source:
@@ -122,18 +108,18 @@ def test_a_shipped_file_launches_and_its_report_states_the_guarantee(path: Path,
     config = load_launch(file)
     installed(tmp_path, config.private_text.name)
     if config.vocabulary.review:
-        assert "wait for a decision" in tacit(tmp_path, "launch", str(file), code=PERMANENT)["error"]
+        assert "wait for a decision" in answered(tmp_path, "launch", str(file), code=PERMANENT)["error"]
         keep_every_word(
             tmp_path / "runs" / launch_id(config) / "private" / "build_vocabulary" / "review" / "review.csv"
         )
-    answer = tacit(tmp_path, "launch", str(file))
+    answer = answered(tmp_path, "launch", str(file))
     if config.reviewers:
         assert answer["state"] in ("waiting", "held")
         if answer["state"] == "waiting":
             # As Airflow does with their answer.
             by = ("--by", config.reviewers[0], "--reason", "read")
-            tacit(tmp_path, "review", answer["launch_id"], "--answer", "approve", *by)
-        tacit(tmp_path, "stage", "publish", "--launch", str(file), "--run", answer["launch_id"])
+            answered(tmp_path, "review", answer["launch_id"], "--answer", "approve", *by)
+        answered(tmp_path, "stage", "publish", "--launch", str(file), "--run", answer["launch_id"])
     public = tmp_path / "runs" / answer["launch_id"] / "public"
     disclosure = Disclosure.model_validate_json((public / "report" / "disclosure.json").read_bytes())
     rounds = json.loads((public / "fine_tune" / "result.json").read_bytes())["result"]
@@ -149,7 +135,7 @@ def test_a_shipped_file_launches_and_its_report_states_the_guarantee(path: Path,
     if answer["decision"] == "launch":
         assert (public / "publish" / "bundle" / "counts.npz").exists() == (counted > 0)
     assert ("compose by adding ρ" in (public / "report" / "report.md").read_text(encoding="utf-8")) == (counted > 0)
-    committed = tacit(tmp_path, "ledger", "show")["totals"][config.private_text.name]
+    committed = answered(tmp_path, "ledger", "show")["totals"][config.private_text.name]
     assert committed == pytest.approx(answer["rho"])
     assert answer["epsilon"] == pytest.approx(epsilon_of_rho(answer["rho"], 1e-6))
     norms = {point["clip_norm"] for point in disclosure.curves.fine_tuning}
@@ -158,6 +144,6 @@ def test_a_shipped_file_launches_and_its_report_states_the_guarantee(path: Path,
     assert NAMES[config.mechanism.kind] in html
     assert ("Under secure aggregation (32-bit sums" in html) == (config.mechanism.secagg is not None)
     assert ("With sampling counted" in html) == (config.mechanism.kind == "independent")
-    assert tacit(tmp_path, "verify", answer["launch_id"])["ok"]
-    again = tacit(tmp_path, "account", config.mechanism.kind, "--run", answer["launch_id"])
+    assert answered(tmp_path, "verify", answer["launch_id"])["ok"]
+    again = answered(tmp_path, "account", config.mechanism.kind, "--run", answer["launch_id"])
     assert again["rho"] == pytest.approx(answer["rho"])

@@ -9,14 +9,19 @@ from pathlib import Path
 import pytest
 
 from pipeline.config import STAGE_NAMES, launch_id, load_launch
-from tests.helpers.command import AIRFLOW, ROOT, TACIT, Launched, environment, ledger_entries, tacit
+from pipeline.errors import PERMANENT
+from tests.helpers.command import AIRFLOW, ROOT, TACIT, Launched, answered, environment, ledger_entries, tacit
 from tests.helpers.installed import installed
 from tests.helpers.tiny_launch import CLIENTS, SHARED_NEW, client_id, leaks, planted, write_launch
 
 NEEDLES = [planted(client) for client in range(CLIENTS)] + [client_id(client) for client in range(CLIENTS)]
 
-# One launch for all of this folder, so on one worker.
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("tiny launch")]
+pytestmark = [
+    pytest.mark.slow,
+    # MLflow's own code uses what SQLAlchemy 2.1 deprecates, and warns about type hints of its own.
+    pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:.*Any type hint is inferred as AnyType.*:UserWarning"),
+]
 
 
 def test_every_stage_did_its_work(launched: Launched) -> None:
@@ -75,14 +80,12 @@ def test_nothing_private_outside_the_private_folder(launched: Launched) -> None:
 
 
 def test_report_verifies_and_a_changed_record_does_not(launched: Launched) -> None:
-    verified = tacit(launched.home, "verify", launched.run_id, "--json")
-    assert verified.returncode == 0, verified.stderr
-    assert json.loads(verified.stdout)["ok"]
+    assert answered(launched.home, "verify", launched.run_id)["ok"]
     disclosure = launched.run / "public" / "report" / "disclosure.json"
     original = disclosure.read_text(encoding="utf-8")
     try:
         disclosure.write_text(original.replace('"rho"', '"rho" ', 1), encoding="utf-8")
-        assert not json.loads(tacit(launched.home, "verify", launched.run_id, "--json").stdout)["ok"]
+        assert not answered(launched.home, "verify", launched.run_id, code=PERMANENT)["ok"]
     finally:
         disclosure.write_text(original, encoding="utf-8")
 
@@ -95,8 +98,7 @@ def test_changed_privacy_parameter_is_a_new_launch_and_a_new_spend(launched: Lau
     changed = write_launch(folder, mechanism=mechanism)
     assert launch_id(load_launch(changed)) != launched.run_id
     before = ledger_entries(launched.home)
-    done = tacit(launched.home, "launch", str(changed), "--json")
-    assert done.returncode == 0, done.stderr
+    answered(launched.home, "launch", str(changed))
     added = [entry for entry in ledger_entries(launched.home)[len(before) :] if entry["kind"] in ("reserve", "commit")]
     assert {entry["stage"] for entry in added} == {"discover", "fine_tune"}
     assert {entry["launch_id"] for entry in added} == {launch_id(load_launch(changed))}
@@ -123,9 +125,7 @@ def test_a_hold_on_made_up_typists_has_its_report_and_publishes_nothing(tmp_path
     compared = {"buckets": 5, "non_private_upper_bound": True}
     file = write_launch(tmp_path, private_text=population, policy=policy, audit=audit, ab_test=compared)
     installed(tmp_path)
-    done = tacit(tmp_path, "launch", str(file), "--json")
-    assert done.returncode == 0, done.stderr
-    answer = json.loads(done.stdout)
+    answer = answered(tmp_path, "launch", str(file))
     assert answer["decision"] == "hold"
     assert "gain in top-1 recall" in " ".join(answer["reasons"])
     public = tmp_path / "runs" / answer["launch_id"] / "public"

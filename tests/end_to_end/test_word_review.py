@@ -11,7 +11,7 @@ from pipeline.config import launch_id, load_launch
 from pipeline.errors import PERMANENT
 from pretrain import vocabulary
 from pretrain.files import sha256
-from tests.helpers.command import tacit
+from tests.helpers.command import answered
 from tests.helpers.installed import installed
 from tests.helpers.tiny_launch import write_launch
 
@@ -28,15 +28,12 @@ def test_a_person_decides_on_every_word(tmp_path: Path) -> None:
     file.write_text(yaml.safe_dump(raw), encoding="utf-8")
     run_id = launch_id(load_launch(file))
 
-    def stage(name: str) -> tuple[int, dict]:
-        done = tacit(tmp_path, "stage", name, "--launch", str(file), "--run", run_id, "--json")
-        return done.returncode, json.loads(done.stdout or "{}")
+    def stage(name: str, code: int = 0) -> dict:
+        return answered(tmp_path, "stage", name, "--launch", str(file), "--run", run_id, code=code)
 
     for name in ("ingest_public", "ingest_private", "discover"):
-        assert stage(name)[0] == 0
-    code, refused = stage("build_vocabulary")
-    assert code == PERMANENT
-    assert "wait for a decision" in json.dumps(refused)
+        stage(name)
+    assert "wait for a decision" in json.dumps(stage("build_vocabulary", PERMANENT))
     sheet = tmp_path / "runs" / run_id / "private" / "build_vocabulary" / "review" / "review.csv"
     with sheet.open(encoding="utf-8", newline="") as source:
         rows = list(csv.DictReader(source))
@@ -48,8 +45,7 @@ def test_a_person_decides_on_every_word(tmp_path: Path) -> None:
         writer = csv.DictWriter(target, rows[0])
         writer.writeheader()
         writer.writerows(rows)
-    code, built = stage("build_vocabulary")
-    assert code == 0
+    built = stage("build_vocabulary")
     assert built["reviewed"]
     assert built["dropped"] == {"dropped by a person": 1}
     assert built["added"] == len(words) - 1
@@ -62,7 +58,7 @@ def test_a_person_decides_on_every_word(tmp_path: Path) -> None:
     assert sheet_digest == sha256(sheet)
     assert record["inputs"][f"given/{blocklist}"] == sha256(blocklist)
     blocklist.write_text("slur\nanother\n", encoding="utf-8")
-    assert stage("build_vocabulary")[0] == 0
+    stage("build_vocabulary")
     again = json.loads((tmp_path / "runs" / run_id / "public" / "build_vocabulary" / "result.json").read_text("utf-8"))
     assert again["inputs"][f"given/{blocklist}"] == sha256(blocklist)
     assert again["result"] == record["result"]

@@ -1,11 +1,16 @@
-"""The command line as a user runs it: a process of its own, in a home of its own."""
+"""The command line as a user runs it: a process of its own, in a home of its own; or the same without the process."""
 
 import json
+import logging
 import os
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+
+from typer.testing import CliRunner
+
+from pipeline.cli.app import app
 
 ROOT = Path(__file__).resolve().parents[2]
 TACIT = Path(sys.executable).with_name("tacit")
@@ -40,8 +45,18 @@ def tacit(home: Path, *arguments: str) -> subprocess.CompletedProcess:
     )
 
 
+def answered(home: Path, *arguments: str, code: int = 0) -> dict:
+    """The answer of a command in this process: one of its own takes seconds to load its libraries."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    done = CliRunner().invoke(app, [*arguments, "--json"], env={"TACIT_HOME": str(home)})
+    # The command sent its logs to the standard error of this call, which is gone now.
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    assert done.exit_code == code, done.output
+    return json.loads(done.stdout)
+
+
 def ledger_entries(home: Path) -> list[dict]:
     """The ledger as the command line shows it."""
-    shown = tacit(home, "ledger", "show", "--json")
-    assert shown.returncode == 0, shown.stderr
-    return json.loads(shown.stdout)["entries"]
+    return answered(home, "ledger", "show")["entries"]

@@ -46,10 +46,12 @@ def write_launch(folder: Path, **changes: object) -> Path:
     """
     rng = np.random.default_rng(7)
     weights = 1 / np.arange(1, len(COMMON) + 1)
-    weights /= weights.sum()
+    chances = np.cumsum(weights / weights.sum())
+    chances /= chances[-1]
 
     def sentence() -> str:
-        return " ".join(rng.choice(COMMON, size=rng.integers(4, 10), p=weights)) + "."
+        places = chances.searchsorted(rng.random(rng.integers(4, 10)), side="right")
+        return " ".join(COMMON[place] for place in places) + "."
 
     for name, documents in (("train", 200), ("validation", 20)):
         with gzip.open(folder / f"{name}.json.gz", "wt", encoding="utf-8") as file:

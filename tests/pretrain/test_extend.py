@@ -11,6 +11,7 @@ from pretrain.config import AdaptConfig, ModelConfig
 from pretrain.extend import adapt, grow, similar_words
 from pretrain.model import KeyboardLM, build_model
 from pretrain.vocabulary import SPECIALS, UNK, TokenStream, Vocabulary, extend
+from tests.helpers.close import assert_close
 from tests.helpers.pretrain_streams import chain_stream
 
 OLD = Vocabulary((*SPECIALS, "walk", "walked", "talking", "the", "banana"))
@@ -37,7 +38,7 @@ def test_old_words_keep_their_rows_and_logits(tied: bool) -> None:
     model = model_of(OLD, tied)
     grown = grow(model, OLD, NEW)
     tokens = torch.tensor([[1, 5, 4, 8]])
-    torch.testing.assert_close(grown(tokens)[0][..., : len(OLD)], model(tokens)[0], rtol=0, atol=1e-6)
+    assert_close(grown(tokens)[0][..., : len(OLD)], model(tokens)[0], rtol=0, atol=1e-6)
     assert grown.vocabulary_size == len(NEW)
     for name in ("embedding", "output_bias") + (() if tied else ("output",)):
         assert torch.equal(grown.state_dict()[name][: len(OLD)], model.state_dict()[name])
@@ -50,8 +51,8 @@ def test_new_rows_come_from_words_spelt_alike_or_from_unk(tied: bool) -> None:
     near = similar_words(("walking",), OLD, most=5)[0]
     for name in ("embedding",) if tied else ("embedding", "output"):
         old_VE, new_VE = model.state_dict()[name], grown.state_dict()[name]
-        torch.testing.assert_close(new_VE[len(OLD)], sum(share * old_VE[number] for number, share in near))
-        torch.testing.assert_close(new_VE[len(OLD) + 1], old_VE[UNK])
+        assert_close(new_VE[len(OLD)], sum(share * old_VE[number] for number, share in near))
+        assert_close(new_VE[len(OLD) + 1], old_VE[UNK])
     expected = model.output_bias[UNK].item() - math.log(2 * 2)
     assert grown.output_bias[len(OLD) :].tolist() == pytest.approx([expected] * 2)
 

@@ -10,6 +10,7 @@ from pretrain.batches import find_rows
 from pretrain.config import ModelConfig
 from pretrain.model import KeyboardLM, build_model, parameter_count, sentence_rows
 from pretrain.vocabulary import BOS, EOS, PAD
+from tests.helpers.close import assert_close
 from tests.helpers.pretrain_streams import next_word_loss
 
 
@@ -74,9 +75,9 @@ def test_state_carries_a_sequence_on(tiny_model: KeyboardLM) -> None:
     whole, last = tiny_model(tokens)
     head, state = tiny_model(tokens[:, :4])
     tail, end = tiny_model(tokens[:, 4:], state)
-    torch.testing.assert_close(torch.cat([head, tail], dim=1), whole)
+    assert_close(torch.cat([head, tail], dim=1), whole)
     for given_part, expected in zip(end, last, strict=True):
-        torch.testing.assert_close(given_part, expected)
+        assert_close(given_part, expected)
 
 
 def test_tied_gradient_is_the_sum_of_both_uses() -> None:
@@ -86,7 +87,7 @@ def test_tied_gradient_is_the_sum_of_both_uses() -> None:
     inputs, targets = torch.tensor([[1, 4, 9]]), torch.tensor([[4, 9, 2]])
     for model in (tied, separate):
         next_word_loss(model(inputs)[0], targets).backward()
-    torch.testing.assert_close(tied.embedding.grad, separate.embedding.grad + separate.output.grad)
+    assert_close(tied.embedding.grad, separate.embedding.grad + separate.output.grad)
     assert separate.embedding.grad.abs().max() > 0
     assert separate.output.grad.abs().max() > 0
 
@@ -106,7 +107,7 @@ def test_gradient_against_finite_differences() -> None:
 def test_padding_takes_no_part_in_the_loss() -> None:
     logits = torch.randn(1, 3, 6)
     whole = next_word_loss(logits[:, :2], torch.tensor([[4, 5]]))
-    torch.testing.assert_close(next_word_loss(logits, torch.tensor([[4, 5, PAD]])), whole)
+    assert_close(next_word_loss(logits, torch.tensor([[4, 5, PAD]])), whole)
 
 
 def test_weights_are_a_function_of_the_seed(tiny_model: KeyboardLM) -> None:

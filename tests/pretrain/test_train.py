@@ -14,6 +14,7 @@ from pretrain.batches import batches, find_rows
 from pretrain.model import KeyboardLM, build_model, sentence_rows
 from pretrain.train import TrainingCurve, evaluate, gradients_by_autograd, gradients_by_hand, pretrain
 from pretrain.vocabulary import EOS, UNK, join_owners
+from tests.helpers.close import assert_close
 from tests.helpers.pretrain_streams import PRETRAIN, TINY, WORDS, chain_stream, next_word_loss, pretrain_tiny
 
 
@@ -205,4 +206,4 @@ def test_the_step_of_a_gpu_and_the_step_of_a_cpu_add_the_same_gradient(threads: 
     (loss, words), wanted = sums[0]
     assert sums[1][0] == (pytest.approx(loss, rel=1e-5), words)
     for name, gradient in sums[1][1].items():
-        torch.testing.assert_close(gradient, wanted[name], rtol=1e-4, atol=1e-5, msg=name)
+        assert_close(gradient, wanted[name], rtol=1e-4, atol=1e-5, msg=name)

@@ -15,8 +15,6 @@ from pretrain.model import KeyboardLM, build_model, sentence_rows
 from pretrain.vocabulary import EOS, SPECIALS, TokenStream, Vocabulary, join_owners
 from tests.helpers.pretrain_streams import next_word_loss
 
-pytestmark = pytest.mark.xdist_group("memorisation")  # one worker trains the model
-
 WORDS = Vocabulary(SPECIALS + tuple(f"w{number}" for number in range(60)))
 CONFIG = AuditConfig(users=(1, 4), examples=(1, 8), repeats=2, sentences_per_device=10, random_continuations=2_000_000)
 

@@ -6,6 +6,7 @@ from federated.local_training.clipping import MAX_DEVICES, Clip, check_clip_norm
 from federated.local_training.kernel.weights import Weights
 from federated.local_training.sums import Sums
 from federated.noise import FIXED_POINT
+from tests.helpers.close import assert_close
 from tests.helpers.typed_devices import local, rows_of
 
 
@@ -21,7 +22,7 @@ def clip_to_grid(parts: list[torch.Tensor], clip_norm: float) -> list[torch.Tens
         found.append(total.shared[: len(parts)])
     for one, other in zip(*found, strict=True):
         # Norms may differ in their last bit, and so may an integer.
-        torch.testing.assert_close(one, other, rtol=1e-12, atol=1)
+        assert_close(one, other, rtol=1e-12, atol=1)
     return list(found[0])
 
 
@@ -66,7 +67,7 @@ def test_any_tensor_may_dominate(dominating):
 def test_a_small_update_is_kept_to_the_grid():
     parts = update(1e-3, dtype=torch.float64)
     for part, grid in zip(parts, clip_to_grid(parts, 1.0), strict=True):
-        torch.testing.assert_close(grid.double() / FIXED_POINT, part, rtol=0, atol=1 / FIXED_POINT)
+        assert_close(grid.double() / FIXED_POINT, part, rtol=0, atol=1 / FIXED_POINT)
         assert torch.all(grid.abs() <= part.abs() * FIXED_POINT)
 
 

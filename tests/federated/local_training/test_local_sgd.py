@@ -16,6 +16,7 @@ from pretrain.model import KeyboardLM
 from pretrain.threads import one_torch_thread
 from pretrain.vocabulary import EOS, PAD
 from tests.federated.reference_sgd import aggregate, clipped_sum
+from tests.helpers.close import assert_close
 from tests.helpers.typed_devices import WORDS, difference, keyboard, local, rows_of, typed
 
 
@@ -43,7 +44,7 @@ def test_reference_is_sgd_by_the_book():
     gradients = torch.autograd.grad(loss, list(model.parameters()))
     expected = torch.cat([-config.learning_rate * gradient.flatten() for gradient in gradients])
     found = clipped_sum(model, [rows], config, 1e3, 1, kernel="reference").double() * (1e3 / FIXED_POINT)
-    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+    assert_close(found, expected, rtol=1e-9, atol=1e-9)
 
 
 def test_threads_never_change_a_bit_and_chunks_only_low_ones():

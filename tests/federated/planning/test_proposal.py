@@ -62,7 +62,7 @@ def again(proposal: Proposal) -> MechanismConfig:
 @pytest.mark.parametrize(
     "changes",
     [
-        pytest.param({"kinds": KINDS}, marks=pytest.mark.slow),
+        {"kinds": KINDS},
         {},
         {"kinds": ("banded",), "most_copies": 100},
         {"rounds": (30, 60)},
@@ -144,8 +144,7 @@ def test_rho_rises_with_rounds_and_falls_with_population() -> None:
         {"target_rho": 0.05},
         {"target_rho": 0.02, "rounds": (30, 60)},
         {"target_rho": 0.3, "population_estimate": 900},
-        pytest.param({"target_rho": 0.03, "kinds": ("blt",)}, marks=pytest.mark.slow),
-        pytest.param({"target_rho": 0.05, "kinds": ("blt", "banded"), "most_copies": 4}, marks=pytest.mark.slow),
+        {"target_rho": 0.05, "kinds": ("blt", "banded"), "most_copies": 4},
     ],
 )
 def test_the_values_that_would_meet_a_target_do_meet_it(changes: dict) -> None:

@@ -14,6 +14,7 @@ from federated.local_training.sums import clipped_updates
 from federated.noise import FIXED_POINT
 from pretrain.vocabulary import EOS, PAD
 from tests.federated.reference_sgd import aggregate
+from tests.helpers.close import assert_close
 from tests.helpers.typed_devices import keyboard, local, rows_of
 
 both_kernels = pytest.mark.parametrize("kernel", ["batched", "reference"])
@@ -42,7 +43,7 @@ def test_each_layer_is_clipped_to_its_share(kernel: str, tied: bool) -> None:
         bound = clip.norm / math.sqrt(len(free))
         for name, layer in layers(model, clipped).items():
             expected = free[name] * min(1.0, bound / max(float(free[name].norm()), 1e-30))
-            torch.testing.assert_close(layer, expected, rtol=2e-4, atol=1e-7)
+            assert_close(layer, expected, rtol=2e-4, atol=1e-7)
             shares.append(float(free[name].norm()) > bound)
         assert clipped.norm() <= clip.norm
     assert any(shares)
@@ -58,7 +59,7 @@ def test_a_weight_scales_what_was_clipped(kernel: str) -> None:
     assert min(expected) < 1 == max(expected)
     for own, weight in zip(rows, expected, strict=True):
         plain = alone(model, own, Clip(0.02), kernel)
-        torch.testing.assert_close(alone(model, own, clip, kernel), plain * weight, rtol=1e-9, atol=1e-12)
+        assert_close(alone(model, own, clip, kernel), plain * weight, rtol=1e-9, atol=1e-12)
     total = aggregate(model, rows, local(), clip, 4, kernel=kernel)
     assert total.weight == pytest.approx(sum(expected))
     assert aggregate(model, rows, local(), Clip(0.02), 4, kernel=kernel).weight == len(rows)

@@ -42,8 +42,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*Any type hint is inferred as AnyType.*:UserWarning"),
 ]
 
-one_worker = pytest.mark.xdist_group("published")
-
 
 @dataclass(frozen=True)
 class Published:
@@ -63,7 +61,6 @@ def published(tracking_database: Path, tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.mark.slow
-@one_worker
 def test_bundle_predicts_what_the_model_predicts(published: Published, tmp_path: Path):
     done = published.done
     assert (done["published"], done["registered_model"], done["version"]) == (True, NAME, 1)
@@ -113,7 +110,6 @@ def test_int8_is_left_out_with_a_reason_unless_it_passes(
     assert len(KeyboardPredictor(done["bundle"], "model.int8.onnx").suggest("see you")) == 3
 
 
-@one_worker
 def test_every_file_of_the_bundle_has_its_digest(published: Published):
     bundle = published.done["bundle"]
     about = json.loads((bundle / "bundle.json").read_text(encoding="utf-8"))
@@ -123,7 +119,6 @@ def test_every_file_of_the_bundle_has_its_digest(published: Published):
 
 
 @pytest.mark.slow
-@one_worker
 def test_the_keyboard_s_dictionary_holds_the_words_and_the_disclosure(published: Published):
     done = published.done
     read = binary.from_bytes((done["bundle"] / "en-US.dict").read_bytes())
@@ -147,7 +142,6 @@ def test_the_keyboard_s_dictionary_holds_the_words_and_the_disclosure(published:
     }
 
 
-@one_worker
 def test_the_dictionary_follows_from_what_the_bundle_releases(published: Published):
     # Post-processing: four released files are enough to make it again, byte by byte.
     bundle = published.done["bundle"]
@@ -184,7 +178,6 @@ def test_a_dictionary_that_does_not_read_back_is_not_published(tmp_path: Path, m
 
 
 @pytest.mark.slow
-@one_worker
 def test_registered_model_loads_without_this_project_and_without_pickle(published: Published, tmp_path: Path):
     done, tracked = published.done, published.settings
     bundle = Registry(tracked).download(NAME, "champion", tmp_path / "got")

@@ -10,6 +10,7 @@ from pretrain.kernel import columns
 from pretrain.kernel.step import loss_and_gradient
 from pretrain.model import KeyboardLM
 from pretrain.vocabulary import EOS, PAD
+from tests.helpers.close import assert_close
 
 V = 60
 
@@ -70,7 +71,7 @@ def test_loss_and_gradients_are_those_of_autograd(tied: bool, sampled: bool) -> 
     expected, wanted = by_autograd(model, rows, rows_B, chosen)
     assert loss == pytest.approx(expected, rel=1e-5)
     for name, gradient in wanted.items():
-        torch.testing.assert_close(gradients[name], gradient, rtol=1e-4, atol=1e-4, msg=name)
+        assert_close(gradients[name], gradient, rtol=1e-4, atol=1e-4, msg=name)
 
 
 def test_gradients_add_up_with_their_weights() -> None:
@@ -81,7 +82,7 @@ def test_gradients_add_up_with_their_weights() -> None:
         loss_and_gradient(model, rows.packed(rows_B), None, total, weight)
     one, other = by_hand(model, rows, first)[1], by_hand(model, rows, second)[1]
     for name, summed in total.items():
-        torch.testing.assert_close(summed, 0.5 * one[name] + 2 * other[name], rtol=1e-4, atol=1e-5)
+        assert_close(summed, 0.5 * one[name] + 2 * other[name], rtol=1e-4, atol=1e-5)
 
 
 def test_packed_rows_are_the_padded_ones() -> None:
@@ -108,7 +109,7 @@ def test_far_away_words_stay_exact_numbers_and_nothing_else_changes() -> None:
     loss, gradients = by_hand(model, rows, rows_B)
     expected, wanted = by_autograd(model, rows, rows_B)
     assert loss == pytest.approx(expected, rel=1e-5)
-    torch.testing.assert_close(gradients["projection"], wanted["projection"], rtol=1e-3, atol=1e-4)
+    assert_close(gradients["projection"], wanted["projection"], rtol=1e-3, atol=1e-4)
     small = gradients["output_bias"].abs()
     assert float(small[small > 0].min()) > 1e-30
 

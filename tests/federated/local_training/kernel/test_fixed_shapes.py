@@ -14,6 +14,7 @@ from federated.local_training.kernel.weights import pack
 from federated.local_training.rows import DeviceRows
 from federated.local_training.sums import Sums, most_steps_first
 from tests.federated.reference_sgd import aggregate
+from tests.helpers.close import assert_close
 from tests.helpers.typed_devices import difference, keyboard, local, rows_of
 
 
@@ -58,7 +59,7 @@ def test_devices_that_are_done_stay_as_they_are_exactly():
         [part.clone() for part in train_chunk(pack(model), shorter, config, fuse=False)[0].shared()],
         strict=True,
     ):
-        torch.testing.assert_close(one[last:], other[last:], rtol=0, atol=0)
+        assert_close(one[last:], other[last:], rtol=0, atol=0)
 
 
 def test_a_step_runs_on_the_narrowest_width_that_holds_its_devices(monkeypatch):
@@ -128,7 +129,7 @@ def test_words_used_twice_are_added_once_each():
     one.index_add_(0, rows_CN.flatten(), d_words_CNE.flatten(0, 1))
     found_CNE = at_first_use(rows_CN, d_words_CNE)
     other.index_add_(0, rows_CN.flatten(), found_CNE.flatten(0, 1))
-    torch.testing.assert_close(one, other)
+    assert_close(one, other)
     # Each row gets one number that is not zero: the order of adding changes nothing.
     assert (found_CNE != 0).any(-1).tolist() == [[True, True, False, False], [True, False, True, True]]
 
