@@ -13,8 +13,6 @@ import onnx
 import torch
 from google.protobuf.message import DecodeError
 from onnx import TensorProto, helper, numpy_helper
-from onnxruntime.quantization import QuantType, quantize_dynamic
-from onnxruntime.quantization.shape_inference import quant_pre_process
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
@@ -172,6 +170,10 @@ def load_graph(path: Path) -> KeyboardLM:
 
 def quantise(path: Path, out_path: Path) -> None:
     """Write the graph with int8 weights; activations are quantised as they come (``onnxruntime``)."""
+    # Slow to import, and needed here only.
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
     with tempfile.TemporaryDirectory() as directory, atomic(out_path) as temporary:
         shaped = Path(directory) / "shaped.onnx"
         # Shapes only: the graph is already as small as it gets.

@@ -16,10 +16,6 @@ from markupsafe import Markup
 from pretrain.files import write_text
 from reports import formats, markdown
 from reports.disclosure.document import Disclosure
-from reports.figures.audit import of_audits
-from reports.figures.comparison import of_utility
-from reports.figures.discovery import of_discovery
-from reports.figures.training import of_training
 
 TEMPLATES = Path(__file__).parent / "templates"
 _FILTERS = (
@@ -73,6 +69,12 @@ def as_json(disclosure: Disclosure) -> str:
 
 def draw(disclosure: Disclosure) -> dict[str, str]:
     """Every figure that has data: SVG by name."""
+    # Slow to import: matplotlib.
+    from reports.figures.audit import of_audits
+    from reports.figures.comparison import of_utility
+    from reports.figures.discovery import of_discovery
+    from reports.figures.training import of_training
+
     figures = of_training(disclosure) | of_discovery(disclosure.discovery)
     return figures | of_audits(disclosure.audit) | of_utility(disclosure.utility)
 

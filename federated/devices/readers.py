@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
@@ -180,6 +179,8 @@ def _order(column: pa.ChunkedArray, file_name: str) -> pa.ChunkedArray:
         zone = getattr(kind, "tz", None)
         return column.cast(pa.timestamp("us", tz=zone), safe=False).cast(pa.int64())
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        import pandas as pd  # Slow to import, and needed here only.
+
         try:
             times = pd.to_datetime(column.to_pylist(), utc=True, format="ISO8601")
         except ValueError as error:

@@ -10,7 +10,6 @@ from functools import cache
 
 import langcodes
 import numpy as np
-import wordfreq
 
 from federated.config.population import MEAN_WORDS, TOPICS, SyntheticPopulation
 from federated.devices.readers import Typed
@@ -58,7 +57,9 @@ def _devices(
 @cache
 def _frequencies(locale: str) -> tuple[tuple[str, ...], np.ndarray]:
     """Words that survive the locale's word rules unchanged, and their shares."""
-    # wordfreq itself would take English for a language it does not know.
+    import wordfreq  # Slow to import, and needed here only.
+
+    # It would itself take English for a language it does not know.
     nearest, distance = langcodes.closest_match(
         langcodes.Language.get(locale), list(wordfreq.available_languages("small")), max_distance=_NEAR
     )

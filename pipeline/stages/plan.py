@@ -16,7 +16,6 @@ from pipeline.readiness import above_policy, too_few
 from pipeline.stage import StageContext, StageResult
 from pipeline.stages import artifacts
 from pretrain.files import write_text
-from reports.figures import plan as figures_plan
 
 _log = logging.getLogger(__name__)
 
@@ -100,6 +99,8 @@ def as_json(proposal: Proposal, swept: tuple[Sweep, ...]) -> dict:
 
 def write(proposal: Proposal, swept: tuple[Sweep, ...], directory: Path) -> list[Path]:
     """The plan's files in ``directory``; PNG and SVG show the same picture."""
+    from reports.figures import plan as figures_plan  # Slow to import: matplotlib.
+
     path = directory / "plan.json"
     write_text(path, json.dumps(as_json(proposal, swept), indent=1) + "\n")
     panels = [
