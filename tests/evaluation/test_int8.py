@@ -43,7 +43,6 @@ def test_what_misses_no_threshold_ships(tmp_path: Path, rows: np.ndarray, monkey
     assert (found.shipped, found.reasons) == (True, ())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "value", "reason"),
     [

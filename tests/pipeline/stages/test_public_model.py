@@ -57,7 +57,6 @@ def first(tmp_path: Path, settings: Settings) -> LaunchConfig:
     return config
 
 
-@pytest.mark.slow
 def test_only_the_mechanism_differs(first: LaunchConfig, settings: Settings) -> None:
     second = changed(first, mechanism={"noise_multiplier": 8.0}, audit={"directions": 32}, adapt={"steps": 6})
     records = run(second, settings, Stages(dict.fromkeys(NAMES, refuse), {}, STAGES.public))

@@ -29,7 +29,6 @@ def test_a_plan_shows_its_curves_its_target_and_its_ceiling(tmp_path: Path) -> N
     assert all(axes.get_yscale() == axes.get_xscale() == "log" for axes in plan().axes)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("chosen", [0.01, None])
 def test_a_rehearsal_shows_what_is_accepted(tmp_path: Path, chosen: float | None) -> None:
     text = write(rehearsal(chosen), tmp_path, "utility")[1].read_text(encoding="utf-8")

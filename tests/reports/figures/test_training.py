@@ -13,7 +13,6 @@ def test_figures_are_the_same_every_time() -> None:
     assert drawn().items() >= again.items()
 
 
-@pytest.mark.slow
 def test_one_point_is_enough_and_none_draws_nothing() -> None:
     histogram = block("participation", participation_histogram={"1": 10})
     one = example(curves={name: points[:1] for name, points in block("curves").items()}, participation=histogram)
