@@ -25,7 +25,7 @@ def tables(tmp_path: Path, tracking_database: Path) -> None:
 
 @pytest.fixture(scope="session")
 def launched(tmp_path_factory: pytest.TempPathFactory) -> Launched:
-    """The tiny launch through the command line. Its tests share a group, as workers share no session."""
+    """The tiny launch through the command line. Its tests share a file, as workers share no session."""
     home = tmp_path_factory.mktemp("tiny")
     file = write_launch(home)
     installed(home, "tiny-clients")
