@@ -34,7 +34,7 @@ class Launched:
 
 def environment(home: Path, **more: str) -> dict[str, str]:
     """Only what a user's shell would hold, and everything kept under ``home``."""
-    names = ("PATH", "HOME", "LANG", "LC_ALL")
+    names = ("PATH", "HOME", "LANG", "LC_ALL", "PYTHONPATH")  # the last: where a checkout is not the installed one
     return {name: os.environ[name] for name in names if name in os.environ} | {"TACIT_HOME": str(home)} | more
 
 
