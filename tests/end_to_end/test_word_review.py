@@ -31,7 +31,7 @@ def test_a_person_decides_on_every_word(tmp_path: Path) -> None:
     def stage(name: str, code: int = 0) -> dict:
         return answered(tmp_path, "stage", name, "--launch", str(file), "--run", run_id, code=code)
 
-    for name in ("ingest_public", "ingest_private", "discover"):
+    for name in ("ingest_public", "ingest_private", "plan", "discover"):
         stage(name)
     assert "wait for a decision" in json.dumps(stage("build_vocabulary", PERMANENT))
     sheet = tmp_path / "runs" / run_id / "private" / "build_vocabulary" / "review" / "review.csv"
