@@ -161,8 +161,9 @@ def fine_tune(
     with one_torch_thread(), threadpool_limits(1, user_api="blas"):
         run = _resume(place, digest, privatizer, cohorts)
         if run is None:
-            start, probed = server.init(model, server_config), direction_canaries.init(probe, cohorts)
+            start = server.init(model, server_config)
             privacy = privatizer.init(len(start.weights_P))
+            probed = direction_canaries.init(probe, cohorts, len(start.weights_P))
             run = RunState(0, start, privacy, cohorts.init(), no_records(), (), probed)
             run = _measured(run, worker, data, local, place, last)
         if run.rounds_done < last:
@@ -180,12 +181,13 @@ def fine_tune(
             unnoised_P = rule.to_release(unnoised.sum_P.numpy(), unnoised.weight)
             unnoised_sum_P, probed = direction_canaries.join(probe, cohorts, run.probe, clip, worker, unnoised_P)
             released_sum_P, privacy = privatizer.privatize(unnoised_sum_P, unnoised.below, drawn, privacy)
-            probed = direction_canaries.observe(probe, probed, released_sum_P, unnoised_P, clip)
-            del unnoised, unnoised_P, unnoised_sum_P
             stepped = server.step(run.server, released_sum_P, rule.denominator, server_config)
+            server.load_weights(worker, stepped.weights_P)
+            # What is released is the sequence of models: the audit is told of the one that devices are sent next.
+            probed = direction_canaries.observe(probe, probed, unnoised_P, unnoised_sum_P, released_sum_P, clip, worker)
+            del unnoised, unnoised_P, unnoised_sum_P
             records = run.records.add(round_number, cohort)
             run = RunState(round_number + 1, stepped, privacy, timer, records, run.curve, probed)
-            server.load_weights(worker, stepped.weights_P)
             _check_finite(worker, run.rounds_done)
             run = _measured(run, worker, data, local, place, last)
             _save(run, place, digest, privatizer, last)

@@ -68,6 +68,13 @@ class Directions:
         padded_Q[: self.num_parameters] = vector_P * self._scaled_signs_P
         return hadamard(padded_Q)[self._rows_N]
 
+    def rounding(self, vector_P: np.ndarray) -> float:
+        """Standard deviation along a direction of errors that are to each entry as its last place in float32.
+
+        The directions' signs are random, so such errors add up as independent ones do.
+        """
+        return float(np.linalg.norm(vector_P * self._scaled_signs_P)) * 2.0**-24
+
     @functools.cached_property
     def _rows_N(self) -> np.ndarray:
         padded = 1 << max(0, self.num_parameters - 1).bit_length()

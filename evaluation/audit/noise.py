@@ -4,7 +4,6 @@ Shape legend: T rounds, N canaries, P parameters.
 """
 
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 
@@ -12,9 +11,9 @@ from evaluation.audit.directions import Directions
 from evaluation.audit.matched_filter import Claim, Estimate, MatchedFilter, matched_filter
 from evaluation.audit.one_run import one_run
 from evaluation.audit.one_shot import cosines, one_shot
+from evaluation.audit.released.replay import Models, Optimiser, Seen, noise_added, sequence
+from evaluation.audit.released.rows import AuditRow, Kind
 from evaluation.config import ALPHA
-
-Kind = Literal["matched_filter", "noise_scale", "clip_norm", "noise_whiteness", "records", "one_shot", "lower_bound"]
 
 
 @dataclass(frozen=True)
@@ -24,38 +23,27 @@ class Trace:
     Attributes:
       projections_TN: of every round's released sum minus what the other devices sent, in that round's clip norms.
       joined_TN: bool, the rounds in which each canary's timer let it in, included or not.
+      seen: what else was written down; None of a run that an earlier version began.
     """
 
     projections_TN: np.ndarray
     joined_TN: np.ndarray
+    seen: Seen | None = None
 
 
 @dataclass(frozen=True)
-class AuditRow:
-    """What one audit of the noise estimated, and whether it speaks against the claim; public.
+class Again:
+    """What was made again to hold the trace against.
 
     Attributes:
-      type: ``lower_bound`` never stands beside an epsilon as if it were an estimate of one.
-      quantity: what was estimated.
-      estimate, low, high: with an interval at ``confidence``; equal where there is none.
-      claim: what the accountant says, in the same unit; None where the audit compares nothing.
-      p_value: chance of such an estimate if the claim is true; None for bounds and for the final model.
-      n: canaries that it rests on.
-      passed: nothing speaks against the claim; None for a row that decides nothing.
-      reason: in words, if something does.
+      models: from the files, not from the trainer.
+      optimiser: from the launch file.
+      noise_TN: inner products of every round's noise with the directions, drawn in another process; secret.
     """
 
-    type: Kind
-    quantity: str
-    estimate: float
-    low: float
-    high: float
-    claim: float | None
-    confidence: float
-    p_value: float | None
-    n: int
-    passed: bool | None
-    reason: str = ""
+    models: Models
+    optimiser: Optimiser
+    noise_TN: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -68,9 +56,14 @@ class NoiseAudit:
 
 
 def noise_audit(
-    trace: Trace, directions: Directions, change_P: np.ndarray, claim: Claim, alpha: float = ALPHA
+    trace: Trace,
+    directions: Directions,
+    change_P: np.ndarray,
+    claim: Claim,
+    again: Again | None = None,
+    alpha: float = ALPHA,
 ) -> NoiseAudit:
-    """Matched filter with its parts, the estimate on the final model and the one-run bound.
+    """What was released, the matched filter with its parts, the estimate on the final model and the one-run bound.
 
     Guarantee: if the claim is true, ``passed`` is True with probability at least ``1 - 2 alpha``: the matched filter
     and the one-run bound have ``alpha`` each, and the bound is far too loose to use its own. The one-shot
@@ -80,6 +73,7 @@ def noise_audit(
       change_P: final minus initial weights.
       claim: for the limits that were *enforced*: canaries take part as often as the timer allows, which no real
         device may have done.
+      again: None, as where an earlier version kept no more than projections: then nothing is said of what was released.
 
     Raises:
       ValueError: shapes that do not fit; see ``matched_filter`` and ``one_shot``.
@@ -88,7 +82,13 @@ def noise_audit(
     joined_N = trace.joined_TN.any(axis=0)
     included_N = directions.included_N[joined_N]
     filtered = matched_filter(trace.projections_TN[:, joined_N], trace.joined_TN[:, joined_N], included_N, claim, alpha)
-    rows = _matched_rows(filtered)
+    rows = []
+    if trace.seen is not None and again is not None:
+        rows += [
+            sequence(trace.seen, again.models, again.optimiser),
+            noise_added(trace.seen, again.noise_TN, claim.noise_multiplier),
+        ]
+    rows += _matched_rows(filtered)
     projected_N = cosines(change_P, directions.project(change_P)[joined_N])
     final = one_shot(projected_N[included_N], len(change_P), claim.delta, directions.seed, confidence=1 - alpha)
     rows.append(

@@ -19,10 +19,12 @@ from federated.local_training.sums import Sums
 from federated.noise import FIXED_POINT
 from federated.participation.cohorts import Cohorts, ParticipationState
 from federated.participation.secret_sample import SampledCohorts
+from federated.rounds import server, witness
+from federated.rounds.witness import Sketch, Witness
 from pretrain.model import KeyboardLM
 
 
-class Probe(Protocol):
+class Probe(Sketch, Protocol):
     """What the loop needs of ``evaluation.audit.directions.Directions``.
 
     Attributes:
@@ -43,9 +45,6 @@ class Probe(Protocol):
     def update(self, number: int) -> np.ndarray:
         """Float32 ``[P]``, far longer than any clip norm."""
 
-    def project(self, vector_P: np.ndarray) -> np.ndarray:
-        """Inner products with all directions, float64 ``[N]``."""
-
 
 @dataclass(frozen=True)
 class ProbeState:
@@ -55,19 +54,22 @@ class ProbeState:
       timer: of the canaries.
       projections_TN: of the rounds done, in each round's clip norms.
       joined_TN: bool.
+      witness: of the rounds done; None where an earlier version began the run, which wrote none down.
     """
 
     timer: ParticipationState
     projections_TN: np.ndarray
     joined_TN: np.ndarray
+    witness: Witness | None
 
 
-def init(probe: Probe | None, cohorts: Cohorts | SampledCohorts) -> ProbeState | None:
+def init(probe: Probe | None, cohorts: Cohorts | SampledCohorts, num_parameters: int) -> ProbeState | None:
     """State before the first round; None where there are no canaries."""
     if probe is None:
         return None
     empty_TN = np.zeros((0, probe.count))
-    return ProbeState(cohorts.of_canaries(probe.count).init(), empty_TN, empty_TN.astype(bool))
+    timer = cohorts.of_canaries(probe.count).init()
+    return ProbeState(timer, empty_TN, empty_TN.astype(bool), witness.init(probe.count, num_parameters))
 
 
 def join(
@@ -99,13 +101,30 @@ def join(
 
 
 def observe(
-    probe: Probe | None, state: ProbeState | None, released_sum_P: np.ndarray, unnoised_others_P: np.ndarray, clip: Clip
+    probe: Probe | None,
+    state: ProbeState | None,
+    unnoised_others_P: np.ndarray,
+    unnoised_sum_P: np.ndarray,
+    released_sum_P: np.ndarray,
+    clip: Clip,
+    model: KeyboardLM,
 ) -> ProbeState | None:
-    """The state with one more row: the released sum minus the other devices' share, along every direction."""
+    """The state with one more row: the released sum minus the other devices' share, along every direction.
+
+    Args:
+      unnoised_others_P, unnoised_sum_P: int64 without and with canaries.
+      released_sum_P: what the server's optimiser was given.
+      model: that devices are sent next.
+    """
     if probe is None or state is None:
         return None
     rest_P = released_sum_P / clip.norm - unnoised_others_P / FIXED_POINT
-    return replace(state, projections_TN=np.concatenate([state.projections_TN, probe.project(rest_P)[None]]))
+    seen = state.witness
+    if seen is not None:
+        sent_P = server.flat_weights(model)
+        seen = seen.add(witness.row(probe, unnoised_sum_P, released_sum_P, sent_P, clip.norm))
+    projections_TN = np.concatenate([state.projections_TN, probe.project(rest_P)[None]])
+    return replace(state, projections_TN=projections_TN, witness=seen)
 
 
 def save(state: ProbeState) -> dict[str, np.ndarray]:
@@ -115,10 +134,11 @@ def save(state: ProbeState) -> dict[str, np.ndarray]:
         "count": state.timer.count_D,
         "projections": state.projections_TN,
         "joined": state.joined_TN,
+        **({} if state.witness is None else witness.save(state.witness)),
     }
 
 
 def load(arrays: Mapping[str, np.ndarray]) -> ProbeState:
     """The state from the arrays of a checkpoint."""
     timer = ParticipationState(arrays["last_round"], arrays["count"])
-    return ProbeState(timer, arrays["projections"], arrays["joined"])
+    return ProbeState(timer, arrays["projections"], arrays["joined"], witness.load(arrays))

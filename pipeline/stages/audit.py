@@ -64,7 +64,8 @@ def audit(ctx: StageContext) -> Audit:
     tested = None
     if trace is not None and directions is not None:
         claim = audit_trace.claim(config.mechanism, mechanism, trained["rounds"], trace.joined_TN)
-        tested = noise_audit(trace, directions, model_change(ctx), claim)
+        again = None if trace.seen is None else audit_trace.again(ctx, directions)
+        tested = noise_audit(trace, directions, model_change(ctx), claim, again)
     # Canaries may hold discovered words that nobody has reviewed: the rows go without their text.
     rows = [{name: value for name, value in vars(row).items() if name != "words"} for row in memorised.canaries]
     content = asdict(memorised) | {

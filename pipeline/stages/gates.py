@@ -17,6 +17,8 @@ from reports.disclosure.findings import AuditRow
 
 # The two accountants compute the same exact curve; past this they do not agree (G1 asks for 1e-3).
 EPSILON_TOLERANCE = 1e-3
+# Rows of the audit about what was released, without which nothing shows that the noise is in the models.
+RELEASED = ("sequence", "noise_added")
 
 
 class Evidence(BaseModel):
@@ -68,7 +70,7 @@ def decide(evidence: Evidence, policy: PolicyConfig) -> DecisionBlock:
 
     Guarantee: a launch has device-level rho at most ``policy.max_rho`` by two accountants, takes
     the population to at most ``policy.population_max_rho``, kept to the participation that
-    the accounting assumed, and added all the noise that it was accounted with.
+    the accounting assumed, and added all the noise that it was accounted with to what it released.
     """
     gates = tuple(_gates(evidence, policy))
     failed = tuple(f"{gate.title}: {gate.evidence}" for gate in gates if not gate.passed)
@@ -147,6 +149,7 @@ def _gates(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateResult]:
         0,
         "audits that speak against the claimed noise, clipping, separation or accounting",
     )
+    yield _released(evidence)
     yield _at_least(
         "utility",
         "gain in top-1 recall",
@@ -188,6 +191,18 @@ def _contradictions(evidence: Evidence) -> int | None:
     if evidence.noise_audit_passed is None or not evidence.audits:
         return None
     return max(sum(row.passed is False for row in evidence.audits), int(not evidence.noise_audit_passed))
+
+
+def _released(evidence: Evidence) -> GateResult:
+    """Each row about what was released must be there, and pass."""
+    rows = {row.type: row for row in evidence.audits if row.type in RELEASED}
+    problems = [rows[kind].reason or kind for kind in rows if rows[kind].passed is not True]
+    missing = [kind.replace("_", " ") for kind in RELEASED if kind not in rows]
+    if missing:
+        problems.append(f"missing: {', '.join(missing)}")
+    text = "; ".join(problems) or "the models follow from released sums, and these hold all the noise of their key"
+    count = None if missing else len(problems)
+    return _gate("released", "noise in what was released", count, 0, not problems, text)
 
 
 def _at_most(name: str, title: str, value: float | None, threshold: float | None, what: str) -> GateResult:

@@ -50,9 +50,10 @@ def test_what_other_devices_sent_is_taken_off() -> None:
     directions = Directions((64,), 8, seed=1)
     rng = np.random.default_rng(2)
     noise_P, others_P = rng.standard_normal(64), rng.integers(-(2**44), 2**44, size=64)
-    before = ProbeState(ParticipationState(np.empty(0), np.empty(0)), np.zeros((0, 8)), np.zeros((0, 8), dtype=bool))
+    timer = ParticipationState(np.empty(0), np.empty(0))
+    before = ProbeState(timer, np.zeros((0, 8)), np.zeros((0, 8), dtype=bool), None)
     released_P = 0.3 * (noise_P + others_P / FIXED_POINT)
-    after = direction_canaries.observe(directions, before, released_P, others_P, Clip(0.3))
+    after = direction_canaries.observe(directions, before, others_P, others_P, released_P, Clip(0.3), model_at_start())
     np.testing.assert_allclose(after.projections_TN, directions.project(noise_P)[None], rtol=1e-9, atol=1e-12)
 
 

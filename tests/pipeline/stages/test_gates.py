@@ -27,6 +27,9 @@ NOISE = AuditRow(
     passed=True,
     reason="",
 )
+SEQUENCE, ADDED = (
+    NOISE.model_copy(update={"type": kind, "claim": None, "p_value": None}) for kind in ("sequence", "noise_added")
+)
 GOOD = Evidence(
     rho=0.4,
     epsilon=4.25,
@@ -46,7 +49,7 @@ GOOD = Evidence(
     pooled_p_value=0.4,
     alpha=0.01,
     noise_audit_passed=True,
-    audits=(NOISE,),
+    audits=(NOISE, SEQUENCE, ADDED),
     top1_gain_low=0.001,
     top3_gain_low=0.0,
     ngram_gain_low=0.0,
@@ -63,7 +66,7 @@ def test_everything_in_order_is_launched():
     assert decision.decision == "launch"
     assert all(gate.passed for gate in decision.gates)
     assert decision.reasons == (f"all {len(decision.gates)} gates passed",)
-    assert len({gate.id for gate in decision.gates}) == len(decision.gates) == 19
+    assert len({gate.id for gate in decision.gates}) == len(decision.gates) == 20
 
 
 @pytest.mark.parametrize(
@@ -81,10 +84,12 @@ def test_everything_in_order_is_launched():
         ({"found_single_user": 1}, "extraction"),
         ({"broken_ceilings": 1}, "ceilings"),
         ({"pooled_p_value": 0.009}, "pooled"),
-        ({"audits": (NOISE, NOISE.model_copy(update={"passed": False}))}, "noise_audit"),
+        ({"audits": (NOISE.model_copy(update={"passed": False}), SEQUENCE, ADDED)}, "noise_audit"),
+        ({"audits": (NOISE, SEQUENCE)}, "released"),
+        ({"audits": (NOISE, ADDED)}, "released"),
+        ({"audits": (NOISE, SEQUENCE, ADDED.model_copy(update={"passed": None}))}, "released"),
         ({"noise_audit_passed": None}, "noise_audit"),
         ({"noise_audit_passed": False}, "noise_audit"),
-        ({"audits": ()}, "noise_audit"),
         ({"top1_gain_low": 0.0}, "utility"),
         ({"top3_gain_low": -0.001}, "top3_guardrail"),
         ({"ngram_gain_low": -0.001}, "ngram"),
@@ -107,6 +112,18 @@ def test_missing_evidence_holds(name: str):
     decision = decide(GOOD.model_copy(update={name: () if name == "audits" else None}), POLICY)
     assert decision.decision == "hold"
     assert "missing" in decision.reasons[0]
+
+
+def test_without_rows_about_the_noise_both_gates_hold():
+    decision = decide(GOOD.model_copy(update={"audits": ()}), POLICY)
+    assert [gate.id for gate in decision.gates if not gate.passed] == ["noise_audit", "released"]
+
+
+def test_a_model_that_does_not_follow_holds_and_says_so():
+    broken = SEQUENCE.model_copy(update={"passed": False, "reason": "the model after round 3 does not follow"})
+    decision = decide(GOOD.model_copy(update={"audits": (NOISE, broken, ADDED)}), POLICY)
+    assert [gate.id for gate in decision.gates if not gate.passed] == ["noise_audit", "released"]
+    assert "after round 3" in decision.reasons[1]
 
 
 def test_no_two_stages_state_the_same_evidence():

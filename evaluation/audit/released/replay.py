@@ -1,0 +1,128 @@
+"""Do the models follow from the released sums, and the released sums from the noise?
+
+Shape legend: T rounds, N directions, K weights that are followed.
+
+What a guarantee is about is the sequence of models that devices are sent. Momentum is linear in the released sums, so
+it can be run again on their inner products with a few directions and must give the inner products of the models, to
+rounding, whatever was handed to the optimiser under another name. Adam is not linear; it is run again on weights whose
+every value was kept. Released sums minus noise that another process drew again from the key must be the sums that were
+written down before any noise: sketches are linear too.
+
+Written apart from the server's code: an audit must not share its mistakes.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from evaluation.audit.released.rows import AuditRow, exact
+
+# Deviations of float32's rounding along a direction beyond which nothing honest lies.
+_DEVIATIONS = 32
+# Clip norms of noise, for a noise multiplier of 1, that may be missing along a direction: rounding in float64.
+_NOISE_ROUNDING = 1e-7
+
+
+@dataclass(frozen=True)
+class Optimiser:
+    """The server's optimiser as the launch file has it, and what it divides a released sum by."""
+
+    kind: Literal["momentum", "nesterov", "sgd", "adam"]
+    learning_rate: float
+    momentum: float
+    second_momentum: float
+    adaptivity: float
+    denominator: float
+
+    def models(self, start_K: np.ndarray, released_TK: np.ndarray) -> np.ndarray:
+        """The model after each round, ``[T, K]``: of each number for itself."""
+        velocity_K, square_K = np.zeros_like(start_K), np.zeros_like(start_K)
+        weights_K, rows = start_K, []
+        for number, released_K in enumerate(released_TK, start=1):
+            mean_K = released_K / self.denominator
+            if self.kind == "adam":
+                velocity_K = self.momentum * velocity_K + (1 - self.momentum) * mean_K
+                square_K = self.second_momentum * square_K + (1 - self.second_momentum) * mean_K * mean_K
+                root_K = np.sqrt(square_K / (1 - self.second_momentum**number)) + self.adaptivity
+                step_K = velocity_K / (1 - self.momentum**number) / root_K
+            else:
+                decay = 0.0 if self.kind == "sgd" else self.momentum
+                velocity_K = decay * velocity_K + mean_K
+                step_K = mean_K + decay * velocity_K if self.kind == "nesterov" else velocity_K
+            weights_K = weights_K + self.learning_rate * step_K
+            rows.append(weights_K)
+        return np.array(rows)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What training wrote down of its rounds; ``federated.rounds.witness`` says what the names mean. Secret."""
+
+    sums_TN: np.ndarray
+    released_TN: np.ndarray
+    weights_TN: np.ndarray
+    rounding_T: np.ndarray
+    clips_T: np.ndarray
+    followed_released_TK: np.ndarray
+    followed_weights_TK: np.ndarray
+
+
+@dataclass(frozen=True)
+class Models:
+    """The model that training began with and the one that is published, along the directions and as far as followed."""
+
+    start_N: np.ndarray
+    start_K: np.ndarray
+    final_N: np.ndarray
+    final_K: np.ndarray
+
+
+def sequence(seen: Seen, models: Models, optimiser: Optimiser) -> AuditRow:
+    """The row about the sequence of models: each follows from the released sums, and the last is the published one.
+
+    Guarantee: fails if a round's step along any direction was not the optimiser's on the released sum that was
+    written down, by more than float32 may round. Exact: an honest run passes.
+    """
+    gaps_T, places = _gap_followed(seen, models, optimiser), "weights that were followed"
+    if optimiser.kind != "adam":
+        along_TN = np.abs(seen.weights_TN - optimiser.models(models.start_N, seen.released_TN))
+        gaps_T = np.maximum(gaps_T, along_TN.max(axis=1) / (_DEVIATIONS * seen.rounding_T))
+        places = "directions"
+    published = np.abs(models.final_N - seen.weights_TN[-1]).max() / (_DEVIATIONS * seen.rounding_T[-1])
+    published = max(published, float(np.any(models.final_K != seen.followed_weights_TK[-1])) * 2.0)
+    worst = float(max(gaps_T.max(), published))
+    reason = ""
+    if not gaps_T.max() <= 1:
+        reason = f"the model after round {int(np.argmax(~(gaps_T <= 1)))} does not follow from what was released"
+    elif not published <= 1:
+        reason = "the published model is not the one that the last round released"
+    count = seen.weights_TN.shape[1] if places == "directions" else seen.followed_weights_TK.shape[1]
+    return exact("sequence", f"models against released sums, along {places}, in roundings", worst, count, reason)
+
+
+def _gap_followed(seen: Seen, models: Models, optimiser: Optimiser) -> np.ndarray:
+    """Largest gap of each round as a share of what float32 may round."""
+    expected_TK = optimiser.models(models.start_K, seen.followed_released_TK)
+    # Half a last place of float32, and of what float64 may have rounded on the way; the smallest normal number.
+    allowed_TK = 2.0**-23 * np.maximum(np.abs(expected_TK), 2.0**-100)
+    return (np.abs(seen.followed_weights_TK - expected_TK) / allowed_TK).max(axis=1)
+
+
+def noise_added(seen: Seen, noise_TN: np.ndarray, noise_multiplier: float) -> AuditRow:
+    """The row about the noise: what was released minus noise drawn again is what was summed.
+
+    Guarantee: fails if in any round the released sum lacks a part of the key's noise, or holds anything else, by more
+    than float64 may round along some direction. Exact: an honest run passes.
+
+    Args:
+      noise_TN: inner products of each round's noise, drawn again from the key, in clip norms.
+    """
+    rest_TN = seen.released_TN / seen.clips_T[:, None] - noise_TN
+    gaps_T = np.abs(rest_TN - seen.sums_TN).max(axis=1)
+    wrong_T = ~(gaps_T <= _NOISE_ROUNDING * max(1.0, noise_multiplier))
+    reason = ""
+    if wrong_T.any():
+        reason = f"what round {int(np.argmax(wrong_T))} released is not its sum and the noise of its key"
+    quantity = "released sums minus noise drawn again, against the sums, in clip norms"
+    return exact("noise_added", quantity, float(gaps_T.max()), noise_TN.shape[1], reason)

@@ -1,0 +1,111 @@
+"""What a run writes down of every round for its audit, along directions that the trainer has no other use for.
+
+Shape legend: P parameters, T rounds, N directions, K weights that are followed.
+
+Un-noised sum, released sum and the model that devices are sent next are each projected where they are used, so
+that an audit can show two things without any of the vectors: the released sum minus noise drawn again is the sum,
+and the models follow from the released sums alone.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Protocol
+
+import numpy as np
+
+from federated.noise import FIXED_POINT
+
+# Weights whose every value is kept: an optimiser that is not linear has no projection to be replayed on.
+FOLLOWED = 1024
+
+
+class Sketch(Protocol):
+    """Secret directions: ``evaluation.audit.directions.Directions``."""
+
+    def project(self, vector_P: np.ndarray) -> np.ndarray:
+        """Inner products with all directions, float64 ``[N]``."""
+
+    def rounding(self, vector_P: np.ndarray) -> float:
+        """Standard deviation along a direction of errors that are to each entry as its last place in float32."""
+
+
+@dataclass(frozen=True)
+class Witness:
+    """One row a round done. Secret: sums of devices without their noise.
+
+    Attributes:
+      sums_TN: un-noised sums of devices and canaries, in clip norms.
+      released_TN: what the server's optimiser was given, in units of the update.
+      weights_TN: the model that devices are sent after the round.
+      rounding_T: what float32 may have added to a row of ``weights_TN``, as a standard deviation.
+      clips_T: clip norms.
+      followed_released_TK, followed_weights_TK: the same two at a few weights, in float64 and float32.
+    """
+
+    sums_TN: np.ndarray
+    released_TN: np.ndarray
+    weights_TN: np.ndarray
+    rounding_T: np.ndarray
+    clips_T: np.ndarray
+    followed_released_TK: np.ndarray
+    followed_weights_TK: np.ndarray
+
+    def add(self, row: Mapping[str, object]) -> "Witness":
+        """This witness and one more round, by attribute."""
+        return Witness(
+            **{name: np.concatenate([array, np.asarray(row[name])[None]]) for name, array in vars(self).items()}
+        )
+
+
+def init(count: int, num_parameters: int) -> Witness:
+    """Nothing seen yet.
+
+    Args:
+      count: of directions.
+    """
+    widths = {"N": count, "K": min(FOLLOWED, num_parameters)}
+    shapes = {
+        field.name: (0, *(widths[name] for name in field.name[-2:] if name in widths)) for field in fields(Witness)
+    }
+    return Witness(**{name: np.zeros(shape) for name, shape in shapes.items()})
+
+
+def row(
+    sketch: Sketch,
+    unnoised_sum_P: np.ndarray,
+    released_sum_P: np.ndarray,
+    weights_P: np.ndarray,
+    clip_norm: float,
+) -> dict[str, object]:
+    """What is written down of one round.
+
+    Args:
+      unnoised_sum_P: int64 in units of ``clip_norm / 2^44``, canaries included.
+      weights_P: of the model that devices are sent next.
+    """
+    places_K = followed(len(weights_P))
+    return {
+        "sums_TN": sketch.project(unnoised_sum_P / FIXED_POINT),
+        "released_TN": sketch.project(released_sum_P),
+        "weights_TN": sketch.project(weights_P),
+        "rounding_T": sketch.rounding(weights_P),
+        "clips_T": clip_norm,
+        "followed_released_TK": released_sum_P[places_K],
+        "followed_weights_TK": weights_P[places_K],
+    }
+
+
+def followed(num_parameters: int) -> np.ndarray:
+    """The weights that are followed, spread evenly over all of them."""
+    return np.linspace(0, num_parameters - 1, min(FOLLOWED, num_parameters)).astype(np.int64)
+
+
+def save(witness: Witness) -> dict[str, np.ndarray]:
+    """As arrays, for a private file."""
+    return dict(vars(witness))
+
+
+def load(arrays: Mapping[str, np.ndarray]) -> Witness | None:
+    """From arrays; None where an earlier version wrote them."""
+    names = [field.name for field in fields(Witness)]
+    return Witness(**{name: arrays[name] for name in names}) if set(names) <= set(arrays) else None
