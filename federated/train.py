@@ -36,7 +36,7 @@ from threadpoolctl import threadpool_limits
 from federated.config.training import LocalTrainingConfig, RuntimeConfig, ServerConfig
 from federated.local_training.autotune import chunk_of_run
 from federated.local_training.clipping import check_clip_norm, check_report_goal
-from federated.local_training.rows import DeviceRows, cohort_rows, round_offset, single_batch
+from federated.local_training.rows import round_rows
 from federated.participation.cohorts import Cohorts
 from federated.participation.observed import Observed, observe
 from federated.participation.records import no_records
@@ -48,6 +48,7 @@ from federated.rounds.privatize import Privatizer
 from federated.rounds.rule import RoundRule
 from federated.rounds.state import RunState
 from federated.rounds.validation import CurvePoint, measure
+from federated.rounds.witness import Done
 from federated.secagg.bounds import Encoding
 from federated.workers import ALONE, Worker
 from pretrain.files import private_directory
@@ -174,18 +175,22 @@ def fine_tune(
             privacy = privatizer.begin(run.privacy)
             # Noise before text: if drawing it fails, that tells of no device.
             drawn = privatizer.draw(privacy, rule.key)
-            rows = _rows(data.devices, cohort, local, rule.seed, round_number)
+            rows = round_rows(data.devices, cohort, local, rule.seed, round_number)
             server.load_weights(worker, run.server.weights_P)
             clip = rule.clip(privacy)
-            unnoised = round_sum(trainer, rows, clip, rule, encoding, round_number)
-            unnoised_P = rule.to_release(unnoised.sum_P.numpy(), unnoised.weight)
-            unnoised_sum_P, probed = direction_canaries.join(probe, cohorts, run.probe, clip, worker, unnoised_P)
+            planted, probed = direction_canaries.join(probe, cohorts, run.probe)
+            unnoised = round_sum(trainer, rows, clip, rule, encoding, round_number, planted)
+            unnoised_sum_P = rule.to_release(unnoised.sum_P.numpy(), unnoised.weight)
+            if unnoised.planted_P is not None:
+                unnoised_sum_P = unnoised_sum_P + unnoised.planted_P.numpy()
             released_sum_P, privacy = privatizer.privatize(unnoised_sum_P, unnoised.below, drawn, privacy)
             stepped = server.step(run.server, released_sum_P, rule.denominator, server_config)
             server.load_weights(worker, stepped.weights_P)
             # What is released is the sequence of models: the audit is told of the one that devices are sent next.
-            probed = direction_canaries.observe(probe, probed, unnoised_P, unnoised_sum_P, released_sum_P, clip, worker)
-            del unnoised, unnoised_P, unnoised_sum_P
+            probed = direction_canaries.observe(
+                probe, probed, Done.of(unnoised, unnoised_sum_P, released_sum_P), clip, worker
+            )
+            del unnoised, unnoised_sum_P
             records = run.records.add(round_number, cohort)
             run = RunState(round_number + 1, stepped, privacy, timer, records, run.curve, probed)
             _check_finite(worker, run.rounds_done)
@@ -244,17 +249,6 @@ def _trainer(model: KeyboardLM, local: LocalTrainingConfig, place: Workplace, ro
     if place.leads:
         state.forget_later(place.directory, rounds_done)
     return Trainer(model, local, chunk, place.chunks_at_once, place.process)
-
-
-def _rows(
-    devices: TokenStream, cohort: np.ndarray, local: LocalTrainingConfig, seed: int, round_number: int
-) -> list[DeviceRows]:
-    """Text of one round's devices, each from the same share of the way through what it typed."""
-    offset = round_offset(seed, round_number)
-    rows = cohort_rows(devices, cohort, local, offset)
-    if local.algorithm == "fedsgd":
-        return [single_batch(device, local.batch_sentences, offset) for device in rows]
-    return rows
 
 
 def _check_finite(model: KeyboardLM, done: int) -> None:

@@ -2,9 +2,10 @@
 
 Shape legend: P parameters, Q the power of two not below P, N directions.
 
-A direction is a row of a randomised Hadamard matrix, ``H D`` with random signs D, cut to P entries: all
-its entries have one magnitude, N of them are orthogonal up to the cut (exactly where P is a power of two),
-and no matrix is stored. Inner products with all of them are one fast transform.
+Rows of a randomised Hadamard matrix, ``H D`` with random signs D, cut to P entries, have entries of one magnitude
+but are not orthogonal where P is no power of two: a canary would then be seen along other canaries' directions, and
+its length be biased. A direction is the nearest mixture of them that is orthonormal, ``G^(-1/2) H D`` with their N
+by N inner products G. No matrix of P columns is stored: inner products with all directions are one fast transform.
 """
 
 import functools
@@ -17,6 +18,8 @@ from scipy import linalg
 # Far beyond every clip norm, so that the trainer's own clipping decides how long the update is.
 UPDATE_NORM = 1e4
 _BITS_AT_ONCE = 7
+# Cut rows that are nearly dependent are drawn again, so many times.
+_DRAWS, _LEAST_VALUE = 8, 1e-3
 
 
 @dataclass(frozen=True)
@@ -57,16 +60,16 @@ class Directions:
 
     def update(self, number: int) -> np.ndarray:
         """What the device of one direction sends before clipping: float32 ``[P]``, length ``UPDATE_NORM``."""
-        # Entry (i, j) of a Hadamard matrix is -1 to the number of ones that i and j have in common.
-        shared = np.bitwise_count(np.arange(self.num_parameters) & self._rows_N[number])
-        signs_P = np.where(shared & 1, -1.0, 1.0) * self._scaled_signs_P
-        return (UPDATE_NORM * signs_P).astype(np.float32)
+        weights_Q = np.zeros(self._padded)
+        weights_Q[self._rows_N] = self._mixture_NN[number]
+        row_P = hadamard(weights_Q)[: self.num_parameters] * self._scaled_signs_P
+        return (UPDATE_NORM * row_P).astype(np.float32)
 
     def project(self, vector_P: np.ndarray) -> np.ndarray:
         """Inner products with all directions, float64 ``[N]``."""
-        padded_Q = np.zeros(1 << max(0, self.num_parameters - 1).bit_length())
+        padded_Q = np.zeros(self._padded)
         padded_Q[: self.num_parameters] = vector_P * self._scaled_signs_P
-        return hadamard(padded_Q)[self._rows_N]
+        return self._mixture_NN @ hadamard(padded_Q)[self._rows_N]
 
     def rounding(self, vector_P: np.ndarray) -> float:
         """Standard deviation along a direction of errors that are to each entry as its last place in float32.
@@ -75,10 +78,35 @@ class Directions:
         """
         return float(np.linalg.norm(vector_P * self._scaled_signs_P)) * 2.0**-24
 
-    @functools.cached_property
+    @property
+    def _padded(self) -> int:
+        return 1 << max(0, self.num_parameters - 1).bit_length()
+
+    @property
     def _rows_N(self) -> np.ndarray:
-        padded = 1 << max(0, self.num_parameters - 1).bit_length()
-        return np.random.default_rng([self.seed, *b"canary rows"]).choice(padded, size=self.count, replace=False)
+        return self._basis[0]
+
+    @property
+    def _mixture_NN(self) -> np.ndarray:
+        return self._basis[1]
+
+    @functools.cached_property
+    def _basis(self) -> tuple[np.ndarray, np.ndarray]:
+        """Rows of the Hadamard matrix, and ``G^(-1/2)`` of their inner products on the first P entries.
+
+        The product of two rows is the row of the exclusive or of their numbers, so one transform gives all of G.
+        """
+        squares_Q = np.zeros(self._padded)
+        squares_Q[: self.num_parameters] = self._scaled_signs_P**2
+        products_Q, rng = hadamard(squares_Q), np.random.default_rng([self.seed, *b"canary rows"])
+        for _ in range(_DRAWS):
+            rows_N = rng.choice(self._padded, size=self.count, replace=False)
+            values_N, vectors_NN = np.linalg.eigh(products_Q[rows_N[:, None] ^ rows_N])
+            if values_N[0] > _LEAST_VALUE:
+                return rows_N, (vectors_NN / np.sqrt(values_N)) @ vectors_NN.T
+        raise ValueError(
+            f"count: {self.count} directions in {self.num_parameters} dimensions cannot be made orthogonal; give fewer"
+        )
 
     @functools.cached_property
     def _scaled_signs_P(self) -> np.ndarray:

@@ -28,9 +28,12 @@ import numpy as np
 from scipy import optimize, special, stats
 
 from evaluation.audit.gaussian_dp import epsilon_of_mu
+from evaluation.audit.released.power import POWER, least_length, least_noise
 from evaluation.config import ALPHA
 
 TESTS = 4
+# Clip norms that stand for no noise at all, so that what is divided by it stays finite.
+_NOTHING = 1e-12
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,7 @@ class Estimate:
     Attributes:
       low, high: two-sided interval at the audit's confidence.
       p_value: chance of a value as far from the claim as this, if the claim is true.
+      least: what the truth must be, as a share of what is true now, to be noticed with 90% power; None: nothing is.
     """
 
     value: float
@@ -47,6 +51,7 @@ class Estimate:
     high: float
     claim: float
     p_value: float
+    least: float | None = None
 
 
 @dataclass(frozen=True)
@@ -148,11 +153,15 @@ def matched_filter(
     scores_N = np.sum(filters_TN * white_TN, axis=0) / lengths_N
     noise = _noise(white_TN[:, ~included_N], claim.noise_multiplier, alpha)
     signal = _signal(scores_N[included_N], lengths_N[included_N], noise.value, white_TN.shape[0] * outside, alpha)
-    mu = _separation(scores_N[included_N], scores_N[~included_N], claim.mu, alpha)
-    reuse = whiteness(white_TN[:, ~included_N])
+    true_mu = float(lengths_N[included_N].mean()) / claim.noise_multiplier
+    mu = _separation(scores_N[included_N], scores_N[~included_N], claim.mu, true_mu, alpha)
+    silent_T = ~np.any(white_TN[:, ~included_N], axis=1)
+    place = int(np.argmax(silent_T))
+    # A round without any noise is no error of the caller's: it speaks against the run.
+    reuse = Whiteness(0.0, (place, place), 0.0, 0, 0.0) if silent_T.any() else whiteness(white_TN[:, ~included_N])
     recorded = float(lengths_N.max() / claim.noise_multiplier)
     value, low, high, claimed = (epsilon_of_mu(each, claim.delta) for each in (mu.value, mu.low, mu.high, mu.claim))
-    epsilon = Estimate(value, low, high, claimed, mu.p_value)
+    epsilon = Estimate(value, low, high, claimed, mu.p_value, mu.least)
     return MatchedFilter(
         noise=noise,
         signal=signal,
@@ -218,10 +227,11 @@ def whiteness(noise_TN: np.ndarray) -> Whiteness:
 
 def _noise(white_TN: np.ndarray, claimed: float, alpha: float) -> Estimate:
     numbers = white_TN.size
-    total = float(np.sum(white_TN**2))
+    total = max(float(np.sum(white_TN**2)), numbers * (_NOTHING * claimed) ** 2)
     tail = min(stats.chi2.cdf(total / claimed**2, numbers), stats.chi2.sf(total / claimed**2, numbers))
     low, high = (math.sqrt(total / stats.chi2.ppf(level, numbers)) for level in (1 - alpha / 2, alpha / 2))
-    return Estimate(math.sqrt(total / numbers), low, high, claimed, min(1.0, 2 * float(tail)))
+    least = least_noise(numbers, alpha / TESTS)
+    return Estimate(math.sqrt(total / numbers), low, high, claimed, min(1.0, 2 * float(tail)), least)
 
 
 def _signal(scores_K: np.ndarray, lengths_K: np.ndarray, deviation: float, degrees: int, alpha: float) -> Estimate:
@@ -229,16 +239,17 @@ def _signal(scores_K: np.ndarray, lengths_K: np.ndarray, deviation: float, degre
     weight = float(lengths_K @ lengths_K)
     value, error = float(scores_K @ lengths_K) / weight, deviation / math.sqrt(weight)
     margin = float(stats.t.ppf(1 - alpha / 2, degrees)) * error
-    return Estimate(value, value - margin, value + margin, 1.0, float(stats.t.sf((value - 1) / error, degrees)))
+    p_value, least = float(stats.t.sf((value - 1) / error, degrees)), least_length(error, degrees, alpha / TESTS)
+    return Estimate(value, value - margin, value + margin, 1.0, p_value, least)
 
 
-def _separation(inside_K: np.ndarray, outside_K: np.ndarray, claimed: float, alpha: float) -> Estimate:
+def _separation(inside_K: np.ndarray, outside_K: np.ndarray, claimed: float, true_mu: float, alpha: float) -> Estimate:
     """Mean difference in deviations of the scores outside: a noncentral t, whatever rounds each canary joined.
 
     Its noncentrality is the mean of the canaries' own mu, which the claim bounds.
     """
     error = math.sqrt(1 / len(inside_K) + 1 / len(outside_K))
-    value = float((inside_K.mean() - outside_K.mean()) / outside_K.std(ddof=1))
+    value = float((inside_K.mean() - outside_K.mean()) / max(outside_K.std(ddof=1), _NOTHING))
     seen, degrees = value / error, len(outside_K) - 1
 
     # P(T > seen) is the mean of P(N(centre, 1) > seen v) over a chi variable v in units of its degrees' root; scipy's
@@ -247,15 +258,21 @@ def _separation(inside_K: np.ndarray, outside_K: np.ndarray, claimed: float, alp
     places = np.linspace(law.ppf(1e-15), law.isf(1e-15), 2001)
     weights = law.pdf(places) * (places[1] - places[0])
 
-    def larger(centre: float) -> float:
-        return float(special.ndtr(centre - seen * places) @ weights)
+    def larger(centre: float, than: float) -> float:
+        return float(special.ndtr(centre - than * places) @ weights)
 
-    def bound(level: float) -> float:
-        """The mu whose chance of a larger statistic than this is ``level``."""
-        wide = 12 * math.sqrt(1 + seen**2 / (2 * degrees))
-        return error * float(optimize.brentq(lambda centre: larger(centre) - level, seen - wide, seen + wide))
+    def centre_of(level: float, than: float) -> float:
+        """The centre whose chance of a larger statistic is ``level``."""
+        wide = 12 * math.sqrt(1 + than**2 / (2 * degrees))
+        return float(optimize.brentq(lambda centre: larger(centre, than) - level, than - wide, than + wide))
 
-    return Estimate(value, bound(alpha / 2), bound(1 - alpha / 2), claimed, larger(claimed / error))
+    # The statistic from which on the claim is refuted, then the truth that gets there nine times out of ten.
+    level, start = alpha / TESTS, claimed / error
+    wide = 20 * math.sqrt(1 + start**2 / degrees) * max(1.0, math.sqrt(40 / degrees))
+    refuted = float(optimize.brentq(lambda than: larger(start, than) - level, start - wide, start + 20 * wide))
+    least = error * centre_of(POWER, refuted) / true_mu
+    low, high = (error * centre_of(tail, seen) for tail in (alpha / 2, 1 - alpha / 2))
+    return Estimate(value, low, high, claimed, larger(start, seen), least)
 
 
 def _failures(

@@ -13,7 +13,11 @@ from evaluation.audit.one_run import one_run
 from evaluation.audit.one_shot import cosines, one_shot
 from evaluation.audit.released.replay import Models, Optimiser, Seen, noise_added, sequence
 from evaluation.audit.released.rows import AuditRow, Kind
+from evaluation.audit.released.updates import canary_lengths, update_lengths
 from evaluation.config import ALPHA
+
+# Families of tests that share the audit's chance of a false alarm: matched filter, one-run bound, the noise's values.
+FAMILIES = 3
 
 
 @dataclass(frozen=True)
@@ -39,11 +43,15 @@ class Again:
       models: from the files, not from the trainer.
       optimiser: from the launch file.
       noise_TN: inner products of every round's noise with the directions, drawn in another process; secret.
+      rounding: what the devices' encoding adds along a direction, in clip norms, as a standard deviation.
+      rows: about the noise itself (``released.values``), and about the records.
     """
 
     models: Models
     optimiser: Optimiser
     noise_TN: np.ndarray
+    rounding: float = 0.0
+    rows: tuple[AuditRow, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -65,9 +73,10 @@ def noise_audit(
 ) -> NoiseAudit:
     """What was released, the matched filter with its parts, the estimate on the final model and the one-run bound.
 
-    Guarantee: if the claim is true, ``passed`` is True with probability at least ``1 - 2 alpha``: the matched filter
-    and the one-run bound have ``alpha`` each, and the bound is far too loose to use its own. The one-shot
-    estimate decides nothing, as it is biased upwards and has no error rate.
+    Guarantee: if the claim is true, ``passed`` is True with probability at least ``1 - alpha``: the matched filter,
+    the one-run bound and the noise's own values (``again.rows``) have a share each (``FAMILIES``), and the bound
+    is far too loose to use its own. Rows of arithmetic have no chance of error. The one-shot estimate decides
+    nothing, as it is biased upwards and has no error rate.
 
     Args:
       change_P: final minus initial weights.
@@ -81,16 +90,20 @@ def noise_audit(
     # Where cohorts are sampled some canaries may never have had a round; they tell nothing.
     joined_N = trace.joined_TN.any(axis=0)
     included_N = directions.included_N[joined_N]
-    filtered = matched_filter(trace.projections_TN[:, joined_N], trace.joined_TN[:, joined_N], included_N, claim, alpha)
-    rows = []
+    share = alpha / FAMILIES
+    filtered = matched_filter(trace.projections_TN[:, joined_N], trace.joined_TN[:, joined_N], included_N, claim, share)
+    rows: list[AuditRow] = []
     if trace.seen is not None and again is not None:
         rows += [
             sequence(trace.seen, again.models, again.optimiser),
             noise_added(trace.seen, again.noise_TN, claim.noise_multiplier),
+            update_lengths(trace.seen),
+            canary_lengths(trace.seen, trace.joined_TN, directions.included_N, again.rounding),
+            *again.rows,
         ]
     rows += _matched_rows(filtered)
     projected_N = cosines(change_P, directions.project(change_P)[joined_N])
-    final = one_shot(projected_N[included_N], len(change_P), claim.delta, directions.seed, confidence=1 - alpha)
+    final = one_shot(projected_N[included_N], len(change_P), claim.delta, directions.seed, confidence=1 - share)
     rows.append(
         AuditRow(
             type="one_shot",
@@ -105,7 +118,7 @@ def noise_audit(
             passed=None,
         )
     )
-    bound = one_run(filtered.scores_N, included_N, claim.delta, alpha)
+    bound = one_run(filtered.scores_N, included_N, claim.delta, share)
     refuted = bound.epsilon_at_least > filtered.epsilon.claim
     rows.append(
         AuditRow(
@@ -146,6 +159,8 @@ def _matched_rows(filtered: MatchedFilter) -> list[AuditRow]:
             n=count,
             passed=name not in reasons,
             reason=reasons.get(name, ""),
+            least_noise={"noise": estimate.least, "separation": estimate.least and 1 / estimate.least}.get(name),
+            least_clip=estimate.least if name in ("signal", "separation") else None,
         )
 
     recorded = Estimate(filtered.recorded_mu, filtered.recorded_mu, filtered.recorded_mu, filtered.mu.claim, 1.0)

@@ -3,6 +3,8 @@
 Shape legend: R rows, T steps (``sequence_words``).
 """
 
+import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,6 +43,17 @@ class DeviceRows:
         return slice(start, start + batch_sentences)
 
 
+def rows_digest(devices: Iterable[DeviceRows]) -> np.ndarray:
+    """A digest of several devices' rows as int64 ``[1]``: adds up, whatever their order, modulo 2^64. Private."""
+    total_1 = np.zeros(1, dtype=np.int64)
+    for device in devices:
+        content = hashlib.blake2b(repr(device.targets_RT.shape).encode(), digest_size=8)
+        for array in (device.inputs_RT, device.targets_RT):
+            content.update(np.ascontiguousarray(array, dtype="<i4").data)
+        total_1 += np.frombuffer(content.digest(), dtype="<i8")
+    return total_1
+
+
 def round_offset(seed: int, round_number: int) -> float:
     """Where in its text every device starts in this round, as a fraction in [0, 1).
 
@@ -48,6 +61,17 @@ def round_offset(seed: int, round_number: int) -> float:
     """
     sequence = np.random.SeedSequence([_OFFSET_STREAM, seed, round_number])
     return float(np.random.Generator(np.random.Philox(sequence)).random())
+
+
+def round_rows(
+    devices: TokenStream, cohort: np.ndarray, local: LocalTrainingConfig, seed: int, round_number: int
+) -> list[DeviceRows]:
+    """Text of one round's devices, each from the same share of the way through what it typed."""
+    offset = round_offset(seed, round_number)
+    rows = cohort_rows(devices, cohort, local, offset)
+    if local.algorithm == "fedsgd":
+        return [single_batch(device, local.batch_sentences, offset) for device in rows]
+    return rows
 
 
 def cohort_rows(stream: TokenStream, cohort: np.ndarray, local: LocalTrainingConfig, offset: float) -> list[DeviceRows]:

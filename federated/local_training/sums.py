@@ -4,10 +4,10 @@ Shape legend: C devices of a chunk, U distinct words of a device, E embedding, V
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -15,18 +15,44 @@ from torch import Tensor
 
 from federated.config.training import LocalTrainingConfig
 from federated.local_training.clipping import Clip, grid_scale
-from federated.local_training.kernel import compiled
 from federated.local_training.kernel.chunk import train_chunk
-from federated.local_training.kernel.weights import Weights, pack, unpack
-from federated.local_training.rows import DeviceRows
+from federated.local_training.kernel.weights import Weights, pack, pack_flat, unpack
+from federated.local_training.norms import joint_norms, shrink_layers
+from federated.local_training.rows import DeviceRows, rows_digest
+from federated.local_training.whole_numbers import (
+    add_compiled,
+    add_rows_compiled,
+    add_rows_stacked,
+    add_stacked,
+)
 from federated.noise import FIXED_POINT
 from pretrain.model import KeyboardLM, parameter_count
 
 # Sums of weights are whole numbers too, in these units.
 _WEIGHT_UNIT = 2**30
 
-# Devices whose updates are turned to integers at once, where that is done in torch: each is a float64 copy.
-_STACK = 16
+
+# An update longer than this many clip norms is not clipped; the hair is what summing its squares may round.
+_LONGEST = 1.0 + 1e-9
+# Places in ``Sums.counts``.
+_BELOW, _WEIGHT, _UPDATES, _LONGER, _ADDED, _ROWS = range(6)
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What was added in a round, seen where it is added. Private.
+
+    Attributes:
+      updates: how many.
+      longer: of them longer than one clip norm, by their own whole numbers.
+      added: sum of all whole numbers, modulo 2^64.
+      rows: digest of the rows trained on (``rows.rows_digest``).
+    """
+
+    updates: int = 0
+    longer: int = 0
+    added: int = 0
+    rows: int = 0
 
 
 @dataclass(frozen=True)
@@ -37,11 +63,30 @@ class Aggregate:
       sum_P: int64 ``[P]``, weighted clipped updates in units of ``clip.norm / 2^44``.
       below: sum over the devices of 1/2 if the update's norm is at most ``clip.below``, else -1/2.
       weight: sum of the devices' weights.
+      tally: of the devices.
+      planted_P: the same sum of the audit's updates, which none of the others holds; None where there are none.
+      exact: whether ``sum_P`` is what was added, to the last bit; not what secure aggregation decoded.
     """
 
     sum_P: Tensor
     below: float
     weight: float
+    tally: Tally = field(default_factory=Tally)
+    planted_P: Tensor | None = None
+    exact: bool = True
+
+
+@dataclass(frozen=True)
+class Planted:
+    """Updates of an audit's canaries, which go through all that devices' updates go through, side by side with them.
+
+    Attributes:
+      numbers: of the canaries that send something.
+      update: float32 ``[P]`` of a number; made where it is needed, as each is as long as the model.
+    """
+
+    numbers: Sequence[int]
+    update: Callable[[int], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -52,29 +97,37 @@ class Sums:
       inputs_VE: int64 in units of ``clip.norm / 2^44``; None if tied.
       shared: the other tensors in the order of ``Weights.shared``.
       counts: int64: twice the sum of the bits (1/2 for an update of norm ``clip.below`` at most, else
-        -1/2), and the devices' weights in units of 2^-30, each rounded up.
+        -1/2), the devices' weights in units of 2^-30, each rounded up, and the four numbers of a ``Tally``.
+      planted: the sum of the canaries, kept apart; None where there are none.
     """
 
     inputs_VE: Tensor | None
     shared: tuple[Tensor, ...]
     counts: np.ndarray
+    planted: "Sums | None" = None
 
     @property
     def below(self) -> float:
         """Half of how many more updates lay below ``clip.below`` than above it."""
-        return float(self.counts[0]) / 2
+        return float(self.counts[_BELOW]) / 2
 
     @property
     def weight(self) -> float:
         """Sum of the devices' weights, each rounded up to a multiple of 2^-30."""
-        return float(self.counts[1]) / _WEIGHT_UNIT
+        return float(self.counts[_WEIGHT]) / _WEIGHT_UNIT
+
+    @property
+    def tally(self) -> Tally:
+        """What was added."""
+        updates, longer, added, rows = (int(self.counts[place]) for place in (_UPDATES, _LONGER, _ADDED, _ROWS))
+        return Tally(updates, longer, added, rows)
 
     @staticmethod
-    def zeros(start: Weights) -> "Sums":
-        """An empty sum."""
+    def zeros(start: Weights, *, planted: bool = False) -> "Sums":
+        """An empty sum; with ``planted`` another one for canaries."""
         shared = tuple(torch.zeros_like(part, dtype=torch.int64) for part in start.shared())
         inputs_VE = None if start.inputs is None else torch.zeros_like(start.inputs, dtype=torch.int64)
-        return Sums(inputs_VE, shared, np.zeros(2, dtype=np.int64))
+        return Sums(inputs_VE, shared, no_counts(), Sums.zeros(start) if planted else None)
 
     def add(
         self,
@@ -83,6 +136,7 @@ class Sums:
         weights: Sequence[float],
         clip: Clip,
         *,
+        canaries: int = 0,
         fuse: bool | None = None,
     ) -> None:
         """Clip the updates of one chunk of devices and add them; changes ``updates`` if clipped by layer.
@@ -97,24 +151,44 @@ class Sums:
         Args:
           updates, ids: as ``train_chunk`` returns them.
           weights: of each device, in [0, 1].
+          canaries: so many of the last updates are added to ``planted`` instead.
           fuse: compiled passes (only on a CPU), or torch's own. None: what the place calls for.
         """
         fuse = updates.bias.device.type == "cpu" if fuse is None else fuse
         norms_C = joint_norms(updates, fuse=fuse)
-        if clip.below is not None:
-            # A norm that is not finite is not below anything.
-            self.counts[0] += sum(1 if norm <= clip.below else -1 for norm in norms_C)
-        self.counts[1] += sum(math.ceil(weight * _WEIGHT_UNIT) for weight in weights)
+        free_C = norms_C
         if clip.per_layer:
             shrink_layers(updates, clip.norm)
             norms_C = joint_norms(updates, fuse=fuse)
         scale_C = np.array([grid_scale(norm, clip.norm, weight) for norm, weight in zip(norms_C, weights, strict=True)])
-        add_whole = _add_compiled if fuse else _add_stacked
+        devices = len(scale_C) - canaries
+        for total, span in ((self, slice(0, devices)), (self.planted, slice(devices, None))):
+            if total is not None and len(scale_C[span]):
+                total._put(updates, ids, scale_C, span, fuse)
+                total._count(free_C[span], weights[span], clip)
+
+    def _put(self, updates: Weights, ids: Sequence[Tensor], scale_C: np.ndarray, span: slice, fuse: bool) -> None:
+        """Add some of a chunk's updates, and see how long each is and what they come to as they are added."""
+        squares_C = np.zeros(len(scale_C[span]))
+        add_whole = add_compiled if fuse else add_stacked
         for total, part in zip(self.shared, updates.shared(), strict=True):
-            add_whole(total, part, scale_C)
+            self.counts[_ADDED : _ADDED + 1] += add_whole(total, part[span], scale_C[span], squares_C)
         if self.inputs_VE is not None and updates.inputs is not None:
-            add_rows = _add_rows_compiled if fuse else _add_rows_stacked
-            add_rows(self.inputs_VE, ids, updates.inputs, scale_C)
+            add_rows = add_rows_compiled if fuse else add_rows_stacked
+            added_1 = add_rows(self.inputs_VE, ids[span], updates.inputs[span], scale_C[span], squares_C)
+            self.counts[_ADDED : _ADDED + 1] += added_1
+        self.counts[_UPDATES] += len(squares_C)
+        self.counts[_LONGER] += int(np.sum(~(squares_C <= (FIXED_POINT * _LONGEST) ** 2)))
+
+    def _count(self, norms_C: Sequence[float], weights: Sequence[float], clip: Clip) -> None:
+        if clip.below is not None:
+            # A norm that is not finite is not below anything.
+            self.counts[_BELOW] += sum(1 if norm <= clip.below else -1 for norm in norms_C)
+        self.counts[_WEIGHT] += sum(math.ceil(weight * _WEIGHT_UNIT) for weight in weights)
+
+    def trained(self, devices: Sequence[DeviceRows]) -> None:
+        """Write down whose rows were trained on."""
+        self.counts[_ROWS : _ROWS + 1] += rows_digest(devices)
 
     def merge(self, other: "Sums") -> None:
         """Add another running sum."""
@@ -123,11 +197,18 @@ class Sums:
         if self.inputs_VE is not None and other.inputs_VE is not None:
             self.inputs_VE.add_(other.inputs_VE)
         np.add(self.counts, other.counts, out=self.counts)
+        if self.planted is not None and other.planted is not None:
+            self.planted.merge(other.planted)
 
     def flat(self, model: KeyboardLM) -> Tensor:
         """int64 ``[P]`` on the CPU, in the order of ``model.parameters()``."""
         named = unpack(Weights(self.inputs_VE, *self.shared))
         return torch.cat([named[name].flatten() for name, _ in model.named_parameters()]).cpu()
+
+
+def no_counts() -> np.ndarray:
+    """The counts of an empty sum."""
+    return np.zeros(6, dtype=np.int64)
 
 
 def most_steps_first(devices: Sequence[DeviceRows], local: LocalTrainingConfig) -> list[DeviceRows]:
@@ -148,6 +229,7 @@ def chunked_sum(
     threads: int = 1,
     part: int = 0,
     parts: int = 1,
+    planted: Planted | None = None,
 ) -> Sums:
     """Train devices in chunks and add up their clipped updates.
 
@@ -160,17 +242,22 @@ def chunked_sum(
       ordered: by ``most_steps_first``.
       part, parts: of all chunks take every ``parts``-th, from number ``part``; the sum of all parts is the whole.
       threads: chunks at work at the same time.
+      planted: canaries that are dealt out to the chunks; their sum is kept apart.
     """
-    chunks = [ordered[first : first + chunk_devices] for first in range(0, len(ordered), chunk_devices)]
+    chunks = _chunks(ordered, planted, chunk_devices)
     # Any thread takes the next chunk; a list's iterator may be shared.
     waiting = iter(chunks[part::parts])
     start = pack(model)
 
     def one_thread(_number: int) -> Sums:
-        total = Sums.zeros(start)
-        for rows in waiting:
+        total = Sums.zeros(start, planted=planted is not None)
+        for rows, canaries in waiting:
             updates, ids = train_chunk(start, rows, local, width=chunk_devices)
-            total.add(updates, ids, [clip.weight(device) for device in rows], clip)
+            weights = [clip.weight(device) for device in rows] + [1.0] * len(canaries)
+            if planted is not None and canaries:
+                updates, ids = _beside(updates, ids, [planted.update(number) for number in canaries], model)
+            total.add(updates, ids, weights, clip, canaries=len(canaries))
+            total.trained(rows)
         return total
 
     with _products_in_float32():
@@ -183,6 +270,31 @@ def chunked_sum(
     for other in others:
         total.merge(other)
     return total
+
+
+def _chunks(
+    ordered: Sequence[DeviceRows], planted: Planted | None, chunk_devices: int
+) -> list[tuple[Sequence[DeviceRows], list[int]]]:
+    """Devices and canaries of each chunk; the devices' share does not depend on the canaries."""
+    numbers = [] if planted is None else list(planted.numbers)
+    hands = math.ceil(max(len(ordered), len(numbers)) / chunk_devices)
+    return [(ordered[hand * chunk_devices : (hand + 1) * chunk_devices], numbers[hand::hands]) for hand in range(hands)]
+
+
+def _beside(
+    updates: Weights, ids: Sequence[Tensor], canaries: Sequence[np.ndarray], model: KeyboardLM
+) -> tuple[Weights, list[Tensor]]:
+    """A chunk's updates with those of canaries after them, in the same tensors."""
+    place = model.embedding.device
+    parts = [pack_flat(torch.from_numpy(update_P).to(place), model) for update_P in canaries]
+    shared = (torch.cat(tensors) for tensors in zip(updates.shared(), *(part.shared() for part in parts), strict=True))
+    if updates.inputs is None:
+        return Weights(None, *shared), []
+    # A canary's update has a row for every word.
+    words = torch.arange(model.vocabulary_size, device=place)
+    padding = (0, 0, 0, len(words) - updates.inputs.shape[1])
+    whole = [torch.nn.functional.pad(updates.inputs, padding), *(part.inputs for part in parts)]
+    return Weights(torch.cat([part for part in whole if part is not None]), *shared), [*ids, *[words] * len(parts)]
 
 
 @contextmanager
@@ -202,73 +314,31 @@ def _products_in_float32() -> Iterator[None]:
 
 
 def clipped_updates(
-    model: KeyboardLM, devices: Sequence[DeviceRows], local: LocalTrainingConfig, clip: Clip
+    model: KeyboardLM,
+    devices: Sequence[DeviceRows],
+    local: LocalTrainingConfig,
+    clip: Clip,
+    planted: Planted | None = None,
+    counts: np.ndarray | None = None,
 ) -> Iterator[np.ndarray]:
     """Each device's clipped update in turn, float64 ``[P]`` in clip norms: what secure aggregation encodes.
 
-    A device without rows yields zeros, as it takes part all the same.
+    A device without rows yields zeros, as it takes part all the same. Canaries follow the devices.
+
+    Args:
+      counts: grows by those of the devices.
     """
     size = parameter_count(model)
     ordered = most_steps_first(devices, local)
     yield from (np.zeros(size) for _ in range(len(devices) - len(ordered)))
     for rows in ordered:
-        yield chunked_sum(model, [rows], local, clip, 1).flat(model).numpy() / FIXED_POINT
-
-
-def joint_norms(updates: Weights, *, fuse: bool) -> list[float]:
-    """L2 norm of all tensors of each device together, summed in float64; may be infinite or NaN."""
-    parts = [*updates.shared(), *([] if updates.inputs is None else [updates.inputs])]
-    if fuse:
-        squares_C = sum(compiled.sum_of_squares(part.flatten(1).numpy()) for part in parts)
-        return np.sqrt(squares_C).tolist()
-    # The one time that the host waits for the device.
-    return torch.stack([_squares(part.flatten(1)) for part in parts]).sum(0).sqrt().tolist()
-
-
-def _squares(part_CP: Tensor) -> Tensor:
-    """Sums of squares, float64 ``[C]``; few devices at a time, as each is a float64 copy."""
-    return torch.cat([few_CP.double().square().sum(1) for few_CP in part_CP.split(_STACK)])
-
-
-def shrink_layers(updates: Weights, clip_norm: float) -> None:
-    """Scale each layer of every device, in place, to norm ``clip_norm / sqrt(layers)`` at most.
-
-    Rounding may leave a layer a hair above; the guarantee rests on ``grid_scale``, which follows.
-    """
-    layers = unpack(updates)
-    bound = clip_norm / math.sqrt(len(layers))
-    for layer in layers.values():
-        # A norm that is not finite makes the layer so, and the device drops out.
-        factor_C = bound / _squares(layer.flatten(1)).sqrt().clamp(min=bound)
-        layer.mul_(factor_C.to(layer.dtype).view(-1, *[1] * (layer.dim() - 1)))
-
-
-def _add_compiled(total: Tensor, part: Tensor, scale_C: np.ndarray) -> None:
-    compiled.add_whole(total.view(-1).numpy(), part.flatten(1).numpy(), scale_C)
-
-
-def _add_rows_compiled(total_VE: Tensor, ids: Sequence[Tensor], part_CUE: Tensor, scale_C: np.ndarray) -> None:
-    total, parts = total_VE.numpy(), part_CUE.numpy()
-    for words_U, part_UE, scale in zip(ids, parts, scale_C.tolist(), strict=True):
-        if scale:
-            compiled.add_whole_rows(total, words_U.numpy(), part_UE, scale)
-
-
-def _add_stacked(total: Tensor, part: Tensor, scale_C: np.ndarray) -> None:
-    for first in range(0, len(part), _STACK):
-        # Whole numbers up to 2^44, a few at a time: their float64 sum is exact.
-        total += _whole(part[first : first + _STACK], scale_C[first : first + _STACK]).sum(0).long()
-
-
-def _add_rows_stacked(total_VE: Tensor, ids: Sequence[Tensor], part_CUE: Tensor, scale_C: np.ndarray) -> None:
-    for first in range(0, len(part_CUE), _STACK):
-        span = slice(first, first + _STACK)
-        whole_CUE = _whole(part_CUE[span], scale_C[span]).long()
-        for words_U, whole_UE in zip(ids[span], whole_CUE, strict=True):
-            total_VE.index_add_(0, words_U, whole_UE[: len(words_U)])
-
-
-def _whole(part: Tensor, scale_C: np.ndarray) -> Tensor:
-    """Float64 that holds whole numbers; exact zeros where the scale is 0, whatever was there."""
-    scale = torch.from_numpy(scale_C).to(part.device).view(-1, *[1] * (part.dim() - 1))
-    return (part.double() * scale).trunc_().nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
+        one = chunked_sum(model, [rows], local, clip, 1)
+        if counts is not None:
+            counts += one.counts
+        yield one.flat(model).numpy() / FIXED_POINT
+    if planted is None:
+        return
+    for number in planted.numbers:
+        sent = chunked_sum(model, [], local, clip, 1, planted=Planted([number], planted.update)).planted
+        assert sent is not None, number
+        yield sent.flat(model).numpy() / FIXED_POINT

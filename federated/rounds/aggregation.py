@@ -6,14 +6,25 @@ Shape legend: P parameters.
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain, repeat
 
+import numpy as np
 import torch
 
+from federated import noise
 from federated.config.mechanism import secagg_neighbours
 from federated.config.training import LocalTrainingConfig
 from federated.local_training.clipping import Clip
 from federated.local_training.rows import DeviceRows
-from federated.local_training.sums import Aggregate, Sums, chunked_sum, clipped_updates, most_steps_first
+from federated.local_training.sums import (
+    Aggregate,
+    Planted,
+    Sums,
+    chunked_sum,
+    clipped_updates,
+    most_steps_first,
+    no_counts,
+)
 from federated.rounds.rule import RoundRule
 from federated.secagg.bounds import Encoding
 from federated.secagg.protocol import secure_sum
@@ -48,6 +59,7 @@ def round_sum(
     rule: RoundRule,
     encoding: Encoding | None,
     round_number: int,
+    planted: Planted | None = None,
 ) -> Aggregate:
     """Sum over one cohort of clipped updates, in units of ``clip.norm / 2^44``. Private until noise is added.
 
@@ -61,27 +73,36 @@ def round_sum(
 
     Args:
       rows: of the whole cohort, in every worker.
+      planted: the audit's canaries, clipped, encoded and added by what clips, encodes and adds the devices' updates;
+        in a sum of their own.
     """
     model, local, process = trainer.model, trainer.local, trainer.process
     ordered = most_steps_first(rows, local)
     if encoding is None:
         share = chunked_sum(
-            model, ordered, local, clip, trainer.chunk_devices, trainer.threads, process.rank, process.size
+            model, ordered, local, clip, trainer.chunk_devices, trainer.threads, process.rank, process.size, planted
         )
         sum_P, counts = process.sum(share.flat(model), share.counts)
+        planted_P = None
+        if share.planted is not None:
+            planted_P, _ = process.sum(share.planted.flat(model), share.planted.counts)
         counted = Sums(None, (), counts)
         # A device without rows has an update of norm 0, which is below any threshold.
-        return Aggregate(sum_P, 0.5 * (len(rows) - len(ordered)) + counted.below, counted.weight)
+        below = 0.5 * (len(rows) - len(ordered)) + counted.below
+        return Aggregate(sum_P, below, counted.weight, counted.tally, planted_P)
+    planted_P = None if planted is None else _planted_securely(trainer, planted, clip, rule, encoding, round_number)
     neighbours = secagg_neighbours(rule.config.report_goal)
     if len(rows) <= neighbours:
         _log.warning(
             "round %d: %d devices are too few for secure aggregation; nothing is sent", round_number, len(rows)
         )
-        return Aggregate(torch.zeros(encoding.num_parameters, dtype=torch.int64), 0.0, 0.0)
+        nothing_P = torch.zeros(encoding.num_parameters, dtype=torch.int64)
+        return Aggregate(nothing_P, 0.0, 0.0, planted_P=planted_P, exact=False)
     # In the order in which clipped_updates gives them; a share of it is in that order too.
     placed = [*(device for device in rows if not len(device.targets_RT)), *ordered]
+    counts = no_counts()
     summed = secure_sum(
-        clipped_updates(model, placed[process.rank :: process.size], local, clip),
+        clipped_updates(model, placed[process.rank :: process.size], local, clip, counts=counts),
         len(rows),
         encoding,
         round_number,
@@ -90,4 +111,34 @@ def round_sum(
         neighbours,
         process,
     )
-    return Aggregate(torch.from_numpy(summed.unnoised_sum_P), 0.0, 0.0)
+    _, counts = process.sum(torch.empty(0, dtype=torch.int64), counts)
+    return Aggregate(
+        torch.from_numpy(summed.unnoised_sum_P), 0.0, 0.0, Sums(None, (), counts).tally, planted_P, exact=False
+    )
+
+
+def _planted_securely(
+    trainer: Trainer, planted: Planted, clip: Clip, rule: RoundRule, encoding: Encoding, round_number: int
+) -> torch.Tensor:
+    """The canaries' sum by secure aggregation: as many cohorts of them as it takes, beside the devices' own."""
+    process, neighbours = trainer.process, secagg_neighbours(rule.config.report_goal)
+    size, total_P = encoding.num_parameters, np.zeros(encoding.num_parameters, dtype=np.int64)
+    for first in range(0, len(planted.numbers), encoding.devices):
+        numbers = list(planted.numbers)[first : first + encoding.devices]
+        # A cohort must be large enough to hide in; who has nothing to send sends zeros.
+        places = max(len(numbers), neighbours + 1)
+        own = Planted(numbers[process.rank :: process.size], planted.update)
+        zeros = len(range(process.rank, places, process.size)) - len(own.numbers)
+        sent = clipped_updates(trainer.model, [], trainer.local, clip, own)
+        summed = secure_sum(
+            chain(sent, repeat(np.zeros(size), zeros)),
+            places,
+            encoding,
+            round_number,
+            noise.subkey(rule.key, f"secagg canaries|{first}"),
+            rule.seed,
+            neighbours,
+            process,
+        )
+        total_P += summed.unnoised_sum_P
+    return torch.from_numpy(total_P)

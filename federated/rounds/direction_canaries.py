@@ -2,8 +2,9 @@
 
 Shape legend: P parameters, T rounds, N canaries.
 
-They go through the trainer's own clipping, timer and noise, beside the cohort and not in its places; the
-denominator stays. What they add along random directions is far below the noise.
+They go through the trainer's own clipping, encoding, adding, timer and noise, side by side with the devices of a
+chunk (``aggregation.round_sum``) but not in the cohort's places; the denominator stays. What they add along random
+directions is far below the noise.
 """
 
 from collections.abc import Mapping
@@ -11,16 +12,14 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
-import torch
 
 from federated.local_training.clipping import Clip
-from federated.local_training.kernel.weights import pack, pack_flat
-from federated.local_training.sums import Sums
+from federated.local_training.sums import Planted
 from federated.noise import FIXED_POINT
 from federated.participation.cohorts import Cohorts, ParticipationState
 from federated.participation.secret_sample import SampledCohorts
 from federated.rounds import server, witness
-from federated.rounds.witness import Sketch, Witness
+from federated.rounds.witness import Done, Sketch, Witness
 from pretrain.model import KeyboardLM
 
 
@@ -73,56 +72,35 @@ def init(probe: Probe | None, cohorts: Cohorts | SampledCohorts, num_parameters:
 
 
 def join(
-    probe: Probe | None,
-    cohorts: Cohorts | SampledCohorts,
-    state: ProbeState | None,
-    clip: Clip,
-    model: KeyboardLM,
-    unnoised_P: np.ndarray,
-) -> tuple[np.ndarray, ProbeState | None]:
-    """The devices' sum with what the canaries of one round send, and the canaries' timers after it.
+    probe: Probe | None, cohorts: Cohorts | SampledCohorts, state: ProbeState | None
+) -> tuple[Planted | None, ProbeState | None]:
+    """The canaries that send something in the coming round, and their timers after it; none without a probe.
 
-    Canaries obey the launch's timer and cap, and join as soon and as often as these let them. Each weighs 1. Without
-    canaries nothing changes.
-
-    Args:
-      unnoised_P: the devices' sum, int64 in units of ``clip.norm / 2^44``, as the sum with canaries is.
+    Canaries obey the launch's timer and cap, and join as soon and as often as these let them.
     """
     if probe is None or state is None:
-        return unnoised_P, None
+        return None, None
     cohort, timer = cohorts.of_canaries(probe.count).draw(state.timer, len(state.joined_TN))
-    total, place = Sums.zeros(pack(model)), model.embedding.device
-    every_word = [torch.arange(model.vocabulary_size, device=place)]
-    for number in cohort[probe.included_N[cohort]]:
-        update_P = torch.from_numpy(probe.update(int(number))).to(place)
-        total.add(pack_flat(update_P, model), every_word, [1.0], clip)
     joined_TN = np.concatenate([state.joined_TN, np.isin(np.arange(probe.count), cohort)[None]])
-    return unnoised_P + total.flat(model).numpy(), replace(state, timer=timer, joined_TN=joined_TN)
+    sending = cohort[probe.included_N[cohort]].tolist()
+    planted = Planted(sending, probe.update) if sending else None
+    return planted, replace(state, timer=timer, joined_TN=joined_TN)
 
 
 def observe(
-    probe: Probe | None,
-    state: ProbeState | None,
-    unnoised_others_P: np.ndarray,
-    unnoised_sum_P: np.ndarray,
-    released_sum_P: np.ndarray,
-    clip: Clip,
-    model: KeyboardLM,
+    probe: Probe | None, state: ProbeState | None, done: Done, clip: Clip, model: KeyboardLM
 ) -> ProbeState | None:
     """The state with one more row: the released sum minus the other devices' share, along every direction.
 
     Args:
-      unnoised_others_P, unnoised_sum_P: int64 without and with canaries.
-      released_sum_P: what the server's optimiser was given.
       model: that devices are sent next.
     """
     if probe is None or state is None:
         return None
-    rest_P = released_sum_P / clip.norm - unnoised_others_P / FIXED_POINT
+    rest_P = done.released_sum_P / clip.norm - (done.unnoised_sum_P - done.planted_P) / FIXED_POINT
     seen = state.witness
     if seen is not None:
-        sent_P = server.flat_weights(model)
-        seen = seen.add(witness.row(probe, unnoised_sum_P, released_sum_P, sent_P, clip.norm))
+        seen = seen.add(witness.row(probe, done, server.flat_weights(model), clip.norm))
     projections_TN = np.concatenate([state.projections_TN, probe.project(rest_P)[None]])
     return replace(state, projections_TN=projections_TN, witness=seen)
 

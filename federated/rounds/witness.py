@@ -13,8 +13,11 @@ from typing import Protocol
 
 import numpy as np
 
+from federated.local_training.sums import Aggregate
 from federated.noise import FIXED_POINT
 
+# Counts and digests, which float64 would round.
+_WHOLE = ("updates_T", "longer_T", "missing_T", "rows_T")
 # Weights whose every value is kept: an optimiser that is not linear has no projection to be replayed on.
 FOLLOWED = 1024
 
@@ -30,6 +33,29 @@ class Sketch(Protocol):
 
 
 @dataclass(frozen=True)
+class Done:
+    """What a round came to. Private.
+
+    Attributes:
+      devices: sum and tally of the devices.
+      unnoised_sum_P: int64, that the noise was added to.
+      planted_P: int64, the canaries' share of it.
+      released_sum_P: what the server's optimiser was given.
+    """
+
+    devices: Aggregate
+    unnoised_sum_P: np.ndarray
+    planted_P: np.ndarray
+    released_sum_P: np.ndarray
+
+    @staticmethod
+    def of(devices: Aggregate, unnoised_sum_P: np.ndarray, released_sum_P: np.ndarray) -> "Done":
+        """From what the round loop holds."""
+        planted_P = np.zeros_like(unnoised_sum_P) if devices.planted_P is None else devices.planted_P.numpy()
+        return Done(devices, unnoised_sum_P, planted_P, released_sum_P)
+
+
+@dataclass(frozen=True)
 class Witness:
     """One row a round done. Secret: sums of devices without their noise.
 
@@ -38,15 +64,24 @@ class Witness:
       released_TN: what the server's optimiser was given, in units of the update.
       weights_TN: the model that devices are sent after the round.
       rounding_T: what float32 may have added to a row of ``weights_TN``, as a standard deviation.
+      planted_TN: the canaries' share of the sums, in clip norms.
       clips_T: clip norms.
+      updates_T, longer_T: updates of devices that were added, and of them longer than a clip norm.
+      missing_T: what is in the devices' sum and was not added by a device, or the other way round; modulo 2^64.
+      rows_T: digest of the rows that devices trained on, modulo 2^64.
       followed_released_TK, followed_weights_TK: the same two at a few weights, in float64 and float32.
     """
 
     sums_TN: np.ndarray
     released_TN: np.ndarray
     weights_TN: np.ndarray
+    planted_TN: np.ndarray
     rounding_T: np.ndarray
     clips_T: np.ndarray
+    updates_T: np.ndarray
+    longer_T: np.ndarray
+    missing_T: np.ndarray
+    rows_T: np.ndarray
     followed_released_TK: np.ndarray
     followed_weights_TK: np.ndarray
 
@@ -70,27 +105,27 @@ def init(count: int, num_parameters: int) -> Witness:
     return Witness(**{name: np.zeros(shape) for name, shape in shapes.items()})
 
 
-def row(
-    sketch: Sketch,
-    unnoised_sum_P: np.ndarray,
-    released_sum_P: np.ndarray,
-    weights_P: np.ndarray,
-    clip_norm: float,
-) -> dict[str, object]:
+def row(sketch: Sketch, done: Done, weights_P: np.ndarray, clip_norm: float) -> dict[str, object]:
     """What is written down of one round.
 
     Args:
-      unnoised_sum_P: int64 in units of ``clip_norm / 2^44``, canaries included.
       weights_P: of the model that devices are sent next.
     """
-    places_K = followed(len(weights_P))
+    places_K, tally = followed(len(weights_P)), done.devices.tally
+    # Decoded sums of secure aggregation hold its rounding too; there the canaries alone tell.
+    missing = int(done.devices.sum_P.sum()) - tally.added if done.devices.exact else 0
     return {
-        "sums_TN": sketch.project(unnoised_sum_P / FIXED_POINT),
-        "released_TN": sketch.project(released_sum_P),
+        "sums_TN": sketch.project(done.unnoised_sum_P / FIXED_POINT),
+        "released_TN": sketch.project(done.released_sum_P),
         "weights_TN": sketch.project(weights_P),
+        "planted_TN": sketch.project(done.planted_P / FIXED_POINT),
         "rounding_T": sketch.rounding(weights_P),
         "clips_T": clip_norm,
-        "followed_released_TK": released_sum_P[places_K],
+        "updates_T": tally.updates,
+        "longer_T": tally.longer,
+        "missing_T": (missing + 2**63) % 2**64 - 2**63,
+        "rows_T": tally.rows,
+        "followed_released_TK": done.released_sum_P[places_K],
         "followed_weights_TK": weights_P[places_K],
     }
 

@@ -27,11 +27,15 @@ def audit(run: RunId, as_json: AsJson = False) -> None:
         lines += [_canary(row) for row in audited["canaries"] if row["population"] == population]
     worst = audited["worst_rank_single_user"]
     lines += ["", f"worst rank of a compliant canary on one device: {'none' if worst is None else f'{worst:,}'}"]
-    lines += ["", f"{'audit':<16} {'estimate':>9} {'claim':>8}  verdict"]
+    lines += ["", f"{'audit':<16} {'estimate':>9} {'claim':>8} {'noise <':>8} {'clip >':>8}  verdict"]
     for row in audited["audits"]:
         verdict = {True: "nothing against the claim", None: "decides nothing", False: row["reason"]}[row["passed"]]
         claim = "" if row["claim"] is None else f"{row['claim']:.4g}"
-        lines.append(f"{row['type']:<16} {row['estimate']:>9.4g} {claim:>8}  {verdict} ({row['quantity']})")
+        # What it would notice with 90% power; earlier versions did not say.
+        least = " ".join(
+            f"{'' if row.get(name) is None else format(row[name], '.3f'):>8}" for name in ("least_noise", "least_clip")
+        )
+        lines.append(f"{row['type']:<16} {row['estimate']:>9.4g} {claim:>8} {least}  {verdict} ({row['quantity']})")
     if not audited["audits"]:
         lines.append("none: audit.directions is 0 in the launch file")
     answer(audited, as_json, text="\n".join(lines))

@@ -11,7 +11,7 @@ from evaluation.config import ALPHA
 from federated.rounds.rule import RoundRule
 from federated.rounds.server import flat_weights
 from pipeline.stage import StageContext, StageResult
-from pipeline.stages import artifacts, audit_trace
+from pipeline.stages import artifacts, audit_trace, fine_tune_workers
 from pretrain.threads import one_torch_thread
 from reports.disclosure.findings import AuditBlock, AuditRow, CanaryResult
 
@@ -64,7 +64,9 @@ def audit(ctx: StageContext) -> Audit:
     tested = None
     if trace is not None and directions is not None:
         claim = audit_trace.claim(config.mechanism, mechanism, trained["rounds"], trace.joined_TN)
-        again = None if trace.seen is None else audit_trace.again(ctx, directions)
+        again = None
+        if trace.seen is not None:
+            again = audit_trace.again(ctx, directions, fine_tune_workers.training_data(ctx, planted), trace.seen)
         tested = noise_audit(trace, directions, model_change(ctx), claim, again)
     # Canaries may hold discovered words that nobody has reviewed: the rows go without their text.
     rows = [{name: value for name, value in vars(row).items() if name != "words"} for row in memorised.canaries]

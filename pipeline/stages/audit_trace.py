@@ -1,13 +1,17 @@
 """What training leaves for the audits of its noise, the claim that it is held against, and its noise once more.
 
 As a program this module draws a run's noise again, in a process that shares nothing with training but the key. Its
-arguments: folder of all runs, launch id. Inner products with the directions go to standard output, which is a pipe.
+arguments: folder of all runs, launch id. Inner products with the directions, and what tests of the noise itself
+found, go to standard output, which is a pipe.
 """
 
 import io
+import json
 import logging
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -15,23 +19,28 @@ import numpy as np
 from evaluation.audit import whitening
 from evaluation.audit.directions import Directions
 from evaluation.audit.matched_filter import Claim
-from evaluation.audit.noise import Again, Trace
+from evaluation.audit.noise import FAMILIES, Again, Trace
+from evaluation.audit.released import values
 from evaluation.audit.released.replay import Models, Optimiser, Seen
+from evaluation.audit.released.rows import AuditRow, exact
+from evaluation.config import ALPHA
 from federated import mechanisms
 from federated.accounting import guarantees as accounting
-from federated.config.mechanism import MechanismConfig
-from federated.config.training import ADAPTIVITY, SECOND_MOMENTUM
+from federated.config.mechanism import MechanismConfig, secagg_neighbours
+from federated.config.training import ADAPTIVITY, SECOND_MOMENTUM, LocalTrainingConfig
+from federated.local_training.rows import round_rows, rows_digest
 from federated.noise import subkey
+from federated.participation.records import load_records
 from federated.rounds import witness
 from federated.rounds.again import noise_again
 from federated.rounds.rule import RoundRule
 from federated.rounds.server import flat_weights
-from federated.train import FineTuneResult
+from federated.rounds.state import RECORDS
+from federated.train import FineTuneResult, TrainingData
 from pipeline import settings
 from pipeline.config import LaunchConfig
 from pipeline.run_dir import RunDir
-from pipeline.runner import stage_key
-from pipeline.stage import StageContext
+from pipeline.stage import StageContext, stage_key
 from pipeline.stages import artifacts
 from pretrain.files import PRIVATE, atomic
 from pretrain.model import KeyboardLM
@@ -40,6 +49,8 @@ FILE = "audit.npz"
 _MODULE = "pipeline.stages.audit_trace"
 _TRAINING = "fine_tune"
 _WITNESS = "witness."
+# Rows of so many devices are made again, those of whole rounds spread over a longer run.
+_MOST_DEVICES = 50_000
 
 
 def directions(model: KeyboardLM, count: int, key: bytes) -> Directions | None:
@@ -100,8 +111,8 @@ def claim(config: MechanismConfig, mechanism: mechanisms.Mechanism, rounds: int,
     return Claim(whitener(mechanism, rounds), rule.privatizer.noise_multiplier, promised.mu, config.delta)
 
 
-def again(ctx: StageContext, planted: Directions) -> Again:
-    """What the trace is held against: models from their files, the optimiser, and noise that another process draws.
+def again(ctx: StageContext, planted: Directions, data: TrainingData, seen: Seen) -> Again:
+    """What the trace is held against: models and records from their files, and noise that another process draws.
 
     Raises:
       OSError: that process failed.
@@ -128,7 +139,60 @@ def again(ctx: StageContext, planted: Directions) -> Again:
             f"audit: the process that draws the noise again ended with {drawn.returncode}; run the stage again"
         )
     with np.load(io.BytesIO(drawn.stdout), allow_pickle=False) as arrays:
-        return Again(Models(*along), optimiser, arrays["noise"])
+        noise_TN, found = arrays["noise"], json.loads(arrays["rows"].tobytes())
+    rule = _rule(config, ctx.run)
+    encoding = rule.encoding(planted.num_parameters, len(data.devices))
+    records = load_records(ctx.run.private(_TRAINING) / "rounds" / RECORDS, len(seen.rows_T))
+    cohorts_T = dict(records.cohorts)
+    rows = (
+        cohorts_row(rule, data, cohorts_T, len(seen.rows_T)),
+        trained_row(rule, config.local_training, data, cohorts_T, seen),
+    )
+    return Again(
+        Models(*along),
+        optimiser,
+        noise_TN,
+        # Rounding is of every device's own; along a direction it adds up like the deviations of a sum.
+        0.0 if encoding is None else encoding.rounding_std,
+        (*rows, *(AuditRow(**row) for row in found)),
+    )
+
+
+def cohorts_row(rule: RoundRule, data: TrainingData, recorded: Mapping[int, np.ndarray], rounds: int) -> AuditRow:
+    """The row about the participation records: each round's devices are those that seed and key choose."""
+    cohorts = rule.cohorts(data.synthetic_D, data.stress_D, data.stress_rate)
+    state, wrong = cohorts.init(), []
+    for number in range(rounds):
+        cohort, state = cohorts.draw(state, number)
+        if not np.array_equal(cohort, recorded.get(number, np.empty(0, dtype=np.int32))):
+            wrong.append(number)
+    reason = f"the records of round {wrong[0]} are not the cohort that seed and key choose" if wrong else ""
+    return exact("cohorts", "rounds whose records are not the cohort of seed and key", len(wrong), rounds, reason)
+
+
+def trained_row(
+    rule: RoundRule, local: LocalTrainingConfig, data: TrainingData, recorded: Mapping[int, np.ndarray], seen: Seen
+) -> AuditRow:
+    """The row about the text that was trained on: that of the recorded devices, each once, and no other."""
+    rounds, wrong = len(seen.rows_T), []
+    step = max(1, -(-rounds * rule.config.report_goal // _MOST_DEVICES))
+    looked_at = range((rounds - 1) % step, rounds, step)
+    for number in looked_at:
+        cohort = recorded.get(number, np.empty(0, dtype=np.int32))
+        rows = round_rows(data.devices, cohort, local, rule.seed, number)
+        if rule.config.secagg and len(rows) <= secagg_neighbours(rule.config.report_goal):
+            rows = []  # Too few to hide in: nothing was sent.
+        rows = [row for row in rows if len(row.targets_RT)]
+        if len(rows) != seen.updates_T[number] or int(rows_digest(rows)[0]) != seen.rows_T[number]:
+            wrong.append(number)
+    reason = f"what round {wrong[0]} trained on is not the text of the devices on record, each once" if wrong else ""
+    return exact(
+        "trained_rows", "rounds that trained on other text than their records'", len(wrong), len(looked_at), reason
+    )
+
+
+def _rule(config: LaunchConfig, run: RunDir) -> RoundRule:
+    return RoundRule(config.mechanism, config.seed, stage_key(config, run, _TRAINING), artifacts.mechanism(run))
 
 
 def main(root: Path, launch_id: str) -> None:
@@ -139,11 +203,33 @@ def main(root: Path, launch_id: str) -> None:
     _, trace, planted = load(run.private(_TRAINING) / FILE)
     assert trace is not None, FILE
     assert planted is not None, FILE
-    rule = RoundRule(config.mechanism, config.seed, stage_key(config, run, _TRAINING), artifacts.mechanism(run))
-    drawn = noise_again(rule, planted.num_parameters, len(trace.joined_TN))
-    buffer = io.BytesIO()
-    np.savez(buffer, noise=np.array([planted.project(noise_P) for noise_P in drawn]))
+    model = artifacts.model(StageContext(config, run, settings.load(), _TRAINING, None), "adapt")
+    shapes = [tuple(parameter.shape) for parameter in model.parameters()]
+    drawn = looked_through(_rule(config, run), planted, shapes, len(trace.joined_TN))
+    buffer, rows = io.BytesIO(), json.dumps([asdict(row) for row in drawn.rows]).encode()
+    np.savez(buffer, noise=drawn.noise_TN, rows=np.frombuffer(rows, dtype=np.uint8))
     sys.stdout.buffer.write(buffer.getvalue())
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Noise of all rounds along the directions, which is secret, and what tests of all of it found."""
+
+    noise_TN: np.ndarray
+    rows: list[AuditRow]
+
+
+def looked_through(
+    rule: RoundRule, planted: Directions, shapes: Sequence[Sequence[int]], rounds: int, alpha: float = ALPHA
+) -> Drawn:
+    """Draw the noise again, round by round, and test it."""
+    looked_at, along, kept = values.places(shapes, rounds), [], []
+    for noise_P in noise_again(rule, planted.num_parameters, rounds):
+        along.append(planted.project(noise_P))
+        kept.append(noise_P[looked_at.numbers_K])
+    whitener_TT, multiplier = whitener(rule.mechanism, rounds), rule.privatizer.noise_multiplier
+    rows = values.noise_values(np.array(kept), looked_at, whitener_TT, multiplier, alpha / FAMILIES)
+    return Drawn(np.array(along), rows)
 
 
 if __name__ == "__main__":

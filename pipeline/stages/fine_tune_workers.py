@@ -72,22 +72,27 @@ def train(ctx: StageContext, process: Worker = ALONE) -> Trained:
     """
     config = ctx.config
     words = artifacts.vocabulary(ctx, "build_vocabulary")
-    store = artifacts.store(ctx)
-    devices = store.encode(words, "train")
     planted = canaries.make(config.audit, words, artifacts.public_streams(ctx, words)[0], config.seed)
     model, mechanism = artifacts.model(ctx, "adapt"), artifacts.mechanism(ctx.run)
     probe = audit_trace.directions(model, config.audit.directions, ctx.noise_key)
-    data = TrainingData(
+    data = training_data(ctx, planted)
+    rule = RoundRule(config.mechanism, config.seed, ctx.noise_key, mechanism)
+    place = Workplace(ctx.private / "rounds", config.runtime, process=process, on_round=artifacts.progress(ctx))
+    done = train_rounds(model, data, rule, config.local_training, config.server, place, probe)
+    return Trained(model, mechanism, planted, probe, done)
+
+
+def training_data(ctx: StageContext, planted: canaries.CanarySet) -> TrainingData:
+    """Whose text is trained on: the devices of the train split, then those of the canaries."""
+    words, store = artifacts.vocabulary(ctx, "build_vocabulary"), artifacts.store(ctx)
+    devices = store.encode(words, "train")
+    return TrainingData(
         join_streams([devices, planted.devices]),
         np.arange(len(devices) + len(planted.devices)) >= len(devices),
         store.encode(words, "validation"),
         np.concatenate([np.zeros(len(devices), dtype=bool), planted.stress_D]),
         STRESS_RATE,
     )
-    rule = RoundRule(config.mechanism, config.seed, ctx.noise_key, mechanism)
-    place = Workplace(ctx.private / "rounds", config.runtime, process=process, on_round=artifacts.progress(ctx))
-    done = train_rounds(model, data, rule, config.local_training, config.server, place, probe)
-    return Trained(model, mechanism, planted, probe, done)
 
 
 def train_together(ctx: StageContext) -> Trained:

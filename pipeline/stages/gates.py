@@ -18,7 +18,12 @@ from reports.disclosure.findings import AuditRow
 # The two accountants compute the same exact curve; past this they do not agree (G1 asks for 1e-3).
 EPSILON_TOLERANCE = 1e-3
 # Rows of the audit about what was released, without which nothing shows that the noise is in the models.
-RELEASED = ("sequence", "noise_added")
+RELEASED = (
+    *("sequence", "noise_added", "update_lengths", "canary_lengths"),
+    *("cohorts", "trained_rows", "noise_variance", "noise_values"),
+)
+# An audit that would not notice a tenth less noise, or updates a tenth too long, nine times out of ten says nothing.
+LEAST_NOISE, LEAST_CLIP = 0.9, 1.1
 
 
 class Evidence(BaseModel):
@@ -150,6 +155,7 @@ def _gates(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateResult]:
         "audits that speak against the claimed noise, clipping, separation or accounting",
     )
     yield _released(evidence)
+    yield _power(evidence)
     yield _at_least(
         "utility",
         "gain in top-1 recall",
@@ -200,9 +206,21 @@ def _released(evidence: Evidence) -> GateResult:
     missing = [kind.replace("_", " ") for kind in RELEASED if kind not in rows]
     if missing:
         problems.append(f"missing: {', '.join(missing)}")
-    text = "; ".join(problems) or "the models follow from released sums, and these hold all the noise of their key"
+    text = "; ".join(problems) or "models follow from released sums, and these from recorded devices and all the noise"
     count = None if missing else len(problems)
     return _gate("released", "noise in what was released", count, 0, not problems, text)
+
+
+def _power(evidence: Evidence) -> GateResult:
+    """Some audit must notice little less noise, and some a clip norm that is little too loose."""
+    noise = max((row.least_noise for row in evidence.audits if row.least_noise is not None), default=None)
+    clip = min((row.least_clip for row in evidence.audits if row.least_clip is not None), default=None)
+    passed = _finite(noise) and _finite(clip) and noise >= LEAST_NOISE and clip <= LEAST_CLIP
+    text = (
+        f"with 90% power they notice {_show(noise)} of the noise, {LEAST_NOISE} needed, "
+        f"and {_show(clip)} clip norms, {LEAST_CLIP} needed"
+    )
+    return _gate("audit_power", "what the audits would notice", noise, LEAST_NOISE, passed, text)
 
 
 def _at_most(name: str, title: str, value: float | None, threshold: float | None, what: str) -> GateResult:

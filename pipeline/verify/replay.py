@@ -249,6 +249,6 @@ _PRIVATE = {
     "build_vocabulary": ("ingest_private",),
     "count": ("ingest_private", "count"),
     "fine_tune": ("ingest_private", "fine_tune"),
-    "audit": ("fine_tune",),
+    "audit": ("ingest_private", "fine_tune"),
     "ab_test": ("ingest_private",),
 }

@@ -139,6 +139,8 @@ class AuditRow(Config):
     n: int
     passed: bool | None
     reason: str
+    least_noise: float | None = Field(default=None, description="share of the noise that it would notice, at 90% power")
+    least_clip: float | None = Field(default=None, description="multiple of the clip norm that it would notice, so too")
 
 
 class StressBlock(Config):

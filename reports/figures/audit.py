@@ -81,7 +81,8 @@ def estimates(audits: Sequence[AuditRow]) -> str:
     claimed = [(row, row.claim) for row in audits if row.claim is not None and row.claim > 0]
     if not claimed or len(claimed) < len(audits):
         raise ValueError("audits: give at least one, each with a claim above 0")
-    said = [f"{'' if row.type == 'noise_scale' else 'at most '}{claim:.3g}" for row, claim in claimed]
+    both_ways = ("noise_scale", "noise_variance")
+    said = [f"{'' if row.type in both_ways else 'at most '}{claim:.3g}" for row, claim in claimed]
 
     def draw(axes: Axes) -> None:
         places = style.rows(axes, [row.quantity for row, _ in claimed], "estimate as a share of the claim")

@@ -38,10 +38,11 @@ TEXT = "this is"
 _SPENDING = ("discover", "fine_tune")
 _ELSEWHERE = "file:///made-up"
 # Facts of the seeded launch that a test compares, by how exactly they must be the same on any machine. The gate
-# ``simulated`` went with version 0.1.
+# ``simulated`` went with version 0.1; ``released`` and ``audit_power`` came after it.
 SELECTED = {
     "exact": (
-        r"launch_id|ledger/.*|gate/(?!simulated/).*/passed|file/(ingest_public|build_vocabulary|discover|plan|fine_tune)/.*"
+        r"launch_id|ledger/.*|gate/(?!(simulated|released|audit_power)/).*/passed"
+        r"|file/(ingest_public|build_vocabulary|discover|plan|fine_tune)/.*"
         r"|result/discover/(words_found|epsilon_(central|clones)|device_level_epsilon0)"
         r"|result/fine_tune/(rho|mu|epsilon|sensitivity_squared|rounds|observed_.*|violations|synthetic_.*)"
         r"|result/fine_tune/(participation|separation)_histogram/.*"

@@ -35,6 +35,12 @@ def test_privacy_amounts_words_gates_and_participation_are_exact(found: dict[str
     assert found["exact"] == RECORDED["exact"]
 
 
+def test_what_was_released_is_shown_to_be_what_it_should_be(seeded: Launched) -> None:
+    """By the whole pipeline: another process draws the noise of a restarted BLT with adaptive clipping again."""
+    assert seeded.found["gate/released/passed"] is True
+    assert seeded.found["gate/audit_power/passed"] is True
+
+
 def test_losses_are_those_recorded(found: dict[str, dict[str, facts.Fact]]) -> None:
     assert found["losses"] == pytest.approx(RECORDED["losses"], rel=1e-4)
 

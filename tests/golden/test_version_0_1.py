@@ -132,7 +132,10 @@ def test_fine_tuning_goes_on_from_the_checkpoint_to_the_same_weights(old: Old) -
     if facts.machine() == RECORDED["machine"]:
         after = facts.of_run(old.run, old.home / "runs" / "ledger.db")
         kinds = ("weights/fine_tune/", "private/", "result/fine_tune/", "file/fine_tune/")
-        told = {name: value for name, value in before.items() if name.startswith(kinds)}
+        # Directions are orthonormal since, so the rounds done now are projected on others.
+        told = {
+            name: value for name, value in before.items() if name.startswith(kinds) and not name.endswith("projections")
+        }
         assert {name: after.get(name) for name in told} == told
 
 

@@ -15,10 +15,12 @@ from evaluation.config import ALPHA
 from federated import mechanisms
 from federated.accounting.guarantees import guarantee_of
 from federated.config.training import ADAPTIVITY, SECOND_MOMENTUM
+from federated.participation.records import load_records
 from federated.rounds import server, witness
-from federated.rounds.again import noise_again
 from federated.rounds.rule import RoundRule
-from federated.train import FineTuneResult
+from federated.rounds.state import RECORDS
+from federated.train import FineTuneResult, TrainingData
+from pipeline.stages.audit_trace import cohorts_row, looked_through, trained_row
 from pretrain.config import ModelConfig
 from pretrain.model import KeyboardLM, build_model
 from tests.helpers.small_run import WORDS, Launch, run
@@ -49,7 +51,10 @@ def audited(
     assert done.probe is not None
     start_P = server.flat_weights(start)
     rule = RoundRule(launch.mechanism, launch.seed, launch.key)
-    noise_TN = np.array([directions.project(row_P) for row_P in noise_again(rule, len(start_P), done.rounds)])
+    shapes = [tuple(part.shape) for part in start.parameters()]
+    drawn = looked_through(rule, directions, shapes, done.rounds, alpha)
+    data = TrainingData(launch.devices, launch.synthetic_D, launch.devices)
+    encoding = rule.encoding(len(start_P), len(launch.devices))
     followed_K = witness.followed(len(start_P))
     models = Models(directions.project(start_P), start_P[followed_K], directions.project(final_P), final_P[followed_K])
     step = launch.server
@@ -61,14 +66,21 @@ def audited(
         ADAPTIVITY,
         float(launch.mechanism.report_goal),
     )
-    seen = None if done.probe.witness is None else Seen(**vars(done.probe.witness))
+    assert done.probe.witness is not None
+    seen = Seen(**vars(done.probe.witness))
+    recorded = dict(load_records(directory / RECORDS, done.rounds).cohorts)
+    rows = (
+        cohorts_row(rule, data, recorded, done.rounds),
+        trained_row(rule, launch.device, data, recorded, seen),
+        *drawn.rows,
+    )
     trace = Trace(done.probe.projections_TN, done.probe.joined_TN, seen)
     return noise_audit(
         trace,
         directions,
         final_P - start_P,
         claim(rule, done.rounds, trace.joined_TN),
-        Again(models, optimiser, noise_TN),
+        Again(models, optimiser, drawn.noise_TN, 0.0 if encoding is None else encoding.rounding_std, rows),
         alpha,
     )
 

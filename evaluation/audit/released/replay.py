@@ -62,8 +62,13 @@ class Seen:
     sums_TN: np.ndarray
     released_TN: np.ndarray
     weights_TN: np.ndarray
+    planted_TN: np.ndarray
     rounding_T: np.ndarray
     clips_T: np.ndarray
+    updates_T: np.ndarray
+    longer_T: np.ndarray
+    missing_T: np.ndarray
+    rows_T: np.ndarray
     followed_released_TK: np.ndarray
     followed_weights_TK: np.ndarray
 

@@ -13,6 +13,12 @@ Kind = Literal[
     "lower_bound",
     "sequence",
     "noise_added",
+    "update_lengths",
+    "canary_lengths",
+    "cohorts",
+    "trained_rows",
+    "noise_variance",
+    "noise_values",
 ]
 
 
@@ -29,6 +35,8 @@ class AuditRow:
       n: canaries that it rests on.
       passed: nothing speaks against the claim; None for a row that decides nothing.
       reason: in words, if something does.
+      least_noise: largest share of the claimed noise that it would speak against with 90% power; None if none.
+      least_clip: smallest multiple of the clip norm that it would speak against with 90% power; None if none.
     """
 
     type: Kind
@@ -42,8 +50,23 @@ class AuditRow:
     n: int
     passed: bool | None
     reason: str = ""
+    least_noise: float | None = None
+    least_clip: float | None = None
 
 
-def exact(kind: Kind, quantity: str, estimate: float, n: int, reason: str) -> AuditRow:
+def exact(kind: Kind, quantity: str, estimate: float, n: int, reason: str, least_clip: float | None = None) -> AuditRow:
     """A row of arithmetic, which has no chance of error: it passes unless there is a reason."""
-    return AuditRow(kind, quantity, estimate, estimate, estimate, None, 1.0, None, n, not reason, reason)
+    return AuditRow(
+        type=kind,
+        quantity=quantity,
+        estimate=estimate,
+        low=estimate,
+        high=estimate,
+        claim=None,
+        confidence=1.0,
+        p_value=None,
+        n=n,
+        passed=not reason,
+        reason=reason,
+        least_clip=least_clip,
+    )

@@ -54,21 +54,42 @@ def sum_of_squares(part_CP: np.ndarray) -> np.ndarray:
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
-def add_whole(total_P: np.ndarray, part_CP: np.ndarray, scale_C: np.ndarray) -> None:
-    """Add every ``part * scale``, cut to whole numbers towards zero, to an int64 ``total``; none at scale 0."""
+def add_whole(total_P: np.ndarray, part_CP: np.ndarray, scale_C: np.ndarray, squares_C: np.ndarray) -> int:
+    """Add every ``part * scale``, cut to whole numbers towards zero, to an int64 ``total``; none at scale 0.
+
+    Returns:
+      The sum of all whole numbers that were added, modulo 2^64; ``squares_C`` grows by each device's sum of squares.
+    """
+    added = 0
     for device in range(len(part_CP)):
         if scale_C[device] != 0.0:
-            _add_whole(total_P, part_CP[device], scale_C[device])
+            square, summed = _add_whole(total_P, part_CP[device], scale_C[device])
+            squares_C[device] += square
+            added += summed
+    return added
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
-def add_whole_rows(total_VE: np.ndarray, ids_U: np.ndarray, part_UE: np.ndarray, scale: float) -> None:
-    """Add one device's rows of a matrix in the same way; what lies in ``part`` beyond them does not count."""
+def add_whole_rows(total_VE: np.ndarray, ids_U: np.ndarray, part_UE: np.ndarray, scale: float) -> tuple[float, int]:
+    """Add one device's rows of a matrix in the same way; what lies in ``part`` beyond them does not count.
+
+    Returns:
+      Sum of squares of what was added, and its sum modulo 2^64.
+    """
+    squares, added = 0.0, 0
     for row in range(len(ids_U)):
-        _add_whole(total_VE[ids_U[row]], part_UE[row], scale)
+        square, summed = _add_whole(total_VE[ids_U[row]], part_UE[row], scale)
+        squares += square
+        added += summed
+    return squares, added
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
-def _add_whole(total_P: np.ndarray, part_P: np.ndarray, scale: float) -> None:
+@numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=ANY_ORDER)
+def _add_whole(total_P: np.ndarray, part_P: np.ndarray, scale: float) -> tuple[float, int]:
+    square, added = 0.0, 0
     for i in range(len(total_P)):
-        total_P[i] += np.int64(np.float64(part_P[i]) * scale)
+        whole = np.int64(np.float64(part_P[i]) * scale)
+        total_P[i] += whole
+        square += np.float64(whole) * np.float64(whole)
+        added += int(whole)
+    return square, added

@@ -28,11 +28,11 @@ def test_directions_are_unit_rows_and_projections_their_inner_products(layers: t
     vector_P = np.random.default_rng(0).standard_normal(sum(layers))
     np.testing.assert_allclose(directions.project(vector_P), rows_NP @ vector_P, atol=1e-6)
     for part in np.split(rows_NP, np.cumsum(layers)[:-1], axis=1):
-        np.testing.assert_allclose(np.sum(part**2, axis=1), 1 / len(layers), rtol=1e-6)
+        # Cut rows that are alike in a small layer are told apart in others.
+        np.testing.assert_allclose(np.sum(part**2, axis=1), 1 / len(layers), rtol=1e-6 if layers == (2048,) else 0.3)
     cross = np.abs(rows_NP @ rows_NP.T - np.eye(40))
-    # Where the rows are cut a few pairs stay alike; together they are no more alike than random directions.
-    assert cross.max() < (1e-6 if layers == (2048,) else 0.5)
-    assert np.sqrt(np.mean(cross**2)) < 1.5 * sum(layers) ** -0.5
+    # Orthonormal also where rows are cut; in float32, as a device would send them.
+    assert cross.max() < 1e-6
 
 
 def test_a_function_of_the_seed_that_is_committed_to() -> None:
@@ -107,3 +107,18 @@ def test_whiteness_of_independent_noise_keeps_its_level() -> None:
     rng = np.random.default_rng(3)
     p_values = [whiteness(rng.standard_normal((12, 40))).p_value for _ in range(500)]
     assert 0.01 < np.mean(np.array(p_values) < 0.05) < 0.07
+
+
+def test_many_directions_in_few_weights_show_a_length_without_bias() -> None:
+    """500 in 1,428, as in a test launch: what canaries add together has each one's length along its direction."""
+    directions = Directions((1428,), 500, seed=4)
+    sent = np.flatnonzero(directions.included_N)
+    total_P = np.sum([directions.update(number) for number in sent], axis=0, dtype=np.float64) / UPDATE_NORM
+    np.testing.assert_allclose(directions.project(total_P), directions.included_N, atol=1e-5)
+
+
+def test_rounding_is_that_of_float32() -> None:
+    directions, rng = Directions((900, 100), 40, seed=2), np.random.default_rng(0)
+    weights_P = rng.standard_normal(1000)
+    errors = directions.project(weights_P.astype(np.float32) - weights_P)
+    assert 0.1 * directions.rounding(weights_P) < np.std(errors) < directions.rounding(weights_P)

@@ -80,6 +80,15 @@ def test_counting_equals_brute_force(model: KeyboardLM) -> None:
     assert max(seen) > 0.5
 
 
+def test_an_estimate_does_not_count_the_canary_itself(model: KeyboardLM) -> None:
+    """The likeliest secret of all has nothing before it, and samples of its node come up all the time."""
+    oracle = losses(model, (5, 6))
+    first = canary(5, 6, *min(oracle, key=oracle.__getitem__))
+    estimated = exposure.rank(model, first, 1000, seed=0, nodes=400, budget=0)
+    assert not estimated.exact
+    assert estimated.fraction == 0.0
+
+
 def test_a_tie_with_the_canary_counts_against_it(model: KeyboardLM) -> None:
     twins = build_model(SMALL, WORDS + 4, seed=1)
     twins.load_state_dict(model.state_dict())

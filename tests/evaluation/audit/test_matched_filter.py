@@ -162,3 +162,10 @@ def test_what_does_not_fit_is_refused() -> None:
         matched_filter(projections_TN, joined_TN & (np.arange(8) > 0), included_N, promised)
     with pytest.raises(ArithmeticError, match="not finite"):
         matched_filter(projections_TN * np.nan, joined_TN, included_N, promised)
+
+
+def test_no_noise_at_all_speaks_against_the_run_and_is_no_error() -> None:
+    projections_TN, joined_TN, included_N = honest_run(blt(), 0)
+    found = matched_filter(0.0 * projections_TN, joined_TN, included_N, claim(blt()))
+    assert {"noise", "reuse"} <= kinds(found)
+    assert np.all(np.isfinite(found.scores_N))

@@ -157,6 +157,9 @@ def test_canaries_remembered_too_well_on_average_are_seen(trained: KeyboardLM, p
     assert clean.pooled_p_value > 0.05
     assert leaky.broken_ceilings >= 2
     assert leaky.pooled_p_value < 1e-6
+    # What a guarantee of so large a mu allows is no alarm.
+    allowed = audit(trained, planted, CONFIG, WORDS, seed=1, rounds=rounds_of(planted, mu=20.0), nodes=200)
+    assert allowed.pooled_p_value > 0.05
 
 
 def test_the_gate_reads_only_single_device_canaries(trained: KeyboardLM) -> None:

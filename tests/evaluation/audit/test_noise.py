@@ -6,6 +6,7 @@ import pytest
 from evaluation.audit.directions import Directions
 from evaluation.audit.matched_filter import Claim
 from evaluation.audit.noise import NoiseAudit, Trace, noise_audit
+from evaluation.config import ALPHA
 from tests.helpers.noise_run import PARAMETERS, HalfNoise, ReusedNoise, blt, claim, final_change, honest_run, run
 
 
@@ -73,3 +74,19 @@ def test_a_one_run_bound_above_the_claim_refutes_it() -> None:
     assert bound.estimate > matched.claim
     assert bound.passed is False
     assert "is refuted" in bound.reason
+
+
+def test_families_share_the_chance_of_a_false_alarm() -> None:
+    found = audited(honest_run(blt(), 0))
+    rows = {row.type: row for row in found.rows}
+    assert rows["noise_scale"].confidence == pytest.approx(1 - ALPHA / 3)
+    assert rows["lower_bound"].confidence == pytest.approx(1 - ALPHA / 3)
+
+
+def test_rows_say_the_least_fault_that_they_would_notice() -> None:
+    rows = {row.type: row for row in audited(honest_run(blt(), 0)).rows}
+    assert 0.9 < rows["noise_scale"].least_noise < 1
+    assert 1 < rows["clip_norm"].least_clip < 1.5
+    assert 1 < rows["matched_filter"].least_clip < 3
+    assert rows["matched_filter"].least_noise == pytest.approx(1 / rows["matched_filter"].least_clip)
+    assert rows["records"].least_noise is rows["records"].least_clip is None

@@ -139,6 +139,7 @@ def test_running_sums_are_those_of_clip_to_grid(tied, per_layer):
     halves = [Sums.zeros(pack(model)) for _ in range(2)]
     for number, rows in enumerate(devices):
         halves[number % 2].add(*train_chunk(pack(model), [rows], config), [clip.weight(rows)], clip)
+        halves[number % 2].trained([rows])
     halves[0].merge(halves[1])
     assert difference(halves[0].flat(model), expected.sum_P) < 1e-10
     assert halves[0].below == expected.below

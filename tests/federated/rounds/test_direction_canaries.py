@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from evaluation.audit import whitening
 from evaluation.audit.directions import Directions
@@ -13,10 +14,12 @@ from federated import mechanisms
 from federated.accounting.guarantees import guarantee_of
 from federated.config.mechanism import MechanismConfig
 from federated.local_training.clipping import Clip
+from federated.local_training.sums import Aggregate
 from federated.noise import FIXED_POINT
 from federated.participation.cohorts import ParticipationState
 from federated.rounds import direction_canaries
 from federated.rounds.direction_canaries import ProbeState
+from federated.rounds.witness import Done
 from federated.train import FineTuneResult
 from pretrain.config import ModelConfig
 from pretrain.model import KeyboardLM, build_model
@@ -53,7 +56,8 @@ def test_what_other_devices_sent_is_taken_off() -> None:
     timer = ParticipationState(np.empty(0), np.empty(0))
     before = ProbeState(timer, np.zeros((0, 8)), np.zeros((0, 8), dtype=bool), None)
     released_P = 0.3 * (noise_P + others_P / FIXED_POINT)
-    after = direction_canaries.observe(directions, before, others_P, others_P, released_P, Clip(0.3), model_at_start())
+    done = Done(Aggregate(torch.from_numpy(others_P), 0.0, 8.0), others_P, 0 * others_P, released_P)
+    after = direction_canaries.observe(directions, before, done, Clip(0.3), model_at_start())
     np.testing.assert_allclose(after.projections_TN, directions.project(noise_P)[None], rtol=1e-9, atol=1e-12)
 
 

@@ -8,7 +8,7 @@ from pipeline.stages.ab_test import AbTest
 from pipeline.stages.audit import Audit
 from pipeline.stages.discover import Discover
 from pipeline.stages.fine_tune import FineTune
-from pipeline.stages.gates import Evidence, decide
+from pipeline.stages.gates import RELEASED, Evidence, decide
 from reports.disclosure.findings import AuditRow
 from tests.helpers.pipeline_launch import launch_config
 
@@ -27,9 +27,13 @@ NOISE = AuditRow(
     passed=True,
     reason="",
 )
-SEQUENCE, ADDED = (
-    NOISE.model_copy(update={"type": kind, "claim": None, "p_value": None}) for kind in ("sequence", "noise_added")
+SEQUENCE, *OTHERS, LENGTHS = (
+    NOISE.model_copy(update={"type": kind, "claim": None, "p_value": None})
+    for kind in (*RELEASED[:2], *RELEASED[3:], RELEASED[2])
 )
+NOISE = NOISE.model_copy(update={"least_noise": 0.95})
+LENGTHS = LENGTHS.model_copy(update={"least_clip": 1.01})
+RELEASED_ROWS = (SEQUENCE, *OTHERS, LENGTHS)
 GOOD = Evidence(
     rho=0.4,
     epsilon=4.25,
@@ -49,7 +53,7 @@ GOOD = Evidence(
     pooled_p_value=0.4,
     alpha=0.01,
     noise_audit_passed=True,
-    audits=(NOISE, SEQUENCE, ADDED),
+    audits=(NOISE, *RELEASED_ROWS),
     top1_gain_low=0.001,
     top3_gain_low=0.0,
     ngram_gain_low=0.0,
@@ -66,7 +70,7 @@ def test_everything_in_order_is_launched():
     assert decision.decision == "launch"
     assert all(gate.passed for gate in decision.gates)
     assert decision.reasons == (f"all {len(decision.gates)} gates passed",)
-    assert len({gate.id for gate in decision.gates}) == len(decision.gates) == 20
+    assert len({gate.id for gate in decision.gates}) == len(decision.gates) == 21
 
 
 @pytest.mark.parametrize(
@@ -84,10 +88,16 @@ def test_everything_in_order_is_launched():
         ({"found_single_user": 1}, "extraction"),
         ({"broken_ceilings": 1}, "ceilings"),
         ({"pooled_p_value": 0.009}, "pooled"),
-        ({"audits": (NOISE.model_copy(update={"passed": False}), SEQUENCE, ADDED)}, "noise_audit"),
-        ({"audits": (NOISE, SEQUENCE)}, "released"),
-        ({"audits": (NOISE, ADDED)}, "released"),
-        ({"audits": (NOISE, SEQUENCE, ADDED.model_copy(update={"passed": None}))}, "released"),
+        ({"audits": (NOISE.model_copy(update={"passed": False}), *RELEASED_ROWS)}, "noise_audit"),
+        ({"audits": (NOISE, *OTHERS, LENGTHS)}, "released"),
+        ({"audits": (NOISE, SEQUENCE, *OTHERS[1:], LENGTHS)}, "released"),
+        ({"audits": (NOISE, SEQUENCE.model_copy(update={"passed": None}), *OTHERS, LENGTHS)}, "released"),
+        ({"audits": (NOISE.model_copy(update={"least_noise": 0.89}), *RELEASED_ROWS)}, "audit_power"),
+        ({"audits": (NOISE.model_copy(update={"least_noise": None}), *RELEASED_ROWS)}, "audit_power"),
+        (
+            {"audits": (NOISE, SEQUENCE, *OTHERS, LENGTHS.model_copy(update={"least_clip": 1.2}))},
+            "audit_power",
+        ),
         ({"noise_audit_passed": None}, "noise_audit"),
         ({"noise_audit_passed": False}, "noise_audit"),
         ({"top1_gain_low": 0.0}, "utility"),
@@ -116,12 +126,12 @@ def test_missing_evidence_holds(name: str):
 
 def test_without_rows_about_the_noise_both_gates_hold():
     decision = decide(GOOD.model_copy(update={"audits": ()}), POLICY)
-    assert [gate.id for gate in decision.gates if not gate.passed] == ["noise_audit", "released"]
+    assert [gate.id for gate in decision.gates if not gate.passed] == ["noise_audit", "released", "audit_power"]
 
 
 def test_a_model_that_does_not_follow_holds_and_says_so():
     broken = SEQUENCE.model_copy(update={"passed": False, "reason": "the model after round 3 does not follow"})
-    decision = decide(GOOD.model_copy(update={"audits": (NOISE, broken, ADDED)}), POLICY)
+    decision = decide(GOOD.model_copy(update={"audits": (NOISE, broken, *OTHERS, LENGTHS)}), POLICY)
     assert [gate.id for gate in decision.gates if not gate.passed] == ["noise_audit", "released"]
     assert "after round 3" in decision.reasons[1]
 

@@ -1,0 +1,42 @@
+"""How long updates are, over all parameters together; and layers cut to their share of the clip norm.
+
+Shape legend: C devices of a chunk, P parameters.
+"""
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from federated.local_training.kernel import compiled
+from federated.local_training.kernel.weights import Weights, unpack
+from federated.local_training.whole_numbers import STACK
+
+
+def joint_norms(updates: Weights, *, fuse: bool) -> list[float]:
+    """L2 norm of all tensors of each device together, summed in float64; may be infinite or NaN."""
+    parts = [*updates.shared(), *([] if updates.inputs is None else [updates.inputs])]
+    if fuse:
+        squares_C = sum(compiled.sum_of_squares(part.flatten(1).numpy()) for part in parts)
+        return np.sqrt(squares_C).tolist()
+    # The one time that the host waits for the device.
+    return torch.stack([_squares(part.flatten(1)) for part in parts]).sum(0).sqrt().tolist()
+
+
+def _squares(part_CP: Tensor) -> Tensor:
+    """Sums of squares, float64 ``[C]``; few devices at a time, as each is a float64 copy."""
+    return torch.cat([few_CP.double().square().sum(1) for few_CP in part_CP.split(STACK)])
+
+
+def shrink_layers(updates: Weights, clip_norm: float) -> None:
+    """Scale each layer of every device, in place, to norm ``clip_norm / sqrt(layers)`` at most.
+
+    Rounding may leave a layer a hair above; the guarantee rests on ``grid_scale``, which follows.
+    """
+    layers = unpack(updates)
+    bound = clip_norm / math.sqrt(len(layers))
+    for layer in layers.values():
+        # A norm that is not finite makes the layer so, and the device drops out.
+        factor_C = bound / _squares(layer.flatten(1)).sqrt().clamp(min=bound)
+        layer.mul_(factor_C.to(layer.dtype).view(-1, *[1] * (layer.dim() - 1)))

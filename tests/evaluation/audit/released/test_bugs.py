@@ -1,0 +1,86 @@
+"""Bugs that the audits of version 0.1 let pass: each speaks against the run, and an honest run stays clean."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.helpers.audited_run import audited, failed, model_at_start, planted
+from tests.helpers.small_run import Launch, mechanism, run, stream
+from tests.helpers.training_bugs import IN_THE_GENERATOR, IN_THE_LOOP, Bug, without_in_round
+
+# A test launch: three rounds, 64 directions. With texts that devices have, and a round that is not full.
+TINY = Launch(mechanism=mechanism(noise_multiplier=4.0, rounds=3, min_sep=2, report_goal=12), devices=stream(44, 1))
+RESTARTED = Launch(
+    mechanism=mechanism(noise_multiplier=4.0, rounds=6, restarts=[4], report_goal=12), devices=stream(44, 1)
+)
+SECURE = Launch(
+    mechanism=mechanism(noise_multiplier=4.0, rounds=3, min_sep=2, report_goal=12, secagg={"bits": 32}),
+    devices=stream(44, 1),
+)
+SHOWN_BY = {
+    "un-noised sum to the server": "sequence",
+    "clips to 1.5 norms": "canary_lengths",
+    "clips to 10 norms": "canary_lengths",
+    "never clips": "canary_lengths",
+    "devices 1.5 times too long": "update_lengths",
+    "one device in twenty sends 50 norms": "update_lengths",
+    "trains on other rows": "trained_rows",
+    "a tenth unrecorded": "cohorts",
+    "one device four times": "trained_rows",
+    "denominator of arrivals": "sequence",
+}
+
+
+def with_bug(bug: Bug):
+    """``small_run.run`` with a bug that is gone before the audit begins."""
+
+    def train(*arguments: object, **named: object):
+        with bug():
+            return run(*arguments, **named)
+
+    return train
+
+
+@pytest.mark.parametrize("launch", [TINY, RESTARTED, SECURE], ids=["tiny", "restarted", "secure"])
+def test_an_honest_run_passes_every_row(tmp_path: Path, launch: Launch) -> None:
+    found = audited(launch, tmp_path)
+    assert failed(found) == {}
+    rows = {row.type: row for row in found.rows}
+    assert rows["update_lengths"].n > 20
+    assert rows["canary_lengths"].estimate == pytest.approx(1.0, abs=1e-3)
+    assert max(row.least_noise for row in found.rows if row.least_noise) > 0.9
+    assert min(row.least_clip for row in found.rows if row.least_clip) < 1.1
+
+
+@pytest.mark.parametrize("name", IN_THE_LOOP)
+def test_a_bug_of_the_loop_is_seen(tmp_path: Path, name: str) -> None:
+    found = audited(TINY, tmp_path, with_bug(IN_THE_LOOP[name]))
+    assert SHOWN_BY.get(name, "noise_added") in failed(found), failed(found)
+
+
+@pytest.mark.parametrize("name", ["clips to 1.5 norms", "devices 1.5 times too long"])
+def test_a_bug_of_clipping_is_seen_under_secure_aggregation(tmp_path: Path, name: str) -> None:
+    assert SHOWN_BY[name] in failed(audited(SECURE, tmp_path, with_bug(IN_THE_LOOP[name])))
+
+
+def test_a_last_round_without_noise_after_a_restart_is_seen(tmp_path: Path) -> None:
+    assert "round 5" in failed(audited(RESTARTED, tmp_path, with_bug(without_in_round(5))))["noise_added"]
+
+
+@pytest.mark.parametrize("name", IN_THE_GENERATOR)
+def test_a_generator_that_is_wrong_is_seen_in_the_noise_itself(tmp_path: Path, name: str) -> None:
+    """The audit draws the same wrong noise, so it must look at the noise."""
+    with IN_THE_GENERATOR[name]():
+        found = failed(audited(TINY, tmp_path))
+    assert {"noise_variance", "noise_values"} & set(found), found
+    assert "noise_added" not in found
+
+
+def test_canaries_change_nothing_that_devices_add(tmp_path: Path) -> None:
+    """The tally is of devices alone, with canaries beside them and without."""
+    _, with_canaries = run(TINY, tmp_path / "with", probe=planted(model_at_start()), model=model_at_start())
+    seen = with_canaries.probe.witness
+    assert not np.any(seen.missing_T)
+    assert not np.any(seen.longer_T)
+    assert seen.updates_T.max() <= 12

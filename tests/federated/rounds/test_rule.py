@@ -1,0 +1,28 @@
+"""What a mechanism says about its rounds: what is released of a sum."""
+
+import numpy as np
+import pytest
+
+from federated.rounds.rule import RoundRule
+from tests.helpers.mechanism_kinds import KINDS, PARSER
+
+SUM_P = np.array([600, -601, 0, 2**50])
+
+
+@pytest.mark.parametrize("weight", [0.0, 5.0, 6.0])
+def test_a_round_of_no_more_weight_than_the_denominator_is_released_as_it_is(weight: float) -> None:
+    rule = RoundRule(PARSER.validate_python(KINDS["clipped estimator"]), seed=0)
+    np.testing.assert_array_equal(rule.to_release(SUM_P, weight), SUM_P)
+
+
+def test_a_heavier_round_is_scaled_to_the_denominator() -> None:
+    """Equation 3 of McMahan et al. 2018: divided by the weight that came, so multiplied by 6 / 9 before the fixed 6."""
+    rule = RoundRule(PARSER.validate_python(KINDS["clipped estimator"]), seed=0)
+    assert rule.denominator == 6
+    np.testing.assert_array_equal(rule.to_release(SUM_P, 9.0), [400, -400, 0, 2**51 // 3])
+
+
+@pytest.mark.parametrize("name", ["tree", "poisson"])
+def test_other_estimators_release_the_sum(name: str) -> None:
+    rule = RoundRule(PARSER.validate_python(KINDS[name]), seed=0)
+    np.testing.assert_array_equal(rule.to_release(SUM_P, 100.0), SUM_P)

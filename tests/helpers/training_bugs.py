@@ -1,0 +1,231 @@
+"""Bugs of training, each put into the running code by a context manager, for the audits to notice.
+
+A bug patches what every caller sees, as a line of code that is wrong would; the audit then runs without it.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+
+from federated import noise, train
+from federated.local_training import sums
+from federated.local_training.clipping import Clip
+from federated.noise import FIXED_POINT
+from federated.participation.records import Records
+from federated.rounds import aggregation, server
+from federated.rounds.privatize import Drawn, Privatizer
+
+Bug = Callable[[], Any]
+
+
+@contextmanager
+def unnoised_to_the_server() -> Iterator[None]:
+    """The server steps on the sum before noise; everything beside it is as it was."""
+    true_release, true_step, kept = Privatizer.privatize, server.step, {}
+
+    def release(self: Privatizer, unnoised_sum_P: np.ndarray, *others: Any) -> Any:
+        kept["P"] = unnoised_sum_P * (others[-1].clip_norm / FIXED_POINT)
+        return true_release(self, unnoised_sum_P, *others)
+
+    def step(state: Any, _released_P: np.ndarray, *others: Any) -> Any:
+        return true_step(state, kept["P"], *others)
+
+    with patch.object(Privatizer, "privatize", release), patch.object(train.server, "step", step):
+        yield
+
+
+def changed_noise(change: Callable[[np.ndarray, int], np.ndarray]) -> Bug:
+    """Noise that the round loop draws, changed before it is added."""
+
+    @contextmanager
+    def bug() -> Iterator[None]:
+        true_draw = Privatizer.draw
+
+        def draw(self: Privatizer, state: Any, key: bytes) -> Drawn:
+            drawn = true_draw(self, state, key)
+            return replace(drawn, noise_P=change(drawn.noise_P.copy(), state.round))
+
+        with patch.object(Privatizer, "draw", draw):
+            yield
+
+    return bug
+
+
+def without(places: Callable[[int], np.ndarray | slice]) -> Bug:
+    """No noise at some weights."""
+
+    def change(noise_P: np.ndarray, _round: int) -> np.ndarray:
+        noise_P[places(len(noise_P))] = 0.0
+        return noise_P
+
+    return changed_noise(change)
+
+
+def without_in_round(number: int) -> Bug:
+    """No noise at all in one round."""
+    return changed_noise(lambda noise_P, at: noise_P * (at != number))
+
+
+def broken_normals(change: Callable[[np.ndarray, int], np.ndarray]) -> Bug:
+    """A generator that is wrong wherever it is asked, so that drawing again gives the same: ``keep`` it for audits."""
+
+    @contextmanager
+    def bug() -> Iterator[None]:
+        true_gaussian = noise.gaussian
+
+        def gaussian(key: bytes, stream: str, index: int, size: int) -> np.ndarray:
+            return change(true_gaussian(key, stream, index, size), index)
+
+        with patch.object(noise, "gaussian", gaussian):
+            yield
+
+    return bug
+
+
+def two_points(normals: np.ndarray, _index: int) -> np.ndarray:
+    """Noise of the right variance that takes two values."""
+    return np.where(normals < 0, -1.0, 1.0)
+
+
+def zeros_at(places: Callable[[int], np.ndarray | slice]) -> Callable[[np.ndarray, int], np.ndarray]:
+    """Normals that are 0 at some weights."""
+
+    def change(normals: np.ndarray, _index: int) -> np.ndarray:
+        normals = normals.copy()
+        normals[places(len(normals))] = 0.0
+        return normals
+
+    return change
+
+
+def looser(factor: float) -> Bug:
+    """Clips to a multiple of the norm, on the grid of the norm itself."""
+
+    @contextmanager
+    def bug() -> Iterator[None]:
+        true_scale = sums.grid_scale
+
+        def scale(norm: float, clip_norm: float, weight: float = 1.0) -> float:
+            return true_scale(norm, clip_norm * factor, weight) * factor
+
+        with patch.object(sums, "grid_scale", scale):
+            yield
+
+    return bug
+
+
+def looser_for_devices(factor: float, every: int = 1) -> Bug:
+    """Devices' own updates too long, one in so many; canaries are as they should be."""
+
+    @contextmanager
+    def bug() -> Iterator[None]:
+        true_weight = Clip.weight
+
+        def weight(self: Clip, rows: Any) -> float:
+            return true_weight(self, rows) * (factor if int(rows.targets_RT.sum()) % every == 0 else 1.0)
+
+        with patch.object(Clip, "weight", weight):
+            yield
+
+    return bug
+
+
+@contextmanager
+def other_rows() -> Iterator[None]:
+    """Trains on the text of other devices than the records name."""
+    true_rows = train.round_rows
+
+    def rows(devices: Any, cohort: np.ndarray, *others: Any) -> Any:
+        return true_rows(devices, (cohort + 1) % len(devices), *others)
+
+    with patch.object(train, "round_rows", rows):
+        yield
+
+
+@contextmanager
+def unrecorded_tenth() -> Iterator[None]:
+    """One participation in ten is not written down."""
+    true_add = Records.add
+
+    def add(self: Records, number: int, cohort: np.ndarray) -> Records:
+        return true_add(self, number, np.array([one for one in cohort if (one + number) % 10], dtype=np.int32))
+
+    with patch.object(Records, "add", add):
+        yield
+
+
+@contextmanager
+def counted_four_times() -> Iterator[None]:
+    """One device of each round is in the sum four times."""
+    true_sum = aggregation.chunked_sum
+
+    def summed(model: Any, ordered: Any, *others: Any, **named: Any) -> Any:
+        return true_sum(model, [*ordered[:1] * 4, *ordered[1:]], *others, **named)
+
+    with patch.object(aggregation, "chunked_sum", summed):
+        yield
+
+
+@contextmanager
+def denominator_of_arrivals() -> Iterator[None]:
+    """The mean is taken over the devices that arrived."""
+    true_step, arrived = server.step, {}
+    true_sum = train.round_sum
+
+    def summed(trainer: Any, rows: Any, *others: Any) -> Any:
+        arrived["devices"] = sum(bool(len(row.targets_RT)) for row in rows)
+        return true_sum(trainer, rows, *others)
+
+    def step(state: Any, released_P: np.ndarray, _denominator: float, *others: Any) -> Any:
+        return true_step(state, released_P, float(max(1, arrived["devices"])), *others)
+
+    with patch.object(train, "round_sum", summed), patch.object(train.server, "step", step):
+        yield
+
+
+@contextmanager
+def half_the_noise() -> Iterator[None]:
+    """A strategy with half of the multiplier that was accounted."""
+    with broken_normals(lambda normals, _index: normals / 2)():
+        yield
+
+
+def _row(size: int) -> slice:
+    return slice(48, 56) if size > 56 else slice(0, 1)
+
+
+def _ten_rows(size: int) -> slice:
+    return slice(48, min(size, 128))
+
+
+def _every_fiftieth(size: int) -> np.ndarray:
+    return np.arange(7, size, 50)
+
+
+IN_THE_LOOP: dict[str, Bug] = {
+    "un-noised sum to the server": unnoised_to_the_server,
+    "no noise in one row": without(_row),
+    "no noise in ten rows": without(_ten_rows),
+    "no noise in 2% of weights": without(_every_fiftieth),
+    "two-point noise": changed_noise(lambda noise_P, _: np.where(noise_P < 0, -1.0, 1.0) * noise_P.std()),
+    "clips to 1.5 norms": looser(1.5),
+    "clips to 10 norms": looser(10.0),
+    "never clips": looser(1e6),
+    "devices 1.5 times too long": looser_for_devices(1.5),
+    "one device in twenty sends 50 norms": looser_for_devices(50.0, 20),
+    "trains on other rows": other_rows,
+    "a tenth unrecorded": unrecorded_tenth,
+    "one device four times": counted_four_times,
+    "denominator of arrivals": denominator_of_arrivals,
+}
+IN_THE_GENERATOR: dict[str, Bug] = {
+    "no noise in one row, drawn so": broken_normals(zeros_at(_row)),
+    "no noise in ten rows, drawn so": broken_normals(zeros_at(_ten_rows)),
+    "no noise in 2% of weights, drawn so": broken_normals(zeros_at(_every_fiftieth)),
+    "two-point noise, drawn so": broken_normals(two_points),
+    "half the noise, drawn so": half_the_noise,
+}
