@@ -9,6 +9,8 @@ from pretrain.config import Config, Fraction
 
 # Words that a pretended typist types, where coverage is projected from public text; asks no device.
 PROJECTED_WORDS = 200
+# Deviations above noise that version 0.1 asked of each finished word; a rate of false discoveries replaces it.
+SIGNIFICANCE_Z = 4.0
 
 
 class DiscoveryConfig(Config):
@@ -19,7 +21,9 @@ class DiscoveryConfig(Config):
         "alphabet": "locale",
         "dropout": 0.0,
         "projected_words": PROJECTED_WORDS,
+        "significance_z": SIGNIFICANCE_Z,
     }
+    since_0_1: ClassVar[Mapping[str, Any]] = {"false_discovery_rate": None}
 
     epsilon0: PositiveFloat = Field(description="local epsilon of one message (item level)")
     delta: Fraction = Field(description="delta of the shuffled, central statement")
@@ -29,8 +33,9 @@ class DiscoveryConfig(Config):
     passes: Annotated[int, Field(ge=1, le=16)] = Field(
         default=1, description="runs over the trie, each on devices of its own and without the words found before"
     )
-    significance_z: Annotated[float, Field(ge=0.0)] = Field(
-        default=4.0, description="finished words must stand this many standard deviations above noise"
+    false_discovery_rate: Fraction | None = Field(
+        default=None,
+        description="share of a layer's words that nobody types, at most and on average; if not set, a fixed threshold",
     )
     anonymity: PositiveInt | None = Field(
         default=None,

@@ -19,7 +19,8 @@ from discovery.config import DiscoveryConfig
 from discovery.device.answer import END, Question, letters_of
 from discovery.device.randomizer import SubsetSelection
 from discovery.results import ProjectedCoverage
-from discovery.trie import choose, question_of, word_votes
+from discovery.selection import word_votes
+from discovery.trie import choose, question_of
 
 EPSILONS = (1.0, 2.0, 4.0, 6.0, 8.0, 10.0)
 HELD_OUT_OF = 20
@@ -208,7 +209,7 @@ def _discover(
             votes_d = votes_for_tuning_only(
                 PublicHistogram(pretended.source, counts_d), question.randomizer, (*place, 1)
             )
-            prefixes, words = choose(question, votes_d, messages, word_votes(question, messages))
+            prefixes, words = choose(question, votes_d, messages, word_votes(question, votes_d, messages))
             discovered |= {word.word for word in words}
             survivors = set(prefixes)
             alive_M = np.array([candidate in survivors for candidate in layer.candidates], dtype=bool)

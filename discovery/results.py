@@ -4,10 +4,10 @@ from pretrain.config import Config
 
 
 class FoundWord(Config):
-    """A finished word and the share of its layer's messages that held it, with a 95% interval.
+    """A finished word and the share of messages that hold it, with a 95% interval (``selection.share_interval``).
 
-    The interval is that of a word chosen before the votes were seen. Words are chosen for having many
-    votes, so those just above the threshold are on average rarer than their estimate.
+    Words are chosen for having many votes, so those just above the threshold are on average rarer than
+    their estimate; the interval allows for it.
     """
 
     word: str
@@ -27,7 +27,8 @@ class LayerRow(Config):
     """One layer of one pass in full. Everything follows from noisy votes and public numbers.
 
     Attributes:
-      asked, messages: messages that would have come from all devices asked, and those received.
+      asked, messages: messages that would have come from all devices asked, and those received: exact, so private.
+        All else that depends on them is computed from whole tens of devices.
       domain, size: items to choose from, None included, and items in a message.
       message_bytes: length of a message as it travels.
       noise: standard deviation of the estimate, in messages, for an item that nobody holds.

@@ -5,22 +5,19 @@ The server sees summed votes only; raw messages are never stored.
 
 import numpy as np
 
-from discovery.certificates.anonymity import (
-    ANONYMITY_CHANCE,
-    anonymous_votes,
-    publication_chance,
-    significant_votes,
-)
+from discovery.certificates.anonymity import publication_chance
 from discovery.certificates.attack import attack
 from discovery.certificates.blanket import blanket
 from discovery.certificates.clones import clones, closed_2023
 from discovery.config import DiscoveryConfig
 from discovery.device.answer import END, Broadcast, Question
-from discovery.device.randomizer import estimate, estimate_deviation, noise_variance, subset_selection
+from discovery.device.randomizer import estimate, noise_variance, subset_selection
 from discovery.device.votes import ShardVotes
 from discovery.results import FoundWord, LayerRow, LayerState
+from discovery.selection import rounded_down, rounded_up, share_interval, word_votes
 
 _NO_GAIN = 1e-4
+_DIGITS = 4
 
 
 def question_of(
@@ -39,12 +36,16 @@ def question_of(
 def close_layer(question: Question, votes: ShardVotes) -> LayerState:
     """Choose prefixes for the next layer and finished words; certify the messages received.
 
+    What is computed from the number of devices is computed from that number in whole tens, down for
+    certificates and up for thresholds: whoever inverts a published figure learns the tens and no more.
+
     Raises:
       ArithmeticError: an attack beats a certificate, which is then wrong.
     """
     config, randomizer = question.config, question.randomizer
     messages = votes.devices * config.messages_per_device
-    needed = word_votes(question, messages)
+    fewest, most = (count(votes.devices) * config.messages_per_device for count in (rounded_down, rounded_up))
+    needed = word_votes(question, votes.votes_d, most)
     survivors, words = choose(question, votes.votes_d, messages, needed)
     row = LayerRow(
         pass_number=question.pass_number,
@@ -54,25 +55,14 @@ def close_layer(question: Question, votes: ShardVotes) -> LayerState:
         domain=randomizer.domain,
         size=randomizer.size,
         message_bytes=randomizer.message_bytes,
-        noise=float(np.sqrt(messages * noise_variance(randomizer))),
+        noise=float(np.sqrt(fewest * noise_variance(randomizer))),
         word_votes=needed,
-        one_holder_chance=publication_chance(randomizer, messages, 1, needed),
+        one_holder_chance=publication_chance(randomizer, most, 1, needed),
         kept=len(survivors),
         finished=len(words),
-        **certify(question, messages),
+        **certify(question, fewest),
     )
     return LayerState(row=row, prefixes=survivors, words=words)
-
-
-def word_votes(question: Question, messages: int) -> int:
-    """Least votes that make a word: more than noise reaches, and than too few holders reach if that is asked for."""
-    config, randomizer = question.config, question.randomizer
-    needed = significant_votes(randomizer, messages, config.significance_z)
-    if config.anonymity is None:
-        return needed
-    if config.anonymity > messages:
-        return messages + 1
-    return max(needed, anonymous_votes(randomizer, messages, config.anonymity, ANONYMITY_CHANCE))
 
 
 def choose(
@@ -81,11 +71,12 @@ def choose(
     """Survivors, sorted, and words among the ``max_prefixes`` candidates with most votes.
 
     Post-processing of votes. Only words must stand out from noise: asking it of prefixes would cost more
-    words than it saves, since a false prefix rarely ends in a false word.
+    words than it saves, since a false prefix rarely ends in a false word. Shares keep four digits, as
+    votes are whole numbers and an exact quotient would give the number of messages away.
     """
-    broadcast, randomizer = question.broadcast, question.randomizer
+    broadcast, randomizer, contributions = question.broadcast, question.randomizer, question.config.messages_per_device
+    devices = rounded_down(messages // contributions)
     estimates_d = estimate(randomizer, votes_d, messages)
-    deviations_d = estimate_deviation(randomizer, estimates_d, messages)
     survivors, words = [], []
     # Most votes first; equals in the order of the domain, which no device can influence.
     for item in np.argsort(-votes_d[:-1], kind="stable")[: question.config.max_prefixes].tolist():
@@ -95,14 +86,14 @@ def choose(
         if not candidate.endswith(END):
             survivors.append(candidate)
         elif votes_d[item] >= needed:
-            share, spread = estimates_d[item] / messages, 1.96 * deviations_d[item] / messages
+            low, high = share_interval(randomizer, int(votes_d[item]), needed, devices, contributions)
             words.append(
                 FoundWord(
                     word=candidate[:-1],
                     layer=broadcast.layer,
-                    share=share,
-                    low=max(share - spread, 0.0),
-                    high=min(share + spread, 1.0),
+                    share=float(f"{estimates_d[item] / messages:.{_DIGITS}g}"),
+                    low=float(f"{low:.{_DIGITS}g}"),
+                    high=float(f"{high:.{_DIGITS}g}"),
                     pass_number=question.pass_number,
                 )
             )

@@ -1,9 +1,4 @@
-"""How many votes make a word: thresholds against noise and against words that too few devices hold.
-
-Both look at votes, which are noisy already, so they cost no privacy.
-"""
-
-import math
+"""How many votes keep words back that too few devices hold. Votes are noisy already, so it costs no privacy."""
 
 import numpy as np
 from scipy import stats
@@ -12,19 +7,6 @@ from discovery.device.randomizer import SubsetSelection
 
 # At most so probable is a word published that fewer messages hold than are asked for.
 ANONYMITY_CHANCE = 1e-6
-
-
-def significant_votes(randomizer: SubsetSelection, messages: int, z: float) -> int:
-    """Least votes that noise alone reaches with at most the upper tail probability of z deviations.
-
-    By the exact binomial tail: with few messages ``n q`` is far below 1 and ``n q + z sqrt(n q)``
-    would let two stray votes pass for a word.
-    """
-    tail = stats.norm.sf(z)
-    votes = math.floor(messages * randomizer.background) + 1
-    while stats.binom.sf(votes - 1, messages, randomizer.background) > tail:
-        votes += 1
-    return votes
 
 
 def anonymous_votes(randomizer: SubsetSelection, messages: int, holders: int, chance: float) -> int:

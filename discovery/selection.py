@@ -1,0 +1,108 @@
+"""Which finished candidates of a layer are words, and how often they are typed.
+
+All of it is post-processing of noisy votes and public numbers. The server knows exactly how many messages
+it received; what is published is computed from that number rounded once to whole tens of devices, so
+that no published figure gives the number itself away.
+
+Legend: d domain, M finished candidates of a layer.
+"""
+
+import math
+
+import numpy as np
+from scipy import optimize, stats
+
+from discovery.certificates.anonymity import ANONYMITY_CHANCE, anonymous_votes
+from discovery.config import SIGNIFICANCE_Z
+from discovery.device.answer import Question
+from discovery.device.randomizer import SubsetSelection
+
+_OUTSIDE = 0.025  # on either side of a 95% interval
+_TENS = 10
+
+
+def rounded_down(devices: int) -> int:
+    """Whole tens of devices, or one device: what certificates and intervals may count on and show."""
+    return max(devices // _TENS * _TENS, 1)
+
+
+def rounded_up(devices: int) -> int:
+    """Whole tens of devices, no fewer than there are: what thresholds against noise allow for."""
+    return -(-devices // _TENS) * _TENS
+
+
+def word_votes(question: Question, votes_d: np.ndarray, messages: int) -> int:
+    """Least votes that make a finished candidate a word.
+
+    Against noise: of the words of a layer, on average at most ``false_discovery_rate`` are typed by nobody
+    (Benjamini and Hochberg 1995, over all finished candidates of the layer, by the exact tail of
+    ``Bin(n, q)``, which votes for an item that nobody holds follow). A fixed z for each candidate would be
+    too strict where most are words and too lax where most are not. Without a rate: z of version 0.1.
+    Against words of too few people: the votes that ``anonymity`` asks for, if it is set.
+
+    Args:
+      messages: at least those that gave the votes; more only make it stricter.
+    """
+    config, randomizer, letters = question.config, question.randomizer, len(question.broadcast.letters)
+    if question.broadcast.layer == 1:
+        return messages + 1  # nothing but the empty word ends here
+    if config.false_discovery_rate is None:
+        needed = significant_votes(randomizer, messages, float(stats.norm.sf(SIGNIFICANCE_Z)))
+    else:
+        finished_M = votes_d[letters - 1 : -1 : letters]
+        chances_M = np.sort(stats.binom.sf(finished_M - 1, messages, randomizer.background))
+        allowed_M = config.false_discovery_rate * np.arange(1, len(chances_M) + 1) / len(chances_M)
+        below = np.flatnonzero(chances_M <= allowed_M)
+        accepted = below[-1] if len(below) else 0
+        needed = significant_votes(randomizer, messages, float(allowed_M[accepted]))
+    if config.anonymity is None:
+        return needed
+    if config.anonymity > messages:
+        return messages + 1
+    return max(needed, anonymous_votes(randomizer, messages, config.anonymity, ANONYMITY_CHANCE))
+
+
+def significant_votes(randomizer: SubsetSelection, messages: int, chance: float) -> int:
+    """Least votes that an item which nobody holds gets with at most this chance, by the exact binomial tail.
+
+    With few messages ``n q`` is far below 1, and a normal tail would let two stray votes pass for a word.
+    """
+    votes = math.floor(messages * randomizer.background) + 1
+    while stats.binom.sf(votes - 1, messages, randomizer.background) > chance:
+        votes += 1
+    return votes
+
+
+def share_interval(
+    randomizer: SubsetSelection, votes: int, needed: int, devices: int, messages_per_device: int
+) -> tuple[float, float]:
+    """95% interval of the share of messages that would hold a word if every device of the population were asked.
+
+    It holds the noise of the messages and the chance of which devices were asked; a device sends a word in at
+    most one of its messages. The word was chosen for its votes, which lifts the votes of rare words: the
+    lower end is the share at which a word chosen for at least ``needed`` votes has as many as this one in
+    2.5% of cases (a conditional interval; Lee et al. 2016, *Exact Post-Selection Inference*, section 5). The
+    upper end needs no such care, as choosing never lowers votes.
+    """
+    messages = devices * messages_per_device
+    gain, noise = randomizer.inclusion - randomizer.background, randomizer.background
+
+    def moments(share: float) -> tuple[float, float]:
+        holders = min(share * messages_per_device, 1.0)
+        held = share * randomizer.inclusion * (1 - randomizer.inclusion) + (1 - share) * noise * (1 - noise)
+        return messages * (noise + share * gain), math.sqrt(
+            messages * held + gain**2 * devices * holders * (1 - holders)
+        )
+
+    def chosen(share: float) -> float:
+        mean, deviation = moments(share)
+        as_many, enough = stats.norm.logsf((np.array([votes, needed]) - 0.5 - mean) / deviation)
+        return float(as_many - enough - math.log(_OUTSIDE))
+
+    def plain(share: float) -> float:
+        mean, deviation = moments(share)
+        return float(stats.norm.logcdf((votes + 0.5 - mean) / deviation) - math.log(_OUTSIDE))
+
+    low = 0.0 if chosen(0.0) >= 0 else optimize.brentq(chosen, 0.0, 1.0, xtol=1e-12)
+    high = 1.0 if plain(1.0) >= 0 else optimize.brentq(plain, 0.0, 1.0, xtol=1e-12)
+    return low, high
