@@ -4,6 +4,7 @@ Shape legend: D devices, N tokens.
 """
 
 import hashlib
+import hmac
 import json
 import logging
 from collections.abc import Iterable, Iterator
@@ -43,7 +44,7 @@ class StoreSummary:
       population: the name that the ledger knows.
       source: ``files``, ``chitchat`` or ``synthetic``.
       synthetic: nobody typed this; every report says so.
-      devices: devices with at least one word.
+      devices: all that the population has, silent ones included.
       digest: SHA-256 over text, client ids and splits.
       schema: column -> type, as read.
       devices_by_split: split -> devices.
@@ -86,13 +87,27 @@ class DeviceStore:
             yield [self.words.lexicon[number - 1] for number in self.words.owner(device) if number != SENTENCE_END]
 
 
-def build_store(config: PopulationConfig, locale: str, seed: int, directory: Path) -> StoreSummary:
+def split_key(name: str, secret: bytes) -> bytes:
+    """Key of a population's splits, from its name and the secret that it was registered with."""
+    return hmac.digest(secret, f"tacit split {name}".encode(), hashlib.sha256)
+
+
+def build_store(
+    config: PopulationConfig, locale: str, seed: int, directory: Path, key: bytes | None = None
+) -> StoreSummary:
     """Read a population and write its store.
 
     Text is cut into words by ``pretrain.text`` and capped per device: whole sentences in the order
     typed while they fit into ``max_words_per_device`` (a first sentence that does not is cut).
-    Devices without a word are left out. The split of a device is a hash of (seed, client id), so it
-    never depends on other devices and stays when the population grows.
+    A device without a word stays, and answers and trains as one that has nothing to say: were it left
+    out, whether a device is there would tell what was on it, and no guarantee against an empty device would
+    hold. The split of a device is a keyed hash of its client id, so it never depends on other devices, stays
+    when the population grows, and is the same in every launch on the population: who is held out in one
+    has never trained in another. Whoever lacks the key cannot tell on which side a device is.
+
+    Args:
+      seed: of made-up typists and, without a key, of the splits: for experiments that publish nothing.
+      key: ``split_key`` of the population.
 
     The summary file is written last: a store that was not finished does not open.
 
@@ -113,11 +128,13 @@ def build_store(config: PopulationConfig, locale: str, seed: int, directory: Pat
     clients: list[str] = []
     devices = _with_words(typed.devices, locale, config.max_words_per_device, clients)
     words = write_words(private_directory(directory / "words"), devices, PRIVATE)
-    if not clients:
+    if not words.num_words:
         raise ValueError(
             f"private_text: no device of population {config.name!r} has a word of {locale}; check the source"
         )
-    split_D = np.array([_split(client, seed, config) for client in clients], dtype=np.uint8)
+    split_D = np.array(
+        [_split(client, key or f"tacit split {seed}".encode(), config) for client in clients], dtype=np.uint8
+    )
     with atomic(directory / "split.npy", PRIVATE) as temporary, temporary.open("wb") as file:
         np.save(file, split_D)
     with atomic(directory / "clients.parquet", PRIVATE) as temporary:
@@ -173,14 +190,12 @@ def _typed(config: PopulationConfig, locale: str, seed: int) -> sources.Typed:
 def _with_words(
     devices: Iterable[tuple[str, Iterable[str]]], locale: str, max_words: int, clients: list[str]
 ) -> Iterator[list[list[str]]]:
-    """Capped sentences of each device that has any; notes its id in ``clients``."""
+    """Capped sentences of each device, none for a silent one; notes its id in ``clients``."""
     for client, texts in devices:
-        capped = _capped((words for text in texts for words in sentences(text, locale)), max_words)
-        if capped:
-            clients.append(client)
-            yield capped
-            if len(clients) % _LOG_EVERY == 0:
-                _log.info("device store: %d devices so far", len(clients))
+        clients.append(client)
+        yield _capped((words for text in texts for words in sentences(text, locale)), max_words)
+        if len(clients) % _LOG_EVERY == 0:
+            _log.info("device store: %d devices so far", len(clients))
 
 
 def _capped(texts: Iterable[list[str]], max_words: int) -> list[list[str]]:
@@ -196,8 +211,8 @@ def _capped(texts: Iterable[list[str]], max_words: int) -> list[list[str]]:
     return capped
 
 
-def _split(client: str, seed: int, config: PopulationConfig) -> int:
-    digest = hashlib.blake2b(client.encode(), digest_size=8, key=f"tacit split {seed}".encode()).digest()
+def _split(client: str, key: bytes, config: PopulationConfig) -> int:
+    digest = hashlib.blake2b(client.encode(), digest_size=8, key=key).digest()
     position = int.from_bytes(digest, "big") / 2**64
     if position < config.test_fraction:
         return SPLITS.index("test")

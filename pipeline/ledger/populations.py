@@ -31,7 +31,10 @@ def register(
                 f"{' or '.join(old.raised_by)} may change that: tacit ledger budget {name}"
             )
         return old
-    secret = secrets.token_bytes(SECRET_BYTES)
+    # Nobody is to be protected in a simulation, and its runs can be repeated anywhere.
+    secret = (
+        hashlib.sha256(f"tacit simulated {name}".encode()).digest() if simulated else secrets.token_bytes(SECRET_BYTES)
+    )
     made = Population(
         name=name,
         budget=budget,

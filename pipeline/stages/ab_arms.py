@@ -39,10 +39,10 @@ _log = logging.getLogger(__name__)
 
 def gather(
     ctx: StageContext, before: Callable[[StageContext], Published | None] = artifacts.published_before
-) -> tuple[Entrants, Published | None]:
+) -> tuple[Entrants, Published | None, str]:
     """Load, fit and, for the arm without privacy, train what a launch is compared with; and what users have.
 
-    The champion is None where nothing was published before.
+    The champion is None where nothing was published before; the text says why it is no arm, and is empty if it is.
 
     Raises:
       PermanentError: the champion's bundle is damaged.
@@ -68,16 +68,40 @@ def gather(
     if ctx.config.ab_test.non_private_upper_bound:
         ours[NON_PRIVATE] = neural(without_privacy(ctx))
         pairs.append(("private", NON_PRIVATE))
-    published, theirs = artifacts.champion(ctx, before)
-    if published is None or theirs is None:
-        return Entrants(ours, tuple(pairs), grown, *sizes), None
-    model, words, mixed_in = theirs
-    champion = neural(model) if mixed_in is None else Mixture(neural(model), PublicNGram(mixed_in))
+    champion = artifacts.champion(ctx, before)
+    alone = Entrants(ours, tuple(pairs), grown, *sizes)
+    if champion is None:
+        return alone, None, ""
+    words, unfair = champion.words, left_out(champion.devices, ctx.run.result("ingest_private"))
+    if unfair:
+        _log.warning("the champion is left out of the comparison: %s", unfair)
+        return alone, champion.published, unfair
+    theirs = neural(champion.network)
+    if champion.counts is not None:
+        theirs = Mixture(theirs, PublicNGram(champion.counts))
     both = vocabularies.extend(grown, words.words, len(words))
     # History inside: a cache must not remember words that its arm does not know.
     wide = {name: translated(arm, grown, both) for name, arm in ours.items()} if len(both) > len(grown) else ours
-    entrants = {**wide, CHAMPION: translated(champion, words, both)}
-    return Entrants(entrants, (*pairs, ("private", CHAMPION)), both, *sizes), published
+    entrants = {**wide, CHAMPION: translated(theirs, words, both)}
+    return Entrants(entrants, (*pairs, ("private", CHAMPION)), both, *sizes), champion.published, ""
+
+
+def left_out(theirs: tuple[str, str] | None, ingested: dict) -> str:
+    """Why a champion must not be an arm on this launch's held-out devices; empty if it may.
+
+    Guarantee: no arm has trained on a device that it is measured on. Launches on one population and split hold
+    out the same devices, and another population's devices are others, as the ledger sees to.
+
+    Args:
+      theirs: population and split that the champion trained on; None if it does not say.
+      ingested: result of this launch's ``ingest_private``.
+    """
+    if theirs is None:
+        return "its disclosure does not say which devices it trained on, so they may be held out here"
+    same_population = theirs[0] == ingested["population"]
+    if same_population and theirs != artifacts.trained_on(ingested):
+        return f"it trained on population {theirs[0]!r} under another split, so on devices that are held out here"
+    return ""
 
 
 def _shipped(ctx: StageContext, network: NextWord, counts: CountedNGram | None) -> tuple[NextWord, dict[str, NextWord]]:

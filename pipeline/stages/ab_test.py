@@ -59,7 +59,7 @@ def ab_test(
       before: says which version users have without this launch.
     """
     config = ctx.config
-    (entrants, champion), store = ab_arms.gather(ctx, before), artifacts.store(ctx)
+    (entrants, champion, unfair), store = ab_arms.gather(ctx, before), artifacts.store(ctx)
     # Without a layout to mistype on words are predicted, but not typed again.
     session_words = config.ab_test.session_words if has_keyboard(config.locale) else 0
     rules = Rules(config.feature, config.locale, config.name, config.seed, config.ab_test.buckets, session_words)
@@ -71,10 +71,18 @@ def ab_test(
             workers=len(os.sched_getaffinity(0)),
         )
     write_text(ctx.public / "comparison.json", compared.to_json() + "\n")
-    return ab_result(compared, list(entrants.arms), champion, config.feature)
+    return ab_result(compared, list(entrants.arms), described(champion, unfair), config.feature)
 
 
-def ab_result(compared: Comparison, names: list[str], champion: Published | None, feature: str) -> AbTest:
+def described(champion: Published | None, left_out: str) -> Champion | None:
+    """What users have, as the disclosure says it."""
+    if champion is None:
+        return None
+    stated = vars(champion) | {"registered_model": champion.name, "left_out": left_out}
+    return Champion.model_validate(stated, extra="ignore")
+
+
+def ab_result(compared: Comparison, names: list[str], champion: Champion | None, feature: str) -> AbTest:
     """Everything that may be shown of a comparison: aggregates over held-out devices.
 
     Args:
@@ -91,9 +99,7 @@ def ab_result(compared: Comparison, names: list[str], champion: Published | None
         session_words=compared.session_words,
         confidence=table.confidence,
         margin=MARGIN,
-        champion=None
-        if champion is None
-        else Champion.model_validate(vars(champion) | {"registered_model": champion.name}, extra="ignore"),
+        champion=champion,
         simulation_without_privacy=NON_PRIVATE in names,
         **recall,
         top1_gain=top1.value,

@@ -1,7 +1,9 @@
 """What stages share: earlier artifacts as values, and progress as log lines."""
 
+import json
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -98,10 +100,34 @@ def published_before(ctx: StageContext) -> Published | None:
     return registry.champion_before(registry.name_of(ctx.config), ctx.run.launch_id)
 
 
+@dataclass(frozen=True)
+class Champion:
+    """What users of a locale and feature have, as registered.
+
+    Attributes:
+      published: version and launch.
+      words: its own vocabulary.
+      counts: None where the network ships alone.
+      devices: whom it trained on, as its disclosure says: population and split; None where it does not say.
+    """
+
+    published: Published
+    network: KeyboardLM
+    words: Vocabulary
+    counts: CountedNGram | None
+    devices: tuple[str, str] | None
+
+
+def trained_on(population: dict) -> tuple[str, str] | None:
+    """Population and split of a disclosure or of ``ingest_private``; None where it is from before splits had names."""
+    name, split = population.get("name") or population.get("population"), population.get("split")
+    return (name, split) if name and split else None
+
+
 def champion(
     ctx: StageContext, before: Callable[[StageContext], Published | None] = published_before
-) -> tuple[Published | None, tuple[KeyboardLM, Vocabulary, CountedNGram | None] | None]:
-    """What users of this locale and feature have, as registered: network, its own vocabulary, counts if they ship.
+) -> Champion | None:
+    """What users of this locale and feature have without this launch; None if nothing was published.
 
     Args:
       before: says which version that is.
@@ -109,10 +135,11 @@ def champion(
     published = before(ctx)
     if published is None:
         _log.info("nothing was published before, so there is no champion")
-        return None, None
+        return None
     with scratch(ctx.private, "champion") as folder:
         bundle = Registry(ctx.settings).fetch(published, folder)
         model, words = export.load_graph(bundle / "model.onnx"), vocabularies.load(bundle / "vocabulary.json")
         mixed_in = counted.load(bundle / COUNTS) if (bundle / COUNTS).is_file() else None
+        disclosed = json.loads((bundle / "disclosure.json").read_text(encoding="utf-8"))
     _log.info("%s: the champion is version %d of launch %s", published.name, published.version, published.launch_id)
-    return published, (model, words, mixed_in)
+    return Champion(published, model, words, mixed_in, trained_on(disclosed["population"]))

@@ -1,5 +1,6 @@
 """Stages ``ingest_public`` and ``ingest_private``: text into shards and into the device store."""
 
+import hashlib
 from dataclasses import asdict
 
 import numpy as np
@@ -29,7 +30,7 @@ class IngestPublic(StageResult, PublicText):
 
 
 class IngestPrivate(StageResult):
-    """The device store, as far as it may be shown."""
+    """The device store, as far as it may be shown; ``split`` names which devices train and which are held out."""
 
     population: str
     source: str
@@ -37,6 +38,7 @@ class IngestPrivate(StageResult):
     devices_at_least: int
     devices_by_split: dict[str, int]
     store_digest: str
+    split: str | None = None
 
 
 def _reads(config: LaunchConfig) -> tuple[str, ...]:
@@ -88,14 +90,14 @@ def _select(ctx: StageContext, shards: list[WordStore]) -> Selection:
     Raises:
       PermanentError: nothing was published for this locale and feature.
     """
-    published, theirs = artifacts.champion(ctx)
-    if published is None or theirs is None:
+    champion = artifacts.champion(ctx)
+    if champion is None:
         name = model_name(ctx.config.locale, ctx.config.feature)
         raise PermanentError(
             f"public_text.select_by: 'champion', and no launch of {name} was published; publish one first, or remove "
             "the line"
         )
-    model, words, _ = theirs
+    model, words, published = champion.network, champion.words, champion.published
     # Both models see the champion's words and unknown ones alike.
     stream = artifacts.encode(shards, words)
     private_S = selection.log_probabilities(model, stream, ctx.config.pretrain.sequence_words)
@@ -119,7 +121,9 @@ def ingest_private(ctx: StageContext) -> IngestPrivate:
     """
     ledger = PrivacyLedger(ctx.settings.ledger_url)
     require_secure(ctx.config, require_population(ctx.config, ledger))
-    summary = store.build_store(ctx.config.private_text, ctx.config.locale, ctx.config.seed, ctx.private / "store")
+    name = ctx.config.private_text.name
+    key = store.split_key(name, ledger.split_secret(name))
+    summary = store.build_store(ctx.config.private_text, ctx.config.locale, ctx.config.seed, ctx.private / "store", key)
     if not summary.synthetic:  # Made-up typists of every population are numbered alike.
         ledger.bind_devices(summary.population, store.device_ids(ctx.private / "store"))
     return IngestPrivate(
@@ -129,5 +133,6 @@ def ingest_private(ctx: StageContext) -> IngestPrivate:
         devices_at_least=summary.devices,
         devices_by_split=summary.devices_by_split,
         store_digest=summary.digest,
+        split=hashlib.sha256(key).hexdigest()[:16],
         datasets=(Dataset(name=summary.population, digest=summary.digest, context="fine-tuning"),),
     )

@@ -41,6 +41,9 @@ class Population(Config):
     synthetic: bool
     devices_at_least: int
     devices_by_split: dict[str, int]
+    split: str | None = Field(
+        default=None, description="which devices train; launches of one population and split hold out the same ones"
+    )
 
 
 class MechanismBlock(Config):

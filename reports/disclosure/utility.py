@@ -14,6 +14,7 @@ class Champion(Config):
     version: int
     launch_id: str
     bundle_sha256: str
+    left_out: str = Field(default="", description="why it is no arm; empty where it is one")
 
 
 class ArmMetric(Config):

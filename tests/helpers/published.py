@@ -16,11 +16,19 @@ from tests.helpers.pipeline_launch import launch_config
 THEIRS = Vocabulary((*SPECIALS, "you", "later", "see"))
 
 
-def publish(settings: Settings, folder: Path, launch_id: str, words: Vocabulary = THEIRS) -> Path:
-    """Register a bundle of an untrained model and make it the champion; returns the bundle."""
+def publish(
+    settings: Settings, folder: Path, launch_id: str, words: Vocabulary = THEIRS, trained_on: dict | None = None
+) -> Path:
+    """Register a bundle of an untrained model and make it the champion; returns the bundle.
+
+    Args:
+      trained_on: its disclosure's population; another one than launches here have, if None.
+    """
     bundle = folder / launch_id / "bundle"
     bundle.mkdir(parents=True)
     vocabulary.save(words, bundle / "vocabulary.json")
+    population = trained_on or {"name": "others", "split": "theirs"}
+    (bundle / "disclosure.json").write_text(json.dumps({"population": population}), encoding="utf-8")
     export.export_onnx(model_of(words, len(launch_id)), bundle / "model.onnx")
     files = {path.name: sha256(path) for path in sorted(bundle.iterdir())}
     (bundle / "bundle.json").write_text(json.dumps({"launch_id": launch_id, "files": files}), encoding="utf-8")

@@ -49,6 +49,7 @@ def context(settings: Settings, monkeypatch: pytest.MonkeyPatch, **changes: obje
     monkeypatch.setattr(load, "model", lambda ctx, stage: model_of(models[stage], 1))
     monkeypatch.setattr(load, "public_streams", lambda ctx, given: (stream, stream))
     monkeypatch.setattr(load, "mechanism", lambda run: mechanisms.build(config.mechanism))
+    monkeypatch.setattr(RunDir, "result", lambda run, stage: {"population": "people", "split": "ours"})
     return StageContext(config, run, settings, "ab_test", None)
 
 
@@ -77,12 +78,13 @@ def test_arms_speak_one_vocabulary_and_the_champion_keeps_its_own(
     tracked: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     ctx = context(tracked, monkeypatch)
-    alone, champion = entrants.gather(ctx)
+    alone, champion, _ = entrants.gather(ctx)
     assert champion is None
     assert "champion" not in alone.arms
     assert alone.vocabulary == GROWN
     publish(tracked, tmp_path, "earlier")
-    both, champion = entrants.gather(ctx)
+    both, champion, unfair = entrants.gather(ctx)
+    assert not unfair
     assert champion.launch_id == "earlier"
     assert ("private", "champion") in both.pairs
     assert both.vocabulary.words == (*GROWN.words, "later")
@@ -99,6 +101,27 @@ def test_arms_speak_one_vocabulary_and_the_champion_keeps_its_own(
         assert theirs[0, both.vocabulary.index[word]] == own[0, THEIRS.index[word]]
     assert theirs[0, both.vocabulary.index["lol"]] == -np.inf
     assert not any(ctx.private.iterdir()), "the champion is not kept"
+
+
+@pytest.mark.parametrize(
+    ("trained_on", "why"),
+    [
+        ({"name": "people", "split": "ours"}, ""),
+        ({"name": "others", "split": "theirs"}, ""),
+        ({"name": "people", "split": "theirs"}, "another split"),
+        ({"name": "people"}, "does not say"),
+        ({"name": "others"}, "does not say"),
+    ],
+)
+def test_a_champion_that_may_have_trained_on_held_out_devices_is_no_arm(
+    tracked: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trained_on: dict, why: str
+):
+    ctx = context(tracked, monkeypatch)
+    publish(tracked, tmp_path, "earlier", trained_on=trained_on)
+    compared, champion, unfair = entrants.gather(ctx)
+    assert champion.launch_id == "earlier"
+    assert (why in unfair) if why else not unfair
+    assert ("champion" in compared.arms) == (not why) == (("private", "champion") in compared.pairs)
 
 
 def test_without_privacy_only_in_a_simulation(tracked: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
@@ -124,7 +147,7 @@ def test_without_privacy_is_the_same_training_and_leaves_nothing(
     population.build_store(ctx.config.private_text, "en-US", 1, tmp_path / "store")
     store = population.open_store(tmp_path / "store")
     monkeypatch.setattr(load, "store", lambda ctx: store)
-    compared, _ = entrants.gather(ctx)
+    compared, *_ = entrants.gather(ctx)
     assert ("private", "non_private") in compared.pairs
     assert not any(ctx.private.iterdir()), "no checkpoint of it stays"
     trained, again = entrants.without_privacy(ctx), entrants.without_privacy(ctx)
@@ -157,7 +180,7 @@ def test_private_is_what_would_ship_and_the_rest_is_compared(
         NGram.fit(public, GROWN, 3), np.ones(len(GROWN)), row_V, np.array([GROWN.index["lol"]]), np.ones(1), np.ones(1)
     )
     monkeypatch.setattr(load, "counts", lambda ctx: counts)
-    compared, _ = entrants.gather(ctx)
+    compared, *_ = entrants.gather(ctx)
     assert {("private", other) for other in others} <= set(compared.pairs)
     nothing = [np.array([], dtype=np.int64)]
 
