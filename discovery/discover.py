@@ -74,7 +74,7 @@ def discover(
     require_devices(config, len(typed))
     letters = letters_of(alphabet)
     state.claim(directory, state.fingerprint(typed, known_words, letters, config, key))
-    groups = participation.assign(len(typed), config, key)
+    groups = participation.assign(len(typed), config, key, known_words)
     run = _Run(typed, letters, config, key, directory, groups, progress)
     done: list[LayerState] = []
     with workers(processes) as shared:

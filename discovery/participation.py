@@ -4,6 +4,7 @@ Groups are disjoint, so a device's losses do not add up over layers and passes. 
 private: they name devices.
 """
 
+from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from discovery.config import DiscoveryConfig
+from discovery.device.answer import END
 from discovery.device.keystream import Keystream
 from discovery.results import LayerRow
 from pretrain.files import PRIVATE, atomic, private_directory
@@ -18,10 +20,35 @@ from pretrain.files import PRIVATE, atomic, private_directory
 _FOLDER = "participation"
 
 
-def assign(devices: int, config: DiscoveryConfig, key: bytes) -> dict[tuple[int, int], np.ndarray]:
+def group_sizes(devices: int, config: DiscoveryConfig, known_words: Collection[str]) -> list[int]:
+    """Of the devices of one pass, those of each layer, at least one; they differ with what is still alive in it.
+
+    A layer with few candidates needs few devices to tell them apart, and one that few words reach has few to
+    tell. Candidates alive are those that public words would have, up to the cap on prefixes; devices go by
+    its fourth root, which found most words of 0, 1/4, 1/2, 3/4 and 1 on public word lists
+    (LOG, "Discovery's defaults"). Only public numbers decide it.
+    """
+    alive_L = np.array(
+        [
+            min(len({(word + END)[:layer] for word in known_words if len(word) >= layer - 1}), config.max_prefixes)
+            for layer in range(1, config.layers + 1)
+        ],
+        dtype=np.float64,
+    )
+    weight_L = np.maximum(alive_L, 1.0) ** 0.25
+    spare = max(devices - config.layers, 0)
+    ends_L = np.floor(spare * np.cumsum(weight_L) / weight_L.sum() + 1e-9).astype(np.int64)
+    return (1 + np.diff(ends_L, prepend=0)).tolist()
+
+
+def assign(
+    devices: int, config: DiscoveryConfig, key: bytes, known_words: Collection[str]
+) -> dict[tuple[int, int], np.ndarray]:
     """Disjoint groups of device numbers, int64 and ascending, by (pass, layer) from 1, by a secret permutation."""
     places = [(number, layer) for number in range(1, config.passes + 1) for layer in range(1, config.layers + 1)]
-    shares = np.array_split(Keystream(key, "layers").permutation(devices), len(places))
+    parts = [devices // config.passes + (number < devices % config.passes) for number in range(config.passes)]
+    ends = np.cumsum([size for part in parts for size in group_sizes(part, config, known_words)])[:-1]
+    shares = np.split(Keystream(key, "layers").permutation(devices), ends)
     return {place: np.sort(share) for place, share in zip(places, shares, strict=True)}
 
 

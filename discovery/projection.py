@@ -18,6 +18,7 @@ from scipy import stats
 from discovery.config import DiscoveryConfig
 from discovery.device.answer import END, Question, letters_of
 from discovery.device.randomizer import SubsetSelection
+from discovery.participation import group_sizes
 from discovery.results import ProjectedCoverage
 from discovery.selection import word_votes
 from discovery.trie import choose, question_of
@@ -190,10 +191,11 @@ def _layers(pretended: PretendedTypists, letters: str, config: DiscoveryConfig) 
 def _discover(
     pretended: PretendedTypists, letters: str, layers: list[_Layer], config: DiscoveryConfig, seed: int
 ) -> ProjectedCoverage:
-    messages = pretended.devices // (config.layers * config.passes) * config.messages_per_device
+    sizes = group_sizes(pretended.devices // config.passes, config, pretended.known_words)
+    enough = pretended.devices >= config.layers * config.passes
     numbers = {word: number for number, word in enumerate(pretended.words)}
     discovered: set[str] = set()
-    for pass_number in range(1, config.passes + 1 if messages else 1):
+    for pass_number in range(1, config.passes + 1 if enough else 1):
         silent_V = np.isin(np.arange(len(numbers)), [numbers[word] for word in discovered if word in numbers])
         rates_V = np.where(silent_V, 0.0, pretended.words_per_device * pretended.shares_V)
         known_words = pretended.known_words | discovered
@@ -204,7 +206,7 @@ def _discover(
             speaking = layer.candidate_V >= 0
             rates_M = np.bincount(layer.candidate_V[speaking], rates_V[speaking], minlength=len(layer.candidates))
             rates_M *= alive_M[layer.parent_M]
-            place = (seed, pass_number, number)
+            place, messages = (seed, pass_number, number), sizes[number - 1] * config.messages_per_device
             counts_d = _counts(question, layer, rates_M, messages, np.random.default_rng((*place, 0)))
             votes_d = votes_for_tuning_only(
                 PublicHistogram(pretended.source, counts_d), question.randomizer, (*place, 1)

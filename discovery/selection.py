@@ -15,7 +15,7 @@ from scipy import optimize, stats
 from discovery.certificates.anonymity import ANONYMITY_CHANCE, anonymous_votes
 from discovery.config import SIGNIFICANCE_Z
 from discovery.device.answer import Question
-from discovery.device.randomizer import SubsetSelection
+from discovery.device.randomizer import SubsetSelection, estimate_deviation
 
 _OUTSIDE = 0.025  # on either side of a 95% interval
 _TENS = 10
@@ -85,13 +85,13 @@ def share_interval(
     upper end needs no such care, as choosing never lowers votes.
     """
     messages = devices * messages_per_device
-    gain, noise = randomizer.inclusion - randomizer.background, randomizer.background
+    gain = randomizer.inclusion - randomizer.background
 
     def moments(share: float) -> tuple[float, float]:
-        holders = min(share * messages_per_device, 1.0)
-        held = share * randomizer.inclusion * (1 - randomizer.inclusion) + (1 - share) * noise * (1 - noise)
-        return messages * (noise + share * gain), math.sqrt(
-            messages * held + gain**2 * devices * holders * (1 - holders)
+        held, holders = share * messages, min(share * messages_per_device, 1.0)
+        noise = gain * estimate_deviation(randomizer, np.array(held), messages)
+        return messages * randomizer.background + gain * held, math.hypot(
+            noise, gain * math.sqrt(devices * holders * (1 - holders))
         )
 
     def chosen(share: float) -> float:

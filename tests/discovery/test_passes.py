@@ -39,10 +39,34 @@ def run(folder: Path, people: list[list[str]] | None = None, progress=None, **ch
 
 @pytest.mark.parametrize("passes", [1, 2, 3])
 def test_groups_part_the_population_whatever_the_passes(passes):
-    groups = participation.assign(101, CONFIG.model_copy(update={"passes": passes}), KEY)
+    groups = participation.assign(101, CONFIG.model_copy(update={"passes": passes}), KEY, frozenset())
     assert len(groups) == 6 * passes
     assert sorted(np.concatenate(list(groups.values())).tolist()) == list(range(101))
     assert max(map(len, groups.values())) - min(map(len, groups.values())) <= 1
+
+
+def test_who_is_asked_in_which_layer_is_secret():
+    groups = participation.assign(600, CONFIG, KEY, frozenset())
+    others = participation.assign(600, CONFIG, KEY[::-1], frozenset())
+    for place, group in groups.items():
+        assert len(np.intersect1d(group, others[place])) < 0.5 * len(group)
+        # Neighbours of the store, whose order is that of client ids, are not neighbours in a layer.
+        assert np.mean(np.diff(group) == 1) < 0.5
+
+
+def test_layers_have_devices_by_what_is_alive_in_them():
+    config = CONFIG.model_copy(update={"passes": 2, "max_prefixes": 40})
+    words = [first + second for first in LETTERS for second in LETTERS[:4]] + ["abcde"]
+    sizes = participation.group_sizes(600, config, words)
+    # 26 candidates of one letter, 40 of the 104 that a cap lets through, the same of their ends, and one long word.
+    assert sum(sizes) == 600
+    assert sizes[0] < sizes[1] > sizes[3]
+    assert [sizes[place] / sizes[0] for place in (1, 2, 3, 4, 5)] == pytest.approx(
+        [(alive / 26) ** 0.25 for alive in (40, 40, 1, 1, 1)], rel=0.03
+    )
+    groups = participation.assign(1200, config, KEY, words)
+    assert [len(groups[2, layer]) for layer in range(1, 7)] == sizes
+    assert participation.group_sizes(6, config, words) == [1] * 6
 
 
 @pytest.mark.slow
@@ -102,7 +126,7 @@ def test_records_that_contradict_the_layers_are_noticed(tmp_path):
     with pytest.raises(ArithmeticError, match="certificate is not true"):
         participation.check(tmp_path, (found.rows[0].model_copy(update={"messages": 404}),), 4)
     participation.record(tmp_path, 2, 6, np.array([5, 6]))
-    group = participation.assign(1200, CONFIG, KEY)[1, 1]
+    group = participation.assign(1200, CONFIG, KEY, frozenset())[1, 1]
     participation.record(tmp_path, 2, 6, group[:3])
     with pytest.raises(ArithmeticError, match="asked in two layers"):
         participation.check(tmp_path, found.rows[:1], 4)
@@ -112,7 +136,7 @@ def test_records_that_contradict_the_layers_are_noticed(tmp_path):
 def test_k_anonymity_raises_the_threshold_and_is_kept(tmp_path):
     plain = run(tmp_path / "plain")
     strict = run(tmp_path / "strict", anonymity=60)
-    assert all(a.word_votes < b.word_votes for a, b in zip(plain.rows, strict.rows, strict=False))
+    assert all(a.word_votes < b.word_votes for a, b in zip(plain.rows, strict.rows, strict=False) if a.layer > 1)
     assert all(row.one_holder_chance < 1e-3 for row in plain.rows)
     assert {word.word for word in strict.words} <= {word.word for word in plain.words}
     impossible = run(tmp_path / "impossible", anonymity=401)

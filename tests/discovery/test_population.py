@@ -5,10 +5,7 @@ import pytest
 
 from discovery import discover as trie
 from discovery.config import DiscoveryConfig
-from discovery.device.answer import END
 from discovery.device.typed import TypedWords
-from discovery.projection import PublicHistogram, votes_for_tuning_only
-from discovery.trie import choose, question_of
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 WORDS, DEVICES = 2_000, 24_000
@@ -53,29 +50,6 @@ def test_two_passes_beat_one_and_epsilon_helps(population, tmp_path):
     assert max(false_one, false_two) <= 10
     weaker, _, _ = run(population, tmp_path / "e6.5", passes=2, epsilon0=6.5)
     assert weaker < two
-    # Without the threshold noise comes through as words.
-    _, unfiltered, _ = run(population, tmp_path / "z0", passes=2, significance_z=0.0)
+    # Whoever asks for nearly any share of false words gets them.
+    _, unfiltered, _ = run(population, tmp_path / "z0", passes=2, false_discovery_rate=0.999)
     assert unfiltered > 10
-
-
-@pytest.mark.statistical
-def test_intervals_of_words_hold_the_truth_as_often_as_they_say():
-    letters = LETTERS + END
-    config = DiscoveryConfig(epsilon0=4.0, delta=1e-6, messages_per_device=1, layers=3, max_prefixes=10_000)
-    question = question_of(1, 2, tuple(LETTERS), letters, frozenset(), config)
-    counts = np.zeros(question.broadcast.domain, dtype=np.int64)
-    ends = [question.broadcast.item(letter + END) for letter in LETTERS]
-    counts[ends] = np.linspace(2_000, 20_000, 26).astype(np.int64)
-    counts[-1] = 500_000 - counts.sum()
-    inside = narrow = total = 0
-    for seed in range(40):
-        votes_d = votes_for_tuning_only(PublicHistogram("made up, CC0", counts), question.randomizer, seed)
-        _, words = choose(question, votes_d, 500_000, 0)
-        for word in words:
-            truth = counts[question.broadcast.item(word.word + END)] / 500_000
-            inside += word.low <= truth <= word.high
-            narrow += abs(truth - word.share) <= (word.high - word.low) / 4
-            total += 1
-    assert total == 40 * 26
-    assert 0.93 <= inside / total <= 0.97
-    assert narrow / total < 0.8

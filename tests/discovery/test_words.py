@@ -15,7 +15,7 @@ from discovery.device.randomizer import of_size, subset_selection
 from discovery.filters import PASSED, read_blocklist, verdicts
 
 KEY = bytes(range(32))
-CONFIG = DiscoveryConfig(epsilon0=8.0, delta=1e-6, messages_per_device=4, layers=6, max_prefixes=30, significance_z=4.0)
+CONFIG = DiscoveryConfig(epsilon0=8.0, delta=1e-6, messages_per_device=4, layers=6, max_prefixes=30)
 ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 PLANTED = ("haha", "lol", "yeah", "cool")
 
@@ -88,6 +88,14 @@ def test_a_retry_sends_the_same_bits_and_another_key_others(tmp_path: Path) -> N
     first = run(tmp_path / "a", devices())
     assert run(tmp_path / "b", devices()) == first
     assert run(tmp_path / "c", devices(), key=KEY[::-1]) != first
+
+
+def test_layers_of_other_words_are_refused(tmp_path: Path) -> None:
+    run(tmp_path, devices())
+    swapped = devices()
+    swapped[0], swapped[1] = swapped[1], swapped[0]
+    with pytest.raises(ValueError, match="a discovery with other devices"):
+        run(tmp_path, swapped)
 
 
 def test_no_surviving_prefix_ends_early(tmp_path: Path) -> None:

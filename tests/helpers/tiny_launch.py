@@ -102,7 +102,7 @@ def write_launch(folder: Path, **changes: object) -> Path:
             "messages_per_device": 4,
             "layers": 5,
             "max_prefixes": 20,
-            "significance_z": 4.0,
+            "false_discovery_rate": 0.05,
         },
         "adapt": {"steps": 5, "batch_sentences": 16, "learning_rate": 0.003},
         "mechanism": {

@@ -11,7 +11,6 @@ import pytest
 from scipy import stats
 
 from discovery import discover as trie
-from discovery.certificates.anonymity import significant_votes
 from discovery.config import DiscoveryConfig
 from discovery.device.keystream import Keystream
 from discovery.device.randomizer import (
@@ -22,6 +21,7 @@ from discovery.device.randomizer import (
     randomise,
     subset_selection,
 )
+from discovery.selection import significant_votes
 
 KEY = bytes(range(32))
 SMALL = [(2, 1), (3, 1), (3, 2), (5, 2), (6, 5), (7, 3)]
@@ -136,7 +136,8 @@ def upper_tail(count: int, chance: float, votes: int) -> float:
 @pytest.mark.parametrize(("epsilon0", "domain"), [(0.5, 4), (2.0, 30), (8.0, 5000)])
 def test_significant_votes_is_the_least_number_within_the_tail(epsilon0, domain, count, z):
     randomizer = subset_selection(epsilon0, domain)
-    votes, tail = significant_votes(randomizer, count, z), 0.5 * math.erfc(z / math.sqrt(2))
+    tail = 0.5 * math.erfc(z / math.sqrt(2))
+    votes = significant_votes(randomizer, count, tail)
     assert upper_tail(count, randomizer.background, votes) <= tail * (1 + 1e-9)
     assert upper_tail(count, randomizer.background, votes - 1) > tail * (1 - 1e-9)
 
@@ -146,7 +147,7 @@ def test_the_normal_threshold_would_let_stray_votes_pass():
     mean = count * randomizer.background
     normal = math.ceil(mean + z * math.sqrt(mean))
     assert upper_tail(count, randomizer.background, normal) > stats.norm.sf(z)
-    assert significant_votes(randomizer, count, z) > normal
+    assert significant_votes(randomizer, count, float(stats.norm.sf(z))) > normal
 
 
 CONFIG = DiscoveryConfig(epsilon0=6.0, delta=1e-6, messages_per_device=2, layers=4, max_prefixes=20)

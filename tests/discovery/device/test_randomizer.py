@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from discovery.certificates.anonymity import significant_votes
 from discovery.device.keystream import Keystream
 from discovery.device.randomizer import (
     SubsetSelection,
@@ -19,6 +18,7 @@ from discovery.device.randomizer import (
     randomise,
     subset_selection,
 )
+from discovery.selection import significant_votes
 
 KEY = bytes(range(32))
 
@@ -133,7 +133,7 @@ def test_same_key_and_name_same_bits() -> None:
 @pytest.mark.parametrize(("messages_sent", "z"), [(1150, 4.0), (50, 3.0), (20_000, 4.0)])
 def test_threshold_is_the_exact_binomial_tail(messages_sent: int, z: float) -> None:
     randomizer = subset_selection(8.0, 2901)
-    needed = significant_votes(randomizer, messages_sent, z)
+    needed = significant_votes(randomizer, messages_sent, float(stats.norm.sf(z)))
     q = randomizer.background
 
     def tail(votes: int) -> float:

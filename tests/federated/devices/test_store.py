@@ -9,7 +9,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from federated.config.population import PopulationConfig
-from federated.devices.store import SPLITS, StoreSummary, build_store, open_store
+from federated.devices.store import SPLITS, StoreSummary, build_store, open_store, split_key
 from pretrain.vocabulary import EOS, UNK, Vocabulary
 
 Row = dict[str, object]
@@ -54,6 +54,7 @@ def test_planted_disorder_is_put_in_order(tmp_path):
     assert texts(store) == [
         ["hello", "again", "."],
         ["first", "one", ".", "second", ".", "second", ".", "third", "word", ".", "no", "time", "."],
+        [],
     ]
     assert summary.schema == {"client_id": "string", "text": "string", "ts": "time"}
 
@@ -170,6 +171,35 @@ def test_splits_follow_the_fractions_and_never_move(tmp_path):
     shares = np.bincount(list(more.values()), minlength=3) / 2000
     # Four standard deviations of a share of 2,000 devices are at most 0.041.
     assert np.abs(shares - [0.7, 0.1, 0.2]).max() < 0.041
+
+
+def test_a_silent_device_stays(tmp_path):
+    """What a device typed decides nothing about who is there: not the count, not the others' numbers or splits."""
+    rows = [{"client_id": f"c{number:03d}", "text": "hello there"} for number in range(40)]
+    summary, store = build(tmp_path, rows)
+    (tmp_path / "silent").mkdir()
+    silent = [row | {"text": " ?! "} if number == 7 else row for number, row in enumerate(rows)]
+    without, store_without = build(tmp_path / "silent", silent)
+    assert (without.devices, without.devices_by_split) == (summary.devices, summary.devices_by_split)
+    np.testing.assert_array_equal(store_without.split_D, store.split_D)
+    assert [len(words) for words in texts(store_without)] == [3] * 7 + [0] + [3] * 32
+
+
+def test_splits_follow_the_population_s_secret(tmp_path):
+    rows = [{"client_id": f"c{number:03d}", "text": "hello"} for number in range(400)]
+    path = tmp_path / "typed.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+    def splits(name: str, secret: bytes, seed: int) -> np.ndarray:
+        folder = tmp_path / f"{name}-{secret[0]}-{seed}"
+        build_store(config(paths=[str(path)], name=name), "en-US", seed, folder, split_key(name, secret))
+        return open_store(folder).split_D
+
+    first = splits("typists", bytes(32), 1)
+    np.testing.assert_array_equal(first, splits("typists", bytes(32), 2))
+    for other in (splits("typists", bytes([1] * 32), 1), splits("others", bytes(32), 1)):
+        held_out = np.flatnonzero(other == SPLITS.index("test"))
+        assert 0.5 < np.mean(first[held_out] == SPLITS.index("train")) < 0.95
 
 
 def test_summary_is_bucketed_and_holds_no_id(tmp_path):

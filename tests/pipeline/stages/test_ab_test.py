@@ -7,7 +7,7 @@ from evaluation.comparison.intervals import AbResult, ArmMetric, Difference, Est
 from evaluation.comparison.results import Comparison, SliceRow
 from evaluation.comparison.slices import HeadShare
 from pipeline.registry import Published
-from pipeline.stages.ab_test import ab_result
+from pipeline.stages.ab_test import ab_result, described
 
 METRICS = ("top1_recall", "top3_recall", "prate", "words_modified", "words_per_minute", "errors_left")
 PAIRS = (("private", "start"), ("private", "champion"))
@@ -72,7 +72,7 @@ def compared(changes: dict[tuple[str, str], tuple[float, float]], session_words:
 
 
 ARMS = ["start", "private", "champion"]
-CHAMPION = Published("keyboard-en-US-NWP", 3, "earlier", "d" * 64)
+CHAMPION = described(Published("keyboard-en-US-NWP", 3, "earlier", "d" * 64), "")
 
 
 @pytest.mark.parametrize(

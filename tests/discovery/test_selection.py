@@ -1,0 +1,127 @@
+"""Which candidates are words, how frequent they are, and what the published numbers tell about who was asked."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from discovery.config import DiscoveryConfig
+from discovery.device.answer import END, Question
+from discovery.device.votes import ShardVotes
+from discovery.projection import PublicHistogram, votes_for_tuning_only
+from discovery.selection import rounded_down, rounded_up, share_interval, word_votes
+from discovery.trie import choose, close_layer, question_of
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+def question(prefixes: int = 26, epsilon0: float = 4.0, contributions: int = 1, **fields: object) -> Question:
+    """The second layer of a trie of ``prefixes`` words of one letter."""
+    config = DiscoveryConfig(
+        epsilon0=epsilon0, delta=1e-6, messages_per_device=contributions, layers=5, max_prefixes=10_000, **fields
+    )
+    starts = [first + second for first in LETTERS for second in LETTERS][:prefixes]
+    return question_of(1, 3, tuple(sorted(starts)), LETTERS + END, frozenset(), config)
+
+
+def finished(asked: Question) -> list[int]:
+    """Items of finished candidates."""
+    items = [asked.broadcast.item(prefix + END) for prefix in asked.broadcast.prefixes]
+    return [item for item in items if item is not None]
+
+
+def benjamini_hochberg(chances: list[float], rate: float) -> set[int]:
+    """Which are discoveries, as the paper says it: the largest k with the k-th chance at most k rate / m."""
+    order = sorted(range(len(chances)), key=chances.__getitem__)
+    most = max(
+        (k for k in range(1, len(chances) + 1) if chances[order[k - 1]] <= k * rate / len(chances)),
+        default=0,
+    )
+    return set(order[:most])
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.05, 0.5])
+@pytest.mark.parametrize("real", [0, 3, 200])
+def test_words_are_the_discoveries_of_the_paper_s_rule(rate: float, real: int) -> None:
+    asked = question(prefixes=300, false_discovery_rate=rate)
+    ends, messages = finished(asked), 60_000
+    rng = np.random.default_rng(real)
+    for seed in range(20):
+        counts_d = np.zeros(asked.broadcast.domain, dtype=np.int64)
+        counts_d[ends[:real]] = rng.integers(1, 200, size=real)
+        counts_d[-1] = messages - counts_d.sum()
+        votes_d = votes_for_tuning_only(PublicHistogram("made up, CC0", counts_d), asked.randomizer, seed)
+        chances = stats.binom.sf(votes_d[ends] - 1, messages, asked.randomizer.background)
+        needed = word_votes(asked, votes_d, messages)
+        assert set(np.flatnonzero(votes_d[ends] >= needed)) == benjamini_hochberg(chances.tolist(), rate)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize(("real", "holders"), [(0, 0), (30, 400), (200, 290)])
+def test_no_more_false_words_than_asked_for(real: int, holders: int) -> None:
+    asked = question(prefixes=300, false_discovery_rate=0.05)
+    ends, messages, shares = finished(asked), 60_000, []
+    counts_d = np.zeros(asked.broadcast.domain, dtype=np.int64)
+    counts_d[ends[:real]] = holders
+    counts_d[-1] = messages - counts_d.sum()
+    for seed in range(200):
+        votes_d = votes_for_tuning_only(PublicHistogram("made up, CC0", counts_d), asked.randomizer, seed)
+        accepted = votes_d[ends] >= word_votes(asked, votes_d, messages)
+        shares.append(np.sum(accepted[real:]) / max(np.sum(accepted), 1))
+    assert np.mean(shares) <= 0.05 + 3 * np.std(shares) / np.sqrt(200)
+    assert np.sum(accepted[:real]) >= 0.9 * real
+
+
+def test_the_empty_word_is_none() -> None:
+    config = DiscoveryConfig(
+        epsilon0=8.0, delta=1e-6, messages_per_device=1, layers=5, max_prefixes=99, false_discovery_rate=0.9
+    )
+    first = question_of(1, 1, ("",), LETTERS + END, frozenset(), config)
+    assert not choose(first, np.full(28, 50), 50, word_votes(first, np.full(28, 50), 50))[1]
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize(("epsilon0", "contributions"), [(4.0, 1), (8.0, 10), (20.0, 10)])
+def test_intervals_of_chosen_words_hold_the_population_s_share(epsilon0: float, contributions: int) -> None:
+    """Devices drawn anew each time, each holding a word in at most one message; only words that were chosen count."""
+    asked = question(epsilon0=epsilon0, contributions=contributions, false_discovery_rate=0.05)
+    ends, devices = finished(asked), 4_000
+    rng = np.random.default_rng(1)
+    holder_chances = np.geomspace(0.002, 0.1 if contributions == 1 else 0.4, len(ends))
+    inside = total = 0
+    for seed in range(50):
+        counts_d = np.zeros(asked.broadcast.domain, dtype=np.int64)
+        counts_d[ends] = rng.binomial(devices, holder_chances)
+        counts_d[-1] = devices * contributions - counts_d.sum()
+        votes_d = votes_for_tuning_only(PublicHistogram("made up, CC0", counts_d), asked.randomizer, seed)
+        needed = word_votes(asked, votes_d, devices * contributions)
+        _, words = choose(asked, votes_d, devices * contributions, needed)
+        for word in words:
+            truth = holder_chances[asked.broadcast.prefixes.index(word.word)] / contributions
+            assert word.low <= word.share <= word.high
+            inside += word.low <= truth <= word.high
+            total += 1
+    assert total > 500
+    assert 0.94 <= inside / total <= 0.99
+
+
+def test_a_word_that_just_passed_may_be_as_rare_as_any() -> None:
+    randomizer = question().randomizer
+    assert share_interval(randomizer, 100, 100, 2_000, 1)[0] == 0.0
+    low, high = share_interval(randomizer, 400, 100, 2_000, 1)
+    assert 0 < low < (400 / 2_000 - randomizer.background) / (randomizer.inclusion - randomizer.background) < high
+
+
+@pytest.mark.parametrize("devices", [101, 109])
+def test_published_numbers_are_those_of_whole_tens(devices: int) -> None:
+    """Two layers that differ in devices alone, not in tens: what is published of them is the same."""
+    asked = question(contributions=3, false_discovery_rate=0.05)
+
+    def published(count: int) -> dict:
+        votes_d = np.full(asked.broadcast.domain, 3)
+        return close_layer(asked, ShardVotes(asked.stream, count, votes_d)).row.model_dump(
+            exclude={"asked", "messages"}
+        )
+
+    assert published(devices) == published(105) != published(111)
+    assert (rounded_down(devices), rounded_up(devices)) == (100, 110)
+    assert (rounded_down(9), rounded_up(9), rounded_down(100), rounded_up(100)) == (1, 10, 100, 100)
