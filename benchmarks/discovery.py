@@ -161,8 +161,8 @@ def words(devices: int, figures: Path | None) -> None:
         share = sum(weights.get(word.word, 0.0) for word in found.words)
         false = sum(word.word not in weights for word in found.words)
         print(
-            f"{passes:>7}{epsilon0:>9g}{'z 4' if rate is None else rate:>6}{100 * share:>12.1f}{len(found.words):>7}{false:>7}"
-            f"{found.epsilon_central:>8.3f}{found.epsilon_blanket:>9.3f}{found.epsilon_attack:>8.3f}"
+            f"{passes:>7}{epsilon0:>9g}{'z 4' if rate is None else rate:>6}{100 * share:>12.1f}"
+            f"{len(found.words):>7}{false:>7}{found.epsilon_central:>8.3f}{found.epsilon_blanket:>9.3f}{found.epsilon_attack:>8.3f}"
             f"{time.process_time() - began:>7.0f}",
             flush=True,
         )

@@ -76,7 +76,7 @@ def gather(
     if unfair:
         _log.warning("the champion is left out of the comparison: %s", unfair)
         return alone, champion.published, unfair
-    theirs = neural(champion.network)
+    theirs: NextWord = neural(champion.network)
     if champion.counts is not None:
         theirs = Mixture(theirs, PublicNGram(champion.counts))
     both = vocabularies.extend(grown, words.words, len(words))
