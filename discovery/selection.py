@@ -74,7 +74,7 @@ def significant_votes(randomizer: SubsetSelection, messages: int, chance: float)
 
 
 def share_interval(
-    randomizer: SubsetSelection, votes: int, needed: int, devices: int, messages_per_device: int
+    randomizer: SubsetSelection, votes: float, needed: float, devices: int, messages_per_device: int
 ) -> tuple[float, float]:
     """95% interval of the share of messages that would hold a word if every device of the population were asked.
 
@@ -83,6 +83,9 @@ def share_interval(
     lower end is the share at which a word chosen for at least ``needed`` votes has as many as this one in
     2.5% of cases (a conditional interval; Lee et al. 2016, *Exact Post-Selection Inference*, section 5). The
     upper end needs no such care, as choosing never lowers votes.
+
+    Args:
+      votes, needed: as so many devices would have given.
     """
     messages = devices * messages_per_device
     gain = randomizer.inclusion - randomizer.background
@@ -103,6 +106,6 @@ def share_interval(
         mean, deviation = moments(share)
         return float(stats.norm.logcdf((votes + 0.5 - mean) / deviation) - math.log(_OUTSIDE))
 
-    low = 0.0 if chosen(0.0) >= 0 else optimize.brentq(chosen, 0.0, 1.0, xtol=1e-12)
-    high = 1.0 if plain(1.0) >= 0 else optimize.brentq(plain, 0.0, 1.0, xtol=1e-12)
+    low = 0.0 if chosen(0.0) >= 0 else 1.0 if chosen(1.0) <= 0 else optimize.brentq(chosen, 0.0, 1.0, xtol=1e-12)
+    high = 1.0 if plain(1.0) >= 0 else 0.0 if plain(0.0) <= 0 else optimize.brentq(plain, 0.0, 1.0, xtol=1e-12)
     return low, high

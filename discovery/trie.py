@@ -76,6 +76,7 @@ def choose(
     """
     broadcast, randomizer, contributions = question.broadcast, question.randomizer, question.config.messages_per_device
     devices = rounded_down(messages // contributions)
+    counted = devices * contributions / messages
     estimates_d = estimate(randomizer, votes_d, messages)
     survivors, words = [], []
     # Most votes first; equals in the order of the domain, which no device can influence.
@@ -86,7 +87,7 @@ def choose(
         if not candidate.endswith(END):
             survivors.append(candidate)
         elif votes_d[item] >= needed:
-            low, high = share_interval(randomizer, int(votes_d[item]), needed, devices, contributions)
+            low, high = share_interval(randomizer, votes_d[item] * counted, needed * counted, devices, contributions)
             words.append(
                 FoundWord(
                     word=candidate[:-1],

@@ -111,6 +111,16 @@ def test_a_word_that_just_passed_may_be_as_rare_as_any() -> None:
     assert 0 < low < (400 / 2_000 - randomizer.background) / (randomizer.inclusion - randomizer.background) < high
 
 
+@pytest.mark.parametrize("devices", [1, 3, 9, 12])
+def test_few_devices_have_wide_intervals_not_errors(devices: int) -> None:
+    asked = question(epsilon0=8.0, contributions=4, false_discovery_rate=0.05)
+    votes_d = np.zeros(asked.broadcast.domain, dtype=np.int64)
+    votes_d[finished(asked)[:4]] = devices
+    words = close_layer(asked, ShardVotes(asked.stream, devices, votes_d)).words
+    assert len(words) == (4 if devices > 1 else 0)
+    assert all(0 <= word.low <= word.share <= word.high <= 1 for word in words)
+
+
 @pytest.mark.parametrize("devices", [101, 109])
 def test_published_numbers_are_those_of_whole_tens(devices: int) -> None:
     """Two layers that differ in devices alone, not in tens: what is published of them is the same."""

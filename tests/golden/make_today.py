@@ -2,8 +2,10 @@
 
     .venv/stages/bin/python tests/golden/make_today.py
 
-Public training changed after version 0.1, and with it every loss, rank and weight that follows; what a launch spends,
-which words it keeps and who takes part did not, and is still held against ``version-0.1.json``.
+Public training changed after version 0.1, and with it every loss, rank and weight that follows. So did who is held out
+(by the population's secret, no longer by the launch's seed), and with it which devices say which words and train when:
+the exact facts that follow are recorded here as ``moved``. All others, what a launch spends among them, are still held
+against ``version-0.1.json``.
 """
 
 import json
@@ -27,7 +29,9 @@ def main() -> None:
         seeded_launch.write_data(Path(scratch))
         installed(Path(scratch), f"tiny-clients-{SEEDED}", simulated=True)
         computed = seeded_facts(HERE.parents[1], Path(scratch))
-    recorded = {"machine": facts.machine()} | {kind: computed[kind] for kind in CHANGED}
+    before = json.loads((HERE / "version-0.1.json").read_text(encoding="utf-8"))["seeded_launch"]["exact"]
+    moved = {name: fact for name, fact in computed["exact"].items() if fact != before.get(name)}
+    recorded = {"machine": facts.machine(), "moved": moved} | {kind: computed[kind] for kind in CHANGED}
     (HERE / "today.json").write_text(json.dumps(recorded, indent=1) + "\n", encoding="utf-8")
 
 

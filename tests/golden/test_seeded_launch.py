@@ -13,7 +13,7 @@ EXACT, TODAY = (
     json.loads((Path(__file__).parent / name).read_text(encoding="utf-8"))
     for name in ("version-0.1.json", "today.json")
 )
-RECORDED = TODAY | {"exact": EXACT["seeded_launch"]["exact"]}
+RECORDED = TODAY | {"exact": EXACT["seeded_launch"]["exact"] | TODAY["moved"]}
 SAME_MACHINE = facts.machine() == TODAY["machine"]
 # A rank among 10,000 continuations moves by a few places where low bits of the scores differ.
 NEAR_RANKS = 20
@@ -39,6 +39,8 @@ def test_what_was_released_is_shown_to_be_what_it_should_be(seeded: Launched) ->
     """By the whole pipeline: another process draws the noise of a restarted BLT with adaptive clipping again."""
     assert seeded.found["gate/released/passed"] is True
     assert seeded.found["gate/audit_power/passed"] is True
+def test_nothing_that_is_spent_has_moved() -> None:
+    assert not [name for name in TODAY["moved"] if any(word in name for word in ("rho", "epsilon", "spend", "ledger"))]
 
 
 def test_losses_are_those_recorded(found: dict[str, dict[str, facts.Fact]]) -> None:
