@@ -39,6 +39,8 @@ def test_what_was_released_is_shown_to_be_what_it_should_be(seeded: Launched) ->
     """By the whole pipeline: another process draws the noise of a restarted BLT with adaptive clipping again."""
     assert seeded.found["gate/released/passed"] is True
     assert seeded.found["gate/audit_power/passed"] is True
+
+
 def test_nothing_that_is_spent_has_moved() -> None:
     assert not [name for name in TODAY["moved"] if any(word in name for word in ("rho", "epsilon", "spend", "ledger"))]
 
