@@ -5,7 +5,10 @@ from pathlib import Path
 
 import regex
 
+from pretrain.reading.paths import read_text
+
 PASSED = "passed"
+_MOST_BYTES = 1 << 26
 
 _SHAPES = (
     ("account number", regex.compile(r"(?i)^[a-z]{2}\d{2}[a-z0-9]{6,}$")),
@@ -34,11 +37,10 @@ def read_blocklist(path: Path) -> tuple[str, ...]:
     """A locale's public blocklist: UTF-8, one word a line; blank lines and lines that start with ``#`` do not count.
 
     Raises:
-      ValueError: there is no such file: without it nothing would be blocked.
+      ValueError: there is no such file of UTF-8 text: without it nothing would be blocked.
     """
-    if not path.is_file():
-        raise ValueError(f"discovery.blocklist: {path} is not a file; write the path of the list, or remove it")
-    lines = (line.strip() for line in path.read_text(encoding="utf-8").splitlines())
+    text = read_text(path, "discovery.blocklist", "write the path of the list, or remove it", _MOST_BYTES)
+    lines = (line.strip() for line in text.splitlines())
     return tuple(line for line in lines if line and not line.startswith("#"))
 
 

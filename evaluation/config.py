@@ -25,6 +25,8 @@ HISTORY_WEIGHT = 0.2
 RARE_AFTER = 1000
 # Relative losses, of the primary metric and of a guardrail, that still count as neutral.
 MARGIN, GUARDRAIL_MARGIN = 0.005, 0.01
+# Devices that share a canary, copies of it, sentences of a synthetic device.
+GridCount = Annotated[int, Field(ge=1, le=100_000)]
 
 
 class AuditConfig(Config):
@@ -36,17 +38,21 @@ class AuditConfig(Config):
 
     retired: ClassVar[Mapping[str, Any]] = {"stress_rate": STRESS_RATE, "alpha": ALPHA, "beam_width": BEAM_WIDTH}
 
-    users: tuple[PositiveInt, ...] = Field(min_length=1, description="n_u: synthetic devices that share a canary")
-    examples: tuple[PositiveInt, ...] = Field(min_length=1, description="n_e: copies of it on each device")
-    repeats: PositiveInt = Field(description="canaries in each cell of the grid")
+    users: tuple[GridCount, ...] = Field(
+        min_length=1, max_length=16, description="n_u: synthetic devices that share a canary"
+    )
+    examples: tuple[GridCount, ...] = Field(min_length=1, max_length=16, description="n_e: copies of it on each device")
+    repeats: PositiveInt = Field(le=100, description="canaries in each cell of the grid")
     populations: tuple[Literal["compliant", "stress"], ...] = Field(
         default=("compliant",),
         min_length=1,
         description="a grid for each: devices that obey the timer, and devices that are always available",
     )
-    directions: NonNegativeInt = Field(default=1000, description="direction canaries of the noise audit; 0: none")
-    sentences_per_device: PositiveInt = 200
-    random_continuations: PositiveInt = 2_000_000
+    directions: NonNegativeInt = Field(
+        default=1000, le=1_000_000, description="direction canaries of the noise audit; 0: none"
+    )
+    sentences_per_device: GridCount = 200
+    random_continuations: PositiveInt = Field(default=2_000_000, le=100_000_000)
 
     @model_validator(mode="after")
     def _copies_fit(self) -> "AuditConfig":
@@ -79,8 +85,10 @@ class AbTestConfig(Config):
         "guardrail_margin": GUARDRAIL_MARGIN,
     }
 
-    buckets: Annotated[int, Field(ge=2)] = Field(default=20, description="user buckets of the jackknife")
-    session_words: NonNegativeInt = Field(default=4000, description="words typed again by each calibration; 0: none")
+    buckets: Annotated[int, Field(ge=2, le=10_000)] = Field(default=20, description="user buckets of the jackknife")
+    session_words: NonNegativeInt = Field(
+        default=4000, le=100_000_000, description="words typed again by each calibration; 0: none"
+    )
     non_private_upper_bound: bool = Field(
         default=False,
         description="also train without noise, to see what privacy costs; only where private_text is a simulation",

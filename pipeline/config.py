@@ -4,10 +4,9 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
-import yaml
-from pydantic import Field, PositiveFloat, PositiveInt, ValidationError, field_validator, model_validator
+from pydantic import Field, PositiveInt, ValidationError, field_validator, model_validator
 
 from discovery.config import DiscoveryConfig
 from evaluation.config import AbTestConfig, AuditConfig
@@ -19,13 +18,22 @@ from federated.config.training import LocalTrainingConfig, RuntimeConfig, Server
 from pipeline import config_errors
 from pretrain.config import (
     AdaptConfig,
+    Amount,
     Config,
     CorpusConfig,
+    Line,
     ModelConfig,
     PretrainConfig,
     VocabularyConfig,
 )
+from pretrain.reading import paths, yaml_text
 from reports.config import ReportConfig
+
+LOCALE = r"^[a-z]{2,3}(-[A-Z][a-z]{3})?(-[A-Z]{2})?$"
+Feature = Literal["NWP", "SC", "OTF"]
+FEATURES = get_args(Feature)
+# A keyboard's model has a few million; so many take 1 GB, and training them several times that.
+MOST_WEIGHTS = 250_000_000
 
 STAGE_NAMES = (
     "ingest_public",
@@ -57,15 +65,16 @@ class PolicyConfig(Config):
 
     since_0_1: ClassVar[Mapping[str, Any]] = {"min_distinct_first_words": None, "min_ngram_gain": None}
 
-    max_rho: PositiveFloat = Field(description="ceiling on this launch's device-level rho")
-    population_max_rho: PositiveFloat = Field(description="ceiling on the sum over all launches on this population")
-    max_discovery_epsilon0: PositiveFloat = Field(description="ceiling on the local epsilon of one message")
-    population_max_discovery_epsilon: PositiveFloat | None = Field(
+    max_rho: Amount = Field(description="ceiling on this launch's device-level rho")
+    population_max_rho: Amount = Field(description="ceiling on the sum over all launches on this population")
+    max_discovery_epsilon0: Amount = Field(description="ceiling on the local epsilon of one message")
+    population_max_discovery_epsilon: Amount | None = Field(
         default=None,
         description="ceiling on what one typed word loses to discovery, added up over all launches on this population",
     )
     min_canary_rank: PositiveInt = Field(
-        description="a canary on one device must not rank better than this among the random continuations"
+        le=1_000_000_000,
+        description="a canary on one device must not rank better than this among the random continuations",
     )
     min_top1_gain: float = Field(
         description="lower end of the interval of private minus starting-point top-1 recall must exceed this"
@@ -73,7 +82,7 @@ class PolicyConfig(Config):
     max_top3_loss: Annotated[float, Field(ge=0.0)] = Field(
         default=0.0, description="guardrail: top-3 recall may fall by this much against the starting point"
     )
-    min_distinct_first_words: PositiveInt | None = Field(
+    min_distinct_first_words: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(
         default=None, description="different words that the model puts first on held-out text, at least; none: no gate"
     )
     min_ngram_gain: float | None = Field(
@@ -87,12 +96,14 @@ class LaunchConfig(Config):
 
     since_0_1: ClassVar[Mapping[str, Any]] = {"counts": None}
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="letters, digits, '.', '_' and '-'")
-    locale: str = Field(
-        pattern=r"^[a-z]{2,3}(-[A-Z][a-z]{3})?(-[A-Z]{2})?$", description="BCP 47 tag, as in en-US or sr-Latn-RS"
+    name: str = Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=64, description="letters, digits, '.', '_' and '-'"
     )
-    feature: Literal["NWP", "SC", "OTF"]
-    seed: Annotated[int, Field(ge=0)] = Field(description="public seed of splits, initial weights and cohorts")
+    locale: str = Field(pattern=LOCALE, description="BCP 47 tag, as in en-US or sr-Latn-RS")
+    feature: Feature
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(
+        description="public seed of splits, initial weights and cohorts"
+    )
     public_text: CorpusConfig
     private_text: PopulationConfig
     vocabulary: VocabularyConfig
@@ -114,8 +125,10 @@ class LaunchConfig(Config):
     policy: PolicyConfig
     report: ReportConfig
     runtime: RuntimeConfig = RuntimeConfig()
-    schedule: str | None = Field(default=None, description="cron expression or preset such as '@monthly'")
-    reviewers: tuple[str, ...] = Field(default=(), description="who must approve in Airflow before publication")
+    schedule: Line | None = Field(default=None, description="cron expression or preset such as '@monthly'")
+    reviewers: tuple[Line, ...] = Field(
+        default=(), max_length=100, description="who must approve in Airflow before publication"
+    )
 
     @field_validator("locale", mode="before")
     @classmethod
@@ -149,6 +162,18 @@ class LaunchConfig(Config):
             raise ValueError(
                 f"policy.population_max_discovery_epsilon: {ceiling:g} is below discovery.epsilon0 {epsilon0:g}, so "
                 f"not even one launch fits; raise it to {epsilon0:g} or more, or lower discovery.epsilon0"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _the_model_fits_into_memory(self) -> "LaunchConfig":
+        model, words = self.model, self.vocabulary.base_size + self.vocabulary.max_new_words
+        weights = words * (model.embedding_dim * (1 if model.tied else 2) + 1)
+        weights += model.hidden_dim * (7 * model.embedding_dim + 3)
+        if weights > MOST_WEIGHTS:
+            raise ValueError(
+                f"model: embedding_dim {model.embedding_dim:,} and hidden_dim {model.hidden_dim:,} with {words:,} "
+                f"words make {weights:,} weights, and at most {MOST_WEIGHTS:,} are trained; lower one of them"
             )
         return self
 
@@ -187,13 +212,10 @@ def load_launch(path: Path) -> LaunchConfig:
 
     Raises:
       ValueError: with one line per problem, each naming the field, the value and the fix.
-      OSError: the file cannot be read.
+      OSError: the disk does not answer.
     """
-    try:
-        raw = config_errors.read_yaml(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        where = " ".join(str(error).split())
-        raise ValueError(f"{path.name}: not valid YAML: {where}; correct that line") from error
+    text = paths.read_text(path, "FILE", "launch files are kept in dags/launches/", yaml_text.MOST_BYTES)
+    raw = yaml_text.load(text, path.name)
     if not isinstance(raw, dict):
         raise ValueError(
             f"{path.name}: a launch file is a mapping of fields, got {type(raw).__name__}; see dags/launches/"

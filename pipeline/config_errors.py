@@ -1,11 +1,10 @@
 """What is wrong with a launch file, in the words of its author: field, value, fix."""
 
 import difflib
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
-import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
@@ -21,31 +20,6 @@ _BOUNDS = {
 def lines(error: ValidationError, model: type[BaseModel]) -> list[str]:
     """One line per problem: the field's path in the YAML, the value given, and the fix."""
     return [_line(item, model) for item in error.errors()]
-
-
-def read_yaml(text: str) -> object:
-    """Parse YAML, refusing what the plain loader swallows: a field that stands twice.
-
-    Raises:
-      ValueError: a doubled field.
-      yaml.YAMLError: not YAML.
-    """
-    return yaml.load(text, Loader=_StrictLoader)
-
-
-class _StrictLoader(yaml.SafeLoader):
-    """Safe YAML in which a reviewer cannot read one value while another counts."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen: set[object] = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if isinstance(key, Hashable) and key in seen:
-                raise ValueError(
-                    f"{key}: stands twice, the second time in line {key_node.start_mark.line + 1}; keep one"
-                )
-            seen.add(key)
-        return super().construct_mapping(node, deep)
 
 
 def _line(item: Any, model: type[BaseModel]) -> str:
@@ -69,7 +43,7 @@ def _line(item: Any, model: type[BaseModel]) -> str:
         return f"{path}: got {_short(value)}; choose {context['expected']}{about}"
     if kind in _BOUNDS:
         name, word = _BOUNDS[kind]
-        return f"{path}: got {_short(value)}; give a number {word} {context[name]:g}{about}"
+        return f"{path}: got {_short(value)}; give a number {word} {_number(context[name])}{about}"
     if kind == "finite_number":
         return f"{path}: got {_short(value)}; give a finite number{about}"
     family = kind.split("_")[0]
@@ -86,6 +60,12 @@ def _line(item: Any, model: type[BaseModel]) -> str:
         return f"{path}: got {_short(value)}; give a mapping of fields{about}"
     if kind == "too_short":
         return f"{path}: got {context['actual_length']} items; give at least {context['min_length']}{about}"
+    if kind == "too_long":
+        return f"{path}: got more items than {context['max_length']}; give at most so many{about}"
+    if kind == "string_too_long":
+        return f"{path}: got {len(value):,} characters; give at most {context['max_length']:,}{about}"
+    if kind == "string_too_short":
+        return f"{path}: got {_short(value)}; write at least {context['min_length']} character{about}"
     return f"{path}: got {_short(value)}; {item['msg']}{about}"
 
 
@@ -140,6 +120,11 @@ def _nearest(name: str, owner: type[BaseModel] | None) -> str:
     if close:
         return f"did you mean {close[0]!r}?"
     return f"remove it; the fields here are {', '.join(fields)}"
+
+
+def _number(bound: float) -> str:
+    """A bound as people write it."""
+    return f"{int(bound):,}" if float(bound).is_integer() and abs(bound) < 1e15 else f"{bound:g}"
 
 
 def _short(value: object) -> str:

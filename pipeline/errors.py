@@ -15,8 +15,12 @@
         └── ServiceUnavailable    the ledger's database or MLflow did not answer
 
 Besides these, ``ValueError`` (the caller's mistake) and ``ArithmeticError`` (numbers gone
-wrong) are permanent, and ``OSError`` is temporary. Everything else is a bug of ours.
+wrong) are permanent. ``OSError`` is temporary, unless it says something of a path that only a
+person can change: nothing is there, it may not be opened, its name is too long. Everything else
+is a bug of ours.
 """
+
+from pretrain.reading.paths import LASTING
 
 PERMANENT = 65  # EX_DATAERR of sysexits.h
 TEMPORARY = 75  # EX_TEMPFAIL of sysexits.h
@@ -80,6 +84,8 @@ def exit_code(error: BaseException) -> int | None:
     A bug keeps its traceback: the caller re-raises and Python exits with 1.
     """
     if isinstance(error, PermanentError | ValueError | ArithmeticError):
+        return PERMANENT
+    if isinstance(error, OSError) and error.errno in LASTING:
         return PERMANENT
     if isinstance(error, TemporaryError | OSError):
         return TEMPORARY

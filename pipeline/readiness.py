@@ -5,13 +5,16 @@ what is refused is refused at the first place that can know it.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from federated.config.population import VALIDATION_FRACTION
+from federated.config.population import VALIDATION_FRACTION, FilePopulation
 from pipeline.config import SIMULATIONS, LaunchConfig
 from pipeline.errors import LedgerMissing, PermanentError
 from pipeline.settings import Settings
+from pretrain.config import FileCorpus
 
 if TYPE_CHECKING:
     from pipeline.ledger.budget import Population
@@ -23,7 +26,9 @@ _MOST_HELD = 0.05
 
 
 def problems(config: LaunchConfig, settings: Settings, run_id: str) -> list[str]:
-    """Why a launch would be refused or held, one line each with the field, the value and the fix; no data is read.
+    """Why a launch would be refused or held, one line each with the field, the value and the fix.
+
+    Of the files that a launch names only the ends are read, where they tell what a file is.
 
     Without a ledger what it would say is not known, and `tacit launch` says that there is none.
     """
@@ -33,6 +38,7 @@ def problems(config: LaunchConfig, settings: Settings, run_id: str) -> list[str]
     rho = mechanisms.sensitivity_squared(mechanism) / (2 * mechanism.noise_multiplier**2)
     together = rho + (config.counts.rho if config.counts else 0.0)
     return [
+        *unusable_files(config),
         *above_policy(config, rho),
         *_unknown_reviewers(config, settings),
         *_refused_by_ledger(config, settings, run_id, together),
@@ -43,6 +49,41 @@ def require(config: LaunchConfig, settings: Settings, run_id: str) -> None:
     """ValueError with every problem."""
     if found := problems(config, settings, run_id):
         raise ValueError("\n".join(found))
+
+
+def unusable_files(config: LaunchConfig) -> list[str]:
+    """One line for each file that cannot be used, as far as its ends tell; with the field, the value and the fix.
+
+    Raises:
+      OSError: the disk does not answer.
+    """
+    problems = []
+    for look in _looks(config):
+        try:
+            look()
+        except ValueError as error:
+            problems.append(str(error))
+    return problems
+
+
+def _looks(config: LaunchConfig) -> list[Callable[[], object]]:
+    """A look at each of the launch's files; what reads them is imported only where there are some."""
+    looks: list[Callable[[], object]] = []
+    corpora = (config.public_text, config.planning.public_text if config.planning else None)
+    files = [corpus for corpus in corpora if isinstance(corpus, FileCorpus)]
+    if files:
+        from pretrain import sources
+
+        looks += [partial(sources.inspect, corpus) for corpus in files]
+    if isinstance(config.private_text, FilePopulation):
+        from federated.devices import readers
+
+        looks.append(partial(readers.inspect, config.private_text.paths))
+    if config.discovery.blocklist is not None:
+        from discovery import filters
+
+        looks.append(partial(filters.read_blocklist, Path(config.discovery.blocklist)))
+    return looks
 
 
 def above_policy(config: LaunchConfig, training_rho: float) -> list[str]:

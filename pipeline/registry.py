@@ -11,19 +11,22 @@ neither served nor gone back to.
 
 import json
 import logging
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from federated.config.population import NAME
 from pipeline import shown, tracking
-from pipeline.config import LaunchConfig
+from pipeline.config import FEATURES, LOCALE, LaunchConfig
 from pipeline.errors import PermanentError, ReleaseRefused
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run_dir import RunDir
 from pipeline.settings import Settings
 from pretrain.files import sha256, text_sha256
+from pretrain.reading import paths
 
 if TYPE_CHECKING:
     from pipeline.tracking import MlflowClient
@@ -33,8 +36,24 @@ _BUNDLE = "data/bundle"
 
 
 def model_name(locale: str, feature: str) -> str:
-    """``keyboard-<locale>-<feature>``."""
+    """``keyboard-<locale>-<feature>``; it goes into MLflow's filters, so nothing else may be a name.
+
+    Raises:
+      ValueError: no locale, or no feature.
+    """
+    if not re.fullmatch(LOCALE, locale) or locale.endswith("\n"):
+        raise ValueError(
+            f"locale: {paths.shown(locale)} is neither a bundle's folder nor a BCP 47 tag; write it as in en-US"
+        )
+    if feature not in FEATURES:
+        raise ValueError(f"feature: {paths.shown(feature)} does not exist; choose one of {', '.join(FEATURES)}")
     return f"keyboard-{locale}-{feature}"
+
+
+def check_population(population: str | None) -> None:
+    """ValueError where a name can be no population's."""
+    if population is not None and (not re.fullmatch(NAME, population) or population.endswith("\n")):
+        raise ValueError(f"population: {paths.shown(repr(population))} can be none; 'tacit ledger show' lists them")
 
 
 @dataclass(frozen=True)
@@ -83,6 +102,7 @@ class Registry:
           population: None for the one that published first.
         """
         name = model_name(locale, feature)
+        check_population(population)
         return name if population is None or self._owner(name) in (None, population) else f"{name}-{population}"
 
     def _owner(self, name: str) -> str | None:

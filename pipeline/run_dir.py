@@ -23,6 +23,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pipeline.errors import PermanentError, StageBusy, StageInputMissing
 from pretrain.files import PRIVATE, private_directory, sha256, text_sha256, write_bytes, write_text
+from pretrain.reading.paths import shown
 
 RESULT = "result.json"
 GIVEN = "given"
@@ -66,10 +67,10 @@ class RunDir:
     used: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", self.launch_id):
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{,127}", self.launch_id):
             raise ValueError(
-                f"run: {self.launch_id!r} is not a launch id; use letters, digits, '.', '_' and '-' "
-                "('tacit check FILE --json' prints the id of a launch file)"
+                f"run: {shown(repr(self.launch_id))} is not a launch id; use at most 128 letters, digits, '.', '_' and "
+                "'-' ('tacit check FILE --json' prints the id of a launch file)"
             )
 
     @property

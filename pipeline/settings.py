@@ -22,6 +22,11 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
+
+from pretrain.reading.paths import require_folder, shown
+
+_DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 
 
 @dataclass(frozen=True)
@@ -53,15 +58,10 @@ def load(environment: Mapping[str, str] | None = None) -> Settings:
     """
     environment = os.environ if environment is None else environment
     home = _home(environment.get("TACIT_HOME"))
-    if not home.is_dir():
-        raise ValueError(f"TACIT_HOME: {home} is not a directory; set it to the project's root or unset it")
+    home = require_folder(home, "TACIT_HOME", "set it to the project's root or unset it").resolve()
     runs_dir = (home / Path(environment.get("TACIT_RUNS_DIR") or "runs").expanduser()).resolve()
     tracking_uri = environment.get("MLFLOW_TRACKING_URI") or f"sqlite:///{runs_dir / 'mlflow.db'}"
-    if "://" not in tracking_uri or tracking_uri.startswith("file:"):
-        raise ValueError(
-            f"MLFLOW_TRACKING_URI: {tracking_uri!r} is a folder, which MLflow no longer writes to; "
-            f"use sqlite:////absolute/path/mlflow.db or the address of a server"
-        )
+    _check_tracking(tracking_uri)
     # Through a server the server's own artifact store is used; a path of this machine would mean nothing to it.
     default_root = None if tracking_uri.startswith("http") else (runs_dir / "mlflow-artifacts").as_uri()
     kept = environment.get("TACIT_RETENTION_DAYS")
@@ -82,6 +82,28 @@ def load(environment: Mapping[str, str] | None = None) -> Settings:
             for path in sorted((home / "requirements").glob("*.lock"))
         },
     )
+
+
+def _check_tracking(uri: str) -> None:
+    """ValueError unless MLflow can be asked at the address: it would ask an unknown one for minutes, or make a file."""
+    fix = "use sqlite:////absolute/path/mlflow.db or the address of a server, as in http://mlflow:5000"
+    scheme, separator, rest = uri.partition("://")
+    if not separator or scheme == "file":
+        raise ValueError(f"MLFLOW_TRACKING_URI: {uri!r} is a folder, which MLflow no longer writes to; {fix}")
+    try:
+        place = urlsplit(uri)
+        host = place.hostname if place.port != 0 else None
+    except ValueError as error:
+        raise ValueError(f"MLFLOW_TRACKING_URI: not an address ({error}); {fix}") from error
+    # An address may hold a password, so it is not repeated.
+    if scheme not in ("http", "https") and scheme.partition("+")[0] not in _DATABASES:
+        raise ValueError(f"MLFLOW_TRACKING_URI: begins with {scheme[:40]!r}, which nothing answers; {fix}")
+    if any(character.isspace() or not character.isprintable() for character in uri):
+        raise ValueError(f"MLFLOW_TRACKING_URI: holds a space or a character that nobody sees; {fix}")
+    if scheme == "sqlite" and not rest.startswith("//"):
+        raise ValueError(f"MLFLOW_TRACKING_URI: {uri!r} names no absolute path, so it would follow the folder; {fix}")
+    if scheme in ("http", "https") and not host:
+        raise ValueError(f"MLFLOW_TRACKING_URI: names no host; {fix}")
 
 
 def let_threads_sleep() -> None:
@@ -137,10 +159,10 @@ def _home(stated: str | None) -> Path:
     home = Path(stated).expanduser()
     if not home.is_absolute():
         raise ValueError(
-            f"TACIT_HOME: {stated!r} is another folder in every working directory, and the privacy ledger is in it; "
-            f"write it whole, as in {home.resolve()}"
+            f"TACIT_HOME: {shown(stated)!r} is another folder in every working directory, and the privacy ledger is in "
+            f"it; write it whole, as in {shown(Path.cwd() / home)}"
         )
-    return home.resolve()
+    return home
 
 
 def _git_commit(home: Path) -> str | None:

@@ -1,19 +1,28 @@
 """Configuration of public text, vocabulary, model and pretraining."""
 
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self
+from collections.abc import Hashable, Mapping
+from functools import cache
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    PositiveFloat,
     PositiveInt,
     ValidatorFunctionWrapHandler,
     model_validator,
 )
 
 Fraction = Annotated[float, Field(gt=0.0, lt=1.0)]
+# Every size has a limit far above what anybody needs, so that a slip of the hand is refused before anything runs.
+Steps = Annotated[int, Field(ge=1, le=100_000_000)]
+Batch = Annotated[int, Field(ge=1, le=100_000)]
+RowWords = Annotated[int, Field(ge=1, le=1_000)]
+Rate = Annotated[float, Field(ge=1e-12, le=1_000.0)]
+LEAST_AMOUNT, MOST_AMOUNT = 1e-9, 1e9
+Amount = Annotated[float, Field(ge=LEAST_AMOUNT, le=MOST_AMOUNT)]
+CorpusWords = Annotated[int, Field(ge=1, le=1_000_000_000_000)]
+Line = Annotated[str, Field(min_length=1, max_length=1_000)]
 
 
 class Config(BaseModel):
@@ -38,7 +47,7 @@ class Config(BaseModel):
         if not isinstance(block, dict):
             return validate(block)
         stated = {name: value for name, value in block.items() if name in cls.retired}
-        config = validate({name: value for name, value in block.items() if name not in cls.retired})
+        config = validate({name: cls._as_written(name, value) for name, value in block.items() if name not in stated})
         constants = config.retired_values()
         for name, value in stated.items():
             if value != constants[name]:
@@ -46,6 +55,17 @@ class Config(BaseModel):
                     f"{name}: {value!r} can no longer be chosen, it is always {constants[name]!r}; remove the line"
                 )
         return config
+
+    @classmethod
+    def _as_written(cls, name: str, value: object) -> object:
+        """A number's value, with true and false as text: Python takes them for 1 and 0, and so would every number."""
+        field = cls.model_fields.get(name)
+        kind: Any = field.annotation if field else None
+        if kind is None or _takes(kind, bool) or not _takes(kind, int, float):
+            return value
+        if isinstance(value, list | tuple):
+            return [str(each).lower() if isinstance(each, bool) else each for each in value]
+        return str(value).lower() if isinstance(value, bool) else value
 
     def retired_values(self) -> dict[str, Any]:
         """Value of each retired field of this block."""
@@ -58,6 +78,12 @@ class Config(BaseModel):
         content |= {name: block.canonical() for name, block in blocks.items() if isinstance(block, Config)}
         unchanged = {name for name, value in self.since_0_1.items() if content[name] == value}
         return {name: value for name, value in content.items() if name not in unchanged} | self.retired_values()
+
+
+@cache
+def _takes(annotation: Hashable, *kinds: type) -> bool:
+    """Whether one of the kinds stands anywhere in an annotation."""
+    return annotation in kinds or any(_takes(part, *kinds) for part in get_args(annotation))
 
 
 # Words of a corpus in one shard on disk.
@@ -83,9 +109,9 @@ class C4Corpus(PublicCorpus):
     retired: ClassVar[Mapping[str, Any]] = {"dataset": C4_DATASET, "tokens_per_shard": TOKENS_PER_SHARD}
 
     source: Literal["c4"]
-    subset: str = Field(description="config name on the hub: 'en', or a language of mC4 such as 'es'")
-    max_tokens: PositiveInt
-    max_validation_tokens: PositiveInt = 200_000
+    subset: Line = Field(description="config name on the hub: 'en', or a language of mC4 such as 'es'")
+    max_tokens: CorpusWords
+    max_validation_tokens: CorpusWords = 200_000
 
 
 class FileCorpus(PublicCorpus):
@@ -94,10 +120,10 @@ class FileCorpus(PublicCorpus):
     retired: ClassVar[Mapping[str, Any]] = {"tokens_per_shard": TOKENS_PER_SHARD}
 
     source: Literal["files"]
-    train: tuple[str, ...] = Field(min_length=1, description="paths or globs")
-    validation: tuple[str, ...] = ()
-    max_tokens: PositiveInt
-    max_validation_tokens: PositiveInt = 200_000
+    train: tuple[Line, ...] = Field(min_length=1, description="paths or globs")
+    validation: tuple[Line, ...] = ()
+    max_tokens: CorpusWords
+    max_validation_tokens: CorpusWords = 200_000
 
 
 class SampleCorpus(PublicCorpus):
@@ -106,8 +132,8 @@ class SampleCorpus(PublicCorpus):
     retired: ClassVar[Mapping[str, Any]] = {"tokens_per_shard": TOKENS_PER_SHARD}
 
     source: Literal["sample"]
-    max_tokens: PositiveInt
-    max_validation_tokens: PositiveInt = 50_000
+    max_tokens: CorpusWords
+    max_validation_tokens: CorpusWords = 50_000
 
 
 CorpusConfig = Annotated[C4Corpus | FileCorpus | SampleCorpus, Field(discriminator="source")]
@@ -125,8 +151,10 @@ class TextPart(Config):
 class VocabularyConfig(Config):
     """Sizes count words and the four special tokens together."""
 
-    base_size: Annotated[int, Field(ge=8)] = Field(description="rows taken from public text, specials included")
-    max_new_words: Annotated[int, Field(ge=0)] = Field(description="rows that private discovery may add")
+    base_size: Annotated[int, Field(ge=8, le=1_000_000)] = Field(
+        description="rows taken from public text, specials included"
+    )
+    max_new_words: Annotated[int, Field(ge=0, le=1_000_000)] = Field(description="rows that private discovery may add")
     review: bool = Field(
         default=False, description="stop until a person has written 'keep' or 'drop' beside every discovered word"
     )
@@ -135,20 +163,20 @@ class VocabularyConfig(Config):
 class ModelConfig(Config):
     """Shape of ``KeyboardLM``. Paper size: embedding 96, hidden 670 (Xu et al. 2023)."""
 
-    embedding_dim: PositiveInt
-    hidden_dim: PositiveInt
+    embedding_dim: PositiveInt = Field(le=4_096)
+    hidden_dim: PositiveInt = Field(le=16_384)
     tied: bool = Field(description="one matrix for input and output embeddings")
 
 
 class PretrainConfig(Config):
     """Training on public text by Adam."""
 
-    steps: PositiveInt
-    batch_sentences: PositiveInt
-    sequence_words: PositiveInt = Field(description="longest row in words; longer sentences are cut into rows")
-    learning_rate: PositiveFloat
-    evaluate_every_steps: PositiveInt
-    checkpoint_every_steps: PositiveInt
+    steps: Steps
+    batch_sentences: Batch
+    sequence_words: RowWords = Field(description="longest row in words; longer sentences are cut into rows")
+    learning_rate: Rate
+    evaluate_every_steps: Steps
+    checkpoint_every_steps: Steps
 
 
 class AdaptConfig(Config):
@@ -156,6 +184,6 @@ class AdaptConfig(Config):
 
     retired: ClassVar[Mapping[str, Any]] = {"new_word_share": NEW_WORD_SHARE, "most_copies": MOST_COPIES}
 
-    steps: Annotated[int, Field(ge=0)]
-    batch_sentences: PositiveInt
-    learning_rate: PositiveFloat
+    steps: Annotated[int, Field(ge=0, le=100_000_000)]
+    batch_sentences: Batch
+    learning_rate: Rate

@@ -14,38 +14,112 @@ so it needs no torch and nothing else of this project. Nothing in a bundle is pi
     disclosure.json   what the launch says about its privacy
 """
 
-import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import onnxruntime
+from onnxruntime.capi import onnxruntime_pybind11_state
 
 from pretrain import vocabulary
+from pretrain.files import sha256
 from pretrain.ngrams import counted
 from pretrain.ngrams.counted import CountedNGram, mixed
-from pretrain.text import unfinished
+from pretrain.reading.paths import read_json, require_file, require_folder, shown
+from pretrain.text import require_spaced_script, unfinished
 from pretrain.vocabulary import BOS, SPECIALS
 from pretrain.writing import truecasing
 
 State = dict[str, np.ndarray]
 
+# What a keyboard could hold is a hundredth of these.
+_MOST_MODEL_BYTES, _MOST_STATE = 1 << 31, 1 << 16
+_FIX = "give the folder that 'publish' wrote, whole"
+# onnxruntime's errors share no base but Exception.
+_RUNTIME_ERRORS: tuple[type[Exception], ...] = (
+    *(RuntimeError, KeyError, TypeError, IndexError, MemoryError),
+    *(
+        kind
+        for kind in vars(onnxruntime_pybind11_state).values()
+        if isinstance(kind, type) and issubclass(kind, Exception)
+    ),
+)
+
+
+@contextmanager
+def _of_a_graph(name: str) -> Iterator[None]:
+    """What onnxruntime says of a damaged or foreign graph, as an error that names the file and the fix."""
+    try:
+        yield
+    except _RUNTIME_ERRORS as error:
+        raise ValueError(
+            f"bundle: {name} is damaged or not a keyboard's model ({shown(' '.join(str(error).split()))}); {_FIX}"
+        ) from error
+
 
 def open_graph(path: Path, rows: int = 1) -> tuple[onnxruntime.InferenceSession, State]:
-    """A graph of ``export.export_onnx`` ready to run, and the state of ``rows`` at a sentence's start."""
+    """A graph of ``export.export_onnx`` ready to run, and the state of ``rows`` at a sentence's start.
+
+    Raises:
+      ValueError: no such graph.
+    """
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1  # one word is too little work to share
-    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    sizes = {entry.name: entry.shape[-1] for entry in session.get_inputs()}
+    options.log_severity_level = 4  # what is wrong with a graph is raised
+    require_file(path, "bundle", _FIX, _MOST_MODEL_BYTES)
+    with _of_a_graph(path.name):
+        session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    sizes = {entry.name: (entry.shape or [0])[-1] for entry in session.get_inputs()}
+    outputs = {entry.name for entry in session.get_outputs()}
+    widths = {name: sizes.get(name) for name in ("cell", "out")}
+    if (
+        sizes.keys() != {"token", "cell", "out"}
+        or not outputs >= {"logits", "next_cell", "next_out"}
+        or not all(isinstance(width, int) and 0 < width <= _MOST_STATE for width in widths.values())
+    ):
+        raise ValueError(
+            f"bundle: {path.name} is not a keyboard's model: a graph from {shown(sizes)} to {shown(sorted(outputs))}; "
+            f"{_FIX}"
+        )
     return session, {name: np.zeros((rows, sizes[name]), np.float32) for name in ("cell", "out")}
 
 
 def step(session: onnxruntime.InferenceSession, token_B: np.ndarray, state: State) -> tuple[np.ndarray, State]:
-    """Logits ``[B, V]`` for the word after ``token_B``, and the state behind it."""
+    """Logits ``[B, V]`` for the word after ``token_B``, and the state behind it.
+
+    Raises:
+      ValueError: a graph that does not take its own state or its own words.
+    """
     fed = {"token": token_B.astype(np.int64), **state}
-    logits_BV, cell, out = session.run(["logits", "next_cell", "next_out"], fed)
+    with _of_a_graph("model.onnx"):
+        logits_BV, cell, out = session.run(["logits", "next_cell", "next_out"], fed)
     return logits_BV, {"cell": cell, "out": out}
+
+
+def _read_about(bundle: Path) -> dict[str, Any]:
+    """``bundle.json``, with a locale that text can be cut by."""
+    about = read_json(bundle / "bundle.json", "bundle", _FIX)
+    if not isinstance(about, dict) or not isinstance(about.get("locale"), str):
+        raise ValueError(f"bundle: bundle.json states no locale; {_FIX}")
+    if not isinstance(about.get("files", {}), dict):
+        raise ValueError(f"bundle: files of bundle.json is {shown(about['files'])}, no digest for each file; {_FIX}")
+    try:
+        require_spaced_script(about["locale"])
+    except ValueError as error:
+        raise ValueError(f"bundle: {error}; {_FIX}") from error
+    return about
+
+
+def _require_published(path: Path, about: dict[str, Any]) -> None:
+    """ValueError unless a file has the digest that ``bundle.json`` states, if it states one."""
+    digest = about.get("files", {}).get(path.name)
+    if digest is None and not path.exists():
+        return
+    require_file(path, "bundle", _FIX, _MOST_MODEL_BYTES)
+    if digest is not None and sha256(path) != digest:
+        raise ValueError(f"bundle: {path.name} is not the file that was published, its digest differs; {_FIX}")
 
 
 @runtime_checkable
@@ -65,17 +139,33 @@ class KeyboardPredictor:
         """Load a bundle.
 
         Raises:
-          ValueError: the folder is not a bundle.
+          ValueError: the folder is not a bundle, or a file in it is not the one that was published.
         """
-        missing = [name for name in (filename, "vocabulary.json", "bundle.json") if not (bundle / name).is_file()]
+        require_folder(bundle, "bundle", _FIX)
+        missing = [name for name in (filename, "vocabulary.json", "bundle.json") if not (bundle / name).exists()]
         if missing:
-            raise ValueError(f"bundle: {bundle} lacks {', '.join(missing)}; give the folder that 'publish' wrote")
-        self.about = json.loads((bundle / "bundle.json").read_text(encoding="utf-8"))
+            raise ValueError(f"bundle: {shown(bundle)} lacks {', '.join(missing)}; {_FIX}")
+        self.about = _read_about(bundle)
+        for name in (filename, "vocabulary.json", "truecase.json", "counts.npz"):
+            _require_published(bundle / name, self.about)
         self._vocabulary = vocabulary.load(bundle / "vocabulary.json")
         self._usual = truecasing.load(bundle / "truecase.json")
         self._session, self._start = open_graph(bundle / filename)
-        mixes = (bundle / "counts.npz").is_file()
+        mixes = (bundle / "counts.npz").exists()
         self._counts: CountedNGram | None = counted.load(bundle / "counts.npz") if mixes else None
+        self._try()
+
+    def _try(self) -> None:
+        """ValueError unless graph, words and counts fit together: what no user should be the first to find."""
+        words = len(self._vocabulary)
+        logits_1V, _ = step(self._session, np.array([words - 1]), self._start)
+        if logits_1V.shape != (1, words) or not np.isfinite(logits_1V).all():
+            what = f"{logits_1V.shape[-1]:,} logits" if np.isfinite(logits_1V).all() else "logits that are not finite"
+            raise ValueError(f"bundle: the graph gives {what} for {words:,} words of vocabulary.json; {_FIX}")
+        if self._counts is not None and self._counts.vocabulary_size != words:
+            raise ValueError(
+                f"bundle: counts.npz is of {self._counts.vocabulary_size:,} words, vocabulary.json of {words:,}; {_FIX}"
+            )
 
     def probabilities(self, words: list[str]) -> np.ndarray:
         """Probabilities ``[V]`` of every next word after the words of a sentence so far."""

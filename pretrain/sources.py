@@ -1,27 +1,25 @@
 """Documents of public text from three sources behind one interface, ``DocumentStream``.
 
-``c4`` and ``files`` go through the same ``datasets`` calls, so local shards exercise the code that
-reads the hub. ``sample`` reads the texts that ship inside packages.
+``c4`` streams the hub through ``datasets``, ``files`` reads rows that anybody may have written, and ``sample`` the
+texts that ship inside packages.
 """
 
-import glob
-import gzip
 import hashlib
 import http.client
-import json
 import urllib.error
 import urllib.request
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from functools import cache, partial
-from itertools import groupby, islice
-from operator import itemgetter
+from collections.abc import Iterator, Sequence
+from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from pretrain.config import C4_DATASET, C4Corpus, CorpusConfig, FileCorpus, SampleCorpus
 from pretrain.files import sha256
 from pretrain.packaged import PackagedText, documents, packaged_texts
+from pretrain.reading import rows
+from pretrain.reading.rows import Column
 from pretrain.text import require_spaced_script
 
 if TYPE_CHECKING:
@@ -32,7 +30,8 @@ Split = Literal["train", "validation"]
 _JSON_SUFFIXES = (".json", ".jsonl", ".json.gz", ".jsonl.gz")
 _C4_FIELDS = ("text", "timestamp", "url")
 # A row that a language model wrote says which one, and all that it takes to write it again.
-_WRITTEN_FIELDS = ("text", "prompt", "model_digest", "seed")
+_MODEL = "model_digest"
+_WRITTEN_FIELDS = ("text", "prompt", _MODEL, "seed")
 _HUB_TIMEOUT_SECONDS = 10
 # Where a source has no validation text of its own, one document in twenty is held out.
 _HELD_OUT_OF = 20
@@ -67,15 +66,14 @@ def open_stream(config: CorpusConfig, locale: str, split: Split, state: dict | N
     require_spaced_script(locale)
     match config:
         case C4Corpus():
-            return _DatasetStream(_open_hub(config.subset, split), state, held_out=None)
+            return _HubStream(_open_hub(config.subset, split), state)
         case FileCorpus():
             own_validation = split == "validation" and bool(config.validation)
-            train = _matching(config.train, "train")
-            validation = _matching(config.validation, "validation")
+            train, validation = _files(config)
             if both := sorted(set(train) & set(validation)):
                 raise ValueError(f"public_text.validation: {both[0]} is also a train file; name each file once")
             held_out = None if config.validation else split == "validation"
-            return _open_files(validation if own_validation else train, state, held_out)
+            return _FileStream(validation if own_validation else train, state, held_out)
         case SampleCorpus():
             return _PackagedStream(packaged_texts(locale), state, held_out=split == "validation")
 
@@ -91,32 +89,43 @@ def identity(config: CorpusConfig, locale: str) -> dict[str, list]:
         case C4Corpus():
             return {}
         case FileCorpus():
-            train, validation = _matching(config.train, "train"), _matching(config.validation, "validation")
+            train, validation = _files(config)
             return {"train": _contents(train), "validation": _contents(validation)}
         case SampleCorpus():
             return {"packages": [text.name for text in packaged_texts(locale)]}
 
 
-def _contents(paths: list[str]) -> list[tuple[str, str]]:
+def inspect(config: FileCorpus) -> None:
+    """Find what can be known of files before their text is read: one that is missing, or no public text.
+
+    Raises:
+      ValueError: with the field, the value and the fix.
+      OSError: the disk does not answer.
+    """
+    for path in (path for split in _files(config) for path in split):
+        _columns(path)
+
+
+def _contents(paths: list[Path]) -> list[tuple[str, str]]:
     """Name and digest of each file."""
-    stats = [Path(path).stat() for path in paths]
+    stats = [path.stat() for path in paths]
     return [
-        (Path(path).name, _digest_of_state(path, stat.st_ino, stat.st_size, stat.st_mtime_ns))
+        (path.name, _digest_of_state(path, stat.st_ino, stat.st_size, stat.st_mtime_ns))
         for path, stat in zip(paths, stats, strict=True)
     ]
 
 
 @cache
-def _digest_of_state(path: str, *_state: int) -> str:
+def _digest_of_state(path: Path, *_state: int) -> str:
     """Text may be large, and is asked for before and after it is read."""
-    return sha256(Path(path))
+    return sha256(path)
 
 
-class _DatasetStream:
-    """Texts of a ``datasets`` stream. ``held_out`` keeps one side of the hold-out, None keeps all."""
+class _HubStream:
+    """Texts of a ``datasets`` stream, which has a validation split of its own."""
 
-    def __init__(self, dataset: "IterableDataset", state: dict | None, held_out: bool | None) -> None:
-        self._dataset, self._held_out = dataset, held_out
+    def __init__(self, dataset: "IterableDataset", state: dict | None) -> None:
+        self._dataset = dataset
         if state is not None:
             dataset.load_state_dict(state)
 
@@ -125,9 +134,8 @@ class _DatasetStream:
 
         try:
             for example in self._dataset:
-                text = example["text"]
-                if text and self._held_out in (None, _is_held_out(text, _HELD_OUT_OF)):
-                    yield Document(text, written_by(example["model_digest"]) if "model_digest" in example else "")
+                if example["text"]:
+                    yield Document(example["text"])
         except httpx.HTTPError as error:
             raise OSError(f"public_text: the connection to the hub broke: {error}; run the stage again") from error
         except (EOFError, zlib.error, ValueError) as error:
@@ -188,95 +196,54 @@ def _features(names: tuple[str, ...]) -> "Features":
     return Features({name: Value("string") for name in names})
 
 
-class _ChainedStream:
-    """Streams one after the other; each is opened when its turn comes."""
+class _FileStream:
+    """Texts of files, one after the other; a file is opened when its turn comes.
 
-    def __init__(self, opens: Sequence[Callable[[dict | None], DocumentStream]], state: dict | None) -> None:
-        self._opens, self._number = opens, 0 if state is None else state["part"]
-        self._stream = opens[self._number](None if state is None else state["stream"])
+    The state names a file by its place and a row in it; those of another kind began under an earlier version.
+    """
+
+    def __init__(self, paths: Sequence[Path], state: dict | None, held_out: bool | None) -> None:
+        self._files = [(path, _columns(path)) for path in paths]
+        if state is not None and state.keys() != {"file", "row"}:
+            raise ValueError(
+                "public_text: a corpus was begun by an earlier version, which read files in another way; remove the "
+                "launch's folder ingest_public and run again"
+            )
+        self._place: int = state["file"] if state else 0
+        self._row: int = state["row"] if state else 0
+        self._held_out = held_out
 
     def __iter__(self) -> Iterator[Document]:
-        yield from self._stream
-        while self._number + 1 < len(self._opens):
-            self._number += 1
-            self._stream = self._opens[self._number](None)
-            yield from self._stream
+        while self._place < len(self._files):
+            path, columns = self._files[self._place]
+            for batch in rows.batches(path, "public_text", columns, self._row):
+                texts = batch.column("text").to_pylist()
+                makers = batch.column(_MODEL).to_pylist() if len(columns) > 1 else [None] * len(texts)
+                for text, maker in zip(texts, makers, strict=True):
+                    self._row += 1
+                    if text and self._held_out in (None, _is_held_out(text, _HELD_OUT_OF)):
+                        yield Document(text, written_by(maker) if len(columns) > 1 else "")
+            self._place, self._row = self._place + 1, 0
 
     def state(self) -> dict:
-        return {"part": self._number, "stream": self._stream.state()}
+        return {"file": self._place, "row": self._row}
 
 
-def _open_files(paths: list[str], state: dict | None, held_out: bool | None) -> DocumentStream:
-    """Files in the order named; neighbours of one kind are one ``datasets`` stream."""
-    kinds = [(_kind(Path(path)), path) for path in paths]
-    opens = [
-        partial(_open_run, kind, [path for _, path in run], held_out=held_out)
-        for kind, run in groupby(kinds, key=itemgetter(0))
-    ]
-    return opens[0](state) if len(opens) == 1 else _ChainedStream(opens, state)
-
-
-class _Kind(NamedTuple):
-    """What ``datasets`` must be told about a file."""
-
-    parquet: bool
-    c4: bool
-    written: bool
-
-
-def _kind(path: Path) -> _Kind:
-    """Kind of a file, from its name and its first bytes.
+def _columns(path: Path) -> tuple[Column, ...]:
+    """What is read of a file, from its name and its first record.
 
     Raises:
       ValueError: neither Parquet nor JSON; damaged; a column is missing.
     """
-    if path.suffix == ".parquet":
-        fields = _parquet_columns(path)
-    elif path.name.endswith(_JSON_SUFFIXES):
-        fields = set(_first_record(path))
-    else:
+    if not path.name.endswith((".parquet", *_JSON_SUFFIXES)):
         raise ValueError(f"public_text: {path} is neither .parquet nor one of {' '.join(_JSON_SUFFIXES)}")
-    written = "model_digest" in fields
-    if missing := sorted(set(_WRITTEN_FIELDS if written else ["text"]) - fields):
+    names = rows.fields(path, "public_text")
+    needed = _WRITTEN_FIELDS if _MODEL in names else ("text",)
+    if missing := sorted(set(needed) - set(names)):
         raise ValueError(
-            f"public_text: {path} has the fields {sorted(fields)}; {', '.join(map(repr, missing))} is missing"
+            f"public_text: {path} has the fields {sorted(names)}; {', '.join(map(repr, missing))} is missing"
         )
-    return _Kind(path.suffix == ".parquet", c4=fields == set(_C4_FIELDS), written=written)
-
-
-def _open_run(kind: _Kind, paths: list[str], state: dict | None, *, held_out: bool | None) -> DocumentStream:
-    from datasets import load_dataset
-
-    columns = ["text", "model_digest"] if kind.written else ["text"]
-    if kind.parquet:
-        stream = load_dataset("parquet", data_files=paths, split="train", streaming=True, columns=columns)
-    else:
-        # Explicit features hold for every record, so they are given only where the layout is known.
-        features = _features(_C4_FIELDS) if kind.c4 else None
-        stream = load_dataset("json", data_files=paths, split="train", streaming=True, features=features)
-        stream = stream.select_columns(columns)
-    return _DatasetStream(stream, state, held_out)
-
-
-def _parquet_columns(path: Path) -> set[str]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        return set(pq.read_schema(path).names)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise ValueError(f"public_text: {path} is damaged or not Parquet: {error}") from error
-
-
-def _first_record(path: Path) -> dict:
-    try:
-        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
-            record = json.loads(file.readline())
-    except (gzip.BadGzipFile, EOFError, zlib.error, ValueError) as error:
-        raise ValueError(f"public_text: {path} is damaged or not one JSON object a line: {error}") from error
-    if not isinstance(record, dict):
-        raise ValueError(f"public_text: {path} must hold one JSON object a line, got {type(record).__name__}")
-    return record
+    return tuple(Column(name) for name in ("text", _MODEL) if name in needed)
 
 
 def written_by(model_digest: str) -> str:
@@ -284,14 +251,11 @@ def written_by(model_digest: str) -> str:
     return f"written by a language model, {model_digest}"
 
 
-def _matching(patterns: tuple[str, ...], field: str) -> list[str]:
-    matching: list[str] = []
-    for pattern in patterns:
-        paths = sorted(glob.glob(pattern, recursive=True))  # noqa: PTH207 - Path.glob refuses absolute patterns
-        if not paths:
-            raise ValueError(f"public_text.{field}: no file matches {pattern!r}; check the path")
-        matching += [str(Path(path).resolve()) for path in paths]
-    return list(dict.fromkeys(matching))
+def _files(config: FileCorpus) -> tuple[list[Path], list[Path]]:
+    """Files of the two splits."""
+    splits: tuple[Split, Split] = ("train", "validation")
+    train, validation = (rows.matching(getattr(config, split), f"public_text.{split}") for split in splits)
+    return train, validation
 
 
 def _is_held_out(text: str, out_of: int) -> bool:

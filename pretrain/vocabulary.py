@@ -10,8 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from pretrain.files import write_text
+from pretrain.reading.paths import read_json
 
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
+MOST_WORDS = 2_000_000
 SPECIALS = ("<pad>", "<bos>", "<eos>", "<unk>")
 
 
@@ -65,9 +67,27 @@ def save(vocabulary: Vocabulary, path: Path) -> None:
     write_text(path, json.dumps(vocabulary.words, ensure_ascii=False, indent=0))
 
 
+def _whole(text: str) -> bool:
+    """Whether text is of one line and of whole characters."""
+    return not any(character in "\n\r\0" or "\ud800" <= character <= "\udfff" for character in text)
+
+
 def load(path: Path) -> Vocabulary:
-    """Read what ``save`` wrote."""
-    return Vocabulary(tuple(json.loads(path.read_text(encoding="utf-8"))))
+    """Read what ``save`` wrote.
+
+    Raises:
+      ValueError: no list of words.
+    """
+    fix = "publish or build it again"
+    words = read_json(path, "vocabulary", fix)
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words) or not _whole("".join(words)):
+        raise ValueError(f"vocabulary: {path.name} is no list of words; {fix}")
+    if not len(SPECIALS) <= len(words) <= MOST_WORDS:
+        raise ValueError(f"vocabulary: {path.name} has {len(words):,} words, not 4 to {MOST_WORDS:,}; {fix}")
+    try:
+        return Vocabulary(tuple(words))
+    except ValueError as error:
+        raise ValueError(f"vocabulary: {path.name}: {error}; {fix}") from error
 
 
 @dataclass(frozen=True)

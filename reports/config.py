@@ -2,14 +2,14 @@
 
 from pydantic import Field
 
-from pretrain.config import Config
+from pretrain.config import Config, Line
 
 
 class ReportConfig(Config):
     """Who answers for the report and which words it may show."""
 
-    contact: str = Field(description="who answers questions about this launch")
-    intended_use: str = Field(description="one sentence for the front sheet")
+    contact: Line = Field(description="who answers questions about this launch")
+    intended_use: Line = Field(description="one sentence for the front sheet")
     show_new_words: bool = Field(
-        default=False, description="list discovered words; leave off until a person has reviewed them"
+        default=False, description="list the discovered words that were added; what was dropped is never shown"
     )

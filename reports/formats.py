@@ -35,6 +35,7 @@ PARTS = {
     "light_users": "light users",
 }
 MOST_BARS = 24  # of a histogram: a line holds no more, and more would drown MLflow
+_IN_POINTS = frozenset(("top1_recall", "top3_recall", "invocab_accuracy", "cross_entropy"))
 LOWER_IS_BETTER = frozenset(("cross_entropy", "words_modified", "errors_left"))
 ARMS = {
     "ngram": "n-gram, public text",
@@ -204,20 +205,55 @@ def metric_change(value: float, metric: str) -> str:
     return f"{value:+.3f}" if metric in ("cross_entropy", "words_per_minute") else f"{100 * value:+.2f} pp"
 
 
+class Change(NamedTuple):
+    """A difference as it is told everywhere: one interval in one unit, or tables and pictures would disagree.
+
+    Attributes:
+      relative: a share of the baseline; otherwise points, nats or words.
+    """
+
+    metric: str
+    value: float
+    low: float
+    high: float
+    relative: bool
+
+    def shown(self, value: float) -> str:
+        """One of the numbers with its sign and unit."""
+        return f"{100 * value:+.2f}%" if self.relative else metric_change(value, self.metric)
+
+    def told(self) -> str:
+        """The change with its interval."""
+        return f"{self.shown(self.value)} ({self.shown(self.low)} to {self.shown(self.high)})"
+
+
+def change(row: Difference) -> Change:
+    """What is shown of a difference: of simulated typing the relative change, of scored words the points."""
+    if row.metric in _IN_POINTS or row.relative is None:
+        return Change(row.metric, row.value, row.low, row.high, relative=False)
+    return Change(row.metric, row.relative["value"], row.relative["low"], row.relative["high"], relative=True)
+
+
 def verdict(row: Difference) -> str:
-    """What the interval says about the candidate; metrics of known words depend on the arm's vocabulary."""
+    """What the interval shown says about the candidate; metrics of known words depend on the arm's vocabulary."""
     if row.metric in ("invocab_accuracy", "cross_entropy"):
         return "–"
-    if row.low <= 0 <= row.high:
+    told = change(row)
+    if told.low <= 0 <= told.high:
         return "no clear difference"
-    return "better" if (row.low > 0) != (row.metric in LOWER_IS_BETTER) else "worse"
+    return "better" if (told.low > 0) != (row.metric in LOWER_IS_BETTER) else "worse"
 
 
 def ceiling(row: CanaryResult, audit: AuditBlock) -> str:
-    """The exposure that the guarantee allows; above what ranks can show it says nothing."""
-    if row.ceiling_bits is None:
+    """The exposure that the guarantee allows, in bits."""
+    return bits_allowed(row.ceiling_bits, audit.random_continuations)
+
+
+def bits_allowed(ceiling_bits: float | None, random_continuations: int) -> str:
+    """A ceiling on exposure; above what ranks can show it says nothing."""
+    if ceiling_bits is None:
         return "none"
-    return "says nothing" if row.ceiling_bits >= math.log2(audit.random_continuations) else f"{row.ceiling_bits:.1f}"
+    return "says nothing" if ceiling_bits >= math.log2(random_continuations) else f"{ceiling_bits:.1f}"
 
 
 def guesser(mu: float, false_alarms: float) -> str:

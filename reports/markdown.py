@@ -25,6 +25,8 @@ def escape(value: object) -> object:
         return value
     text = re.sub(r"\s+", " ", value)
     text = re.sub(r"[\\`*\[\]|~]|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>", text)
+    # Some readers of Markdown make links of bare addresses; those of the web and of mail do no harm.
+    text = re.sub(r"(?<!http)(?<!https):(?=/)", r"\:", text, flags=re.IGNORECASE)
     # At the start of a line these would begin a heading, a list or a rule.
     text = re.sub(r"^( ?)([#+=-]+(?: |$))|^( ?\d+)([.)](?: |$))", r"\1\3\\\2\4", text)
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
@@ -32,7 +34,7 @@ def escape(value: object) -> object:
 
 def code(value: object) -> Markup:
     """A code span; a backtick or a line break cannot end it."""
-    return Markup("`" + " ".join(str(value).replace("`", "'").replace("|", "/").split()) + "`")
+    return Markup("`" + (" ".join(str(value).replace("`", "'").replace("|", "/").split()) or "–") + "`")
 
 
 def yaml(value: str | float) -> Markup:

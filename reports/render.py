@@ -16,6 +16,7 @@ from markupsafe import Markup
 from pretrain.files import write_text
 from reports import formats, markdown
 from reports.disclosure.document import Disclosure
+from reports.worst import worst_facts
 
 TEMPLATES = Path(__file__).parent / "templates"
 _FILTERS = (
@@ -23,6 +24,7 @@ _FILTERS = (
     formats.arms,
     formats.at_least,
     formats.ceiling,
+    formats.change,
     formats.feature_name,
     formats.features,
     formats.gate_value,
@@ -31,7 +33,6 @@ _FILTERS = (
     formats.histogram,
     formats.light,
     formats.mechanism_name,
-    formats.metric_change,
     formats.metric_name,
     formats.metric_value,
     formats.number,
@@ -45,6 +46,7 @@ _FILTERS = (
     formats.warnings,
     markdown.code,
     markdown.yaml,
+    worst_facts,
 )
 
 

@@ -1,5 +1,6 @@
 """Every launch file is valid, production files keep the papers' shape, and no field is there for nobody."""
 
+import re
 from pathlib import Path
 from typing import get_args
 
@@ -135,3 +136,9 @@ def test_a_changed_file_that_is_wrong_is_refused(change: dict, expected: str, tm
     path.write_text(yaml.safe_dump(raw), encoding="utf-8")
     with pytest.raises(ValueError, match=expected):
         load_launch(path)
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_what_a_guarantee_is_called_is_for_the_report_to_say(path: Path):
+    comments = [line.partition("#")[2] for line in path.read_text(encoding="utf-8").splitlines()]
+    assert not re.search(r"\b(strong|reasonable|weak)\b", " ".join(comments))

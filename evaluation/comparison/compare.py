@@ -115,11 +115,13 @@ def run(entrants: Entrants, devices: Devices, rules: Rules, workers: int = 1) ->
         signs = [_sign(typed, pair, metric) for pair in pairs for metric in SIGN_METRICS]
     result = intervals.compare(tables, rules.salt, rules.buckets, pairs)
     primary = verdicts.PRIMARY[rules.feature] if rules.session_words else "top1_recall"
-    guardrails = verdicts.GUARDRAILS if rules.session_words else ("top3_recall",)
+    typed_again = rules.session_words > 0
     shown = [row.metric for row in result.differences if (row.candidate, row.baseline) == tuple(pairs[0])]
     return Comparison(
         table=result,
-        verdicts=tuple(verdicts.verdict(result, *pair, primary, guardrails=guardrails) for pair in pairs),
+        verdicts=tuple(
+            verdicts.verdict(result, *pair, primary, verdicts.guardrails(pair[1], typed=typed_again)) for pair in pairs
+        ),
         second_opinions=tuple(verdicts.second_opinions(tables, result, *pairs[0], shown, rules.seed)),
         slices=tuple(_slices(scored, text, entrants, rules)),
         head_words=tuple(row for arm, each in scored.items() for row in slices.head_words(arm, each)),

@@ -158,6 +158,12 @@ def verdict(
     return Verdict(candidate=candidate, baseline=baseline, checks=tuple(checks), missing=tuple(missing), passes=passes)
 
 
+def guardrails(baseline: str, *, typed: bool) -> tuple[str, ...]:
+    """Metrics that must not be hurt; against the starting point top-3 recall has a gate and a margin of its own."""
+    wanted = GUARDRAILS if typed else ("top3_recall",)
+    return tuple(metric for metric in wanted if (baseline, metric) != ("start", "top3_recall"))
+
+
 def sign_stable(values: Iterable[float]) -> bool:
     """Whether differences under several calibrations all point the same way; zeros agree with zeros only."""
     return len({float(np.sign(value)) for value in values}) == 1

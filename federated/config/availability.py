@@ -34,7 +34,7 @@ class AvailabilityConfig(Config):
         "timer_hours": None,
     }
 
-    round_minutes: PositiveFloat = Field(description="how long a round takes")
+    round_minutes: PositiveFloat = Field(ge=0.01, le=100_000, description="how long a round takes")
 
     @model_validator(mode="before")
     @classmethod

@@ -2,15 +2,15 @@
 
 from typing import Literal
 
-from pydantic import Field, PositiveFloat
+from pydantic import Field
 
-from pretrain.config import Config
+from pretrain.config import Amount, Config
 
 
 class CountsConfig(Config):
     """Noisy counts of words and pairs, released once beside training."""
 
-    noise_multiplier: PositiveFloat = Field(
+    noise_multiplier: Amount = Field(
         description="standard deviation of the noise, in clip norms: rho is 1 / (2 noise_multiplier^2)"
     )
     model: Literal["network", "mixture"] = Field(

@@ -12,8 +12,15 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from federated.config.availability import AvailabilityConfig
 from federated.config.blt_presets import PRESETS
-from pretrain.config import Config
+from pretrain.config import Amount, Config, Rate
 
+# Far above every published run: 2,000 rounds, a few participations, cohorts of 6,500.
+MOST_ROUNDS, MOST_PARTICIPATIONS, MOST_COHORT = 100_000, 100_000, 10_000_000
+# Beyond these the exact sensitivity of a tree, and the search for a band, take minutes and gigabytes.
+MOST_TREE_PARTICIPATIONS, MOST_MATRIX_ROUNDS, MOST_BANDED_ROUNDS = 200, 5_000, 10_000
+MOST_DEVICES = 10_000_000_000
+Delta = Annotated[float, Field(ge=1e-30, lt=1.0)]
+Round = Annotated[int, Field(ge=1, le=MOST_ROUNDS)]
 # Banded noise with a column for each round is searched for up to here: a minute for 2,000.
 MATRIX_ROUNDS = 2000
 
@@ -22,8 +29,8 @@ class AdaptiveClipping(Config):
     """Estimate the clip norm from how many updates lie below it (Andrew et al. 2021; Xu et al. 2023, Alg. 1)."""
 
     target_quantile: Annotated[float, Field(gt=0.0, lt=1.0)] = Field(description="share of updates to leave unclipped")
-    learning_rate: PositiveFloat = Field(description="step of the geometric update; the papers use 0.2")
-    bit_noise_std: PositiveFloat = Field(
+    learning_rate: Rate = Field(description="step of the geometric update; the papers use 0.2")
+    bit_noise_std: Amount = Field(
         description="noise std on the number of updates below, in devices; report_goal / 20 in the papers"
     )
 
@@ -71,15 +78,13 @@ class SecretSample:
 
 
 class _Mechanism(Config):
-    noise_multiplier: PositiveFloat = Field(
+    noise_multiplier: Amount = Field(
         description="noise std per clip norm, before sensitivity; not comparable between mechanisms"
     )
-    clip_norm: PositiveFloat = Field(
-        description="L2 bound C of one device's whole update; adaptive clipping starts here"
-    )
-    rounds: PositiveInt
-    report_goal: PositiveInt = Field(description="devices aggregated in a round; the fixed denominator")
-    delta: Annotated[float, Field(gt=0.0, lt=1.0)]
+    clip_norm: Amount = Field(description="L2 bound C of one device's whole update; adaptive clipping starts here")
+    rounds: Round
+    report_goal: PositiveInt = Field(le=MOST_COHORT, description="devices aggregated in a round; the fixed denominator")
+    delta: Delta
     randomness: Literal["secure", "seeded"] = Field(
         description="'secure' draws a 256-bit key from the operating system; 'seeded' is for tests and is marked"
     )
@@ -146,8 +151,8 @@ class _Mechanism(Config):
 
 
 class _Correlated(_Mechanism):
-    min_sep: PositiveInt = Field(description="rounds from one participation to the next, at least: MinS + 1")
-    max_participations: PositiveInt = Field(description="rounds one device may join; enforced")
+    min_sep: Round = Field(description="rounds from one participation to the next, at least: MinS + 1")
+    max_participations: PositiveInt = Field(le=MOST_PARTICIPATIONS, description="rounds one device may join; enforced")
     availability: AvailabilityConfig | None = Field(
         default=None, description="who checks in when, and who of the selected reports; default: everybody, always"
     )
@@ -156,7 +161,9 @@ class _Correlated(_Mechanism):
 class _Restarted(_Correlated):
     any_min_sep: ClassVar[bool] = True
 
-    restarts: tuple[PositiveInt, ...] = Field(default=(), description="rounds at which the noise begins anew")
+    restarts: tuple[Round, ...] = Field(
+        default=(), max_length=1_000, description="rounds at which the noise begins anew"
+    )
 
     @model_validator(mode="after")
     def _restarts_lie_inside(self) -> "_Restarted":
@@ -177,14 +184,19 @@ class TreeMechanism(_Restarted):
     """DP-FTRL with tree aggregation and Honaker's variance reduction (Kairouz et al. 2021)."""
 
     kind: Literal["tree"]
+    max_participations: PositiveInt = Field(
+        le=MOST_TREE_PARTICIPATIONS, description="rounds one device may join; enforced"
+    )
 
 
 class BltMechanism(_Restarted):
     """DP-FTRL with a buffered linear Toeplitz mechanism (McMahan et al. 2024)."""
 
     kind: Literal["blt"]
-    theta: tuple[Annotated[float, Field(gt=0.0, lt=1.0)], ...] = Field(default=(), description="decays of buffers")
-    omega: tuple[PositiveFloat, ...] = Field(default=(), description="scales of their outputs")
+    theta: tuple[Annotated[float, Field(gt=0.0, lt=1.0)], ...] = Field(
+        default=(), max_length=64, description="decays of buffers"
+    )
+    omega: tuple[PositiveFloat, ...] = Field(default=(), max_length=64, description="scales of their outputs")
 
     @model_validator(mode="before")
     @classmethod
@@ -230,7 +242,8 @@ class BandedMechanism(_Correlated):
     retired: ClassVar[Mapping[str, Any]] = {**_Mechanism.retired, "form": lambda block: block.form}
 
     kind: Literal["banded"]
-    bands: PositiveInt = Field(description="rounds whose noise is remembered, and model copies that takes; <= min_sep")
+    rounds: Annotated[int, Field(ge=1, le=MOST_BANDED_ROUNDS)]
+    bands: Round = Field(description="rounds whose noise is remembered, and model copies that takes; <= min_sep")
 
     @property
     def form(self) -> Literal["matrix", "toeplitz"]:
@@ -264,12 +277,13 @@ class IndependentMechanism(_Mechanism):
         description="each device joins by its own coin, or rounds of exactly report_goal devices"
     )
     population: PositiveInt = Field(
-        description="devices that can be sampled, at least; report_goal / population is the sampling rate"
+        le=MOST_DEVICES,
+        description="devices that can be sampled, at least; report_goal / population is the sampling rate",
     )
     estimator: Literal["fixed", "clipped"] = Field(
         default="fixed", description="divide by report_goal, or by the weights that arrived if they are more"
     )
-    weight_words: PositiveInt | None = Field(
+    weight_words: Annotated[int, Field(ge=1, le=10_000_000)] | None = Field(
         default=None, description="a device weighs min(words / weight_words, 1); without it every device weighs 1"
     )
 

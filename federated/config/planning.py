@@ -10,7 +10,8 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
 
-from pretrain.config import Config, CorpusConfig
+from federated.config.mechanism import MOST_COHORT, MOST_DEVICES, Round
+from pretrain.config import Amount, Config, CorpusConfig
 
 Kind = Literal["tree", "blt", "banded"]
 
@@ -86,11 +87,17 @@ class PlanningConfig(Config):
         "rehearsal": _rehearsal_of_0_1,
     }
 
-    population_estimate: PositiveInt = Field(description="devices that may take part; a bucketed or public figure")
-    max_report_goal: PositiveInt = Field(description="most devices that one round can aggregate")
-    round_minutes: PositiveFloat = Field(description="minutes that a slow round takes; the device timer follows")
-    target_rho: PositiveFloat = Field(description="zCDP of the run")
-    rounds: tuple[PositiveInt, ...] = Field(default=(), description="numbers of rounds to consider; default: as set")
+    population_estimate: PositiveInt = Field(
+        le=MOST_DEVICES, description="devices that may take part; a bucketed or public figure"
+    )
+    max_report_goal: PositiveInt = Field(le=MOST_COHORT, description="most devices that one round can aggregate")
+    round_minutes: PositiveFloat = Field(
+        ge=0.01, le=100_000, description="minutes that a slow round takes; the device timer follows"
+    )
+    target_rho: Amount = Field(description="zCDP of the run")
+    rounds: tuple[Round, ...] = Field(
+        default=(), max_length=100, description="numbers of rounds to consider; default: as set"
+    )
     public_text: CorpusConfig | None = Field(
         default=None,
         description="what to rehearse on: text that reads like typing, not seen in pretraining; default: the launch's",

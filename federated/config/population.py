@@ -5,8 +5,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, PositiveInt
 
-from pretrain.config import Config, Fraction
+from pretrain.config import Config, Fraction, Line
 
+NAME = r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$"
 # Share of the devices that training is watched on.
 VALIDATION_FRACTION = 0.1
 # Of made-up typists: what there is to write about, and how much one writes on average.
@@ -16,8 +17,11 @@ TOPICS, MEAN_WORDS = 20, 200
 class _Population(Config):
     retired: ClassVar[Mapping[str, Any]] = {"validation_fraction": VALIDATION_FRACTION}
 
-    name: str = Field(pattern=r"^[A-Za-z0-9._-]+$", description="the ledger adds up spends under this name")
-    max_words_per_device: PositiveInt
+    name: str = Field(
+        pattern=NAME,
+        description="letters, digits, '.', '_' and '-'; the ledger adds up spends under this name",
+    )
+    max_words_per_device: PositiveInt = Field(le=10_000_000)
     test_fraction: Fraction = 0.1
 
 
@@ -25,7 +29,7 @@ class FilePopulation(_Population):
     """Bring your own Parquet or JSON lines: ``client_id, text[, locale, ts]``."""
 
     source: Literal["files"]
-    paths: tuple[str, ...] = Field(min_length=1, description="paths or globs")
+    paths: tuple[Line, ...] = Field(min_length=1, description="paths or globs")
 
 
 class ChitchatPopulation(_Population):
@@ -40,7 +44,7 @@ class SyntheticPopulation(_Population):
     retired: ClassVar[Mapping[str, Any]] = {**_Population.retired, "topics": TOPICS, "mean_words": MEAN_WORDS}
 
     source: Literal["synthetic"]
-    devices: PositiveInt
+    devices: PositiveInt = Field(le=10_000_000)
 
 
 PopulationConfig = Annotated[FilePopulation | ChitchatPopulation | SyntheticPopulation, Field(discriminator="source")]

@@ -6,9 +6,9 @@ Neither the guarantee nor the launch id depends on the runtime.
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
-from pretrain.config import Config
+from pretrain.config import Batch, Config, Rate, RowWords, Steps
 
 # Adam's beta2, and its epsilon beside the root of the mean square.
 SECOND_MOMENTUM, ADAPTIVITY = 0.99, 1e-4
@@ -20,11 +20,13 @@ class LocalTrainingConfig(Config):
     """What one device does in one round: epochs of plain SGD (fedavg), or one gradient step (fedsgd)."""
 
     algorithm: Literal["fedavg", "fedsgd"] = "fedavg"
-    learning_rate: PositiveFloat
-    batch_sentences: PositiveInt
-    sequence_words: PositiveInt
-    epochs: PositiveInt = 1
-    max_words: PositiveInt = Field(description="words of one device used in one round, from a per-round offset")
+    learning_rate: Rate
+    batch_sentences: Batch
+    sequence_words: RowWords
+    epochs: PositiveInt = Field(default=1, le=1_000)
+    max_words: PositiveInt = Field(
+        le=10_000_000, description="words of one device used in one round, from a per-round offset"
+    )
 
     @model_validator(mode="after")
     def _one_step_is_one_epoch(self) -> "LocalTrainingConfig":
@@ -39,7 +41,7 @@ class ServerConfig(Config):
     retired: ClassVar[Mapping[str, Any]] = {"second_momentum": SECOND_MOMENTUM, "adaptivity": ADAPTIVITY}
 
     optimizer: Literal["momentum", "nesterov", "sgd", "adam"] = "momentum"
-    learning_rate: PositiveFloat
+    learning_rate: Rate
     momentum: Annotated[float, Field(ge=0.0, lt=1.0)] = Field(default=0.9, description="Adam's beta1; sgd ignores it")
 
 
@@ -56,13 +58,14 @@ class RuntimeConfig(Config):
 
     workers: PositiveInt = Field(
         default=1,
+        le=1_024,
         description="processes of one machine that share the devices of a round, or of a layer of discovery; on a GPU "
         "one for each GPU",
     )
     device: Literal["cpu", "cuda"] = "cpu"
-    chunk_devices: PositiveInt | None = Field(
+    chunk_devices: Batch | None = Field(
         default=None,
         description="devices trained side by side; changes low bits of the result. None: measured as the run begins",
     )
-    checkpoint_every_rounds: PositiveInt = 5
-    evaluate_every_rounds: PositiveInt = 5
+    checkpoint_every_rounds: Steps = 5
+    evaluate_every_rounds: Steps = 5

@@ -1,6 +1,5 @@
 """Readers of typed text: device by device, each device's texts in the order typed."""
 
-import glob
 import importlib.util
 import itertools
 import json
@@ -10,12 +9,18 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.json
-import pyarrow.parquet as pq
+
+from pretrain.reading import rows
+from pretrain.reading.rows import Column
 
 _BATCH_ROWS = 10_000
-_LONGEST_LINE = 1 << 26
-_PEEK = 1 << 20
+_FIELD = "private_text.paths"
+_COLUMNS = (
+    Column("client_id", "id"),
+    Column("text"),
+    Column("locale", required=False),
+    Column("ts", "order", required=False),
+)
 
 
 @dataclass(frozen=True)
@@ -39,10 +44,10 @@ def from_files(patterns: Sequence[str], locale: str) -> Typed:
     A row that repeats text and ``ts`` of its client is an upload sent twice, and is dropped.
 
     Raises:
-      ValueError: missing column, wrong type, null client id; names file, column and fix.
-      OSError: no such file, no permission, or damaged.
+      ValueError: no such file, damaged, missing column, wrong type, null client id; names file, column and fix.
+      OSError: the disk does not answer.
     """
-    tables = [_checked(path, locale) for path in _matching(patterns)]
+    tables = [_checked(path, locale) for path in rows.matching(patterns, _FIELD)]
     kinds = {table.schema.field("ts").type for table in tables} - {pa.null()}
     if len(kinds) > 1:
         raise ValueError("private_text.paths: ts is a time in one file and a number in another; write one of them")
@@ -78,94 +83,58 @@ def from_chitchat(locale: str) -> Typed:
     return Typed({"sender": "string", "text": "string", "timestamp": "time"}, _by_device(table))
 
 
-def _matching(patterns: Sequence[str]) -> list[Path]:
-    paths: list[Path] = []
-    for pattern in patterns:
-        matches = sorted(Path(name) for name in glob.glob(pattern, recursive=True))  # noqa: PTH207  (absolute patterns)
-        if not matches:
-            raise FileNotFoundError(f"private_text.paths: nothing is at {pattern!r}")
-        paths += matches
-    return list(dict.fromkeys(paths))
+def inspect(patterns: Sequence[str]) -> None:
+    """Find what can be known of files before their text is read.
+
+    Raises:
+      ValueError: nothing matches, no ordinary file, damaged at its ends, a column missing; names file, column and fix.
+      OSError: the disk does not answer.
+    """
+    for path in rows.matching(patterns, _FIELD):
+        names = rows.fields(path, _FIELD)
+        for column in ("client_id", "text"):
+            if column not in names:
+                raise ValueError(f"{_FIELD}: {path.name}: column {column!r} is missing; it needs client_id and text")
 
 
 def _checked(path: Path, locale: str) -> pa.Table:
     """Columns client_id, text, ts (null if the file has none), rows of the locale only."""
     raw = _read(path)
-    for column in ("client_id", "text"):
-        if column not in raw.column_names:
-            raise ValueError(f"{path.name}: column {column!r} is missing; it needs client_id and text")
     clients = raw["client_id"]
-    if pa.types.is_integer(_plain(clients.type)):
-        clients = clients.cast(pa.large_string())
-    clients = _strings(clients, path, "client_id")
     unnamed = pc.sum(pc.or_(pc.is_null(clients), pc.equal(pc.fill_null(clients, ""), ""))).as_py() or 0
     if unnamed:
         raise ValueError(
             f"{path.name}: column 'client_id' is null, empty or missing in {unnamed} of {len(raw)} rows; "
             "give every row the id of its device"
         )
-    texts = _strings(raw["text"], path, "text")
     order = _order(raw["ts"], path.name) if "ts" in raw.column_names else pa.nulls(len(raw))
-    table = pa.table({"client_id": clients, "text": texts, "ts": order})
+    table = pa.table({"client_id": clients, "text": raw["text"], "ts": order})
     if "locale" not in raw.column_names:
         return table
-    tags = pc.utf8_lower(pc.replace_substring(_strings(raw["locale"], path, "locale"), "_", "-"))
+    tags = pc.utf8_lower(pc.replace_substring(raw["locale"], "_", "-"))
     return table.filter(pc.fill_null(pc.equal(tags, locale.lower()), False))
 
 
 def _read(path: Path) -> pa.Table:
-    if path.suffix == ".parquet":
-        try:
-            with pq.ParquetFile(path) as file:
-                wanted = {"client_id", "text", "locale", "ts"} & set(file.schema_arrow.names)
-                return file.read(columns=sorted(wanted))
-        except pa.ArrowInvalid as error:
-            raise OSError(f"{path.name}: not readable as Parquet, so damaged or cut short: {error}") from error
-    return _read_json_lines(path)
-
-
-def _read_json_lines(path: Path) -> pa.Table:
-    # Types are declared, or Arrow would take a text that looks like a date for a date.
-    text = pa.large_string()
-    schema = pa.schema({"client_id": text, "text": text, "locale": text, "ts": _json_time(path)})
+    """The wanted columns of a file; of JSON lines those that some row has."""
+    read = list(rows.batches(path, _FIELD, _COLUMNS))
+    if not read:
+        empty = pa.schema({"client_id": pa.large_string(), "text": pa.large_string()})
+        return empty.empty_table()
     try:
-        table = pyarrow.json.read_json(
-            path,
-            read_options=pyarrow.json.ReadOptions(block_size=_LONGEST_LINE),
-            parse_options=pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
-        )
-    except pa.ArrowInvalid as error:
+        table = pa.concat_tables([pa.Table.from_batches([batch]) for batch in read], promote_options="permissive")
+    except pa.ArrowException as error:
         raise ValueError(
-            f"{path.name}: {error}; write one JSON object a line, client_id and text as strings "
-            "(and ts as strings in all rows or as numbers in all)"
+            f"{path.name}: column 'ts' is text in one row and a number in another; write one of them"
         ) from error
+    if path.suffix == ".parquet":
+        return table
     absent = [name for name in ("locale", "ts") if table[name].null_count == len(table)]
     return table.drop_columns(absent)
 
 
-def _json_time(path: Path) -> pa.DataType:
-    """Type of ``ts``: that of the first one near the head of the file."""
-    with pa.input_stream(str(path), compression="detect") as stream:
-        *whole_lines, _ = (stream.read(_PEEK) + b"\n").split(b"\n")
-    for line in whole_lines:
-        try:
-            row = json.loads(line)
-        except ValueError:
-            break  # Cut by the peek, or not JSON: then reading the whole file says where.
-        if isinstance(row, dict) and row.get("ts") is not None:
-            return pa.large_string() if isinstance(row["ts"], str) else pa.float64()
-    return pa.large_string()
-
-
 def _plain(kind: pa.DataType) -> pa.DataType:
     return kind.value_type if pa.types.is_dictionary(kind) else kind
-
-
-def _strings(column: pa.ChunkedArray, path: Path, name: str) -> pa.ChunkedArray:
-    kind = _plain(column.type)
-    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
-        raise ValueError(f"{path.name}: column {name!r} is {column.type}, not text; write it as strings")
-    return column.cast(pa.large_string())
 
 
 def _order(column: pa.ChunkedArray, file_name: str) -> pa.ChunkedArray:
@@ -202,8 +171,8 @@ def _by_device(table: pa.Table) -> Iterator[tuple[str, Iterable[str]]]:
     # A stable sort: ties stay in the order of the files.
     order = pc.sort_indices(table, sort_keys=[("client_id", "ascending"), ("ts", "ascending")])
     ordered = table.take(order)
-    for client, rows in itertools.groupby(_rows(ordered), key=lambda row: row[0]):
-        yield client, _texts(rows)
+    for client, typed in itertools.groupby(_rows(ordered), key=lambda row: row[0]):
+        yield client, _texts(typed)
 
 
 def _rows(table: pa.Table) -> Iterator[tuple[str, str | None, float | None]]:
@@ -211,10 +180,10 @@ def _rows(table: pa.Table) -> Iterator[tuple[str, str | None, float | None]]:
         yield from zip(*(batch[name].to_pylist() for name in ("client_id", "text", "ts")), strict=True)
 
 
-def _texts(rows: Iterable[tuple[str, str | None, float | None]]) -> Iterator[str]:
+def _texts(typed: Iterable[tuple[str, str | None, float | None]]) -> Iterator[str]:
     now: float | None = None
     seen: set[str] = set()
-    for _, text, time in rows:
+    for _, text, time in typed:
         if time != now:
             now = time
             seen.clear()

@@ -8,7 +8,9 @@ import numpy as np
 
 from federated.mechanisms import Banded, Blt, Independent, Mechanism, Tree
 from pretrain.files import write_text
+from pretrain.reading import paths
 
+_MOST_BYTES = 1 << 28
 _KINDS = {"tree": Tree, "blt": Blt, "banded": Banded, "independent": Independent}
 
 
@@ -24,18 +26,15 @@ def load(path: Path) -> Mechanism:
 
     Raises:
       ValueError: not a mechanism file, or numbers that no mechanism can have.
-      OSError: it cannot be read.
+      OSError: the disk does not answer.
     """
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path.name}: not a mechanism file: {error}; write one with 'tacit optimize'") from error
+    content = paths.read_json(path, "mechanism", "write one with 'tacit optimize', or name a launch's", _MOST_BYTES)
     kind = content.pop("kind", None) if isinstance(content, dict) else None
-    if kind not in _KINDS:
+    if not isinstance(kind, str) or kind not in _KINDS:
         raise ValueError(f"{path.name}: kind is {kind!r}; a mechanism file names one of {', '.join(_KINDS)}")
     try:
         return _KINDS[kind](**{name: _value(name, value) for name, value in content.items()})
-    except TypeError as error:
+    except (TypeError, IndexError, OverflowError) as error:
         raise ValueError(f"{path.name}: fields do not fit kind {kind!r}: {error}") from error
 
 

@@ -16,6 +16,7 @@ from scipy.linalg import lapack, solve_triangular
 from scipy.optimize import minimize
 from threadpoolctl import threadpool_limits
 
+from federated.config.mechanism import MOST_BANDED_ROUNDS, MOST_MATRIX_ROUNDS
 from federated.mechanisms.banded import Banded, from_coefficients, from_matrix, inverse_series
 from federated.mechanisms.sensitivity import check_pattern
 
@@ -90,6 +91,12 @@ def optimise_banded(
         )
     if kind not in ("matrix", "toeplitz"):
         raise ValueError(f"kind: got {kind!r}, expected 'matrix' or 'toeplitz'")
+    most = MOST_MATRIX_ROUNDS if kind == "matrix" else MOST_BANDED_ROUNDS
+    if rounds > most:
+        raise ValueError(
+            f"rounds: got {rounds:,}, expected at most {most:,} for kind {kind!r}, whose search takes too long beyond; "
+            + ("use kind 'toeplitz'" if kind == "matrix" else "use a BLT")
+        )
     if max_iterations < 1:
         raise ValueError(f"max_iterations: got {max_iterations}, expected at least 1")
     began = time.process_time()

@@ -7,10 +7,13 @@ that lie b or more apart.
 """
 
 import itertools
-import math
 from collections.abc import Sequence
 
 import numpy as np
+
+from federated.config.mechanism import MOST_ROUNDS, MOST_TREE_PARTICIPATIONS
+from pretrain.config import LEAST_AMOUNT as LEAST_NOISE
+from pretrain.config import MOST_AMOUNT as MOST_NOISE
 
 # Larger than any blocked start; int32 leaves room to add to it.
 _NEVER = np.int32(2**30)
@@ -20,10 +23,11 @@ _Rows = dict[int, np.ndarray]
 
 
 def check_pattern(rounds: int, min_sep: int, max_participations: int) -> None:
-    """ValueError unless the three describe patterns that can happen."""
+    """ValueError unless the three describe patterns that can happen, in runs that can be computed."""
     for name, value in (("rounds", rounds), ("min_sep", min_sep), ("max_participations", max_participations)):
-        if value < 1:
-            raise ValueError(f"{name}: got {value}, expected at least 1")
+        if not 1 <= value <= MOST_ROUNDS:
+            bound = "at least 1" if value < 1 else f"at most {MOST_ROUNDS:,}"
+            raise ValueError(f"{name}: got {value:,}, expected {bound}")
     most = -(-rounds // min_sep)
     if max_participations > most:
         raise ValueError(
@@ -33,11 +37,11 @@ def check_pattern(rounds: int, min_sep: int, max_participations: int) -> None:
 
 
 def check_noise_multiplier(noise_multiplier: float) -> None:
-    """ValueError unless there is noise, and a finite amount of it."""
-    if not 0 < noise_multiplier < math.inf:
+    """ValueError unless there is noise, and an amount of it that can be computed with."""
+    if not LEAST_NOISE <= noise_multiplier <= MOST_NOISE:
         raise ValueError(
             f"noise_multiplier: got {noise_multiplier}, expected a finite number above 0, the standard deviation in "
-            "clip norms; without noise there is no guarantee"
+            f"clip norms, from {LEAST_NOISE:g} to {MOST_NOISE:g}; without noise there is no guarantee"
         )
 
 
@@ -75,6 +79,11 @@ def tree_sensitivity_squared(rounds: int, min_sep: int, max_participations: int,
       The square, in units of clip norm squared; an integer.
     """
     check_pattern(rounds, min_sep, max_participations)
+    if max_participations > MOST_TREE_PARTICIPATIONS:
+        raise ValueError(
+            f"max_participations: got {max_participations:,}, expected at most {MOST_TREE_PARTICIPATIONS} with a tree, "
+            "whose exact sensitivity takes minutes beyond; lower it, or use another mechanism"
+        )
     trees = [level for start, end in segments(rounds, restarts) for level in complete_subtrees(end - start)]
     tables = _subtree_tables(max(trees), min_sep, max_participations)
     values: list[dict[int, int]] = [{0: 0}] + [{} for _ in range(max_participations)]

@@ -15,6 +15,7 @@ from pipeline.cli.account_options import (
     Strategy,
     TreeStrategy,
     alone,
+    check_delta,
     stated,
 )
 from pipeline.cli.paper import paper
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from federated.accounting.guarantees import Guarantee
 
 _DEFAULT_DELTA = 1e-10
+# Of what a launch may have, and what the certificates are tested for.
+_LEAST_EPSILON0, _MOST_EPSILON0 = 0.001, 100
+_MOST_MESSAGES, _MOST_DOMAIN = 10**12, 10**9
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -118,6 +122,14 @@ def shuffle(
     from discovery.certificates.clones import CERTIFICATE, ERRATUM, clones, closed_2023
     from discovery.device.randomizer import of_size, subset_selection
 
+    check_delta(delta)
+    for name, value, least, most in (
+        ("epsilon0", epsilon0, _LEAST_EPSILON0, _MOST_EPSILON0),
+        ("messages", messages, 1, _MOST_MESSAGES),
+        ("domain", domain, 2, _MOST_DOMAIN),
+    ):
+        if not least <= value <= most:
+            raise ValueError(f"{name}: got {value:g}; give a number from {least:,} to {most:,}")
     randomizer = subset_selection(epsilon0, domain)
     if k is not None:
         if not 1 <= k < domain:

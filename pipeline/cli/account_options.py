@@ -4,7 +4,6 @@ Each class is one group, which ``command`` turns into options of the command lin
 names the option, the value and the fix.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -12,9 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Literal, Protocol, TypeVar
 
 import typer
 
+from pretrain.config import LEAST_AMOUNT, MOST_AMOUNT
+
 if TYPE_CHECKING:
     from federated.mechanisms import Banded, Blt, Independent, Mechanism, Tree
 
+_LEAST_DELTA = 1e-30
 _Value = TypeVar("_Value")
 _Number = TypeVar("_Number", int, float)
 
@@ -82,8 +84,7 @@ class Source:
     def deltas(self) -> tuple[float, ...]:
         """The deltas asked for, each between 0 and 1; none if none were."""
         for delta in self.delta or ():
-            if not 0 < delta < 1:
-                raise ValueError(f"delta: got {delta:g}; give a number between 0 and 1, as in 1e-10")
+            check_delta(delta)
         return tuple(self.delta or ())
 
     def read(self, kind: str) -> "Mechanism":
@@ -91,8 +92,6 @@ class Source:
         from federated.mechanisms import mechanism_file
 
         path = needed("mechanism", self.mechanism)
-        if not path.is_file():
-            raise ValueError(f"mechanism: {path} does not exist; write one with 'tacit optimize', or name a launch's")
         mechanism = mechanism_file.load(path)
         holds = type(mechanism).__name__.lower()
         if holds != kind:
@@ -158,6 +157,7 @@ class BandedStrategy:
         """The strategy of a launch, or for BandMF any with the same sensitivity: all have columns of norm 1."""
         import numpy as np
 
+        from federated.config.mechanism import MOST_BANDED_ROUNDS, MOST_MATRIX_ROUNDS
         from federated.mechanisms.banded import from_coefficients, from_matrix
         from federated.mechanisms.optimise_banded import fhu_coefficients, optimise_banded
 
@@ -169,6 +169,9 @@ class BandedStrategy:
                 f"bands: got {bands}; give 1 to {most}: with more than min_sep {within.min_sep} or the {within.rounds} "
                 "rounds, two participations of a device would share noise"
             )
+        widest = MOST_MATRIX_ROUNDS if self.form == "matrix" else MOST_BANDED_ROUNDS
+        if within.rounds > widest:
+            raise ValueError(f"rounds: got {within.rounds:,}; give at most {widest:,} with --form {self.form}")
         if self.form == "toeplitz":
             best = optimise_banded(within.rounds, within.min_sep, within.max_participations, bands, self.form)
             return replace(best.strategy, noise_multiplier=z)
@@ -190,6 +193,7 @@ class IndependentStrategy:
 
     def build(self, within: Limits) -> "Independent":
         """Independent noise for devices sampled at the rate, or at the one of population and report goal."""
+        from federated.config.mechanism import MOST_DEVICES
         from federated.mechanisms import Independent
 
         z = multiplier(self.noise_multiplier)
@@ -199,11 +203,13 @@ class IndependentStrategy:
             raise ValueError("sampling-rate: rounds of a fixed size need --population and --report-goal instead")
         if rate is not None:
             alone("sampling-rate", {"population": self.population, "report-goal": self.report_goal})
-            if not 0 < rate <= 1:
-                raise ValueError(f"sampling-rate: got {rate:g}; give a number above 0 and at most 1")
+            if not 1 / MOST_DEVICES <= rate <= 1:
+                raise ValueError(f"sampling-rate: got {rate:g}; give a number above 0 and at most 1, as in 0.01")
             # Poisson sampling is accounted by its rate alone; this is the smallest population with a device a round.
             return Independent(z, "poisson", rate, max(1, round(1 / rate)))
         devices, goal = needed("population", self.population), needed("report-goal", self.report_goal)
+        if not 1 <= devices <= MOST_DEVICES:
+            raise ValueError(f"population: got {devices:,}; give 1 to {MOST_DEVICES:,}")
         if not 1 <= goal <= devices:
             raise ValueError(f"report-goal: got {goal}; give 1 to {devices}, the population")
         return Independent(z, sampling, goal / devices, devices)
@@ -236,9 +242,19 @@ def needed(name: str, value: _Value | None) -> _Value:
 def multiplier(noise_multiplier: float | None) -> float:
     """A noise multiplier that adds noise."""
     value = needed("noise-multiplier", noise_multiplier)
-    if not 0 < value < math.inf:
-        raise ValueError(f"noise-multiplier: got {value}; give a finite number above 0")
+    if not LEAST_AMOUNT <= value <= MOST_AMOUNT:
+        raise ValueError(
+            f"noise-multiplier: got {value}; give a finite number above 0, from {LEAST_AMOUNT:g} to {MOST_AMOUNT:g}"
+        )
     return value
+
+
+def check_delta(delta: float) -> None:
+    """ValueError unless certificates can be computed at it."""
+    if not _LEAST_DELTA <= delta < 1:
+        raise ValueError(
+            f"delta: got {delta:g}; give a number between 0 and 1, as in 1e-10, and not below {_LEAST_DELTA:g}"
+        )
 
 
 def restart_rounds(text: str, rounds: int) -> tuple[int, ...]:

@@ -24,6 +24,7 @@ from pipeline.cli import results as cli_judge
 from pipeline.cli.support import AsJson, LaunchPath, RunId, answer, command, open_existing, read_launch, show_state
 from pipeline.errors import PERMANENT
 from pipeline.run_dir import RESULT
+from pretrain.reading.paths import shown
 
 if TYPE_CHECKING:
     from pipeline.runner import Stages
@@ -164,7 +165,7 @@ def stage(
     """
     parsed, here = read_launch(file), settings.load()
     if name not in config.STAGE_NAMES:
-        raise ValueError(f"stage: {name!r} does not exist; choose one of {', '.join(config.STAGE_NAMES)}")
+        raise ValueError(f"stage: {shown(repr(name))} does not exist; choose one of {', '.join(config.STAGE_NAMES)}")
     from pipeline import runner, tracking
     from pipeline.cli import display
 
@@ -224,7 +225,7 @@ def _erase_expired(here: settings.Settings) -> None:
 
 def _date(date: str | None) -> str | None:
     if date is not None and not re.fullmatch(r"[0-9]{8}", date):
-        raise ValueError(f"date: {date!r} is not YYYYMMDD; write it as in 20261121")
+        raise ValueError(f"date: {shown(repr(date))} is not YYYYMMDD; write it as in 20261121")
     return date
 
 

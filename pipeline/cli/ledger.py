@@ -1,16 +1,19 @@
 """``tacit ledger``: what every launch spent."""
 
+import re
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from pydantic import ValidationError
 
+from federated.config.population import NAME
 from pipeline import settings
 from pipeline.cli.support import AsJson, answer, command
 from pipeline.errors import PERMANENT, LedgerMissing, LedgerTampered
 from pipeline.ledger.budget import Budget, Population
 from pipeline.ledger.entries import NO_UNIT, Entry
 from pipeline.run_dir import receipts
+from pretrain.reading.paths import shown
 
 if TYPE_CHECKING:
     from pipeline.ledger.ledger import PrivacyLedger
@@ -70,6 +73,8 @@ def ledger_register(
 
     Example: tacit ledger register en-US --max-rho 1 --max-discovery-epsilon 80
     """
+    if not re.fullmatch(NAME, name) or name.endswith("\n"):
+        raise ValueError(f"name: {shown(repr(name))} can be no population; use letters, digits, '.', '_' and '-'")
     budget = _budget(max_rho, max_discovery_epsilon, window_days)
     ledger = _ledger()
     population = ledger.register(name, budget, settings.account(), raised_by or (), simulated=simulated)
@@ -164,7 +169,8 @@ def _budget(max_rho: float, max_discovery_epsilon: float | None, window_days: in
     except ValidationError as error:
         wrong = error.errors()[0]
         option = "--" + str(wrong["loc"][0]).replace("_", "-")
-        raise ValueError(f"{option}: {wrong['input']!r}; give a positive number") from error
+        bound = "from 1 to 36,500" if option == "--window-days" else "above 0 and finite"
+        raise ValueError(f"{option}: {wrong['input']!r}; give a positive number, {bound}") from error
 
 
 def _answer_population(ledger: "PrivacyLedger", population: Population, as_json: bool) -> None:

@@ -9,10 +9,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from federated.config.mechanism import MOST_DEVICES
 from pipeline import readiness, rehearsed, settings
 from pipeline.cli.support import AsJson, LaunchPath, answer, command, read_launch, round_up
 from pipeline.config import LaunchConfig, launch_id
 from pipeline.run_dir import RunDir
+from pretrain.config import LEAST_AMOUNT, MOST_AMOUNT
 
 if TYPE_CHECKING:
     from federated.config.planning import PlanningConfig
@@ -36,7 +38,7 @@ def plan(
     ] = None,
     noise_to_signal: Annotated[
         float | None,
-        typer.Option(min=0, help="search for the cheapest mechanism with so much noise, as 'tacit rehearse' finds it"),
+        typer.Option(help="search for the cheapest mechanism with so much noise, as 'tacit rehearse' finds it"),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -51,6 +53,8 @@ def plan(
 
     config = read_launch(file)
     planning = config.planning
+    if devices is not None and not 1 <= devices <= MOST_DEVICES:
+        raise ValueError(f"devices: got {devices:,}; give a number from 1 to {MOST_DEVICES:,}")
     splits = None if devices is None else readiness.expected_splits(config, devices)
     estimate = _devices(config, planning) if splits is None else splits["train"]
     planned = core.plan(config.mechanism, estimate)
@@ -75,6 +79,10 @@ def plan(
             f"\n  with counts of rho {config.counts.rho:.6g} the launch costs rho {together:.6g}, "
             f"epsilon {round_up(epsilon_of_rho(together, delta))} at delta {delta:g}, "
             f"of policy.max_rho {config.policy.max_rho:g}"
+        )
+    if noise_to_signal is not None and not LEAST_AMOUNT <= noise_to_signal <= MOST_AMOUNT:
+        raise ValueError(
+            f"noise_to_signal: got {noise_to_signal:g}; give {LEAST_AMOUNT:g} to {MOST_AMOUNT:g}, as in 0.01"
         )
     if planning is None:
         if out is not None:

@@ -1,5 +1,6 @@
 """``tacit predict``, ``tacit rollback`` and ``tacit site``."""
 
+import re
 import tempfile
 from pathlib import Path
 from typing import Annotated
@@ -8,6 +9,11 @@ import typer
 
 from pipeline import settings
 from pipeline.cli.support import AsJson, answer, command, launch_states, open_existing, show_state
+from pipeline.config import LOCALE
+from pretrain.reading.paths import require_folder
+
+_MOST_CHARACTERS = 10_000
+_BUNDLE = "give a folder that 'publish' wrote, or a locale as in en-US"
 
 OfPopulation = Annotated[
     str | None, typer.Option(help="where several populations published: which; default: the first that did")
@@ -26,8 +32,13 @@ def predict(
 
     Example: tacit predict en-US "see you"
     """
+    if len(text) > _MOST_CHARACTERS:
+        raise ValueError(f"text: {len(text):,} characters; give at most {_MOST_CHARACTERS:,}, the end of it")
+    if not re.fullmatch(LOCALE, bundle):
+        # Before onnxruntime, which is slow to import.
+        require_folder(Path(bundle or "nothing"), "bundle", _BUNDLE)
     from pipeline.registry import Registry
-    from pretrain.predictor import KeyboardPredictor  # onnxruntime is slow to import
+    from pretrain.predictor import KeyboardPredictor
 
     if Path(bundle).is_dir():
         words = KeyboardPredictor(Path(bundle)).suggest(text, 3)
@@ -53,8 +64,11 @@ def rollback(
     Example: tacit rollback en-US --reason "suggests nothing after numbers"
     """
     from pipeline import release
+    from pipeline.registry import check_population, model_name
 
     here = settings.load()
+    model_name(locale, feature)  # What can be no name is refused before anything is asked.
+    check_population(population)
     done = release.rollback(locale, feature, here, reason, settings.account(), population)
     if (here.runs_dir / done["launch_id"]).is_dir():
         show_state(*open_existing(done["launch_id"]))

@@ -5,8 +5,9 @@ from typing import Annotated
 import typer
 
 from pipeline.cli.support import AsJson, RunId, answer, command, open_existing
-
-_FEATURES = ("NWP", "SC", "OTF")
+from pipeline.config import FEATURES
+from pretrain.reading.paths import shown
+from reports.formats import bits_allowed
 
 
 @command
@@ -23,8 +24,9 @@ def audit(run: RunId, as_json: AsJson = False) -> None:
     for population in dict.fromkeys(row["population"] for row in audited["canaries"]):
         about = {"compliant": "obey the timer like any device", "stress": "always available, under no guarantee"}
         lines += ["", f"{population}: {about[population]}"]
-        lines.append(f"{'devices':>8} {'copies':>7} {'rounds':>7} {'rank':>10} {'exposure':>9} {'ceiling':>8}  found")
-        lines += [_canary(row) for row in audited["canaries"] if row["population"] == population]
+        lines.append(f"{'devices':>8} {'copies':>7} {'rounds':>7} {'rank':>10} {'exposure':>9} {'ceiling':>12}  found")
+        random = audited["random_continuations"]
+        lines += [_canary(row, random) for row in audited["canaries"] if row["population"] == population]
     worst = audited["worst_rank_single_user"]
     lines += ["", f"worst rank of a compliant canary on one device: {'none' if worst is None else f'{worst:,}'}"]
     lines += ["", f"{'audit':<16} {'estimate':>9} {'claim':>8} {'noise <':>8} {'clip >':>8}  verdict"]
@@ -57,8 +59,8 @@ def ab(
     """
     config, launched, _ = open_existing(run)
     wanted = feature or config.feature
-    if wanted not in _FEATURES:
-        raise ValueError(f"feature: {wanted!r} does not exist; choose one of {', '.join(_FEATURES)}")
+    if wanted not in FEATURES:
+        raise ValueError(f"feature: {shown(wanted)} does not exist; choose one of {', '.join(FEATURES)}")
     compared = launched.result("ab_test")
     metrics = ["top1_recall", "top3_recall", *compared["features"][wanted]]
     arms = list(compared["top1_recall"])
@@ -82,13 +84,12 @@ def ab(
     answer(compared, as_json, text="\n".join(lines))
 
 
-def _canary(row: dict) -> str:
-    ceiling = "" if row["ceiling_bits"] is None else f"{row['ceiling_bits']:.1f}"
+def _canary(row: dict, random: int) -> str:
     searched = {"found_by_beam": "beam search", "found_by_best_first": "exact search"}
     by = ", ".join(name for key, name in searched.items() if row[key]) or "no"
     joined = "" if row["participations"] is None else row["participations"]
     place = f"{row['n_u']:>8} {row['n_e']:>7} {joined:>7} {row['rank']:>10,}"
-    return f"{place} {row['exposure_bits']:>9.2f} {ceiling:>8}  {by}"
+    return f"{place} {row['exposure_bits']:>9.2f} {bits_allowed(row['ceiling_bits'], random):>12}  {by}"
 
 
 def _value(row: dict) -> str:

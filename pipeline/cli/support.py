@@ -52,7 +52,7 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
             if code is None:
                 raise
             _log.debug("what led to the error below", exc_info=True)
-            typer.echo(f"error: {error}", err=True)
+            typer.echo(printable(f"error: {error}"), err=True)
             if asked.get("as_json"):
                 typer.echo(json.dumps({"ok": False, "error": str(error), "exit_code": code}))
             raise typer.Exit(code) from error
@@ -79,13 +79,16 @@ def round_up(epsilon: float) -> str:
 
 def answer(content: dict, as_json: bool, text: str = "") -> None:
     """Print the answer: one line of JSON, or text for a person."""
-    typer.echo(json.dumps(content, allow_nan=False) if as_json else text)
+    typer.echo(json.dumps(content, allow_nan=False) if as_json else printable(text))
+
+
+def printable(text: str) -> str:
+    """Text that any terminal can take: what was no UTF-8 on the command line, or half a character, is spelt out."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def read_launch(path: Path) -> LaunchConfig:
-    """Load a launch file; a missing one is the caller's mistake, not the disk's."""
-    if not path.is_file():
-        raise ValueError(f"FILE: {path} does not exist; launch files are kept in dags/launches/")
+    """Load a launch file that somebody named."""
     return load_launch(path)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat
 
 from pipeline.errors import BudgetExceeded, PopulationUnknown
 from pipeline.ledger.entries import Entry
@@ -26,7 +26,7 @@ class Budget(BaseModel):
 
     max_rho: Finite
     max_discovery_epsilon: Finite | None = None
-    window_days: PositiveInt | None = None
+    window_days: Annotated[int, Field(ge=1, le=36_500)] | None = None
 
 
 class Population(BaseModel):

@@ -30,6 +30,7 @@ from reports.disclosure.utility import (
     Utility,
     Verdict,
 )
+from reports.formats import metric_name
 
 _RECALLS = ("top1_recall", "top3_recall")
 _Block = TypeVar("_Block", bound=BaseModel)
@@ -181,7 +182,9 @@ def _broken(compared: Comparison) -> list[str]:
 
 
 def _said(check: Check) -> str:
-    return f"{check.metric} ({check.role}): {check.bound:+.2%} at best or worst, {-check.margin:.2%} allowed"
+    """A margin that was missed. The primary metric must be shown not to be worse, a guardrail shown to be worse."""
+    how = "may be worse by" if check.role == "primary" else "is worse by at least"
+    return f"{metric_name(check.metric)} {how} {max(-check.bound, 0.0):.2%} of the baseline, {check.margin:.2%} allowed"
 
 
 def _interval(estimate: Estimate) -> dict[str, float]:

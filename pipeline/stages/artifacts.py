@@ -8,16 +8,18 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from discovery.results import FoundWord
 from federated.devices import store as population
 from federated.mechanisms import Mechanism
 from federated.mechanisms import mechanism_file as mechanism_files
 from pipeline.config import LaunchConfig
+from pipeline.errors import StageInputMissing
 from pipeline.registry import Published, Registry
 from pipeline.run_dir import RunDir
 from pipeline.stage import StageContext
 from pretrain import corpus, export, selection
 from pretrain import vocabulary as vocabularies
-from pretrain.files import scratch
+from pretrain.files import scratch, sha256
 from pretrain.model import KeyboardLM, build_model, parameter_count
 from pretrain.ngrams import counted
 from pretrain.ngrams.counted import CountedNGram
@@ -25,7 +27,7 @@ from pretrain.vocabulary import TokenStream, Vocabulary, join_streams
 from pretrain.words import WordStore
 
 MECHANISM, COUNTS = "mechanism.json", "counts.npz"
-SELECTION = "selection.npy"
+SELECTION, WORDS = "selection.npy", "words.json"
 _log = logging.getLogger(__name__)
 
 
@@ -43,6 +45,29 @@ def progress(ctx: StageContext) -> Callable[..., None]:
 def vocabulary(ctx: StageContext, stage: str) -> Vocabulary:
     """The vocabulary that a stage wrote."""
     return vocabularies.load(ctx.run.input(stage, "vocabulary.json"))
+
+
+def discovered_words(ctx: StageContext) -> list[FoundWord]:
+    """All words of discovery, at which nobody has looked yet: none of them may be shown.
+
+    Raises:
+      StageInputMissing: they are no longer in the private folder.
+    """
+    digest = ctx.run.result("discover").get("words_sha256")
+    # Until 0.1 they were public.
+    path = ctx.run.private("discover") / WORDS if digest else ctx.run.input("discover", WORDS)
+    if digest and not (path.is_file() and sha256(path) == digest):
+        raise StageInputMissing(f"{path}: not the words that discovery left there; restore the file")
+    return [FoundWord.model_validate(entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
+
+
+def added_words(ctx: StageContext) -> tuple[str, ...]:
+    """The discovered words that were kept: those that the grown vocabulary has beyond the public one.
+
+    Guarantee: what a blocklist, a filter or a person dropped is not among them, whoever asks.
+    """
+    base, grown = vocabulary(ctx, "ingest_public"), vocabulary(ctx, "build_vocabulary")
+    return grown.words[len(base) :]
 
 
 def model(ctx: StageContext, stage: str) -> KeyboardLM:

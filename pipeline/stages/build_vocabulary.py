@@ -1,13 +1,12 @@
 """Stage ``build_vocabulary``: base words, and the discovered words that filters and people let pass."""
 
-import json
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
 from discovery import coverage, filters, projection, review
 from discovery.config import PROJECTED_WORDS
-from discovery.results import FoundWord, ProjectedCoverage
+from discovery.results import ProjectedCoverage
 from evaluation.config import CONFIDENCE
 from pipeline.errors import PermanentError
 from pipeline.stage import StageContext, StageResult
@@ -31,9 +30,7 @@ class BuildVocabulary(StageResult, WordCoverage):
 def build_vocabulary(ctx: StageContext) -> BuildVocabulary:
     """Base words first, then discovered words that filters and people let pass, as many as the budget holds."""
     base, config = artifacts.vocabulary(ctx, "ingest_public"), ctx.config
-    words = json.loads(ctx.run.input("discover", "words.json").read_text(encoding="utf-8"))
-    blocked = _blocked(ctx)
-    listed = review.candidates([FoundWord.model_validate(entry) for entry in words], blocked)
+    listed = review.candidates(artifacts.discovered_words(ctx), _blocked(ctx))
     if config.vocabulary.review:
         listed = _reviewed(ctx, listed)
     grown = vocabulary.extend(base, [word.word for word in listed if word.accepted], config.vocabulary.max_new_words)

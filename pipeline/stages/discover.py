@@ -10,12 +10,18 @@ from pipeline import spends
 from pipeline.stage import StageContext, StageResult
 from pipeline.stages import artifacts
 from pretrain import text
-from pretrain.files import write_text
+from pretrain.files import PRIVATE, text_sha256, write_text
 from reports.disclosure.findings import DiscoveryGuarantee, DiscoveryLayer
 
 
 class Discover(StageResult, DiscoveryGuarantee):
-    """The words' guarantee; the words are in ``words.json``."""
+    """The words' guarantee. The words are private until filters and people have let them pass.
+
+    Attributes:
+      words_sha256: of ``words.json`` in the private folder, so that a change of it is one of this stage.
+    """
+
+    words_sha256: str | None = None
 
 
 def discover(ctx: StageContext) -> Discover:
@@ -34,11 +40,13 @@ def discover(ctx: StageContext) -> Discover:
         progress=artifacts.progress(ctx),
         processes=ctx.config.runtime.workers,
     )
-    write_text(ctx.public / "words.json", json.dumps([word.model_dump() for word in discovered.words], indent=1) + "\n")
+    content = json.dumps([word.model_dump() for word in discovered.words], indent=1) + "\n"
+    write_text(ctx.private / artifacts.WORDS, content, PRIVATE)
     note = f"local; central {discovered.epsilon_blanket:.4g} at delta {discovered.delta:g} by the privacy blanket"
     layers = _layers(discovered)
     return Discover(
         words_found=len(discovered.words),
+        words_sha256=text_sha256(content),
         epsilon0=discovered.epsilon0,
         messages_per_device=discovered.messages_per_device,
         device_level_epsilon0=discovered.device_level_epsilon0,

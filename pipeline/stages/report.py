@@ -1,6 +1,5 @@
 """Stage ``report``: what the stages found as one disclosure, and its renderings."""
 
-import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib import metadata
@@ -16,6 +15,7 @@ from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run_dir import GIVEN
 from pipeline.spends import launch_loss
 from pipeline.stage import StageContext, StageResult
+from pipeline.stages import artifacts
 from pipeline.stages.decide import optional
 from pretrain.config import Config
 from pretrain.files import write_text
@@ -56,7 +56,7 @@ _LIMITATIONS = (
     "Evaluation on validation and test devices is not differentially private: it releases aggregate metrics of "
     "devices whose text trains nothing.",
     "Discovery and training are stated for different units and are never added up.",
-    "The participation figures are those of a simulation on stored text, not of devices in the field.",
+    "Devices were simulated on stored text: the participation figures are not those of devices in the field.",
 )
 
 
@@ -220,10 +220,7 @@ def _accounting(ctx: StageContext, trained: dict[str, Any], planned: dict[str, A
 
 
 def _discovery(ctx: StageContext) -> DiscoveryBlock:
-    words = None
-    if ctx.config.report.show_new_words:
-        entries = json.loads(ctx.run.input("discover", "words.json").read_text(encoding="utf-8"))
-        words = tuple(entry["word"] for entry in entries)
+    words = artifacts.added_words(ctx) if ctx.config.report.show_new_words else None
     guarantee, built = ctx.run.result("discover"), ctx.run.result("build_vocabulary")
     return block(
         DiscoveryBlock,

@@ -6,6 +6,8 @@ The file is one compressed ``.npz`` of plain arrays; nothing in it is pickled. I
 the rest of this project, so that a published bundle predicts with it alone.
 """
 
+import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,10 @@ import numpy as np
 
 from pretrain.files import atomic
 from pretrain.ngrams.ngram import Level, NGram
+from pretrain.reading.paths import require_file, shown
 
 _FORMAT = "tacit-counted-1"
+_MOST_BYTES = 1 << 28
 # Of a mixture, whatever was typed: no private text chose it.
 NETWORK_SHARE = 0.5
 # Against a division by 0 where every word has a pair.
@@ -108,8 +112,39 @@ def load(path: Path) -> CountedNGram:
     """Read what ``save`` wrote.
 
     Raises:
-      ValueError: another format.
+      ValueError: another format, or damaged.
     """
+    fix = "publish the launch again"
+    require_file(path, "counts", fix)
+    try:
+        with zipfile.ZipFile(path) as packed:
+            size = sum(entry.file_size for entry in packed.infolist())
+        if size > _MOST_BYTES:
+            raise ValueError(f"{path.name}: unpacks to {size:,} bytes, and at most {_MOST_BYTES:,} are read; {fix}")
+        model = _unpacked(path)
+    except ValueError as error:  # numpy's, of an array that is pickled or cut
+        if str(error).startswith(path.name):
+            raise
+        raise ValueError(f"{path.name}: damaged, or no table of counts ({shown(error)}); {fix}") from error
+    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, TypeError, IndexError, NotImplementedError) as error:
+        raise ValueError(f"{path.name}: damaged, or no table of counts ({shown(error)}); {fix}") from error
+    _check(model, path.name, fix)
+    return model
+
+
+def _check(model: CountedNGram, name: str, fix: str) -> None:
+    """ValueError unless the arrays fit together, so that nothing fails after some words."""
+    words, contexts = model.vocabulary_size, len(model.trust_K)
+    fits = model.factor_V.shape == model.row_V.shape == (words,) and model.key_G.shape == model.pair_G.shape
+    fits = fits and bool(model.public.levels) and contexts * words < 1 << 62
+    floats = (model.factor_V, model.pair_G, model.trust_K, *(level.prob_G for level in model.public.levels))
+    fits = fits and all(array.dtype.kind == "f" and np.isfinite(array).all() for array in floats)
+    fits = fits and all(array.dtype.kind == "i" for array in (model.row_V, model.key_G))
+    if not fits or not (model.row_V < contexts).all():
+        raise ValueError(f"{name}: its arrays do not fit together; {fix}")
+
+
+def _unpacked(path: Path) -> CountedNGram:
     with np.load(path, allow_pickle=False) as arrays:
         if "format" not in arrays or str(arrays["format"]) != _FORMAT:
             raise ValueError(f"{path.name}: not a table of counts in format {_FORMAT!r}; publish the launch again")

@@ -18,6 +18,7 @@ from pathlib import Path
 import langcodes
 
 from pretrain.files import write_text
+from pretrain.reading.paths import read_json
 from pretrain.writing.rules import DOTTED_I_LANGUAGES
 
 # (word, its written form) -> how often, sentence starts not counted.
@@ -70,10 +71,21 @@ def save(usual: Mapping[str, Usual], path: Path) -> None:
 
 
 def load(path: Path) -> dict[str, Usual]:
-    """Read what ``save`` wrote; empty where version 0.1 wrote none."""
+    """Read what ``save`` wrote; empty where version 0.1 wrote none.
+
+    Raises:
+      ValueError: no such table.
+    """
     if not path.exists():
         return {}
-    return {word: Usual(*row) for word, row in json.loads(path.read_text(encoding="utf-8")).items()}
+    fix = "publish or build it again"
+    rows = read_json(path, "truecase", fix)
+    kinds = (str, int, int | float)
+    if not isinstance(rows, dict) or not all(
+        isinstance(row, list) and len(row) == len(kinds) and all(map(isinstance, row, kinds)) for row in rows.values()
+    ):
+        raise ValueError(f"truecase: {path.name} gives no form, count and share for each word; {fix}")
+    return {word: Usual(*row) for word, row in rows.items()}
 
 
 def shown(word: str, usual: Mapping[str, Usual], locale: str, *, begins: bool) -> str:

@@ -82,7 +82,7 @@ class DiscoveryBlock(DiscoveryGuarantee, WordCoverage):
     """Word discovery: its guarantee, and what became of the words."""
 
     words_added: int
-    words: tuple[str, ...] | None = Field(description="None until a person has reviewed them")
+    words: tuple[str, ...] | None = Field(description="those that were added; None where the launch lists none")
     projected_words: int = Field(description="words that a pretended typist of the projection types")
     given_files: dict[str, str] = Field(description="SHA-256 of the blocklist and of the sheet a person decided on")
     adaptation: NewWordAdaptation

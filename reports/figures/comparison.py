@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from reports.disclosure.utility import Difference, SliceMetric, Utility
 from reports.figures import style
 from reports.figures.style import BLUE, COLOURS, GREEN, INK, ORANGE, RED, svg
-from reports.formats import LOWER_IS_BETTER, PARTS, arm_name, metric_name
+from reports.formats import LOWER_IS_BETTER, PARTS, arm_name, change, metric_name, verdict
 
 _RECALLS = ("top1_recall", "top3_recall")
 _TYPING = ("prate", "words_modified", "errors_left", "words_per_minute", "keystroke_savings")
@@ -53,8 +53,8 @@ def forest(differences: Sequence[Difference]) -> str:
     Raises:
       ValueError: nothing to draw, or a difference without its relative change.
     """
-    changes = [(row, row.relative) for row in differences if row.relative is not None]
-    if not changes or len(changes) < len(differences):
+    changes = [(row, change(row)) for row in differences]
+    if not changes or not all(told.relative for _, told in changes):
         raise ValueError("differences: give at least one, each with its relative change")
     headings = {row.baseline: f"this launch minus {arm_name(row.baseline)}" for row in differences}
     # A heading takes a row of its own.
@@ -62,12 +62,12 @@ def forest(differences: Sequence[Difference]) -> str:
     spoken = []
     for baseline, heading in headings.items():
         lines.append(heading)
-        for row, relative in changes:
+        for row, told in changes:
             if row.baseline != baseline:
                 continue
-            ends = [100 * relative[end] for end in ("low", "value", "high")]
+            ends = [100 * end for end in (told.low, told.value, told.high)]
             lower, name = row.metric in LOWER_IS_BETTER, metric_name(row.metric)
-            colour = BLUE if ends[0] <= 0 <= ends[2] else GREEN if (ends[0] > 0) != lower else RED
+            colour = next(colour for colour, said in _VERDICTS.items() if said == verdict(row))
             lines.append((f"{name} ↓" if lower else name, ends, colour))
             spoken.append(f"{heading}, {name}: {ends[1]:+.2f}%, {ends[0]:+.2f} to {ends[2]:+.2f}, {_VERDICTS[colour]}")
 

@@ -13,7 +13,7 @@ from pretrain import vocabulary
 from pretrain.files import sha256
 from tests.helpers.command import answered
 from tests.helpers.installed import installed
-from tests.helpers.tiny_launch import write_launch
+from tests.helpers.tiny_launch import leaks, write_launch
 
 pytestmark = pytest.mark.slow
 
@@ -52,6 +52,7 @@ def test_a_person_decides_on_every_word(tmp_path: Path) -> None:
     assert 0 < built["coverage_low"] <= built["coverage"] <= built["coverage_high"] < 1
     grown = vocabulary.load(tmp_path / "runs" / run_id / "public" / "build_vocabulary" / "vocabulary.json")
     assert "lol" not in grown.words
+    assert leaks([tmp_path / "runs" / run_id / "public", tmp_path / "runs" / "mlflow-artifacts"], {}, ["lol"]) == []
     assert set(words) - {"lol"} <= set(grown.words)
     record = json.loads((tmp_path / "runs" / run_id / "public" / "build_vocabulary" / "result.json").read_text("utf-8"))
     sheet_digest = record["inputs"]["given/private/build_vocabulary/review/review.csv"]

@@ -47,7 +47,8 @@ def of_run(run: Path, ledger: Path) -> dict[str, Fact]:
         for name, tensor in load_file(run / "public" / stage / "model.safetensors").items():
             facts[f"weights/{stage}/{name}"] = digest(tensor)
     for name in _FILES:
-        path = run / "public" / name
+        # Discovered words were public in version 0.1.
+        path = next((run / half / name for half in ("public", "private") if (run / half / name).exists()), run / name)
         facts[f"file/{name}"] = hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else None
     facts |= _private(run / "private" / "fine_tune")
     facts |= _ledger(run.name, ledger)

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from reports.disclosure.document import Disclosure
 from tests.golden import facts
 from tests.golden.make_version_0_1 import select
+from tests.helpers.contradictions import contradictions
 from tests.helpers.launched import Launched
 
 EXACT, TODAY = (
@@ -57,3 +59,8 @@ def test_canaries_have_their_ranks(found: dict[str, dict[str, facts.Fact]]) -> N
 @pytest.mark.skipif(not SAME_MACHINE, reason="low bits of a product are those of a processor and its libraries")
 def test_weights_have_their_bits(found: dict[str, dict[str, facts.Fact]]) -> None:
     assert found["weights"] == RECORDED["weights"]
+
+
+def test_its_report_contradicts_itself_nowhere(seeded: Launched) -> None:
+    content = (seeded.run / "public" / "report" / "disclosure.json").read_bytes()
+    assert contradictions(Disclosure.model_validate_json(content)) == []

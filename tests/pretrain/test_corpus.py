@@ -311,10 +311,10 @@ def test_unusable_files_are_named(c4_clone: Path, tmp_path: Path) -> None:
     for pattern, message in {
         "none*": r"public_text.train: no file matches",
         "cut.json.gz": r"public_text: .*damaged",
-        "array.json": r"public_text: .*one JSON object a line, got list",
+        "array.json": r"public_text: .*line 1 must hold one JSON object, got list",
         "other.json": r"public_text: .*'text' is missing",
         "other.parquet": r"public_text: .*'text' is missing",
-        "cut.parquet": r"public_text: .*damaged or not Parquet",
+        "cut.parquet": r"public_text: .*not readable as Parquet, so damaged",
         "other.*": r"public_text: .*'text' is missing",
         "notes.txt": r"public_text: .*notes.txt is neither .parquet nor one of .json",
         "half.jsonl": r"public_text: .*'prompt', 'seed' is missing",

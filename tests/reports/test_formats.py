@@ -75,3 +75,9 @@ def test_a_long_histogram_is_put_together_in_ranges() -> None:
     assert said.endswith("467 to 471: 50 or more")
     assert said.count(";") == 19
     assert formats.histogram({"1": 10, "1000": 0} | {str(key): 0 for key in range(2, 30)}).endswith(": fewer than 10")
+
+
+def test_a_ceiling_that_no_rank_can_reach_is_no_number_anywhere() -> None:
+    assert formats.bits_allowed(98.1, 2_000_000) == "says nothing"
+    assert formats.bits_allowed(10.24, 2_000_000) == "10.2"
+    assert formats.bits_allowed(None, 2_000_000) == "none"

@@ -1,13 +1,18 @@
 """The report's files: the page says what the Markdown says, needs nothing else, and keeps text text."""
 
+import functools
 import html
 import re
+from collections import Counter
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from markdown_it import MarkdownIt
 
 from reports.disclosure.document import Disclosure
+from reports.markdown import escape
 from reports.render import pages, render
 from tests.helpers.reports_example import REPORTS, block, drawn, example, rendered
 
@@ -109,6 +114,75 @@ def test_hostile_text_stays_text(name: str) -> None:
     assert "<script" not in outside_code
     assert "\n# heading" not in page
     assert not re.search(r"(?<!\\)\[click", outside_code)
+
+
+EVIL = (
+    "![i](http://evil.example/i.png) [l](javascript:alert(1)) <img src=x onerror=alert(1)> <http://evil.example> [r]",
+    "a\n\n[r]: javascript:alert(1)\n\n![i](x)\u2028# h",
+    "`` ![i](x) `",
+    "",
+)
+
+
+def leaves(value: object, path: tuple = ()) -> Iterator[tuple]:
+    """Paths of every text of a disclosure but the names of arms and metrics, which are ours."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, each in inner:
+        if name != "utility":
+            yield from leaves(each, (*path, name))
+    if isinstance(value, str):
+        yield path
+
+
+def with_text(text: str) -> Disclosure:
+    """The example with a text in every place that takes any."""
+    content = example().model_dump(mode="json")
+    for *parents, last in leaves(content):
+        place = functools.reduce(lambda inner, name: inner[name], parents, content)
+        before, place[last] = place[last], text
+        try:
+            Disclosure.model_validate(content)
+        except ValueError:
+            place[last] = before
+    return Disclosure.model_validate(content)
+
+
+def markup(text: str) -> Counter:
+    """Pictures, links, HTML and blocks of code that a reader of Markdown sees."""
+    tokens = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).parse(text)
+    flat = [inner for token in tokens for inner in (token.children or [token])]
+    wanted = {"image", "link_open", "html_inline", "html_block", "s_open", "code_block", "fence"}
+    return Counter((token.type, token.attrs.get("src")) for token in flat if token.type in wanted)
+
+
+@pytest.mark.parametrize("evil", EVIL)
+def test_no_text_of_a_disclosure_becomes_markup(evil: str) -> None:
+    figures = dict.fromkeys(drawn(), "<svg></svg>")
+    hostile, plain = pages(with_text(evil), figures), pages(example(), figures)
+    for name in ("report.md", "README.md"):
+        body, expected = (files[name].split("---\n", 2)[-1] for files in (hostile, plain))
+        assert markup(body) == markup(expected)
+    page = hostile["report.html"]
+    assert not re.search(r"<(?:a|img|script|iframe|object|base|form)\b", page)
+    tags = Counter(re.findall(r"<(?!/)(\w+)", page))
+    assert tags["h1"] == 1
+    assert tags["svg"] == len(figures)
+
+
+@pytest.mark.parametrize("text", ["ftp://evil.example", "file:///etc/passwd", "JavaScript://x", "x:/y"])
+def test_only_addresses_of_the_web_stay_whole(text: str) -> None:
+    assert escape(text) == text.replace(":/", "\\:/", 1)
+    for address in ("http://example.org", "HTTPS://example.org/a", "someone@example.org"):
+        assert escape(address) == address
+
+
+def test_a_page_may_run_and_fetch_nothing() -> None:
+    policy = re.search(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">', rendered()["report.html"])
+    assert policy
+    rules = dict(rule.strip().split(" ", 1) for rule in policy[1].split(";"))
+    assert rules == {"default-src": "'none'", "style-src": "'unsafe-inline'", "base-uri": "'none'"} | {
+        "form-action": "'none'"
+    }
 
 
 def test_model_card_front_matter_is_yaml_with_the_numbers() -> None:

@@ -32,6 +32,7 @@ def test_index_lists_every_report_and_survives_one_that_it_cannot_read(
     assert 'href="older/public/report/report.html"' in page
     assert "not a disclosure of this version" in caplog.text
     assert "<script" not in page
+    assert "default-src 'none'" in page
 
 
 def test_index_puts_the_newest_first(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_weak_synthetic_seeded_and_held_are_said_loudly() -> None:
     )
     phrases = (
         "is synthetic",
-        "trained on made-up text that stands for what people typed",
+        "trained on made-up text",
         "was seeded",
         "void",
         "on hold. Nothing was published",
@@ -87,7 +87,8 @@ def test_weak_synthetic_seeded_and_held_are_said_loudly() -> None:
     assert 'class="red on"' in loud["report.html"]
     assert 'class="green on"' in calm["report.html"]
     assert loud["report.html"].count('<blockquote role="note" class="bad">') == 4
-    assert loud["report.html"].count('<blockquote role="note">') == 2
+    # Two warnings, and the box of the worst facts.
+    assert loud["report.html"].count('<blockquote role="note">') == 3
     assert "can tell that one device took part" not in loud["report.html"]
 
 
@@ -145,8 +146,9 @@ def test_bad_findings_stand_out() -> None:
     assert "<em>pass</em>" not in page
 
 
-def test_words_are_shown_only_after_review() -> None:
-    assert "nobody has reviewed" in rendered()["report.html"]
+def test_words_are_shown_only_where_the_launch_lists_them() -> None:
+    assert "not listed here: nobody has looked at them." in rendered()["report.html"]
+    assert "are not listed here." in rendered(discovery=block("discovery", reviewed=True))["report.html"]
     assert "<code>haha</code>" in rendered(discovery=block("discovery", words=["haha"]))["report.html"]
 
 

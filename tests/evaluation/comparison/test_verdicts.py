@@ -143,3 +143,10 @@ def test_signs() -> None:
     assert verdicts.sign_stable([0, 0, 0])
     assert not verdicts.sign_stable([0.1, -2, 3])
     assert not verdicts.sign_stable([0.1, 0, 3])
+
+
+def test_top3_recall_has_one_gate_against_the_starting_point() -> None:
+    assert "top3_recall" not in verdicts.guardrails("start", typed=True)
+    assert verdicts.guardrails("start", typed=False) == ()
+    assert verdicts.guardrails("champion", typed=True) == verdicts.GUARDRAILS
+    assert verdicts.guardrails("champion", typed=False) == ("top3_recall",)

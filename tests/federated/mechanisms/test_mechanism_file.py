@@ -36,7 +36,7 @@ def test_a_file_gives_back_every_digit(kind: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("not JSON", "not a mechanism file"),
+        ("not JSON", "mechanism.json is not JSON"),
         ("[]", "kind is None"),
         ('{"kind": "forest"}', "'forest'; a mechanism file names one of tree, blt, banded, independent"),
         ('{"kind": "tree", "noise_multiplier": 7, "leaves": 3}', "do not fit kind 'tree'"),

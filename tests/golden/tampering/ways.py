@@ -106,7 +106,9 @@ ACCOUNTED = (
     ),
     Tampering("discovery's central epsilon", "discover", stated("discover", "epsilon_central", half)),
     Tampering("messages of a layer", "discover", stated("discover", "layers.0.messages", more)),
-    Tampering("the discovered words", "discover", in_text("public/discover/words.json", "[", "[ ")),
+    Tampering(
+        "the discovered words", "discover", in_text("private/discover/words.json", "[", "[ "), "private:discover"
+    ),
     Tampering("coverage of new words", "build_vocabulary", stated("build_vocabulary", "coverage", 0.9)),
     Tampering(
         "the vocabulary", "build_vocabulary", in_text("public/build_vocabulary/vocabulary.json", '"the"', '"teh"')

@@ -80,12 +80,16 @@ CHAMPION = described(Published("keyboard-en-US-NWP", 3, "earlier", "d" * 64), ""
     [
         ({}, [], True),
         # Not shown to be no worse: enough against the starting point, not against what users have.
-        ({("start", "prate"): (0.0, 0.1)}, ["prate (primary)"], True),
+        ({("start", "prate"): (0.0, 0.1)}, ["predictions taken (PRate) may be worse by"], True),
         ({("champion", "prate"): (0.0, 0.1)}, [], False),
-        ({("champion", "prate"): (-0.1, 0.02)}, ["prate (primary)", "against what users have"], False),
+        (
+            {("champion", "prate"): (-0.1, 0.02)},
+            ["predictions taken (PRate) may be worse by", "against what users have"],
+            False,
+        ),
         (
             {("champion", "words_modified"): (0.1, 0.02)},
-            ["words_modified (guardrail)", "against what users have"],
+            ["words modified (WMR) is worse by at least", "against what users have"],
             False,
         ),
         ({("champion", "words_modified"): (0.1, 0.2)}, [], True),

@@ -1,0 +1,116 @@
+"""Paths that somebody else named, and text and JSON behind them.
+
+What is no ordinary file of a bearable size is refused before it is opened: a pipe would wait for ever, a device
+would never end. Every error names the field, the path and the fix, and is a ``ValueError`` unless a retry can help.
+"""
+
+import errno
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+# What the file system says about a path that stays so until a person changes it.
+LASTING = frozenset(
+    (
+        *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.EPERM),
+        *(errno.EINVAL, errno.EEXIST, errno.EROFS, errno.EILSEQ, errno.ENOTEMPTY, errno.ENXIO, errno.ENODEV),
+    )
+)
+MOST_JSON_BYTES = 1 << 28
+_MOST_SHOWN = 120
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+}
+
+
+def shown(value: object) -> str:
+    """Text for one line of an error: short, and without characters that would break the line or a terminal."""
+    text = str(value)
+    text = text if text.isprintable() else repr(text)
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}... ({len(text):,} characters)"
+
+
+def require_file(path: Path, field: str, hint: str, most_bytes: int | None = None) -> Path:
+    """The path, if an ordinary file is there that this user can read.
+
+    Args:
+      field: what named the path, as an error calls it.
+      hint: the fix, as in ``give the path of the list``.
+
+    Raises:
+      ValueError: nothing is there, or no ordinary file, or one above ``most_bytes``.
+      OSError: the disk does not answer.
+    """
+    about = _about(path, field, hint)
+    kind = stat.S_IFMT(about.st_mode)
+    if kind != stat.S_IFREG:
+        raise ValueError(f"{field}: {shown(path)} is {_KINDS.get(kind, 'no ordinary file')}, not a file; {hint}")
+    if not os.access(path, os.R_OK):
+        raise ValueError(f"{field}: {shown(path)} may not be read by this user; change its mode or owner")
+    if most_bytes is not None and about.st_size > most_bytes:
+        raise ValueError(
+            f"{field}: {shown(path)} has {about.st_size:,} bytes, and at most {most_bytes:,} are read; {hint}"
+        )
+    return path
+
+
+def require_folder(path: Path, field: str, hint: str) -> Path:
+    """The path, if a folder is there.
+
+    Raises:
+      ValueError: nothing is there, or no folder.
+      OSError: the disk does not answer.
+    """
+    if not stat.S_ISDIR(_about(path, field, hint).st_mode):
+        raise ValueError(f"{field}: {shown(path)} is no folder; {hint}")
+    return path
+
+
+def _about(path: Path, field: str, hint: str) -> os.stat_result:
+    try:
+        return path.stat()
+    except OSError as error:
+        if error.errno not in LASTING:
+            raise
+        why = "does not exist" if error.errno == errno.ENOENT else f"cannot be opened ({error.strerror})"
+        raise ValueError(f"{field}: {shown(path)} {why}; {hint}") from error
+    except ValueError as error:  # a null character
+        raise ValueError(f"{field}: {shown(path)} is no path ({error}); {hint}") from error
+
+
+def read_text(path: Path, field: str, hint: str, most_bytes: int) -> str:
+    """The whole of a UTF-8 file.
+
+    Raises:
+      ValueError: as ``require_file``, or not UTF-8.
+      OSError: the disk does not answer.
+    """
+    content = require_file(path, field, hint, most_bytes).read_bytes()
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{field}: {shown(path)} is not UTF-8 text (byte {error.start:,}); save it as UTF-8"
+        ) from error
+
+
+def read_json(path: Path, field: str, hint: str, most_bytes: int = MOST_JSON_BYTES) -> Any:
+    """The value of a JSON file.
+
+    Raises:
+      ValueError: as ``read_text``, or not JSON, or nested deeper than Python reads.
+      OSError: the disk does not answer.
+    """
+    text = read_text(path, field, hint, most_bytes)
+    try:
+        return json.loads(text)
+    except ValueError as error:  # with a number of too many digits, too
+        raise ValueError(f"{field}: {shown(path)} is not JSON ({error}); {hint}") from error
+    except RecursionError as error:
+        raise ValueError(f"{field}: {shown(path)} is JSON nested too deep; {hint}") from error

@@ -1,0 +1,91 @@
+"""The worst facts of a launch, for its first page: found by thresholds, so that nobody chooses what to leave out."""
+
+from reports.disclosure.document import Disclosure
+from reports.disclosure.utility import Utility
+from reports.formats import arm_name, change, metric_name, percent, strength, up, verdict
+
+# A discovered word among the three suggestions, where one is typed: below this share they are next to useless.
+LEAST_SUGGESTED = 0.01
+# Share of the unknown words on held-out devices that discovery found.
+LEAST_COVERED = 0.05
+# Different words that ever stand first, as a share of what the n-gram of the same public text has.
+LEAST_VARIETY = 0.5
+# Share of the first candidates that the ten most frequent words may be, over the share that they are of what is typed.
+MOST_FREQUENT = 2.0
+_OURS = "private"
+# What users would notice at once, and arms that have more than this launch: they are not what it competes with.
+_NOTICED = (
+    "keystroke_savings",
+    "words_per_minute",
+    "prate",
+    "top1_recall",
+    "top3_recall",
+    "words_modified",
+    "errors_left",
+)
+_NO_RIVALS = frozenset(("non_private", "private_history", "ngram_history", "network", "counts", "mixture"))
+
+
+def worst_facts(disclosure: Disclosure) -> list[str]:
+    """Each fact beyond its threshold, in a sentence; empty if there is none."""
+    discovery, utility = disclosure.discovery, disclosure.utility
+    facts = []
+    if strength(discovery.device_level_epsilon0) == "weak":
+        facts.append(
+            f"Against whoever collects the messages of word discovery a device has ε = "
+            f"{up(discovery.device_level_epsilon0)}, which is weak."
+        )
+    if discovery.words_added == 0:
+        facts.append("Discovery added no word.")
+    elif discovery.coverage is not None and discovery.coverage < LEAST_COVERED:
+        facts.append(
+            f"The discovered words are only {percent(discovery.coverage)} of the words on held-out devices that were "
+            "unknown before."
+        )
+    if utility is not None:
+        facts += _suggested(utility, discovery.words_added) + _variety(utility) + _losses(utility)
+    return facts
+
+
+def _suggested(utility: Utility, words_added: int) -> list[str]:
+    wanted = ("new_words", _OURS, "top3_recall")
+    shares = [row.value for row in utility.slices if (row.part, row.arm, row.metric) == wanted]
+    if not words_added or not shares or shares[0] >= LEAST_SUGGESTED:
+        return []
+    how = "never" if shares[0] == 0 else f"in {percent(shares[0])} of the places"
+    return [f"The discovered words are {how} among the three suggestions where somebody types one."]
+
+
+def _variety(utility: Utility) -> list[str]:
+    facts, ours = [], utility.distinct_first_words.get(_OURS)
+    rival = next((arm for arm in ("ngram", "start") if arm in utility.distinct_first_words), None)
+    if ours is not None and rival is not None and ours < LEAST_VARIETY * utility.distinct_first_words[rival]:
+        facts.append(
+            f"Only {ours:,} different words ever stand first; with {arm_name(rival)} it is "
+            f"{utility.distinct_first_words[rival]:,}."
+        )
+    heads = [row for row in utility.head_words if (row.arm, row.words) == (_OURS, 10)]
+    if heads and heads[0].typed > 0 and heads[0].predicted > MOST_FREQUENT * heads[0].typed:
+        facts.append(
+            f"Ten words are {percent(heads[0].predicted)} of all first candidates, and {percent(heads[0].typed)} of "
+            "what is typed."
+        )
+    return facts
+
+
+def _losses(utility: Utility) -> list[str]:
+    """What is clearly worse than with something else that users could have."""
+    facts = []
+    for metric in _NOTICED:
+        worse = [
+            row
+            for row in utility.differences
+            if row.metric == metric and row.candidate == _OURS and row.baseline not in _NO_RIVALS
+            if verdict(row) == "worse"
+        ]
+        for row in worse:
+            facts.append(f"Clearly worse than {arm_name(row.baseline)}: {metric_name(metric)}, {change(row).told()}.")
+    savings = utility.value(_OURS, "keystroke_savings")
+    if savings is not None and savings.value < 0:
+        facts.append(f"Suggestions cost users keystrokes: {percent(-savings.value)} more than without them.")
+    return facts

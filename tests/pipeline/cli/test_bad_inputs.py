@@ -1,0 +1,41 @@
+"""Every bad input of ``tests/bad_inputs`` ends soon, with the right exit code, and with words that help."""
+
+import importlib
+from pathlib import Path
+
+import pytest
+
+from pipeline import tracking
+from tests.helpers import bad_bundles, bad_files, bad_inputs
+from tests.helpers.bad_inputs import Case
+
+ROWS, BUNDLES = bad_files.of_rows(), bad_bundles.of_bundles()
+FIELDS, DOCUMENTS, COMMANDS = bad_inputs.of_fields(), bad_inputs.of_documents(), bad_inputs.of_commands()
+
+
+@pytest.mark.parametrize("case", [*FIELDS, *DOCUMENTS, *COMMANDS], ids=str)
+def test_ends_as_it_must(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    assert bad_inputs.complaint(case, bad_inputs.run(case, tmp_path, monkeypatch)) == ""
+
+
+@pytest.fixture(scope="module")
+def _imported() -> None:
+    """Torch and its like, once and before a clock runs."""
+    importlib.import_module("pipeline.stages.table")
+
+
+@pytest.mark.usefixtures("_imported")
+@pytest.mark.parametrize("case", ROWS, ids=str)
+def test_text_that_somebody_damaged(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(tracking, "MlflowTracker", bad_files.NoTracker)
+    assert bad_inputs.complaint(case, bad_inputs.run(case, tmp_path, monkeypatch)) == ""
+
+
+@pytest.mark.usefixtures("_imported")
+@pytest.mark.parametrize("case", BUNDLES, ids=str)
+def test_bundles_that_somebody_damaged(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    assert bad_inputs.complaint(case, bad_inputs.run(case, tmp_path, monkeypatch)) == ""
+
+
+def test_there_are_enough_of_them():
+    assert sum(map(len, (FIELDS, DOCUMENTS, COMMANDS, ROWS, BUNDLES))) >= 600

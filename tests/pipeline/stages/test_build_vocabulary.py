@@ -1,0 +1,109 @@
+"""Only discovered words that filters and people let pass leave the private folder."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from discovery.results import FoundWord
+from pipeline import config as configs
+from pipeline.errors import PermanentError, StageInputMissing
+from pipeline.run_dir import RESULT, RunDir, StageRecord, record_text
+from pipeline.settings import Settings
+from pipeline.stage import StageContext
+from pipeline.stages import artifacts, build_vocabulary
+from pretrain import vocabulary
+from pretrain.files import sha256, text_sha256, write_text
+from pretrain.vocabulary import SPECIALS, Vocabulary
+from tests.helpers.pipeline_launch import launch_config
+
+FOUND = ("lovely", "slurword", "sunny", "x1x2x3x", "secretname")
+BASE = Vocabulary((*SPECIALS, "you", "see"))
+
+
+class Silent:
+    """A device store in which nobody types."""
+
+    def device_words(self, split: str) -> list[list[str]]:
+        return [["you", "lovely"]] * 3
+
+
+@pytest.fixture
+def ctx(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StageContext:
+    """A launch that has discovered words, one of which its blocklist names."""
+    (tmp_path / "blocked.txt").write_text("slurword\n", encoding="utf-8")
+    config = launch_config(
+        discovery={"blocklist": str(tmp_path / "blocked.txt")},
+        vocabulary={"max_new_words": 9, "review": True},
+        report={"show_new_words": True},
+    )
+    run = configs.launch_id(config)
+    made = RunDir(settings.runs_dir, run)
+    ctx = StageContext(config, made, settings, "build_vocabulary", None)
+    vocabulary.save(BASE, made.public("ingest_public") / "vocabulary.json")
+    finish(ctx, "ingest_public", {})
+    content = json.dumps([FoundWord(word=word, layer=3, share=0.1, low=0, high=1).model_dump() for word in FOUND])
+    write_text(made.private("discover") / "words.json", content)
+    finish(ctx, "discover", {"words_sha256": text_sha256(content)})
+    monkeypatch.setattr(artifacts, "store", lambda _: Silent())
+    monkeypatch.setattr(build_vocabulary, "projected_coverage", lambda *_: ())
+    return ctx
+
+
+def finish(ctx: StageContext, stage: str, result: dict) -> None:
+    """Write the record of a stage."""
+    outputs = ctx.run.manifest(stage)
+    record = StageRecord(
+        launch_id=ctx.run.launch_id,
+        stage=stage,
+        config_digest=configs.config_digest(ctx.config),
+        inputs={},
+        outputs=outputs,
+        private_outputs=False,
+        started_at="",
+        seconds=0,
+        result=result,
+    )
+    write_text(ctx.run.public(stage) / RESULT, record_text(record))
+
+
+def decide(ctx: StageContext, *dropped: str) -> None:
+    """A person keeps every word but some."""
+    with pytest.raises(PermanentError, match="5 of 5 words wait for a decision"):
+        build_vocabulary.build_vocabulary(ctx)
+    sheet = ctx.private / "review" / "review.csv"
+    head, *lines = sheet.read_text(encoding="utf-8").splitlines()
+    decided = (line.replace(",,", ",drop," if any(word in line for word in dropped) else ",keep,", 1) for line in lines)
+    sheet.write_text("\n".join([head, *decided]) + "\n", encoding="utf-8")
+
+
+def test_what_was_dropped_stands_nowhere_public(ctx: StageContext) -> None:
+    decide(ctx, "secretname", "slurword")
+    built = build_vocabulary.build_vocabulary(ctx)
+    finish(ctx, "build_vocabulary", built.model_dump(mode="json"))
+    assert artifacts.added_words(ctx) == ("lovely", "sunny", "x1x2x3x")
+    assert built.added == 3
+    public = b"".join(path.read_bytes() for path in (ctx.run.path / "public").rglob("*") if path.is_file())
+    assert b"lovely" in public
+    assert not [word for word in ("slurword", "secretname") if word.encode() in public]
+    assert built.dropped == {"dropped by a person": 2}
+
+
+def test_words_that_somebody_changed_are_refused(ctx: StageContext) -> None:
+    path = ctx.run.private("discover") / "words.json"
+    assert [word.word for word in artifacts.discovered_words(ctx)] == list(FOUND)
+    path.write_text(path.read_text(encoding="utf-8").replace("sunny", "other"), encoding="utf-8")
+    with pytest.raises(StageInputMissing, match=r"words\.json: not the words that discovery left there"):
+        artifacts.discovered_words(ctx)
+    path.unlink()
+    with pytest.raises(StageInputMissing, match="restore the file"):
+        artifacts.discovered_words(ctx)
+
+
+def test_words_of_version_0_1_are_read_where_they_were(ctx: StageContext) -> None:
+    private = ctx.run.private("discover") / "words.json"
+    public = ctx.run.public("discover") / "words.json"
+    private.rename(public)
+    finish(ctx, "discover", {})
+    assert [word.word for word in artifacts.discovered_words(ctx)] == list(FOUND)
+    assert ctx.run.used["discover/words.json"] == sha256(public)

@@ -1,0 +1,102 @@
+"""One comparison has one verdict in one unit, wherever a report speaks of it, and the worst stands in front."""
+
+import itertools
+
+import pytest
+
+from reports.disclosure.document import Disclosure
+from reports.formats import light, verdict
+from reports.render import pages
+from reports.worst import LEAST_VARIETY, worst_facts
+from tests.helpers.contradictions import contradictions
+from tests.helpers.reports_example import block, example
+
+GAINS = ((0.02, 0.03, 0.04), (-0.04, -0.03, -0.02), (-0.01, 0.01, 0.03))
+
+
+def compared(*changes: tuple, metric: str = "prate", failed: tuple[str, ...] = ()) -> Disclosure:
+    """A disclosure with one difference: absolute interval and relative one."""
+    (low, value, high), (relative_low, relative_value, relative_high) = changes
+    row = {"candidate": "private", "baseline": "ngram", "metric": metric, "value": value, "low": low, "high": high}
+    row |= {"relative": {"value": relative_value, "low": relative_low, "high": relative_high}}
+    judged = {"candidate": "private", "baseline": "ngram", "primary": metric, "passes": not failed}
+    return example(
+        utility=block("utility", differences=[row], verdicts=[judged | {"failed": list(failed), "missing": []}])
+    )
+
+
+@pytest.mark.parametrize("metric", ["prate", "words_modified", "top1_recall", "keystroke_savings"])
+@pytest.mark.parametrize("changes", list(itertools.product(GAINS, GAINS)))
+def test_tables_and_pictures_tell_the_same_of_any_two_intervals(changes: tuple, metric: str) -> None:
+    disclosure = compared(*changes, metric=metric)
+    assert contradictions(disclosure) == []
+    told = verdict(disclosure.utility.differences[0])
+    failed = (metric,) if told != "better" else ()
+    assert contradictions(compared(*changes, metric=metric, failed=failed)) == []
+
+
+def test_the_reading_finds_what_it_looks_for() -> None:
+    assert contradictions(compared(GAINS[0], GAINS[0], failed=("prate",)))
+    gates = block("decision")["gates"]
+    twice = [gates[0] | {"id": "top3_guardrail"}, gates[1] | {"id": "typing", "evidence": "top-3 recall is worse"}]
+    assert contradictions(example(decision=block("decision", gates=twice)))
+
+
+def test_the_example_contradicts_itself_nowhere() -> None:
+    assert contradictions(example()) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "words"), [("chitchat", "a public data set of typed chat"), ("files", "as it is stored")]
+)
+def test_whose_text_it_was_is_said_alike_in_front_and_at_the_back(source: str, words: str) -> None:
+    disclosure = example(population=block("population", source=source))
+    text = pages(disclosure, {})["report.md"]
+    assert words in text.split("## Gates")[0]
+    assert "simulated on the stored text" in text.split("## Gates")[0]
+    assert contradictions(disclosure) == []
+
+
+def fact(**utility: object) -> list[str]:
+    return worst_facts(example(utility=block("utility", **utility)))
+
+
+def test_words_that_are_never_suggested_stand_in_front() -> None:
+    row = {"part": "new_words", "arm": "private", "metric": "top3_recall", "low": 0.0, "high": 0.0}
+    (never,) = [line for line in fact(slices=[row | {"value": 0.0}]) if "discovered words" in line]
+    assert "never among the three suggestions" in never
+    assert any("in 0.50% of the places" in line for line in fact(slices=[row | {"value": 0.005}]))
+    assert not any("suggestions where" in line for line in fact(slices=[row | {"value": 0.01}]))
+    text = pages(example(utility=block("utility", slices=[row | {"value": 0.0}])), {})["report.md"]
+    front = text[text.index("## Front sheet") : text.index("Decision:")]
+    assert never in front
+
+
+def test_few_first_words_stand_in_front() -> None:
+    few = {"ngram": 1000, "private": int(1000 * LEAST_VARIETY) - 1, "start": 10}
+    assert any(
+        "Only 499 different words ever stand first; with n-gram, public text it is 1,000." in x
+        for x in fact(distinct_first_words=few)
+    )
+    assert not any("stand first" in line for line in fact(distinct_first_words=few | {"private": 500}))
+
+
+def test_keystrokes_lost_stand_in_front() -> None:
+    row = {"candidate": "private", "baseline": "ngram", "metric": "keystroke_savings", "value": -0.01}
+    worse = row | {"low": -0.02, "high": -0.005, "relative": {"value": -0.1, "low": -0.2, "high": -0.05}}
+    said = "Clearly worse than n-gram, public text: keystrokes saved, -10.00% (-20.00% to -5.00%)."
+    assert said in fact(differences=[worse])
+    unclear = worse | {"relative": {"value": -0.1, "low": -0.2, "high": 0.05}}
+    assert said not in fact(differences=[unclear])
+    assert not any("Clearly" in line for line in fact(differences=[worse | {"baseline": "non_private"}]))
+
+
+def test_nothing_bad_leaves_no_box() -> None:
+    calm = example(
+        discovery=block("discovery", epsilon0=0.5, messages_per_device=1, device_level_epsilon0=0.5, coverage=0.3)
+        | {"epsilon_central": 0.3, "epsilon_clones": 0.4, "epsilon_attack": 0.1},
+        utility=block("utility", differences=[], slices=[], head_words=[], distinct_first_words={"private": 60}),
+    )
+    assert worst_facts(calm) == []
+    assert "What is worst" not in pages(calm, {})["report.md"]
+    assert light(calm) == light(example())
