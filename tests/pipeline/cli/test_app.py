@@ -128,9 +128,9 @@ def test_ledger_commands(tacit: Shell, tracked: Settings):
 
     (tracked.runs_dir / "ledger.db").unlink()
     assert f"no privacy ledger at {where}" in tacit.json("ledger", "verify", code=65)["error"]
-    assert "holds launches with 2 receipts" in tacit.json("ledger", "init", code=65)["error"]
+    assert "holds launches with 5 receipts" in tacit.json("ledger", "init", code=65)["error"]
     PrivacyLedger.create(tracked.ledger_url)  # A fresh one is whole in itself, but the launches remember.
-    assert len(tacit.json("ledger", "verify", code=65)["problems"]) == 2
+    assert len(tacit.json("ledger", "verify", code=65)["problems"]) == 5
     with sqlite3.connect(where) as database:
         database.execute("DROP TRIGGER privacy_ledger_no_update")
     assert "no_update is gone" in tacit("ledger", "verify", code=65).stdout

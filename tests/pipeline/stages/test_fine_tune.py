@@ -9,7 +9,7 @@ from federated.participation.availability import Availability
 from federated.participation.cohorts import Cohorts
 from federated.participation.observed import observe
 from federated.participation.records import no_records
-from pipeline import tracking
+from pipeline.shown import numbers
 from pipeline.stages.fine_tune import histogram_metrics, participation
 from reports.disclosure.guarantee import ObservedParticipation
 
@@ -41,7 +41,7 @@ def test_histograms_are_those_of_the_records_in_tens():
     assert shown.check_ins % 10 == shown.fewest_check_ins % 10 == 0
     assert 0 < shown.fewest_check_ins < shown.check_ins < DEVICES
     # MLflow takes both, whole and without a count of single devices.
-    metrics = tracking.numbers(histogram_metrics(shown))
+    metrics = numbers(histogram_metrics(shown))
     assert {value % 10 for value in metrics.values()} == {0}
     for prefix, name in (("devices that joined/", "participation"), ("participations apart by/", "separation")):
         total = sum(value for key, value in metrics.items() if key.startswith(prefix))
