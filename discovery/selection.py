@@ -19,6 +19,8 @@ from discovery.device.randomizer import SubsetSelection, estimate_deviation
 
 _OUTSIDE = 0.025  # on either side of a 95% interval
 _TENS = 10
+# At most so probable is a word published that one message holds, however few messages there are.
+_ONE_HOLDER_CHANCE = 0.05
 
 
 def rounded_down(devices: int) -> int:
@@ -37,7 +39,9 @@ def word_votes(question: Question, votes_d: np.ndarray, messages: int) -> int:
     Against noise: of the words of a layer, on average at most ``false_discovery_rate`` are typed by nobody
     (Benjamini and Hochberg 1995, over all finished candidates of the layer, by the exact tail of
     ``Bin(n, q)``, which votes for an item that nobody holds follow). A fixed z for each candidate would be
-    too strict where most are words and too lax where most are not. Without a rate: z of version 0.1.
+    too strict where most are words and too lax where most are not. Where messages are few, one vote would
+    do: so that no single device makes a word, one that a single message holds has a chance of 5% at most.
+    Without a rate: z of version 0.1.
     Against words of too few people: the votes that ``anonymity`` asks for, if it is set.
 
     Args:
@@ -55,6 +59,8 @@ def word_votes(question: Question, votes_d: np.ndarray, messages: int) -> int:
         below = np.flatnonzero(chances_M <= allowed_M)
         accepted = below[-1] if len(below) else 0
         needed = significant_votes(randomizer, messages, float(allowed_M[accepted]))
+        if messages > 1:
+            needed = max(needed, anonymous_votes(randomizer, messages, 2, _ONE_HOLDER_CHANCE))
     if config.anonymity is None:
         return needed
     if config.anonymity > messages:

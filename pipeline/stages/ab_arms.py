@@ -30,7 +30,7 @@ from pretrain.ngrams.ngram import NGram
 
 CHAMPION, NON_PRIVATE = "champion", "non_private"
 # A mechanism has to have some noise; this much is far below the last digit of a weight.
-_NEXT_TO_NONE = 1e-12
+_NEXT_TO_NONE = 1e-9
 # Without noise there is no reason to clip tightly; without any bound a few devices would lead the rest.
 _LOOSER = 4.0
 

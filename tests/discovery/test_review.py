@@ -90,5 +90,5 @@ def test_shapes_of_personal_data(word, reason):
 
 
 def test_a_blocklist_that_is_not_there_is_no_empty_one(tmp_path):
-    with pytest.raises(ValueError, match=r"discovery.blocklist: .*gone.txt is not a file"):
+    with pytest.raises(ValueError, match=r"discovery.blocklist: .*gone.txt does not exist"):
         read_blocklist(tmp_path / "gone.txt")

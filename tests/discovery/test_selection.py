@@ -39,7 +39,7 @@ def benjamini_hochberg(chances: list[float], rate: float) -> set[int]:
     return set(order[:most])
 
 
-@pytest.mark.parametrize("rate", [0.01, 0.05, 0.5])
+@pytest.mark.parametrize("rate", [0.01, 0.05])
 @pytest.mark.parametrize("real", [0, 3, 200])
 def test_words_are_the_discoveries_of_the_paper_s_rule(rate: float, real: int) -> None:
     asked = question(prefixes=300, false_discovery_rate=rate)
@@ -69,6 +69,16 @@ def test_no_more_false_words_than_asked_for(real: int, holders: int) -> None:
         shares.append(np.sum(accepted[real:]) / max(np.sum(accepted), 1))
     assert np.mean(shares) <= 0.05 + 3 * np.std(shares) / np.sqrt(200)
     assert np.sum(accepted[:real]) >= 0.9 * real
+
+
+def test_one_device_makes_no_word() -> None:
+    """With few messages a single vote is already significant, but it is one device's."""
+    asked = question(epsilon0=8.0, contributions=4, false_discovery_rate=0.05)
+    votes_d = np.zeros(asked.broadcast.domain, dtype=np.int64)
+    votes_d[finished(asked)[:20]] = 1
+    assert word_votes(asked, votes_d, 44) == 2
+    votes_d[finished(asked)[:3]] = 2
+    assert word_votes(asked, votes_d, 44) == 2
 
 
 def test_the_empty_word_is_none() -> None:

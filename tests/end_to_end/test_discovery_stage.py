@@ -18,7 +18,7 @@ from pipeline.stages.table import STAGES
 from tests.helpers.installed import installed
 from tests.helpers.tiny_launch import write_launch
 
-BEFORE = ("ingest_public", "ingest_private")
+BEFORE = ("ingest_public", "ingest_private", "plan")
 
 
 def discover(folder: Path, processes: int) -> tuple[dict, settings.Settings, Path]:
