@@ -76,7 +76,7 @@ def small(path: Path, folder: Path) -> Path:
         if block in launch:
             launch[block] |= {name: value for name, value in sizes.items() if name in launch[block]}
     launch["policy"]["max_top3_loss"] = 1.0
-    launch["audit"]["random_continuations"] = 10_000
+    launch["audit"] |= {"random_continuations": 10_000, "directions": 64}
     if "adaptive_clipping" in launch["mechanism"]:
         launch["mechanism"]["adaptive_clipping"]["bit_noise_std"] = 5.0
     if "blocklist" in launch["discovery"]:

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from federated import train
 from federated.config.training import RuntimeConfig
-from federated.local_training import autotune
+from federated.local_training import autotune, rows
 from federated.mechanisms.tree import Tree
 from federated.participation.records import load_records
 from federated.rounds import privatize, server
@@ -120,7 +119,7 @@ def test_updates_that_are_not_finite_do_not_stop_a_run(tmp_path):
 
 def test_noise_is_drawn_before_text_is_read(tmp_path, monkeypatch):
     order: list[str] = []
-    for module, name in ((train, "cohort_rows"), (Tree, "noise"), (privatize, "release")):
+    for module, name in ((rows, "cohort_rows"), (Tree, "noise"), (privatize, "release")):
         real = getattr(module, name)
 
         def noted(*arguments, real=real, name=name):
@@ -134,7 +133,7 @@ def test_noise_is_drawn_before_text_is_read(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["cohort_rows", "round_offset"])
 def test_text_that_cannot_be_read_ends_the_run_and_the_next_call_goes_on(name, finished, tmp_path, monkeypatch):
-    real, told = getattr(train, name), []
+    real, told = getattr(rows, name), []
 
     def fails(*arguments):
         if len(told) >= 4 and calls.append(0) is None and len(calls) == 1:
@@ -142,7 +141,7 @@ def test_text_that_cannot_be_read_ends_the_run_and_the_next_call_goes_on(name, f
         return real(*arguments)
 
     calls: list[int] = []
-    monkeypatch.setattr(train, name, fails)
+    monkeypatch.setattr(rows, name, fails)
     with pytest.raises(OSError, match="is gone"):
         run(Launch(), tmp_path, told.append)
     assert [message["round"] for message in told] == [1, 2, 3, 4]

@@ -14,6 +14,7 @@ from pipeline.config import STAGE_NAMES, LaunchConfig, launch_id
 from pipeline.runner import Stages
 from pipeline.stage import StageContext, StageSpend
 from tests.helpers.account_command import answer, run
+from tests.helpers.installed import installed
 from tests.helpers.pipeline_launch import RAW, Counted, launch_config, spend
 
 SHAPE = ("--rounds", "1000", "--min-sep", "300", "--max-participations", "4")
@@ -216,6 +217,7 @@ def plan(ctx: StageContext) -> Stated:
 def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LaunchConfig:
     """A launch that has trained, with a mechanism file of its own."""
     monkeypatch.setenv("TACIT_HOME", str(tmp_path))
+    installed(tmp_path, "people")
     config, here = launch_config(), settings.load(dict(os.environ))
     special = {"plan": plan, "fine_tune": fine_tune}
     spends = {"fine_tune": StageSpend(planned=lambda config, run: spend(0.2), inputs=("ingest_private",))}
