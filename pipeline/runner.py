@@ -253,7 +253,7 @@ def _run_held(
     if record is None:
         public = stages.public.get(name)
         seen = sharing.restricted(config, public) if public else config
-        ctx = StageContext(seen, run, settings, name, key)
+        ctx = StageContext(seen, run, settings, name, key, config.private_text.name)
         if public:
             record = _share(ctx, config, stages.functions[name], public, tracker)
         else:

@@ -79,6 +79,7 @@ class StageContext:
     settings: Settings
     stage: str
     key: bytes | None  # 256 bits, the same at every retry; only stages that spend have one
+    population: str = ""  # its name, which tells registered models apart, where the configuration leaves it out
 
     @property
     def noise_key(self) -> bytes:

@@ -122,7 +122,9 @@ def encode(shards: list[WordStore], words: Vocabulary) -> TokenStream:
 def published_before(ctx: StageContext) -> Published | None:
     """The registered version that users of this locale, feature and population have without this launch."""
     registry = Registry(ctx.settings)
-    return registry.champion_before(registry.name_of(ctx.config), ctx.run.launch_id)
+    population = ctx.population or ctx.config.private_text.name
+    name = registry.name_for(ctx.config.locale, ctx.config.feature, population)
+    return registry.champion_before(name, ctx.run.launch_id)
 
 
 @dataclass(frozen=True)

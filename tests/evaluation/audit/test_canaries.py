@@ -69,7 +69,9 @@ def test_each_device_has_exactly_its_copies_and_public_sentences() -> None:
 
 
 def test_words_are_uniform_over_the_vocabulary_without_specials() -> None:
-    config = AuditConfig(users=(1,), examples=(1,), repeats=4000, sentences_per_device=1)
+    config = AuditConfig(users=(1,), examples=(1,), repeats=1, sentences_per_device=1).model_copy(
+        update={"repeats": 4000}
+    )
     made = canaries.make(config, WORDS, filler(), seed=2)
     counts = np.bincount(np.array([canary.ids for canary in made.canaries]).ravel(), minlength=100)
     assert counts[:4].sum() == 0

@@ -88,12 +88,12 @@ def test_an_update_that_is_not_finite_is_above_and_adds_nothing() -> None:
     model, rows = keyboard(tied=True), rows_of(5, local())
     clip = Clip(0.1, per_layer=True, below=0.1)
     # The second step starts from weights near the largest float32 and overflows.
-    found = aggregate(model, rows, local(learning_rate=1e38, epochs=2), clip, 4)
+    found = aggregate(model, rows, local(epochs=2).model_copy(update={"learning_rate": 1e38}), clip, 4)
     assert not found.sum_P.any()
     assert found.below == -5 / 2
     for kernel in ("batched", "reference"):
         # One step does not: an update of norm 4e37 is clipped like any other, though its square is no float32.
-        huge = aggregate(model, rows[:1], local(learning_rate=1e38), clip, 4, kernel=kernel)
+        huge = aggregate(model, rows[:1], local().model_copy(update={"learning_rate": 1e38}), clip, 4, kernel=kernel)
         assert 0.99 < float(huge.sum_P.double().norm()) / FIXED_POINT <= 1
         assert huge.below == -1 / 2
 

@@ -107,7 +107,7 @@ ACCOUNTED = (
     Tampering("discovery's central epsilon", "discover", stated("discover", "epsilon_central", half)),
     Tampering("messages of a layer", "discover", stated("discover", "layers.0.messages", more)),
     Tampering(
-        "the discovered words", "discover", in_text("private/discover/words.json", "[", "[ "), "private:discover"
+        "the discovered words", "discover", in_text("private/discover/words.json", "[", "[ "), "again:build_vocabulary"
     ),
     Tampering("coverage of new words", "build_vocabulary", stated("build_vocabulary", "coverage", 0.9)),
     Tampering(

@@ -41,7 +41,7 @@ def test_the_size_of_a_message_can_be_given():
 
 @pytest.mark.parametrize(
     ("change", "named"),
-    [(("--k", "0"), "k: got 0"), (("--domain", "1"), "domain: 1"), (("--delta", "0"), "delta")],
+    [(("--k", "0"), "k: got 0"), (("--domain", "1"), "domain: got 1"), (("--delta", "0"), "delta")],
 )
 def test_what_cannot_be_is_refused(change, named):
     done = asked(*PAPER, *change)
