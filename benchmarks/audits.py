@@ -1,8 +1,8 @@
 """What the audits of the noise notice, and how often they alarm where all is right.
 
-    .venv/stages/bin/python benchmarks/audits.py bugs --setting tiny --seeds 20 --kept runs.jsonl
-    .venv/stages/bin/python benchmarks/audits.py honest --seeds 200 --kept runs.jsonl
-    .venv/stages/bin/python benchmarks/audits.py table --kept runs.jsonl
+    .venv/stages/bin/python -m benchmarks.audits bugs --setting tiny --seeds 20 --kept runs.jsonl
+    .venv/stages/bin/python -m benchmarks.audits honest --seeds 200 --kept runs.jsonl
+    .venv/stages/bin/python -m benchmarks.audits table --kept runs.jsonl
 
 Each run trains with the project's own round loop, with or without one of the bugs of ``tests/helpers/training_bugs.py``
 in it, and is then audited as the audit stage does; held means that a row speaks against the run. One JSON line a run
