@@ -54,7 +54,7 @@ check: setup ## Lint, format, import directions, types, environments, launch fil
 BENCHES ?= accounting mechanisms simulation growth memory workers secagg discovery audit typing_sessions
 
 bench: setup ## Run BENCHES (default: all that need no data of yours; an hour, peers' environments included)
-	@for name in $(BENCHES); do echo "benchmarks/$$name.py"; $(STAGES)/python benchmarks/$$name.py || exit; done
+	@for name in $(BENCHES); do echo "benchmarks.$$name"; $(STAGES)/python -m benchmarks.$$name || exit; done
 
 up: setup $(AIRFLOW_HOME)/.ready ## Start Airflow and the MLflow UI on this machine, loopback only
 	@bash docker/local.sh up

@@ -1,6 +1,6 @@
 """All arms on real held-out devices: the comparison of a launch in miniature, as tables.
 
-.venv/stages/bin/python benchmarks/ab_table.py FOLDER [--only NAME]
+.venv/stages/bin/python -m benchmarks.ab_table FOLDER [--only NAME]
 
 FOLDER holds ``users/*.parquet`` (``client_id, text, locale, ts``) and ``public/*.parquet`` (``text``)
 under the names listed in POPULATIONS. Prints Markdown. Minutes for each population on one core.
@@ -14,8 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from ab_arms import Trained, train, words_of
 
+from benchmarks.ab_arms import Trained, train, words_of
 from evaluation.comparison import compare
 from evaluation.comparison.compare import Entrants, Rules
 from evaluation.comparison.intervals import Estimate
@@ -40,7 +40,7 @@ SHOWN = (*RATES, "words_per_minute")
 
 def main() -> None:
     """Train, compare, print."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", choices=sorted(POPULATIONS))
     options = parser.parse_args()

@@ -1,10 +1,11 @@
 """Exact sensitivity of the tree: CPU time of every published row, and against trying every pattern.
 
-.venv/stages/bin/python benchmarks/accounting.py
+.venv/stages/bin/python -m benchmarks.accounting
 
 Each published row has at most ``LIMIT_MS``; ArithmeticError when one needs more.
 """
 
+import argparse
 import statistics
 import time
 from collections.abc import Callable
@@ -38,6 +39,7 @@ def shape(row: Row) -> tuple[int, int, int]:
 
 def main() -> None:
     """Print both tables."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     print(f"{'rounds, min_sep, k':<22}{'square':>8}{'program ms':>12}{'brute ms':>12}{'ratio':>8}")
     for row in SMALL:
         fast, fast_ms = timed(lambda row=row: tree_sensitivity_squared(*row))

@@ -1,6 +1,6 @@
 """The audits' price: 27 canaries ranked among 2,000,000, and direction canaries in each round of training.
 
-    .venv/stages/bin/python benchmarks/audit.py [--repeats 3] [--threads 2]
+    .venv/stages/bin/python -m benchmarks.audit [--repeats 3] [--threads 2]
 
 Paper-size model (CIFG-LSTM 670, 96), vocabulary of 10,000. Canaries are attacked on threads, as in a launch;
 each product stays on one. No canary is memorised, which is the slow case: counting is tried and given up

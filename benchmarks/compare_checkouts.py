@@ -1,6 +1,6 @@
 """Do two checkouts compute the same? One seeded tiny launch for each mechanism with each, compared fact by fact.
 
-    python benchmarks/compare_checkouts.py BEFORE_DIR AFTER_DIR [--mechanisms tree,blt] [--python PATH]
+    python -m benchmarks.compare_checkouts BEFORE_DIR AFTER_DIR [--mechanisms tree,blt] [--python PATH]
 
 Compared exactly: every tensor of the pretrained, adapted and fine-tuned model, vocabularies, mechanism file,
 canaries, ONNX graphs, the last checkpoint, participation records, ledger amounts, gates, and every number in the
@@ -20,8 +20,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 # The launch is the one of the golden tests, of this checkout, whatever the two that are compared hold.
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 from tests.golden import facts, seeded_launch
 
 # What a launch file said, told again: fields that became constants may be missing here, on one side.
@@ -101,7 +99,7 @@ def _list(title: str, lines: list[str]) -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("before", type=Path, help="a checkout")
     parser.add_argument("after", type=Path, help="another one")
     parser.add_argument("--python", default=sys.executable, help="of the stages environment; default: this one")

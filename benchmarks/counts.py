@@ -1,6 +1,6 @@
 """Private counts of words and pairs on public n-grams, on real held-out devices, as tables.
 
-.venv/stages/bin/python benchmarks/counts.py FOLDER [--only NAME] [--choose]
+.venv/stages/bin/python -m benchmarks.counts FOLDER [--only NAME] [--choose]
 
 FOLDER holds ``users/*.parquet`` (``client_id, text, locale, ts``) and ``public/*.parquet`` (``text, source``)
 under the names below. Prints Markdown; about two minutes a population on one core. ``--choose`` instead varies
@@ -89,7 +89,7 @@ class Setting:
 
 def main() -> None:
     """Fit, judge, print."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", choices=[*POPULATIONS, *PUBLIC])
     parser.add_argument("--choose", action="store_true")

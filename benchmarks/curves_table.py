@@ -93,7 +93,7 @@ def picture(arms: Sequence[dict], title: str, *, from_zero: bool) -> str:
 def table(about: dict, arms: Sequence[dict], ends: dict[str, np.ndarray]) -> Iterable[str]:
     """The same for people, in Markdown."""
     yield f"# Accuracy by round of a federated run, measured {date.today()}: 2 shared cores, no GPU\n"
-    command = "benchmarks/learning_curves.py --users USERS.parquet --public PUBLIC.parquet --work FOLDER"
+    command = "-m benchmarks.learning_curves --users USERS.parquet --public PUBLIC.parquet --work FOLDER"
     yield f"`OMP_NUM_THREADS=1 .venv/stages/bin/python {command}`\n"
     large, local = about["simulated_report_goal"], about["local_training"]
     yield (

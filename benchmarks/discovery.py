@@ -1,6 +1,6 @@
 """Word discovery: honest messages a second, words found on a public population, and the paper's scale.
 
-    .venv/stages/bin/python benchmarks/discovery.py [speed] [words] [scale] [--devices 360000] [--figures DIR]
+    .venv/stages/bin/python -m benchmarks.discovery [speed] [words] [scale] [--devices 360000] [--figures DIR]
 
 'speed' builds an environment of its own in build/bench-ldpy for multi-freq-ldpy. 'words' types words of
 wordfreq's English list by their frequency: 8,000 targets, devices with 160 words on average. Seconds are
@@ -21,19 +21,16 @@ from pathlib import Path
 import numpy as np
 import wordfreq
 
-# A script's own folder comes first, and there this file would stand for the package of its name.
-sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != Path(__file__).resolve().parent]
-
-from discovery import discover as trie  # noqa: E402
-from discovery.config import DiscoveryConfig  # noqa: E402
-from discovery.device.answer import END, Question  # noqa: E402
-from discovery.device.randomizer import subset_selection  # noqa: E402
-from discovery.device.typed import TypedWords  # noqa: E402
-from discovery.device.votes import merge, votes_of_shard  # noqa: E402
-from discovery.projection import PublicHistogram, votes_for_tuning_only  # noqa: E402
-from discovery.results import DiscoveryResult  # noqa: E402
-from discovery.trie import certify, question_of  # noqa: E402
-from reports.figures.discovery import coverage_by_epsilon, domain_and_noise, words_by_layer  # noqa: E402
+from discovery import discover as trie
+from discovery.config import DiscoveryConfig
+from discovery.device.answer import END, Question
+from discovery.device.randomizer import subset_selection
+from discovery.device.typed import TypedWords
+from discovery.device.votes import merge, votes_of_shard
+from discovery.projection import PublicHistogram, votes_for_tuning_only
+from discovery.results import DiscoveryResult
+from discovery.trie import certify, question_of
+from reports.figures.discovery import coverage_by_epsilon, domain_and_noise, words_by_layer
 
 KEY = bytes(range(32))  # public numbers need no secret
 PEER = "multi-freq-ldpy==0.2.5"

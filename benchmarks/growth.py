@@ -1,6 +1,6 @@
 """How the cost of a round grows: with the cohort, the population and the rounds done; what scheduling wastes.
 
-    .venv/stages/bin/python benchmarks/growth.py [--rounds 2000]
+    .venv/stages/bin/python -m benchmarks.growth [--rounds 2000]
 
 CPU time of one thread, medians. Growth with the number of workers is ``workers.py``'s.
 """
@@ -14,8 +14,8 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from workloads import CASES, CLIP, RATE, clipped_sum, cpu_seconds, lognormal_sizes, text, typed
 
+from benchmarks.workloads import CASES, CLIP, RATE, clipped_sum, cpu_seconds, lognormal_sizes, text, typed
 from federated import mechanisms, train
 from federated.config.blt_presets import PRESETS
 from federated.config.mechanism import BltMechanism, TreeMechanism

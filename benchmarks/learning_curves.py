@@ -1,6 +1,6 @@
 """Accuracy by round of a real federated run: from public text or from scratch, tree noise or a BLT's, at equal rho.
 
-OMP_NUM_THREADS=1 .venv/stages/bin/python benchmarks/learning_curves.py --users USERS.parquet --public PUBLIC.parquet
+OMP_NUM_THREADS=1 .venv/stages/bin/python -m benchmarks.learning_curves --users USERS.parquet --public PUBLIC.parquet
     --work FOLDER [--arms NAME ...] [--draw]
 
 SIMULATED REPORT GOAL: NOT A PRIVATE RUN. Rounds of 200 devices get the noise of rounds of 6,500: the noise multiplier
@@ -20,12 +20,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-import curves_setting
-import curves_table
 import numpy as np
 import torch
-from curves_setting import SEED, Setting, hits_by_device, known_words, start_point
 
+from benchmarks import curves_setting, curves_table
+from benchmarks.curves_setting import SEED, Setting, hits_by_device, known_words, start_point
 from federated.accounting import guarantees as accounting
 from federated.config.mechanism import BltMechanism, MechanismConfig, TreeMechanism
 from federated.config.training import LocalTrainingConfig, RuntimeConfig, ServerConfig

@@ -1,8 +1,8 @@
 """Losses of every mechanism on one run beside the published ones, and searches beside jax-privacy 2.0.0.
 
-.venv/stages/bin/python benchmarks/mechanisms.py           about five minutes, most of them jax-privacy's
-.venv/stages/bin/python benchmarks/mechanisms.py --alone   ours only: half a minute
-.venv/stages/bin/python benchmarks/mechanisms.py --full    BandMF for 2,052 rounds too: a minute more
+.venv/stages/bin/python -m benchmarks.mechanisms           about five minutes, most of them jax-privacy's
+.venv/stages/bin/python -m benchmarks.mechanisms --alone   ours only: half a minute
+.venv/stages/bin/python -m benchmarks.mechanisms --full    BandMF for 2,052 rounds too: a minute more
 
 Loss is the error of prefix sums times the sensitivity, largest and root mean square over rounds.
 Published: McMahan et al. 2024 (BLT), table 3. There MaxLoss comes first, whatever the heads say.
@@ -19,14 +19,13 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 # Before numpy is imported, so that its thread pool sees one core.
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 
 import numpy as np  # noqa: E402
-from peers.environment import HERE, python_with  # noqa: E402
 
+from benchmarks.peers.environment import HERE, python_with  # noqa: E402
 from federated.config.blt_presets import PRESETS  # noqa: E402
 from federated.mechanisms.banded import Banded, from_coefficients, from_matrix  # noqa: E402
 from federated.mechanisms.blt import Blt, errors, inverse_coefficients  # noqa: E402
@@ -195,7 +194,7 @@ def print_side_by_side(repeats: int) -> None:
     except OSError as error:
         print(f"no environment for jax-privacy, ours alone: {error}")
         return
-    ours = [sys.executable, str(Path(__file__).resolve()), "--search"]
+    ours = [sys.executable, "-m", "benchmarks.mechanisms", "--search"]
     print("CPU seconds of one core: 'all' with start-up and compilation, 'search' without them; '1e-6' is when the")
     print("peer, which never stops early, was within 1e-6 of its own end, start-up and compilation included.")
     print("Loss: MaxLoss of BLTs, RmsLoss of banded strategies, computed by one program for both sides.")
@@ -228,7 +227,7 @@ def shown(seconds: float | None) -> str:
 
 def main() -> None:
     """Print both tables."""
-    parser = argparse.ArgumentParser(description="losses and CPU seconds of the mechanisms")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--full", action="store_true", help="BandMF for 2,052 rounds too")
     parser.add_argument("--alone", action="store_true", help="not beside jax-privacy")
     parser.add_argument("--repeats", type=int, default=1, help="runs of each search, whose median is shown")

@@ -1,6 +1,6 @@
 """Peak memory of training a 10K-word model with a report goal of 6,500 on a CPU.
 
-    .venv/stages/bin/python benchmarks/memory.py [--rounds 2] [--words 8] [--threads 2]
+    .venv/stages/bin/python -m benchmarks.memory [--rounds 2] [--words 8] [--threads 2]
 
 Real rounds of ``federated.train.fine_tune`` in a process of its own, peak resident memory as the system counts it
 (``ru_maxrss``): devices of a few words, so that it ends in minutes. Rows of a whole cohort are held during a
@@ -18,8 +18,8 @@ import time
 from pathlib import Path
 
 import numpy as np
-from workloads import CASES, CLIP, RATE, clipped_sum, text
 
+from benchmarks.workloads import CASES, CLIP, RATE, clipped_sum, text
 from federated import train
 from federated.config.mechanism import TreeMechanism
 from federated.config.training import LocalTrainingConfig, RuntimeConfig, ServerConfig
@@ -100,8 +100,15 @@ def hold_rows(cohorts: int) -> dict[str, float]:
 
 def apart(act: str, *arguments: int) -> dict[str, float]:
     """``act`` of this file in a process of its own: memory that was used before would hide its peak."""
-    command = [sys.executable, __file__, "--act", act, *(f"--with={argument}" for argument in arguments)]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.memory",
+        "--act",
+        act,
+        *(f"--with={argument}" for argument in arguments),
+    ]
+    done = subprocess.run(command, check=True, cwd=Path(__file__).parents[1], stdout=subprocess.PIPE, text=True)
     return json.loads(done.stdout)
 
 

@@ -89,7 +89,7 @@ class Start:
 
 def main() -> None:
     """Rehearse, train, compare."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", choices=POPULATIONS)
     parser.add_argument("--work", type=Path, help="private: goes on from here; default: a temporary folder")

@@ -6,6 +6,7 @@ smallest population of the same cohort. Devices asked whether they are awake are
     OMP_NUM_THREADS=1 python -m benchmarks.planning
 """
 
+import argparse
 import statistics
 import sys
 import time
@@ -55,6 +56,7 @@ def cost(devices: int, goal: int, min_sep: int, day: Availability | None) -> Cos
 
 def main() -> None:
     """Print the table."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     lines = [
         "| devices a round | min_sep | population | availability | ms a round | worst | ratio | asked a round |",
         "|---:|---:|---:|---|---:|---:|---:|---:|",

@@ -1,6 +1,6 @@
 """Words of public text a CPU second trains on: our step, exact and sampled, beside version 0.1's and nn.LSTM.
 
-    .venv/stages/bin/python benchmarks/pretraining.py [--turns 7] [--batch-sentences 64]
+    .venv/stages/bin/python -m benchmarks.pretraining [--turns 7] [--batch-sentences 64]
 
 All do forward, backward and one step of Adam on the same batches, on one thread and in turn, so that a busy machine
 slows all of them alike; figures are medians of CPU time, the first turn left out. Sentences are made up: lengths are
@@ -110,7 +110,7 @@ def ours(model: KeyboardLM, rows: Rows, *, sampled: bool) -> Step:
 
 def main() -> None:
     """Print one table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--batch-sentences", type=int, default=64)
     chosen = parser.parse_args()

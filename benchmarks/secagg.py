@@ -1,6 +1,6 @@
 """Secure aggregation: CPU milliseconds of one thread per device and round, against adding up in the open.
 
-    OMP_NUM_THREADS=1 .venv/stages/bin/python benchmarks/secagg.py [--repeats 5] [--parameters 2400000]
+    OMP_NUM_THREADS=1 .venv/stages/bin/python -m benchmarks.secagg [--repeats 5] [--parameters 2400000]
 
 Cases take turns, and each figure is a median of CPU times. 'recover' is what each device that drops out
 costs the server on top, 'round' is once a round (signs and decoding); the others are once for each device,

@@ -1,6 +1,6 @@
 """Simulation speed beside the reference kernel, pfl 0.6.0 and Flower 1.41.
 
-    .venv/stages/bin/python benchmarks/simulation.py [--turns 3] [--peers pfl,flower] [--cases tiny,...]
+    .venv/stages/bin/python -m benchmarks.simulation [--turns 3] [--peers pfl,flower] [--cases tiny,...]
 
 Same weights, rows, batches, learning rate and clip. Everybody runs one round of the same devices in turn, on
 one thread; figures are medians of CPU time, the first turn left out. Each peer lives in an
@@ -18,11 +18,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-# The plain loop that tests compare with.
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from workloads import CASES, CLIP, RATE, Case, clipped_sum, cpu_seconds, typed
-
+from benchmarks.workloads import CASES, CLIP, RATE, Case, clipped_sum, cpu_seconds, typed
 from federated.local_training.rows import DeviceRows
 from pretrain.model import KeyboardLM, build_model
 from pretrain.threads import one_torch_thread

@@ -1,6 +1,6 @@
 """The start that public text gives beside n-grams of the same text and vocabulary, on real held-out users.
 
-.venv/stages/bin/python benchmarks/starts.py FOLDER [--launch dags/launches/demo-en-US.yaml] [--only NAME]
+.venv/stages/bin/python -m benchmarks.starts FOLDER [--launch dags/launches/demo-en-US.yaml] [--only NAME]
 
 FOLDER holds Parquet files of users (``client_id, text``). The model is pretrained as the launch file says, on its
 packaged text; n-grams are interpolated modified Kneser-Ney (as kenlm computes it) of orders 3 and 5. Nobody's text
@@ -8,7 +8,6 @@ trains anything: every user is held out. Prints Markdown; some minutes a languag
 """
 
 import argparse
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -16,9 +15,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
-
-# Before this folder, which has a discovery.py of its own.
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.real_users import public_start
 from evaluation.arms.arm import NextWord, PublicNGram, neural
@@ -42,7 +38,7 @@ POPULATIONS = {
 
 def main() -> None:
     """Train a start a language, judge it beside the n-grams on each population."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--launch", type=Path, default=Path("dags/launches/demo-en-US.yaml"))
     parser.add_argument("--only", choices=POPULATIONS)

@@ -1,7 +1,7 @@
 """What people type: unknown words, classes, capitals and speed, before and after a change of the rules.
 
 git worktree add ../before 3991024
-.venv/stages/bin/python benchmarks/typed_text.py FOLDER --before ../before
+.venv/stages/bin/python -m benchmarks.typed_text FOLDER --before ../before
 
 FOLDER holds public/LOCALE_*.parquet and users/LOCALE_*.parquet with a column ``text``. A vocabulary of 10,000 is made
 from nineteen of twenty public documents of a language; unknown words are counted in the twentieth and in what users
@@ -201,7 +201,7 @@ def capitals(name: str, locale: str, lines: list[str], language: Language) -> st
 
 def main() -> None:
     """Print two tables."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--before", type=Path, required=True, help="a checkout with the old rules")
     arguments = parser.parse_args()

@@ -1,11 +1,12 @@
 """Words a second of the typing simulator with a paper-size model over 10,000 words.
 
-.venv/stages/bin/python benchmarks/typing_sessions.py
+.venv/stages/bin/python -m benchmarks.typing_sessions
 
 CPU time of one thread. ``one at a time`` is the same code without other sentences in step. The text
 is random (words by their public frequency), so that nothing here measures quality.
 """
 
+import argparse
 import statistics
 import tempfile
 import time
@@ -61,6 +62,7 @@ def rate(work: Callable[[], object], words: int) -> float:
 
 def main() -> None:
     """Print the table."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         vocabulary, text = population(Path(folder))

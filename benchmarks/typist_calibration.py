@@ -1,6 +1,6 @@
 """Simulated typists beside what studies measured, and keystrokes saved by models of known quality.
 
-.venv/stages/bin/python benchmarks/typist_calibration.py [USERS.parquet]
+.venv/stages/bin/python -m benchmarks.typist_calibration [USERS.parquet]
 
 Everything comes out of packages: the models learn public English text, typed chat is typed again
 (chitchat-dataset, or ``client_id, text`` of the Parquet file). ``random`` knows nothing: every word is as
@@ -60,7 +60,7 @@ class Fixed:
 
 def main() -> None:
     """Train, type, print."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("users", type=Path, nargs="?")
     users = parser.parse_args().users
     began = time.process_time()

@@ -88,7 +88,7 @@ class Row:
 
 def main() -> None:
     """Rehearse, train, judge, print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", choices=POPULATIONS)
     parser.add_argument("--work", type=Path, default=Path("build/what-ships"), help="private: goes on from here")

@@ -1,6 +1,6 @@
 """How a round's time falls with processes.
 
-    .venv/stages/bin/python benchmarks/workers.py [--rounds 6] [--cases tiny,100] [--processes 1,2]
+    .venv/stages/bin/python -m benchmarks.workers [--rounds 6] [--cases tiny,100] [--processes 1,2]
 
 Whole rounds of ``federated.train``: cohort, rows, training, one sum over all processes, noise, server step. Wall
 seconds are the median round of worker 0, CPU seconds those of all workers together, by the round. One process
@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from workloads import CASES, CLIP, text
 
+from benchmarks.workloads import CASES, CLIP, text
 from federated import train
 from federated.config.blt_presets import PRESETS
 from federated.config.mechanism import BltMechanism
@@ -94,8 +94,8 @@ def table(name: str, rounds: int, ways: list[Way]) -> None:
     for way in ways:
         with tempfile.TemporaryDirectory() as folder:
             told = [folder, name, str(rounds), str(way.threads)]
-            command = launch_command(way.processes, "workers", ["--worker", *told])
-            subprocess.run(command, cwd=Path(__file__).parent, check=True, stderr=subprocess.PIPE)
+            command = launch_command(way.processes, "benchmarks.workers", ["--worker", *told])
+            subprocess.run(command, cwd=Path(__file__).parents[1], check=True, stderr=subprocess.PIPE)
             done = [json.loads(path.read_text()) for path in sorted(Path(folder).glob("*.json"))]
         first = first or done[0]
         cpu, most = sum(each["cpu"] for each in done), max(each["mib"] for each in done)

@@ -3,7 +3,6 @@
 import ast
 import functools
 import re
-import subprocess
 from collections import Counter
 from datetime import timedelta
 from pathlib import Path
@@ -12,8 +11,8 @@ import pytest
 
 from federated.config.training import STAGE_TIMEOUT_MINUTES
 from pipeline.config import STAGE_NAMES
+from tests.helpers.checkout import ROOT, tracked
 
-ROOT = Path(__file__).resolve().parents[1]
 OURS = {"pretrain", "discovery", "federated", "evaluation", "reports", "pipeline"}
 MAY_IMPORT = {
     "pretrain": {"pretrain"},
@@ -28,13 +27,6 @@ TEXT = {
     *(".py", ".yaml", ".yml", ".toml", ".md", ".in", ".lock", ".sh", ".env", ".json"),
     *(".j2", ".html", ".css", ".js", ""),
 }
-
-
-def tracked() -> list[Path]:
-    """Files that belong to the repository, also those not yet committed."""
-    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
-    listing = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    return [ROOT / line for line in listing.splitlines() if (ROOT / line).is_file()]
 
 
 FILES = tracked()

@@ -29,7 +29,7 @@ from pipeline.config import LaunchConfig, load_launch
 
 def main() -> None:
     """Measure what is missing, then print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, nargs="?")
     parser.add_argument("--launch", type=Path, default=Path("dags/launches/demo-en-US.yaml"))
     parser.add_argument("--only", nargs="+", choices=POPULATIONS, default=list(POPULATIONS))

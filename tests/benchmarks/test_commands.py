@@ -1,0 +1,84 @@
+"""Every benchmark is run as ``python -m benchmarks.NAME``: as a file it would see itself in place of our packages."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.checkout import ROOT, tracked
+
+# Those of peers/ run in environments of their own; the one that does not is kebbie's.
+PATHS = [path for path in tracked() if path.is_relative_to(ROOT / "benchmarks") and path.suffix == ".py"]
+COMMANDS = {
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__main__"): path
+    for path in PATHS
+    if path.parent.name != "peers" and "__main__" in path.read_text(encoding="utf-8")
+}
+TEXT = {".py", ".md", ".txt", ".yaml", ".yml", ".sh", ".toml", ""}
+HELP = """
+import contextlib, io, runpy, sys
+for name in sys.argv[1:]:
+    sys.argv, told = [name, "--help"], io.StringIO()
+    try:
+        with contextlib.redirect_stdout(told):
+            runpy.run_module(name, run_name="__main__", alter_sys=True)
+    except SystemExit as ended:
+        right = not ended.code and f"python -m {name}" in told.getvalue()
+    else:
+        right = False
+    if not right:
+        print(name)
+"""
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_a_benchmark_says_how_it_is_run(name: str) -> None:
+    assert f"python -m {name}" in (ast.get_docstring(ast.parse(COMMANDS[name].read_text(encoding="utf-8"))) or "")
+
+
+def test_nothing_names_a_benchmark_by_its_file() -> None:
+    wrong = []
+    for path in tracked():
+        if path.suffix in TEXT:
+            named = re.findall(r"benchmarks/(?:\w+/)*\w+\.py", path.read_text(encoding="utf-8", errors="replace"))
+            wrong += [f"{path.relative_to(ROOT)}: {name}" for name in named]
+    assert wrong == []
+
+
+def test_every_benchmark_that_is_named_is_there() -> None:
+    wrong = []
+    for path in tracked():
+        if path.suffix in TEXT:
+            for name in re.findall(r"-m (benchmarks(?:\.\w+)+)", path.read_text(encoding="utf-8", errors="replace")):
+                module = ROOT.joinpath(*name.split("."))
+                if (
+                    name not in COMMANDS
+                    and not module.with_suffix(".py").is_file()
+                    and name.rpartition(".")[2].islower()
+                ):
+                    wrong.append(f"{path.relative_to(ROOT)}: {name}")
+    benches = re.search(r"^BENCHES \?= (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert benches is not None
+    assert wrong == []
+    assert {f"benchmarks.{name}" for name in benches[1].split()} <= COMMANDS.keys()
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: str(path.relative_to(ROOT / "benchmarks")))
+def test_benchmarks_import_one_another_by_their_full_names(path: Path) -> None:
+    """A bare name is found only where the file's folder comes first, and there others are not what they seem."""
+    bare = {other.stem for other in PATHS if other.parent.name != "peers"} | {"peers", "papers", "private_training"}
+    bare -= {folder.parent.name for folder in ROOT.glob("*/__init__.py")}
+    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    names = [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+    names += [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    assert bare & {name.split(".")[0] for name in names} == set()
+
+
+@pytest.mark.slow
+def test_every_benchmark_shows_its_help() -> None:
+    command = [sys.executable, "-W", "ignore", "-c", HELP, *sorted(COMMANDS)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
