@@ -196,7 +196,8 @@ def main(names: list[str]) -> int:
         print(f"\nSURVIVES {mutant.name} ({mutant.file}): {mutant.why}\n{output}")
     for subject, seeded in sorted(Counter(mutant.subject for mutant in mutants).items()):
         print(f"{subject:14} {killed[subject]:3} of {seeded:3} killed")
-    print(f"{total - len(survivors)} of {total} killed in {time.monotonic() - began:.0f} s")
+    seconds, cpu = time.monotonic() - began, sum(os.times()[:4])
+    print(f"{total - len(survivors)} killed, {len(survivors)} survived in {seconds:.0f} s, {cpu:.0f} s of CPU")
     return 1 if survivors else 0
 
 

@@ -5,11 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from federated.planning.worst_case import plan as plan_costs
+from federated.rounds.rule import RoundRule
 from pipeline import runner, spends
 from pipeline.config import LaunchConfig, launch_id, load_launch
 from pipeline.errors import RefusedUntouched, StageInputMissing
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.readiness import above_policy, expected_splits, problems, require_secure, too_few, unusable_files
+from pipeline.run_dir import RunDir
 from pipeline.runner import Stages
 from pipeline.settings import Settings
 from pipeline.stage import StageSpend
@@ -152,6 +155,20 @@ def test_the_plan_refuses_before_discovery(
 ):
     with pytest.raises(ValueError, match=expected):
         plan_of(settings, monkeypatch, launch_config(**changes), **devices)
+
+
+def test_the_plan_pays_for_secure_aggregation(settings: Settings, monkeypatch: pytest.MonkeyPatch):
+    """Few bits: rounding may lengthen what a device sends."""
+    config = launch_config(
+        mechanism={"report_goal": 5, "min_sep": 4, "secagg": {"bits": 8}},
+        policy={"max_rho": 9.0, "population_max_rho": 9},
+    )
+    plan_of(settings, monkeypatch, config, train=60, test=60)
+    result = RunDir(settings.runs_dir, launch_id(config)).result("plan")
+    encoding = RoundRule(config.mechanism, config.seed).encoding(artifacts.most_parameters(config), 70)
+    paid = result["rho"] / plan_costs(config.mechanism, 60).guarantee.rho
+    assert paid == pytest.approx(encoding.inflated_norm**2)
+    assert paid > 1.005
 
 
 def test_nothing_is_spent_before_the_plan(settings: Settings):

@@ -47,6 +47,19 @@ def both_routes(question: Question, devices: np.ndarray, monkeypatch) -> list[np
     return routes
 
 
+@pytest.mark.parametrize("worth", [10**9, pytest.param(0, marks=pytest.mark.slow)], ids=["one by one", "together"])
+def test_the_secret_key_decides_what_is_sent(worth, monkeypatch):
+    monkeypatch.setattr(shards, "WORTH_COMPILING", worth)
+    broadcast = Broadcast(1, ("",), LETTERS)
+    question = asked(broadcast, subset_selection(2.0, broadcast.domain), config(epsilon0=2.0))
+    typed, devices = TypedWords.gather(people(60)), np.arange(60)
+    first, again, other = (
+        shards.votes_of_shard(question, devices, typed, key).votes_d for key in (KEY, KEY, bytes(32))
+    )
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("contributions", [1, 3, 10])
 @pytest.mark.parametrize("epsilon0", [0.5, 2.0, 8.0])

@@ -112,6 +112,8 @@ def verdict(**changes: float) -> verdicts.Verdict:
         ({"words_modified": -0.5}, True, []),
         ({"words_per_minute": -0.02}, False, ["words_per_minute"]),
         ({"errors_left": 0.009}, True, []),
+        ({"errors_left": 0.02}, False, ["errors_left"]),
+        ({"errors_left": -0.5}, True, []),
     ],
 )
 def test_not_inferior_means_the_whole_interval_and_no_hurt_guardrail(changes, passes, fails) -> None:
@@ -119,6 +121,21 @@ def test_not_inferior_means_the_whole_interval_and_no_hurt_guardrail(changes, pa
     assert got.passes is passes
     assert [check.metric for check in got.checks if not check.passes] == fails
     assert got.missing == ()
+
+
+def test_each_role_is_held_against_its_own_end_of_the_interval() -> None:
+    """Devices differ so much that every interval holds both margins: nothing is shown to be hurt, nor to be safe."""
+    rng, words_D = np.random.default_rng(4), np.full(200, 100.0)
+    names = ("prate", *verdicts.GUARDRAILS)
+    old = dict.fromkeys(names, (np.full(200, 20.0), words_D))
+    # Of mean one exactly: one half of the devices gains what the other loses.
+    moved_D = np.concatenate([half := rng.uniform(-0.5, 0.5, 100), -half])
+    new = dict.fromkeys(names, (20.0 * (1 + moved_D), words_D))
+    result = intervals.compare({"old": old, "new": new}, "salt", 20, [("new", "old")])
+    assert all(row.relative.low < -0.01 and row.relative.high > 0.01 for row in result.differences)
+    got = verdicts.verdict(result, "new", "old", "prate")
+    assert [check.metric for check in got.checks if not check.passes] == ["prate"]
+    assert not any(check.clearly_worse for check in got.checks)
 
 
 def test_missing_evidence_does_not_pass() -> None:

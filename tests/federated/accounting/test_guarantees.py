@@ -154,6 +154,12 @@ def test_a_separation_below_the_enforced_one_is_what_counts() -> None:
     assert (reached.min_sep, reached.max_participations) == (closer, 2)
 
 
+def test_more_participations_than_enforced_are_what_counts() -> None:
+    more = MECHANISM.max_participations + 2
+    observed = Observed(MECHANISM.rounds, 3, 2, more, {more: 1}, {3: 1}, 1, 0)
+    assert from_records(MECHANISM, observed).max_participations == more
+
+
 @pytest.mark.parametrize(("rho", "delta"), [(-1.0, 1e-6), (float("nan"), 1e-6), (0.5, 0.0), (0.5, 1.0)])
 def test_bad_numbers_are_named(rho: float, delta: float) -> None:
     with pytest.raises(ValueError, match="got"):

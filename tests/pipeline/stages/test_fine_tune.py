@@ -2,16 +2,24 @@
 
 from collections import Counter
 from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
+import pytest
 
+from federated import mechanisms
+from federated.accounting.guarantees import guarantee_of
 from federated.participation.availability import Availability
 from federated.participation.cohorts import Cohorts
-from federated.participation.observed import observe
+from federated.participation.observed import Observed, observe
 from federated.participation.records import no_records
+from federated.secagg.bounds import plan_encoding
 from pipeline.shown import numbers
+from pipeline.stages import fine_tune as stage
 from pipeline.stages.fine_tune import histogram_metrics, participation
 from reports.disclosure.guarantee import ObservedParticipation
+from tests.helpers.pipeline_launch import launch_config
 
 DEVICES, SYNTHETIC, ROUNDS = 3000, 40, 120
 
@@ -46,6 +54,30 @@ def test_histograms_are_those_of_the_records_in_tens():
     for prefix, name in (("devices that joined/", "participation"), ("participations apart by/", "separation")):
         total = sum(value for key, value in metrics.items() if key.startswith(prefix))
         assert total == sum(getattr(shown, f"{name}_histogram").values()) > 0
+
+
+def test_what_happened_is_accounted_with_its_encoding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Fewer participations than allowed, and a coarse encoding: the stage states the guarantee of both."""
+    config = launch_config(mechanism={"max_participations": 4, "secagg": {"bits": 12}, "report_goal": 5})
+    seen = Observed(8, 3, 2, 2, {2: 10}, {3: 10}, 0, 0)
+    encoding = plan_encoding(2000, 5, 8)
+    point = SimpleNamespace(round=8, validation_recall=0.1, model_dump=lambda exclude: {"validation_recall": 0.1})
+    done = SimpleNamespace(
+        rounds=8, observed=seen, encoding=encoding, curve=[point], synthetic_participations=(), probe=None
+    )
+    trained = SimpleNamespace(
+        done=done, mechanism=mechanisms.build(config.mechanism), planted=None, probe=None, model=None
+    )
+    monkeypatch.setattr(stage.fine_tune_workers, "train_together", lambda ctx: trained)
+    for module in (stage.canaries, stage.audit_trace, stage.export):
+        name = "save_model" if module is stage.export else "save"
+        monkeypatch.setattr(module, name, lambda *saved: None)
+    run = SimpleNamespace(result=lambda name: {"feasible": True})
+    stated = stage.fine_tune(SimpleNamespace(config=config, run=run, public=tmp_path, private=tmp_path))
+    happened = (mechanisms.build(config.mechanism), 8, 3, 2, (1e-6,), encoding)
+    assert stated.rho == guarantee_of(*happened, twice=False).rho
+    assert stated.spend.rho == stated.rho
+    assert stated.norm_inflation == encoding.inflated_norm > 1.02
 
 
 def test_long_histograms_become_few_bars():
