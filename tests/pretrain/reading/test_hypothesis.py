@@ -101,6 +101,26 @@ def test_any_damage(tmp_path: Path, name: str, place: int, byte: int, keep: floa
     ends_well(path)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("byte", [1, 128])
+def test_damage_of_any_byte_of_parquet(tmp_path: Path, byte: int):
+    """Names and texts that are no UTF-8 any more among them; a draw hits those about once in forty runs."""
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"client_id": ["d1", "d2"], "text": ["said", "heard"], "ts": ["2026-01-01"] * 2}), path)
+    content = path.read_bytes()
+    for place in range(len(content)):
+        path.write_bytes(content[:place] + bytes([content[place] ^ byte]) + content[place + 1 :])
+        ends_well(path)
+
+
+def test_an_order_that_is_not_utf_8_is_refused(tmp_path: Path):
+    path = tmp_path / "x.parquet"
+    order = pa.array([b"\xf4\x28"]).view(pa.string())
+    pq.write_table(pa.table({"client_id": ["d"], "text": ["said"], "ts": order}), path)
+    assert "UTF" in refusal(read, path)
+    ends_well(path)
+
+
 @SOME
 @given(
     st.lists(st.tuples(st.text(max_size=5), st.none() | st.text(max_size=20)), max_size=30),
