@@ -31,6 +31,7 @@ def toeplitz(column_N: np.ndarray) -> np.ndarray:
     return np.tril(scipy.linalg.toeplitz(column_N))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("met", [Run(24, 5), Run(24, 9), Run(12, 3)])
 def test_a_mechanism_made_for_one_run_is_priced_on_another(met: Run) -> None:
     made = strategies.blt(SMALL, 2)
@@ -74,6 +75,7 @@ def test_table_3_is_read_as_printed() -> None:
 CLAIMS = (paper.Claim("it rains", "it pours", True), paper.Claim("it snows", "it does not", False))
 
 
+@pytest.mark.slow
 def test_a_page_says_what_agrees_and_what_does_not(tmp_path: Path) -> None:
     line = paper.lines([paper.Line("rain", [1, 10], [2.0, 3.0])], "day", "mm", "xy")
     result = paper.Result(

@@ -45,6 +45,7 @@ def test_settings_have_names_of_their_own_and_groups_together() -> None:
     assert changes == len(set(groups)) - 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("devices", [237, 938, 2100])
 def test_every_setting_costs_the_same_rho_and_fits_the_population(devices: int) -> None:
     for setting in SETTINGS:
@@ -110,6 +111,7 @@ def small() -> Callable[[Setting], tuple[np.ndarray, list[np.ndarray]]]:
     return train
 
 
+@pytest.mark.slow
 def test_means_are_of_the_last_models_of_the_same_run(small: Callable) -> None:
     alone_P, nothing = small(Setting("", ""))
     assert nothing == []

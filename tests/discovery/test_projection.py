@@ -103,6 +103,7 @@ def test_a_projection_is_near_what_devices_that_really_answer_give(change, tmp_p
         assert projected(other)[1] != pytest.approx(words, rel=0.25)
 
 
+@pytest.mark.slow
 def test_it_is_the_same_every_time_and_rises_with_epsilon():
     points = projection.project(pretended(4_000), LETTERS, CONFIG, (8.0, 2.0, 8.0, 4.0), 3)
     assert [point.epsilon0 for point in points] == [2.0, 4.0, 8.0]

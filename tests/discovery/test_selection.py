@@ -39,6 +39,7 @@ def benjamini_hochberg(chances: list[float], rate: float) -> set[int]:
     return set(order[:most])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", [0.01, 0.05])
 @pytest.mark.parametrize("real", [0, 3, 200])
 def test_words_are_the_discoveries_of_the_paper_s_rule(rate: float, real: int) -> None:
@@ -55,6 +56,7 @@ def test_words_are_the_discoveries_of_the_paper_s_rule(rate: float, real: int) -
         assert set(np.flatnonzero(votes_d[ends] >= needed)) == benjamini_hochberg(chances.tolist(), rate)
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 @pytest.mark.parametrize(("real", "holders"), [(0, 0), (30, 400), (200, 290)])
 def test_no_more_false_words_than_asked_for(real: int, holders: int) -> None:
@@ -89,6 +91,7 @@ def test_the_empty_word_is_none() -> None:
     assert not choose(first, np.full(28, 50), 50, word_votes(first, np.full(28, 50), 50))[1]
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 @pytest.mark.parametrize(("epsilon0", "contributions"), [(4.0, 1), (8.0, 10), (20.0, 10)])
 def test_intervals_of_chosen_words_hold_the_population_s_share(epsilon0: float, contributions: int) -> None:

@@ -49,6 +49,7 @@ def run(folder: Path, people: list[list[str]], key: bytes = KEY, config: Discove
     )
 
 
+@pytest.mark.slow
 def test_finds_what_many_type_and_nothing_else(tmp_path: Path) -> None:
     found = run(tmp_path, devices())
     assert {word.word for word in found.words} == set(PLANTED)

@@ -268,6 +268,7 @@ def test_a_crash_at_any_step_is_repaired_by_running_again(
     assert runner.run_stage("fine_tune", CONFIG, ID, settings, calls.stages).skipped
 
 
+@pytest.mark.slow
 def test_launch_runs_every_stage_in_order_and_leaves_publication_to_reviewers(settings: Settings):
     seen: list[str] = []
     stages = Stages(functions={name: lambda ctx: Counted(value=1) for name in STAGE_NAMES}, spends={})

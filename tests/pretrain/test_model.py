@@ -92,6 +92,7 @@ def test_tied_gradient_is_the_sum_of_both_uses() -> None:
     assert separate.output.grad.abs().max() > 0
 
 
+@pytest.mark.slow
 def test_gradient_against_finite_differences() -> None:
     model = build_model(ModelConfig(embedding_dim=3, hidden_dim=4, tied=False), 7, seed=2).double()
     inputs, targets = torch.tensor([[1, 5, 6], [1, 4, 0]]), torch.tensor([[5, 6, 2], [4, 2, 0]])

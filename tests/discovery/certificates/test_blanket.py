@@ -54,6 +54,7 @@ def test_one_message_has_no_cover(epsilon0):
         assert exact_delta(subset_selection(epsilon0, 3), 1, certified) <= delta
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("epsilon0", "domain", "size"), [(1.0, 3, 1), (2.0, 20, 2), (6.0, 300, 1)])
 @pytest.mark.parametrize("blocks", [1, 4, 10**6])
 @pytest.mark.parametrize("tail", [1e-9, 0.02])

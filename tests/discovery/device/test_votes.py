@@ -157,6 +157,7 @@ def two_processes():
         yield shared
 
 
+@pytest.mark.slow
 def test_real_processes_give_the_votes_of_one(two_processes, monkeypatch):
     monkeypatch.setattr(shards, "WORTH_COMPILING", 10)
     question = asked(FIRST, of_size(1.0, 10, 4), config())

@@ -103,6 +103,7 @@ def test_arms_speak_one_vocabulary_and_the_champion_keeps_its_own(
     assert not any(ctx.private.iterdir()), "the champion is not kept"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("trained_on", "why"),
     [

@@ -241,6 +241,7 @@ def test_aliases_move_forward_and_back(tracked: Settings, tmp_path: Path):
     assert kept[1].launch_id == second["run_id"]
 
 
+@pytest.mark.slow
 def test_populations_never_meet_in_the_registry(tracked: Settings, tmp_path: Path):
     """A toy of 80 devices took the demo's place as champion, and a launch was held against it."""
     first = launch(tracked, tmp_path)
@@ -253,6 +254,7 @@ def test_populations_never_meet_in_the_registry(tracked: Settings, tmp_path: Pat
     assert registry.champion_before(registry.name_of(launch_config()), "another").launch_id == first["run_id"]
 
 
+@pytest.mark.slow
 def test_what_was_rolled_back_does_not_come_back(tracked: Settings, tmp_path: Path):
     launch(tracked, tmp_path)
     second = launch(tracked, tmp_path, seed=8)
@@ -264,6 +266,7 @@ def test_what_was_rolled_back_does_not_come_back(tracked: Settings, tmp_path: Pa
     assert Registry(tracked).alias(NAME, "champion") == 1
 
 
+@pytest.mark.slow
 def test_nobody_publishes_without_the_reviewers(tracked: Settings, tmp_path: Path):
     """As `tacit stage publish` did, whatever Airflow's task was set to."""
     with pytest.raises(ReleaseRefused, match=r"is waiting \(for approval by ana\)"):

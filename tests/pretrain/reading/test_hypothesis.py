@@ -58,6 +58,7 @@ def test_yaml_is_plain_or_refused(text: str):
         assert repr(yaml_text.load(text, "file")) == repr(yaml.safe_load(text))
 
 
+@pytest.mark.slow
 @SOME
 @given(st.dictionaries(st.text(st.characters(codec="utf-8"), min_size=1, max_size=8), PLAIN, max_size=4))
 def test_yaml_of_plain_values_is_read(value: dict):
@@ -85,6 +86,7 @@ def test_records_of_any_values(tmp_path: Path, record: dict):
     ends_well(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["x.parquet", "x.json.gz"])
 @SOME
 @given(place=st.integers(0, 10_000), byte=st.integers(1, 255), keep=st.floats(0, 1))

@@ -69,6 +69,7 @@ def test_estimates_say_their_claims_and_the_audits_verdict() -> None:
     assert "signal: 1.5, 1.4 to 1.6, claimed at most 1, contradicted" in spoken(wrong)
 
 
+@pytest.mark.slow
 def test_the_report_draws_only_what_has_a_claim() -> None:
     assert set(drawn()) > {"canaries", "canaries_stress", "audits"}
     assert of_audits(None) == {}

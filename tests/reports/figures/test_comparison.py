@@ -65,6 +65,7 @@ def test_all_arms_that_a_launch_can_have_are_told_apart() -> None:
     assert len(set(handles)) == len(ARMS) > 8
 
 
+@pytest.mark.slow
 def test_the_report_draws_what_it_has() -> None:
     assert set(drawn()) > {"utility", "typing", "slices"}
     assert of_utility(None) == {}

@@ -42,6 +42,7 @@ def with_bug(bug: Bug):
     return train
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("launch", [TINY, RESTARTED, SECURE], ids=["tiny", "restarted", "secure"])
 def test_an_honest_run_passes_every_row(tmp_path: Path, launch: Launch) -> None:
     found = audited(launch, tmp_path)
@@ -59,6 +60,7 @@ def test_a_bug_of_the_loop_is_seen(tmp_path: Path, name: str) -> None:
     assert SHOWN_BY.get(name, "noise_added") in failed(found), failed(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["clips to 1.5 norms", "devices 1.5 times too long"])
 def test_a_bug_of_clipping_is_seen_under_secure_aggregation(tmp_path: Path, name: str) -> None:
     assert SHOWN_BY[name] in failed(audited(SECURE, tmp_path, with_bug(IN_THE_LOOP[name])))

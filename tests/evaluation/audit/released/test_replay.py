@@ -32,6 +32,7 @@ def test_the_replay_is_the_server_s_step(kind: str) -> None:
     np.testing.assert_allclose(optimiser.models(start_P, np.array(released_TP)), expected, rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", OPTIMISERS)
 def test_an_honest_run_follows(tmp_path: Path, kind: str) -> None:
     found = audited(with_optimiser(LAUNCH, kind), tmp_path)

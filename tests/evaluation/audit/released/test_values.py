@@ -81,6 +81,7 @@ def test_noise_that_stands_at_two_places_is_seen() -> None:
     assert "alike" in found(again_TK)["noise_values"]
 
 
+@pytest.mark.slow
 @pytest.mark.statistical
 def test_honest_noise_keeps_the_level() -> None:
     alarms = sum(bool(found(noise(seed))) for seed in range(300))
