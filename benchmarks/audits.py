@@ -7,55 +7,99 @@
 Each run trains with the project's own round loop, with or without one of the bugs of ``tests/helpers/training_bugs.py``
 in it, and is then audited as the audit stage does; held means that a row speaks against the run. One JSON line a run
 goes to the file ``--kept``; runs that it holds are not made again, so a command may be cut short (``--seconds``) and
-repeated. Settings: ``tiny`` (1,428 weights, 3 rounds, 64 directions), ``blt`` (the same with 6 rounds and a restart),
-``demo`` (the demo's model of 388,000 weights, 16 rounds of 200 devices, 500 directions; devices type 20 words).
-``honest`` trains every kind of mechanism of the tests in tiny.
+repeated. ``honest`` trains every kind of mechanism of the tests, with restarts too, in tiny. Settings:
+
+* ``tiny``: 1,428 weights, tree, 3 rounds, 64 directions;
+* ``blt``: the same with BLT noise, 6 rounds and a restart;
+* ``demo``: the shipped demo's model (389,448 weights), mechanism (banded), 16 rounds of 200 devices, 500 directions;
+* ``demo-restart``: the same with the BLT noise of the demo with secure aggregation, and a restart at round 8; for noise
+  that is missing after a restart.
+
+A demo is cut short where no audit looks: devices type 20 to 200 words; what they trained in the first round of a seed
+stands for their updates in later rounds and in all runs of that seed, canaries and normal numbers are made once a
+seed, bugs of noise and records take the sums of the seed's first run, and the tests of the noise drawn again are made
+once for all bugs that leave it as it is. All else is done for every run anew.
 """
 
 import argparse
+import copy
 import json
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
-from dataclasses import replace
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import numpy as np
+import yaml
+from scipy import stats
 
+from evaluation.audit.directions import Directions
+from evaluation.config import ALPHA
+from federated import noise, train
 from federated.config.training import LocalTrainingConfig, RuntimeConfig, ServerConfig
+from federated.local_training import sums
 from federated.noise import seeded_key
 from pretrain.config import ModelConfig
 from pretrain.model import KeyboardLM, build_model
 from pretrain.vocabulary import EOS, TokenStream, join_owners
+from tests.helpers import audited_run
 from tests.helpers.audited_run import audited, failed, model_at_start
 from tests.helpers.mechanism_kinds import KINDS, PARSER
+from tests.helpers.mechanism_kinds import SPACED as SHORT
 from tests.helpers.small_run import Launch, run, stream
-from tests.helpers.training_bugs import IN_THE_GENERATOR, IN_THE_LOOP, Bug, without_in_round
+from tests.helpers.training_bugs import (
+    OF_NOISE,
+    OF_RECORDS,
+    OF_SUMS,
+    SHARED_OF_NOISE,
+    SHARED_OF_ROWS,
+    Bug,
+    without_in_round,
+)
 
+LAUNCHES = Path("dags/launches")
 DEVICES, WORDS = 44, 4200
 SPACED = {"noise_multiplier": 4.0, "clip_norm": 0.2, "rounds": 3, "report_goal": 12, "delta": 1e-5}
 SPACED |= {"randomness": "seeded", "min_sep": 2, "max_participations": 2}
-MECHANISMS = {
-    "tiny": SPACED | {"kind": "tree"},
-    "blt": SPACED | {"kind": "blt", "preset": "min-sep-100", "rounds": 6, "min_sep": 3, "restarts": [4]},
-    "demo": SPACED
-    | {"kind": "tree", "noise_multiplier": 6.0, "clip_norm": 0.3, "rounds": 16, "report_goal": 200}
-    | {"min_sep": 4, "max_participations": 4, "delta": 1e-6},
+SETTINGS = ("tiny", "blt", "demo", "demo-restart")
+LOOSER = 0.05
+HONEST, LAST, LAST_DRAWN = "none", "no noise in the last round", "no noise in the last round, drawn so"
+HONEST_KINDS = KINDS | {
+    "tree, restarted": SHORT | {"kind": "tree", "restarts": [3, 7]},
+    "blt, restarted": SHORT | {"kind": "blt", "preset": "min-sep-100", "restarts": [4]},
 }
-HONEST = "none"
+
+
+def block_of(setting: str) -> dict[str, Any]:
+    """The mechanism's block of a setting."""
+    if setting == "tiny":
+        return SPACED | {"kind": "tree"}
+    if setting == "blt":
+        return SPACED | {"kind": "blt", "preset": "min-sep-100", "rounds": 6, "min_sep": 3, "restarts": [4]}
+    name, more = ("demo-en-US", {}) if setting == "demo" else ("demo-en-US-secagg", {"secagg": None, "restarts": [8]})
+    return shipped(name)["mechanism"] | more | {"randomness": "seeded"}
+
+
+def shipped(name: str) -> dict[str, Any]:
+    """A launch file."""
+    return yaml.safe_load((LAUNCHES / f"{name}.yaml").read_text(encoding="utf-8"))
 
 
 def launch_of(setting: str, seed: int) -> Launch:
     """A seeded launch; every seed has devices, cohorts, directions and noise of its own."""
-    config = PARSER.validate_python(MECHANISMS[setting])
-    if setting != "demo":
+    config = PARSER.validate_python(block_of(setting))
+    if not setting.startswith("demo"):
         return replace(Launch(mechanism=config, devices=stream(DEVICES, seed)), seed=seed, key=seeded_key(seed))
+    raw = shipped("demo-en-US")
     return Launch(
         mechanism=config,
-        device=LocalTrainingConfig(learning_rate=0.5, batch_sentences=8, sequence_words=20, max_words=200),
-        server=ServerConfig(learning_rate=1.0),
+        device=LocalTrainingConfig.model_validate(raw["local_training"]),
+        server=ServerConfig.model_validate(raw["server"]),
         runtime=RuntimeConfig(chunk_devices=16, checkpoint_every_rounds=16, evaluate_every_rounds=16),
         devices=typed(1050, seed),
         seed=seed,
@@ -64,11 +108,13 @@ def launch_of(setting: str, seed: int) -> Launch:
 
 
 def typed(devices: int, seed: int) -> TokenStream:
-    """Four sentences of five words each, by Zipf's law."""
+    """From 4 to 40 sentences of five words each, by Zipf's law: half of the updates are longer than the clip norm."""
     rng = np.random.default_rng(seed)
     shares = 1 / np.arange(1, WORDS - 2)
-    words = rng.choice(np.arange(3, WORDS), size=(devices, 4, 5), p=shares / shares.sum())
-    return join_owners([np.concatenate([np.append(row, EOS) for row in one]) for one in words])
+    sentences_D = rng.integers(4, 41, size=devices)
+    words = rng.choice(np.arange(3, WORDS), size=(int(sentences_D.sum()), 5), p=shares / shares.sum())
+    ended = np.concatenate([words, np.full((len(words), 1), EOS)], axis=1)
+    return join_owners([part.reshape(-1) for part in np.split(ended, np.cumsum(sentences_D)[:-1])])
 
 
 def demo_model() -> KeyboardLM:
@@ -76,88 +122,176 @@ def demo_model() -> KeyboardLM:
     return build_model(ModelConfig(embedding_dim=64, hidden_dim=256, tied=True), WORDS, seed=2)
 
 
-def held(launch: Launch, bug: Bug, stays: bool, demo: bool) -> dict[str, object]:
-    """Train with a bug and audit; a bug of the generator stays for the audit, which draws noise again."""
+@dataclass(frozen=True)
+class Planted:
+    """A bug, and what its runs may share.
 
-    def train(*arguments: object, **named: object) -> object:
-        with nullcontext() if stays else bug():
+    Attributes:
+      stays: in the audit too, as it lies in code that the audit runs.
+      changes_sums: of devices, so that those of another run are not its own.
+    """
+
+    bug: Bug
+    stays: bool = False
+    changes_sums: bool = False
+
+
+@contextmanager
+def shared(memory: dict[Any, Any], sums_too: bool, noise_too: bool) -> Iterator[None]:
+    """Runs of one seed that take what ``memory`` holds, and leave there what they made."""
+    true_update, true_normals, true_chunk = Directions.update, noise.gaussian, sums.train_chunk
+    true_sum, true_look = train.round_sum, audited_run.looked_through
+
+    def remembered(key: tuple[object, ...], make: Callable[[], Any]) -> Any:
+        if key not in memory:
+            memory[key] = make()
+        return memory[key]
+
+    def update(self: Directions, number: int) -> np.ndarray:
+        return remembered(("canary", number), lambda: true_update(self, number))
+
+    def normals(key: bytes, stream: str, index: int, size: int) -> np.ndarray:
+        return remembered(("noise", stream, index, size), lambda: true_normals(key, stream, index, size)).copy()
+
+    def chunk(start: Any, rows: Any, *others: Any, **named: Any) -> Any:
+        memory["chunk"] += 1
+        # Its tensors are good until the next chunk is trained.
+        make = partial(lambda: copy.deepcopy(true_chunk(start, rows, *others, **named)))
+        return remembered(("updates", memory["chunk"], len(rows)), make)
+
+    def round_sum(trainer: Any, rows: Any, clip: Any, rule: Any, encoding: Any, number: int, planted: Any) -> Any:
+        memory["chunk"] = 0
+        make = partial(true_sum, trainer, rows, clip, rule, encoding, number, planted)
+        return remembered(("sum", number), make) if sums_too else make()
+
+    def look(*arguments: Any) -> Any:
+        return remembered(("looked",), partial(true_look, *arguments)) if noise_too else true_look(*arguments)
+
+    with (
+        patch.object(audited_run, "looked_through", look),
+        patch.object(Directions, "update", update),
+        patch.object(noise, "gaussian", normals),
+        patch.object(sums, "train_chunk", chunk),
+        patch.object(train, "round_sum", round_sum),
+    ):
+        yield
+
+
+def held(launch: Launch, planted: Planted, memory: dict[Any, Any] | None = None) -> dict[str, object]:
+    """Train with a bug and audit.
+
+    Args:
+      memory: of the seed's other runs; None for a small run.
+    """
+
+    def training(*arguments: object, **named: object) -> object:
+        with nullcontext() if planted.stays else planted.bug():
             return run(*arguments, **named)
 
-    size = {"model": demo_model, "count": 500} if demo else {"model": model_at_start, "count": 64}
-    with tempfile.TemporaryDirectory() as folder, bug() if stays else nullcontext():
-        found = audited(launch, Path(folder), train, **size)
+    size = {"model": model_at_start, "count": 64}
+    if memory is not None:
+        size = {"model": demo_model, "count": shipped("demo-en-US")["audit"]["directions"]}
+    sharing = (
+        nullcontext()
+        if memory is None
+        else shared(memory, not planted.changes_sums, not planted.stays or planted.changes_sums)
+    )
+    began = time.process_time()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        sharing,
+        planted.bug() if planted.stays else nullcontext(),
+    ):
+        found = audited(launch, Path(folder), training, **size)
     return {
         "held": not found.passed,
         "rows": sorted(failed(found)),
-        "least_noise": max(row.least_noise for row in found.rows if row.least_noise),
-        "least_clip": min(row.least_clip for row in found.rows if row.least_clip),
         "least": {row.type: (row.least_noise, row.least_clip) for row in found.rows},
+        "p": {row.type: row.p_value for row in found.rows},
+        "seconds": round(time.process_time() - began, 2),
     }
 
 
-def bugs_of(setting: str) -> dict[str, tuple[Bug, bool]]:
-    """All bugs by name, and whether they stay for the audit; without one first."""
-    last = MECHANISMS[setting]["rounds"] - 1
-    return {
-        HONEST: (nullcontext, False),
-        "no noise in the last round": (without_in_round(last), False),
-        **{name: (bug, False) for name, bug in IN_THE_LOOP.items()},
-        **{name: (bug, True) for name, bug in IN_THE_GENERATOR.items()},
-    }
+def bugs_of(setting: str) -> dict[str, Planted]:
+    """All bugs by name; without one first."""
+    silent = without_in_round(block_of(setting)["rounds"] - 1)
+    few = {HONEST: Planted(nullcontext), LAST: Planted(silent), LAST_DRAWN: Planted(silent, stays=True)}
+    if setting == "demo-restart":
+        return few
+    return (
+        few
+        | {name: Planted(bug) for name, bug in (OF_NOISE | OF_RECORDS).items()}
+        | {name: Planted(bug, stays=True) for name, bug in SHARED_OF_NOISE.items()}
+        | {name: Planted(bug, changes_sums=True) for name, bug in OF_SUMS.items()}
+        | {name: Planted(bug, stays=True, changes_sums=True) for name, bug in SHARED_OF_ROWS.items()}
+    )
 
 
 def tasks(args: argparse.Namespace) -> Iterator[tuple[tuple[str, str, int], Callable[[], dict[str, object]]]]:
     """What is to be run, by (setting, bug, seed): a seed of everything, then the next."""
     for seed in range(args.seeds):
         if args.what == "bugs":
-            for name, (bug, stays) in bugs_of(args.setting).items():
-                launch = partial(launch_of, args.setting, seed)
-                yield (
-                    (args.setting, name, seed),
-                    lambda launch=launch, bug=bug, stays=stays: held(launch(), bug, stays, args.setting == "demo"),
-                )
+            launch = launch_of(args.setting, seed)
+            memory: dict[Any, Any] | None = {} if args.setting.startswith("demo") else None
+            for name, planted in bugs_of(args.setting).items():
+                yield (args.setting, name, seed), partial(held, launch, planted, memory)
         else:
-            for kind, block in KINDS.items():
+            for kind, block in HONEST_KINDS.items():
                 config = PARSER.validate_python(block | {"noise_multiplier": 4.0})
                 launch = replace(Launch(mechanism=config), devices=stream(24, seed), seed=seed, key=seeded_key(seed))
-                yield (f"honest: {kind}", HONEST, seed), partial(held, launch, nullcontext, False, False)
+                yield (f"honest: {kind}", HONEST, seed), partial(held, launch, Planted(nullcontext))
 
 
 def table(kept: dict[tuple[str, str, int], dict]) -> None:
-    """Print held of seeds, and the least faults."""
+    """Print held of seeds, the least faults, and how often honest runs were held."""
     settings = list(dict.fromkeys(setting for setting, _, _ in kept))
-    shown = [setting for setting in settings if not setting.startswith("honest")]
+    shown = [setting for setting in SETTINGS if setting in settings]
     names = list(dict.fromkeys(bug for setting, bug, _ in kept if setting in shown))
-    print("| bug | " + " | ".join(shown) + " | rows |\n|---|" + "---:|" * len(shown) + "---|")
+    print("| bug | " + " | ".join(shown) + " | rows that speak against it |\n|---|" + "---:|" * len(shown) + "---|")
     for name in names:
         cells, rows = [], set()
         for setting in shown:
             runs = [run for key, run in kept.items() if key[:2] == (setting, name)]
-            cells.append(f"{sum(run['held'] for run in runs)} of {len(runs)}")
+            cells.append(f"{sum(run['held'] for run in runs)} of {len(runs)}" if runs else "")
             rows |= {row for run in runs for row in run["rows"]}
         print(f"| {name} | {' | '.join(cells)} | {', '.join(sorted(rows)).replace('_', ' ')} |")
-    print("\n| setting | row | would notice noise | clip norm |\n|---|---|---:|---:|")
+    print("\n| setting | row | would notice noise at | updates of clip norms |\n|---|---|---:|---:|")
     for setting in shown:
         runs = [run for key, run in kept.items() if key[:2] == (setting, HONEST)]
         for row in runs[0]["least"] if runs else ():
             least = [[run["least"][row][place] for run in runs] for place in (0, 1)]
             if any(number is not None for numbers in least for number in numbers):
-                said = ["" if numbers[0] is None else f"{np.median(numbers):.3f}" for numbers in least]
+                said = ["" if numbers[0] is None else f"{np.median(numbers):.7g}" for numbers in least]
                 print(f"| {setting} | {row.replace('_', ' ')} | {' | '.join(said)} |")
-    print("\n| honest launches of | held | of | by |\n|---|---:|---:|---|")
-    for setting in settings:
-        if setting.startswith("honest"):
-            runs = [run for key, run in kept.items() if key[0] == setting]
-            rows = sorted({row for run in runs for row in run["rows"]})
-            alarms = sum(run["held"] for run in runs)
-            print(f"| {setting[8:]} | {alarms} | {len(runs)} | {', '.join(rows).replace('_', ' ')} |")
+    print(
+        f"\n| honest launches | held | of | rate | 95% interval | nominal | by | p below {LOOSER:g} |"
+        "\n|---|---:|---:|---:|---|---:|---|---:|"
+    )
+    for setting in [*shown, *(setting for setting in settings if setting.startswith("honest"))]:
+        _honest(setting, [run for key, run in kept.items() if key[:2] == (setting, HONEST)])
+    everyone = [run for key, run in kept.items() if key[1] == HONEST and key[0].startswith("honest")]
+    _honest("honest: all of these kinds", everyone)
+
+
+def _honest(setting: str, runs: list[dict]) -> None:
+    rows = sorted({row for run in runs for row in run["rows"]})
+    alarms, count = sum(run["held"] for run in runs), len(runs)
+    if not count:
+        return
+    low, high = stats.binomtest(alarms, count).proportion_ci()
+    # Each row's own chance, before any share of alpha: what a level says of the law of honest runs everywhere.
+    p_values = [value for run in runs for value in run["p"].values() if value is not None]
+    print(
+        f"| {setting.removeprefix('honest: ')} | {alarms} | {count} | {alarms / count:.1%} | {low:.1%} to {high:.1%} | "
+        f"{ALPHA:.0%} | {', '.join(rows).replace('_', ' ')} | {np.mean(np.array(p_values) < LOOSER):.1%} |"
+    )
 
 
 def main() -> None:
     """Run what is missing, or print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("bugs", "honest", "table"))
-    parser.add_argument("--setting", choices=tuple(MECHANISMS), default="tiny")
+    parser.add_argument("--setting", choices=SETTINGS, default="tiny")
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
     parser.add_argument("--kept", type=Path, required=True)

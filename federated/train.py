@@ -187,10 +187,9 @@ def fine_tune(
             stepped = server.step(run.server, released_sum_P, rule.denominator, server_config)
             server.load_weights(worker, stepped.weights_P)
             # What is released is the sequence of models: the audit is told of the one that devices are sent next.
-            probed = direction_canaries.observe(
-                probe, probed, Done.of(unnoised, unnoised_sum_P, released_sum_P), clip, worker
-            )
-            del unnoised, unnoised_sum_P
+            done = Done.of(unnoised, unnoised_sum_P, released_sum_P, rule.sensitivity == 1)
+            probed = direction_canaries.observe(probe, probed, done, clip, worker)
+            del unnoised, unnoised_sum_P, done
             records = run.records.add(round_number, cohort)
             run = RunState(round_number + 1, stepped, privacy, timer, records, run.curve, probed)
             _check_finite(worker, run.rounds_done)

@@ -17,7 +17,7 @@ from scipy import linalg
 
 # Far beyond every clip norm, so that the trainer's own clipping decides how long the update is.
 UPDATE_NORM = 1e4
-_BITS_AT_ONCE = 7
+_BITS_AT_ONCE = 5
 # Cut rows that are nearly dependent are drawn again, so many times.
 _DRAWS, _LEAST_VALUE = 8, 1e-3
 
@@ -125,7 +125,9 @@ def hadamard(vector_Q: np.ndarray) -> np.ndarray:
     while left > 1:
         size = min(left, 1 << _BITS_AT_ONCE)
         left //= size
-        done_Q = np.matmul(_small(size), done_Q.reshape(left, size, -1)).reshape(-1)
+        parts = done_Q.reshape(left, size, -1)
+        # One product of matrices where the blocks are vectors: many small ones take three times as long.
+        done_Q = (parts[:, :, 0] @ _small(size) if parts.shape[2] == 1 else np.matmul(_small(size), parts)).reshape(-1)
     return done_Q
 
 

@@ -41,18 +41,34 @@ class Done:
       unnoised_sum_P: int64, that the noise was added to.
       planted_P: int64, the canaries' share of it.
       released_sum_P: what the server's optimiser was given.
+      whole: whether noise is added to the devices' sum as it is; otherwise it is scaled down.
     """
 
     devices: Aggregate
     unnoised_sum_P: np.ndarray
     planted_P: np.ndarray
     released_sum_P: np.ndarray
+    whole: bool
 
     @staticmethod
-    def of(devices: Aggregate, unnoised_sum_P: np.ndarray, released_sum_P: np.ndarray) -> "Done":
+    def of(devices: Aggregate, unnoised_sum_P: np.ndarray, released_sum_P: np.ndarray, whole: bool) -> "Done":
         """From what the round loop holds."""
         planted_P = np.zeros_like(unnoised_sum_P) if devices.planted_P is None else devices.planted_P.numpy()
-        return Done(devices, unnoised_sum_P, planted_P, released_sum_P)
+        return Done(devices, unnoised_sum_P, planted_P, released_sum_P, whole)
+
+    @property
+    def unexplained(self) -> int:
+        """What is in the sum that gets the noise and no device added, or the other way round; modulo 2^64.
+
+        Decoded sums of secure aggregation hold its rounding too, so there it is only how many numbers the sum has
+        that were not decoded; what was added, the canaries alone tell.
+        """
+        before_P, after_P = self.devices.sum_P.numpy(), self.unnoised_sum_P - self.planted_P
+        # Scaling down goes through float64, which rounds beyond 2^53.
+        grown_P = np.abs(after_P) - np.abs(before_P) > np.abs(before_P) >> 50
+        changed_P = after_P != before_P if self.whole else grown_P
+        missing = int(before_P.sum()) - self.devices.tally.added if self.devices.exact else 0
+        return missing or int(changed_P.sum())
 
 
 @dataclass(frozen=True)
@@ -67,7 +83,7 @@ class Witness:
       planted_TN: the canaries' share of the sums, in clip norms.
       clips_T: clip norms.
       updates_T, longer_T: updates of devices that were added, and of them longer than a clip norm.
-      missing_T: what is in the devices' sum and was not added by a device, or the other way round; modulo 2^64.
+      missing_T: ``Done.unexplained``.
       rows_T: digest of the rows that devices trained on, modulo 2^64.
       followed_released_TK, followed_weights_TK: the same two at a few weights, in float64 and float32.
     """
@@ -112,8 +128,6 @@ def row(sketch: Sketch, done: Done, weights_P: np.ndarray, clip_norm: float) -> 
       weights_P: of the model that devices are sent next.
     """
     places_K, tally = followed(len(weights_P)), done.devices.tally
-    # Decoded sums of secure aggregation hold its rounding too; there the canaries alone tell.
-    missing = int(done.devices.sum_P.sum()) - tally.added if done.devices.exact else 0
     return {
         "sums_TN": sketch.project(done.unnoised_sum_P / FIXED_POINT),
         "released_TN": sketch.project(done.released_sum_P),
@@ -123,7 +137,7 @@ def row(sketch: Sketch, done: Done, weights_P: np.ndarray, clip_norm: float) -> 
         "clips_T": clip_norm,
         "updates_T": tally.updates,
         "longer_T": tally.longer,
-        "missing_T": (missing + 2**63) % 2**64 - 2**63,
+        "missing_T": (done.unexplained + 2**63) % 2**64 - 2**63,
         "rows_T": tally.rows,
         "followed_released_TK": done.released_sum_P[places_K],
         "followed_weights_TK": weights_P[places_K],

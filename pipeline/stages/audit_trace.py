@@ -44,6 +44,7 @@ from pipeline.stage import StageContext, stage_key
 from pipeline.stages import artifacts
 from pretrain.files import PRIVATE, atomic
 from pretrain.model import KeyboardLM
+from pretrain.vocabulary import TokenStream
 
 FILE = "audit.npz"
 _MODULE = "pipeline.stages.audit_trace"
@@ -178,17 +179,28 @@ def trained_row(
     step = max(1, -(-rounds * rule.config.report_goal // _MOST_DEVICES))
     looked_at = range((rounds - 1) % step, rounds, step)
     for number in looked_at:
-        cohort = recorded.get(number, np.empty(0, dtype=np.int32))
-        rows = round_rows(data.devices, cohort, local, rule.seed, number)
+        cohort = recorded.get(number, np.empty(0, dtype=np.int32)).tolist()
+        # Each device's text from a stream that holds no other: whoever reads another's, or one's twice, does not here.
+        rows = [
+            row
+            for device in cohort
+            for row in round_rows(_alone(data.devices, device), np.zeros(1, np.int32), local, rule.seed, number)
+        ]
         if rule.config.secagg and len(rows) <= secagg_neighbours(rule.config.report_goal):
             rows = []  # Too few to hide in: nothing was sent.
         rows = [row for row in rows if len(row.targets_RT)]
-        if len(rows) != seen.updates_T[number] or int(rows_digest(rows)[0]) != seen.rows_T[number]:
+        once = len(set(cohort)) == len(cohort) and len(rows) == seen.updates_T[number]
+        if not once or int(rows_digest(rows)[0]) != seen.rows_T[number]:
             wrong.append(number)
     reason = f"what round {wrong[0]} trained on is not the text of the devices on record, each once" if wrong else ""
     return exact(
         "trained_rows", "rounds that trained on other text than their records'", len(wrong), len(looked_at), reason
     )
+
+
+def _alone(devices: TokenStream, device: int) -> TokenStream:
+    begin, end = devices.offsets_D1[device : device + 2]
+    return TokenStream(devices.tokens_N[begin:end], np.array([0, end - begin]))
 
 
 def _rule(config: LaunchConfig, run: RunDir) -> RoundRule:

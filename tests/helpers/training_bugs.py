@@ -1,11 +1,13 @@
 """Bugs of training, each put into the running code by a context manager, for the audits to notice.
 
-A bug patches what every caller sees, as a line of code that is wrong would; the audit then runs without it.
+A bug patches what every caller sees, as a line of code that is wrong would. Those of ``IN_THE_LOOP`` are gone when
+the audit runs, those of ``SHARED`` lie in code that the audit runs too.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import count
 from typing import Any
 from unittest.mock import patch
 
@@ -13,11 +15,14 @@ import numpy as np
 
 from federated import noise, train
 from federated.local_training import sums
+from federated.local_training import rows as training_rows
 from federated.local_training.clipping import Clip
 from federated.noise import FIXED_POINT
 from federated.participation.records import Records
 from federated.rounds import aggregation, server
 from federated.rounds.privatize import Drawn, Privatizer
+from federated.rounds.rule import RoundRule
+from pretrain.vocabulary import TokenStream
 
 Bug = Callable[[], Any]
 
@@ -70,8 +75,13 @@ def without_in_round(number: int) -> Bug:
     return changed_noise(lambda noise_P, at: noise_P * (at != number))
 
 
+def weaker(share: float) -> Bug:
+    """A share of the noise that was accounted."""
+    return changed_noise(lambda noise_P, _: noise_P * share)
+
+
 def broken_normals(change: Callable[[np.ndarray, int], np.ndarray]) -> Bug:
-    """A generator that is wrong wherever it is asked, so that drawing again gives the same: ``keep`` it for audits."""
+    """A generator that is wrong wherever it is asked."""
 
     @contextmanager
     def bug() -> Iterator[None]:
@@ -123,10 +133,10 @@ def looser_for_devices(factor: float, every: int = 1) -> Bug:
 
     @contextmanager
     def bug() -> Iterator[None]:
-        true_weight = Clip.weight
+        true_weight, numbers = Clip.weight, count()
 
         def weight(self: Clip, rows: Any) -> float:
-            return true_weight(self, rows) * (factor if int(rows.targets_RT.sum()) % every == 0 else 1.0)
+            return true_weight(self, rows) * (1.0 if next(numbers) % every else factor)
 
         with patch.object(Clip, "weight", weight):
             yield
@@ -187,45 +197,95 @@ def denominator_of_arrivals() -> Iterator[None]:
         yield
 
 
+def rows_by(change: Callable[[np.ndarray, int], np.ndarray]) -> Bug:
+    """Another choice of devices wherever a round's rows are made."""
+
+    @contextmanager
+    def bug() -> Iterator[None]:
+        true_rows = training_rows.cohort_rows
+
+        def rows(stream: TokenStream, cohort: np.ndarray, *others: Any) -> Any:
+            return true_rows(stream, change(cohort, len(stream)), *others)
+
+        with patch.object(training_rows, "cohort_rows", rows):
+            yield
+
+    return bug
+
+
 @contextmanager
-def half_the_noise() -> Iterator[None]:
-    """A strategy with half of the multiplier that was accounted."""
-    with broken_normals(lambda normals, _index: normals / 2)():
+def twice_in_the_sum() -> Iterator[None]:
+    """What was added is doubled before the noise is added."""
+    true_release = RoundRule.to_release
+    with patch.object(RoundRule, "to_release", lambda *arguments: 2 * true_release(*arguments)):
+        yield
+
+
+@contextmanager
+def neighbours_text() -> Iterator[None]:
+    """A device's text is that of the device after it, whoever asks."""
+    true_owner = TokenStream.owner
+
+    def owner(self: TokenStream, number: int) -> np.ndarray:
+        return true_owner(self, (number + 1) % len(self))
+
+    with patch.object(TokenStream, "owner", owner):
         yield
 
 
 def _row(size: int) -> slice:
-    return slice(48, 56) if size > 56 else slice(0, 1)
+    width = _width(size)
+    return slice(6 * width, 7 * width) if size > 56 else slice(0, 1)
 
 
 def _ten_rows(size: int) -> slice:
-    return slice(48, min(size, 128))
+    return slice(6 * _width(size), min(size, 16 * _width(size)))
+
+
+def _width(size: int) -> int:
+    """Of the rows of the first tensor: 8 in the tests' model, 64 in the demo's."""
+    return 8 if size < 10_000 else 64
 
 
 def _every_fiftieth(size: int) -> np.ndarray:
     return np.arange(7, size, 50)
 
 
-IN_THE_LOOP: dict[str, Bug] = {
+OF_NOISE: dict[str, Bug] = {
     "un-noised sum to the server": unnoised_to_the_server,
     "no noise in one row": without(_row),
     "no noise in ten rows": without(_ten_rows),
     "no noise in 2% of weights": without(_every_fiftieth),
     "two-point noise": changed_noise(lambda noise_P, _: np.where(noise_P < 0, -1.0, 1.0) * noise_P.std()),
+    "noise at 0.8": weaker(0.8),
+}
+OF_RECORDS: dict[str, Bug] = {
+    "a tenth unrecorded": unrecorded_tenth,
+    "denominator of arrivals": denominator_of_arrivals,
+    "twice in the sum": twice_in_the_sum,
+}
+OF_SUMS: dict[str, Bug] = {
     "clips to 1.5 norms": looser(1.5),
     "clips to 10 norms": looser(10.0),
     "never clips": looser(1e6),
     "devices 1.5 times too long": looser_for_devices(1.5),
+    "devices 10 times too long": looser_for_devices(10.0),
     "one device in twenty sends 50 norms": looser_for_devices(50.0, 20),
     "trains on other rows": other_rows,
-    "a tenth unrecorded": unrecorded_tenth,
     "one device four times": counted_four_times,
-    "denominator of arrivals": denominator_of_arrivals,
 }
-IN_THE_GENERATOR: dict[str, Bug] = {
+IN_THE_LOOP = OF_NOISE | OF_RECORDS | OF_SUMS
+# Drawing the noise again gives the same, so the noise itself must be looked at.
+SHARED_OF_NOISE: dict[str, Bug] = {
     "no noise in one row, drawn so": broken_normals(zeros_at(_row)),
     "no noise in ten rows, drawn so": broken_normals(zeros_at(_ten_rows)),
     "no noise in 2% of weights, drawn so": broken_normals(zeros_at(_every_fiftieth)),
     "two-point noise, drawn so": broken_normals(two_points),
-    "half the noise, drawn so": half_the_noise,
+    "noise at 0.8, drawn so": weaker(0.8),
 }
+SHARED_OF_ROWS: dict[str, Bug] = {
+    "other rows, made so": rows_by(lambda cohort, devices: (cohort + 1) % devices),
+    "another device's text, read so": neighbours_text,
+    "one device four times, made so": rows_by(lambda cohort, _: np.concatenate([cohort[:1]] * 3 + [cohort])),
+}
+SHARED = SHARED_OF_NOISE | SHARED_OF_ROWS

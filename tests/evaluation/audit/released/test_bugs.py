@@ -7,7 +7,7 @@ import pytest
 
 from tests.helpers.audited_run import audited, failed, model_at_start, planted
 from tests.helpers.small_run import Launch, mechanism, run, stream
-from tests.helpers.training_bugs import IN_THE_GENERATOR, IN_THE_LOOP, Bug, without_in_round
+from tests.helpers.training_bugs import IN_THE_LOOP, SHARED_OF_NOISE, SHARED_OF_ROWS, Bug, without_in_round
 
 # A test launch: three rounds, 64 directions. With texts that devices have, and a round that is not full.
 TINY = Launch(mechanism=mechanism(noise_multiplier=4.0, rounds=3, min_sep=2, report_goal=12), devices=stream(44, 1))
@@ -29,6 +29,8 @@ SHOWN_BY = {
     "a tenth unrecorded": "cohorts",
     "one device four times": "trained_rows",
     "denominator of arrivals": "sequence",
+    "devices 10 times too long": "update_lengths",
+    "twice in the sum": "update_lengths",
 }
 
 
@@ -70,13 +72,28 @@ def test_a_last_round_without_noise_after_a_restart_is_seen(tmp_path: Path) -> N
     assert "round 5" in failed(audited(RESTARTED, tmp_path, with_bug(without_in_round(5))))["noise_added"]
 
 
-@pytest.mark.parametrize("name", IN_THE_GENERATOR)
+def test_a_last_round_that_is_drawn_without_noise_is_seen(tmp_path: Path) -> None:
+    with without_in_round(5)():
+        found = failed(audited(RESTARTED, tmp_path))
+    assert "a round" in found["noise_variance"], found
+    assert "noise_added" not in found
+
+
+@pytest.mark.parametrize("name", SHARED_OF_NOISE)
 def test_a_generator_that_is_wrong_is_seen_in_the_noise_itself(tmp_path: Path, name: str) -> None:
     """The audit draws the same wrong noise, so it must look at the noise."""
-    with IN_THE_GENERATOR[name]():
+    with SHARED_OF_NOISE[name]():
         found = failed(audited(TINY, tmp_path))
     assert {"noise_variance", "noise_values"} & set(found), found
     assert "noise_added" not in found
+
+
+@pytest.mark.parametrize("name", SHARED_OF_ROWS)
+def test_a_bug_that_the_audit_shares_is_seen(tmp_path: Path, name: str) -> None:
+    """The audit makes rows by the same code, so it must give it one device's text at a time."""
+    with SHARED_OF_ROWS[name]():
+        found = failed(audited(TINY, tmp_path))
+    assert set(found) == {"trained_rows"}, found
 
 
 def test_canaries_change_nothing_that_devices_add(tmp_path: Path) -> None:
