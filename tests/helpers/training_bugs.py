@@ -14,8 +14,8 @@ from unittest.mock import patch
 import numpy as np
 
 from federated import noise, train
-from federated.local_training import sums
 from federated.local_training import rows as training_rows
+from federated.local_training import sums
 from federated.local_training.clipping import Clip
 from federated.noise import FIXED_POINT
 from federated.participation.records import Records
