@@ -23,7 +23,7 @@ setup: ## Install both environments from requirements/*.lock; does nothing when 
 launch: setup $(AIRFLOW_HOME)/.ready ## Launch FILE=dags/launches/NAME.yaml (default: the demo) through Airflow, no server needed
 	@mkdir -p $(dir $(LOG)); echo "launch $(LAUNCH) (Airflow's own log: $(LOG))"
 	@$(STAGES)/tacit --quiet ledger init
-	@export TACIT_LAUNCHES=$(abspath $(FILE)) TACIT_CONSOLE_FD=3; \
+	@export TACIT_LAUNCHES=$(abspath $(FILE)) TACIT_CONSOLE_FD=3 TACIT_AHEAD=1; \
 	if ! ($(AIRFLOW) dags test $(LAUNCH)) 3>&1 >$(LOG) 2>&1 </dev/null; then \
 		echo "launch $(LAUNCH) did not finish; why is in $(LOG)"; exit 1; \
 	fi

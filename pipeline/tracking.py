@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pretrain
 from pipeline import mlflow_file, shown
@@ -309,20 +309,15 @@ def log_bundle(settings: Settings, run_id: str, bundle: Path, tags: Mapping[str,
     MLflow calls ``pretrain.predictor._load_pyfunc`` on the bundle's folder: nothing is pickled,
     and the requirements are stated instead of guessed.
     """
-    quiet_mlflow()
-    import mlflow
-
-    package = Path(pretrain.__file__).parent
     needed = ("numpy", "onnxruntime", "regex", "langcodes")
     with answering():
-        mlflow.set_tracking_uri(settings.tracking_uri)
-        mlflow.set_registry_uri(settings.tracking_uri)
+        mlflow = load(settings.tracking_uri)
         with mlflow.start_run(run_id=run_id, log_system_metrics=False):
             logged = mlflow.pyfunc.log_model(
                 name="keyboard",
                 loader_module="pretrain.predictor",
                 data_path=str(bundle),
-                code_paths=[str(package)],
+                code_paths=[str(Path(pretrain.__file__).parent)],
                 pip_requirements=[f"{name}=={version(name)}" for name in needed],
                 tags=dict(tags),
             )
@@ -331,13 +326,20 @@ def log_bundle(settings: Settings, run_id: str, bundle: Path, tags: Mapping[str,
 
 def download_model(settings: Settings, name: str, number: int, folder: Path) -> Path:
     """Copy a registered version into ``folder``."""
+    with answering():
+        artifacts = load(settings.tracking_uri).artifacts
+        return Path(artifacts.download_artifacts(f"models:/{name}/{number}", dst_path=str(folder)))
+
+
+def load(uri: str = "") -> Any:
+    """MLflow, imported at its first use as that takes seconds, and told of a tracking store."""
     quiet_mlflow()
     import mlflow
 
-    with answering():
-        mlflow.set_tracking_uri(settings.tracking_uri)
-        mlflow.set_registry_uri(settings.tracking_uri)
-        return Path(mlflow.artifacts.download_artifacts(f"models:/{name}/{number}", dst_path=str(folder)))
+    if uri:
+        mlflow.set_tracking_uri(uri)
+        mlflow.set_registry_uri(uri)
+    return mlflow
 
 
 @contextmanager

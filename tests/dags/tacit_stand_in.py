@@ -12,6 +12,12 @@ from pathlib import Path
 
 home = Path(os.environ["TACIT_HOME"])
 arguments = sys.argv[1:]
+if arguments == ["ready"]:
+    line = sys.stdin.readline()
+    if not line:
+        sys.exit(0)
+    sys.stderr.write("stand-in: was ready\n")
+    arguments = json.loads(line)
 with (home / "calls.jsonl").open("a", encoding="utf-8") as calls:
     calls.write(json.dumps(arguments) + "\n")
 command = arguments[1] if arguments[0] == "stage" else arguments[0]

@@ -1,6 +1,7 @@
 """Tasks that really run: what Airflow makes of each exit code, and what reaches XCom, log and console."""
 
 import copy
+import json
 import os
 import signal
 import threading
@@ -209,6 +210,40 @@ def test_where_the_date_comes_from(dagbag, run_type, events, expected):
             launch_date(context, "es-MX")
 
 
+def test_the_next_command_starts_ahead_and_nothing_else_changes(dagbag, launched: Launch, monkeypatch, tmp_path):
+    command = fresh_stand_in()
+    command.behave(discover=[75, -9, 0])
+    monkeypatch.setenv("TACIT_AHEAD", "1")
+    with (tmp_path / "console").open("w") as console:
+        monkeypatch.setenv("TACIT_CONSOLE_FD", str(console.fileno()))
+        dag_run = run(dagbag.dags["demo"], date=DATE)
+    assert states(dag_run) == states(launched.dag_run)
+    assert sorted(command.calls()) == sorted(launched.calls)
+    # All but the first; publication, which nothing follows, leaves none behind.
+    lines = (tmp_path / "console").read_text().splitlines()
+    assert lines.count("stand-in: was ready") == len(launched.calls) - 1
+    wait_for(lambda: left_behind() == [])
+
+
+def test_a_process_that_ended_before_its_command_came_is_done_without(dagbag, stand_in: StandIn, monkeypatch):
+    import stage_task
+
+    monkeypatch.setenv("TACIT_AHEAD", "1")
+    task = operator(dagbag)
+    assert task.run_command(["stage", "plan"])[0] == 0
+    stage_task.ahead[0].process.kill()
+    stage_task.ahead[0].process.wait()
+    code, answer = task.run_command(["stage", "pretrain"])
+    assert (code, json.loads(answer)) == (0, {"stage": "pretrain"})
+    # As when Airflow ends: nothing more can come.
+    ready = stage_task.ahead.pop()
+    ready.process.stdin.close()
+    assert ready.process.wait(timeout=20) == 0
+    ready.process.stderr.close()
+    ready.answer.close()
+    assert stand_in.stages() == ["plan", "pretrain"]
+
+
 def operator(dagbag):
     return dagbag.dags["demo"].get_task("pretrain")
 
@@ -240,12 +275,13 @@ def read(path: Path) -> bytes:
         return b""
 
 
-def test_killing_a_task_stops_the_command_and_its_children(dagbag, stand_in: StandIn, tmp_path):
+def test_killing_a_task_stops_the_command_and_its_children(dagbag, stand_in: StandIn, tmp_path, monkeypatch):
     task = operator(dagbag)
     leader = tmp_path / "leader"
     script = f"echo $$ > {leader}.new; mv {leader}.new {leader}; sleep 600 & sleep 600"
     result: list[tuple[int, str]] = []
-    thread = threading.Thread(target=lambda: result.append(task.run_command(["bash", "-c", script])))
+    monkeypatch.setenv("TACIT_BIN", "/bin/bash")
+    thread = threading.Thread(target=lambda: result.append(task.run_command(["-c", script])))
     thread.start()
     wait_for(leader.exists)
     group = int(leader.read_text())
