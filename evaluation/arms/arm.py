@@ -50,8 +50,10 @@ class Neural:
     vocabulary_size: int
 
     def start(self, earlier_B: Sequence[np.ndarray]) -> tuple[np.ndarray, Any]:
-        """See ``NextWord``."""
-        return self.step(np.full(len(earlier_B), BOS), self.model.initial_state(len(earlier_B)))
+        """See ``NextWord``; every sentence begins alike, so one stands for all."""
+        log_probs_1V, state = self.step(np.array([BOS]), self.model.initial_state(1))
+        all_B = np.zeros(len(earlier_B), dtype=np.int64)
+        return log_probs_1V[all_B], self.rows(state, all_B)
 
     @torch.no_grad()
     def step(self, words_B: np.ndarray, state: Any) -> tuple[np.ndarray, Any]:
@@ -101,9 +103,11 @@ class PublicNGram:
         return self.ngram.vocabulary_size
 
     def start(self, earlier_B: Sequence[np.ndarray]) -> tuple[np.ndarray, Any]:
-        """See ``NextWord``."""
-        nothing = np.full((len(earlier_B), max(self.ngram.order - 1, 1)), -1, dtype=np.int64)
-        return self.step(np.full(len(earlier_B), BOS), nothing)
+        """See ``NextWord``; every sentence begins alike, so one stands for all."""
+        nothing = np.full((1, max(self.ngram.order - 1, 1)), -1, dtype=np.int64)
+        log_probs_1V, state = self.step(np.array([BOS]), nothing)
+        all_B = np.zeros(len(earlier_B), dtype=np.int64)
+        return log_probs_1V[all_B], self.rows(state, all_B)
 
     def step(self, words_B: np.ndarray, state: Any) -> tuple[np.ndarray, Any]:
         """See ``NextWord``."""
