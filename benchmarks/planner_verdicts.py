@@ -19,9 +19,17 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.real_users import device_store, first_people, public_texts, public_words, tried_of
-from federated.config.mechanism import TreeMechanism
-from federated.config.planning import PlanningConfig, SmallLaunch, SmallTrade
+from benchmarks.real_users import (
+    Asked,
+    PublicStart,
+    device_store,
+    first_people,
+    public_texts,
+    public_words,
+    trade_setting,
+    tried_of,
+)
+from federated.config.planning import SmallLaunch, SmallTrade
 from federated.config.training import LocalTrainingConfig, RuntimeConfig, ServerConfig
 from federated.planning import trade
 from federated.planning.pseudo_users import pseudo_users
@@ -29,9 +37,8 @@ from federated.planning.rehearsal import Setting, rehearse
 from federated.planning.verdict import Outcome, Verdict
 from pretrain.config import ModelConfig, PretrainConfig
 from pretrain.model import KeyboardLM, build_model
-from pretrain.ngrams.ngram import NGram
 from pretrain.train import pretrain, start_from_frequencies
-from pretrain.vocabulary import TokenStream, Vocabulary, from_counts
+from pretrain.vocabulary import TokenStream, from_counts
 
 SEED, VOCABULARY, WORDS_A_DEVICE, HELD_OUT_WORDS = 1, 4000, 400, 12_000
 MOST_PUBLIC_WORDS, MOST_REHEARSED_WORDS, HELD_OUT_DOCUMENTS = 1_300_000, 800_000, 0.1
@@ -77,16 +84,6 @@ POPULATIONS = {
 }
 
 
-@dataclass(frozen=True)
-class Start:
-    """What public text gives: the same for all populations of a language."""
-
-    vocabulary: Vocabulary
-    public: TokenStream
-    model: KeyboardLM
-    rehearsed: TokenStream
-
-
 def main() -> None:
     """Rehearse, train, compare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -105,7 +102,7 @@ def main() -> None:
 def measured(name: str, folder: Path, work: Path) -> Iterator[str]:
     """The verdict of one population, and the truth."""
     began, population = time.process_time(), POPULATIONS[name]
-    start = started(population, folder, work / population.public)
+    start, rehearsed = started(population, folder, work / population.public)
     private = work / name.replace(" ", "-").replace(",", "")
     path = folder / "users" / f"{population.users}.parquet"
     store = device_store(path, population.locale, private, SEED, population.most, WORDS_A_DEVICE)
@@ -114,11 +111,11 @@ def measured(name: str, folder: Path, work: Path) -> Iterator[str]:
     def tell(line: str) -> None:
         print(f"{name}, {time.process_time() - began:.0f} s: {line}", file=sys.stderr, flush=True)
 
-    documents = len(start.rehearsed)
+    documents = len(rehearsed)
     held = int(documents * HELD_OUT_DOCUMENTS)
     sizes = "heavy-tailed", LIMITS.median_words, SEED, WORDS_A_DEVICE
     people, users = (
-        pseudo_users(start.rehearsed.select(np.arange(first, last)), count, *sizes)
+        pseudo_users(rehearsed.select(np.arange(first, last)), count, *sizes)
         for first, last, count in ((0, held, documents), (held, documents, max(number, SMALL.pseudo_users)))
     )
     rehearsal = setting(start.model, users.select(np.arange(min(len(users), number))), people)
@@ -126,13 +123,14 @@ def measured(name: str, folder: Path, work: Path) -> Iterator[str]:
     shown = private / "shown"
     shown.mkdir(exist_ok=True)
     best = rehearse(small, shown, private / "trials", tell)
-    stage = staged(start, rehearsal, first_people(people, HELD_OUT_WORDS), population.goal, number)
+    asked = Asked(6.0, 0.3, ROUNDS, population.goal, number, number, RHO)
+    stage = trade_setting(start, judged_by_one(rehearsal), first_people(people, HELD_OUT_WORDS), asked, LIMITS)
     verdict = trade.rehearse(stage, best, private / "trained", tell)
     tell(verdict.sentence)
     tried = list(dict.fromkeys(tried_of(outcome) for outcome in verdict.outcomes))
     # Mixed with the start, counts alone come out as two outcomes, as they did when they were rehearsed.
     truth = setting(start.model, store.encode(start.vocabulary, "train"), store.encode(start.vocabulary, "test"))
-    real = staged(start, truth, first_people(truth.held_out, HELD_OUT_WORDS), population.goal, number)
+    real = trade_setting(start, judged_by_one(truth), first_people(truth.held_out, HELD_OUT_WORDS), asked, LIMITS)
     recall_at_start, outcomes = trade.gains(real, tried, private / "real", tell)
     yield from table(name, number, verdict, recall_at_start, outcomes)
     headroom = f"{best.start_accuracy:.4f} to {best.noiseless_accuracy:.4f}"
@@ -157,7 +155,7 @@ def table(
         yield f"| {' | '.join((*cells, _gain(true), paid))} |"
 
 
-def started(population: Population, folder: Path, work: Path) -> Start:
+def started(population: Population, folder: Path, work: Path) -> tuple[PublicStart, TokenStream]:
     """The vocabulary and the model of a public text, and the text to rehearse on."""
     public = public_texts(folder / "public" / f"{population.public}.parquet", SEED)
     if population.rehearsed is None:
@@ -175,7 +173,7 @@ def started(population: Population, folder: Path, work: Path) -> Start:
     stream, model = first.encode(vocabulary), build_model(MODEL, len(vocabulary), SEED)
     start_from_frequencies(model, stream.tokens_N)
     pretrain(PRETRAIN, model, stream, stream.select(np.arange(20)), work / "pretrain", SEED)
-    return Start(vocabulary, stream, model, second.encode(vocabulary))
+    return PublicStart(vocabulary, stream, model, first.num_words), second.encode(vocabulary)
 
 
 def setting(model: KeyboardLM, users: TokenStream, held_out: TokenStream) -> Setting:
@@ -184,35 +182,9 @@ def setting(model: KeyboardLM, users: TokenStream, held_out: TokenStream) -> Set
     return Setting(model, users, held_out, SMALL, LOCAL, server, runtime, SEED)
 
 
-def staged(start: Start, how: Setting, people: TokenStream, goal: int, number: int) -> trade.TradeSetting:
-    """A launch whose file asks for what the demo asks for, of this many devices."""
-    rest = min(max(1, number // goal), ROUNDS)
-    mechanism = TreeMechanism(
-        kind="tree",
-        noise_multiplier=6.0,
-        clip_norm=0.3,
-        rounds=ROUNDS,
-        report_goal=goal,
-        min_sep=rest,
-        max_participations=-(-ROUNDS // rest),
-        delta=1e-6,
-        randomness="seeded",
-    )
-    planning = {"population_estimate": number, "max_report_goal": goal, "round_minutes": 10.0, "target_rho": RHO}
-    return trade.TradeSetting(
-        setting=replace(how, held_out=how.held_out.select(np.arange(1))),
-        mechanism=mechanism,
-        counts=None,
-        planning=PlanningConfig.model_validate(planning),
-        rho=RHO,
-        min_gain=0.0,
-        vocabulary=start.vocabulary,
-        public=start.public,
-        ngram=NGram.fit(start.public, start.vocabulary, 3),
-        people=people,
-        limits=LIMITS,
-        inputs="",
-    )
+def judged_by_one(how: Setting) -> Setting:
+    """The same with a curve of one device, which nobody looks at."""
+    return replace(how, held_out=how.held_out.select(np.arange(1)))
 
 
 def _gain(outcome: Outcome) -> str:

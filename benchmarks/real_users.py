@@ -11,23 +11,27 @@ import pyarrow.parquet as pq
 from pydantic import TypeAdapter
 
 from federated.config.counts import CountsConfig
-from federated.config.mechanism import MechanismConfig
+from federated.config.mechanism import MechanismConfig, TreeMechanism
+from federated.config.planning import PlanningConfig, SmallTrade
 from federated.config.population import FilePopulation
 from federated.devices import store as devices
 from federated.planning import recall, splits
+from federated.planning.rehearsal import Setting
 from federated.planning.splits import Training
-from federated.planning.trade import Tried
+from federated.planning.trade import TradeSetting, Tried
 from federated.planning.verdict import Outcome
 from pipeline.config import LaunchConfig
 from pretrain.corpus import build_corpus, open_corpus
 from pretrain.export import load_model, save_model
 from pretrain.model import KeyboardLM, build_model
+from pretrain.ngrams.ngram import NGram
 from pretrain.text import sentences
 from pretrain.train import pretrain, start_from_frequencies
 from pretrain.vocabulary import TokenStream, Vocabulary, from_counts, join_streams
 from pretrain.words import WordStore, open_words, write_words
 
 MANUALS = ("libreoffice", "debian-handbook")
+DELTA = 1e-6
 
 
 @dataclass(frozen=True)
@@ -114,11 +118,62 @@ def first_people(people: TokenStream, words: int) -> TokenStream:
     return people.select(np.arange(min(len(people), 1 + int(np.searchsorted(ends, words)))))
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What the launch file of a measured population would ask for.
+
+    Attributes:
+      devices: to train on. available: of them, how many the timer may count on.
+      goal: devices in a round, and the most that the planner may choose.
+    """
+
+    noise_multiplier: float
+    clip_norm: float
+    rounds: int
+    goal: int
+    devices: int
+    available: int
+    rho: float
+
+
+def trade_setting(
+    start: PublicStart, how: Setting, people: TokenStream, asked: Asked, limits: SmallTrade
+) -> TradeSetting:
+    """What plays that launch: a tree with the longest rest that its devices allow, judged on these people."""
+    rest = min(max(1, asked.available // asked.goal), asked.rounds)
+    mechanism = TreeMechanism(
+        kind="tree",
+        noise_multiplier=asked.noise_multiplier,
+        clip_norm=asked.clip_norm,
+        rounds=asked.rounds,
+        report_goal=asked.goal,
+        min_sep=rest,
+        max_participations=-(-asked.rounds // rest),
+        delta=DELTA,
+        randomness="seeded",
+    )
+    planning = {"population_estimate": asked.devices, "max_report_goal": asked.goal, "round_minutes": 10.0}
+    return TradeSetting(
+        setting=how,
+        mechanism=mechanism,
+        counts=None,
+        planning=PlanningConfig.model_validate({**planning, "target_rho": asked.rho}),
+        rho=asked.rho,
+        min_gain=0.0,
+        vocabulary=start.vocabulary,
+        public=start.public,
+        ngram=NGram.fit(start.public, start.vocabulary, 3),
+        people=people,
+        limits=limits,
+        inputs="",
+    )
+
+
 def tried_of(outcome: Outcome) -> Tried:
     """What was rehearsed, to be done for real."""
     if not outcome.run:
         return None, splits.counts_at(outcome.counts_rho)
-    shared = {"delta": 1e-6, "randomness": "seeded"}
+    shared = {"delta": DELTA, "randomness": "seeded"}
     mechanism = TypeAdapter(MechanismConfig).validate_python({**outcome.run["mechanism"], **shared})
     counts = None if outcome.run["counts"] is None else CountsConfig.model_validate(outcome.run["counts"])
     return Training(mechanism, outcome.run["server_learning_rate"], outcome.gradient_rho), counts

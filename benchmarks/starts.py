@@ -1,10 +1,12 @@
 """The start that public text gives beside n-grams of the same text and vocabulary, on real held-out users.
 
 .venv/stages/bin/python -m benchmarks.starts FOLDER [--launch dags/launches/demo-en-US.yaml] [--only NAME]
+    [--work FOLDER]
 
 FOLDER holds Parquet files of users (``client_id, text``). The model is pretrained as the launch file says, on its
 packaged text; n-grams are interpolated modified Kneser-Ney (as kenlm computes it) of orders 3 and 5. Nobody's text
-trains anything: every user is held out. Prints Markdown; some minutes a language.
+trains anything: every user is held out. Prints Markdown; some minutes a language, and WORK keeps its start (that of
+``python -m benchmarks.what_ships`` is the same).
 """
 
 import argparse
@@ -42,13 +44,14 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--launch", type=Path, default=Path("dags/launches/demo-en-US.yaml"))
     parser.add_argument("--only", choices=POPULATIONS)
+    parser.add_argument("--work", type=Path, help="private: goes on from here; default: a temporary folder")
     chosen = parser.parse_args()
     config = load_launch(chosen.launch)
     names = [name for name in POPULATIONS if chosen.only in (None, name)]
     for locale in dict.fromkeys(POPULATIONS[name] for name in names):
         with tempfile.TemporaryDirectory() as folder:
             began = time.process_time()
-            arms, vocabulary, size = starts(config, locale, Path(folder))
+            arms, vocabulary, size = starts(config, locale, (chosen.work or Path(folder)) / locale)
             print(f"## {locale}: {size:,} words of public text, {time.process_time() - began:.0f} s of CPU\n")
             print("| population | arm | top-1 | top-3 | first word of a sentence | different first suggestions |")
             print("|---|---|---|---|---|---|")

@@ -21,7 +21,17 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.real_users import PublicStart, device_store, first_people, public_start, public_texts, public_words
+from benchmarks.real_users import (
+    DELTA,
+    Asked,
+    PublicStart,
+    device_store,
+    first_people,
+    public_start,
+    public_texts,
+    public_words,
+    trade_setting,
+)
 from benchmarks.real_users import tried_of as run_of
 from evaluation.arms.arm import Mixture, NextWord, PublicNGram, neural
 from evaluation.arms.held_out import HeldOut, held_out
@@ -30,8 +40,7 @@ from evaluation.comparison.scoring import score
 from evaluation.config import HISTORY_WEIGHT
 from evaluation.keyboard import script, sessions, typist
 from federated.accounting.gaussian import epsilon_of_rho
-from federated.config.mechanism import TreeMechanism
-from federated.config.planning import PlanningConfig, SmallLaunch, SmallTrade
+from federated.config.planning import SmallLaunch, SmallTrade
 from federated.config.training import RuntimeConfig
 from federated.devices.store import DeviceStore
 from federated.planning import recall, splits, trade
@@ -45,7 +54,7 @@ from pretrain.ngrams.ngram import NGram
 from pretrain.vocabulary import TokenStream
 
 LAUNCH = Path("dags/launches/demo-en-US.yaml")
-RHO, DELTA, SEED = 0.5, 1e-6, 1
+RHO, SEED = 0.5, 1
 HELD_OUT_WORDS, SESSION_WORDS, REHEARSED_WORDS = 30_000, 6_000, 800_000
 SMALL = SmallLaunch(report_goal=50, rounds=8, server_learning_rates=(1.0,), noise_to_signal=(0.01,))
 LIMITS = SmallTrade(shares=(0.1, 0.9, 1.0), goals=(1.0,), held_out_words=12_000)
@@ -112,7 +121,7 @@ def measured(name: str, folder: Path, work: Path) -> Iterator[str]:
         print(f"{name}: {line}", file=sys.stderr, flush=True)
 
     def staged(users: TokenStream, people: TokenStream) -> trade.TradeSetting:
-        return trade_setting(population, config, start, (users, people), len(train))
+        return staged_launch(population, config, start, (users, people), len(train))
 
     verdict = rehearsed(population, staged, start, folder, private, tell)
     tell(verdict.sentence)
@@ -166,7 +175,7 @@ def rehearsed(
     return verdict
 
 
-def trade_setting(
+def staged_launch(
     population: Population,
     config: LaunchConfig,
     start: PublicStart,
@@ -174,40 +183,13 @@ def trade_setting(
     number: int,
 ) -> trade.TradeSetting:
     """A launch in the demo's manner, on these users and judged on these people."""
-    rest = min(max(1, int(0.9 * number) // population.goal), population.rounds)
-    mechanism = TreeMechanism(
-        kind="tree",
-        noise_multiplier=config.mechanism.noise_multiplier,
-        clip_norm=config.mechanism.clip_norm,
-        rounds=population.rounds,
-        report_goal=population.goal,
-        min_sep=rest,
-        max_participations=-(-population.rounds // rest),
-        delta=DELTA,
-        randomness="seeded",
-    )
-    planning = {"population_estimate": number, "max_report_goal": population.goal, "round_minutes": 10.0}
-    plan = PlanningConfig.model_validate({**planning, "target_rho": RHO})
-    runtime = RuntimeConfig(chunk_devices=16, checkpoint_every_rounds=4)
     users, people = text
-    held_out_users = people.select(np.arange(min(len(people), 20)))
-    setting = Setting(
-        start.model, users, held_out_users, SMALL, config.local_training, config.server, runtime, config.seed
-    )
-    return trade.TradeSetting(
-        setting=setting,
-        mechanism=mechanism,
-        counts=None,
-        planning=plan,
-        rho=RHO,
-        min_gain=0.0,
-        vocabulary=start.vocabulary,
-        public=start.public,
-        ngram=NGram.fit(start.public, start.vocabulary, 3),
-        people=people,
-        limits=LIMITS,
-        inputs="",
-    )
+    curve = people.select(np.arange(min(len(people), 20)))
+    runtime = RuntimeConfig(chunk_devices=16, checkpoint_every_rounds=4)
+    how = Setting(start.model, users, curve, SMALL, config.local_training, config.server, runtime, config.seed)
+    noise, clip = config.mechanism.noise_multiplier, config.mechanism.clip_norm
+    asked = Asked(noise, clip, population.rounds, population.goal, number, int(0.9 * number), RHO)
+    return trade_setting(start, how, people, asked, LIMITS)
 
 
 def entrants(
