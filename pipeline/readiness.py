@@ -6,11 +6,12 @@ what is refused is refused at the first place that can know it.
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from federated.config.population import VALIDATION_FRACTION, FilePopulation
+from federated.config.population import VALIDATION_FRACTION, FilePopulation, SyntheticPopulation
 from pipeline.config import SIMULATIONS, LaunchConfig
 from pipeline.errors import LedgerMissing, PermanentError
 from pipeline.settings import Settings
@@ -21,14 +22,30 @@ if TYPE_CHECKING:
 
 # Noise is written with so many digits.
 _DIGITS = 3
+# Rows of larger files are counted when the launch reads them, which is before anything is spent too.
+_MOST_COUNTED_BYTES = 1 << 30
 # Of the samples of a launch without a timer, so many may be held for a device that was drawn too often.
 _MOST_HELD = 0.05
 
 
-def problems(config: LaunchConfig, settings: Settings, run_id: str) -> list[str]:
-    """Why a launch would be refused or held, one line each with the field, the value and the fix.
+@dataclass(frozen=True)
+class Look:
+    """What a look at a launch and its data shows.
 
-    Of the files that a launch names only the ends are read, where they tell what a file is.
+    Attributes:
+      problems: why it would be refused or held, one line each with the field, the value and the fix.
+      notes: what its owner would want to know.
+    """
+
+    problems: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+
+def look(config: LaunchConfig, settings: Settings, run_id: str) -> Look:
+    """What can be known of a launch here and now.
+
+    Of the files that a launch names only the ends are read, where they tell what a file is, and of its population's
+    the columns that say whose a row is and of which locale.
 
     Without a ledger what it would say is not known, and `tacit launch` says that there is none.
     """
@@ -37,18 +54,52 @@ def problems(config: LaunchConfig, settings: Settings, run_id: str) -> list[str]
     mechanism = config.mechanism
     rho = mechanisms.sensitivity_squared(mechanism) / (2 * mechanism.noise_multiplier**2)
     together = rho + (config.counts.rho if config.counts else 0.0)
-    return [
-        *unusable_files(config),
+    unusable = unusable_files(config)
+    population = Look(()) if unusable else _population(config)
+    problems = (
+        *unusable,
+        *population.problems,
         *above_policy(config, rho),
         *_unknown_reviewers(config, settings),
         *_refused_by_ledger(config, settings, run_id, together),
-    ]
+    )
+    return Look(problems, population.notes)
 
 
-def require(config: LaunchConfig, settings: Settings, run_id: str) -> None:
-    """ValueError with every problem."""
-    if found := problems(config, settings, run_id):
-        raise ValueError("\n".join(found))
+def require(config: LaunchConfig, settings: Settings, run_id: str) -> tuple[str, ...]:
+    """What the launch's owner would want to know; ValueError with every problem."""
+    seen = look(config, settings, run_id)
+    if seen.problems:
+        raise ValueError("\n".join(seen.problems))
+    return seen.notes
+
+
+def _population(config: LaunchConfig) -> Look:
+    """Whether the population's devices are enough, by its files or by what is to be made up."""
+    private = config.private_text
+    if isinstance(private, SyntheticPopulation):
+        return Look(tuple(_hopeless(config, private.devices)))
+    if not isinstance(private, FilePopulation):
+        return Look(())
+    from federated.devices import readers
+    from pretrain.reading import rows
+
+    size = sum(path.stat().st_size for path in rows.matching(private.paths, "private_text.paths"))
+    if size > _MOST_COUNTED_BYTES:
+        return Look((), (f"private_text.paths: {size:,} bytes, so devices are counted when the launch reads them",))
+    try:
+        counted = readers.count(private.paths, config.locale)
+    except ValueError as error:
+        return Look((str(error),))
+    taken = counted.rows - counted.other_locales
+    if not taken:
+        why = f"all {counted.rows:,} rows are of other locales" if counted.rows else "no row"
+        return Look((f"private_text.paths: {why}, and locale is {config.locale!r}; correct locale, or the files",))
+    left_out = f"; {counted.other_locales:,} of other locales are left out" if counted.other_locales else ""
+    splits = expected_splits(config, counted.devices)
+    parts = ", ".join(f"{name} {splits[name]:,}" for name in ("train", "validation", "test"))
+    note = f"private_text: {counted.devices:,} devices with {taken:,} rows of {config.locale}{left_out}; about {parts}"
+    return Look(tuple(_hopeless(config, counted.devices)), (note,))
 
 
 def unusable_files(config: LaunchConfig) -> list[str]:
@@ -166,6 +217,18 @@ def expected_splits(config: LaunchConfig, devices: int) -> dict[str, int]:
     shares = {"test": config.private_text.test_fraction, "validation": VALIDATION_FRACTION}
     parts = {name: math.floor(devices * share) for name, share in shares.items()}
     return {"train": devices - sum(parts.values()), **parts}
+
+
+def _hopeless(config: LaunchConfig, devices: int) -> list[str]:
+    """Which stage could not run, whatever the keyed hash draws; it may still be one, once the parts are counted."""
+    expected = expected_splits(config, devices)
+    # More than each part will have, but for one population of a thousand.
+    most = {
+        name: math.floor(part + 3 * math.sqrt(part * (1 - part / devices))) if devices else 0
+        for name, part in expected.items()
+    }
+    sure = {line.partition(":")[0] for line in too_few(config, most)}
+    return [line for line in too_few(config, expected) if line.partition(":")[0] in sure]
 
 
 def require_secure(config: LaunchConfig, population: "Population | None") -> None:

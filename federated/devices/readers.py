@@ -30,10 +30,27 @@ class Typed:
     Attributes:
       schema: column -> type, as read.
       devices: ``(client id, texts)`` by ascending client id, each client once.
+      other_locales: rows left out because they are of another locale.
     """
 
     schema: dict[str, str]
     devices: Iterator[tuple[str, Iterable[str]]]
+    other_locales: int = 0
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What files hold, as far as it can be known without their text. Private.
+
+    Attributes:
+      devices: that have a row of the locale.
+      rows: of any locale.
+      other_locales: rows of another one.
+    """
+
+    devices: int
+    rows: int
+    other_locales: int
 
 
 def from_files(patterns: Sequence[str], locale: str) -> Typed:
@@ -47,14 +64,14 @@ def from_files(patterns: Sequence[str], locale: str) -> Typed:
       ValueError: no such file, damaged, missing column, wrong type, null client id; names file, column and fix.
       OSError: the disk does not answer.
     """
-    tables = [_checked(path, locale) for path in rows.matching(patterns, _FIELD)]
+    tables, left_out = zip(*(_checked(path, locale) for path in rows.matching(patterns, _FIELD)), strict=True)
     kinds = {table.schema.field("ts").type for table in tables} - {pa.null()}
     if len(kinds) > 1:
         raise ValueError("private_text.paths: ts is a time in one file and a number in another; write one of them")
     kind = kinds.pop() if kinds else pa.float64()
     unified = [table.set_column(2, "ts", table["ts"].cast(kind)) for table in tables]
     schema = {name: shown for table in tables for name, shown in _shown(table).items()}
-    return Typed(schema, _by_device(pa.concat_tables(unified)))
+    return Typed(schema, _by_device(pa.concat_tables(unified)), sum(left_out))
 
 
 def from_chitchat(locale: str) -> Typed:
@@ -97,8 +114,34 @@ def inspect(patterns: Sequence[str]) -> None:
                 raise ValueError(f"{_FIELD}: {path.name}: column {column!r} is missing; it needs client_id and text")
 
 
-def _checked(path: Path, locale: str) -> pa.Table:
-    """Columns client_id, text, ts (null if the file has none), rows of the locale only."""
+def count(patterns: Sequence[str], locale: str) -> Counted:
+    """Count devices and rows as ``from_files`` would take them; text is not read, so nothing is known of it.
+
+    Raises:
+      ValueError: no such file, damaged, missing column, wrong type; names file, column and fix.
+      OSError: the disk does not answer.
+    """
+    clients: set[str] = set()
+    total = others = 0
+    for path in rows.matching(patterns, _FIELD):
+        raw = _read(path, (Column("client_id", "id"), Column("locale", required=False)))
+        table, left_out = _of_locale(raw.select(["client_id"]), raw, locale)
+        total, others = total + len(raw), others + left_out
+        clients.update(client for client in pc.unique(table["client_id"]).to_pylist() if client)
+    return Counted(len(clients), total, others)
+
+
+def _of_locale(table: pa.Table, raw: pa.Table, locale: str) -> tuple[pa.Table, int]:
+    """Rows whose tag in ``raw`` is the locale's, all if there are no tags, and how many others there are."""
+    if "locale" not in raw.column_names:
+        return table, 0
+    tags = pc.utf8_lower(pc.replace_substring(raw["locale"], "_", "-"))
+    taken = table.filter(pc.fill_null(pc.equal(tags, locale.lower()), False))
+    return taken, len(table) - len(taken)
+
+
+def _checked(path: Path, locale: str) -> tuple[pa.Table, int]:
+    """Columns client_id, text, ts (null if the file has none) of the locale's rows, and how many others there are."""
     raw = _read(path)
     clients = raw["client_id"]
     unnamed = pc.sum(pc.or_(pc.is_null(clients), pc.equal(pc.fill_null(clients, ""), ""))).as_py() or 0
@@ -109,15 +152,12 @@ def _checked(path: Path, locale: str) -> pa.Table:
         )
     order = _order(raw["ts"], path.name) if "ts" in raw.column_names else pa.nulls(len(raw))
     table = pa.table({"client_id": clients, "text": raw["text"], "ts": order})
-    if "locale" not in raw.column_names:
-        return table
-    tags = pc.utf8_lower(pc.replace_substring(raw["locale"], "_", "-"))
-    return table.filter(pc.fill_null(pc.equal(tags, locale.lower()), False))
+    return _of_locale(table, raw, locale)
 
 
-def _read(path: Path) -> pa.Table:
+def _read(path: Path, columns: Sequence[Column] = _COLUMNS) -> pa.Table:
     """The wanted columns of a file; of JSON lines those that some row has."""
-    read = list(rows.batches(path, _FIELD, _COLUMNS))
+    read = list(rows.batches(path, _FIELD, columns))
     if not read:
         empty = pa.schema({"client_id": pa.large_string(), "text": pa.large_string()})
         return empty.empty_table()
@@ -129,7 +169,8 @@ def _read(path: Path) -> pa.Table:
         ) from error
     if path.suffix == ".parquet":
         return table
-    absent = [name for name in ("locale", "ts") if table[name].null_count == len(table)]
+    optional = [column.name for column in columns if not column.required]
+    absent = [name for name in optional if table[name].null_count == len(table)]
     return table.drop_columns(absent)
 
 

@@ -48,6 +48,7 @@ class StoreSummary:
       digest: SHA-256 over text, client ids and splits.
       schema: column -> type, as read.
       devices_by_split: split -> devices.
+      other_locales: rows of other locales that were left out, rounded down to hundreds.
     """
 
     population: str
@@ -57,6 +58,7 @@ class StoreSummary:
     digest: str
     schema: dict[str, str]
     devices_by_split: dict[str, int]
+    other_locales: int = 0
 
 
 @dataclass(frozen=True)
@@ -147,6 +149,7 @@ def build_store(
         digest=_digest(words, split_D, clients),
         schema=typed.schema,
         devices_by_split={name: _tens(int(np.sum(split_D == number))) for number, name in enumerate(SPLITS)},
+        other_locales=typed.other_locales // 100 * 100,
     )
     content = {"format": _FORMAT, "summary": asdict(summary)}
     write_text(directory / _SUMMARY_FILE, json.dumps(content), PRIVATE)

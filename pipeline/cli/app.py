@@ -88,14 +88,16 @@ def check(
     try:
         launch = read_launch(file)
         run_id = config.launch_id(launch, _date(date))
+        notes: tuple[str, ...] = ()
         if not alone:
             from pipeline import readiness
 
-            readiness.require(launch, settings.load(), run_id)
+            notes = readiness.require(launch, settings.load(), run_id)
     except ValueError as error:
         answer({"ok": False, "errors": str(error).splitlines()}, as_json, text=str(error))
         raise typer.Exit(PERMANENT) from error
-    answer({"ok": True, "errors": [], "launch_id": run_id}, as_json, text=f"{file}: ok, launch {run_id}")
+    content = {"ok": True, "errors": [], "notes": list(notes), "launch_id": run_id}
+    answer(content, as_json, text="\n".join([f"{file}: ok, launch {run_id}", *notes]))
 
 
 @app.command()
@@ -214,6 +216,8 @@ def ready() -> None:
     """Import what every stage needs, then be the command that standard input brings; without one, end.
 
     The command is one line, a JSON list of arguments: what starts this gains the seconds that imports take.
+
+    Example: tacit ready <<< '["check", "dags/launches/demo-en-US.yaml"]'
     """
     from pipeline import tracking
 

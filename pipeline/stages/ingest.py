@@ -39,6 +39,7 @@ class IngestPrivate(StageResult):
     devices_by_split: dict[str, int]
     store_digest: str
     split: str | None = None
+    other_locales: int = 0
 
 
 def _reads(config: LaunchConfig) -> tuple[str, ...]:
@@ -134,5 +135,6 @@ def ingest_private(ctx: StageContext) -> IngestPrivate:
         devices_by_split=summary.devices_by_split,
         store_digest=summary.digest,
         split=hashlib.sha256(key).hexdigest()[:16],
+        other_locales=summary.other_locales,
         datasets=(Dataset(name=summary.population, digest=summary.digest, context="fine-tuning"),),
     )

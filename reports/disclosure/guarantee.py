@@ -44,6 +44,7 @@ class Population(Config):
     split: str | None = Field(
         default=None, description="which devices train; launches of one population and split hold out the same ones"
     )
+    other_locales: int = Field(default=0, description="rows of other locales, left out; rounded down to hundreds")
 
 
 class MechanismBlock(Config):

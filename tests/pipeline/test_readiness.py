@@ -3,6 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from federated.planning.worst_case import plan as plan_costs
@@ -11,7 +13,7 @@ from pipeline import runner, spends
 from pipeline.config import LaunchConfig, launch_id, load_launch
 from pipeline.errors import RefusedUntouched, StageInputMissing
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.readiness import above_policy, expected_splits, problems, require_secure, too_few, unusable_files
+from pipeline.readiness import Look, above_policy, expected_splits, look, require_secure, too_few, unusable_files
 from pipeline.run_dir import RunDir
 from pipeline.runner import Stages
 from pipeline.settings import Settings
@@ -28,7 +30,7 @@ PEOPLE = {"source": "files", "paths": ["people.parquet"], "name": "real"}
 def found(config: LaunchConfig, settings: Settings) -> list[str]:
     """Problems that are not about files, which these launches only name."""
     missing = unusable_files(config)
-    return [line for line in problems(config, settings, launch_id(config)) if line not in missing]
+    return [line for line in look(config, settings, launch_id(config)).problems if line not in missing]
 
 
 def test_a_launch_of_a_simulation_is_ready(settings: Settings):
@@ -121,9 +123,47 @@ def test_what_the_ledger_would_refuse_is_known(settings: Settings):
     )
     (line,) = found(launch_config(policy={"population_max_rho": 0.5}), settings)
     assert "0.5 of 0.5 is spent" in line
-    assert problems(launch_config(policy={"population_max_rho": 0.5}), settings, "other") == [], (
+    assert look(launch_config(policy={"population_max_rho": 0.5}), settings, "other").problems == (), (
         "its own is not held against it"
     )
+
+
+def people_of(folder: Path, devices: int, locales: tuple[str, ...] = ("en-US",)) -> dict[str, object]:
+    """A population of a file in which every device wrote a row of each locale."""
+    rows = [(f"device {number}", locale) for number in range(devices) for locale in locales]
+    table = {"client_id": [row[0] for row in rows], "text": ["hello"] * len(rows), "locale": [row[1] for row in rows]}
+    pq.write_table(pa.table(table), folder / "people.parquet")
+    return {"source": "files", "paths": [str(folder / "people.parquet")], "name": "people"}
+
+
+def test_the_population_s_files_are_counted_before_anything_else(settings: Settings, tmp_path: Path):
+    ledger = registered(PrivacyLedger(settings.ledger_url), "people")
+
+    def seen(devices: int, locales: tuple[str, ...] = ("en-US",), **changes: object) -> Look:
+        config = launch_config(private_text=people_of(tmp_path, devices, locales), **changes)
+        return look(config, settings, launch_id(config))
+
+    assert seen(900).problems == ()
+    assert seen(900, ("en-US", "fr-FR")).notes == (
+        "private_text: 900 devices with 900 rows of en-US; 900 of other locales are left out; about train 720, "
+        "validation 90, test 90",
+    )
+    (line,) = seen(900, ("fr-FR", "de-DE")).problems
+    assert line.startswith("private_text.paths: all 1,800 rows are of other locales, and locale is 'en-US'")
+    (line,) = seen(900, ab_test={"buckets": 400}).problems
+    assert line.startswith("ab_test.buckets: 400")
+    assert seen(30, discovery={"layers": 40}).problems[0].startswith("discovery.layers: 40")
+    # Parts are drawn: what one population of a thousand could still have is not refused here.
+    assert seen(900, ab_test={"buckets": 110}).problems == ()
+    assert ledger.spends() == []
+
+
+def test_a_made_up_population_that_is_too_small_is_known(settings: Settings):
+    config = launch_config(
+        private_text={"source": "synthetic", "devices": 20, "name": "small", "max_words_per_device": 50},
+        ab_test={"buckets": 50},
+    )
+    assert [line for line in found(config, settings) if line.startswith("ab_test.buckets: 50")]
 
 
 def plan_of(settings: Settings, monkeypatch: pytest.MonkeyPatch, config: LaunchConfig, **devices: int) -> None:

@@ -34,6 +34,12 @@ def test_the_page_says_what_the_markdown_says_word_for_word(change: dict) -> Non
     assert words(files["report.html"]) == words(files["report.md"])
 
 
+def test_rows_of_other_locales_are_counted() -> None:
+    said = "At least 1,200 rows of other locales were left out."
+    assert said in rendered(population=block("population", other_locales=1200))["report.md"]
+    assert "other locales" not in rendered()["report.md"]
+
+
 def test_every_file_is_written_and_the_disclosure_can_be_read_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
