@@ -87,7 +87,8 @@ class PolicyConfig(Config):
     )
     min_ngram_gain: float | None = Field(
         default=None,
-        description="lower end of the interval of private minus public n-gram top-1 recall, at least; none: no gate",
+        description="lower end of the interval of top-1 recall, private minus public n-gram alone and mixed with the "
+        "start, at least; none: no gate",
     )
 
 

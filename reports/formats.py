@@ -39,6 +39,7 @@ _IN_POINTS = frozenset(("top1_recall", "top3_recall", "invocab_accuracy", "cross
 LOWER_IS_BETTER = frozenset(("cross_entropy", "words_modified", "errors_left"))
 ARMS = {
     "ngram": "n-gram, public text",
+    "public_mixture": "public model and n-gram, mixed",
     "pretrained": "public model",
     "start": "public model with the new words",
     "private": "this launch",

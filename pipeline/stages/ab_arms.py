@@ -28,7 +28,7 @@ from pretrain.model import KeyboardLM
 from pretrain.ngrams.counted import CountedNGram
 from pretrain.ngrams.ngram import NGram
 
-CHAMPION, NON_PRIVATE = "champion", "non_private"
+CHAMPION, NON_PRIVATE, PUBLIC_MIXTURE = "champion", "non_private", "public_mixture"
 # A mechanism has to have some noise; this much is far below the last digit of a weight.
 _NEXT_TO_NONE = 1e-9
 # Without noise there is no reason to clip tightly; without any bound a few devices would lead the rest.
@@ -53,16 +53,18 @@ def gather(
     network, counts = neural(artifacts.model(ctx, "fine_tune")), artifacts.counts(ctx)
     private, beside = _shipped(ctx, network, counts)
     public = PublicNGram(NGram.fit(artifacts.public_streams(ctx, grown)[0], grown, NGRAM_ORDER))
+    start = neural(artifacts.model(ctx, "adapt"))
+    # The strongest that public text gives for nothing is what private training has to beat.
     ours: dict[str, NextWord] = {
-        "start": neural(artifacts.model(ctx, "adapt")),
+        "start": start,
         "ngram": public,
-        "pretrained": neural(artifacts.model(ctx, "pretrain"), len(grown)),
+        PUBLIC_MIXTURE: Mixture(start, public),
         "private": private,
         "ngram_history": WithHistory(public, HISTORY_WEIGHT),
         "private_history": WithHistory(private, HISTORY_WEIGHT),
         **beside,
     }
-    pairs = [("private", other) for other in ("start", "pretrained", "ngram")]
+    pairs = [("private", other) for other in ("start", PUBLIC_MIXTURE, "ngram")]
     pairs.append(("private_history", "ngram_history"))
     pairs += [("private", other) for other in beside]
     if ctx.config.ab_test.non_private_upper_bound:

@@ -16,7 +16,7 @@ from evaluation.keyboard.layouts import has_keyboard
 from pipeline.registry import Published
 from pipeline.stage import StageContext, StageResult
 from pipeline.stages import ab_arms, artifacts
-from pipeline.stages.ab_arms import CHAMPION, NON_PRIVATE
+from pipeline.stages.ab_arms import CHAMPION, NON_PRIVATE, PUBLIC_MIXTURE
 from pretrain.files import write_text
 from pretrain.threads import one_torch_thread
 from reports.disclosure.utility import (
@@ -107,7 +107,14 @@ def ab_result(compared: Comparison, names: list[str], champion: Champion | None,
         top1_gain_low=top1.low,
         top1_gain_high=top1.high,
         top3_gain_low=top3.low,
-        ngram_gain_low=table.difference("private", "ngram", "top1_recall").absolute.low if "ngram" in names else None,
+        ngram_gain_low=min(
+            (
+                table.difference("private", name, "top1_recall").absolute.low
+                for name in ("ngram", PUBLIC_MIXTURE)
+                if name in names
+            ),
+            default=None,
+        ),
         distinct_private=compared.distinct_first_words.get("private"),
         broken_margins=_broken(compared) if typed else None,
         missing_metrics=compared.verdicts[0].missing if typed else None,

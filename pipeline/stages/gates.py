@@ -63,7 +63,9 @@ class Evidence(BaseModel):
     # ab_test
     top1_gain_low: float | None = Field(default=None, description="lower end of private minus starting point")
     top3_gain_low: float | None = None
-    ngram_gain_low: float | None = Field(default=None, description="lower end of private minus public n-gram")
+    ngram_gain_low: float | None = Field(
+        default=None, description="lower end of private minus public n-gram, alone and mixed: the lower"
+    )
     distinct_private: int | None = Field(default=None, description="different words that the model ever puts first")
     session_words: int | None = Field(default=None, description="0: not asked for, or no layout; then no gate")
     broken_margins: tuple[str, ...] | None = Field(default=None, description="simulated typing that got worse")
@@ -174,10 +176,11 @@ def _gates(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateResult]:
     if policy.min_ngram_gain is not None:
         yield _at_least(
             "ngram",
-            "top-1 recall beside a public n-gram",
+            "top-1 recall beside public n-grams",
             evidence.ngram_gain_low,
             policy.min_ngram_gain,
-            "lower end of the interval, private minus an n-gram of the same public text",
+            "lower end of the interval, private minus an n-gram of the same public text or that n-gram mixed with the "
+            "starting point, whichever is better",
         )
     if policy.min_distinct_first_words is not None:
         yield _at_least(

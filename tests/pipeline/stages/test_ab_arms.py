@@ -192,3 +192,7 @@ def test_private_is_what_would_ship_and_the_rest_is_compared(
     assert lol("counts") == pytest.approx(1)
     assert mixture == pytest.approx((1 + network) / 2)
     assert network < 0.9
+    assert lol("public_mixture") == pytest.approx((lol("start") + lol("ngram")) / 2), (
+        "what public text gives for nothing"
+    )
+    assert ("private", "public_mixture") in compared.pairs

@@ -1,5 +1,7 @@
 """What holds a launch, and what MLflow is told, follows from the comparison."""
 
+from dataclasses import replace
+
 import pytest
 
 from evaluation.comparison import verdicts
@@ -122,3 +124,22 @@ def test_without_sessions_there_are_no_margins_to_break() -> None:
         "SC": [],
         "OTF": ["words_modified", "words_per_minute", "errors_left"],
     }
+
+
+@pytest.mark.parametrize(("alone", "mixed"), [(0.02, 0.005), (0.005, 0.02)])
+def test_public_n_grams_are_beaten_alone_and_mixed(alone: float, mixed: float) -> None:
+    made = compared({})
+    rivals = [
+        Difference("private", arm, "top1_recall", estimate(gain, 0.001), None)
+        for arm, gain in (("ngram", alone), ("public_mixture", mixed))
+    ]
+    made = replace(made, table=replace(made.table, differences=(*made.table.differences, *rivals)))
+    assert ab_result(made, ARMS, CHAMPION, "NWP").ngram_gain_low is None, "neither was an arm"
+    rows = tuple(
+        replace(made.table.arms[0], arm=arm, metric=metric)
+        for arm in ("ngram", "public_mixture")
+        for metric in ("top1_recall", "top3_recall")
+    )
+    made = replace(made, table=replace(made.table, arms=(*made.table.arms, *rows)))
+    both = ab_result(made, [*ARMS, "ngram", "public_mixture"], CHAMPION, "NWP")
+    assert both.ngram_gain_low == pytest.approx(0.004)
