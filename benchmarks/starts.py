@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from benchmarks.real_users import public_start
-from evaluation.arms.arm import NextWord, PublicNGram, neural
+from evaluation.arms.arm import Mixture, NextWord, PublicNGram, neural
 from evaluation.arms.held_out import HeldOut, held_out
 from evaluation.comparison.scoring import score
 from pipeline.config import LaunchConfig, load_launch
@@ -69,7 +69,9 @@ def starts(config: LaunchConfig, locale: str, folder: Path) -> tuple[dict[str, N
     arms: dict[str, NextWord] = {
         f"{order}-gram": PublicNGram(NGram.fit(start.public, start.vocabulary, order)) for order in (3, 5)
     }
-    return arms | {"network": neural(start.model)}, start.vocabulary, start.words
+    network = neural(start.model)
+    mixed = {"network": network, "network and 3-gram": Mixture(network, arms["3-gram"])}
+    return arms | mixed, start.vocabulary, start.words
 
 
 def users(path: Path, locale: str, folder: Path) -> HeldOut:
