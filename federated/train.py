@@ -169,6 +169,7 @@ def fine_tune(
             run = _measured(run, worker, data, local, place, last)
         if run.rounds_done < last:
             trainer = _trainer(worker, local, place, run.rounds_done)
+            server.load_weights(worker, run.server.weights_P)
         for round_number in range(run.rounds_done, last):
             began = time.monotonic()
             cohort, timer = cohorts.draw(run.timer, round_number)
@@ -176,7 +177,6 @@ def fine_tune(
             # Noise before text: if drawing it fails, that tells of no device.
             drawn = privatizer.draw(privacy, rule.key)
             rows = round_rows(data.devices, cohort, local, rule.seed, round_number)
-            server.load_weights(worker, run.server.weights_P)
             clip = rule.clip(privacy)
             planted, probed = direction_canaries.join(probe, cohorts, run.probe)
             unnoised = round_sum(trainer, rows, clip, rule, encoding, round_number, planted)
@@ -186,7 +186,7 @@ def fine_tune(
             released_sum_P, privacy = privatizer.privatize(unnoised_sum_P, unnoised.below, drawn, privacy)
             stepped = server.step(run.server, released_sum_P, rule.denominator, server_config)
             server.load_weights(worker, stepped.weights_P)
-            # What is released is the sequence of models: the audit is told of the one that devices are sent next.
+            # What is released is the sequence of models: the audit is told of the very one that devices train next.
             done = Done.of(unnoised, unnoised_sum_P, released_sum_P, rule.sensitivity == 1)
             probed = direction_canaries.observe(probe, probed, done, clip, worker)
             del unnoised, unnoised_sum_P, done

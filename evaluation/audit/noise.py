@@ -44,6 +44,7 @@ class Again:
       optimiser: from the launch file.
       noise_TN: inner products of every round's noise with the directions, drawn in another process; secret.
       rounding: what the devices' encoding adds along a direction, in clip norms, as a standard deviation.
+      per_layer: whether updates are clipped by layer.
       rows: about the noise itself (``released.values``), and about the records.
     """
 
@@ -51,6 +52,7 @@ class Again:
     optimiser: Optimiser
     noise_TN: np.ndarray
     rounding: float = 0.0
+    per_layer: bool = False
     rows: tuple[AuditRow, ...] = ()
 
 
@@ -98,7 +100,7 @@ def noise_audit(
             sequence(trace.seen, again.models, again.optimiser),
             noise_added(trace.seen, again.noise_TN, claim.noise_multiplier),
             update_lengths(trace.seen),
-            canary_lengths(trace.seen, trace.joined_TN, directions.included_N, again.rounding),
+            canary_lengths(trace.seen, trace.joined_TN, directions, again.rounding, again.per_layer),
             *again.rows,
         ]
     rows += _matched_rows(filtered)

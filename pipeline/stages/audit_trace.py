@@ -155,6 +155,7 @@ def again(ctx: StageContext, planted: Directions, data: TrainingData, seen: Seen
         noise_TN,
         # Rounding is of every device's own; along a direction it adds up like the deviations of a sum.
         0.0 if encoding is None else encoding.rounding_std,
+        config.mechanism.clipping == "per-layer",
         (*rows, *(AuditRow(**row) for row in found)),
     )
 

@@ -27,7 +27,7 @@ from tests.helpers.small_run import WORDS, Launch, run
 
 
 def model_at_start() -> KeyboardLM:
-    """1,428 weights."""
+    """1,302 weights."""
     return build_model(ModelConfig(embedding_dim=8, hidden_dim=12, tied=True), WORDS + 26, seed=2)
 
 
@@ -80,7 +80,14 @@ def audited(
         directions,
         final_P - start_P,
         claim(rule, done.rounds, trace.joined_TN),
-        Again(models, optimiser, drawn.noise_TN, 0.0 if encoding is None else encoding.rounding_std, rows),
+        Again(
+            models,
+            optimiser,
+            drawn.noise_TN,
+            0.0 if encoding is None else encoding.rounding_std,
+            launch.mechanism.clipping == "per-layer",
+            rows,
+        ),
         alpha,
     )
 

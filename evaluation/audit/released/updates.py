@@ -1,17 +1,18 @@
 """Is what enters a round's sum as short as it must be: a device's update by its own numbers, a canary's by its length?
 
-Shape legend: T rounds, N canaries.
+Shape legend: T rounds, N canaries, P parameters.
 """
+
+import math
 
 import numpy as np
 
+from evaluation.audit.directions import Directions
 from evaluation.audit.released.replay import Seen
 from evaluation.audit.released.rows import AuditRow, exact
 
 # Float32 and the grid move a canary's length by less.
 _ROUNDING = 1e-4
-# Clipping by layer may take so much of a canary, whose layers are not all alike.
-_SHORTEST = 0.75
 # What a change of all lengths by one part in so many would be noticed: the ball ends 2^-20 inside the norm.
 LEAST_CLIP = 1.0 + 2.0**-19
 
@@ -30,26 +31,43 @@ def update_lengths(seen: Seen) -> AuditRow:
     return exact("update_lengths", "updates of devices above one clip norm", longer, updates, reason, LEAST_CLIP)
 
 
-def canary_lengths(seen: Seen, joined_TN: np.ndarray, included_N: np.ndarray, rounding: float) -> AuditRow:
+def canary_lengths(
+    seen: Seen, joined_TN: np.ndarray, directions: Directions, rounding: float, per_layer: bool
+) -> AuditRow:
     """The row about the canaries' updates, which are clipped, encoded and added with the devices': each one clip norm.
 
-    Guarantee: fails if what a canary added along its direction is longer than one clip norm, or is sent by one that
-    was left out, by more than rounding. Exact, as directions are orthonormal: an honest run passes.
+    Guarantee: fails if what canaries added along any direction is not what their updates come to when each is clipped
+    to one clip norm and sent by those alone that were included, by more than rounding. Exact: an honest run passes.
 
     Args:
       rounding: standard deviation along a direction that an encoding adds, in clip norms; 0 without.
+      per_layer: whether each layer is clipped to its share first, which bends an update towards other directions.
     """
-    sent_TN = joined_TN & included_N
+    sent_TN = joined_TN & directions.included_N
+    expected_NN = _clipped_by_layer(directions) if per_layer else np.eye(directions.count)
+    excess_TN = seen.planted_TN - sent_TN @ expected_NN
     slack = _ROUNDING + 12 * rounding
-    lengths = seen.planted_TN[sent_TN]
-    largest = float(lengths.max(initial=0.0))
-    stray = float(np.abs(seen.planted_TN[~sent_TN]).max(initial=0.0))
+    lengths = 1 + excess_TN[sent_TN]
+    largest, stray = float(lengths.max(initial=0.0)), float(np.abs(excess_TN[~sent_TN]).max(initial=0.0))
     reason = ""
     if not largest <= 1 + slack:
         reason = f"a canary's update is {largest:.3g} clip norms long, at most 1 allowed"
-    elif not float(lengths.min(initial=1.0)) >= _SHORTEST - slack:
+    elif not float(lengths.min(initial=1.0)) >= 1 - slack:
         reason = f"a canary's update is {lengths.min():.3g} clip norms long, so no audit says what a longer one does"
-    elif not stray <= 0.2 + slack:
+    elif not stray <= slack:
         reason = f"{stray:.3g} clip norms along the direction of a canary that sent nothing"
     quantity = "longest update of a canary, in clip norms, before noise"
     return exact("canary_lengths", quantity, largest, int(sent_TN.sum()), reason, 1 + slack)
+
+
+def _clipped_by_layer(directions: Directions) -> np.ndarray:
+    """Inner products of each included canary's update, clipped by layer, with all directions: ``[N, N]``.
+
+    Updates are far longer than a clip norm, so every layer ends at its share. Written apart from the trainer's code.
+    """
+    expected_NN, ends = np.zeros((directions.count, directions.count)), np.cumsum(directions.layers)[:-1]
+    for number in np.flatnonzero(directions.included_N).tolist():
+        layers = np.split(directions.update(number).astype(np.float64), ends)
+        clipped_P = np.concatenate([layer / (math.sqrt(len(layers)) * np.linalg.norm(layer)) for layer in layers])
+        expected_NN[number] = directions.project(clipped_P)
+    return expected_NN

@@ -169,3 +169,26 @@ def test_no_noise_at_all_speaks_against_the_run_and_is_no_error() -> None:
     found = matched_filter(0.0 * projections_TN, joined_TN, included_N, claim(blt()))
     assert {"noise", "reuse"} <= kinds(found)
     assert np.all(np.isfinite(found.scores_N))
+
+
+@pytest.mark.slow
+@pytest.mark.statistical
+@pytest.mark.parametrize("kind", ["noise", "signal", "separation"])
+def test_the_least_fault_is_noticed_nine_times_out_of_ten(kind: str) -> None:
+    """In a small run, where it is far from the claim: 3 rounds and 64 canaries, each in one round."""
+    rounds, count, runs, noticed = 3, 64, 200, 0
+    claimed = Claim(np.eye(rounds), 4.0, 1 / 4.0, 1e-6)
+    joined_TN, included_N = np.arange(rounds)[:, None] == np.arange(count) % rounds, np.arange(count) < count // 2
+    rng = np.random.default_rng(0)
+
+    def released(noise: float, clip: float) -> MatchedFilter:
+        noise_TN = noise * rng.standard_normal((rounds, count))
+        return matched_filter(4.0 * noise_TN + clip * joined_TN * included_N, joined_TN, included_N, claimed)
+
+    honest = released(1.0, 1.0)
+    least = {"noise": honest.noise, "signal": honest.signal, "separation": honest.mu}[kind].least
+    assert least is not None
+    for _ in range(runs):
+        noticed += kind in kinds(released(least, 1.0) if kind == "noise" else released(1.0, least))
+    # Three standard errors of a share of 0.9 in 200.
+    assert noticed / runs == pytest.approx(0.9, abs=0.064)

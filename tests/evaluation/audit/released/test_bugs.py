@@ -7,7 +7,14 @@ import pytest
 
 from tests.helpers.audited_run import audited, failed, model_at_start, planted
 from tests.helpers.small_run import Launch, mechanism, run, stream
-from tests.helpers.training_bugs import IN_THE_LOOP, SHARED_OF_NOISE, SHARED_OF_ROWS, Bug, without_in_round
+from tests.helpers.training_bugs import (
+    IN_THE_LOOP,
+    SHARED_OF_NOISE,
+    SHARED_OF_ROWS,
+    Bug,
+    looser_layers,
+    without_in_round,
+)
 
 # A test launch: three rounds, 64 directions. With texts that devices have, and a round that is not full.
 TINY = Launch(mechanism=mechanism(noise_multiplier=4.0, rounds=3, min_sep=2, report_goal=12), devices=stream(44, 1))
@@ -16,6 +23,10 @@ RESTARTED = Launch(
 )
 SECURE = Launch(
     mechanism=mechanism(noise_multiplier=4.0, rounds=3, min_sep=2, report_goal=12, secagg={"bits": 32}),
+    devices=stream(44, 1),
+)
+BY_LAYER = Launch(
+    mechanism=mechanism(noise_multiplier=4.0, rounds=3, min_sep=2, report_goal=12, clipping="per-layer"),
     devices=stream(44, 1),
 )
 SHOWN_BY = {
@@ -29,7 +40,6 @@ SHOWN_BY = {
     "a tenth unrecorded": "cohorts",
     "one device four times": "trained_rows",
     "denominator of arrivals": "sequence",
-    "devices 10 times too long": "update_lengths",
     "twice in the sum": "update_lengths",
 }
 
@@ -45,7 +55,7 @@ def with_bug(bug: Bug):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("launch", [TINY, RESTARTED, SECURE], ids=["tiny", "restarted", "secure"])
+@pytest.mark.parametrize("launch", [TINY, RESTARTED, SECURE, BY_LAYER], ids=["tiny", "restarted", "secure", "by layer"])
 def test_an_honest_run_passes_every_row(tmp_path: Path, launch: Launch) -> None:
     found = audited(launch, tmp_path)
     assert failed(found) == {}
@@ -66,6 +76,13 @@ def test_a_bug_of_the_loop_is_seen(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("name", ["clips to 1.5 norms", "devices 1.5 times too long"])
 def test_a_bug_of_clipping_is_seen_under_secure_aggregation(tmp_path: Path, name: str) -> None:
     assert SHOWN_BY[name] in failed(audited(SECURE, tmp_path, with_bug(IN_THE_LOOP[name])))
+
+
+@pytest.mark.parametrize("name", ["layers too long", "one device in twenty sends 50 norms"])
+def test_a_bug_of_clipping_by_layer_is_seen(tmp_path: Path, name: str) -> None:
+    """Layers that are too long are cut by the norm of all together, so both must be wrong."""
+    bugs, row = {"layers too long": looser_layers(1.5)} | IN_THE_LOOP, SHOWN_BY.get(name, "canary_lengths")
+    assert row in failed(audited(BY_LAYER, tmp_path, with_bug(bugs[name])))
 
 
 def test_a_last_round_without_noise_after_a_restart_is_seen(tmp_path: Path) -> None:
