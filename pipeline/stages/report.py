@@ -151,7 +151,8 @@ def _data_accesses(config: LaunchConfig) -> tuple[DataAccess, ...]:
             stage="ingest_private",
             data="private",
             covered=False,
-            reason="the store stays private; counts of devices rounded down to tens and a digest leave it",
+            reason="the store stays private; counts of devices rounded down to tens, of rows of other locales rounded "
+            "down to hundreds, and a digest leave it",
         ),
         DataAccess(
             stage="discover", data="private", covered=True, mechanism="LDP TrieHH, Subset Selection", unit="item"
