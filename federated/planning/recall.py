@@ -12,6 +12,7 @@ import torch
 from pretrain.batches import find_rows
 from pretrain.model import KeyboardLM
 from pretrain.ngrams.counted import CountedNGram, mixed
+from pretrain.ngrams.ngram import NGram
 from pretrain.vocabulary import BOS, EOS, SPECIALS, UNK, TokenStream
 
 # Probabilities held at once.
@@ -20,10 +21,10 @@ _MOST_NUMBERS = 4_000_000
 
 @dataclass(frozen=True)
 class Arm:
-    """What predicts: a network, counts, or the two mixed half and half; None for neither of a kind."""
+    """What predicts: a network, an n-gram, or the two mixed half and half; None for neither of a kind."""
 
     network: KeyboardLM | None
-    counts: CountedNGram | None
+    counts: CountedNGram | NGram | None
 
 
 def hits(people: TokenStream, arms: Sequence[Arm], sequence_words: int) -> np.ndarray:

@@ -105,6 +105,7 @@ def rehearse(trade: TradeSetting, best: Rehearsal, work: Path, on_progress: Call
         best=None,
         outcomes=outcomes,
         start=start,
+        free=free_gain(trade),
         rho=trade.rho,
         population=population,
         min_gain=trade.min_gain,
@@ -145,6 +146,13 @@ def gains(
         _outcome(*row, recall.gain(hits_D, start_D, words_D)) for row, hits_D in zip(rows, hits_AD, strict=True)
     ]
     return float(start_D.sum() / words_D.sum()), tuple(outcomes)
+
+
+def free_gain(trade: TradeSetting) -> float:
+    """Top-1 recall over the start's of what public text gives for nothing: the start mixed with its n-gram."""
+    arms = [Arm(trade.setting.model, None), Arm(trade.setting.model, trade.ngram)]
+    start_D, mixed_D = recall.hits(trade.people, arms, trade.setting.local_training.sequence_words)
+    return recall.gain(mixed_D, start_D, recall.words(trade.people))[0]
 
 
 def trained(

@@ -71,6 +71,7 @@ class Verdict:
       best: place of the recommended outcome; None without one.
       outcomes: all that were rehearsed, the launch file's own run first.
       start: top-1 recall before anything is spent.
+      free: what the start gains by being mixed with the n-gram of its text, for nothing.
       rho, population: what there is to spend, and on whom.
       min_gain: the launch's own gate; a gain must exceed it.
       pseudo_users, words: who played the population.
@@ -90,14 +91,21 @@ class Verdict:
     words: int
     notes: tuple[str, ...]
     inputs: str
+    free: float = 0.0
 
     def of(self, run: Mapping[str, Any]) -> Outcome | None:
         """The outcome of exactly this run; None if it was not rehearsed."""
         return next((outcome for outcome in self.outcomes if outcome.run and outcome.run == run), None)
 
+    @property
+    def least(self) -> float:
+        """What a gain must exceed: the launch's own gate, and what public text gives without any rho."""
+        return max(self.min_gain, self.free)
+
     def pays(self, outcome: Outcome) -> bool:
-        """Whether the outcome's gain exceeds the gate by more than chance explains, as it did when it was judged."""
-        return outcome.gain - margin(self.outcomes) * outcome.error > self.min_gain
+        """Whether the gain exceeds the gate by more than chance explains, and what public text gives by its value."""
+        sure = outcome.gain - margin(self.outcomes) * outcome.error
+        return sure > self.min_gain and outcome.gain > self.least
 
 
 def run_of(mechanism: MechanismConfig, server_rate: float, counts: CountsConfig | None) -> dict[str, Any]:
@@ -138,10 +146,16 @@ def judged(verdict: Verdict, headroom: float, least_headroom: float) -> Verdict:
     paying = [outcome for outcome in trained if verdict.pays(outcome)]
     most = max(trained, key=lambda outcome: outcome.gain)
     beside = "" if counts is None else f"; counts would give {_told(counts)} for rho {counts.rho:.3g}"
+    for_nothing = (
+        f" The start mixed with an n-gram of its own text gains {_points(verdict.free)} for nothing."
+        if verdict.free > 0
+        else ""
+    )
     if not paying:
         sentence = (
             f"This population is too small: {verdict.population:,} devices gain at most {_told(most)} for rho "
-            f"{most.rho:.3g}, and more than {_points(verdict.min_gain)} must be certain{beside}. Nothing was spent."
+            f"{most.rho:.3g}, and more than {_points(verdict.least)} must be certain{beside}. Nothing was spent."
+            f"{for_nothing}"
         )
         return replace(verdict, answer="no-go", best=None, sentence=sentence)
     largest = max(paying, key=lambda outcome: outcome.gain)
@@ -153,7 +167,7 @@ def judged(verdict: Verdict, headroom: float, least_headroom: float) -> Verdict:
     )
     if counts is not None and counts.gain >= best.gain - best.error:
         sentence += " So training itself adds nothing that could be told; a launch cannot ship counts without it."
-    return replace(verdict, answer="go", best=outcomes.index(best), sentence=sentence)
+    return replace(verdict, answer="go", best=outcomes.index(best), sentence=sentence + for_nothing)
 
 
 def refusal(verdict: Verdict, outcome: Outcome) -> str | None:
@@ -168,7 +182,7 @@ def refusal(verdict: Verdict, outcome: Outcome) -> str | None:
         return verdict.sentence
     return (
         f"This run was rehearsed at {_told(outcome)} for rho {outcome.rho:.3g}, and more than "
-        f"{_points(verdict.min_gain)} must be certain. Another split pays. {verdict.sentence}"
+        f"{_points(verdict.least)} must be certain. Another split pays. {verdict.sentence}"
     )
 
 
@@ -181,7 +195,7 @@ def as_json(verdict: Verdict) -> dict[str, Any]:
 def from_json(content: Mapping[str, Any]) -> Verdict:
     """Read what ``as_json`` wrote."""
     rows = [{name: row[name] for name in Outcome.__dataclass_fields__} for row in content["outcomes"]]
-    fields = {name: content[name] for name in Verdict.__dataclass_fields__}
+    fields = {name: content[name] for name in Verdict.__dataclass_fields__ if name in content}
     outcomes = tuple(Outcome(**row) for row in rows)
     return Verdict(**fields | {"outcomes": outcomes, "notes": tuple(content["notes"])})
 

@@ -9,7 +9,7 @@ import pytest
 from federated.config.mechanism import TreeMechanism
 from federated.config.planning import PlanningConfig, SmallLaunch, SmallTrade
 from federated.config.training import LocalTrainingConfig, RuntimeConfig, ServerConfig
-from federated.planning import trade
+from federated.planning import recall, trade
 from federated.planning.rehearsal import Rehearsal, Setting
 from federated.planning.splits import Training, own_rho
 from federated.planning.trade import TradeSetting
@@ -136,10 +136,17 @@ def test_what_was_trained_is_not_trained_again(
     assert len(runs) == 7
 
 
+def test_public_text_mixed_gains_what_recall_says(start: KeyboardLM) -> None:
+    made = stage(start, 30)
+    hits_AD = recall.hits(PEOPLE, [recall.Arm(start, None), recall.Arm(start, made.ngram)], 8)
+    by_hand = (hits_AD[1].sum() - hits_AD[0].sum()) / np.sum(PEOPLE.tokens_N >= UNK)
+    assert trade.free_gain(made) == pytest.approx(by_hand)
+
+
 def test_what_diverges_always_says_the_same(start: KeyboardLM, tmp_path: Path) -> None:
     made = stage(start, 30)
     own = Training(made.mechanism, 1e305, own_rho(made.mechanism))
-    recall, (outcome,) = trade.gains(made, [(own, None)], tmp_path)
+    at_start, (outcome,) = trade.gains(made, [(own, None)], tmp_path)
     first_word = np.mean(PEOPLE.tokens_N[PEOPLE.tokens_N >= UNK] == len(SPECIALS))
-    assert recall + outcome.gain == pytest.approx(first_word)
+    assert at_start + outcome.gain == pytest.approx(first_word)
     assert outcome.ships == "network"

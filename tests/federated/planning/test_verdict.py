@@ -61,6 +61,19 @@ def test_the_gate_is_the_launch_s_own() -> None:
     assert verdict(outcome(0.01), min_gain=0.009).answer == "no-go"
 
 
+def test_what_public_text_gives_for_nothing_must_be_gained_too() -> None:
+    blank = Verdict("untold", "", None, (outcome(0.01), outcome(0.004)), 0.1, 1.0, 300, 0.0, 300, 9000, (), "d")
+    worth, dear = (judged(replace(blank, free=free), 0.05, 0.002) for free in (0.006, 0.012))
+    assert (worth.answer, worth.best) == ("go", 0)
+    assert worth.sentence.endswith("The start mixed with an n-gram of its own text gains +0.60 points for nothing.")
+    assert (dear.answer, dear.best) == ("no-go", None)
+    assert "more than +1.20 points must be certain" in dear.sentence
+    # A verdict of before says nothing of it.
+    older = {name: value for name, value in as_json(worth).items() if name != "free"}
+    assert from_json(older) == replace(worth, free=0.0)
+    assert "more than +0.60 points" in refusal(worth, worth.outcomes[1])
+
+
 def test_counts_alone_cannot_be_shipped_so_they_are_no_go() -> None:
     assert verdict(outcome(-0.05), COUNTS).answer == "no-go"
 
