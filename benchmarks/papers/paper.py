@@ -8,7 +8,7 @@ from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from reports.figures.style import COLOURS, svg
 
@@ -65,7 +65,7 @@ def verdicts(claims: Iterable[Claim]) -> list[str]:
     """The line of what agrees and the line of what does not."""
     lines = []
     for head, kept in (("Agrees", True), ("Does not", False)):
-        listed = [f"{claim.says} (here {claim.here})" for claim in claims if claim.holds is kept]
+        listed = [f"{claim.says} (here {claim.here})" for claim in claims if bool(claim.holds) is kept]
         lines.append(f"**{head}:** {'; '.join(listed) or 'nothing'}.")
     return lines
 
@@ -85,7 +85,7 @@ def shown(cell: object) -> str:
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a panel: its points, and how it looks."""
+    """One line of a panel: its points, and how it looks; a name that begins with ``_`` stays out of the legend."""
 
     name: str
     x: Sequence[float]
@@ -117,6 +117,8 @@ def lines(
             )
         if mark is not None:
             axes.axvline(mark, color="#7a7a7a", linewidth=0.8, linestyle="--")
+        if "x" not in log:
+            axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))  # rounds, words: nothing comes in halves
         for name in log:
             axes.set(**{f"{name}scale": "log"})
             axis = axes.xaxis if name == "x" else axes.yaxis

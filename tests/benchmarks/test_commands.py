@@ -39,30 +39,26 @@ def test_a_benchmark_says_how_it_is_run(name: str) -> None:
     assert f"python -m {name}" in (ast.get_docstring(ast.parse(COMMANDS[name].read_text(encoding="utf-8"))) or "")
 
 
-def test_nothing_names_a_benchmark_by_its_file() -> None:
-    wrong = []
+def said(pattern: str) -> dict[str, set[str]]:
+    """What a pattern matches, and in which of our files."""
+    places: dict[str, set[str]] = {}
     for path in tracked():
         if path.suffix in TEXT:
-            named = re.findall(r"benchmarks/(?:\w+/)*\w+\.py", path.read_text(encoding="utf-8", errors="replace"))
-            wrong += [f"{path.relative_to(ROOT)}: {name}" for name in named]
-    assert wrong == []
+            for name in re.findall(pattern, path.read_text(encoding="utf-8", errors="replace")):
+                places.setdefault(name, set()).add(str(path.relative_to(ROOT)))
+    return places
+
+
+def test_nothing_names_a_benchmark_by_its_file() -> None:
+    assert said(r"benchmarks/(?:\w+/)*\w+\.py") == {}
 
 
 def test_every_benchmark_that_is_named_is_there() -> None:
-    wrong = []
-    for path in tracked():
-        if path.suffix in TEXT:
-            for name in re.findall(r"-m (benchmarks(?:\.\w+)+)", path.read_text(encoding="utf-8", errors="replace")):
-                module = ROOT.joinpath(*name.split("."))
-                if (
-                    name not in COMMANDS
-                    and not module.with_suffix(".py").is_file()
-                    and name.rpartition(".")[2].islower()
-                ):
-                    wrong.append(f"{path.relative_to(ROOT)}: {name}")
+    modules = {".".join(path.relative_to(ROOT).with_suffix("").parts) for path in PATHS} | COMMANDS.keys()
+    named = said(r"-m (benchmarks(?:\.\w+)+)(?![\w.])")
+    assert {name: places for name, places in named.items() if name not in modules and "NAME" not in name} == {}
     benches = re.search(r"^BENCHES \?= (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE)
     assert benches is not None
-    assert wrong == []
     assert {f"benchmarks.{name}" for name in benches[1].split()} <= COMMANDS.keys()
 
 

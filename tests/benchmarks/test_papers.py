@@ -95,6 +95,12 @@ def test_a_page_says_what_agrees_and_what_does_not(tmp_path: Path) -> None:
     assert "it snows" in (described.text or "")
 
 
+def test_a_claim_that_numpy_judged_is_told_too() -> None:
+    judged = [paper.Claim("it is warm", "20 degrees", holds) for holds in (np.float64(20) > 15, np.float64(20) > 25)]
+    agrees, does_not = paper.verdicts(judged)
+    assert agrees.count("it is warm") == does_not.count("it is warm") == 1
+
+
 def test_no_claim_is_no_agreement() -> None:
     assert paper.verdicts(()) == ["**Agrees:** nothing.", "**Does not:** nothing."]
 
