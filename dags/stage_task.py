@@ -166,7 +166,10 @@ class Stage(TacitOperator):
         )
 
     def command(self, context: Context) -> list[str]:
-        launch_id = context["ti"].xcom_pull(task_ids="check")["launch_id"]
+        checked = context["ti"].xcom_pull(task_ids="check")
+        if checked is None:  # A task that runs whatever became of those before it gets here.
+            raise AirflowFailException(f"{self.task_id}: nothing to do, as check did not pass")
+        launch_id = checked["launch_id"]
         return ["stage", self.task_id, "--launch", self.launch_path, "--run", launch_id, "--json"]
 
 

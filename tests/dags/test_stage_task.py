@@ -116,6 +116,16 @@ def test_a_permanent_failure_is_not_tried_again_and_stops_the_launch(
     assert (tmp_path / "console").read_text().splitlines()[-1] == f"plan: tacit exited with {code}"
 
 
+def test_a_check_that_fails_ends_the_launch_at_once(dagbag, stand_in: StandIn):
+    stand_in.behave(check=[65])
+    dag_run = run(dagbag.dags["demo"])
+    assert dag_run.state == "failed"
+    assert [call[0] for call in stand_in.calls()] == ["check"]
+    decide = next(task for task in dag_run.get_task_instances() if task.task_id == "decide")
+    # It runs whatever became of the audits, but not again and again where there is no launch.
+    assert (str(decide.state), decide.try_number) == ("failed", 1)
+
+
 LAST = frozenset({"check", "decide", "report", "launch_or_hold", "approve", "publish"})
 
 
