@@ -13,14 +13,14 @@ from discovery.results import LayerState
 from pretrain.files import PRIVATE, private_directory, write_text
 
 # Fields that no answer depends on: changing one does not make the answers another discovery's.
-_AFTERWARDS = frozenset({"blocklist", "projected_words"})
+AFTERWARDS = frozenset({"blocklist", "projected_words"})
 
 
 def fingerprint(
     typed: TypedWords, known_words: frozenset[str], letters: str, config: DiscoveryConfig, key: bytes
 ) -> str:
     """Changes with anything that the answers depend on; keyed, so that it tells nothing about the words."""
-    settings = {name: value for name, value in config.canonical().items() if name not in _AFTERWARDS}
+    settings = {name: value for name, value in config.canonical().items() if name not in AFTERWARDS}
     digest = hmac.new(key, b"tacit discovery 4", hashlib.sha256)
     for part in (settings, letters, sorted(known_words), typed.distinct):
         digest.update(json.dumps(part, sort_keys=True).encode() + b"\n")

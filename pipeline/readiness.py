@@ -5,7 +5,7 @@ what is refused is refused at the first place that can know it.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -41,19 +41,23 @@ class Look:
     notes: tuple[str, ...] = ()
 
 
-def look(config: LaunchConfig, settings: Settings, run_id: str) -> Look:
+def look(config: LaunchConfig, settings: Settings, run_id: str, taken_over: Collection[str] = ()) -> Look:
     """What can be known of a launch here and now.
 
     Of the files that a launch names only the ends are read, where they tell what a file is, and of its population's
     the columns that say whose a row is and of which locale.
 
     Without a ledger what it would say is not known, and `tacit launch` says that there is none.
+
+    Args:
+      taken_over: stages that another launch made for it, so that they spend nothing here.
     """
     from federated import mechanisms  # scipy is slow to import
 
     mechanism = config.mechanism
     rho = mechanisms.sensitivity_squared(mechanism) / (2 * mechanism.noise_multiplier**2)
-    together = rho + (config.counts.rho if config.counts else 0.0)
+    together = rho + (config.counts.rho if config.counts and "count" not in taken_over else 0.0)
+    epsilon0 = 0.0 if "discover" in taken_over else config.discovery.epsilon0
     unusable = unusable_files(config)
     population = Look(()) if unusable else _population(config)
     problems = (
@@ -61,14 +65,14 @@ def look(config: LaunchConfig, settings: Settings, run_id: str) -> Look:
         *population.problems,
         *above_policy(config, rho),
         *_unknown_reviewers(config, settings),
-        *_refused_by_ledger(config, settings, run_id, together),
+        *_refused_by_ledger(config, settings, run_id, together, epsilon0),
     )
     return Look(problems, population.notes)
 
 
-def require(config: LaunchConfig, settings: Settings, run_id: str) -> tuple[str, ...]:
+def require(config: LaunchConfig, settings: Settings, run_id: str, taken_over: Collection[str] = ()) -> tuple[str, ...]:
     """What the launch's owner would want to know; ValueError with every problem."""
-    seen = look(config, settings, run_id)
+    seen = look(config, settings, run_id, taken_over)
     if seen.problems:
         raise ValueError("\n".join(seen.problems))
     return seen.notes
@@ -266,7 +270,9 @@ def _unknown_reviewers(config: LaunchConfig, settings: Settings) -> list[str]:
     ]
 
 
-def _refused_by_ledger(config: LaunchConfig, settings: Settings, run_id: str, device_rho: float) -> list[str]:
+def _refused_by_ledger(
+    config: LaunchConfig, settings: Settings, run_id: str, device_rho: float, epsilon0: float
+) -> list[str]:
     """What the ledger would refuse; nothing is written, so a simulation need not be registered yet."""
     from pipeline.ledger.budget import registered, require_no_more, require_registered, since
     from pipeline.ledger.entries import require_room
@@ -293,8 +299,10 @@ def _refused_by_ledger(config: LaunchConfig, settings: Settings, run_id: str, de
         return [*lines, str(error)]
     others = [entry for entry in entries if entry.launch_id != run_id]
     training = Spend(unit="device", adjacency="zero-out", rho=device_rho, epsilon=0.0, delta=config.mechanism.delta)
-    words = Spend(unit="item", adjacency="swap", rho=None, epsilon=config.discovery.epsilon0, delta=0.0)
+    words = Spend(unit="item", adjacency="swap", rho=None, epsilon=epsilon0, delta=0.0)
     for spend, ceiling in ((words, budget.max_discovery_epsilon), (training, budget.max_rho)):
+        if not (spend.rho or spend.epsilon):
+            continue  # A population may have spent all of it, and more, before its budget was lowered.
         try:
             require_room(others, name, run_id, spend, ceiling, since(budget))
         except PermanentError as error:

@@ -160,6 +160,14 @@ class RunDir:
         self.used[f"{stage}/{RESULT}"] = record_digest(record)
         return record.result
 
+    def outputs(self, stage: str) -> dict[str, str]:
+        """Digests of an earlier stage's public files.
+
+        Raises:
+          StageInputMissing: the stage has not finished.
+        """
+        return self._require(stage).outputs
+
     def input(self, stage: str, filename: str) -> Path:
         """A public file (or folder) of an earlier stage, fetched from MLflow by digest when missing here.
 

@@ -9,8 +9,9 @@ import json
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -22,21 +23,30 @@ from pipeline.ledger.launch import register_simulation
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.readiness import require_secure
 from pipeline.release import standing
+from pipeline.reuse.finished import interrupted, keep_outcome, outcome_path, still_true
+from pipeline.reuse.sources import content_key
+from pipeline.reuse.take_over import take_over
 from pipeline.run_dir import (
-    ABSENT,
-    GIVEN,
     RESULT,
     RunDir,
     StageRecord,
     has_private_files,
     note_receipt,
-    record_digest,
     record_text,
 )
 from pipeline.run_dir import receipts as anchors
 from pipeline.settings import Settings
-from pipeline.stage import PublicStage, Spend, StageContext, StageFunction, StageSpend, binding_of, stage_key
-from pretrain.files import PRIVATE, remove_leavings, write_text
+from pipeline.stage import (
+    PrivateStage,
+    PublicStage,
+    Spend,
+    StageContext,
+    StageFunction,
+    StageSpend,
+    binding_of,
+    stage_key,
+)
+from pretrain.files import remove_leavings, write_text
 
 _log = logging.getLogger(__name__)
 # What is found out about a release: without it a launch is held, but it has been spent, so it is reported.
@@ -68,12 +78,13 @@ class StageOutcome:
 
 @dataclass(frozen=True)
 class Stages:
-    """The stages there are: ``functions`` by name, ``spends`` for those that release private data, and ``public`` for
-    those that a later launch may take over."""
+    """The stages there are: ``functions`` by name, ``spends`` for those that release private data, and ``public`` and
+    ``private`` for those that a later launch may take over."""
 
     functions: Mapping[str, StageFunction]
     spends: Mapping[str, StageSpend]
     public: Mapping[str, PublicStage] = field(default_factory=dict)
+    private: Mapping[str, PrivateStage] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         sharing.require_public(self.public, self.spends)
@@ -117,9 +128,9 @@ def find_done(
     """The stage's outcome if it needs no work; asked before the stages, and torch with them, are imported."""
     run = open_run(config, run_id, settings, tracker)
     record = run.record(name)
-    if record is None or not _still_true(record, config, run):
+    if record is None or not still_true(record, config, run):
         return None
-    _outcome_path(run, name).unlink(missing_ok=True)  # left by whoever died after the record
+    outcome_path(run, name).unlink(missing_ok=True)  # left by whoever died after the record
     outcome = StageOutcome(written_down(record, run, settings.ledger_url), skipped=True)
     if tracker and outcome.record is not record:
         tracker.log_stage(run, outcome.record)
@@ -149,8 +160,8 @@ def run_stage(
         if left := [*remove_leavings(run.public(name)), *remove_leavings(run.private(name))]:
             _log.info("%s: removed what an interrupted attempt left: %s", name, ", ".join(left))
         record = run.record(name)
-        if record and _still_true(record, config, run):
-            _outcome_path(run, name).unlink(missing_ok=True)
+        if record and still_true(record, config, run):
+            outcome_path(run, name).unlink(missing_ok=True)
             return StageOutcome(record, skipped=True)
         return StageOutcome(_run_held(name, config, run, settings, stages, tracker), skipped=False)
 
@@ -195,85 +206,76 @@ def run_launch(
     return outcomes
 
 
-def _still_true(record: StageRecord, config: LaunchConfig, run: RunDir, *, released: bool | None = None) -> bool:
-    """Whether a record holds: same configuration, same inputs, outputs with the digests it names."""
-    if record.config_digest != config_digest(config):
-        return False
-    # A release stays what it was when its private folder is gone; other stages make theirs again.
-    released = "reserve" in record.ledger if released is None else released
-    if record.private_outputs and not (released or run.erased or has_private_files(run, record.stage)):
-        return False
-    for path, digest in record.inputs.items():
-        stage, _, name = path.partition("/")
-        if stage == GIVEN:
-            if run.given_digest(name) != digest:
-                return False
-            continue
-        source = run.record(stage)
-        if digest == ABSENT:
-            if source is None:
-                continue
-            return False
-        if source is None:
-            return False
-        if digest != (record_digest(source) if name == RESULT else source.outputs.get(name)):
-            return False
-    return all(run.available(record.stage, name, digest) for name, digest in record.outputs.items())
-
-
 def _run_held(
     name: str, config: LaunchConfig, run: RunDir, settings: Settings, stages: Stages, tracker: Tracker | None
 ) -> StageRecord:
     run.used.clear()
-    spend = stages.spends.get(name)
+    spend, private = stages.spends.get(name), stages.private.get(name)
     planned = spend.planned(config, run) if spend else None
-    key = binding = ledger = None
-    receipts: dict[str, str] = {}
-    if spend and planned:
-        key = stage_key(config, run, name)
-        binding = binding_of(config, run, key, spend)
-        ledger = PrivacyLedger(settings.ledger_url)
-        _log.info("%s: spends from the privacy ledger %s", name, ledger.address)
-        register_simulation(config, ledger)
-        require_secure(config, ledger.registered(config.private_text.name))
-        reserved = ledger.reserve(
-            population=config.private_text.name,
-            launch_id=run.launch_id,
-            stage=name,
-            spend=planned,
-            budget_rho=config.policy.population_max_rho,
-            budget_discovery_epsilon=config.policy.population_max_discovery_epsilon,
-            binding=binding,
-            anchors=anchors(settings.runs_dir),
-        )
-        note_receipt(run, name, reserved.hash)
-        receipts["reserve"] = reserved.hash
-
-    record = _outcome(run, name, config, binding)
+    ctx = StageContext(config, run, settings, name, None, config.private_text.name)
+    record = None if planned else interrupted(run, name, config, None)
+    if record is None and private:
+        record = take_over(ctx, config, private, planned)
     if record is None:
-        public = stages.public.get(name)
-        seen = sharing.restricted(config, public) if public else config
-        ctx = StageContext(seen, run, settings, name, key, config.private_text.name)
-        if public:
-            record = _share(ctx, config, stages.functions[name], public, tracker)
-        else:
-            try:
-                record = _compute(ctx, config, stages.functions[name])
-            except RefusedUntouched as error:
-                if ledger and not run.left_by_devices(name):
-                    ledger.release(run.launch_id, name, str(error))
-                raise
-        write_text(_outcome_path(run, name), _outcome_text(record, binding), PRIVATE)
-
-    if ledger:
-        if record.result.get("spend") is None:
-            raise PermanentError(f"{name}: the stage reserved a spend but its result states none; this launch is held")
-        receipts["commit"] = ledger.commit(run.launch_id, name, Spend.model_validate(record.result["spend"])).hash
-    record = record.model_copy(update={"ledger": receipts | write_down(record, settings.ledger_url)})
+        record = _released(ctx, stages, spend, planned) if spend and planned else _computed(ctx, stages, None, tracker)
+    record = record.model_copy(update={"ledger": record.ledger | write_down(record, settings.ledger_url)})
     if tracker:
         tracker.log_stage(run, record)
     write_text(run.public(name) / RESULT, record_text(record))
-    _outcome_path(run, name).unlink()
+    outcome_path(run, name).unlink(missing_ok=True)
+    return record
+
+
+def _released(ctx: StageContext, stages: Stages, spend: StageSpend, planned: Spend) -> StageRecord:
+    """Reserve, run, commit."""
+    config, run, name = ctx.config, ctx.run, ctx.stage
+    key = stage_key(config, run, name)
+    binding = binding_of(config, run, key, spend)
+    ledger = PrivacyLedger(ctx.settings.ledger_url)
+    _log.info("%s: spends from the privacy ledger %s", name, ledger.address)
+    register_simulation(config, ledger)
+    require_secure(config, ledger.registered(ctx.population))
+    reserved = ledger.reserve(
+        population=ctx.population,
+        launch_id=run.launch_id,
+        stage=name,
+        spend=planned,
+        budget_rho=config.policy.population_max_rho,
+        budget_discovery_epsilon=config.policy.population_max_discovery_epsilon,
+        binding=binding,
+        anchors=anchors(ctx.settings.runs_dir),
+    )
+    note_receipt(run, name, reserved.hash)
+    record = interrupted(run, name, config, binding)
+    if record is None:
+        try:
+            record = _computed(replace(ctx, key=key), stages, binding)
+        except RefusedUntouched as error:
+            if not run.left_by_devices(name):
+                ledger.release(run.launch_id, name, str(error))
+            raise
+    if record.result.get("spend") is None:
+        raise PermanentError(f"{name}: the stage reserved a spend but its result states none; this launch is held")
+    commit = ledger.commit(run.launch_id, name, Spend.model_validate(record.result["spend"]))
+    return record.model_copy(update={"ledger": {"reserve": reserved.hash, "commit": commit.hash}})
+
+
+def _computed(
+    ctx: StageContext, stages: Stages, binding: Mapping[str, str] | None, tracker: Tracker | None = None
+) -> StageRecord:
+    """Run the stage, with the fields of the launch file that it says it reads, and keep its record over a crash."""
+    config, function = ctx.config, stages.functions[ctx.stage]
+    if public := stages.public.get(ctx.stage):
+        restricted = replace(ctx, config=sharing.restricted(config, public))
+        record = _share(restricted, config, function, public, tracker)
+    elif private := stages.private.get(ctx.stage):
+        seen = replace(ctx, config=sharing.only(config, (*private.reads(config), *private.sees)))
+        record = sharing.marked(
+            ctx, partial(content_key, ctx, config, private), partial(_compute, seen, config, function)
+        )
+    else:
+        record = _compute(ctx, config, function)
+    keep_outcome(record, ctx.run, binding)
     return record
 
 
@@ -304,9 +306,7 @@ def _share(
     """Take over what an identical stage of another launch made, or else compute, for others to take over."""
     started, clock = _now(), time.monotonic()
     content = sharing.content_key(ctx, config, public)
-    if content is None:
-        return _compute(ctx, config, function)
-    if source := sharing.take_over(ctx, content, tracker):
+    if content and (source := sharing.take_over(ctx, content, tracker)):
         return source.model_copy(
             update={
                 "launch_id": ctx.run.launch_id,
@@ -316,35 +316,12 @@ def _share(
                 "reused_from": source.reused_from or source.launch_id,
             }
         )
-    sharing.begin(ctx, content)
-    record = _compute(ctx, config, function)
+    key = partial(sharing.content_key, ctx, config, public)
+    record = sharing.marked(ctx, key, partial(_compute, ctx, config, function))
     undeclared = {path.partition("/")[0] for path in record.inputs} - set(public.after)
     assert not undeclared, f"{ctx.stage}: it used {undeclared}, which its content key leaves out"
-    # What changed meanwhile, or between this attempt and an earlier one, may have been read both ways.
-    same = sharing.was_begun_as(ctx, content) and sharing.content_key(ctx, config, public) == content
-    return record.model_copy(update={"content": content if same and not record.private_outputs else None})
+    return record.model_copy(update={"content": None}) if record.private_outputs else record
 
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def _outcome_path(run: RunDir, name: str) -> Path:
-    return run.private(name) / ".outcome.json"
-
-
-def _outcome_text(record: StageRecord, binding: Mapping[str, str] | None) -> str:
-    return json.dumps({"record": json.loads(record_text(record)), "binding": binding})
-
-
-def _outcome(run: RunDir, name: str, config: LaunchConfig, binding: Mapping[str, str] | None) -> StageRecord | None:
-    """The record of a computation that ended just before a crash, if it still holds."""
-    path = _outcome_path(run, name)
-    if not path.exists():
-        return None
-    content = json.loads(path.read_text(encoding="utf-8"))
-    record = StageRecord.model_validate(content["record"])
-    if content["binding"] != binding or not _still_true(record, config, run, released=binding is not None):
-        return None
-    _log.info("%s: was computed before an interruption, finishing it", name)
-    return record

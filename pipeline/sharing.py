@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import pretrain
 from pipeline.config import LaunchConfig
 from pipeline.ledger.known import is_known
-from pipeline.run_dir import RESULT, RunDir, StageRecord, has_private_files, record_digest
+from pipeline.run_dir import RESULT, RunDir, StageRecord, record_digest
 from pipeline.stage import PublicStage, StageContext
 from pretrain.files import atomic, sha256, text_sha256, write_text
 
@@ -47,7 +47,7 @@ LIBRARIES = (
     "torch",
     "wordfreq",
 )
-_BEGUN = ".content"
+BEGUN = ".content"
 
 
 class Shelf(Protocol):
@@ -84,7 +84,7 @@ def restricted(config: LaunchConfig, stage: PublicStage) -> LaunchConfig:
     names = stage.reads(config)
     if any(name.partition(".")[0] == "private_text" for name in names):
         raise ValueError("reads: 'private_text' in a public stage; a stage that needs it is not public")
-    return _only(config, names)
+    return only(config, names)
 
 
 def content_key(ctx: StageContext, config: LaunchConfig, stage: PublicStage) -> str | None:
@@ -105,7 +105,7 @@ def content_key(ctx: StageContext, config: LaunchConfig, stage: PublicStage) -> 
         "stage": ctx.stage,
         "code": code_digest(Path(pretrain.__file__).parents[1]),
         "libraries": {name: metadata.version(name) for name in LIBRARIES},
-        "config": {name: _field(config.canonical(), name) for name in stage.reads(config)},
+        "config": {name: field_of(config.canonical(), name) for name in stage.reads(config)},
         "after": {name: record_digest(record) for name, record in before.items() if record},
         "given": given,
     }
@@ -114,16 +114,32 @@ def content_key(ctx: StageContext, config: LaunchConfig, stage: PublicStage) -> 
 
 def begin(ctx: StageContext, content: str) -> None:
     """Note in the stage's folder what it is made of, unless it was begun before."""
-    marker = ctx.public / _BEGUN
+    marker = ctx.public / BEGUN
     if not marker.exists():
-        begun_before = any(ctx.public.iterdir()) or has_private_files(ctx.run, ctx.stage)
+        begun_before = any(ctx.public.iterdir()) or ctx.run.left_by_devices(ctx.stage)
         write_text(marker, "unknown" if begun_before else content)
 
 
 def was_begun_as(ctx: StageContext, content: str) -> bool:
     """Whether everything in the stage's folder was made of this content."""
-    marker = ctx.public / _BEGUN
+    marker = ctx.public / BEGUN
     return marker.is_file() and marker.read_text(encoding="utf-8") == content
+
+
+def marked(ctx: StageContext, key: Callable[[], str | None], compute: Callable[[], StageRecord]) -> StageRecord:
+    """The record of a stage that is run now, with its content key if all that was read was the same all along.
+
+    Args:
+      key: the content key as things are when it is asked.
+    """
+    content = key()
+    if content is None:
+        return compute()
+    begin(ctx, content)
+    record = compute()
+    # What changed meanwhile, or between this attempt and an earlier one, may have been read both ways.
+    same = was_begun_as(ctx, content) and key() == content
+    return record.model_copy(update={"content": content if same else None})
 
 
 def take_over(ctx: StageContext, content: str, shelf: Shelf | None) -> StageRecord | None:
@@ -137,10 +153,10 @@ def take_over(ctx: StageContext, content: str, shelf: Shelf | None) -> StageReco
     machine counts only if the ledger holds its digest.
     """
     staged = ctx.public.with_name(f".{ctx.stage}.taken")
-    for source, fetch in _identical(ctx, content, shelf):
-        if _bring(source, fetch, staged):
-            write_text(staged / _BEGUN, content)
-            _put(staged, ctx.public)
+    for source, fetch in identical(ctx, content, shelf):
+        if bring(source, fetch, staged):
+            write_text(staged / BEGUN, content)
+            put(staged, ctx.public)
             _log.info("%s: the same as %s's, taken over", ctx.stage, source.launch_id)
             return source
         _log.warning("%s: the same as %s's, but not whole there, so not taken over", ctx.stage, source.launch_id)
@@ -148,7 +164,7 @@ def take_over(ctx: StageContext, content: str, shelf: Shelf | None) -> StageReco
     return None
 
 
-def _identical(ctx: StageContext, content: str, shelf: Shelf | None) -> Iterator[tuple[StageRecord, FetchFile]]:
+def identical(ctx: StageContext, content: str, shelf: Shelf | None) -> Iterator[tuple[StageRecord, FetchFile]]:
     """Stages of other launches with this content key, those of this machine first."""
     for path in sorted(ctx.run.root.glob(f"*/public/{ctx.stage}/{RESULT}")):
         try:
@@ -156,7 +172,7 @@ def _identical(ctx: StageContext, content: str, shelf: Shelf | None) -> Iterator
         except (OSError, ValueError):
             continue  # Damaged, or deleted meanwhile.
         if record and _may_share(record, ctx, content):
-            yield record, partial(_copy, path.parent)
+            yield record, partial(copy, path.parent)
     for record, fetch in shelf.identical(ctx.stage, content) if shelf else ():
         if _may_share(record, ctx, content) and is_known(record, ctx.settings.ledger_url):
             yield record, fetch
@@ -167,7 +183,8 @@ def _may_share(record: StageRecord, ctx: StageContext, content: str) -> bool:
     return same and not record.private_outputs and "reserve" not in record.ledger
 
 
-def _copy(folder: Path, filename: str, destination: Path) -> bool:
+def copy(folder: Path, filename: str, destination: Path) -> bool:
+    """Copy a file of a folder; False if it is not there, or is no file."""
     source = folder / filename
     if source.is_symlink() or not source.is_file():
         return False
@@ -176,7 +193,7 @@ def _copy(folder: Path, filename: str, destination: Path) -> bool:
     return True
 
 
-def _bring(source: StageRecord, fetch: FetchFile, staged: Path) -> bool:
+def bring(source: StageRecord, fetch: FetchFile, staged: Path) -> bool:
     """Whether all outputs are in the folder ``staged`` now, with the digests of the record."""
     shutil.rmtree(staged, ignore_errors=True)
     try:
@@ -191,7 +208,7 @@ def _bring(source: StageRecord, fetch: FetchFile, staged: Path) -> bool:
     return True
 
 
-def _put(staged: Path, folder: Path) -> None:
+def put(staged: Path, folder: Path) -> None:
     """Replace a folder whole: after a crash it is the old one, the new one or not there."""
     old = folder.with_name(f".{folder.name}.old")
     shutil.rmtree(old, ignore_errors=True)
@@ -200,12 +217,12 @@ def _put(staged: Path, folder: Path) -> None:
     shutil.rmtree(old)
 
 
-def _only(block: Any, names: Iterable[str]) -> Any:
+def only(block: Any, names: Iterable[str]) -> Any:
     """A configuration block with some of its fields; those of inner blocks are dotted."""
     parts = [name.partition(".") for name in names]
     inner = {first: [rest for name, _, rest in parts if name == first] for first, _, _ in parts}
     fields = {
-        name: getattr(block, name) if "" in rests else _only(getattr(block, name), rests)
+        name: getattr(block, name) if "" in rests else only(getattr(block, name), rests)
         for name, rests in inner.items()
     }
     view = type(block).model_construct(**fields)
@@ -215,7 +232,7 @@ def _only(block: Any, names: Iterable[str]) -> Any:
     return view
 
 
-def _field(content: dict[str, Any], name: str) -> object:
+def field_of(content: dict[str, Any], name: str) -> object:
     """A field by its dotted name; None where the block leaves it out."""
     value: Any = content
     for part in name.split("."):
@@ -224,7 +241,7 @@ def _field(content: dict[str, Any], name: str) -> object:
 
 
 @cache
-def code_digest(root: Path) -> str:
-    """SHA-256 over the source files that a public stage may run, in the folder of the packages."""
-    files = {path for place in _CODE for path in [root / place, *(root / place).rglob("*.py")] if path.suffix == ".py"}
+def code_digest(root: Path, places: tuple[str, ...] = _CODE) -> str:
+    """SHA-256 over the source files that a stage may run, in the folder of the packages."""
+    files = {path for place in places for path in [root / place, *(root / place).rglob("*.py")] if path.suffix == ".py"}
     return text_sha256(json.dumps({path.relative_to(root).as_posix(): sha256(path) for path in files}, sort_keys=True))

@@ -102,6 +102,11 @@ def discovery(epsilon0: float, note: str) -> Spend:
     return Spend(unit="item", adjacency="swap", rho=None, epsilon=epsilon0, delta=0.0, note=note)
 
 
+def seeded(config: LaunchConfig) -> tuple[str, ...]:
+    """The fields that decide a release's random bits: the seed in tests, none where they are secret."""
+    return ("seed",) if config.mechanism.randomness == "seeded" else ()
+
+
 SPENDS: Mapping[str, StageSpend] = {
     "discover": StageSpend(planned=planned_discovery, inputs=("ingest_public", "ingest_private")),
     "count": StageSpend(planned=planned_counts, inputs=("ingest_public", "ingest_private", "build_vocabulary", "plan")),

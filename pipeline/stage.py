@@ -142,6 +142,29 @@ class PublicStage:
     given: Callable[[StageContext], Mapping[str, object]] = lambda ctx: {}
 
 
+@dataclass(frozen=True)
+class PrivateStage:
+    """What decides the outputs of a stage that follows private data: a later launch on the same population may take
+    them over, on the same machine. What it released is paid for once.
+
+    Attributes:
+      reads: dotted fields of the launch file that decide what the stage makes.
+      given: what it reads from elsewhere, as JSON values that name its content; None where it is made anew each time.
+      code: source files and folders of ours that decide what it makes, from the root of the packages. Of a release, no
+        more than the release itself: a change elsewhere must not ask people again.
+      libraries: of others, likewise.
+      sees: further fields that the stage is given, of which nothing that it makes depends.
+      files: its private files and folders that later stages read.
+    """
+
+    reads: Callable[[LaunchConfig], tuple[str, ...]]
+    given: Callable[[StageContext], Mapping[str, object] | None]
+    code: tuple[str, ...]
+    libraries: tuple[str, ...] = ()
+    sees: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+
+
 def stage_key(config: LaunchConfig, run: RunDir, name: str) -> bytes:
     """The stage's secret key. In 'seeded' mode, for tests, anyone can compute it from the configuration."""
     if config.mechanism.randomness == "seeded":

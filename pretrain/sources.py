@@ -90,7 +90,7 @@ def identity(config: CorpusConfig, locale: str) -> dict[str, list]:
             return {}
         case FileCorpus():
             train, validation = _files(config)
-            return {"train": _contents(train), "validation": _contents(validation)}
+            return {"train": contents(train), "validation": contents(validation)}
         case SampleCorpus():
             return {"packages": [text.name for text in packaged_texts(locale)]}
 
@@ -106,13 +106,10 @@ def inspect(config: FileCorpus) -> None:
         _columns(path)
 
 
-def _contents(paths: list[Path]) -> list[tuple[str, str]]:
+def contents(paths: Sequence[Path]) -> list[tuple[str, str]]:
     """Name and digest of each file."""
-    stats = [path.stat() for path in paths]
-    return [
-        (path.name, _digest_of_state(path, stat.st_ino, stat.st_size, stat.st_mtime_ns))
-        for path, stat in zip(paths, stats, strict=True)
-    ]
+    stats = [(path, path.stat()) for path in paths]
+    return [(path.name, _digest_of_state(path, stat.st_ino, stat.st_size, stat.st_mtime_ns)) for path, stat in stats]
 
 
 @cache

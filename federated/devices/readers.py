@@ -5,6 +5,7 @@ import itertools
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,9 +13,11 @@ import pyarrow.compute as pc
 
 from pretrain.reading import rows
 from pretrain.reading.rows import Column
+from pretrain.sources import contents
 
 _BATCH_ROWS = 10_000
 _FIELD = "private_text.paths"
+_NO_CHITCHAT = "private_text.source: 'chitchat' needs the package chitchat-dataset==0.9.0; install it"
 _COLUMNS = (
     Column("client_id", "id"),
     Column("text"),
@@ -84,7 +87,7 @@ def from_chitchat(locale: str) -> Typed:
         raise ValueError(f"private_text.source: 'chitchat' is English text, but locale is {locale!r}; use en-US")
     package = importlib.util.find_spec("chitchat_dataset")
     if package is None or package.origin is None:
-        raise ValueError("private_text.source: 'chitchat' needs the package chitchat-dataset==0.9.0; install it")
+        raise ValueError(_NO_CHITCHAT)
     conversations = json.loads(Path(package.origin).with_name("dataset.json").read_text(encoding="utf-8"))
     messages = [
         message for conversation in conversations.values() for turn in conversation["messages"] for message in turn
@@ -98,6 +101,28 @@ def from_chitchat(locale: str) -> Typed:
     )
     table = raw.set_column(2, "ts", _order(raw["ts"], "dataset.json"))
     return Typed({"sender": "string", "text": "string", "timestamp": "time"}, _by_device(table))
+
+
+def chitchat_version() -> str:
+    """The installed version of the chitchat-dataset package.
+
+    Raises:
+      ValueError: the package is not installed.
+    """
+    try:
+        return metadata.version("chitchat-dataset")
+    except metadata.PackageNotFoundError as error:
+        raise ValueError(_NO_CHITCHAT) from error
+
+
+def identity(patterns: Sequence[str]) -> list[tuple[str, str]]:
+    """Name and SHA-256 of each file, in order. Private.
+
+    Raises:
+      ValueError: nothing matches, or no ordinary file.
+      OSError: the disk does not answer.
+    """
+    return contents(rows.matching(patterns, _FIELD))
 
 
 def inspect(patterns: Sequence[str]) -> None:

@@ -190,6 +190,22 @@ def _typed(config: PopulationConfig, locale: str, seed: int) -> sources.Typed:
             return synthetic.typists(config, locale, seed)
 
 
+def identity(config: PopulationConfig) -> object:
+    """What decides a population's text beside its configuration, the locale and a seed, as JSON values. Private.
+
+    Raises:
+      ValueError: a file pattern matches nothing; the package is not installed.
+      OSError: a file cannot be read.
+    """
+    match config:
+        case FilePopulation():
+            return sources.identity(config.paths)
+        case ChitchatPopulation():
+            return sources.chitchat_version()
+        case SyntheticPopulation():
+            return None
+
+
 def _with_words(
     devices: Iterable[tuple[str, Iterable[str]]], locale: str, max_words: int, clients: list[str]
 ) -> Iterator[list[list[str]]]:

@@ -22,7 +22,18 @@ from pipeline.cli import optimize as cli_optimize
 from pipeline.cli import plan as cli_plan
 from pipeline.cli import release as cli_release
 from pipeline.cli import results as cli_judge
-from pipeline.cli.support import AsJson, LaunchPath, RunId, answer, command, open_existing, read_launch, show_state
+from pipeline.cli.support import (
+    AsJson,
+    LaunchPath,
+    RunId,
+    answer,
+    command,
+    foreseen,
+    open_existing,
+    read_launch,
+    show_state,
+    taken_over,
+)
 from pipeline.errors import PERMANENT
 from pipeline.run_dir import RESULT
 from pretrain.reading.paths import shown
@@ -30,6 +41,7 @@ from pretrain.reading.paths import shown
 if TYPE_CHECKING:
     from pipeline.runner import Stages
 
+_log = logging.getLogger(__name__)
 _HELP = """Launch private keyboard language models.
 
 One YAML file describes one launch. Begin with:
@@ -85,6 +97,7 @@ def check(
 
     Example: tacit check dags/launches/demo-en-US.yaml
     """
+    told = []
     try:
         launch = read_launch(file)
         run_id = config.launch_id(launch, _date(date))
@@ -92,12 +105,15 @@ def check(
         if not alone:
             from pipeline import readiness
 
-            notes = readiness.require(launch, settings.load(), run_id)
+            here = settings.load()
+            told = foreseen(launch, run_id, here)
+            notes = readiness.require(launch, here, run_id, taken_over(told))
     except ValueError as error:
         answer({"ok": False, "errors": str(error).splitlines()}, as_json, text=str(error))
         raise typer.Exit(PERMANENT) from error
-    content = {"ok": True, "errors": [], "notes": list(notes), "launch_id": run_id}
-    answer(content, as_json, text="\n".join([f"{file}: ok, launch {run_id}", *notes]))
+    reuse = [vars(each) for each in told]
+    content = {"ok": True, "errors": [], "notes": list(notes), "launch_id": run_id, "reuse": reuse}
+    answer(content, as_json, text="\n".join((f"{file}: ok, launch {run_id}", *notes, *map(str, told))))
 
 
 @app.command()
@@ -115,7 +131,10 @@ def launch(file: LaunchPath, date: Date = None, as_json: AsJson = False) -> None
     run_id = config.launch_id(parsed, _date(date))
     PrivacyLedger(here.ledger_url)  # Without it nothing could be spent in the end.
     if not (here.runs_dir / run_id / "public" / "ingest_private" / RESULT).is_file():
-        readiness.require(parsed, here, run_id)
+        told = foreseen(parsed, run_id, here)
+        for each in told:
+            _log.info("%s", each)
+        readiness.require(parsed, here, run_id, taken_over(told))
     console, tracker = Console(stderr=True), tracking.MlflowTracker(here, parsed, run_id)
     with tracker.failing():
         outcomes = runner.run_launch(

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from federated.config.mechanism import MOST_DEVICES
 from pipeline import readiness, rehearsed, settings
-from pipeline.cli.support import AsJson, LaunchPath, answer, command, read_launch, round_up
+from pipeline.cli.support import AsJson, LaunchPath, answer, command, foreseen, read_launch, round_up
 from pipeline.config import LaunchConfig, launch_id
 from pipeline.run_dir import RunDir
 from pretrain.config import LEAST_AMOUNT, MOST_AMOUNT
@@ -44,7 +44,8 @@ def plan(
 ) -> None:
     """Worst-case guarantee of a launch file and, where it was rehearsed, whether it pays and what to run instead.
 
-    Reads no private text: a launch file is enough, and what 'tacit rehearse' made of it. With --noise-to-signal it
+    Reads no private text, but for a digest of its files where another launch here may have used the same: a launch
+    file is enough, and what 'tacit rehearse' made of it. With --noise-to-signal it
     looks for the cheapest mechanism of that ratio instead, whoever rehearsed it.
 
     Example: tacit plan dags/launches/en-US.yaml --devices 2000000
@@ -80,6 +81,9 @@ def plan(
             f"epsilon {round_up(epsilon_of_rho(together, delta))} at delta {delta:g}, "
             f"of policy.max_rho {config.policy.max_rho:g}"
         )
+    told = foreseen(config, launch_id(config), settings.load())
+    content |= {"reuse": [vars(each) for each in told]}
+    text += "".join(f"\n  {each}" for each in told)
     if noise_to_signal is not None and not LEAST_AMOUNT <= noise_to_signal <= MOST_AMOUNT:
         raise ValueError(
             f"noise_to_signal: got {noise_to_signal:g}; give {LEAST_AMOUNT:g} to {MOST_AMOUNT:g}, as in 0.01"

@@ -20,6 +20,7 @@ from pipeline.settings import Settings
 
 if TYPE_CHECKING:
     from pipeline.release import Standing
+    from pipeline.reuse.foreseen import Foreseen
 
 _log = logging.getLogger(__name__)
 
@@ -135,3 +136,19 @@ def open_existing(run_id: str) -> tuple[LaunchConfig, RunDir, Settings]:
     config = LaunchConfig.model_validate_json(path.read_bytes())
     tracker = MlflowTracker(here, config, run_id)
     return config, RunDir(here.runs_dir, run_id, fetch_known(tracker.fetch, here.ledger_url, run_id)), here
+
+
+def foreseen(config: LaunchConfig, run_id: str, here: Settings) -> "list[Foreseen]":
+    """What a launch would take over from others on this machine; the stages are imported only if there are any."""
+    from pipeline.reuse import foreseen as core
+
+    if not core.are_others(run_id, here):
+        return []
+    from pipeline.stages.table import STAGES
+
+    return core.foreseen(config, run_id, here, STAGES.public, STAGES.private, STAGES.spends)
+
+
+def taken_over(told: "list[Foreseen]") -> frozenset[str]:
+    """The stages that are taken over and not made anew."""
+    return frozenset(each.stage for each in told if not each.problem)

@@ -19,7 +19,7 @@ GENESIS = "0" * 64
 NO_UNIT = "none"
 UNITS = frozenset({"device", "item"})
 SPENDING = frozenset({"reserve", "commit", "release"})
-KINDS = SPENDING | {"register", "budget", "devices", "review", "rollback", "model"}
+KINDS = SPENDING | {"register", "budget", "devices", "review", "rollback", "model", "reuse"}
 _DONE = ("", "", "")
 # Sums of budgets typed as decimals (0.1 + 0.2 against 0.3) must not be refused for their last bit.
 _ROUNDING = 1e-12
@@ -57,6 +57,14 @@ class Entry(BaseModel):
         """Its kind without the number that a repeated one has: a reservation that was given back may be made again."""
         return self.kind.partition(" ")[0]
 
+    def names(self, name: str) -> str:
+        """A digest that its binding names; empty if that has no such value, or is none."""
+        try:
+            content = json.loads(self.binding)
+        except (TypeError, ValueError):
+            return ""
+        return str(content.get(name, "")) if isinstance(content, dict) else ""
+
     @property
     def spend(self) -> Spend:
         """The entry's amounts."""
@@ -87,9 +95,10 @@ def _content_problems(entries: list[Entry]) -> list[str]:
     """Entries that the ledger's own code never writes, whoever gave them a place in the chain.
 
     Guarantee: an amount is zero or more and finite, and takes the place of no other than the one reserved for the same
-    stage of the same launch; so nobody who can append is given anything back.
+    stage of the same launch; so nobody who can append is given anything back. A re-use names an earlier commit of the
+    same stage on the same population; so nobody uses for nothing what nobody paid for.
     """
-    problems, reserved = [], {}
+    problems, reserved, committed = [], {}, set()
     for entry in entries:
         name = f"entry {entry.seq} ({entry.kind} of {entry.launch_id}/{entry.stage})"
         release, what = (entry.launch_id, entry.stage), (entry.population, entry.unit, entry.adjacency)
@@ -99,6 +108,9 @@ def _content_problems(entries: list[Entry]) -> list[str]:
             problems.append(f"{name} states an amount that is negative or not finite")
         if (entry.does in SPENDING) != (entry.unit in UNITS) or (entry.unit == "device") != (entry.rho is not None):
             problems.append(f"{name} is per {entry.unit} with rho {entry.rho}")
+        elif entry.does == "reuse":
+            if (entry.names("commit"), entry.population, entry.stage) not in committed:
+                problems.append(f"{name} names no commit before it")
         elif entry.does == "reserve":
             if release in reserved:
                 problems.append(f"{name} follows a reservation that was not given back")
@@ -108,6 +120,8 @@ def _content_problems(entries: list[Entry]) -> list[str]:
                 problems.append(f"{name} follows no reservation of its own")
             if entry.does == "release" and (entry.rho or entry.epsilon):
                 problems.append(f"{name} gives a reservation back and states an amount")
+            if entry.does == "commit":
+                committed.add((entry.hash, entry.population, entry.stage))
             # After a commit nothing more comes; after a release the stage may reserve again.
             reserved[release] = _DONE
             if entry.does == "release":

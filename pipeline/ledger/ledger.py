@@ -216,6 +216,11 @@ class PrivacyLedger:
         with self._transaction() as connection:
             return find(connection, launch_id, stage, kind)
 
+    def reserved(self, launch_id: str, stage: str) -> Entry | None:
+        """The standing reservation of a stage, committed or not; None if there is none, or it was given back."""
+        with self._transaction() as connection:
+            return standing_reservation(connection, launch_id, stage)
+
     def commit(self, launch_id: str, stage: str, spend: Spend) -> Entry:
         """Replace a reservation's amount by what was really spent. The same commit again is free.
 

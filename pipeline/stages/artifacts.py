@@ -105,6 +105,17 @@ def store(ctx: StageContext) -> population.DeviceStore:
     return population.open_store(ctx.run.private("ingest_private") / "store")
 
 
+def people(run: RunDir) -> dict[str, object]:
+    """What names the device store: population, text and split."""
+    stated = run.result("ingest_private")
+    return {name: stated[name] for name in ("population", "store_digest", "split")}
+
+
+def outputs(run: RunDir, *stages: str) -> dict[str, object]:
+    """Digests of the public files that stages wrote."""
+    return {stage: run.outputs(stage) for stage in stages}
+
+
 def public_streams(ctx: StageContext, words: Vocabulary) -> tuple[TokenStream, TokenStream]:
     """Public train and validation text in a vocabulary's ids; train text as it was selected."""
     opened = corpus.open_corpus(ctx.run.input("ingest_public", "corpus"))

@@ -9,10 +9,11 @@ from discovery.config import PROJECTED_WORDS
 from discovery.results import ProjectedCoverage
 from evaluation.config import CONFIDENCE
 from pipeline.errors import PermanentError
-from pipeline.stage import StageContext, StageResult
+from pipeline.sharing import LIBRARIES
+from pipeline.stage import PrivateStage, StageContext, StageResult
 from pipeline.stages import artifacts
 from pretrain import corpus, text, vocabulary
-from pretrain.files import private_directory
+from pretrain.files import private_directory, sha256
 from reports.disclosure.findings import ProjectedCoverage as DisclosedCoverage
 from reports.disclosure.findings import WordCoverage
 
@@ -25,6 +26,24 @@ class BuildVocabulary(StageResult, WordCoverage):
     size: int
     vocabulary_digest: str
     dropped: dict[str, int]
+
+
+def _given(ctx: StageContext) -> dict[str, object] | None:
+    """Discovered words, blocklist, public text, devices; None where a person decides on the words, launch by launch."""
+    words, blocklist = ctx.run.result("discover").get("words_sha256"), ctx.config.discovery.blocklist
+    if ctx.config.vocabulary.review or words is None:
+        return None
+    blocked = None if blocklist is None else sha256(Path(blocklist))
+    public = artifacts.outputs(ctx.run, "ingest_public")
+    return {"words": words, "blocked": blocked, **public, **artifacts.people(ctx.run)}
+
+
+REUSE = PrivateStage(
+    reads=lambda config: ("locale", "seed", "vocabulary", "discovery"),
+    given=_given,
+    code=("discovery", "pretrain", "evaluation/config.py", "pipeline/stages", "reports/disclosure"),
+    libraries=LIBRARIES,
+)
 
 
 def build_vocabulary(ctx: StageContext) -> BuildVocabulary:

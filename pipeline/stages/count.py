@@ -6,7 +6,7 @@ from federated.counts import cells as counted_cells
 from federated.counts.posterior import counted_ngram
 from federated.counts.release import CLIP_NORM, released_counts
 from pipeline import spends
-from pipeline.stage import StageContext, StageResult
+from pipeline.stage import PrivateStage, StageContext, StageResult
 from pipeline.stages import artifacts
 from pretrain.ngrams import counted
 from pretrain.ngrams.ngram import NGram
@@ -17,6 +17,22 @@ class Count(StageResult):
     """The release of counts; None where the launch asks for none, and then nothing was spent."""
 
     counts: ReleasedCounts | None
+
+
+def _given(ctx: StageContext) -> dict[str, object] | None:
+    if ctx.config.counts is None:
+        return None
+    return artifacts.outputs(ctx.run, "ingest_public", "build_vocabulary") | artifacts.people(ctx.run)
+
+
+REUSE = PrivateStage(
+    reads=lambda config: (
+        *("counts", "mechanism.delta", "mechanism.randomness", "public_text.select_by"),
+        *spends.seeded(config),
+    ),
+    given=_given,
+    code=("federated", "pretrain", "pipeline/stages/count.py"),
+)
 
 
 def count(ctx: StageContext) -> Count:

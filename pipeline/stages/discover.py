@@ -6,8 +6,10 @@ from discovery import discover as trie
 from discovery.certificates.blanket import CERTIFICATE
 from discovery.device.typed import TypedWords
 from discovery.results import DiscoveryResult
+from discovery.state import AFTERWARDS
 from pipeline import spends
-from pipeline.stage import StageContext, StageResult
+from pipeline.config import LaunchConfig
+from pipeline.stage import PrivateStage, StageContext, StageResult
 from pipeline.stages import artifacts
 from pretrain import text
 from pretrain.files import PRIVATE, text_sha256, write_text
@@ -22,6 +24,21 @@ class Discover(StageResult, DiscoveryGuarantee):
     """
 
     words_sha256: str | None = None
+
+
+def _reads(config: LaunchConfig) -> tuple[str, ...]:
+    """Fields that the answers depend on; what is done with the words afterwards is not among them."""
+    asked = (f"discovery.{name}" for name in type(config.discovery).model_fields if name not in AFTERWARDS)
+    return ("locale", "mechanism.randomness", *asked, *spends.seeded(config))
+
+
+REUSE = PrivateStage(
+    reads=_reads,
+    given=lambda ctx: {"known": ctx.run.result("ingest_public")["vocabulary_digest"], **artifacts.people(ctx.run)},
+    code=("discovery", "pipeline/stages/discover.py"),
+    sees=("discovery", "runtime"),
+    files=(artifacts.WORDS,),
+)
 
 
 def discover(ctx: StageContext) -> Discover:

@@ -12,7 +12,8 @@ from pipeline.ledger.launch import require_population
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.readiness import require_secure
 from pipeline.registry import model_name
-from pipeline.stage import Dataset, PublicStage, StageContext, StageResult
+from pipeline.sharing import LIBRARIES
+from pipeline.stage import Dataset, PrivateStage, PublicStage, StageContext, StageResult
 from pipeline.stages import artifacts
 from pretrain import corpus, selection, sources, vocabulary
 from pretrain.files import atomic
@@ -111,6 +112,23 @@ def _select(ctx: StageContext, shards: list[WordStore]) -> Selection:
         launch_id=published.launch_id,
         effective_share=selection.effective_share(weight_S),
     )
+
+
+def _reads_private(config: LaunchConfig) -> tuple[str, ...]:
+    """All but where files lie; made-up typists alone follow the seed."""
+    population = config.private_text
+    described = (f"private_text.{name}" for name in type(population).model_fields if name != "paths")
+    return ("locale", *described, *(("seed",) if population.source == "synthetic" else ()))
+
+
+REUSE = PrivateStage(
+    reads=_reads_private,
+    given=lambda ctx: {"text": store.identity(ctx.config.private_text)},
+    code=("federated/devices", "pretrain", "pipeline/stages/ingest.py"),
+    libraries=LIBRARIES,
+    sees=("name", "seed", "private_text", "policy", "mechanism"),
+    files=("store",),
+)
 
 
 def ingest_private(ctx: StageContext) -> IngestPrivate:

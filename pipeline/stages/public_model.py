@@ -2,7 +2,8 @@
 
 import shutil
 
-from pipeline.stage import PublicStage, StageContext, StageResult
+from pipeline.sharing import LIBRARIES
+from pipeline.stage import PrivateStage, PublicStage, StageContext, StageResult
 from pipeline.stages import artifacts
 from pretrain import export, extend, new_words
 from pretrain import train as public_training
@@ -27,6 +28,15 @@ class Adaptation(Training, NewWordAdaptation):
 
 PUBLIC = PublicStage(
     reads=lambda config: ("seed", "model", "pretrain", "public_text.select_by"), after=("ingest_public",)
+)
+
+
+# Of public text, in a vocabulary that discovery has a part in.
+REUSE = PrivateStage(
+    reads=lambda config: ("seed", "model", "adapt", "pretrain.sequence_words", "public_text.select_by"),
+    given=lambda ctx: artifacts.outputs(ctx.run, "ingest_public", "pretrain", "build_vocabulary"),
+    code=("pretrain", "pipeline/stage.py", "pipeline/stages", "reports/disclosure"),
+    libraries=LIBRARIES,
 )
 
 

@@ -12,8 +12,9 @@ from federated.config.counts import CountsConfig
 from federated.config.mechanism import secagg_neighbours, secagg_threshold
 from pipeline.config import LaunchConfig
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.reuse.sources import reused_commit
 from pipeline.run_dir import GIVEN
-from pipeline.spends import launch_loss
+from pipeline.spends import SPENDS, launch_loss
 from pipeline.stage import StageContext, StageResult
 from pipeline.stages import artifacts
 from pipeline.stages.decide import optional
@@ -31,6 +32,7 @@ from reports.disclosure.guarantee import (
     Population,
     PopulationSpend,
     PublicText,
+    ReusedRelease,
     SecAgg,
 )
 from reports.disclosure.utility import Utility
@@ -129,6 +131,7 @@ def disclosure(ctx: StageContext) -> Disclosure:
         accounting=_accounting(ctx, trained, result("plan")),
         discovery=_discovery(ctx),
         composition=_composition(ctx),
+        reused=_reused(ctx),
         audit=block(AuditBlock, audited) if (audited := optional(ctx, "audit")) else None,
         utility=block(Utility, compared) if (compared := optional(ctx, "ab_test")) else None,
         curves=Curves(
@@ -254,6 +257,14 @@ def _composition(ctx: StageContext) -> Composition:
     )
 
 
+def _reused(ctx: StageContext) -> tuple[ReusedRelease, ...]:
+    """Releases that were taken over, with the spend that covers them; the ledger names both."""
+    entries = PrivacyLedger(ctx.settings.ledger_url).entries(ctx.config.private_text.name)
+    records = [record for name in SPENDS if (record := ctx.run.record(name)) and record.reused_from]
+    commits = [commit for record in records if (commit := reused_commit(record, entries))]
+    return tuple(block(ReusedRelease, commit.model_dump()) for commit in commits)
+
+
 def _limitations(config: LaunchConfig, private: dict[str, Any]) -> tuple[str, ...]:
     more = []
     if private["synthetic"]:
@@ -276,7 +287,8 @@ def _limitations(config: LaunchConfig, private: dict[str, Any]) -> tuple[str, ..
 def _item_losses(config: LaunchConfig) -> str:
     ceiling = config.policy.population_max_discovery_epsilon
     opening = (
-        "Every launch discovers words anew: what a typed word loses to several launches on one population adds up. "
+        "What a typed word loses to several launches that discover words on one population adds up; words that one of "
+        "them discovered and another one uses again count once. "
     )
     if ceiling is None:
         return opening + "The ledger lists these losses, but this launch file names no ceiling on their sum."

@@ -11,13 +11,10 @@ what one makes for another passes through here as plain data.
 
 from pipeline import spends
 from pipeline.runner import Stages
-from pipeline.stages import ingest, public_model
+from pipeline.stages import build_vocabulary, count, discover, ingest, public_model
 from pipeline.stages.ab_test import ab_test
 from pipeline.stages.audit import audit
-from pipeline.stages.build_vocabulary import build_vocabulary
-from pipeline.stages.count import count
 from pipeline.stages.decide import decide
-from pipeline.stages.discover import discover
 from pipeline.stages.fine_tune import fine_tune
 from pipeline.stages.ingest import ingest_private, ingest_public
 from pipeline.stages.plan import plan
@@ -32,11 +29,11 @@ STAGES = Stages(
             ingest_public,
             ingest_private,
             pretrain,
-            discover,
-            build_vocabulary,
+            discover.discover,
+            build_vocabulary.build_vocabulary,
             adapt,
             plan,
-            count,
+            count.count,
             fine_tune,
             audit,
             ab_test,
@@ -47,4 +44,11 @@ STAGES = Stages(
     },
     spends=spends.SPENDS,
     public={"ingest_public": ingest.PUBLIC, "pretrain": public_model.PUBLIC},
+    private={
+        "ingest_private": ingest.REUSE,
+        "discover": discover.REUSE,
+        "build_vocabulary": build_vocabulary.REUSE,
+        "adapt": public_model.REUSE,
+        "count": count.REUSE,
+    },
 )

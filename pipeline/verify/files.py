@@ -64,8 +64,10 @@ def _bound(name: str, record: StageRecord, bound: Mapping[str, tuple[str, str]],
         detail = "made before the ledger held what stages said, so nobody can tell whether it was changed since"
         return Check(id=f"bound:{name}", passed=None, detail=detail)
     digest, receipt = bound.get(name, ("", ""))
-    spent = {entry.kind: entry.hash for entry in entries if (entry.launch_id, entry.stage) == (record.launch_id, name)}
-    receipts = {kind: spent[kind] for kind in ("reserve", "commit") if kind in spent} | {"result": receipt}
+    spent = {entry.does: entry.hash for entry in entries if (entry.launch_id, entry.stage) == (record.launch_id, name)}
+    # A launch whose source was lost half-way released anew.
+    kinds = ("reserve", "commit") if "commit" in spent else ("reuse",)
+    receipts = {kind: spent[kind] for kind in kinds if kind in spent} | {"result": receipt}
     if receipt_digest(record) != digest:
         return Check(id=f"bound:{name}", passed=False, detail=f"{RESULT} is not what the ledger holds of this stage")
     if record.ledger != receipts:

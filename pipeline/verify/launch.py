@@ -1,13 +1,14 @@
 """Re-derive what a launch disclosed, from its files, its records, the ledger and MLflow."""
 
 from collections.abc import Container, Iterator
+from itertools import chain
 
 from pipeline.config import STAGE_NAMES, LaunchConfig
 from pipeline.errors import LaunchError, ServiceUnavailable
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run_dir import RunDir
 from pipeline.settings import Settings
-from pipeline.verify import files, guarantee, registered, replay, report
+from pipeline.verify import files, guarantee, registered, replay, report, reused
 from pipeline.verify.check import Check
 from pretrain.files import remove_leavings
 
@@ -32,10 +33,10 @@ def verify(config: LaunchConfig, run: RunDir, settings: Settings, only: Containe
                 records[name] = record
         except ValueError as error:
             yield Check(id=f"record:{name}", passed=False, detail=str(error))
-    ours = of_this_code(run, settings, ledger)
+    ours = report.of_this_code(run, settings, ledger)
     subjects: dict[str, Iterator[Check]] = {
         "files": files.files(config, run, records, ledger),
-        "ledger": files.ledger_checks(run, records, ledger),
+        "ledger": chain(files.ledger_checks(run, records, ledger), reused.reused(run, records, ledger)),
         "guarantee": guarantee.guarantee(config, run, records),
         "participation": guarantee.participation(config, run, records, files.missing(run, ledger)),
         "disclosure": report.report(config, run, settings, records, ours),
@@ -56,11 +57,3 @@ def _whole(name: str, checks: Iterator[Check]) -> Iterator[Check]:
         yield Check(id=f"{name}:unreadable", passed=None, detail=str(error))
     except (LaunchError, ValueError, ArithmeticError, OSError, LookupError, TypeError) as error:
         yield Check(id=f"{name}:unreadable", passed=False, detail=f"{type(error).__name__}: {error}")
-
-
-def of_this_code(run: RunDir, settings: Settings, ledger: PrivacyLedger) -> bool:
-    """Whether a launch's report was written by the commit that is running; other code need not compute the same."""
-    stated = report.read(run)
-    if not ledger.bound_results(run.launch_id) or stated is None:
-        return False
-    return (stated.tool.git_commit, stated.tool.lock_digests) == (settings.git_commit, dict(settings.lock_digests))

@@ -36,7 +36,9 @@ from pipeline.stages.plan import plan
 from pipeline.stages.publish import build_bundle
 from pipeline.verify.check import Check, differences, in_words
 from pipeline.verify.files import is_gone, missing
+from pipeline.verify.report import of_this_code as made_by_this_code
 from pipeline.verify.report import read, same_launch
+from pipeline.verify.reused import origin
 from pretrain import corpus, vocabulary
 from pretrain.files import scratch
 from pretrain.model import KeyboardLM
@@ -67,7 +69,14 @@ def replay(
 def replay_one(
     name: str, config: LaunchConfig, run: RunDir, settings: Settings, record: StageRecord, of_this_code: bool
 ) -> Check:
-    """One stage made or measured again."""
+    """One stage made or measured again; a release that was taken over, where it was made."""
+    if name in SPENDS and record.reused_from is not None:
+        made = origin(run, record)
+        if made is None:
+            detail = f"launch {record.reused_from}, which made it, is not on this machine"
+            return Check(id=f"again:{name}", passed=None, detail=detail)
+        of_this_code = made_by_this_code(made[1], settings, PrivacyLedger(settings.ledger_url))
+        return replay_one(name, *made[:2], settings, made[2], of_this_code)
     if any(is_gone(run, each) for each in _PRIVATE.get(name, ())):
         passed, detail = missing(run, PrivacyLedger(settings.ledger_url))
         return Check(id=f"again:{name}", passed=passed, detail=detail)

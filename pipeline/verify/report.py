@@ -33,6 +33,14 @@ def read(run: RunDir) -> Disclosure | None:
         return None
 
 
+def of_this_code(run: RunDir, settings: Settings, ledger: PrivacyLedger) -> bool:
+    """Whether a launch's report was written by the commit that is running; other code need not compute the same."""
+    stated = read(run)
+    if not ledger.bound_results(run.launch_id) or stated is None:
+        return False
+    return (stated.tool.git_commit, stated.tool.lock_digests) == (settings.git_commit, dict(settings.lock_digests))
+
+
 def same_launch(one: Disclosure, other: Disclosure) -> bool:
     """Whether two disclosures say the same of a launch, whenever they were written."""
     return not any(_says_otherwise(one, other))

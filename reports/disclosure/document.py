@@ -20,6 +20,7 @@ from reports.disclosure.guarantee import (
     Participation,
     Population,
     PublicText,
+    ReusedRelease,
 )
 from reports.disclosure.utility import Utility
 
@@ -135,6 +136,7 @@ class Disclosure(Config):
     accounting: Accounting
     discovery: DiscoveryBlock
     composition: Composition
+    reused: tuple[ReusedRelease, ...] = ()
     audit: AuditBlock | None
     utility: Utility | None
     curves: Curves

@@ -185,6 +185,16 @@ class PopulationSpend(Config):
     rho: float
 
 
+class ReusedRelease(Config):
+    """A release that another launch on this population made and paid for, used again as it was; it costs no more."""
+
+    stage: str
+    launch_id: str
+    unit: str
+    rho: float | None = Field(description="that launch's spend; None where the unit is no device")
+    epsilon: float = Field(description="that launch's spend, stated in full, as it covers both launches")
+
+
 class Composition(Config):
     """All launches on this population so far."""
 

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 from pipeline.config import STAGE_NAMES, launch_id, load_launch
 from pipeline.errors import PERMANENT
@@ -90,18 +91,34 @@ def test_report_verifies_and_a_changed_record_does_not(launched: Launched) -> No
         disclosure.write_text(original, encoding="utf-8")
 
 
-def test_changed_privacy_parameter_is_a_new_launch_and_a_new_spend(launched: Launched) -> None:
-    config = load_launch(launched.file)
-    mechanism = config.mechanism.model_dump() | {"noise_multiplier": config.mechanism.noise_multiplier * 2}
-    folder = launched.home / "changed"
-    folder.mkdir()
-    changed = write_launch(folder, mechanism=mechanism)
-    assert launch_id(load_launch(changed)) != launched.run_id
-    before = ledger_entries(launched.home)
+def test_changed_privacy_parameter_is_a_new_launch_that_spends_on_training_alone(launched: Launched) -> None:
+    content = yaml.safe_load(launched.file.read_text(encoding="utf-8"))
+    content["mechanism"]["noise_multiplier"] *= 2
+    changed = launched.home / "changed.yaml"
+    changed.write_text(yaml.safe_dump(content), encoding="utf-8")
+    before, run_id = ledger_entries(launched.home), launch_id(load_launch(changed))
+    assert run_id != launched.run_id
+    told = answered(launched.home, "check", str(changed))["reuse"]
+    expected = {"ingest_public", "ingest_private", "pretrain", "discover", "build_vocabulary", "adapt"}
+    assert {(each["stage"], each["launch_id"], each["problem"]) for each in told} == {
+        (stage, launched.run_id, "") for stage in expected
+    }
     answered(launched.home, "launch", str(changed))
-    added = [entry for entry in ledger_entries(launched.home)[len(before) :] if entry["kind"] in ("reserve", "commit")]
-    assert {entry["stage"] for entry in added} == {"discover", "fine_tune"}
-    assert {entry["launch_id"] for entry in added} == {launch_id(load_launch(changed))}
+    added = ledger_entries(launched.home)[len(before) :]
+    spent = {(entry["stage"], entry["kind"]) for entry in added if entry["kind"] in ("reserve", "commit", "reuse")}
+    assert spent == {("fine_tune", "reserve"), ("fine_tune", "commit"), ("discover", "reuse")}
+    assert {entry["launch_id"] for entry in added} == {run_id}
+    public = launched.home / "runs" / run_id / "public"
+    records = [json.loads(path.read_text(encoding="utf-8")) for path in public.glob("*/result.json")]
+    assert {record["stage"] for record in records if "reused_from" in record} == expected
+    report = (public / "report" / "report.md").read_text(encoding="utf-8")
+    assert f"They were discovered by launch `{launched.run_id}` on the same text" in report
+    stated = json.loads((public / "report" / "disclosure.json").read_text(encoding="utf-8"))
+    assert [row["launch_id"] for row in stated["reused"]] == [launched.run_id]
+    assert stated["discovery"]["epsilon0"] == content["discovery"]["epsilon0"] == stated["reused"][0]["epsilon"]
+    verified = answered(launched.home, "verify", run_id)
+    assert verified["ok"], [check for check in verified["checks"] if not check["passed"]]
+    assert "reuse:discover" in {check["id"] for check in verified["checks"]}
 
 
 def test_a_hold_on_made_up_typists_has_its_report_and_publishes_nothing(tmp_path: Path) -> None:

@@ -166,6 +166,23 @@ def test_a_made_up_population_that_is_too_small_is_known(settings: Settings):
     assert [line for line in found(config, settings) if line.startswith("ab_test.buckets: 50")]
 
 
+def test_what_is_paid_for_needs_no_room(settings: Settings):
+    """Words used up, and rho for training alone left: what another launch released is not asked for again."""
+    ledger = registered(PrivacyLedger(settings.ledger_url), "real")
+    policy = {"max_rho": 0.9, "population_max_rho": 1.0, "population_max_discovery_epsilon": 1.0}
+    config = launch_config(private_text=PEOPLE, policy=policy, counts={"noise_multiplier": 1.1, "model": "mixture"})
+    for stage, amount in (("discover", spends.discovery(1.0, "")), ("fine_tune", spend(0.6))):
+        ledger.reserve(population="real", launch_id="other", stage=stage, spend=amount, budget_rho=1.0, binding={})
+
+    def refused(*taken_over: str) -> list[str]:
+        lines = look(config, settings, launch_id(config), taken_over).problems
+        return [line.partition("needs ")[2].partition(" ")[0] for line in lines if "is spent" in line]
+
+    assert refused() == ["epsilon", "rho"]
+    assert refused("discover") == ["rho"]
+    assert refused("discover", "count") == []
+
+
 def plan_of(settings: Settings, monkeypatch: pytest.MonkeyPatch, config: LaunchConfig, **devices: int) -> None:
     monkeypatch.setattr(artifacts, "most_devices", lambda ctx: 70)
     counted = type("Ingested", (Counted,), {"__annotations__": {"devices_by_split": dict[str, int]}})

@@ -71,7 +71,8 @@ def file(tmp_path: Path) -> str:
 
 def test_check_a_good_file(tacit: Shell, file: str):
     expected = launch_id(launch_config())
-    assert tacit.json("check", file) == {"ok": True, "errors": [], "notes": [], "launch_id": expected}
+    nothing = {"errors": [], "notes": [], "reuse": []}
+    assert tacit.json("check", file) == {"ok": True, "launch_id": expected} | nothing
     assert tacit.json("check", file, "--date", "20261121")["launch_id"] == f"{expected}-20261121"
     assert expected in tacit("check", file).stdout
     assert not (tacit.home / "runs").exists(), "checking leaves nothing behind"

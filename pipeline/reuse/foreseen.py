@@ -1,0 +1,107 @@
+"""What a launch would take over from others on this machine, before anything is run; nothing is written."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from pipeline import sharing
+from pipeline.config import STAGE_NAMES, LaunchConfig
+from pipeline.errors import LaunchError
+from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.reuse.sources import Source, commit_of, content_key, sources
+from pipeline.run_dir import RESULT, RunDir, StageRecord
+from pipeline.settings import Settings
+from pipeline.stage import PrivateStage, PublicStage, StageContext, StageSpend
+
+
+@dataclass(frozen=True)
+class Foreseen:
+    """A stage of which another launch made the same.
+
+    Attributes:
+      launch_id: that launch; of a release, the one that paid for it.
+      problem: why it would be made anew all the same; empty if it is taken over.
+      paid: what was paid for it, in words; empty where it released nothing.
+    """
+
+    stage: str
+    launch_id: str
+    problem: str
+    paid: str
+
+    def __str__(self) -> str:
+        if self.problem:
+            return f"{self.stage}: launch {self.launch_id} made the same, but {self.problem}, so it is made anew"
+        spent = f", which spent {self.paid}; nothing is spent on it again" if self.paid else ""
+        return f"{self.stage}: taken over from launch {self.launch_id}{spent}"
+
+
+@dataclass(frozen=True)
+class _Seen(RunDir):
+    """The launch's folder with the records that its stages would take over."""
+
+    foreseen: dict[str, StageRecord] = field(default_factory=dict, compare=False, repr=False)
+
+    def record(self, stage: str) -> StageRecord | None:
+        return self.foreseen.get(stage) or super().record(stage)
+
+
+def are_others(run_id: str, settings: Settings) -> bool:
+    """Whether another launch on this machine has got so far that something could be taken over."""
+    return any(path.parents[2].name != run_id for path in settings.runs_dir.glob(f"*/public/ingest_private/{RESULT}"))
+
+
+def foreseen(
+    config: LaunchConfig,
+    run_id: str,
+    settings: Settings,
+    public: Mapping[str, PublicStage],
+    private: Mapping[str, PrivateStage],
+    spends: Mapping[str, StageSpend],
+) -> list[Foreseen]:
+    """Stages that have not finished and of which another launch here made the same, in order.
+
+    Files that text is in are read for their digests. Text that a champion selects is not foreseen, as the registry
+    would have to be asked.
+    """
+    run, told = _Seen(settings.runs_dir, run_id), list[Foreseen]()
+    for name in (name for name in STAGE_NAMES if name in public or name in private):
+        ctx = StageContext(config, run, settings, name, None, config.private_text.name)
+        try:
+            if run.record(name) is not None:
+                continue
+            found = _public(ctx, public[name]) if name in public else _private(ctx, private[name], spends.get(name))
+        except (LaunchError, ValueError, LookupError, OSError):
+            continue  # The stage itself will say so.
+        if found is None:
+            continue
+        told.append(found[0])
+        if not found[0].problem:
+            run.foreseen[name] = found[1]
+    return told
+
+
+def _public(ctx: StageContext, stage: PublicStage) -> tuple[Foreseen, StageRecord] | None:
+    if ctx.config.public_text.select_by:
+        return None
+    restricted = replace(ctx, config=sharing.restricted(ctx.config, stage))
+    content = sharing.content_key(restricted, ctx.config, stage)
+    record = next((record for record, _ in sharing.identical(ctx, content, None)), None) if content else None
+    return None if record is None else (Foreseen(ctx.stage, record.reused_from or record.launch_id, "", ""), record)
+
+
+def _private(ctx: StageContext, stage: PrivateStage, spend: StageSpend | None) -> tuple[Foreseen, StageRecord] | None:
+    ledger = PrivacyLedger(ctx.settings.ledger_url)
+    content = content_key(ctx, ctx.config, stage)
+    if content is None or ledger.reserved(ctx.run.launch_id, ctx.stage):
+        return None
+    alike = list(sources(ctx, content, stage, spend is not None))
+    source = next((source for source in alike if not source.problem), None) or next(iter(alike), None)
+    return None if source is None else (_told(source, ctx, ledger), source.record)
+
+
+def _told(source: Source, ctx: StageContext, ledger: PrivacyLedger) -> Foreseen:
+    record, paid = source.record, ""
+    if source.paid is not None and (commit := commit_of(source.paid, ctx.stage, ledger.entries())):
+        paid = f"epsilon {commit.epsilon:g} per typed word" if commit.unit == "item" else f"rho {commit.rho:.4g}"
+        paid += f" on it on {commit.created_at[:10]}"
+    return Foreseen(ctx.stage, record.reused_from or record.launch_id, source.problem, paid)
