@@ -12,7 +12,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from reports.disclosure.document import Disclosure
-from reports.markdown import escape
+from reports.markdown import code, escape
 from reports.render import pages, render
 from tests.helpers.reports_example import REPORTS, block, drawn, example, rendered
 
@@ -173,6 +173,12 @@ def test_no_text_of_a_disclosure_becomes_markup(evil: str) -> None:
     tags = Counter(re.findall(r"<(?!/)(\w+)", page))
     assert tags["h1"] == 1
     assert tags["svg"] == len(figures)
+
+
+@pytest.mark.parametrize("value", ["", " \n", "`", "``", "a`b", "a\n\nb"])
+def test_a_code_span_ends_where_its_value_does(value: str) -> None:
+    (inline,) = [token for token in MarkdownIt().parse(f"{code(value)}, then {code('after')}.") if token.children]
+    assert [token.type for token in inline.children] == ["code_inline", "text", "code_inline", "text"]
 
 
 @pytest.mark.parametrize("text", ["ftp://evil.example", "file:///etc/passwd", "JavaScript://x", "x:/y"])
