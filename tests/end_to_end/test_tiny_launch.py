@@ -103,7 +103,9 @@ def test_changed_privacy_parameter_is_a_new_launch_that_spends_on_training_alone
     assert {(each["stage"], each["launch_id"], each["problem"]) for each in told} == {
         (stage, launched.run_id, "") for stage in expected
     }
-    answered(launched.home, "launch", str(changed))
+    # In processes of their own: MLflow keeps the registry of the first home that a process opened.
+    done = tacit(launched.home, "launch", str(changed), "--json")
+    assert done.returncode == 0, done.stderr
     added = ledger_entries(launched.home)[len(before) :]
     spent = {(entry["stage"], entry["kind"]) for entry in added if entry["kind"] in ("reserve", "commit", "reuse")}
     assert spent == {("fine_tune", "reserve"), ("fine_tune", "commit"), ("discover", "reuse")}
@@ -116,7 +118,7 @@ def test_changed_privacy_parameter_is_a_new_launch_that_spends_on_training_alone
     stated = json.loads((public / "report" / "disclosure.json").read_text(encoding="utf-8"))
     assert [row["launch_id"] for row in stated["reused"]] == [launched.run_id]
     assert stated["discovery"]["epsilon0"] == content["discovery"]["epsilon0"] == stated["reused"][0]["epsilon"]
-    verified = answered(launched.home, "verify", run_id)
+    verified = json.loads(tacit(launched.home, "verify", run_id, "--json").stdout)
     assert verified["ok"], [check for check in verified["checks"] if not check["passed"]]
     assert "reuse:discover" in {check["id"] for check in verified["checks"]}
 
