@@ -23,8 +23,13 @@ COMPOSE_RATE = 0.05
 HISTORY_WEIGHT = 0.2
 # Public words beyond this many are rare.
 RARE_AFTER = 1000
-# Relative losses, of the primary metric and of a guardrail, that still count as neutral.
-MARGIN, GUARDRAIL_MARGIN = 0.005, 0.01
+# Simulated typing is to be so long that the relative change of the primary metric has this standard error.
+PLANNED_ERROR = 0.005
+# More words than this nobody types again, whatever is left to be told.
+MOST_TYPED = 300_000
+# Relative losses that still count as neutral: of the primary metric what sessions can tell, at most this; of a
+# guardrail.
+WIDEST_MARGIN, GUARDRAIL_MARGIN = 0.05, 0.01
 # Devices that share a canary, copies of it, sentences of a synthetic device.
 GridCount = Annotated[int, Field(ge=1, le=100_000)]
 
@@ -81,13 +86,17 @@ class AbTestConfig(Config):
         "compose_rate": COMPOSE_RATE,
         "history_weight": HISTORY_WEIGHT,
         "rare_after": RARE_AFTER,
-        "margin": MARGIN,
+        "margin": 0.005,
         "guardrail_margin": GUARDRAIL_MARGIN,
     }
 
-    buckets: Annotated[int, Field(ge=2, le=10_000)] = Field(default=20, description="user buckets of the jackknife")
+    buckets: Annotated[int, Field(ge=2, le=10_000)] = Field(
+        default=20, description="test devices needed, at least; the jackknife leaves out one, or one of 1,000 parts"
+    )
     session_words: NonNegativeInt = Field(
-        default=4000, le=100_000_000, description="words typed again by each calibration; 0: none"
+        default=4000,
+        le=100_000_000,
+        description="words typed again under every arm; what decides is typed at more length; 0: none",
     )
     non_private_upper_bound: bool = Field(
         default=False,

@@ -75,6 +75,18 @@ def percent(value: float) -> str:
     return f"{100 * value:.2f}%"
 
 
+def share(value: float | None) -> str:
+    """A share in percent, if there is one."""
+    return "–" if value is None else percent(value)
+
+
+def confidence(value: float) -> str:
+    """The confidence of an interval in percent, exact to two digits of what is left to luck."""
+    digits = max(0, 1 - math.floor(math.log10(max(100 * (1 - value), 1e-9)) + 1e-9))
+    shown = f"{100 * value:.{digits}f}"
+    return (shown.rstrip("0").rstrip(".") if "." in shown else shown) + "%"
+
+
 def number(value: float | str | None) -> str:
     """A count or a plain figure; words stay what they are."""
     if value is None:

@@ -37,6 +37,8 @@ _FILTERS = (
     formats.metric_value,
     formats.number,
     formats.percent,
+    formats.share,
+    formats.confidence,
     formats.rows_of,
     formats.strength,
     formats.total,

@@ -3,7 +3,7 @@
 Shape legend: P typed words, S sentences, D devices.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -56,6 +56,23 @@ class HeldOut:
         first = np.searchsorted(self.device_S, self.device_S)
         return np.arange(len(self.device_S)) - first
 
+    def first(self, max_words: int) -> np.ndarray:
+        """``[P]``, the words that ``held_out`` would have kept of as many, of these."""
+        keep_S = _in_turn(self.device_S, self.number_S, self.lengths_S, max_words)
+        return keep_S[self.sentence_P]
+
+    def only(self, chosen_P: np.ndarray) -> "HeldOut":
+        """Some of the words, whole sentences, with the same numbers of spellings and devices."""
+        keep_S = chosen_P[self.starts_S]
+        lengths_S = self.lengths_S[keep_S]
+        return replace(
+            self,
+            word_P=self.word_P[chosen_P],
+            starts_S=np.cumsum(lengths_S) - lengths_S,
+            lengths_S=lengths_S,
+            device_S=self.device_S[keep_S],
+        )
+
     def ids(self, vocabulary: Vocabulary) -> np.ndarray:
         """``[P]`` int64 ids of the words in a vocabulary, ``<unk>`` included."""
         return vocabulary.ids(self.spellings).astype(np.int64)[self.word_P]
@@ -80,9 +97,7 @@ def held_out(words: WordStore, owners: np.ndarray, max_words: int | None = None)
     lengths_S = np.array([len(piece) for piece in sentences], dtype=np.int64)
     keep_S = np.arange(len(sentences))
     if max_words is not None:
-        turn_S = np.lexsort((device, number))
-        before_S = np.cumsum(lengths_S[turn_S]) - lengths_S[turn_S]
-        keep_S = np.sort(turn_S[before_S < max_words])
+        keep_S = np.flatnonzero(_in_turn(np.array(device), np.array(number), lengths_S, max_words))
     lexicon_P = np.concatenate([np.empty(0, np.int64), *(sentences[place] for place in keep_S)])
     used, word_P = np.unique(lexicon_P, return_inverse=True)
     lengths_S = lengths_S[keep_S]
@@ -94,3 +109,12 @@ def held_out(words: WordStore, owners: np.ndarray, max_words: int | None = None)
         device_S=np.array(device, dtype=np.int64)[keep_S],
         devices=len(owners),
     )
+
+
+def _in_turn(device_S: np.ndarray, number_S: np.ndarray, lengths_S: np.ndarray, max_words: int) -> np.ndarray:
+    """Which sentences are read until there are so many words, if everybody reads one in turn."""
+    turn_S = np.lexsort((device_S, number_S))
+    before_S = np.cumsum(lengths_S[turn_S]) - lengths_S[turn_S]
+    keep_S = np.zeros(len(lengths_S), dtype=bool)
+    keep_S[turn_S[before_S < max_words]] = True
+    return keep_S

@@ -4,8 +4,9 @@ Shape legend: P words, D devices.
 
 One call for a launch, a benchmark or a notebook. Next-word metrics come from all held-out words,
 session metrics from ``session_words`` of them typed again by the median calibration, once for the
-strip and the corrections and once more for Smart Compose; the other calibrations only have to agree
-on the sign. Nothing here is differentially private.
+strip and the corrections and once more for Smart Compose. The pairs that a launch is decided by are typed again at
+length, so that their intervals are short, and by the other calibrations too, which must not contradict.
+Nothing here is differentially private.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,15 +17,15 @@ import numpy as np
 from evaluation.arms.arm import NextWord
 from evaluation.arms.held_out import HeldOut, Ratio, held_out
 from evaluation.comparison import intervals, scoring, slices, verdicts
-from evaluation.comparison.results import Comparison, ComposeSetting, SignCheck, SliceRow
-from evaluation.config import COMPOSE_RATE, RARE_AFTER
+from evaluation.comparison.results import Comparison, ComposeSetting, SliceRow
+from evaluation.config import COMPOSE_RATE, CONFIDENCE, MOST_TYPED, RARE_AFTER
 from evaluation.keyboard import script, sessions, typist
 from pretrain.vocabulary import Vocabulary
 from pretrain.words import WordStore
 
-# What a slice is judged by, and what must keep its sign over the calibrations.
+# What a slice is judged by, and what calibrations must not contradict each other in.
 SLICE_METRICS = ("top1_recall", "top3_recall")
-SIGN_METRICS = ("prate", "words_modified", "words_per_minute", "keystroke_savings")
+SIGN_METRICS = ("prate", "words_modified", "words_per_minute", "keystroke_savings", "errors_left")
 # Phrases less sure than this are never looked for: a quarter of a chance for the first word.
 _COMPOSE_FLOOR = float(np.log(0.1))
 
@@ -53,6 +54,7 @@ class Entrants:
       pairs: ``(candidate, baseline)``; each gets a verdict.
       vocabulary: the largest of all arms: ``base_size`` public words by frequency, then words of the launch,
         ``launch_size`` in all, then words that only an arm such as the champion brings.
+      also_decisive: pairs that a launch is decided by beside the first.
     """
 
     arms: Mapping[str, NextWord]
@@ -60,6 +62,12 @@ class Entrants:
     vocabulary: Vocabulary
     base_size: int
     launch_size: int
+    also_decisive: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def decisive(self) -> tuple[tuple[str, str], ...]:
+        """Pairs that a launch is decided by: typed again at length, and by every calibration."""
+        return (self.pairs[0], *self.also_decisive)
 
 
 @dataclass(frozen=True)
@@ -71,10 +79,11 @@ class Rules:
       locale: of the keyboard that words are typed again on.
       salt: of the buckets.
       seed: of the simulated typists.
-      buckets: of the jackknife.
-      session_words: typed again by each calibration; 0 for none.
+      buckets: devices needed, at least.
+      session_words: typed again under every arm; 0 for none.
       compose_rate: share of words before which the baseline may offer a phrase.
       rare_after: public words beyond this many are rare.
+      confidence: of each interval.
     """
 
     feature: str
@@ -85,6 +94,7 @@ class Rules:
     session_words: int
     compose_rate: float = COMPOSE_RATE
     rare_after: int = RARE_AFTER
+    confidence: float = CONFIDENCE
 
 
 def run(entrants: Entrants, devices: Devices, rules: Rules, workers: int = 1) -> Comparison:
@@ -97,9 +107,11 @@ def run(entrants: Entrants, devices: Devices, rules: Rules, workers: int = 1) ->
     text = held_out(devices.words, devices.test)
     id_P = text.ids(vocabulary)
     scored = {arm: scoring.score(model, text, id_P, workers=workers) for arm, model in arms.items()}
-    tables = {arm: each.ratios() for arm, each in scored.items()}
+    tables: dict[str, dict[str, Ratio]] = {arm: each.ratios() for arm, each in scored.items()}
     settings: list[ComposeSetting] = []
-    signs: list[SignCheck] = []
+    signs: list[verdicts.SignCheck] = []
+    at_length: dict[str, dict[str, Ratio]] = {}
+    judged_words = 0
     if rules.session_words:
         # Twice the sessions' words: a threshold is as noisy as what it is set on.
         tuning = held_out(devices.words, devices.tuning, 2 * rules.session_words)
@@ -108,28 +120,49 @@ def run(entrants: Entrants, devices: Devices, rules: Rules, workers: int = 1) ->
                 "devices.tuning: no word to set thresholds on; bring more devices or set ab_test.session_words to 0"
             )
         thresholds, settings = _compose_settings(arms, tuning, vocabulary, rules.compose_rate, workers)
-        short = held_out(devices.words, devices.test, rules.session_words)
-        typed, offered = _sessions(entrants, short, rules, thresholds, workers)
+        long = held_out(devices.words, devices.test, _words_at_length(tables, entrants, rules))
+        judged_words, first_P = len(long.word_P), long.first(rules.session_words)
+        typed, at_length = _typed_again(entrants, (long, first_P), rules, thresholds, workers)
         for arm, table in tables.items():
-            table |= _session_ratios(typed[typist.MEDIAN.name][arm], offered[arm])
-        signs = [_sign(typed, pair, metric) for pair in pairs for metric in SIGN_METRICS]
-    result = intervals.compare(tables, rules.salt, rules.buckets, pairs)
+            table |= typed[arm]
+        signs = _signs(entrants, long.only(first_P), rules, at_length, workers)
+    result = intervals.compare(tables, rules.salt, rules.buckets, pairs, rules.confidence)
+    if at_length:
+        better = intervals.compare(at_length, rules.salt, rules.buckets, entrants.decisive, rules.confidence)
+        result = intervals.replaced(result, better)
     primary = verdicts.PRIMARY[rules.feature] if rules.session_words else "top1_recall"
     typed_again = rules.session_words > 0
     shown = [row.metric for row in result.differences if (row.candidate, row.baseline) == tuple(pairs[0])]
+    longest = {arm: tables[arm] | at_length.get(arm, {}) for arm in pairs[0]}
     return Comparison(
         table=result,
         verdicts=tuple(
             verdicts.verdict(result, *pair, primary, verdicts.guardrails(pair[1], typed=typed_again)) for pair in pairs
         ),
-        second_opinions=tuple(verdicts.second_opinions(tables, result, *pairs[0], shown, rules.seed)),
+        second_opinions=tuple(verdicts.second_opinions(longest, result, *pairs[0], shown, rules.seed)),
         slices=tuple(_slices(scored, text, entrants, rules)),
         head_words=tuple(row for arm, each in scored.items() for row in slices.head_words(arm, each)),
         distinct_first_words={arm: slices.distinct_words(each) for arm, each in scored.items()},
         compose=tuple(settings),
         signs=tuple(signs),
         session_words=min(rules.session_words, len(text.word_P)),
+        judged_words=judged_words,
     )
+
+
+def _words_at_length(tables: Mapping[str, Mapping[str, Ratio]], entrants: Entrants, rules: Rules) -> int:
+    """Words that decisive pairs are typed again on, for the planned standard error if there are as many.
+
+    What a model knows of all held-out words is scored before anything is typed, so the length needs no trial.
+    """
+    result = intervals.compare(tables, rules.salt, rules.buckets, entrants.decisive)
+    wanted = rules.session_words
+    for pair in entrants.decisive:
+        relative = result.difference(*pair, "top3_recall").relative
+        words = int(result.arm(pair[0], "top3_recall").denominator)
+        # A baseline that is never right says nothing about lengths.
+        wanted = max(wanted, MOST_TYPED if relative is None else verdicts.planned_words(relative, words))
+    return max(min(wanted, MOST_TYPED), rules.session_words)
 
 
 def _compose_settings(
@@ -159,47 +192,76 @@ def _compose_settings(
     return thresholds, settings
 
 
-def _sessions(
-    entrants: Entrants, text: HeldOut, rules: Rules, thresholds: Mapping[str, float], workers: int
-) -> tuple[dict[str, dict[str, sessions.Session]], dict[str, sessions.Session]]:
-    """Sessions without Smart Compose by calibration and arm, and sessions with it by arm.
+def _typed_again(
+    entrants: Entrants,
+    text: tuple[HeldOut, np.ndarray],
+    rules: Rules,
+    thresholds: Mapping[str, float],
+    workers: int,
+) -> tuple[dict[str, dict[str, Ratio]], dict[str, dict[str, Ratio]]]:
+    """Session metrics of every arm on the first words of a text, and of the decisive pairs' arms on all of it.
 
-    Apart, because phrases cost attention: one feature's faults must not be another's.
+    What is about Smart Compose comes from sessions that offer it, everything else from sessions that do not: phrases
+    cost attention, and one feature's faults must not be another's. Phrases are offered at length only where they are
+    what the launch is about.
+
+    Args:
+      text: and which of its words, ``[P]``, come first.
     """
-    typed, offered = {}, {}
-    for calibration in typist.CALIBRATIONS:
-        prepared = script.prepare(text, entrants.vocabulary, rules.locale, calibration, rules.seed)
-        typed[calibration.name] = {
-            arm: sessions.simulate(prepared, text, model, workers=workers) for arm, model in entrants.arms.items()
-        }
-        if calibration is typist.MEDIAN:
-            offered = {
-                arm: sessions.simulate(prepared, text, model, compose_threshold=thresholds[arm], workers=workers)
-                for arm, model in entrants.arms.items()
-            }
-    return typed, offered
-
-
-def _session_ratios(typed: sessions.Session, offered: sessions.Session) -> dict[str, Ratio]:
-    """What is about Smart Compose from the session that offered it, everything else from the one that did not."""
-    compose, plain = verdicts.FEATURE_METRICS["SC"], typed.ratios()
-    return {metric: ratio for metric, ratio in plain.items() if metric not in compose} | {
-        metric: ratio for metric, ratio in offered.ratios().items() if metric in compose
-    }
-
-
-def _sign(typed: Mapping[str, Mapping[str, sessions.Session]], pair: tuple[str, str], metric: str) -> SignCheck:
-    changes = {}
-    for calibration, by_arm in typed.items():
-        new, old = (by_arm[arm].ratios()[metric] for arm in pair)
-        changes[calibration] = float(new[0].sum() / new[1].sum() - old[0].sum() / old[1].sum())
-    return SignCheck(
-        candidate=pair[0],
-        baseline=pair[1],
-        metric=metric,
-        changes=changes,
-        stable=verdicts.sign_stable(changes.values()),
+    long, first_P = text
+    short = long.only(first_P)
+    of_compose, decisive = verdicts.FEATURE_METRICS["SC"], {arm for pair in entrants.decisive for arm in pair}
+    long_script, short_script = (
+        script.prepare(each, entrants.vocabulary, rules.locale, typist.MEDIAN, rules.seed) for each in (long, short)
     )
+    typed: dict[str, dict[str, Ratio]] = {arm: {} for arm in entrants.arms}
+    at_length: dict[str, dict[str, Ratio]] = {arm: {} for arm in entrants.arms if arm in decisive}
+    for arm, model in entrants.arms.items():
+        for offers in (False, True):
+            threshold = thresholds[arm] if offers else None
+            if arm in decisive and (rules.feature == "SC" or not offers):
+                session = sessions.simulate(long_script, long, model, compose_threshold=threshold, workers=workers)
+                first, whole = session.ratios(first_P), session.ratios()
+                at_length[arm] |= {metric: whole[metric] for metric in whole if (metric in of_compose) == offers}
+            else:
+                session = sessions.simulate(short_script, short, model, compose_threshold=threshold, workers=workers)
+                first = session.ratios()
+            typed[arm] |= {metric: first[metric] for metric in first if (metric in of_compose) == offers}
+    return typed, at_length
+
+
+def _signs(
+    entrants: Entrants,
+    text: HeldOut,
+    rules: Rules,
+    at_length: Mapping[str, Mapping[str, Ratio]],
+    workers: int,
+) -> list[verdicts.SignCheck]:
+    """The decisive pairs under every calibration: the median's at length, the others' on ``session_words``."""
+    tables = {typist.MEDIAN.name: at_length}
+    for calibration in typist.CALIBRATIONS:
+        if calibration is not typist.MEDIAN:
+            prepared = script.prepare(text, entrants.vocabulary, rules.locale, calibration, rules.seed)
+            tables[calibration.name] = {
+                arm: sessions.simulate(prepared, text, entrants.arms[arm], workers=workers).ratios()
+                for arm in at_length
+            }
+    by_calibration = {
+        name: intervals.compare(
+            {arm: {metric: table[metric] for metric in SIGN_METRICS} for arm, table in by_arm.items()},
+            rules.salt,
+            rules.buckets,
+            entrants.decisive,
+            rules.confidence,
+        )
+        for name, by_arm in tables.items()
+    }
+    return [
+        verdicts.sign_check({name: result.difference(*pair, metric) for name, result in by_calibration.items()})
+        for pair in entrants.decisive
+        for metric in SIGN_METRICS
+        if all(metric not in result.undefined for result in by_calibration.values())
+    ]
 
 
 def _slices(
@@ -212,7 +274,7 @@ def _slices(
         if part == "unknown_words" or speaking < rules.buckets:
             continue
         tables = {arm: each.ratios(mask_P) for arm, each in scored.items()}
-        result = intervals.compare(tables, rules.salt, rules.buckets, entrants.pairs)
+        result = intervals.compare(tables, rules.salt, rules.buckets, entrants.pairs, rules.confidence)
         for row in result.arms:
             if row.metric in SLICE_METRICS:
                 yield SliceRow(part, row.arm, None, row.metric, row.estimate)

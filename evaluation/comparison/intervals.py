@@ -3,15 +3,20 @@
 Shape legend: D devices, B buckets.
 
 Devices differ far more than words do, and words of one device go together, so words are not the
-sample: devices are. They fall into buckets by a salted hash; leaving out one bucket at a time
+sample: devices are. Leaving out one device at a time, or of many devices one bucket, by a salted hash,
 shows how much the ratio of sums moves (user-bucketed jackknife, as in Ramaswamy et al. 2020).
 Arms are scored on the same words, so a difference has its own leave-one-out values: what varies
 between devices but not between arms cancels, and an arm against itself is exactly zero.
+
+A few devices that type most of the words are a few observations, however many others there are. So
+t has the degrees of freedom of Satterthwaite (as Bell and McCaffrey 2002 have them for clusters) where what a
+device adds to the variance goes with the square of its words: ``(sum w^2)^2 / sum w^4 - 1``.
 """
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -20,15 +25,21 @@ from scipy import stats
 from evaluation.arms.held_out import Ratio
 from evaluation.config import CONFIDENCE
 
+# Up to so many devices are left out one by one.
+MOST_ALONE = 1000
+# Degrees of freedom of a printed table; the next lower one counts, so that nobody reads off how many devices there are.
+_DEGREES = np.array([1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50, 100, 200, 500])
+
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value and its interval; ``standard_error`` is the jackknife's."""
+    """A value and its interval; ``standard_error`` is the jackknife's, ``degrees`` are those of its t."""
 
     value: float
     low: float
     high: float
     standard_error: float
+    degrees: float
 
 
 @dataclass(frozen=True)
@@ -44,7 +55,10 @@ class ArmMetric:
 
 @dataclass(frozen=True)
 class Difference:
-    """Candidate minus baseline, and candidate over baseline minus one (None if the baseline is 0)."""
+    """Candidate minus baseline, and candidate over baseline minus one (None if the baseline is 0).
+
+    Where the baseline is 0 without some device, ``relative`` is ``absolute`` over the whole baseline.
+    """
 
     candidate: str
     baseline: str
@@ -59,14 +73,12 @@ class AbResult:
 
     Attributes:
       devices_at_least: devices with at least one word, rounded down to tens.
-      buckets: buckets that hold a device; with few devices one may stay empty.
       undefined: metrics left out because some arm had nothing to divide by.
       differentially_private: always False. These are plain aggregates over held-out devices: no
         training guarantee covers them, and a disclosure must say so.
     """
 
     devices_at_least: int
-    buckets: int
     confidence: float
     arms: tuple[ArmMetric, ...]
     differences: tuple[Difference, ...]
@@ -83,21 +95,39 @@ class AbResult:
         return next(row for row in self.differences if (row.candidate, row.baseline, row.metric) == wanted)
 
 
+def confidence_of(attempt: int) -> float:
+    """Confidence of each interval where the same held-out devices answer for the ``attempt``-th time.
+
+    Guarantee: however attempts depend on each other, the chance that an interval of any of them misses is at most
+    ``1 - CONFIDENCE``, summed over all that there will ever be: alpha-spending (Foster and Stine 2008; Tian and Ramdas
+    2021 for the familywise error rate) of ``alpha 6 / (pi^2 k^2)``. It does not hold for models that were made in the
+    light of what earlier reports said of these devices.
+    """
+    if attempt < 1:
+        raise ValueError(f"attempt: {attempt}; the first is 1")
+    return 1 - (1 - CONFIDENCE) * 6 / (math.pi * attempt) ** 2
+
+
 def compare(
-    tables: Mapping[str, Mapping[str, Ratio]], salt: str, buckets: int, pairs: Sequence[tuple[str, str]]
+    tables: Mapping[str, Mapping[str, Ratio]],
+    salt: str,
+    buckets: int,
+    pairs: Sequence[tuple[str, str]],
+    confidence: float = CONFIDENCE,
 ) -> AbResult:
     """Estimate every metric of every arm and the paired differences.
 
-    Intervals are at ``CONFIDENCE`` each; nothing is adjusted for looking at many. A metric that has no interval,
-    as some arm has nothing to divide by, is named in ``undefined``.
+    Intervals are at ``confidence`` each; nothing is adjusted for looking at many metrics. A metric that has no
+    interval, as some arm has nothing to divide by, is named in ``undefined``.
 
     Args:
       tables: each arm's metrics, numerators and denominators ``[D]``, on the same devices in the same order.
-      salt: decides the buckets; fix it before looking at results.
+      salt: decides the buckets of many devices; fix it before looking at results.
+      buckets: devices needed, at least.
       pairs: ``(candidate, baseline)``.
 
     Raises:
-      ValueError: arms of different devices, or too few devices for the buckets.
+      ValueError: arms of different devices, or too few devices.
     """
     metrics = _common_metrics(tables)
     bucket_D, used = _buckets(tables, salt, buckets)
@@ -105,39 +135,51 @@ def compare(
         metric for metric in metrics if not all(_defined(table[metric][1], bucket_D, used) for table in tables.values())
     ]
     metrics = [metric for metric in metrics if metric not in undefined]
-    leave_one_out = {
-        (name, metric): ratios(*table[metric], bucket_D, used, metric)
-        for name, table in tables.items()
-        for metric in metrics
-    }
+    keys = [(name, metric) for name in tables for metric in metrics]
+    leave_one_out = {key: ratios(*tables[key[0]][key[1]], bucket_D, used, key[1]) for key in keys}
+    degrees = {key: degrees_of_freedom(np.bincount(bucket_D, tables[key[0]][key[1]][1], used)) for key in keys}
 
     def difference(candidate: str, baseline: str, metric: str) -> Difference:
         new, old = leave_one_out[candidate, metric], leave_one_out[baseline, metric]
+        fewest, relative = min(degrees[candidate, metric], degrees[baseline, metric]), None
+        if old[0] > 0:
+            relative = interval(new / old - 1 if np.all(old > 0) else (new - old) / old[0], confidence, fewest)
         return Difference(
             candidate=candidate,
             baseline=baseline,
             metric=metric,
-            absolute=interval(new - old),
-            relative=interval(new / old - 1) if np.all(old > 0) else None,
+            absolute=interval(new - old, confidence, fewest),
+            relative=relative,
         )
 
     return AbResult(
         devices_at_least=int(np.count_nonzero(_words_D(tables))) // 10 * 10,
-        buckets=used,
-        confidence=CONFIDENCE,
+        confidence=confidence,
         arms=tuple(
             ArmMetric(
                 arm=name,
                 metric=metric,
-                numerator=float(np.sum(table[metric][0])),
-                denominator=float(np.sum(table[metric][1])),
-                estimate=interval(leave_one_out[name, metric]),
+                numerator=float(np.sum(tables[name][metric][0])),
+                denominator=float(np.sum(tables[name][metric][1])),
+                estimate=interval(leave_one_out[name, metric], confidence, degrees[name, metric]),
             )
-            for name, table in tables.items()
-            for metric in metrics
+            for name, metric in keys
         ),
         differences=tuple(difference(*pair, metric) for pair in pairs for metric in metrics),
         undefined=tuple(undefined),
+    )
+
+
+def replaced(result: AbResult, better: AbResult) -> AbResult:
+    """A result with the rows that ``better`` has of the same arms, pairs and metrics in place of its own."""
+    arms = {(row.arm, row.metric): row for row in better.arms}
+    differences = {(row.candidate, row.baseline, row.metric): row for row in better.differences}
+    return replace(
+        result,
+        arms=tuple(arms.get((row.arm, row.metric), row) for row in result.arms),
+        differences=tuple(
+            differences.get((row.candidate, row.baseline, row.metric), row) for row in result.differences
+        ),
     )
 
 
@@ -163,17 +205,31 @@ def ratios(
     return numerators / denominators
 
 
-def interval(values_1B: np.ndarray, confidence: float = CONFIDENCE) -> Estimate:
-    """``theta +- t SE`` with ``SE^2 = (B - 1) / B sum (theta_b - mean theta_b)^2`` and t of B - 1 degrees.
+def interval(values_1B: np.ndarray, confidence: float = CONFIDENCE, degrees: float | None = None) -> Estimate:
+    """``theta +- t SE`` with ``SE^2 = (B - 1) / B sum (theta_b - mean theta_b)^2``.
 
     Args:
       values_1B: the value on everything, then without each bucket.
+      degrees: of freedom of t; by default B - 1, which is right for buckets that weigh the same.
     """
     value, without_B = float(values_1B[0]), values_1B[1:]
     count = len(without_B)
+    degrees = float(count - 1) if degrees is None else degrees
     error = float(np.sqrt((count - 1) / count * np.sum((without_B - without_B.mean()) ** 2)))
-    margin = float(stats.t.ppf((1 + confidence) / 2, count - 1)) * error
-    return Estimate(value=value, low=value - margin, high=value + margin, standard_error=error)
+    margin = half_widths(confidence, degrees) * error
+    return Estimate(value=value, low=value - margin, high=value + margin, standard_error=error, degrees=degrees)
+
+
+def half_widths(confidence: float, degrees: float) -> float:
+    """Half of an interval in standard errors."""
+    return float(stats.t.ppf((1 + confidence) / 2, degrees))
+
+
+def degrees_of_freedom(weight_B: np.ndarray) -> float:
+    """Degrees of freedom of the jackknife's variance over buckets of such weights; B - 1 if all are the same."""
+    share_B = weight_B / weight_B.max()
+    exact = np.sum(share_B**2) ** 2 / np.sum(share_B**4) - 1
+    return float(_DEGREES[max(np.searchsorted(_DEGREES, exact + 1e-9, side="right") - 1, 0)])
 
 
 def _defined(denominator_D: np.ndarray, bucket_D: np.ndarray, buckets: int) -> bool:
@@ -208,15 +264,15 @@ def _buckets(tables: Mapping[str, Mapping[str, Ratio]], salt: str, buckets: int)
     """Bucket of each device, numbered without gaps, and how many hold a device with words."""
     words_D = _words_D(tables)
     speaking = int(np.count_nonzero(words_D))
-    if speaking < buckets:
+    if speaking < max(buckets, 2):
         raise ValueError(
             f"ab_test.buckets: {buckets} buckets need at least as many test devices with words, got {speaking}; "
             f"set it to {max(2, speaking // 5)} or raise private_text.test_fraction"
         )
-    bucket_D = bucket_of([str(number) for number in range(len(words_D))], salt, buckets)
+    bucket_D = np.arange(len(words_D))
+    if speaking > MOST_ALONE:
+        bucket_D = bucket_of([str(number) for number in range(len(words_D))], salt, max(buckets, MOST_ALONE))
     occupied = np.unique(bucket_D[words_D > 0])
-    if len(occupied) < 2:
-        raise ValueError(f"ab_test.buckets: all devices fell into one of {buckets}; raise it or change the salt")
     place = np.searchsorted(occupied, bucket_D)
     # A device without words adds nothing, wherever it goes.
     return np.where(words_D > 0, place, 0), len(occupied)

@@ -6,7 +6,7 @@ from pydantic import TypeAdapter
 
 from evaluation.comparison.intervals import AbResult, Estimate
 from evaluation.comparison.slices import HeadShare
-from evaluation.comparison.verdicts import SecondOpinion, Verdict
+from evaluation.comparison.verdicts import SecondOpinion, SignCheck, Verdict
 
 
 @dataclass(frozen=True)
@@ -31,17 +31,6 @@ class ComposeSetting:
 
 
 @dataclass(frozen=True)
-class SignCheck:
-    """A difference under each calibration; a conclusion needs ``stable``."""
-
-    candidate: str
-    baseline: str
-    metric: str
-    changes: dict[str, float]
-    stable: bool
-
-
-@dataclass(frozen=True)
 class Comparison:
     """Everything an offline comparison found: intervals, verdicts, slices, second opinions.
 
@@ -49,7 +38,8 @@ class Comparison:
       table: metrics of all arms and paired differences, with intervals.
       second_opinions: of the first pair.
       distinct_first_words: how many different words each arm ever put first.
-      session_words: words typed again; 0 if no session was simulated.
+      session_words: words typed again under every arm; 0 if no session was simulated.
+      judged_words: words typed again under the arms of the decisive pairs.
     """
 
     table: AbResult
@@ -61,6 +51,7 @@ class Comparison:
     compose: tuple[ComposeSetting, ...]
     signs: tuple[SignCheck, ...]
     session_words: int
+    judged_words: int
 
     def to_json(self) -> str:
         """The comparison as JSON, one field a line."""

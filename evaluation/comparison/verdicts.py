@@ -6,18 +6,21 @@ The jackknife of ``evaluation.comparison.intervals`` is the interval that is rep
 Poisson bootstrap over devices estimate the same standard error in other ways; where they disagree,
 few devices carry the result. Decisions follow the launch rule of the Gboard papers, improved or
 neutral: the whole interval of the primary metric above the non-inferiority margin, and no guardrail
-clearly worse than its own.
+clearly worse than its own. Simulated typists differ by assumption, so what they say must hold for all of them.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from scipy import stats
 
 from evaluation.arms.held_out import Ratio
-from evaluation.comparison.intervals import AbResult
-from evaluation.config import GUARDRAIL_MARGIN, MARGIN
+from evaluation.comparison import intervals
+from evaluation.comparison.intervals import AbResult, Difference, Estimate
+from evaluation.config import CONFIDENCE, GUARDRAIL_MARGIN, PLANNED_ERROR, WIDEST_MARGIN
 
 # Every other metric is better when higher.
 LOWER_IS_BETTER = frozenset({"cross_entropy", "words_modified", "errors_left"})
@@ -29,6 +32,7 @@ FEATURE_METRICS = {
     "OTF": ("words_modified", "words_per_minute", "errors_left"),
 }
 _WEIGHTS_AT_ONCE = 2_000_000
+_TYPING_ADDS = 1.25
 GUARDRAILS = ("words_modified", "words_per_minute", "top3_recall", "errors_left")
 
 
@@ -49,7 +53,13 @@ class SecondOpinion:
 class Check:
     """One metric against its margin: the bound of the relative change that has to hold.
 
-    ``clearly_worse`` if the whole interval is worse than the margin, whatever the role.
+    Where the baseline makes no error at all there is nothing to be relative to: the change is absolute, and any that
+    is shown is too much.
+
+    Attributes:
+      standard_error: of the change.
+      power: chance that a candidate as good as the baseline passes; None for a guardrail.
+      clearly_worse: the whole interval is worse than a guardrail's margin, whatever the role.
     """
 
     metric: str
@@ -57,6 +67,8 @@ class Check:
     change: float
     bound: float
     margin: float
+    standard_error: float
+    power: float | None
     passes: bool
     clearly_worse: bool
 
@@ -70,6 +82,23 @@ class Verdict:
     checks: tuple[Check, ...]
     missing: tuple[str, ...]
     passes: bool
+
+
+@dataclass(frozen=True)
+class SignCheck:
+    """A relative difference (absolute where the baseline has none) under each calibration.
+
+    Attributes:
+      stable: no two calibrations contradict each other.
+      worse_under: calibrations beside the median under which it is clearly worse.
+    """
+
+    candidate: str
+    baseline: str
+    metric: str
+    changes: dict[str, Estimate]
+    stable: bool
+    worse_under: tuple[str, ...]
 
 
 def delta_error(candidate: Ratio, baseline: Ratio) -> float:
@@ -126,36 +155,74 @@ def verdict(
 ) -> Verdict:
     """Whether a candidate is not inferior.
 
-    The primary metric passes if its whole interval is better than ``-MARGIN`` (relative). A guardrail
+    The primary metric passes if its whole interval is better than ``-margin`` (relative). A guardrail
     fails only if its whole interval is worse than ``-GUARDRAIL_MARGIN``: it has to be shown to be hurt.
     """
-    checks, missing = [], []
-    wanted: list[tuple[str, Literal["primary", "guardrail"], float]] = [(primary, "primary", MARGIN)]
-    wanted += [(metric, "guardrail", GUARDRAIL_MARGIN) for metric in guardrails if metric != primary]
-    rows = {(row.candidate, row.baseline, row.metric): row.relative for row in result.differences}
-    for metric, role, allowed in wanted:
-        relative = rows.get((candidate, baseline, metric))
-        if relative is None:
-            missing.append(metric)
-            continue
-        worst, best = (
-            (relative.low, relative.high) if metric not in LOWER_IS_BETTER else (-relative.high, -relative.low)
-        )
-        bound = worst if role == "primary" else best
-        checks.append(
-            Check(
-                metric=metric,
-                role=role,
-                change=relative.value,
-                bound=bound,
-                margin=allowed,
-                passes=bound >= -allowed,
-                clearly_worse=best < -allowed,
-            )
-        )
+    rows = {row.metric: row for row in result.differences if (row.candidate, row.baseline) == (candidate, baseline)}
+    wanted = [primary, *(metric for metric in guardrails if metric != primary)]
+    missing = [metric for metric in wanted if metric not in rows or _change(rows[metric]) is None]
+    checks = tuple(
+        _check(rows[metric], "primary" if metric == primary else "guardrail", result.confidence)
+        for metric in wanted
+        if metric not in missing
+    )
     # Evidence that is not there is no evidence for the candidate.
     passes = primary not in missing and all(check.passes for check in checks)
-    return Verdict(candidate=candidate, baseline=baseline, checks=tuple(checks), missing=tuple(missing), passes=passes)
+    return Verdict(candidate=candidate, baseline=baseline, checks=checks, missing=tuple(missing), passes=passes)
+
+
+def margin(relative: Estimate) -> float:
+    """The relative loss that still counts as neutral: what sessions of this length can tell, up to ``WIDEST_MARGIN``.
+
+    It is the whole width of a plain interval, so that a candidate as good as the baseline passes nineteen times in
+    twenty also where the interval is that of a first attempt, and one worse by the margin once in forty at most. That
+    width is never less than that of the standard error which sessions are planned for, and attempts do not widen it.
+    """
+    width = 2 * intervals.half_widths(CONFIDENCE, relative.degrees) * max(relative.standard_error, PLANNED_ERROR)
+    return min(width, WIDEST_MARGIN)
+
+
+def _change(row: Difference) -> Estimate | None:
+    """What a metric is judged by; None where there is nothing to judge: a baseline of no picks is no baseline."""
+    return row.relative if row.relative is not None or row.metric not in LOWER_IS_BETTER else row.absolute
+
+
+def _check(row: Difference, role: Literal["primary", "guardrail"], confidence: float = CONFIDENCE) -> Check:
+    change = _change(row)
+    assert change is not None, f"{row.metric}: nothing to judge"
+    worst, best = (change.low, change.high) if row.metric not in LOWER_IS_BETTER else (-change.high, -change.low)
+    relative = row.relative is not None
+    tolerated = GUARDRAIL_MARGIN if relative else 0.0
+    allowed = margin(change) if relative and role == "primary" else tolerated
+    bound = worst if role == "primary" else best
+    return Check(
+        metric=row.metric,
+        role=role,
+        change=change.value,
+        bound=bound,
+        margin=allowed,
+        standard_error=change.standard_error,
+        power=_power(change, allowed, confidence) if role == "primary" else None,
+        passes=bound >= -allowed,
+        clearly_worse=best < -tolerated,
+    )
+
+
+def _power(change: Estimate, allowed: float, confidence: float) -> float:
+    """Chance that a candidate as good as the baseline is shown to lose less than what is allowed."""
+    if change.standard_error == 0:
+        return 1.0
+    room = allowed / change.standard_error - intervals.half_widths(confidence, change.degrees)
+    return float(stats.t.cdf(room, change.degrees))
+
+
+def planned_words(pilot: Estimate, words: int) -> int:
+    """Words to type again for the planned standard error, by that of a recall over so many words.
+
+    Typing adds what typists do to what a model knows: a pick needs a look. On the demo's devices that makes errors
+    1.25 times as large (benchmarks/non_inferiority.py), and an error falls with the root of the words.
+    """
+    return math.ceil(words * (_TYPING_ADDS * pilot.standard_error / PLANNED_ERROR) ** 2)
 
 
 def guardrails(baseline: str, *, typed: bool) -> tuple[str, ...]:
@@ -164,9 +231,19 @@ def guardrails(baseline: str, *, typed: bool) -> tuple[str, ...]:
     return tuple(metric for metric in wanted if (baseline, metric) != ("start", "top3_recall"))
 
 
-def sign_stable(values: Iterable[float]) -> bool:
-    """Whether differences under several calibrations all point the same way; zeros agree with zeros only."""
-    return len({float(np.sign(value)) for value in values}) == 1
+def sign_check(by_calibration: Mapping[str, Difference]) -> SignCheck:
+    """What the calibrations say of one difference, the median first: whether they contradict, and where it is worse."""
+    first = next(iter(by_calibration.values()))
+    changes = {name: _change(row) or row.absolute for name, row in by_calibration.items()}
+    worse = {name for name, row in by_calibration.items() if _change(row) and _check(row, "guardrail").clearly_worse}
+    return SignCheck(
+        candidate=first.candidate,
+        baseline=first.baseline,
+        metric=first.metric,
+        changes=changes,
+        stable=not (any(change.low > 0 for change in changes.values()) and any(c.high < 0 for c in changes.values())),
+        worse_under=tuple(name for name in list(changes)[1:] if name in worse),
+    )
 
 
 def _influence(numerator_D: np.ndarray, denominator_D: np.ndarray) -> np.ndarray:

@@ -35,6 +35,7 @@ class Script(NamedTuple):
       readings_P1, reading_id, reading_score: candidates of each word, see ``decoder.Readings``.
       literal_P, literal_id_P, as_meant_P: the literal reading.
       look_P, pick_P, notice_P, notice_typed_P, accept_P: bool, how each choice falls if it comes up.
+      pick_chance_P: float64, chance that the device looks before a word and picks what it then sees.
       looks_P1: int64, looks of each word; look e comes after ``look_key_E[e]`` touches, ``look_back_E[e]`` of
         them taken back, ``look_seconds_E[e]`` from the word's start; a word found is picked if ``look_pick_E[e]``.
       first_EW, last_EW, fit_EW: runs of ``word_at`` below the likeliest prefixes, and their log density.
@@ -61,6 +62,7 @@ class Script(NamedTuple):
     as_meant_P: np.ndarray
     look_P: np.ndarray
     pick_P: np.ndarray
+    pick_chance_P: np.ndarray
     notice_P: np.ndarray
     notice_typed_P: np.ndarray
     accept_P: np.ndarray
@@ -133,6 +135,7 @@ def prepare(text: HeldOut, vocabulary: Vocabulary, locale: str, calibration: typ
         as_meant_P=readings.as_meant_P,
         look_P=falls("look"),
         pick_P=falls("pick"),
+        pick_chance_P=(traits.look * traits.pick)[device_P],
         notice_P=falls("notice"),
         notice_typed_P=falls("notice_typed"),
         accept_P=falls("compose_pick"),

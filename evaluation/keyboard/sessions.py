@@ -32,6 +32,7 @@ class Session:
       device_P: int64. letters_P: int64, of the word that was meant.
       how_P: 0 as part of an accepted phrase, 2 picked before typing, 3 completed, 4 typed to the end.
       in_strip_P: the strip held the word before its first key.
+      pick_chance_P: float64, chance of a pick there, if the strip holds the word.
       committed_P: int64, what stays: the vocabulary's word, or ``<unk>``.
       right_P: committed as meant. noticed_P: committed wrong, then repaired.
       corrected_P: bool, the keyboard changed what was typed. modified_P: bool, the user did, while or after typing.
@@ -45,6 +46,7 @@ class Session:
     letters_P: np.ndarray
     how_P: np.ndarray
     in_strip_P: np.ndarray
+    pick_chance_P: np.ndarray
     committed_P: np.ndarray
     right_P: np.ndarray
     noticed_P: np.ndarray
@@ -59,9 +61,11 @@ class Session:
     accepted_P: np.ndarray
     devices: int
 
-    def ratios(self) -> dict[str, Ratio]:
-        """Numerator and denominator of each metric by device.
+    def ratios(self, chosen_P: np.ndarray | None = None) -> dict[str, Ratio]:
+        """Numerator and denominator of each metric by device, over chosen words (all if None).
 
+        A pick counts as its chance wherever the strip held the word: whether somebody looked just then is luck, which
+        has no part in what two arms differ by (Rao and Blackwell), and would take three times the words to even out.
         ``words_per_minute`` counts committed words; ``keystroke_savings`` is the share of keystrokes saved
         of those that the same fingers need for the same words, corrections and repairs included, with the
         strip dark (Trnka and McCoy 2008 divide by keystrokes without prediction); ``words_modified`` were
@@ -69,12 +73,14 @@ class Session:
         committed wrong and stayed. Every word outside a phrase is one event of the strip, with three candidates.
         """
 
+        chosen_P = np.ones(len(self.device_P), dtype=bool) if chosen_P is None else chosen_P
+
         def total(values_P: np.ndarray) -> np.ndarray:
-            return np.bincount(self.device_P, weights=values_P, minlength=self.devices)
+            return np.bincount(self.device_P, weights=chosen_P * values_P, minlength=self.devices)
 
         words_D = total(np.ones(len(self.device_P)))
         events_P = self.how_P != _NOTHING
-        events_D, picks_D = total(events_P), total(self.how_P == strip.PICKED)
+        events_D, picks_D = total(events_P), total((events_P & self.in_strip_P) * self.pick_chance_P)
         dark_D = total(self.dark_keystrokes_P)
         return {
             "prate": (picks_D, events_D),
@@ -130,6 +136,7 @@ def simulate(
         letters_P=np.diff(script.letters_P1),
         how_P=column["how"],
         in_strip_P=column["in_strip"].astype(bool),
+        pick_chance_P=script.pick_chance_P,
         committed_P=column["committed"],
         right_P=column["right"].astype(bool),
         noticed_P=column["noticed"].astype(bool),

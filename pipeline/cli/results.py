@@ -7,7 +7,7 @@ import typer
 from pipeline.cli.support import AsJson, RunId, answer, command, open_existing
 from pipeline.config import FEATURES
 from pretrain.reading.paths import shown
-from reports.formats import bits_allowed
+from reports.formats import bits_allowed, confidence
 
 
 @command
@@ -67,7 +67,7 @@ def ab(
     values = {(row["arm"], row["metric"]): row for row in compared["arms"]}
     lines = [
         f"{wanted}: {compared['words']:,} words of {compared['devices_at_least']}+ devices, "
-        f"{compared['session_words']:,} typed again; {compared['confidence']:.0%} intervals",
+        f"{compared['session_words']:,} typed again; {confidence(compared['confidence'])} intervals",
         "",
         f"{'arm':<18}" + "".join(f"{metric:>24}" for metric in metrics),
     ]
@@ -76,11 +76,13 @@ def ab(
     lines += ["", "champion: " + (_named(champion) if champion else "none, nothing was published before this launch")]
     if compared["simulation_without_privacy"]:
         lines.append("non_private: trained without noise, which only a simulation may do; the model was not kept")
-    lines += ["", f"not inferior within {compared['margin']:.2%}:"]
+    lines += ["", "not inferior, within a margin of the primary metric:"]
     for row in compared["verdicts"]:
+        margin = row.get("margin") or compared.get("margin")
+        within = "" if margin is None else f" within {margin:.2%}"
         against = row["failed"] + [f"no interval for {metric}" for metric in row["missing"]]
         said = "yes" if row["passes"] else f"not shown: {', '.join(against)}"
-        lines.append(f"  {row['candidate']} minus {row['baseline']}: {said}")
+        lines.append(f"  {row['candidate']} minus {row['baseline']}{within}: {said}")
     answer(compared, as_json, text="\n".join(lines))
 
 

@@ -19,7 +19,7 @@ GENESIS = "0" * 64
 NO_UNIT = "none"
 UNITS = frozenset({"device", "item"})
 SPENDING = frozenset({"reserve", "commit", "release"})
-KINDS = SPENDING | {"register", "budget", "devices", "review", "rollback", "model", "reuse"}
+KINDS = SPENDING | {"register", "budget", "devices", "review", "rollback", "model", "reuse", "attempt"}
 _DONE = ("", "", "")
 # Sums of budgets typed as decimals (0.1 + 0.2 against 0.3) must not be refused for their last bit.
 _ROUNDING = 1e-12

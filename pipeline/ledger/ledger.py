@@ -221,6 +221,33 @@ class PrivacyLedger:
         with self._transaction() as connection:
             return standing_reservation(connection, launch_id, stage)
 
+    def attempt(
+        self, population: str, launch_id: str, stage: str, family: Mapping[str, object], *, write: bool = True
+    ) -> int:
+        """The how-manieth launch this is to ask a population's held-out devices the same question, from 1.
+
+        Guarantee: an attempt is written down before it sees a device, and stays: neither a deleted run nor another
+        launch id takes it back. The same launch again is the same attempt.
+
+        Args:
+          family: what is the same question: feature, locale and what users have.
+          write: False only counts, so that a finished launch can be derived again.
+
+        Raises:
+          LedgerTampered: the ledger cannot be relied on.
+        """
+        with self._transaction() as connection:
+            asked = [
+                entry.launch_id
+                for entry in require_whole(connection)
+                if (entry.does, entry.population, entry.stage) == ("attempt", population, stage)
+                and entry.binding == canonical(dict(family))
+            ]
+            if launch_id not in asked and write:
+                kind = numbered(connection, "attempt", launch_id, stage)
+                append(connection, kind, population, launch_id, stage, None, family)
+            return asked.index(launch_id) + 1 if launch_id in asked else len(asked) + 1
+
     def commit(self, launch_id: str, stage: str, spend: Spend) -> Entry:
         """Replace a reservation's amount by what was really spent. The same commit again is free.
 

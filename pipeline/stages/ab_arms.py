@@ -85,7 +85,8 @@ def gather(
     # History inside: a cache must not remember words that its arm does not know.
     wide = {name: translated(arm, grown, both) for name, arm in ours.items()} if len(both) > len(grown) else ours
     entrants = {**wide, CHAMPION: translated(theirs, words, both)}
-    return Entrants(entrants, (*pairs, ("private", CHAMPION)), both, *sizes), champion.published, ""
+    last = ("private", CHAMPION)
+    return Entrants(entrants, (*pairs, last), both, *sizes, (last,)), champion.published, ""
 
 
 def left_out(theirs: tuple[str, str] | None, ingested: dict) -> str:

@@ -1,18 +1,18 @@
 """Stage ``ab_test``: all arms on held-out test devices, and what gates, report and MLflow take from it."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from pydantic import BaseModel
 
 from evaluation.comparison import compare
 from evaluation.comparison.compare import Devices, Rules
-from evaluation.comparison.intervals import Estimate
+from evaluation.comparison.intervals import Estimate, confidence_of
 from evaluation.comparison.results import Comparison
-from evaluation.comparison.verdicts import FEATURE_METRICS, PRIMARY, Check
-from evaluation.config import MARGIN
+from evaluation.comparison.verdicts import FEATURE_METRICS, PRIMARY, Check, SignCheck
 from evaluation.keyboard.layouts import has_keyboard
+from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.registry import Published
 from pipeline.stage import StageContext, StageResult
 from pipeline.stages import ab_arms, artifacts
@@ -30,7 +30,7 @@ from reports.disclosure.utility import (
     Utility,
     Verdict,
 )
-from reports.formats import metric_name
+from reports.formats import arm_name, metric_name
 
 _RECALLS = ("top1_recall", "top3_recall")
 _Block = TypeVar("_Block", bound=BaseModel)
@@ -49,21 +49,35 @@ class AbTest(StageResult, Utility):
     distinct_private: int | None
     broken_margins: tuple[str, ...] | None
     missing_metrics: tuple[str, ...] | None
+    broken_typists: tuple[str, ...] | None
 
 
 def ab_test(
-    ctx: StageContext, before: Callable[[StageContext], Published | None] = artifacts.published_before
+    ctx: StageContext,
+    before: Callable[[StageContext], Published | None] = artifacts.published_before,
+    *,
+    again: bool = False,
 ) -> AbTest:
     """All arms on held-out test devices: public, this launch's, what users have and, simulated, without privacy.
 
     Args:
       before: says which version users have without this launch.
+      again: to see whether it says the same, which is no attempt.
     """
     config = ctx.config
     (entrants, champion, unfair), store = ab_arms.gather(ctx, before), artifacts.store(ctx)
+    attempt = attempt_of(ctx, champion, again=again)
     # Without a layout to mistype on words are predicted, but not typed again.
     session_words = config.ab_test.session_words if has_keyboard(config.locale) else 0
-    rules = Rules(config.feature, config.locale, config.name, config.seed, config.ab_test.buckets, session_words)
+    rules = Rules(
+        config.feature,
+        config.locale,
+        config.name,
+        config.seed,
+        config.ab_test.buckets,
+        session_words,
+        confidence=confidence_of(attempt),
+    )
     with one_torch_thread():
         compared = compare.run(
             entrants,
@@ -72,7 +86,20 @@ def ab_test(
             workers=len(os.sched_getaffinity(0)),
         )
     write_text(ctx.public / "comparison.json", compared.to_json() + "\n")
-    return ab_result(compared, list(entrants.arms), described(champion, unfair), config.feature)
+    return ab_result(compared, list(entrants.arms), described(champion, unfair), config.feature, attempt)
+
+
+def attempt_of(ctx: StageContext, champion: Published | None, *, again: bool = False) -> int:
+    """The how-manieth launch this is to be held against what users have, on these held-out devices; in the ledger.
+
+    A population's launches hold out the same devices, so each is one more chance to pass by luck. Once one of them is
+    published, the question is another, and the count begins anew.
+    """
+    users_have = None if champion is None else f"{champion.name} version {champion.version}"
+    family = {"locale": ctx.config.locale, "feature": ctx.config.feature, "users have": users_have}
+    population = ctx.population or ctx.config.private_text.name
+    ledger = PrivacyLedger(ctx.settings.ledger_url)
+    return ledger.attempt(population, ctx.run.launch_id, "ab_test", family, write=not again)
 
 
 def described(champion: Published | None, left_out: str) -> Champion | None:
@@ -83,12 +110,15 @@ def described(champion: Published | None, left_out: str) -> Champion | None:
     return Champion.model_validate(stated, extra="ignore")
 
 
-def ab_result(compared: Comparison, names: list[str], champion: Champion | None, feature: str) -> AbTest:
+def ab_result(
+    compared: Comparison, names: list[str], champion: Champion | None, feature: str, attempt: int = 1
+) -> AbTest:
     """Everything that may be shown of a comparison: aggregates over held-out devices.
 
     Args:
       names: of the arms.
       champion: what users have, if anything.
+      attempt: the how-manieth on these devices.
     """
     table, typed = compared.table, compared.session_words > 0
     top1, top3 = (table.difference("private", "start", name).absolute for name in ("top1_recall", "top3_recall"))
@@ -98,8 +128,9 @@ def ab_result(compared: Comparison, names: list[str], champion: Champion | None,
         devices_at_least=table.devices_at_least,
         words=int(table.arm("private", "top1_recall").denominator),
         session_words=compared.session_words,
+        judged_words=compared.judged_words,
         confidence=table.confidence,
-        margin=MARGIN,
+        attempt=attempt,
         champion=champion,
         simulation_without_privacy=NON_PRIVATE in names,
         **recall,
@@ -118,6 +149,7 @@ def ab_result(compared: Comparison, names: list[str], champion: Champion | None,
         distinct_private=compared.distinct_first_words.get("private"),
         broken_margins=_broken(compared) if typed else None,
         missing_metrics=compared.verdicts[0].missing if typed else None,
+        broken_typists=tuple(_disagreement(row) for row in compared.signs if _disagrees(row)) if typed else None,
         unstable_signs=tuple(_block(Pair, row) for row in compared.signs if not row.stable),
         features={name: tuple(row for row in rows if row in measured) for name, rows in FEATURE_METRICS.items()},
         arms=tuple(_block(ArmMetric, row, **_interval(row.estimate)) for row in table.arms),
@@ -136,6 +168,7 @@ def ab_result(compared: Comparison, names: list[str], champion: Champion | None,
                 row,
                 primary=PRIMARY[feature] if typed else "top1_recall",
                 failed=[check.metric for check in row.checks if not check.passes],
+                **_primary(row.checks),
             )
             for row in compared.verdicts
         ),
@@ -191,7 +224,29 @@ def _broken(compared: Comparison) -> list[str]:
 def _said(check: Check) -> str:
     """A margin that was missed. The primary metric must be shown not to be worse, a guardrail shown to be worse."""
     how = "may be worse by" if check.role == "primary" else "is worse by at least"
-    return f"{metric_name(check.metric)} {how} {max(-check.bound, 0.0):.2%} of the baseline, {check.margin:.2%} allowed"
+    of = "of the baseline" if check.margin else "where the baseline is without fault"
+    return f"{metric_name(check.metric)} {how} {max(-check.bound, 0.0):.2%} {of}, {check.margin:.2%} allowed"
+
+
+def _primary(checks: Iterable[Check]) -> dict[str, float | None]:
+    """Margin, standard error and power of the primary metric; empty where it could not be estimated."""
+    check = next((check for check in checks if check.role == "primary"), None)
+    return {} if check is None else {name: getattr(check, name) for name in ("margin", "standard_error", "power")}
+
+
+def _disagrees(row: SignCheck) -> bool:
+    return not row.stable or bool(row.worse_under)
+
+
+def _disagreement(row: SignCheck) -> str:
+    """What the calibrations of simulated typists say differently of one metric."""
+    ends = "; ".join(f"{name} {change.low:+.2%} to {change.high:+.2%}" for name, change in row.changes.items())
+    how = (
+        f"clearly worse under {' and '.join(row.worse_under)}"
+        if row.worse_under
+        else "better under one, worse under another"
+    )
+    return f"{metric_name(row.metric)} against {arm_name(row.baseline)}: {how} ({ends})"
 
 
 def _interval(estimate: Estimate) -> dict[str, float]:

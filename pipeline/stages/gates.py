@@ -11,6 +11,7 @@ from typing import TypeGuard
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from evaluation.comparison.intervals import confidence_of
 from pipeline.config import PolicyConfig
 from reports.disclosure.document import DecisionBlock, GateResult
 from reports.disclosure.findings import AuditRow
@@ -70,6 +71,9 @@ class Evidence(BaseModel):
     session_words: int | None = Field(default=None, description="0: not asked for, or no layout; then no gate")
     broken_margins: tuple[str, ...] | None = Field(default=None, description="simulated typing that got worse")
     missing_metrics: tuple[str, ...] | None = Field(default=None, description="metrics that have no interval")
+    attempt: int | None = Field(default=None, description="the how-manieth on these held-out devices")
+    confidence: float | None = Field(default=None, description="of the intervals that gates look at")
+    broken_typists: tuple[str, ...] | None = Field(default=None, description="where simulated typists contradict")
 
 
 def decide(evidence: Evidence, policy: PolicyConfig) -> DecisionBlock:
@@ -158,6 +162,7 @@ def _gates(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateResult]:
     )
     yield _released(evidence)
     yield _power(evidence)
+    yield _attempts(evidence)
     yield _at_least(
         "utility",
         "gain in top-1 recall",
@@ -192,7 +197,13 @@ def _gates(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateResult]:
         )
     if evidence.session_words != 0:
         yield _typing(evidence)
-    yield _ledger(evidence)
+        yield _none_of(
+            "typists",
+            "simulated typing, whoever types",
+            evidence.broken_typists,
+            "no kind of typist contradicts another or is clearly worse off",
+        )
+    yield _none_of("ledger", "privacy ledger", evidence.ledger_problems, "the hash chain is whole")
 
 
 def _contradictions(evidence: Evidence) -> int | None:
@@ -224,6 +235,18 @@ def _power(evidence: Evidence) -> GateResult:
         f"and {_show(clip)} clip norms, {LEAST_CLIP} needed"
     )
     return _gate("audit_power", "what the audits would notice", noise, LEAST_NOISE, passed, text)
+
+
+def _attempts(evidence: Evidence) -> GateResult:
+    """Intervals of a later attempt on the same held-out devices must be surer, or one of many would pass by luck."""
+    attempt, confidence = evidence.attempt, evidence.confidence
+    needed = confidence_of(attempt) if attempt is not None and attempt > 0 else None
+    passed = _finite(confidence) and _finite(needed) and confidence >= needed
+    text = (
+        f"attempt {_show(attempt)} on these held-out devices against what users have: intervals at "
+        f"{_show(confidence)}, at least {_show(needed)} needed"
+    )
+    return _gate("attempts", "luck over repeated attempts", confidence, needed, passed, text)
 
 
 def _at_most(name: str, title: str, value: float | None, threshold: float | None, what: str) -> GateResult:
@@ -263,17 +286,14 @@ def _typing(evidence: Evidence) -> GateResult:
         broken = (*broken, *(f"{name}: could not be estimated" for name in evidence.missing_metrics))
     else:
         broken = None
-    text = "missing" if broken is None else "; ".join(broken) or "no metric of simulated typing breaks its margin"
-    count = None if broken is None else len(broken)
     title = "simulated typing, against the starting point and what users have"
-    return _gate("typing", title, count, 0, broken == (), text)
+    return _none_of("typing", title, broken, "no metric of simulated typing breaks its margin")
 
 
-def _ledger(evidence: Evidence) -> GateResult:
-    problems = evidence.ledger_problems
-    text = "missing" if problems is None else "; ".join(problems) or "the hash chain is whole"
-    count = None if problems is None else len(problems)
-    return _gate("ledger", "privacy ledger", count, 0, problems == (), text)
+def _none_of(name: str, title: str, problems: tuple[str, ...] | None, otherwise: str) -> GateResult:
+    """Nobody found a problem; where nobody looked, the gate fails."""
+    text = "missing" if problems is None else "; ".join(problems) or otherwise
+    return _gate(name, title, None if problems is None else len(problems), 0, problems == (), text)
 
 
 def _gate(name: str, title: str, value: float | None, threshold: float | None, passed: bool, text: str) -> GateResult:

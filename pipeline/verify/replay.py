@@ -206,7 +206,7 @@ def _ab_test(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[st
             return None
         return Registry(ctx.settings).published(champion["registered_model"], champion["version"])
 
-    yield from _made(lambda again: ab_test(again, then))(ctx, record, run)
+    yield from _made(lambda there: ab_test(there, then, again=True))(ctx, record, run)
 
 
 def _decide(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[str]:

@@ -66,6 +66,9 @@ class Verdict(Config):
     passes: bool
     failed: tuple[str, ...]
     missing: tuple[str, ...]
+    margin: float | None = Field(default=None, description="relative loss of the primary metric that counts as neutral")
+    standard_error: float | None = Field(default=None, description="of that relative change")
+    power: float | None = Field(default=None, description="chance that an arm as good as the baseline passes")
 
 
 class SecondOpinion(Pair):
@@ -94,13 +97,21 @@ class Utility(Config):
       champion: None where no earlier launch of this locale and feature was published.
       simulation_without_privacy: an arm was trained without noise, which only a simulation may do.
       features: the metrics that each feature is told by (Xu et al. 2023, tables 1 and 2).
+      judged_words: words typed again under this launch and what it is decided against; of launches from before that
+        were other than ``session_words``: 0.
+      confidence: of each interval, after the correction for ``attempt``.
+      attempt: the how-manieth launch on these held-out devices that is held against what users have; 0: not counted.
+      margin: of launches from before it depended on the standard error.
+      unstable_signs: differences on which simulated typists contradict each other.
     """
 
     devices_at_least: int
     words: int
     session_words: int
+    judged_words: int = 0
     confidence: float
-    margin: float
+    attempt: int = 0
+    margin: float | None = None
     champion: Champion | None
     simulation_without_privacy: bool = Field(description="never true where the text is people's own")
     features: dict[str, tuple[str, ...]]

@@ -38,7 +38,7 @@ def contradictions(disclosure: Disclosure) -> list[str]:
             if verdict_said not in ("–", expected):
                 against.append(f"{metric} against {baseline}: {verdict_said}, but {interval}")
             said[candidate, baseline, metric] = verdict_said
-        for candidate, baseline, _, _, why in rows_of_table(text, "| candidate | minus | not inferior"):
+        for candidate, baseline, *_, why in rows_of_table(text, "| candidate | minus | not inferior"):
             for metric in why.split("; "):
                 if said.get((candidate, baseline, metric)) == "better":
                     against.append(f"{metric} against {baseline}: better, and yet it speaks against the candidate")

@@ -190,14 +190,15 @@ def example(**changes: object) -> Disclosure:
             "devices_at_least": 250,
             "words": 52_252,
             "session_words": 1500,
-            "margin": 0.005,
+            "judged_words": 6000,
+            "attempt": 2,
             "champion": {"registered_model": "keyboard-en-US-NWP", "version": 3, "launch_id": "test-fixture-00"}
             | {"bundle_sha256": "e" * 64},
             "simulation_without_privacy": True,
             "features": {"NWP": ["prate"], "SC": ["compose_trigger_rate"], "OTF": ["words_modified"]},
             "verdicts": [
                 {"candidate": "private", "baseline": "start", "primary": "prate", "passes": True}
-                | {"failed": [], "missing": []},
+                | {"failed": [], "missing": [], "margin": 0.0312, "standard_error": 0.0078, "power": 0.96},
                 {"candidate": "private", "baseline": "non_private", "primary": "prate", "passes": False}
                 | {"failed": ["prate"], "missing": ["errors_left"]},
             ],
@@ -216,7 +217,7 @@ def example(**changes: object) -> Disclosure:
                 {"part": part, "arm": "private", "metric": "top3_recall", "value": 0.2, "low": 0.1, "high": 0.3}
                 for part in ("all", "rare_words")
             ],
-            "confidence": 0.95,
+            "confidence": 0.9924,
             "arms": arms,
             "differences": [
                 {

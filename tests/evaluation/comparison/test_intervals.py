@@ -119,8 +119,91 @@ def test_few_devices_and_mismatched_arms_are_refused_with_the_fix() -> None:
         intervals.ratios(np.ones(3), np.zeros(3), np.arange(3), 3, "top1_recall")
 
 
-def test_an_empty_bucket_is_not_counted() -> None:
-    one = simulated(np.random.default_rng(6), 21)
-    result = intervals.compare({"a": one.ratios()}, "salt", 20, [])
-    occupied = len(set(intervals.bucket_of([str(number) for number in range(21)], "salt", 20).tolist()))
-    assert result.buckets == occupied < 20
+def test_few_devices_are_left_out_one_by_one_and_many_in_parts() -> None:
+    one = simulated(np.random.default_rng(6), 40)
+    table = {"a": one.ratios()}
+    top1_D, words_D = table["a"]["top1_recall"]
+    alone = intervals.ratios(top1_D, words_D, np.arange(40), 40)
+    got = intervals.compare(table, "salt", 20, []).arm("a", "top1_recall").estimate
+    assert got.standard_error == pytest.approx(intervals.interval(alone).standard_error, rel=1e-12)
+    many = simulated(np.random.default_rng(7), 3000)
+    top1_D, words_D = many.ratios()["top1_recall"]
+    bucket_D = intervals.bucket_of([str(number) for number in range(3000)], "salt", intervals.MOST_ALONE)
+    used, place_D = np.unique(bucket_D, return_inverse=True)
+    parts = intervals.ratios(top1_D, words_D, place_D, len(used))
+    got = intervals.compare({"a": many.ratios()}, "salt", 20, []).arm("a", "top1_recall").estimate
+    assert got.standard_error == pytest.approx(intervals.interval(parts).standard_error, rel=1e-12)
+
+
+def test_degrees_of_freedom_are_those_of_as_many_equal_devices_and_of_the_few_that_type_most() -> None:
+    assert intervals.degrees_of_freedom(np.full(21, 7.0)) == 20
+    # Between two rows of the table the lower one counts: nobody reads off how many devices there are.
+    assert intervals.degrees_of_freedom(np.full(30, 7.0)) == 20
+    assert intervals.degrees_of_freedom(np.full(10**6, 1.0)) == 500
+    # Satterthwaite by hand: (4 * 10^2 + 100)^2 / (4 * 10^4 + 100) - 1 = 5.2.
+    assert intervals.degrees_of_freedom(np.array([10.0] * 4 + [1.0] * 100)) == 5
+    assert intervals.degrees_of_freedom(np.array([1e6] + [1.0] * 100)) == 1
+    # Where each device has its own error, as wide as it types much, it is twice the mean over the variance, squared.
+    rng = np.random.default_rng(8)
+    weight_D = rng.lognormal(0, 0.7, 60)
+    drawn = np.sum((weight_D * rng.standard_normal((20_000, 60))) ** 2, axis=1)
+    wanted = 2 * drawn.mean() ** 2 / drawn.var()
+    assert intervals.degrees_of_freedom(weight_D) == max(each for each in (8, 10, 15, 20, 30) if each <= wanted)
+
+
+def test_attempts_together_spend_what_one_interval_may_miss() -> None:
+    spent = [1 - intervals.confidence_of(attempt) for attempt in range(1, 20_001)]
+    assert spent == sorted(spent, reverse=True)
+    # The sum of 1 / k^2 is pi^2 / 6 (Euler); what is left after n terms is about 1 / n of that.
+    assert sum(spent) == pytest.approx(0.05, rel=1e-4)
+    assert sum(spent) < 0.05
+    assert intervals.confidence_of(1) == pytest.approx(1 - 0.05 * 6 / np.pi**2, rel=1e-12)
+    with pytest.raises(ValueError, match="attempt: 0; the first is 1"):
+        intervals.confidence_of(0)
+
+
+def test_a_later_attempt_has_wider_intervals_around_the_same_values() -> None:
+    rng = np.random.default_rng(9)
+    tables = {name: simulated(rng, 60, rate).ratios() for name, rate in (("old", 0.2), ("new", 0.25))}
+    first, later = (
+        intervals.compare(tables, "salt", 20, [("new", "old")], intervals.confidence_of(attempt)) for attempt in (1, 5)
+    )
+    one, other = (result.difference("new", "old", "top1_recall").absolute for result in (first, later))
+    assert other.value == one.value
+    assert other.low < one.low < one.high < other.high
+
+
+def heavy_users(rng: np.random.Generator, devices: int) -> np.ndarray:
+    """Words of devices, about a tenth of which type twenty times as much."""
+    return np.ceil(rng.lognormal(3.5, 0.5, devices) * np.where(rng.random(devices) < 0.1, 20, 1)).astype(np.int64)
+
+
+@pytest.mark.slow
+@pytest.mark.statistical
+@pytest.mark.parametrize(
+    "words",
+    [
+        lambda rng, devices: np.full(devices, 100),
+        lambda rng, devices: np.ceil(rng.lognormal(4, 1, devices)).astype(np.int64),
+        lambda rng, devices: np.ceil(rng.lognormal(4, 1.5, devices)).astype(np.int64),
+        heavy_users,
+    ],
+    ids=["alike", "lognormal 1", "lognormal 1.5", "heavy users"],
+)
+def test_intervals_cover_also_with_few_devices_and_with_heavy_users(words) -> None:
+    rng = np.random.default_rng(10)
+    trials, covered = 1500, np.zeros(2)
+    for _ in range(trials):
+        words_D = words(rng, 25)
+        rate_D = np.minimum(rng.beta(2, 8, 25), 0.79)
+        old_D = rng.binomial(words_D, rate_D)
+        new_D = old_D - rng.binomial(old_D, 0.25) + rng.binomial(words_D - old_D, 0.25 * rate_D / (1 - rate_D))
+        tables = {
+            "new": {"top1_recall": (new_D.astype(float), words_D.astype(float))},
+            "old": {"top1_recall": (old_D.astype(float), words_D.astype(float))},
+        }
+        result = intervals.compare(tables, "salt", 20, [("new", "old")])
+        estimates = result.arm("old", "top1_recall").estimate, result.difference("new", "old", "top1_recall").absolute
+        covered += [each.low <= truth <= each.high for each, truth in zip(estimates, (0.2, 0.0), strict=True)]
+    # Two standard errors of the simulation below 94%.
+    assert np.all(covered / trials >= 0.928), covered / trials

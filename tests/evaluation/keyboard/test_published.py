@@ -180,7 +180,8 @@ def test_a_model_that_knows_nothing_is_never_picked(typed: Typed) -> None:
 
 def test_a_strip_that_nobody_looks_at_saves_exactly_nothing(typed: Typed) -> None:
     prepared = prepare(typed)
-    nobody = {"look_P": np.zeros_like(prepared.look_P), "looks_P1": np.zeros_like(prepared.looks_P1)}
+    names = ("look_P", "pick_chance_P", "looks_P1")
+    nobody = {name: np.zeros_like(getattr(prepared, name)) for name in names}
     for share in SHARES.values():
         got = run(typed, changed(prepared, **nobody), knowing(typed, share))
         np.testing.assert_array_equal(got.keystrokes_P, got.dark_keystrokes_P)
@@ -207,6 +208,7 @@ def test_measures_by_hand(tmp_path: Path) -> None:
         letters_P=np.array([4, 3, 4, 3]),
         how_P=np.array([PICKED, 4, COMPLETED, 4]),
         in_strip_P=np.array([True, True, False, False]),
+        pick_chance_P=np.full(4, 0.3),
         committed_P=np.array([4, 8, 6, UNK]),
         right_P=np.array([True, False, True, False]),
         noticed_P=np.array([False, False, False, True]),

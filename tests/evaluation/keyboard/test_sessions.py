@@ -153,7 +153,7 @@ def test_a_session_is_what_the_slow_replay_says(words, script, name, weight) -> 
             np.testing.assert_allclose(getattr(got, column), values, rtol=1e-12, err_msg=column)
         else:
             np.testing.assert_array_equal(getattr(got, column), values, err_msg=column)
-    assert {field.name for field in fields(got)} == {*expected, "device_P", "letters_P", "devices"}
+    assert {field.name for field in fields(got)} == {*expected, "device_P", "letters_P", "pick_chance_P", "devices"}
     if name == "ngram":
         assert set(got.how_P) == {0, 2, 3, 4}, "every way of entering a word occurs"
         assert got.noticed_P.any()
@@ -217,6 +217,7 @@ def test_metrics_by_hand() -> None:
         letters_P=np.array([3, 4, 2, 5]),
         how_P=np.array([0, 2, 4, 4]),
         in_strip_P=np.array([False, True, True, False]),
+        pick_chance_P=np.array([0.3, 0.3, 0.3, 0.2]),
         committed_P=np.array([4, 5, 6, 7]),
         right_P=np.array([True, True, False, False]),
         noticed_P=np.array([False, False, True, False]),
@@ -232,9 +233,9 @@ def test_metrics_by_hand() -> None:
         devices=3,
     )
     wanted = {
-        "prate": ([1, 0, 0], [2, 0, 1]),
+        "prate": ([0.6, 0, 0], [2, 0, 1]),
         "strip_accuracy": ([2, 0, 0], [2, 0, 1]),
-        "click_through_rate": ([1, 0, 0], [6, 0, 3]),
+        "click_through_rate": ([0.6, 0, 0], [6, 0, 3]),
         "compose_trigger_rate": ([2, 0, 0], [3, 0, 1]),
         "compose_prate": ([1, 0, 0], [2, 0, 0]),
         "words_modified": ([1, 0, 1], [3, 0, 1]),
@@ -246,6 +247,36 @@ def test_metrics_by_hand() -> None:
     for name, (numerator, denominator) in wanted.items():
         np.testing.assert_allclose(run.ratios()[name][0], numerator, err_msg=name)
         np.testing.assert_allclose(run.ratios()[name][1], denominator, err_msg=name)
+
+
+def test_a_longer_text_begins_with_the_sessions_of_a_shorter_one(words, script) -> None:
+    first_P = words.first(60)
+    short = words.only(first_P)
+    assert 60 <= len(short.word_P) < len(words.word_P) / 2
+    for arm in (neural(), taught(words)):
+        long = sessions.simulate(script, words, arm, compose_threshold=-2.0)
+        prepared = keystrokes.prepare(short, vocabulary(), LOCALE, typist.SLOPPY, 3)
+        alone = sessions.simulate(prepared, short, arm, compose_threshold=-2.0)
+        for name, (numerator_D, denominator_D) in alone.ratios().items():
+            np.testing.assert_allclose(long.ratios(first_P)[name][0], numerator_D, rtol=1e-12, err_msg=name)
+            np.testing.assert_allclose(long.ratios(first_P)[name][1], denominator_D, rtol=1e-12, err_msg=name)
+
+
+@pytest.mark.slow
+@pytest.mark.statistical
+def test_picks_by_their_chance_are_the_mean_of_picks_and_vary_less(words) -> None:
+    arm = taught(words, 2)
+    counted, by_chance = [], []
+    for seed in range(60):
+        prepared = keystrokes.prepare(words, vocabulary(), LOCALE, typist.MEDIAN, seed)
+        run = sessions.simulate(prepared, words, arm)
+        counted.append(np.mean(run.how_P == 2))
+        picks_D, events_D = run.ratios()["prate"]
+        by_chance.append(picks_D.sum() / events_D.sum())
+    apart = np.array(counted) - np.array(by_chance)
+    assert abs(apart.mean()) < 4 * apart.std() / np.sqrt(60)
+    assert np.mean(by_chance) > 0.05
+    assert np.std(by_chance) < 0.8 * np.std(counted)
 
 
 def test_three_calibrations_agree_on_what_is_better(words) -> None:

@@ -1,6 +1,7 @@
 """What holds a launch, and what MLflow is told, follows from the comparison."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -8,18 +9,27 @@ from evaluation.comparison import verdicts
 from evaluation.comparison.intervals import AbResult, ArmMetric, Difference, Estimate
 from evaluation.comparison.results import Comparison, SliceRow
 from evaluation.comparison.slices import HeadShare
+from pipeline import settings
+from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.registry import Published
-from pipeline.stages.ab_test import ab_result, described
+from pipeline.run_dir import RunDir
+from pipeline.stage import StageContext
+from pipeline.stages.ab_test import ab_result, attempt_of, described
+from tests.helpers.pipeline_launch import launch_config
 
 METRICS = ("top1_recall", "top3_recall", "prate", "words_modified", "words_per_minute", "errors_left")
 PAIRS = (("private", "start"), ("private", "champion"))
 
 
 def estimate(value: float, half: float) -> Estimate:
-    return Estimate(value=value, low=value - half, high=value + half, standard_error=half / 2)
+    return Estimate(value=value, low=value - half, high=value + half, standard_error=half / 2, degrees=100)
 
 
-def compared(changes: dict[tuple[str, str], tuple[float, float]], session_words: int = 100) -> Comparison:
+def compared(
+    changes: dict[tuple[str, str], tuple[float, float]],
+    session_words: int = 100,
+    signs: tuple[verdicts.SignCheck, ...] = (),
+) -> Comparison:
     """A comparison by hand.
 
     Args:
@@ -40,7 +50,6 @@ def compared(changes: dict[tuple[str, str], tuple[float, float]], session_words:
 
     table = AbResult(
         devices_at_least=100,
-        buckets=20,
         confidence=0.95,
         arms=tuple(
             ArmMetric(arm=arm, metric=metric, numerator=10, denominator=100, estimate=estimate(0.1, 0.01))
@@ -68,8 +77,9 @@ def compared(changes: dict[tuple[str, str], tuple[float, float]], session_words:
         head_words=(HeadShare(arm="private", words=10, typed=0.2, predicted=0.5, right=0.6),),
         distinct_first_words={"private": 33},
         compose=(),
-        signs=(),
+        signs=signs,
         session_words=session_words,
+        judged_words=5 * session_words,
     )
 
 
@@ -119,6 +129,7 @@ def test_numbers_behind_the_tables_reach_mlflow_by_name() -> None:
 def test_without_sessions_there_are_no_margins_to_break() -> None:
     result = ab_result(compared({}, session_words=0), ARMS, CHAMPION, "SC")
     assert result.broken_margins is None
+    assert result.broken_typists is None
     assert result.model_dump(mode="json")["features"] == {
         "NWP": ["prate"],
         "SC": [],
@@ -143,3 +154,62 @@ def test_public_n_grams_are_beaten_alone_and_mixed(alone: float, mixed: float) -
     made = replace(made, table=replace(made.table, arms=(*made.table.arms, *rows)))
     both = ab_result(made, [*ARMS, "ngram", "public_mixture"], CHAMPION, "NWP")
     assert both.ngram_gain_low == pytest.approx(0.004)
+
+
+def test_typists_that_contradict_hold_and_say_how() -> None:
+    better, worse, unsure = estimate(0.02, 0.01), estimate(-0.03, 0.01), estimate(0.0, 0.02)
+    signs = tuple(
+        verdicts.SignCheck("private", "start", metric, {"median": better, "fast": unsure, "sloppy": last}, *found)
+        for metric, last, found in (
+            ("prate", unsure, (True, ())),
+            ("words_modified", worse, (False, ())),
+            ("words_per_minute", worse, (False, ("sloppy",))),
+        )
+    )
+    result = ab_result(compared({}, signs=signs), ARMS, CHAMPION, "NWP")
+    modified, speed = result.broken_typists
+    assert modified.startswith("words modified (WMR) against public model with the new words: better under one, worse")
+    assert speed.startswith(
+        "words per minute (WPM) against public model with the new words: clearly worse under sloppy"
+    )
+    assert speed.endswith("(median +1.00% to +3.00%; fast -2.00% to +2.00%; sloppy -4.00% to -2.00%)")
+    assert [row.metric for row in result.unstable_signs] == ["words_modified", "words_per_minute"]
+
+
+def test_verdicts_state_margin_standard_error_and_power() -> None:
+    result = ab_result(compared({("start", "prate"): (0.0, 0.03)}), ARMS, CHAMPION, "NWP", attempt=4)
+    row = result.verdicts[0]
+    assert (row.standard_error, row.margin) == (0.015, 0.05)
+    assert 0.5 < row.power < 0.95
+    assert (result.attempt, result.judged_words) == (4, 500)
+
+
+def test_what_is_worse_where_the_baseline_is_without_fault_is_said_so() -> None:
+    check = verdicts.Check("errors_left", "guardrail", 0.02, -0.01, 0.0, 0.005, None, passes=False, clearly_worse=True)
+    held = replace(compared({}), verdicts=(verdicts.Verdict("private", "start", (check,), (), passes=False),))
+    (said,) = ab_result(held, ARMS, CHAMPION, "NWP").broken_margins
+    assert said == "words left wrong is worse by at least 1.00% where the baseline is without fault, 0.00% allowed"
+
+
+def test_each_launch_against_what_users_have_is_an_attempt_and_publication_begins_anew(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    PrivacyLedger.create(url)
+    here = replace(settings.load({"TACIT_HOME": str(tmp_path)}), ledger_url=url)
+
+    def attempt(number: int, champion: Published | None = None, *, again: bool = False, **changes: object) -> int:
+        run = RunDir(tmp_path, f"launch-{number}")
+        return attempt_of(StageContext(launch_config(**changes), run, here, "ab_test", None), champion, again=again)
+
+    users_have = Published("keyboard-en-US-NWP", 3, "earlier", "d" * 64)
+    assert [attempt(number) for number in (1, 2, 1, 2, 3)] == [1, 2, 1, 2, 3]
+    # Published: another question, on which launch 4 is first, and launch 3 as well if it comes back.
+    assert [attempt(4, users_have), attempt(3, users_have), attempt(4, users_have)] == [1, 2, 1]
+    # Rolled back: the old question, with all its attempts.
+    assert attempt(5) == 4
+    assert attempt(6, feature="SC") == 1
+    ledger = PrivacyLedger(url)
+    before = len(ledger.entries())
+    # Deriving a finished launch again is no attempt, and says the same.
+    assert [attempt(2, again=True), attempt(7, again=True)] == [2, 5]
+    assert len(ledger.entries()) == before
+    assert ledger.verify() == []

@@ -61,6 +61,9 @@ GOOD = Evidence(
     session_words=500,
     broken_margins=(),
     missing_metrics=(),
+    broken_typists=(),
+    attempt=2,
+    confidence=1 - 0.05 * 6 / (2 * math.pi) ** 2,
     ledger_problems=(),
 )
 
@@ -70,7 +73,7 @@ def test_everything_in_order_is_launched():
     assert decision.decision == "launch"
     assert all(gate.passed for gate in decision.gates)
     assert decision.reasons == (f"all {len(decision.gates)} gates passed",)
-    assert len({gate.id for gate in decision.gates}) == len(decision.gates) == 21
+    assert len({gate.id for gate in decision.gates}) == len(decision.gates) == 23
 
 
 @pytest.mark.parametrize(
@@ -107,6 +110,10 @@ def test_everything_in_order_is_launched():
         ({"broken_margins": ("words_per_minute (guardrail): -3.00%",)}, "typing"),
         ({"broken_margins": None}, "typing"),
         ({"missing_metrics": ("prate",)}, "typing"),
+        ({"broken_typists": ("words per minute: clearly worse under sloppy",)}, "typists"),
+        ({"attempt": 3}, "attempts"),
+        ({"attempt": 0}, "attempts"),
+        ({"confidence": 0.95}, "attempts"),
         ({"ledger_problems": ("entry 2 is not what was written",)}, "ledger"),
     ],
 )
