@@ -76,8 +76,8 @@ def typed(rng: np.random.Generator, words_D: np.ndarray, lift: float, *, expecte
 
 
 def judged(tables: dict[str, dict[str, Ratio]]) -> tuple[verdicts.Verdict, intervals.AbResult]:
-    """The verdict of simulated typing on a pair of arms."""
-    result = intervals.compare(tables, "salt", BUCKETS, [PAIR])
+    """The verdict of simulated typing on a pair of arms, at a first attempt."""
+    result = intervals.compare(tables, "salt", BUCKETS, [PAIR], intervals.confidence_of(1))
     return verdicts.verdict(result, *PAIR, "prate", verdicts.guardrails("start", typed=True)), result
 
 

@@ -81,8 +81,8 @@ def share(value: float | None) -> str:
 
 
 def confidence(value: float) -> str:
-    """The confidence of an interval in percent, exact to two digits of what is left to luck."""
-    digits = max(0, 1 - math.floor(math.log10(max(100 * (1 - value), 1e-9)) + 1e-9))
+    """The confidence of an interval in percent, exact to three digits of what is left to luck."""
+    digits = max(0, 2 - math.floor(math.log10(max(100 * (1 - value), 1e-9)) + 1e-9))
     shown = f"{100 * value:.{digits}f}"
     return (shown.rstrip("0").rstrip(".") if "." in shown else shown) + "%"
 

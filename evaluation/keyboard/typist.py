@@ -3,8 +3,8 @@
 Shape legend: D devices.
 
 Where each number is from, and what must follow from all of them, is in ``evaluation.keyboard.published``
-and docs/typing_simulator.md. Simulated rates are proxies that compare arms; a conclusion must keep its
-sign over all three calibrations.
+and docs/typing_simulator.md. Simulated rates are proxies that compare arms; no conclusion may be contradicted by one
+of the three calibrations.
 """
 
 from dataclasses import dataclass

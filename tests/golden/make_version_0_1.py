@@ -41,7 +41,7 @@ _ELSEWHERE = "file:///made-up"
 # ``simulated`` went with version 0.1; ``released`` and ``audit_power`` came after it.
 SELECTED = {
     "exact": (
-        r"launch_id|ledger/.*|gate/(?!(simulated|released|audit_power)/).*/passed"
+        r"launch_id|ledger/(?!attempt/).*|gate/(?!(simulated|released|audit_power|attempts|typists)/).*/passed"
         r"|file/(ingest_public|build_vocabulary|discover|plan|fine_tune)/.*"
         r"|result/discover/(words_found|epsilon_(central|clones)|device_level_epsilon0)"
         r"|result/fine_tune/(rho|mu|epsilon|sensitivity_squared|rounds|observed_.*|violations|synthetic_.*)"

@@ -81,3 +81,18 @@ def test_a_ceiling_that_no_rank_can_reach_is_no_number_anywhere() -> None:
     assert formats.bits_allowed(98.1, 2_000_000) == "says nothing"
     assert formats.bits_allowed(10.24, 2_000_000) == "10.2"
     assert formats.bits_allowed(None, 2_000_000) == "none"
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0.95, "95%"),
+        (0.9696, "96.96%"),
+        (0.9924, "99.24%"),
+        (0.9996960, "99.9696%"),
+        (0.99999, "99.999%"),
+        (0.5, "50%"),
+    ],
+)
+def test_confidence_is_never_rounded_to_certainty(value: float, shown: str) -> None:
+    assert formats.confidence(value) == shown

@@ -203,3 +203,18 @@ def test_what_users_have_is_named_or_said_to_be_missing() -> None:
     assert "test-fixture-00" in rendered()["report.md"]
     missing = rendered(utility=block("utility", champion=None))["report.md"]
     assert "No earlier launch of NWP for en-US" in missing
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_attempts_margins_and_what_they_can_tell_are_said(name: str) -> None:
+    text = visible(rendered()[name])
+    for shown in ("Intervals: 99.24%", "This is attempt 2", "they went on to 6,000 words", "3.12%", "0.78%", "96.00%"):
+        assert shown in text, shown
+    # A disclosure of before: one margin for all, and nobody counted.
+    earlier = visible(
+        rendered(utility=block("utility", attempt=0, judged_words=0, confidence=0.95, margin=0.005))[name]
+    )
+    assert "Intervals: 95%" in earlier
+    assert "0.50%" in earlier
+    assert "This is attempt" not in earlier
+    assert "they went on" not in earlier

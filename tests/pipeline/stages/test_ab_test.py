@@ -10,11 +10,13 @@ from evaluation.comparison.intervals import AbResult, ArmMetric, Difference, Est
 from evaluation.comparison.results import Comparison, SliceRow
 from evaluation.comparison.slices import HeadShare
 from pipeline import settings
+from pipeline.errors import PermanentError
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.registry import Published
-from pipeline.run_dir import RunDir
+from pipeline.run_dir import RunDir, StageRecord
 from pipeline.stage import StageContext
 from pipeline.stages.ab_test import ab_result, attempt_of, described
+from pipeline.verify import replay
 from tests.helpers.pipeline_launch import launch_config
 
 METRICS = ("top1_recall", "top3_recall", "prate", "words_modified", "words_per_minute", "errors_left")
@@ -213,3 +215,30 @@ def test_each_launch_against_what_users_have_is_an_attempt_and_publication_begin
     assert [attempt(2, again=True), attempt(7, again=True)] == [2, 5]
     assert len(ledger.entries()) == before
     assert ledger.verify() == []
+
+
+def test_a_launch_derived_again_asks_the_ledger_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``tacit verify`` reads the number of the attempt, and makes none."""
+    asked = []
+
+    def stage(ctx: StageContext, before: object, *, again: bool = False) -> None:
+        asked.append(again)
+        raise PermanentError("enough")
+
+    monkeypatch.setattr(replay, "ab_test", stage)
+    run, here = RunDir(tmp_path, "launch-1"), settings.load({"TACIT_HOME": str(tmp_path)})
+    (run.private("ingest_private") / "store").mkdir()
+    record = StageRecord(
+        launch_id="launch-1",
+        stage="ab_test",
+        config_digest="",
+        inputs={},
+        outputs={},
+        private_outputs=False,
+        started_at="",
+        seconds=0.0,
+        result={"champion": None},
+    )
+    check = replay.replay_one("ab_test", launch_config(), run, here, record, True)
+    assert "enough" in check.detail
+    assert asked == [True]
