@@ -51,7 +51,7 @@ check: setup ## Lint, format, import directions, types, environments, launch fil
 	@for file in dags/launches/*.yaml; do echo "tacit check $$file"; $(STAGES)/tacit check --alone $$file || exit; done
 	@! grep -nE '://| @ |\+cpu' requirements/*.lock
 
-BENCHES ?= accounting mechanisms simulation growth memory workers secagg discovery audit typing_sessions
+BENCHES ?= privacy.accounting privacy.mechanisms speed.simulation speed.growth speed.memory speed.workers privacy.secagg privacy.discovery privacy.audit keyboard.typing_sessions
 
 bench: setup ## Run BENCHES (default: all that need no data of yours; an hour, peers' environments included)
 	@for name in $(BENCHES); do echo "benchmarks.$$name"; $(STAGES)/python -m benchmarks.$$name || exit; done

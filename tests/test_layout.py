@@ -11,7 +11,7 @@ import pytest
 
 from federated.config.training import STAGE_TIMEOUT_MINUTES
 from pipeline.config import STAGE_NAMES
-from tests.helpers.checkout import ROOT, tracked
+from tests.helpers.launches.checkout import ROOT, tracked
 
 OURS = {"pretrain", "discovery", "federated", "evaluation", "reports", "pipeline"}
 MAY_IMPORT = {
@@ -158,7 +158,7 @@ def test_docker_is_not_a_package():
 def test_files_stop_at_350_lines_and_folders_at_18_modules():
     files = [path for path in FILES if path.suffix in {".py", ".js", ".css"}]
     assert [shown(path) for path in files if len(path.read_text(encoding="utf-8").splitlines()) > MOST_LINES] == []
-    folders = Counter(path.parent for path in MODULES if path.name != "__init__.py")
+    folders = Counter(path.parent for path in CODE if path.name != "__init__.py")
     assert [shown(folder) for folder, modules in folders.items() if modules > MOST_MODULES] == []
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.real_users import PublicStart, device_store, public_start
+from benchmarks.utility.real_users import PublicStart, device_store, public_start
 from evaluation.arms.held_out import HeldOut, held_out
 from federated.devices import store
 from pipeline.config import LaunchConfig

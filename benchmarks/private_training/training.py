@@ -16,7 +16,7 @@ from torch import Tensor
 
 from benchmarks.private_training.populations import People
 from benchmarks.private_training.settings import Embeddings, Run, Setting, run_of
-from benchmarks.recalls import Recalls, recalls
+from benchmarks.utility.recalls import Recalls, recalls
 from evaluation.arms.arm import neural
 from federated.config.training import RuntimeConfig
 from federated.local_training import sums

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.checkout import ROOT, tracked
+from tests.helpers.launches.checkout import ROOT, tracked
 
 # Those of peers/ run in environments of their own; the one that does not is kebbie's.
 PATHS = [path for path in tracked() if path.is_relative_to(ROOT / "benchmarks") and path.suffix == ".py"]

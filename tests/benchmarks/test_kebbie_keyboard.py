@@ -12,7 +12,7 @@ from pretrain import export
 from pretrain import vocabulary as vocabularies
 from pretrain.config import ModelConfig
 from pretrain.model import KeyboardLM, build_model
-from tests.helpers.typed_text import WORDS, vocabulary
+from tests.helpers.text.typed_text import WORDS, vocabulary
 
 
 def model() -> KeyboardLM:

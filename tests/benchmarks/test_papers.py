@@ -11,7 +11,7 @@ import scipy.linalg
 from benchmarks.papers import paper
 from benchmarks.papers.blt import memory, strategies
 from benchmarks.papers.blt.strategies import Run
-from tests.helpers.strategies import pattern_sensitivity_squared
+from tests.helpers.audits.strategies import pattern_sensitivity_squared
 
 FOLDER = Path(paper.__file__).parent
 COMMANDS = sorted(

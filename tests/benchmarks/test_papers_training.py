@@ -11,7 +11,7 @@ from benchmarks.papers.mcmahan import noise, setting, top_ten
 from benchmarks.papers.ramaswamy import secret_sharer
 from benchmarks.papers.xu import report_goal
 from pretrain.vocabulary import BOS, EOS, SPECIALS, UNK
-from tests.helpers import small_run
+from tests.helpers.launches import small_run
 
 
 def test_noise_scales_with_the_round() -> None:

@@ -23,9 +23,9 @@ from benchmarks.private_training.settings import (
 )
 from benchmarks.private_training.table import gain, tables
 from benchmarks.private_training.training import START, Row, trained
-from benchmarks.recalls import Recalls
+from benchmarks.utility.recalls import Recalls
 from federated.rounds.server import flat_weights
-from tests.helpers import small_run
+from tests.helpers.launches import small_run
 
 
 def row(setting: str, draw: int, top1: float, population: str = "chat") -> Row:

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.real_users import Asked, PublicStart, trade_setting
+from benchmarks.utility.real_users import Asked, PublicStart, trade_setting
 from federated.config.planning import SmallLaunch, SmallTrade
 from federated.config.training import LocalTrainingConfig, RuntimeConfig, ServerConfig
 from federated.planning.rehearsal import Setting
 from federated.planning.trade import TradeSetting
 from pretrain.config import ModelConfig
 from pretrain.model import build_model
-from tests.helpers.typed_text import stream, text, vocabulary
+from tests.helpers.text.typed_text import stream, text, vocabulary
 
 ASKED = Asked(noise_multiplier=6.0, clip_norm=0.3, rounds=16, goal=200, devices=938, available=844, rho=0.5)
 

@@ -16,8 +16,8 @@ from pretrain.writing import truecasing
 from pretrain.writing.truecasing import Forms
 from reports import site
 from reports.keyboard import Writing
-from tests.helpers.browser import Page, tab
-from tests.helpers.keyboard_run import add_published
+from tests.helpers.reports.browser import Page, tab
+from tests.helpers.reports.keyboard_run import add_published
 
 pytestmark = pytest.mark.browser
 LOCALE = "en-US"

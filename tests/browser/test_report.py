@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.reports_example import rendered
+from tests.helpers.reports.reports_example import rendered
 
 pytestmark = pytest.mark.browser
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from pipeline.config import launch_id, load_launch
-from tests.helpers.command import Launched, tacit
-from tests.helpers.installed import installed
-from tests.helpers.tiny_launch import write_launch
-from tests.helpers.tracking_database import prepared, put
+from tests.helpers.launches.command import Launched, tacit
+from tests.helpers.launches.installed import installed
+from tests.helpers.launches.tiny_launch import write_launch
+from tests.helpers.launches.tracking_database import prepared, put
 
 
 @pytest.fixture(scope="session")

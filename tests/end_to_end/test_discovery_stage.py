@@ -15,8 +15,8 @@ from pipeline.stage import StageContext
 from pipeline.stages import artifacts as load
 from pipeline.stages import build_vocabulary
 from pipeline.stages.table import STAGES
-from tests.helpers.installed import installed
-from tests.helpers.tiny_launch import write_launch
+from tests.helpers.launches.installed import installed
+from tests.helpers.launches.tiny_launch import write_launch
 
 BEFORE = ("ingest_public", "ingest_private", "plan")
 

@@ -13,9 +13,9 @@ from federated.accounting.gaussian import epsilon_of_rho
 from pipeline.config import launch_id, load_launch
 from pipeline.errors import PERMANENT
 from reports.disclosure.document import Disclosure
-from tests.helpers.command import answered
-from tests.helpers.installed import installed
-from tests.helpers.tiny_launch import write_launch
+from tests.helpers.launches.command import answered
+from tests.helpers.launches.installed import installed
+from tests.helpers.launches.tiny_launch import write_launch
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted((ROOT / "dags" / "launches").glob("*.yaml"))

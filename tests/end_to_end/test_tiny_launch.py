@@ -11,9 +11,9 @@ import yaml
 
 from pipeline.config import STAGE_NAMES, launch_id, load_launch
 from pipeline.errors import PERMANENT
-from tests.helpers.command import AIRFLOW, ROOT, TACIT, Launched, answered, environment, ledger_entries, tacit
-from tests.helpers.installed import installed
-from tests.helpers.tiny_launch import CLIENTS, SHARED_NEW, client_id, leaks, planted, write_launch
+from tests.helpers.launches.command import AIRFLOW, ROOT, TACIT, Launched, answered, environment, ledger_entries, tacit
+from tests.helpers.launches.installed import installed
+from tests.helpers.launches.tiny_launch import CLIENTS, SHARED_NEW, client_id, leaks, planted, write_launch
 
 NEEDLES = [planted(client) for client in range(CLIENTS)] + [client_id(client) for client in range(CLIENTS)]
 

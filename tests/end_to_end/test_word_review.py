@@ -11,9 +11,9 @@ from pipeline.config import launch_id, load_launch
 from pipeline.errors import PERMANENT
 from pretrain import vocabulary
 from pretrain.files import sha256
-from tests.helpers.command import answered
-from tests.helpers.installed import installed
-from tests.helpers.tiny_launch import leaks, write_launch
+from tests.helpers.launches.command import answered
+from tests.helpers.launches.installed import installed
+from tests.helpers.launches.tiny_launch import leaks, write_launch
 
 pytestmark = pytest.mark.slow
 

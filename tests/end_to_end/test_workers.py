@@ -19,9 +19,9 @@ from pipeline import settings as settings_module
 from pipeline.config import STAGE_NAMES, launch_id, load_launch
 from pipeline.errors import PermanentError
 from pipeline.stages.table import STAGES
-from tests.helpers.command import TACIT, environment
-from tests.helpers.installed import installed
-from tests.helpers.tiny_launch import write_launch
+from tests.helpers.launches.command import TACIT, environment
+from tests.helpers.launches.installed import installed
+from tests.helpers.launches.tiny_launch import write_launch
 
 pytestmark = pytest.mark.slow
 

@@ -10,7 +10,7 @@ from evaluation.int8 import measure
 from pretrain.config import ModelConfig
 from pretrain.export import export_onnx, parity, quantise
 from pretrain.model import KeyboardLM, build_model, sentence_rows
-from tests.helpers.pretrain_streams import chain_stream, trained_on_chains
+from tests.helpers.text.pretrain_streams import chain_stream, trained_on_chains
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from federated.local_training.sums import Aggregate, chunked_sum, most_steps_fir
 from federated.noise import FIXED_POINT
 from pretrain.model import KeyboardLM, parameter_count
 from pretrain.vocabulary import EOS, PAD
-from tests.helpers.pretrain_streams import next_word_loss
+from tests.helpers.text.pretrain_streams import next_word_loss
 
 Kernel = Literal["batched", "reference"]
 

@@ -15,7 +15,7 @@ from federated.participation.records import load_records
 from federated.rounds import privatize, server
 from federated.train import FineTuneResult
 from pretrain.vocabulary import EOS, join_owners
-from tests.helpers.small_run import DEVICES, SYNTHETIC, WORDS, Launch, mechanism, model_at_start, run, stream
+from tests.helpers.launches.small_run import DEVICES, SYNTHETIC, WORDS, Launch, mechanism, model_at_start, run, stream
 
 
 @pytest.fixture(scope="module")

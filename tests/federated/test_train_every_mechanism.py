@@ -11,8 +11,8 @@ from federated.accounting import guarantees as accounting
 from federated.config.training import LocalTrainingConfig, ServerConfig
 from federated.mechanisms.optimise_banded import optimise_banded
 from federated.participation.records import load_records
-from tests.helpers.mechanism_kinds import KINDS, PARSER
-from tests.helpers.small_run import DEVICES, Launch, run
+from tests.helpers.audits.mechanism_kinds import KINDS, PARSER
+from tests.helpers.launches.small_run import DEVICES, Launch, run
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
 

@@ -21,7 +21,7 @@ from federated.noise import seeded_key
 from federated.participation.records import Records, load_records, save_records, segment_digests
 from federated.rounds import state
 from federated.train import FineTuneResult
-from tests.helpers.small_run import DEVICES, Launch, mechanism, run, stream
+from tests.helpers.launches.small_run import DEVICES, Launch, mechanism, run, stream
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def test_a_finished_run_is_not_done_again(finished):
 CHILD = """
 import os, pickle, signal, sys
 sys.path.insert(0, sys.argv[1])
-from tests.helpers.small_run import Launch, run
+from tests.helpers.launches.small_run import Launch, run
 directory, kill_at, out = sys.argv[2], int(sys.argv[3]), sys.argv[4]
 from pathlib import Path
 def on_round(message):

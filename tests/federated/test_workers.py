@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from federated.workers import Worker, joined, launch_command
-from tests.helpers import shared_run
+from tests.helpers.launches import shared_run
 
 ROOT = Path(__file__).parents[2]
 
@@ -31,7 +31,7 @@ def free_port() -> int:
 
 @pytest.mark.slow
 def test_one_and_three_workers_make_the_same_bits(tmp_path):
-    launched = launch_command(3, "tests.helpers.shared_run", [str(tmp_path)])
+    launched = launch_command(3, "tests.helpers.launches.shared_run", [str(tmp_path)])
     done = subprocess.run(launched, env=environment(), check=False, timeout=110, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     told = [(tmp_path / f"apart-3-{rank}").read_text() for rank in range(3)]
@@ -54,7 +54,7 @@ def test_a_lost_worker_is_a_temporary_error_and_another_number_goes_on(tmp_path)
     meeting |= {"TORCHELASTIC_RUN_ID": "test"}
     started = [
         subprocess.Popen(
-            [sys.executable, "-m", "tests.helpers.shared_run", str(tmp_path), "wait"],
+            [sys.executable, "-m", "tests.helpers.launches.shared_run", str(tmp_path), "wait"],
             env=environment() | meeting | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
         )
         for rank in range(2)

@@ -6,9 +6,9 @@ import pytest
 
 from tests.golden import facts, seeded_launch
 from tests.golden.make_version_0_1 import SEEDED
-from tests.helpers.installed import installed
-from tests.helpers.launched import Launched
-from tests.helpers.tracking_database import prepared, put
+from tests.helpers.launches.installed import installed
+from tests.helpers.launches.launched import Launched
+from tests.helpers.launches.tracking_database import prepared, put
 
 
 @pytest.fixture(scope="session")

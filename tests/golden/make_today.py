@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.golden import facts, seeded_launch
 from tests.golden.make_version_0_1 import SEEDED, seeded_facts
-from tests.helpers.installed import installed
+from tests.helpers.launches.installed import installed
 
 HERE = Path(__file__).resolve().parent
 CHANGED = ("losses", "ranks", "weights")

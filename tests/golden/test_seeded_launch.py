@@ -8,8 +8,8 @@ import pytest
 from reports.disclosure.document import Disclosure
 from tests.golden import facts
 from tests.golden.make_version_0_1 import select
-from tests.helpers.contradictions import contradictions
-from tests.helpers.launched import Launched
+from tests.helpers.launches.launched import Launched
+from tests.helpers.reports.contradictions import contradictions
 
 EXACT, TODAY = (
     json.loads((Path(__file__).parent / name).read_text(encoding="utf-8"))

@@ -9,9 +9,9 @@ from sqlalchemy.engine import make_url
 
 from pipeline import settings as settings_module
 from pipeline.settings import Settings
-from tests.helpers.installed import installed
-from tests.helpers.public_stages import Public
-from tests.helpers.tracking_database import prepared, put
+from tests.helpers.launches.installed import installed
+from tests.helpers.launches.public_stages import Public
+from tests.helpers.launches.tracking_database import prepared, put
 
 
 @pytest.fixture

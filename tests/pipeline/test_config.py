@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from pipeline.config import config_digest, launch_id, load_launch
-from tests.helpers.pipeline_launch import RAW, launch_config
+from tests.helpers.launches.pipeline_launch import RAW, launch_config
 
 
 def write(folder: Path, raw: dict) -> Path:

@@ -17,8 +17,8 @@ from pipeline.settings import Settings
 from pipeline.stage import PublicStage, StageContext
 from pipeline.stages.table import STAGES
 from pretrain.files import sha256, write_text
-from tests.helpers.pipeline_launch import Counted, launch_config, spend
-from tests.helpers.public_stages import NAMES, Public, run
+from tests.helpers.launches.pipeline_launch import Counted, launch_config, spend
+from tests.helpers.launches.public_stages import NAMES, Public, run
 
 FIRST = launch_config()
 SECOND = launch_config(name="second", mechanism={"noise_multiplier": 12.0})

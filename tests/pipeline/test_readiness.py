@@ -20,8 +20,8 @@ from pipeline.settings import Settings
 from pipeline.stage import StageSpend
 from pipeline.stages import artifacts
 from pipeline.stages import plan as plan_stage
-from tests.helpers.installed import registered
-from tests.helpers.pipeline_launch import Counted, launch_config, spend
+from tests.helpers.launches.installed import registered
+from tests.helpers.launches.pipeline_launch import Counted, launch_config, spend
 
 ROOT = Path(__file__).resolve().parents[2]
 PEOPLE = {"source": "files", "paths": ["people.parquet"], "name": "real"}

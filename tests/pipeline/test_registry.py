@@ -11,8 +11,8 @@ from pipeline.registry import Registry, promote
 from pipeline.release import rollback
 from pipeline.settings import Settings
 from pretrain.files import sha256
-from tests.helpers.pipeline_launch import launch_config
-from tests.helpers.publishable import NAME, launch
+from tests.helpers.launches.pipeline_launch import launch_config
+from tests.helpers.launches.publishable import NAME, launch
 
 pytestmark = [
     pytest.mark.slow,

@@ -10,8 +10,8 @@ from pipeline.runner import Stages, run_stage
 from pipeline.settings import Settings
 from pipeline.stages import artifacts
 from pipeline.stages import plan as planning_stage
-from tests.helpers.pipeline_launch import Counted, launch_config
-from tests.helpers.rehearsals import PLANNING, written
+from tests.helpers.launches.pipeline_launch import Counted, launch_config
+from tests.helpers.launches.rehearsals import PLANNING, written
 
 
 def config(**changes: object) -> LaunchConfig:

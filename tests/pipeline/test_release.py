@@ -13,7 +13,7 @@ from pipeline.run_dir import RunDir
 from pipeline.runner import Stages
 from pipeline.settings import Settings
 from pipeline.stage import StageResult
-from tests.helpers.pipeline_launch import launch_config
+from tests.helpers.launches.pipeline_launch import launch_config
 
 CONFIG = launch_config(reviewers=["ana", "bo"])
 SEEN = "a" * 64

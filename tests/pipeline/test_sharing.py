@@ -16,8 +16,8 @@ from pipeline.runner import StageOutcome
 from pipeline.settings import Settings
 from pipeline.stage import StageContext
 from pretrain.files import write_text
-from tests.helpers.pipeline_launch import launch_config
-from tests.helpers.public_stages import NAMES, Public, files, run
+from tests.helpers.launches.pipeline_launch import launch_config
+from tests.helpers.launches.public_stages import NAMES, Public, files, run
 
 FIRST = launch_config()
 SECOND = launch_config(name="second", mechanism={"noise_multiplier": 12.0})

@@ -7,7 +7,7 @@ import pytest
 from federated.accounting.guarantees import guarantee_of
 from federated.mechanisms.independent import Independent
 from pipeline import spends
-from tests.helpers.pipeline_launch import launch_config
+from tests.helpers.launches.pipeline_launch import launch_config
 
 
 def test_a_reservation_is_the_plan_s_whole_worst_case() -> None:

@@ -14,7 +14,7 @@ from pipeline.runner import Stages
 from pipeline.settings import Settings
 from pipeline.stage import PublicStage
 from pipeline.tracking import MlflowTracker
-from tests.helpers.pipeline_launch import Calls, launch_config
+from tests.helpers.launches.pipeline_launch import Calls, launch_config
 
 # MLflow's own code uses what SQLAlchemy 2.1 deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning")

@@ -30,8 +30,8 @@ from pipeline.stages.fine_tune import participation as participation_shown
 from pipeline.verify.guarantee import observed
 from pipeline.verify.launch import verify
 from pretrain.files import sha256, write_text
-from tests.helpers.installed import installed
-from tests.helpers.pipeline_launch import Counted, launch_config
+from tests.helpers.launches.installed import installed
+from tests.helpers.launches.pipeline_launch import Counted, launch_config
 
 DEVICES, SYNTHETIC = 60, 3
 # What needs no trained model; ``tests/golden/tampering`` has the rest, on a real launch.

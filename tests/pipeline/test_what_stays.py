@@ -14,7 +14,7 @@ from pipeline.runner import StageOutcome, Stages
 from pipeline.settings import Settings
 from pipeline.stage import StageContext
 from pipeline.stages.decide import optional
-from tests.helpers.pipeline_launch import Calls, Counted, launch_config
+from tests.helpers.launches.pipeline_launch import Calls, Counted, launch_config
 
 CONFIG = launch_config()
 ID = launch_id(CONFIG)

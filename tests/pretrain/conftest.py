@@ -5,7 +5,7 @@ import torch
 
 from pretrain.model import KeyboardLM, build_model
 from pretrain.vocabulary import SPECIALS, Vocabulary
-from tests.helpers.pretrain_streams import TINY
+from tests.helpers.text.pretrain_streams import TINY
 
 
 @pytest.fixture(autouse=True)

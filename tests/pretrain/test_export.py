@@ -11,7 +11,7 @@ import torch
 from pretrain.config import ModelConfig
 from pretrain.export import export_onnx, load_graph, load_model, parity, quantise, save_model
 from pretrain.model import KeyboardLM, build_model, sentence_rows
-from tests.helpers.pretrain_streams import TINY, chain_stream, trained_on_chains
+from tests.helpers.text.pretrain_streams import TINY, chain_stream, trained_on_chains
 
 
 @pytest.fixture

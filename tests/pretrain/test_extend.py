@@ -11,8 +11,8 @@ from pretrain.config import AdaptConfig, ModelConfig
 from pretrain.extend import adapt, grow, similar_words
 from pretrain.model import KeyboardLM, build_model
 from pretrain.vocabulary import SPECIALS, UNK, TokenStream, Vocabulary, extend
-from tests.helpers.close import assert_close
-from tests.helpers.pretrain_streams import chain_stream
+from tests.helpers.audits.close import assert_close
+from tests.helpers.text.pretrain_streams import chain_stream
 
 OLD = Vocabulary((*SPECIALS, "walk", "walked", "talking", "the", "banana"))
 NEW = extend(OLD, ["walking", "xyzzy"], max_new=5)

@@ -10,8 +10,8 @@ from pretrain.batches import find_rows
 from pretrain.config import ModelConfig
 from pretrain.model import KeyboardLM, build_model, parameter_count, sentence_rows
 from pretrain.vocabulary import BOS, EOS, PAD
-from tests.helpers.close import assert_close
-from tests.helpers.pretrain_streams import next_word_loss
+from tests.helpers.audits.close import assert_close
+from tests.helpers.text.pretrain_streams import next_word_loss
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from pretrain.selection import (
     unread,
 )
 from pretrain.vocabulary import BOS, EOS, SPECIALS, Vocabulary, join_owners
-from tests.helpers.pretrain_streams import TINY, WORDS, chain_stream
+from tests.helpers.text.pretrain_streams import TINY, WORDS, chain_stream
 
 FIRST = len(SPECIALS)
 

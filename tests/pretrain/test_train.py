@@ -14,8 +14,8 @@ from pretrain.batches import batches, find_rows
 from pretrain.model import KeyboardLM, build_model, sentence_rows
 from pretrain.train import TrainingCurve, evaluate, gradients_by_autograd, gradients_by_hand, pretrain
 from pretrain.vocabulary import EOS, UNK, join_owners
-from tests.helpers.close import assert_close
-from tests.helpers.pretrain_streams import PRETRAIN, TINY, WORDS, chain_stream, next_word_loss, pretrain_tiny
+from tests.helpers.audits.close import assert_close
+from tests.helpers.text.pretrain_streams import PRETRAIN, TINY, WORDS, chain_stream, next_word_loss, pretrain_tiny
 
 
 def same_weights(one: KeyboardLM, other: KeyboardLM) -> bool:
@@ -75,7 +75,7 @@ import os, signal, sys
 from pathlib import Path
 import torch
 torch.set_num_threads(1)
-from tests.helpers.pretrain_streams import pretrain_tiny
+from tests.helpers.text.pretrain_streams import pretrain_tiny
 def killer(point):
     if point["step"] == 40:
         os.kill(os.getpid(), signal.SIGKILL)

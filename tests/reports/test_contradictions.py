@@ -8,8 +8,8 @@ from reports.disclosure.document import Disclosure
 from reports.formats import light, verdict
 from reports.render import pages
 from reports.worst import LEAST_VARIETY, worst_facts
-from tests.helpers.contradictions import contradictions
-from tests.helpers.reports_example import block, example
+from tests.helpers.reports.contradictions import contradictions
+from tests.helpers.reports.reports_example import block, example
 
 GAINS = ((0.02, 0.03, 0.04), (-0.04, -0.03, -0.02), (-0.01, 0.01, 0.03))
 

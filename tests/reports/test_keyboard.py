@@ -14,8 +14,8 @@ from pretrain.text import for_browsers
 from reports import keyboard, site
 from reports.keyboard import Writing
 from reports.site import Site
-from tests.helpers.keyboard_run import add_published, add_report
-from tests.helpers.reports_example import block, example, visible
+from tests.helpers.reports.keyboard_run import add_published, add_report
+from tests.helpers.reports.reports_example import block, example, visible
 
 SCRIPT = "var a=1,b=2,c=3;export{a as InferenceSession,b as Tensor,c as env};\n//# sourceMappingURL=x.map\n"
 

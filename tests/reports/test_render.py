@@ -14,7 +14,7 @@ from markdown_it import MarkdownIt
 from reports.disclosure.document import Disclosure
 from reports.markdown import code, escape
 from reports.render import pages, render
-from tests.helpers.reports_example import REPORTS, block, drawn, example, rendered
+from tests.helpers.reports.reports_example import REPORTS, block, drawn, example, rendered
 
 
 def words(text: str) -> list[str]:

@@ -7,8 +7,8 @@ import pytest
 
 from reports import site
 from reports.keyboard import Writing
-from tests.helpers.keyboard_run import add_report
-from tests.helpers.reports_example import block, example
+from tests.helpers.reports.keyboard_run import add_report
+from tests.helpers.reports.reports_example import block, example
 
 
 def index(runs: Path) -> str:

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from reports.formats import FEATURES
-from tests.helpers.reports_example import REPORTS, block, drawn, example, rendered, visible
+from tests.helpers.reports.reports_example import REPORTS, block, drawn, example, rendered, visible
 
 
 def test_every_number_that_matters_is_shown() -> None:

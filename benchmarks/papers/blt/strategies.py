@@ -19,7 +19,7 @@ from federated.mechanisms.optimise_blt import optimise_blt
 from federated.mechanisms.sensitivity import toeplitz_sensitivity_squared, tree_matrix, tree_sensitivity_squared
 from federated.mechanisms.tree import prefix_variances
 from federated.planning.costs import most_participations
-from tests.helpers.strategies import toeplitz_losses
+from tests.helpers.audits.strategies import toeplitz_losses
 
 
 @dataclass(frozen=True)

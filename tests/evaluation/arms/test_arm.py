@@ -15,8 +15,8 @@ from pretrain.config import ModelConfig
 from pretrain.model import KeyboardLM, build_model
 from pretrain.ngrams.ngram import NGram
 from pretrain.vocabulary import BOS, UNK, Vocabulary
-from tests.helpers.next_words import of_model, of_ngram, one_by_one
-from tests.helpers.typed_text import stream, text, vocabulary
+from tests.helpers.text.next_words import of_model, of_ngram, one_by_one
+from tests.helpers.text.typed_text import stream, text, vocabulary
 
 
 @pytest.fixture

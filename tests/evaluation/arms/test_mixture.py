@@ -18,7 +18,7 @@ from pretrain.ngrams.ngram import NGram
 from pretrain.predictor import KeyboardPredictor
 from pretrain.vocabulary import BOS, UNK
 from pretrain.words import write_words
-from tests.helpers.counted_devices import VOCABULARY, typed
+from tests.helpers.text.counted_devices import VOCABULARY, typed
 
 SIZE = len(VOCABULARY)
 SENTENCES = ([], ["w0"], ["w3", "w1"], ["w5", "nobody", "w2", "w2"], ["w9"] * 6)

@@ -15,8 +15,8 @@ from pretrain.config import ModelConfig
 from pretrain.kernel.adam import Adam
 from pretrain.model import KeyboardLM, build_model
 from pretrain.vocabulary import BOS, EOS
-from tests.helpers.pretrain_streams import next_word_loss
-from tests.helpers.sampled_rank import rank_by_sampling
+from tests.helpers.audits.sampled_rank import rank_by_sampling
+from tests.helpers.text.pretrain_streams import next_word_loss
 
 WORDS = 20
 SMALL = ModelConfig(embedding_dim=8, hidden_dim=12, tied=False)

@@ -8,7 +8,7 @@ from evaluation.audit.matched_filter import Claim, MatchedFilter, matched_filter
 from evaluation.audit.one_run import one_run
 from federated.mechanisms.blt import Blt
 from federated.mechanisms.tree import Tree
-from tests.helpers.noise_run import (
+from tests.helpers.audits.noise_run import (
     MIN_SEP,
     MOST,
     ROUNDS,

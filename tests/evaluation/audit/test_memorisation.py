@@ -13,7 +13,7 @@ from pretrain.config import ModelConfig
 from pretrain.kernel.adam import Adam
 from pretrain.model import KeyboardLM, build_model, sentence_rows
 from pretrain.vocabulary import EOS, SPECIALS, TokenStream, Vocabulary, join_owners
-from tests.helpers.pretrain_streams import next_word_loss
+from tests.helpers.text.pretrain_streams import next_word_loss
 
 WORDS = Vocabulary(SPECIALS + tuple(f"w{number}" for number in range(60)))
 CONFIG = AuditConfig(users=(1, 4), examples=(1, 8), repeats=2, sentences_per_device=10, random_continuations=2_000_000)

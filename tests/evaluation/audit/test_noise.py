@@ -7,7 +7,7 @@ from evaluation.audit.directions import Directions
 from evaluation.audit.matched_filter import Claim
 from evaluation.audit.noise import NoiseAudit, Trace, noise_audit
 from evaluation.config import ALPHA
-from tests.helpers.noise_run import PARAMETERS, HalfNoise, ReusedNoise, blt, claim, final_change, honest_run, run
+from tests.helpers.audits.noise_run import PARAMETERS, HalfNoise, ReusedNoise, blt, claim, final_change, honest_run, run
 
 
 def audited(seen: tuple[np.ndarray, np.ndarray, np.ndarray], seed: int = 0) -> NoiseAudit:

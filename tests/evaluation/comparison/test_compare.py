@@ -19,7 +19,7 @@ from pretrain.config import ModelConfig
 from pretrain.model import build_model
 from pretrain.ngrams.ngram import NGram
 from pretrain.words import WordStore, write_words
-from tests.helpers.typed_text import UNKNOWN, WORDS, stream, vocabulary
+from tests.helpers.text.typed_text import UNKNOWN, WORDS, stream, vocabulary
 
 BASE = 30
 RULES = Rules("NWP", "en-US", "salt", 1, buckets=10, session_words=600, compose_rate=0.1, rare_after=5)

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from evaluation.comparison import intervals
-from tests.helpers.next_words import PerDevice
+from tests.helpers.text.next_words import PerDevice
 
 
 def arm(words_D: np.ndarray, top1_D: np.ndarray) -> PerDevice:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import typist_calibration
+from benchmarks.keyboard import typist_calibration
 from evaluation.arms.held_out import HeldOut, held_out
 from evaluation.comparison import scoring
 from evaluation.keyboard import published, script, sessions, typist

@@ -13,8 +13,8 @@ from evaluation.keyboard import layouts as geometry
 from evaluation.keyboard import script as keystrokes
 from pretrain.vocabulary import EOS, UNK
 from pretrain.words import write_words
-from tests.helpers.typed_text import WORDS, text, vocabulary
-from tests.helpers.typed_text import stream as stream_of
+from tests.helpers.text.typed_text import WORDS, text, vocabulary
+from tests.helpers.text.typed_text import stream as stream_of
 
 
 def typed(

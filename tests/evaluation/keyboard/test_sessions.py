@@ -17,7 +17,7 @@ from pretrain.config import ModelConfig
 from pretrain.model import build_model
 from pretrain.ngrams.ngram import NGram
 from pretrain.vocabulary import UNK
-from tests.helpers.typed_text import WORDS, stream, text, vocabulary
+from tests.helpers.text.typed_text import WORDS, stream, text, vocabulary
 
 LOCALE = "en-US"
 

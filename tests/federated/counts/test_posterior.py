@@ -11,7 +11,7 @@ from federated.noise import seeded_key
 from pretrain.ngrams.counted import CountedNGram
 from pretrain.ngrams.ngram import NGram
 from pretrain.vocabulary import BOS, EOS, PAD, UNK, TokenStream, join_owners
-from tests.helpers.counted_devices import VOCABULARY, typed
+from tests.helpers.text.counted_devices import VOCABULARY, typed
 
 SIZE = len(VOCABULARY)
 BASE = SIZE - 5

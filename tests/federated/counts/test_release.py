@@ -12,7 +12,7 @@ from federated.counts.release import CLIP_NORM, STREAM, released_counts
 from federated.local_training.clipping import MAX_DEVICES
 from federated.noise import FIXED_POINT, gaussian, seeded_key
 from pretrain.vocabulary import BOS, EOS, PAD, UNK, TokenStream, join_owners
-from tests.helpers.counted_devices import VOCABULARY, typed
+from tests.helpers.text.counted_devices import VOCABULARY, typed
 
 KEY, SIZE = seeded_key(5), len(VOCABULARY)
 Z = 0.8

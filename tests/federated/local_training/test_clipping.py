@@ -6,8 +6,8 @@ from federated.local_training.clipping import MAX_DEVICES, Clip, check_clip_norm
 from federated.local_training.kernel.weights import Weights
 from federated.local_training.sums import Sums
 from federated.noise import FIXED_POINT
-from tests.helpers.close import assert_close
-from tests.helpers.typed_devices import local, rows_of
+from tests.helpers.audits.close import assert_close
+from tests.helpers.text.typed_devices import local, rows_of
 
 
 def clip_to_grid(parts: list[torch.Tensor], clip_norm: float) -> list[torch.Tensor]:

@@ -16,8 +16,8 @@ from pretrain.model import KeyboardLM
 from pretrain.threads import one_torch_thread
 from pretrain.vocabulary import EOS, PAD
 from tests.federated.reference_sgd import aggregate, clipped_sum
-from tests.helpers.close import assert_close
-from tests.helpers.typed_devices import WORDS, difference, keyboard, local, rows_of, typed
+from tests.helpers.audits.close import assert_close
+from tests.helpers.text.typed_devices import WORDS, difference, keyboard, local, rows_of, typed
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from federated.local_training.kernel.weights import Weights, pack, unpack
 from federated.local_training.sums import Sums, most_steps_first
 from federated.noise import FIXED_POINT
 from tests.federated.reference_sgd import clip_to_grid, clipped_sum
-from tests.helpers.typed_devices import difference, keyboard, local, rows_of
+from tests.helpers.text.typed_devices import difference, keyboard, local, rows_of
 
 NAMES = [name for name, _ in keyboard(False).named_parameters()]
 CLIP = 0.05

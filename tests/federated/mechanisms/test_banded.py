@@ -15,7 +15,7 @@ from federated.mechanisms.optimise_banded import (
     optimise_banded,
     toeplitz_objective,
 )
-from tests.helpers.strategies import pattern_sensitivity_squared
+from tests.helpers.audits.strategies import pattern_sensitivity_squared
 
 KEY = noise.seeded_key(12)
 SIZE = 3

@@ -5,7 +5,7 @@ import pytest
 
 from federated.mechanisms.optimise_banded import fhu_coefficients, optimise_banded
 from federated.mechanisms.sensitivity import toeplitz_sensitivity_squared
-from tests.helpers.strategies import toeplitz_losses
+from tests.helpers.audits.strategies import toeplitz_losses
 
 
 # McMahan et al. 2024, table 3: MaxLoss and RmsLoss at n 2052, b 342, k 6.

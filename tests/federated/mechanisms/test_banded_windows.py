@@ -8,7 +8,7 @@ import pytest
 from federated.mechanisms.banded import Banded, from_coefficients, from_matrix
 from federated.mechanisms.optimise_banded import optimise_banded
 from federated.mechanisms.second_sensitivity import MAX_ROUNDS, sensitivity_squared_by_windows
-from tests.helpers.strategies import pattern_sensitivity_squared
+from tests.helpers.audits.strategies import pattern_sensitivity_squared
 
 
 def random_strategy(rounds: int, bands: int, seed: int) -> np.ndarray:

@@ -11,7 +11,7 @@ from federated.accounting.gaussian import epsilon_of_rho
 from federated.config.blt_presets import PRESETS
 from federated.mechanisms.blt import Blt, errors, inverse_coefficients, prefix_variances
 from federated.mechanisms.sensitivity import toeplitz_sensitivity_squared
-from tests.helpers.strategies import pattern_sensitivity_squared
+from tests.helpers.audits.strategies import pattern_sensitivity_squared
 
 KEY = noise.seeded_key(9)
 BLT = Blt(noise_multiplier=2.0, theta=(0.95, 0.6, 0.2), omega=(0.1, 0.2, 0.3))

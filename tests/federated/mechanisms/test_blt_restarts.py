@@ -12,7 +12,7 @@ from federated.config.blt_presets import PRESETS
 from federated.mechanisms.blt import Blt, prefix_variances
 from federated.mechanisms.second_sensitivity import sensitivity_squared_by_pairs
 from federated.mechanisms.sensitivity import toeplitz_sensitivity_squared
-from tests.helpers.strategies import pattern_sensitivity_squared
+from tests.helpers.audits.strategies import pattern_sensitivity_squared
 
 KEY = noise.seeded_key(9)
 THETA, OMEGA = (0.95, 0.6, 0.2), (0.1, 0.2, 0.3)

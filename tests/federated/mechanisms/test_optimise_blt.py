@@ -12,7 +12,7 @@ from federated.config.blt_presets import PRESETS
 from federated.mechanisms.blt import Blt, errors, inverse_coefficients
 from federated.mechanisms.optimise_blt import decays, objective, optimise_blt, scales, starts
 from federated.mechanisms.sensitivity import toeplitz_sensitivity_squared
-from tests.helpers.strategies import pattern_sensitivity_squared
+from tests.helpers.audits.strategies import pattern_sensitivity_squared
 
 
 def dense(column: np.ndarray) -> np.ndarray:

@@ -7,7 +7,7 @@ import pytest
 
 from federated.mechanisms.second_sensitivity import tree_sensitivity_squared_forward
 from federated.mechanisms.sensitivity import tree_matrix, tree_sensitivity_squared
-from tests.helpers.strategies import pattern_sensitivity_squared
+from tests.helpers.audits.strategies import pattern_sensitivity_squared
 
 
 def small_cases() -> list[tuple[int, int, int, tuple[int, ...]]]:

@@ -14,7 +14,7 @@ from federated.mechanisms.sensitivity import (
     tree_sensitivity_squared,
 )
 from federated.mechanisms.tree import Tree, own_weight, prefix_variances
-from tests.helpers.strategies import pattern_sensitivity_squared, patterns
+from tests.helpers.audits.strategies import pattern_sensitivity_squared, patterns
 
 KEY = noise.seeded_key(3)
 SIZE = 3

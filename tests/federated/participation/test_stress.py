@@ -9,7 +9,7 @@ import pytest
 from federated.participation.cohorts import Cohorts
 from federated.participation.observed import observe
 from federated.participation.records import no_records
-from tests.helpers.small_run import DEVICES, SYNTHETIC, Launch, run
+from tests.helpers.launches.small_run import DEVICES, SYNTHETIC, Launch, run
 
 STRESS_D = np.arange(40) >= 36
 COHORTS = Cohorts(40, 8, 5, 3, seed=2, stress_D=STRESS_D, stress_rate=0.575)

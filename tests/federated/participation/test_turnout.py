@@ -14,7 +14,7 @@ from federated.participation.cohorts import Cohorts
 from federated.participation.observed import Observed, observe
 from federated.participation.records import Records, no_records
 from federated.rounds.rule import RoundRule
-from tests.helpers.small_run import Launch, mechanism, run
+from tests.helpers.launches.small_run import Launch, mechanism, run
 
 NIGHTS = {"round_minutes": 20.0}
 KEY = bytes(32)

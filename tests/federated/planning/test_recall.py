@@ -11,7 +11,7 @@ from pretrain.model import KeyboardLM, build_model
 from pretrain.ngrams.counted import CountedNGram
 from pretrain.ngrams.ngram import NGram
 from pretrain.vocabulary import BOS, EOS, SPECIALS, UNK, TokenStream, join_owners
-from tests.helpers.counted_devices import VOCABULARY, typed
+from tests.helpers.text.counted_devices import VOCABULARY, typed
 
 SIZE = len(VOCABULARY)
 

@@ -18,7 +18,7 @@ from federated.rounds.rule import RoundRule
 from federated.train import FineTuneResult, TrainingData, Workplace
 from pretrain.model import KeyboardLM
 from pretrain.vocabulary import EOS, TokenStream, join_owners
-from tests.helpers.small_run import model_at_start, stream
+from tests.helpers.launches.small_run import model_at_start, stream
 
 CONFIG = SmallLaunch(
     pseudo_users=40,

@@ -19,7 +19,7 @@ from pretrain.model import KeyboardLM, build_model
 from pretrain.ngrams.ngram import NGram
 from pretrain.train import pretrain
 from pretrain.vocabulary import SPECIALS, UNK
-from tests.helpers.counted_devices import VOCABULARY, typed
+from tests.helpers.text.counted_devices import VOCABULARY, typed
 
 # People go from word i to i + 1 four times in five; public text hardly ever does.
 PUBLIC, PEOPLE = typed(150, 1, habit=0.1), typed(60, 2, habit=0.8)

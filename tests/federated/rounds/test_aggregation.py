@@ -14,8 +14,8 @@ from federated.local_training.sums import clipped_updates
 from federated.noise import FIXED_POINT
 from pretrain.vocabulary import EOS, PAD
 from tests.federated.reference_sgd import aggregate
-from tests.helpers.close import assert_close
-from tests.helpers.typed_devices import keyboard, local, rows_of
+from tests.helpers.audits.close import assert_close
+from tests.helpers.text.typed_devices import keyboard, local, rows_of
 
 both_kernels = pytest.mark.parametrize("kernel", ["batched", "reference"])
 both_tables = pytest.mark.parametrize("tied", [True, False])

@@ -23,7 +23,7 @@ from federated.rounds.witness import Done
 from federated.train import FineTuneResult
 from pretrain.config import ModelConfig
 from pretrain.model import KeyboardLM, build_model
-from tests.helpers.small_run import SYNTHETIC, WORDS, Launch, mechanism, run
+from tests.helpers.launches.small_run import SYNTHETIC, WORDS, Launch, mechanism, run
 
 MECHANISM = mechanism(noise_multiplier=2.0, rounds=12, restarts=[8])
 

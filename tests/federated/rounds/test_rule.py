@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from federated.rounds.rule import RoundRule
-from tests.helpers.mechanism_kinds import KINDS, PARSER
+from tests.helpers.audits.mechanism_kinds import KINDS, PARSER
 
 SUM_P = np.array([600, -601, 0, 2**50])
 

@@ -10,7 +10,7 @@ import pytest
 from pipeline import settings as settings_module
 from pipeline.run_dir import RunDir
 from tests.golden.tampering.edits import Launch
-from tests.helpers.launched import Launched
+from tests.helpers.launches.launched import Launched
 
 _DATABASES = ("ledger.db", "mlflow.db")
 

@@ -13,9 +13,9 @@ from pipeline import runner, settings
 from pipeline.config import STAGE_NAMES, LaunchConfig, launch_id
 from pipeline.runner import Stages
 from pipeline.stage import StageContext, StageSpend
-from tests.helpers.account_command import answer, run
-from tests.helpers.installed import installed
-from tests.helpers.pipeline_launch import RAW, Counted, launch_config, spend
+from tests.helpers.launches.account_command import answer, run
+from tests.helpers.launches.installed import installed
+from tests.helpers.launches.pipeline_launch import RAW, Counted, launch_config, spend
 
 SHAPE = ("--rounds", "1000", "--min-sep", "300", "--max-participations", "4")
 TREE = ("tree", "--noise-multiplier", "7", *SHAPE)

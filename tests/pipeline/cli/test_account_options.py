@@ -11,7 +11,7 @@ from pipeline.runner import Stages
 from pipeline.settings import Settings
 from pipeline.stage import StageContext
 from pretrain.files import sha256
-from tests.helpers.pipeline_launch import Counted, launch_config
+from tests.helpers.launches.pipeline_launch import Counted, launch_config
 
 CONFIG = launch_config()
 

@@ -5,7 +5,7 @@ import pytest
 from federated.accounting import published
 from federated.accounting.published_rows import Row
 from federated.mechanisms import Tree
-from tests.helpers.account_command import answer, run
+from tests.helpers.launches.account_command import answer, run
 
 
 @pytest.mark.slow

@@ -24,9 +24,9 @@ from pretrain import export, vocabulary
 from pretrain.model import build_model
 from pretrain.predictor import KeyboardPredictor
 from pretrain.vocabulary import SPECIALS, Vocabulary
-from tests.helpers.keyboard_run import add_published
-from tests.helpers.pipeline_launch import RAW, Calls, launch_config
-from tests.helpers.tracking_database import put
+from tests.helpers.launches.pipeline_launch import RAW, Calls, launch_config
+from tests.helpers.launches.tracking_database import put
+from tests.helpers.reports.keyboard_run import add_published
 
 TACIT = Path(sys.executable).with_name("tacit")
 

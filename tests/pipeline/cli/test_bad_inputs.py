@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from pipeline import tracking
-from tests.helpers import bad_bundles, bad_files, bad_inputs
-from tests.helpers.bad_inputs import Case
+from tests.helpers.inputs import bad_bundles, bad_files, bad_inputs
+from tests.helpers.inputs.bad_inputs import Case
 
 ROWS, BUNDLES = bad_files.of_rows(), bad_bundles.of_bundles()
 FIELDS, DOCUMENTS, COMMANDS = bad_inputs.of_fields(), bad_inputs.of_documents(), bad_inputs.of_commands()

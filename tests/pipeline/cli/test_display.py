@@ -11,7 +11,7 @@ from pipeline.cli.support import round_up
 from pipeline.release import Standing
 from pipeline.run_dir import StageRecord
 from pipeline.runner import StageOutcome
-from tests.helpers.pipeline_launch import spend
+from tests.helpers.launches.pipeline_launch import spend
 
 RECORD = StageRecord(
     launch_id="trial-0123abcd",

@@ -21,8 +21,8 @@ from pipeline import rehearsed, settings
 from pipeline.cli.app import app
 from pipeline.config import LaunchConfig, launch_id, load_launch
 from pipeline.stages.table import STAGES
-from tests.helpers import rehearsals
-from tests.helpers.pipeline_launch import RAW
+from tests.helpers.launches import rehearsals
+from tests.helpers.launches.pipeline_launch import RAW
 
 RATIO = ("--noise-to-signal", "0.5")
 SMALL = SmallLaunch(

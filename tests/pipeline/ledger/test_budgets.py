@@ -10,9 +10,9 @@ from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.runner import Stages
 from pipeline.settings import Settings
 from pipeline.stage import StageSpend
-from tests.helpers.installed import registered
-from tests.helpers.pipeline_launch import Counted, launch_config
-from tests.helpers.spends import device, item, reserve
+from tests.helpers.launches.installed import registered
+from tests.helpers.launches.pipeline_launch import Counted, launch_config
+from tests.helpers.launches.spends import device, item, reserve
 
 
 @pytest.fixture

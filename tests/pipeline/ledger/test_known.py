@@ -17,7 +17,7 @@ from pipeline.run_dir import RESULT, RunDir, StageRecord, receipt_digest, record
 from pipeline.runner import Stages
 from pipeline.settings import Settings
 from pipeline.stage import PublicStage
-from tests.helpers.pipeline_launch import Calls, launch_config
+from tests.helpers.launches.pipeline_launch import Calls, launch_config
 
 CONFIG = launch_config()
 ID = launch_id(CONFIG)

@@ -16,8 +16,8 @@ from pipeline.ledger import schema
 from pipeline.ledger.entries import Entry
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.stage import Spend
-from tests.helpers.installed import registered
-from tests.helpers.spends import BINDING, device, item, reserve
+from tests.helpers.launches.installed import registered
+from tests.helpers.launches.spends import BINDING, device, item, reserve
 
 GONE = {
     "sqlite": ("no_update", "no_delete", "at_end", "head_forward", "head_stays"),

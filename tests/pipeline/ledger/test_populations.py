@@ -18,9 +18,9 @@ from pipeline.ledger.launch import require_population
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.settings import Settings
 from pipeline.stage import StageSpend
-from tests.helpers.installed import registered
-from tests.helpers.pipeline_launch import Calls, launch_config, spend
-from tests.helpers.spends import device, item, reserve
+from tests.helpers.launches.installed import registered
+from tests.helpers.launches.pipeline_launch import Calls, launch_config, spend
+from tests.helpers.launches.spends import device, item, reserve
 
 OLD = Path(__file__).resolve().parents[2] / "golden" / "run-0.1" / "run.tar.xz"
 IDS = [f"device-{number}" for number in range(300)]

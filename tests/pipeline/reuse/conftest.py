@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.private_stages import Private
+from tests.helpers.launches.private_stages import Private
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from pipeline.reuse.foreseen import Foreseen, foreseen
 from pipeline.run_dir import RESULT
 from pipeline.settings import Settings
 from pipeline.stages.table import STAGES
-from tests.helpers.pipeline_launch import launch_config
-from tests.helpers.private_stages import (
+from tests.helpers.launches.pipeline_launch import launch_config
+from tests.helpers.launches.private_stages import (
     FIRST,
     NAMES,
     SECOND,

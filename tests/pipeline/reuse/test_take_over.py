@@ -16,8 +16,8 @@ from pipeline.run_dir import RunDir
 from pipeline.runner import StageOutcome
 from pipeline.settings import Settings
 from pipeline.stage import StageContext, StageSpend
-from tests.helpers.pipeline_launch import launch_config
-from tests.helpers.private_stages import (
+from tests.helpers.launches.pipeline_launch import launch_config
+from tests.helpers.launches.private_stages import (
     FIRST,
     NAMES,
     SECOND,

@@ -23,8 +23,8 @@ from pretrain.ngrams.counted import CountedNGram
 from pretrain.ngrams.ngram import NGram
 from pretrain.vocabulary import BOS, SPECIALS, TokenStream, Vocabulary
 from pretrain.words import write_words
-from tests.helpers.pipeline_launch import RAW, launch_config
-from tests.helpers.published import THEIRS, model_of, publish
+from tests.helpers.launches.pipeline_launch import RAW, launch_config
+from tests.helpers.launches.published import THEIRS, model_of, publish
 
 pytestmark = [
     # MLflow's own code uses what SQLAlchemy 2.1 deprecates, and warns about type hints of its own.

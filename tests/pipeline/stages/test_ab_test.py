@@ -17,7 +17,7 @@ from pipeline.run_dir import RunDir, StageRecord
 from pipeline.stage import StageContext
 from pipeline.stages.ab_test import ab_result, attempt_of, described
 from pipeline.verify import replay
-from tests.helpers.pipeline_launch import launch_config
+from tests.helpers.launches.pipeline_launch import launch_config
 
 METRICS = ("top1_recall", "top3_recall", "prate", "words_modified", "words_per_minute", "errors_left")
 PAIRS = (("private", "start"), ("private", "champion"))

@@ -10,7 +10,7 @@ from federated import mechanisms
 from federated.accounting.guarantees import guarantee_of
 from federated.config.mechanism import TreeMechanism
 from pipeline.stages import artifacts, audit, audit_trace
-from tests.helpers.mechanism_kinds import SPACED
+from tests.helpers.audits.mechanism_kinds import SPACED
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from pipeline.stages import artifacts, build_vocabulary
 from pretrain import vocabulary
 from pretrain.files import sha256, text_sha256, write_text
 from pretrain.vocabulary import SPECIALS, Vocabulary
-from tests.helpers.pipeline_launch import launch_config
+from tests.helpers.launches.pipeline_launch import launch_config
 
 FOUND = ("lovely", "slurword", "sunny", "x1x2x3x", "secretname")
 BASE = Vocabulary((*SPECIALS, "you", "see"))

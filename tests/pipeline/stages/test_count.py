@@ -25,7 +25,7 @@ from pretrain import vocabulary
 from pretrain.ngrams import counted
 from pretrain.vocabulary import SPECIALS, Vocabulary
 from pretrain.words import write_words
-from tests.helpers.pipeline_launch import RAW, Counted, launch_config
+from tests.helpers.launches.pipeline_launch import RAW, Counted, launch_config
 
 BASE = Vocabulary((*SPECIALS, "see", "you", "soon"))
 GROWN = vocabulary.extend(BASE, ["lol"], 1)

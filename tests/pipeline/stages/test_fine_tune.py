@@ -19,7 +19,7 @@ from pipeline.shown import numbers
 from pipeline.stages import fine_tune as stage
 from pipeline.stages.fine_tune import histogram_metrics, participation
 from reports.disclosure.guarantee import ObservedParticipation
-from tests.helpers.pipeline_launch import launch_config
+from tests.helpers.launches.pipeline_launch import launch_config
 
 DEVICES, SYNTHETIC, ROUNDS = 3000, 40, 120
 

@@ -10,7 +10,7 @@ from pipeline.stages.discover import Discover
 from pipeline.stages.fine_tune import FineTune
 from pipeline.stages.gates import RELEASED, Evidence, decide
 from reports.disclosure.findings import AuditRow
-from tests.helpers.pipeline_launch import launch_config
+from tests.helpers.launches.pipeline_launch import launch_config
 
 POLICY = launch_config(
     policy={"population_max_discovery_epsilon": 6.0, "min_distinct_first_words": 300, "min_ngram_gain": 0.0}

@@ -13,8 +13,8 @@ from pipeline.settings import Settings
 from pipeline.stage import StageContext
 from pipeline.stages import artifacts, ingest
 from pretrain import corpus, export, selection
-from tests.helpers.pipeline_launch import launch_config
-from tests.helpers.published import THEIRS, publish
+from tests.helpers.launches.pipeline_launch import launch_config
+from tests.helpers.launches.published import THEIRS, publish
 
 pytestmark = [
     # MLflow's own code uses what SQLAlchemy 2.1 deprecates, and warns about type hints of its own.

@@ -11,9 +11,9 @@ from pipeline.run_dir import RESULT, StageRecord
 from pipeline.runner import Stages
 from pipeline.settings import Settings
 from pipeline.stages.table import STAGES
-from tests.helpers.pipeline_launch import launch_config
-from tests.helpers.published import publish
-from tests.helpers.tiny_launch import write_launch
+from tests.helpers.launches.pipeline_launch import launch_config
+from tests.helpers.launches.published import publish
+from tests.helpers.launches.tiny_launch import write_launch
 
 # Hugging Face's streams warn where MLflow's code does.
 pytestmark = [

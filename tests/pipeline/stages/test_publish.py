@@ -29,12 +29,12 @@ from pretrain.predictor import KeyboardPredictor
 from pretrain.vocabulary import BOS, SPECIALS
 from pretrain.writing import truecasing
 from pretrain.writing.truecasing import Usual
-from tests.helpers.dictionaries import SMALL
-from tests.helpers.installed import installed
-from tests.helpers.pipeline_launch import launch_config
-from tests.helpers.publishable import NAME, WORDS, launch
-from tests.helpers.reports_example import example
-from tests.helpers.tracking_database import put
+from tests.helpers.launches.installed import installed
+from tests.helpers.launches.pipeline_launch import launch_config
+from tests.helpers.launches.publishable import NAME, WORDS, launch
+from tests.helpers.launches.tracking_database import put
+from tests.helpers.reports.reports_example import example
+from tests.helpers.text.dictionaries import SMALL
 
 pytestmark = [
     # MLflow's own code uses what SQLAlchemy 2.1 deprecates, and warns about type hints of its own.

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 
 from pretrain.dictionary.binary import from_bytes, to_bytes
 from pretrain.dictionary.content import Dictionary, Word
-from tests.helpers.dictionaries import HEADER, SMALL, dictionaries
+from tests.helpers.text.dictionaries import HEADER, SMALL, dictionaries
 
 # Magic, version 202, no options, 51 bytes in all; then names and values, each ended by 1F.
 HEADER_BYTES = (

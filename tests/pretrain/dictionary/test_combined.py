@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, given, settings
 
 from pretrain.dictionary.combined import from_text, to_text
 from pretrain.dictionary.content import Dictionary, Word
-from tests.helpers.dictionaries import HEADER, SMALL, dictionaries
+from tests.helpers.text.dictionaries import HEADER, SMALL, dictionaries
 
 SMALL_TEXT = """\
 dictionary=main:en,locale=en,version=1

@@ -5,7 +5,7 @@ from fractions import Fraction
 import pytest
 
 from pretrain.dictionary.content import Dictionary, Word, bigram_level, fits, frequency, read_frequency
-from tests.helpers.dictionaries import HEADER
+from tests.helpers.text.dictionaries import HEADER
 
 
 def test_a_frequency_loses_8_589_steps_a_halving():

@@ -10,7 +10,7 @@ from pretrain.kernel import columns
 from pretrain.kernel.step import loss_and_gradient
 from pretrain.model import KeyboardLM
 from pretrain.vocabulary import EOS, PAD
-from tests.helpers.close import assert_close
+from tests.helpers.audits.close import assert_close
 
 V = 60
 

@@ -9,7 +9,7 @@ from pretrain.ngrams import counted
 from pretrain.ngrams.counted import CountedNGram
 from pretrain.ngrams.ngram import NGram
 from pretrain.vocabulary import BOS
-from tests.helpers.counted_devices import VOCABULARY, typed
+from tests.helpers.text.counted_devices import VOCABULARY, typed
 
 SIZE = len(VOCABULARY)
 

@@ -8,7 +8,7 @@ import pytest
 from pretrain.ngrams import ngram
 from pretrain.ngrams.ngram import NGram
 from pretrain.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, TokenStream, Vocabulary, join_owners
-from tests.helpers.next_words import after
+from tests.helpers.text.next_words import after
 
 
 def words(number: int) -> Vocabulary:

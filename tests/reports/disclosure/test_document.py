@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from reports.disclosure.document import Disclosure
-from tests.helpers.reports_example import example
+from tests.helpers.reports.reports_example import example
 
 
 def at(raw: dict, *path: str | int) -> dict:

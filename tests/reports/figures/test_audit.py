@@ -7,7 +7,7 @@ import pytest
 
 from reports.disclosure.findings import AuditRow, CanaryResult
 from reports.figures.audit import estimates, exposure, of_audits
-from tests.helpers.reports_example import block, drawn, example
+from tests.helpers.reports.reports_example import block, drawn, example
 
 
 def canary(n_u: int, n_e: int, bits: float, ceiling: float | None, population: str = "compliant") -> CanaryResult:

@@ -8,7 +8,7 @@ import pytest
 from reports.disclosure.utility import Difference, SliceMetric
 from reports.figures.comparison import by_slice, forest, of_utility
 from reports.formats import ARMS
-from tests.helpers.reports_example import block, drawn, example
+from tests.helpers.reports.reports_example import block, drawn, example
 
 
 def change(metric: str, value: float, low: float, high: float, baseline: str = "champion") -> Difference:

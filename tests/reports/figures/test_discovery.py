@@ -3,7 +3,7 @@
 import pytest
 
 from reports.figures.discovery import coverage_by_epsilon, domain_and_noise, of_discovery, words_by_layer
-from tests.helpers.reports_example import example
+from tests.helpers.reports.reports_example import example
 
 CURVES = {"Random, two passes": [(2.0, 0.1), (8.0, 0.8)], "Greedy": [(2.0, 0.05), (8.0, 0.6)]}
 DRAWN = [

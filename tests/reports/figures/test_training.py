@@ -3,7 +3,7 @@
 import pytest
 
 from reports.figures.training import of_training
-from tests.helpers.reports_example import block, drawn, example
+from tests.helpers.reports.reports_example import block, drawn, example
 
 
 @pytest.mark.slow

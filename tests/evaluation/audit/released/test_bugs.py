@@ -5,9 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.helpers.audited_run import audited, failed, model_at_start, planted
-from tests.helpers.small_run import Launch, mechanism, run, stream
-from tests.helpers.training_bugs import (
+from tests.helpers.audits.audited_run import audited, failed, model_at_start, planted
+from tests.helpers.audits.training_bugs import (
     IN_THE_LOOP,
     SHARED_OF_NOISE,
     SHARED_OF_ROWS,
@@ -15,6 +14,7 @@ from tests.helpers.training_bugs import (
     looser_layers,
     without_in_round,
 )
+from tests.helpers.launches.small_run import Launch, mechanism, run, stream
 
 # A test launch: three rounds, 64 directions. With texts that devices have, and a round that is not full.
 TINY = Launch(mechanism=mechanism(noise_multiplier=4.0, rounds=3, min_sep=2, report_goal=12), devices=stream(44, 1))

@@ -11,8 +11,8 @@ from federated.config.training import ADAPTIVITY, SECOND_MOMENTUM, ServerConfig
 from federated.noise import FIXED_POINT
 from federated.rounds import server
 from federated.rounds.privatize import Privatizer
-from tests.helpers.audited_run import audited, failed, with_optimiser
-from tests.helpers.small_run import Launch, mechanism, run
+from tests.helpers.audits.audited_run import audited, failed, with_optimiser
+from tests.helpers.launches.small_run import Launch, mechanism, run
 
 OPTIMISERS = ("momentum", "nesterov", "sgd", "adam")
 LAUNCH = Launch(mechanism=mechanism(noise_multiplier=4.0))

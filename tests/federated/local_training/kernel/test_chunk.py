@@ -5,7 +5,7 @@ from federated.local_training import autotune
 from federated.local_training.autotune import best_chunk
 from federated.local_training.kernel.workspace import thread_space
 from federated.local_training.sums import most_steps_first
-from tests.helpers.typed_devices import keyboard, local, rows_of
+from tests.helpers.text.typed_devices import keyboard, local, rows_of
 
 
 @pytest.mark.slow

@@ -14,8 +14,8 @@ from federated.local_training.kernel.weights import pack
 from federated.local_training.rows import DeviceRows
 from federated.local_training.sums import Sums, most_steps_first
 from tests.federated.reference_sgd import aggregate
-from tests.helpers.close import assert_close
-from tests.helpers.typed_devices import difference, keyboard, local, rows_of
+from tests.helpers.audits.close import assert_close
+from tests.helpers.text.typed_devices import difference, keyboard, local, rows_of
 
 
 def trained(model, devices, config, **more) -> list[torch.Tensor]:

@@ -9,7 +9,7 @@ from federated.local_training.kernel.weights import Weights, pack, unpack
 from federated.local_training.rows import DeviceRows
 from federated.local_training.sums import most_steps_first
 from tests.federated.reference_sgd import reference_update
-from tests.helpers.typed_devices import difference, keyboard, local, rows_of
+from tests.helpers.text.typed_devices import difference, keyboard, local, rows_of
 
 
 def nobody(width: int) -> DeviceRows:

@@ -1,0 +1,260 @@
+"""Word discovery: honest messages a second, words found on a public population, and the paper's scale.
+
+    .venv/stages/bin/python -m benchmarks.privacy.discovery [speed] [words] [scale] [--devices 360000] [--figures DIR]
+
+'speed' builds an environment of its own in build/bench-ldpy for multi-freq-ldpy. 'words' types words of
+wordfreq's English list by their frequency: 8,000 targets, devices with 160 words on average. Seconds are
+CPU seconds of one thread. Figures go to DIR.
+"""
+
+import argparse
+import resource
+import statistics
+import string
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+from pathlib import Path
+
+import numpy as np
+import wordfreq
+
+from discovery import discover as trie
+from discovery.config import DiscoveryConfig
+from discovery.device.answer import END, Question
+from discovery.device.randomizer import subset_selection
+from discovery.device.typed import TypedWords
+from discovery.device.votes import merge, votes_of_shard
+from discovery.projection import PublicHistogram, votes_for_tuning_only
+from discovery.results import DiscoveryResult
+from discovery.trie import certify, question_of
+from reports.figures.discovery import coverage_by_epsilon, domain_and_noise, words_by_layer
+
+KEY = bytes(range(32))  # public numbers need no secret
+PEER = "multi-freq-ldpy==0.2.5"
+PEER_CODE = """
+import sys, time
+from multi_freq_ldpy.pure_frequency_oracles.SS import SS_Client
+domain, epsilon, seconds = int(sys.argv[1]), float(sys.argv[2]), 3.0
+SS_Client(0, domain, epsilon)
+count, began = 0, time.process_time()
+while time.process_time() - began < seconds:
+    for _ in range(20):
+        SS_Client(count % domain, domain, epsilon)
+        count += 1
+print(count / (time.process_time() - began))
+"""
+TARGETS, HEAD = 8_000, 100
+USUAL_RATE = 0.05  # of false discoveries
+PREFIXES_OF_THE_PAPER, LETTERS = 10_000, "".join(sorted(string.printable)) + END
+
+
+def question(prefixes: int, epsilon0: float, contributions: int) -> Question:
+    """A layer with 100 letters, the end among them."""
+    letters = LETTERS.replace("\x0b", "")
+    rows = sorted(a + b + c for a in letters[10:40] for b in letters[10:40] for c in letters[10:40])[:prefixes]
+    config = DiscoveryConfig(
+        epsilon0=epsilon0, delta=1e-10, messages_per_device=contributions, layers=15, max_prefixes=prefixes
+    )
+    return question_of(1, 4, tuple(rows), letters, frozenset(), config)
+
+
+def typists(asked: Question, devices: int, seed: int) -> TypedWords:
+    """Devices with as many words that end in this layer as they may send, by Zipf's law."""
+    rng, each = np.random.default_rng(seed), asked.config.messages_per_device
+    words = min(asked.broadcast.none, 50_000)
+    items = rng.choice(asked.broadcast.none, size=words, replace=False)
+    typed = np.minimum(rng.zipf(1.3, size=devices * each) - 1, words - 1).astype(np.int32)
+    distinct = tuple(asked.broadcast.candidate(item) for item in items.tolist())
+    return TypedWords(distinct, np.arange(devices + 1) * each, typed)
+
+
+def speed() -> None:
+    """Messages a second, beside a peer in the same run."""
+    peer = _peer()
+    print(
+        f"{'domain':>9}{'epsilon0':>10}{'k':>6}{'devices/s':>12}{'60 each: messages/s':>21}"
+        f"{'peer devices/s':>16}{'ratio':>9}"
+    )
+    for prefixes, epsilon0 in ((10, 8.0), (100, 8.0), (1000, 8.0), (10_000, 8.0), (10_000, 10.0)):
+        rates = []
+        for contributions, devices in ((1, 200_000), (60, 8_000)):
+            asked = question(prefixes, epsilon0, contributions)
+            typed, group = typists(asked, devices, 0), np.arange(devices)
+            votes_of_shard(asked, group, typed, KEY)  # compiles
+            seen = []
+            for _ in range(5):
+                began = time.process_time()
+                votes_of_shard(asked, group, typed, KEY)
+                seen.append(devices * contributions / (time.process_time() - began))
+            rates.append(statistics.median(seen))
+        domain = asked.broadcast.domain
+        theirs = float(subprocess.check_output([peer, "-c", PEER_CODE, str(domain), str(epsilon0)]))
+        size = asked.randomizer.size
+        print(
+            f"{domain:>9}{epsilon0:>10g}{size:>6}{rates[0]:>12,.0f}{rates[1]:>21,.0f}"
+            f"{theirs:>16,.0f}{rates[0] / theirs:>9,.0f}",
+            flush=True,
+        )
+    print("server's view of 10,000,000 messages from a public histogram, epsilon0 8:")
+    for domain in (1_001, 10_001, 100_001):
+        counts = (1e7 / np.arange(1, domain + 1) / np.log(domain)).astype(np.int64)
+        histogram, randomizer = PublicHistogram("Zipf's law", counts), subset_selection(8.0, domain)
+        began = time.process_time()
+        votes_for_tuning_only(histogram, randomizer, 0)
+        print(f"{domain:>9}{time.process_time() - began:>8.3f} s", flush=True)
+
+
+def _peer() -> str:
+    folder = Path(__file__).resolve().parents[2] / "build" / "bench-ldpy"
+    python = folder / "bin" / "python"
+    if not python.exists():
+        venv.create(folder, with_pip=True)
+        subprocess.run([python, "-m", "pip", "install", "-q", PEER], check=True, stdout=sys.stderr)
+    return str(python)
+
+
+def population(devices: int) -> tuple[TypedWords, dict[str, float]]:
+    """Devices that type target words by frequency, a lognormal number of them up to 400; weight of each target."""
+    listed = wordfreq.get_frequency_dict("en", wordlist="large")
+    usable = set(string.printable) - set(string.whitespace)
+    ranked = sorted(
+        (word for word in listed if len(word) <= 14 and usable.issuperset(word)), key=lambda w: (-listed[w], w)
+    )
+    targets = ranked[HEAD : HEAD + TARGETS]
+    weights = np.array([listed[word] for word in targets])
+    weights /= weights.sum()
+    rng = np.random.default_rng(0)
+    lengths = np.minimum(rng.lognormal(np.log(200) - 0.5, 1.0, size=devices).astype(np.int64), 400)
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    numbers = np.empty(starts[-1], dtype=np.int32)
+    for first in range(0, len(numbers), 2**22):
+        part = numbers[first : first + 2**22]
+        part[:] = np.minimum(np.searchsorted(np.cumsum(weights), rng.random(len(part))), TARGETS - 1)
+    return TypedWords(tuple(targets), starts, numbers), dict(zip(targets, weights.tolist(), strict=True))
+
+
+def words(devices: int, figures: Path | None) -> None:
+    """Coverage and false words by passes, epsilon and threshold; each a full run of honest messages."""
+    typed, weights = population(devices)
+    print(
+        f"{devices:,} devices, {len(typed.numbers) / devices:.0f} words each, {TARGETS:,} targets; "
+        "15 layers, 10 messages a device, 1,500 prefixes"
+    )
+    print(
+        f"{'passes':>7}{'epsilon0':>9}{'rate':>6}{'coverage %':>12}{'words':>7}{'false':>7}"
+        f"{'clones':>8}{'blanket':>9}{'attack':>8}{'CPU s':>7}"
+    )
+    curves: dict[str, list[tuple[float, float]]] = {}
+    best = None
+    runs: list[tuple[int, float, float | None]] = [(passes, 8.0, USUAL_RATE) for passes in (1, 2)]
+    runs += [(2, epsilon0, USUAL_RATE) for epsilon0 in (4.0, 6.0, 10.0)]
+    runs += [(2, 8.0, rate) for rate in (None, 0.01, 0.2)]
+    for passes, epsilon0, rate in runs:
+        began = time.process_time()
+        found = run(typed, passes, epsilon0, rate)
+        share = sum(weights.get(word.word, 0.0) for word in found.words)
+        false = sum(word.word not in weights for word in found.words)
+        print(
+            f"{passes:>7}{epsilon0:>9g}{'z 4' if rate is None else rate:>6}{100 * share:>12.1f}"
+            f"{len(found.words):>7}{false:>7}{found.epsilon_central:>8.3f}{found.epsilon_blanket:>9.3f}{found.epsilon_attack:>8.3f}"
+            f"{time.process_time() - began:>7.0f}",
+            flush=True,
+        )
+        if rate == USUAL_RATE:
+            name = f"{passes} pass{'es' * (passes > 1)}"
+            curves[name] = sorted([*curves.get(name, []), (epsilon0, share)])
+        if (passes, epsilon0, rate) == (2, 8.0, USUAL_RATE):
+            best = found
+    if figures:
+        figures.mkdir(parents=True, exist_ok=True)
+        _draw(figures, curves, best, weights)
+
+
+def run(typed: TypedWords, passes: int, epsilon0: float, rate: float | None) -> DiscoveryResult:
+    """One discovery from first device to last word."""
+    config = DiscoveryConfig(
+        epsilon0=epsilon0, delta=1e-10, messages_per_device=10, layers=15, max_prefixes=1500, passes=passes,
+        false_discovery_rate=rate,
+    )  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        return trie.discover(
+            typed,
+            known_words=frozenset(),
+            alphabet=string.printable,
+            config=config,
+            key=KEY,
+            directory=Path(folder) / "layers",
+        )
+
+
+def _draw(folder: Path, curves: dict, found: DiscoveryResult, weights: dict[str, float]) -> None:
+    passes = sorted({row.pass_number for row in found.rows})
+    depth = max(row.layer for row in found.rows)
+    by_place = {(row.pass_number, row.layer): row for row in found.rows}
+    rows = [
+        [by_place[number, layer] for layer in range(1, depth + 1) if (number, layer) in by_place] for number in passes
+    ]
+    false = {(word.pass_number, word.layer): 0 for word in found.words}
+    for word in found.words:
+        false[word.pass_number, word.layer] += word.word not in weights
+    wrong = [[false.get((row.pass_number, row.layer), 0) for row in line] for line in rows]
+    pictures = {
+        "coverage": coverage_by_epsilon(curves),
+        "words": words_by_layer([[row.finished for row in line] for line in rows], wrong),
+        "domain": domain_and_noise(
+            [[row.domain for row in line] for line in rows],
+            [[row.noise / row.messages for row in line] for line in rows],
+        ),
+    }
+    for name, svg in pictures.items():
+        # Alone in a file the picture has no page to take its namespace and colour from.
+        alone = (
+            svg
+            if "xmlns=" in svg[: svg.index(">")]
+            else svg.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1)
+        )
+        (folder / f"discovery-{name}.svg").write_text(alone.replace("currentColor", "#606060"), encoding="utf-8")
+
+
+def scale() -> None:
+    """One layer of the paper's en-US size: 500,000 devices of 60 messages, domain 1e6, epsilon0 10; streamed."""
+    asked, shard = question(PREFIXES_OF_THE_PAPER, 10.0, 60), 25_000
+    votes_of_shard(asked, np.arange(6_000), typists(asked, 6_000, 0), KEY)  # compiles
+    spent, shards = 0.0, []
+    for first in range(0, 500_000, shard):
+        typed = typists(asked, shard, first)
+        began = time.process_time()
+        answered = votes_of_shard(asked, np.arange(first, first + shard), typed, KEY)
+        shards = [merge(asked, [*shards, answered])]
+        spent += time.process_time() - began
+    began = time.process_time()
+    bounds = certify(asked, 500_000 * 60)
+    certified = time.process_time() - began
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(
+        f"500,000 devices, 30,000,000 messages, domain {asked.broadcast.domain:,}, "
+        f"k {asked.randomizer.size}: {spent:.1f} s"
+    )
+    print(f"two passes of 15 such layers on 2 cores, projected: {spent * 30 / 2 / 60:.0f} minutes")
+    print(f"largest resident size of the process, all imports in it: {most:.0f} MB")
+    print(f"certificates in {certified:.1f} s: " + ", ".join(f"{name} {value:.4f}" for name, value in bounds.items()))
+
+
+def main() -> None:
+    """Print one table a part."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", choices=[[], "speed", "words", "scale"], default=[])
+    parser.add_argument("--devices", type=int, default=360_000)
+    parser.add_argument("--figures", type=Path)
+    options = parser.parse_args()
+    parts = options.parts or ["scale", "speed", "words"]  # 'scale' first: its largest size is its own
+    for part in parts:
+        print(f"\n{part}")
+        {"speed": speed, "scale": scale, "words": lambda: words(options.devices, options.figures)}[part]()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,308 @@
+"""What a launch ships beside its start and n-grams, at one rho, on real users: start, training, counts, both mixed.
+
+OMP_NUM_THREADS=1 python -m benchmarks.utility.what_ships FOLDER [--only NAME] [--work FOLDER]
+
+FOLDER holds ``users/*.parquet`` (``client_id, text, locale, ts``) and ``public/*.parquet`` (``text, source``) under the
+names of ``POPULATIONS``; a population whose file is not there is left out. A language's start is what the demo's launch
+file makes of packaged text. The planner rehearses each population on other public text, as ``tacit rehearse`` does it;
+then what it rehearsed is done on the real training devices with all of rho: training alone, counts alone, and the split
+that it found best, mixed. Noise is seeded, so nobody is protected: a measurement, not a launch. New words are not
+discovered. Prints Markdown; about twelve CPU minutes a population, and whoever kills it goes on where it was.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.utility.real_users import (
+    DELTA,
+    Asked,
+    PublicStart,
+    device_store,
+    first_people,
+    public_start,
+    public_texts,
+    public_words,
+    trade_setting,
+)
+from benchmarks.utility.real_users import tried_of as run_of
+from evaluation.arms.arm import Mixture, NextWord, PublicNGram, neural
+from evaluation.arms.held_out import HeldOut, held_out
+from evaluation.arms.history import WithHistory
+from evaluation.comparison.scoring import score
+from evaluation.config import HISTORY_WEIGHT
+from evaluation.keyboard import script, sessions, typist
+from federated.accounting.gaussian import epsilon_of_rho
+from federated.config.planning import SmallLaunch, SmallTrade
+from federated.config.training import RuntimeConfig
+from federated.devices.store import DeviceStore
+from federated.planning import recall, splits, trade
+from federated.planning.pseudo_users import pseudo_users
+from federated.planning.rehearsal import Setting, rehearse
+from federated.planning.verdict import Outcome, Verdict, as_json, from_json
+from pipeline.config import LaunchConfig, load_launch
+from pretrain.files import write_text
+from pretrain.ngrams import counted
+from pretrain.ngrams.ngram import NGram
+from pretrain.vocabulary import TokenStream
+
+LAUNCH = Path("dags/launches/demo-en-US.yaml")
+RHO, SEED = 0.5, 1
+HELD_OUT_WORDS, SESSION_WORDS, REHEARSED_WORDS = 30_000, 6_000, 800_000
+SMALL = SmallLaunch(report_goal=50, rounds=8, server_learning_rates=(1.0,), noise_to_signal=(0.01,))
+LIMITS = SmallTrade(shares=(0.1, 0.9, 1.0), goals=(1.0,), held_out_words=12_000)
+HELD_OUT_DOCUMENTS = 0.1
+
+
+@dataclass(frozen=True)
+class Population:
+    """Users, the rounds that they can carry, and public text to rehearse on; the start has not read it."""
+
+    about: str
+    users: str
+    locale: str
+    rounds: int
+    goal: int
+    rehearsed: str
+
+
+POPULATIONS = {
+    "chat": Population("typed chat", "en-US_chitchat", "en-US", 16, 200, "en-US_blogs_web"),
+    "blogs": Population("bloggers", "en_blogs", "en-US", 8, 400, "en-US_blogs_web"),
+    "French SMS": Population("text messages", "fr-FR_88milsms", "fr-FR", 8, 100, "fr-FR_public"),
+    "English SMS": Population("text messages", "en_nus_sms", "en-US", 8, 80, "en-US_blogs_web"),
+    "chat rooms": Population("questions about programming", "en_gitter_fcc", "en-US", 8, 400, "en-US_blogs_web"),
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One arm on held-out devices: shares of all words typed, and the words that it has first, by device."""
+
+    top1: float
+    top3: float
+    first_word: float
+    other_words: float
+    distinct: int
+    saved: float
+    hits: list[int]
+
+
+def main() -> None:
+    """Rehearse, train, judge, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--only", choices=POPULATIONS)
+    parser.add_argument("--work", type=Path, default=Path("build/what-ships"), help="private: goes on from here")
+    chosen = parser.parse_args()
+    for name, population in POPULATIONS.items():
+        there = (chosen.folder / "users" / f"{population.users}.parquet").exists()
+        if chosen.only in (None, name) and there:
+            for line in measured(name, chosen.folder, chosen.work):
+                print(line, flush=True)
+
+
+def measured(name: str, folder: Path, work: Path) -> Iterator[str]:
+    """One population in Markdown."""
+    population, config = POPULATIONS[name], load_launch(LAUNCH)
+    private = work / name.replace(" ", "-")
+    start = public_start(config, population.locale, work / population.locale)
+    store = device_store(folder / "users" / f"{population.users}.parquet", population.locale, private, SEED)
+    train = store.encode(start.vocabulary, "train")
+
+    def tell(line: str) -> None:
+        print(f"{name}: {line}", file=sys.stderr, flush=True)
+
+    def staged(users: TokenStream, people: TokenStream) -> trade.TradeSetting:
+        return staged_launch(population, config, start, (users, people), len(train))
+
+    verdict = rehearsed(population, staged, start, folder, private, tell)
+    tell(verdict.sentence)
+    real = staged(train, store.encode(start.vocabulary, "validation"))
+    text = whole_devices(store, HELD_OUT_WORDS)
+    arms = entrants(real, start, verdict, private, tell)
+    rows: dict[str, Row] = {}
+    for arm, made in arms.items():
+        for label in (arm, f"{arm}, history"):
+            path = private / "rows" / f"{label.replace(', ', '-').replace(' ', '-')}.json"
+            if not path.exists():
+                model = made() if label == arm else WithHistory(made(), HISTORY_WEIGHT)
+                write_text(path, json.dumps(asdict(judged(model, text, start, population.locale))))
+                tell(label)
+            rows[label] = Row(**json.loads(path.read_text(encoding="utf-8")))
+    yield from table(name, len(train), start, verdict, text, rows)
+
+
+def rehearsed(
+    population: Population,
+    staged: Callable[[TokenStream, TokenStream], trade.TradeSetting],
+    start: PublicStart,
+    folder: Path,
+    private: Path,
+    tell: Callable[[str], None],
+) -> Verdict:
+    """What the planner says before a spend: pseudo-users of public text as many as there are devices."""
+    path = private / "verdict.json"
+    if path.exists():
+        return from_json(json.loads(path.read_text(encoding="utf-8")))
+    texts = [text for text, _ in public_texts(folder / "public" / f"{population.rehearsed}.parquet", SEED)]
+    words = public_words(private.parent / population.rehearsed, texts, population.locale, REHEARSED_WORDS)
+    stream = words.encode(start.vocabulary)
+    held = int(len(stream) * HELD_OUT_DOCUMENTS)
+    number = staged(stream, stream).planning.population_estimate
+    people, users = (
+        pseudo_users(stream.select(np.arange(first, last)), count, "heavy-tailed", LIMITS.median_words, SEED, 400)
+        for first, last, count in (
+            (0, held, len(stream)),
+            (held, len(stream), max(min(number, LIMITS.most_users), SMALL.pseudo_users)),
+        )
+    )
+    stage = staged(users.select(np.arange(min(len(users), number))), first_people(people, LIMITS.held_out_words))
+    small = replace(stage.setting, users=users.select(np.arange(min(len(users), SMALL.pseudo_users))), held_out=people)
+    best = rehearse(small, private, private / "trials", tell)
+    # What the launch file would ask for is what the planner would choose for all of rho: one training less.
+    fixed = stage.mechanism.model_copy(update={"clip_norm": best.clip_norm})
+    whole = splits.largest_shapes(fixed, stage.planning, RHO, LIMITS, best.server_learning_rate)[0]
+    verdict = trade.rehearse(replace(stage, mechanism=whole.mechanism), best, private / "rehearsed", tell)
+    write_text(path, json.dumps(as_json(verdict)))
+    return verdict
+
+
+def staged_launch(
+    population: Population,
+    config: LaunchConfig,
+    start: PublicStart,
+    text: tuple[TokenStream, TokenStream],
+    number: int,
+) -> trade.TradeSetting:
+    """A launch in the demo's manner, on these users and judged on these people."""
+    users, people = text
+    curve = people.select(np.arange(min(len(people), 20)))
+    runtime = RuntimeConfig(chunk_devices=16, checkpoint_every_rounds=4)
+    how = Setting(start.model, users, curve, SMALL, config.local_training, config.server, runtime, config.seed)
+    noise, clip = config.mechanism.noise_multiplier, config.mechanism.clip_norm
+    asked = Asked(noise, clip, population.rounds, population.goal, number, int(0.9 * number), RHO)
+    return trade_setting(start, how, people, asked, LIMITS)
+
+
+def entrants(
+    real: trade.TradeSetting, start: PublicStart, verdict: Verdict, work: Path, tell: Callable[[str], None]
+) -> dict[str, Callable[[], NextWord]]:
+    """Arms by name, each made when it is asked for."""
+
+    @cache
+    def network(*, mixed: bool) -> NextWord:
+        training, _ = run_of(whole_rho(verdict, mixed=mixed))
+        assert training is not None
+        return neural(trade.trained(real, [training], work / "trained", tell)[training])
+
+    @cache
+    def counts(rho: float) -> NextWord:
+        path = work / f"counts-{rho:.4g}.npz"
+        if not path.exists():
+            config = splits.counts_at(rho)
+            counted.save(trade.counted(real, [config], tell)[config], path)
+        return PublicNGram(counted.load(path))
+
+    return {
+        "start": cache(lambda: neural(start.model)),
+        "private": lambda: network(mixed=False),
+        "counts": lambda: counts(RHO),
+        "mixture": lambda: Mixture(network(mixed=True), counts(whole_rho(verdict, mixed=True).counts_rho)),
+        "kenlm 3": cache(lambda: PublicNGram(real.ngram)),
+        "kenlm 5": cache(lambda: PublicNGram(NGram.fit(start.public, start.vocabulary, 5))),
+    }
+
+
+def whole_rho(verdict: Verdict, *, mixed: bool) -> Outcome:
+    """Of the outcomes that train and spend all of rho, the one that was rehearsed to gain most."""
+    spent = [
+        outcome
+        for outcome in verdict.outcomes
+        if outcome.gradient_rho and outcome.rho > 0.99 * RHO and (outcome.counts_rho > 0) == mixed
+    ]
+    return max(spent, key=lambda outcome: outcome.gain)
+
+
+def whole_devices(store: DeviceStore, words: int) -> HeldOut:
+    """Everything that the first test devices typed, as many as typed so many words: history needs whole devices."""
+    test = store.devices("test")
+    ends = np.cumsum([np.count_nonzero(store.words.owner(int(device))) for device in test])
+    return held_out(store.words, test[: 1 + int(np.searchsorted(ends, words))])
+
+
+def judged(arm: NextWord, text: HeldOut, start: PublicStart, locale: str) -> Row:
+    """One row."""
+    scored = score(arm, text, text.ids(start.vocabulary), workers=1)
+    first_P, hit_P = text.place_P == 0, scored.rank_P < 1
+    some = some_devices(text, SESSION_WORDS)
+    typed = script.prepare(some, start.vocabulary, locale, typist.MEDIAN, SEED)
+    saved, keystrokes = (each.sum() for each in sessions.simulate(typed, some, arm).ratios()["keystroke_savings"])
+    return Row(
+        top1=float(np.mean(hit_P)),
+        top3=float(np.mean(scored.rank_P < 3)),
+        first_word=float(np.mean(hit_P[first_P])),
+        other_words=float(np.mean(hit_P[~first_P])),
+        distinct=len(set(scored.first_P.tolist())),
+        saved=float(saved / keystrokes),
+        hits=np.bincount(text.device_P[hit_P], minlength=text.devices).tolist(),
+    )
+
+
+def some_devices(text: HeldOut, words: int) -> HeldOut:
+    """The first devices, as many as typed so many words."""
+    ends_D = np.cumsum(np.bincount(text.device_P, minlength=text.devices))
+    devices = min(text.devices, 1 + int(np.searchsorted(ends_D, words)))
+    sentences, total = int(np.searchsorted(text.device_S, devices)), int(ends_D[devices - 1])
+    starts_S, lengths_S = text.starts_S[:sentences], text.lengths_S[:sentences]
+    return HeldOut(text.spellings, text.word_P[:total], starts_S, lengths_S, text.device_S[:sentences], devices)
+
+
+def table(
+    name: str, number: int, start: PublicStart, verdict: Verdict, text: HeldOut, rows: dict[str, Row]
+) -> Iterator[str]:
+    """All arms of one population, and whether the planner was right."""
+    alone, mixture = whole_rho(verdict, mixed=False), whole_rho(verdict, mixed=True)
+    words_D = np.bincount(text.device_P, minlength=text.devices)
+    session_words = len(some_devices(text, SESSION_WORDS).word_P)
+    unknown = 100 * float(np.mean(text.ids(start.vocabulary) == 3))
+    yield f"## {name}: {POPULATIONS[name].about}\n"
+    yield (
+        f"{number:,} devices to train on; {text.devices:,} held-out ones typed {len(text.word_P):,} words, of which "
+        f"{unknown:.1f}% are outside the vocabulary and misses; {session_words:,} of them typed again. Start: "
+        f"{start.words:,} words of packaged text.\n"
+    )
+    yield f"The planner before any spend, on {verdict.pseudo_users:,} pseudo-users: **{verdict.answer}**."
+    yield f"{verdict.sentence}\n"
+    yield (
+        f"Private: {alone.run['mechanism']['kind']}, {alone.rounds} rounds of {alone.report_goal} devices, rho "
+        f"{alone.rho:.3g}. Counts: rho {RHO:g}. Mixture: {mixture.label}.\n"
+    )
+    yield "| arm | top-1 | top-3 | first word | other words | different first suggestions | saved | top-1 over start |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for label, row in rows.items():
+        shares = row.top1, row.top3, row.first_word, row.other_words
+        cells = [label, *(f"{100 * share:.2f}" for share in shares), f"{row.distinct:,}", f"{100 * row.saved:.1f}"]
+        base = rows["start, history" if "history" in label else "start"]
+        gain, error = recall.gain(np.array(row.hits), np.array(base.hits), words_D)
+        yield f"| {' | '.join(cells)} | {'' if row is base else f'{100 * gain:+.2f} ± {200 * error:.2f}'} |"
+    yield "\n| rehearsed run that spends all of rho | planner's gain | pays | real gain |\n|---|---|---|---|"
+    for label, outcome in (("private", alone), ("mixture", mixture)):
+        gain, error = recall.gain(np.array(rows[label].hits), np.array(rows["start"].hits), words_D)
+        said = f"{100 * outcome.gain:+.2f} ± {200 * outcome.error:.2f}"
+        pays = "yes" if verdict.pays(outcome) else "no"
+        yield f"| {outcome.label} | {said} | {pays} | {100 * gain:+.2f} ± {200 * error:.2f} |"
+    yield f"\nrho {RHO:g} is epsilon {epsilon_of_rho(RHO, DELTA):.2f} at delta {DELTA:g}.\n"
+
+
+if __name__ == "__main__":
+    began = time.process_time()
+    main()
+    print(f"{time.process_time() - began:.0f} s of CPU", file=sys.stderr)

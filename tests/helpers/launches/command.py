@@ -1,0 +1,62 @@
+"""The command line as a user runs it: a process of its own, in a home of its own; or the same without the process."""
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from pipeline.cli.app import app
+
+ROOT = Path(__file__).resolve().parents[3]
+TACIT = Path(sys.executable).with_name("tacit")
+AIRFLOW = ROOT / ".venv" / "airflow" / "bin" / "airflow"
+
+
+@dataclass(frozen=True)
+class Launched:
+    """What the first run of the command line left."""
+
+    home: Path
+    file: Path
+    run_id: str
+    answer: dict
+    console: str
+
+    @property
+    def run(self) -> Path:
+        return self.home / "runs" / self.run_id
+
+
+def environment(home: Path, **more: str) -> dict[str, str]:
+    """Only what a user's shell would hold, and everything kept under ``home``."""
+    names = ("PATH", "HOME", "LANG", "LC_ALL", "PYTHONPATH")  # the last: where a checkout is not the installed one
+    return {name: os.environ[name] for name in names if name in os.environ} | {"TACIT_HOME": str(home)} | more
+
+
+def tacit(home: Path, *arguments: str) -> subprocess.CompletedProcess:
+    """Run the command as a user would."""
+    return subprocess.run(
+        [TACIT, *arguments], cwd=home, env=environment(home), capture_output=True, text=True, timeout=600, check=False
+    )
+
+
+def answered(home: Path, *arguments: str, code: int = 0) -> dict:
+    """The answer of a command in this process: one of its own takes seconds to load its libraries."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    done = CliRunner().invoke(app, [*arguments, "--json"], env={"TACIT_HOME": str(home)})
+    # The command sent its logs to the standard error of this call, which is gone now.
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    assert done.exit_code == code, done.output
+    return json.loads(done.stdout)
+
+
+def ledger_entries(home: Path) -> list[dict]:
+    """The ledger as the command line shows it."""
+    return answered(home, "ledger", "show")["entries"]

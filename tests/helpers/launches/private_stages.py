@@ -1,0 +1,129 @@
+"""Stages that follow private data in small, which say how often they were called."""
+
+import json
+from pathlib import Path
+
+from pipeline import runner, spends
+from pipeline.config import LaunchConfig, launch_id
+from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.run_dir import RESULT, RunDir, StageRecord
+from pipeline.runner import Stages
+from pipeline.settings import Settings
+from pipeline.stage import PrivateStage, StageContext, StageResult, StageSpend
+from pipeline.verify.check import Check
+from pipeline.verify.reused import reused
+from pretrain.files import PRIVATE, sha256, text_sha256, write_text
+from tests.helpers.launches.pipeline_launch import Counted, launch_config
+
+FIRST = launch_config()
+SECOND = launch_config(name="second", mechanism={"noise_multiplier": 12.0})
+THIRD = launch_config(name="third", mechanism={"noise_multiplier": 9.0})
+A, B, C = launch_id(FIRST), launch_id(SECOND), launch_id(THIRD)
+NAMES = ("ingest_private", "discover", "build_vocabulary")
+
+
+class Found(StageResult):
+    """Of discovery."""
+
+    epsilon0: float
+    words_sha256: str
+
+
+class Private:
+    """Text of a file into a store, words of it, and a vocabulary of these."""
+
+    def __init__(self, text: Path) -> None:
+        self.text, self.made = text, list[str]()
+
+    def ingest_private(self, ctx: StageContext) -> Counted:
+        self.made.append(ctx.stage)
+        write_text(ctx.private / "store" / "words.txt", self.text.read_text(encoding="utf-8"), PRIVATE)
+        return Counted(value=len(self.text.read_text(encoding="utf-8")))
+
+    def discover(self, ctx: StageContext) -> Found:
+        self.made.append(ctx.stage)
+        ctx.run.result("ingest_private")
+        store = ctx.run.private("ingest_private") / "store" / "words.txt"
+        # Noise of its own: a release anew is another one.
+        content = json.dumps([store.read_text(encoding="utf-8"), ctx.noise_key.hex()])
+        write_text(ctx.private / "words.json", content, PRIVATE)
+        write_text(ctx.private / "layers" / "1.json", "what devices answered", PRIVATE)
+        epsilon0 = ctx.config.discovery.epsilon0
+        return Found(
+            epsilon0=epsilon0, words_sha256=text_sha256(content), spend=spends.discovery(epsilon0, "of a test")
+        )
+
+    def build_vocabulary(self, ctx: StageContext) -> Counted:
+        self.made.append(ctx.stage)
+        ctx.run.result("discover")
+        words = (ctx.run.private("discover") / "words.json").read_bytes()
+        write_text(ctx.public / "vocabulary.json", str(len(words)))
+        return Counted(value=ctx.config.vocabulary.max_new_words)
+
+    @property
+    def stages(self) -> Stages:
+        """What the runner takes."""
+        return Stages(
+            functions={name: getattr(self, name) for name in NAMES},
+            spends={
+                "discover": StageSpend(
+                    planned=lambda config, run: spends.discovery(config.discovery.epsilon0, "planned"),
+                    inputs=("ingest_private",),
+                )
+            },
+            private={
+                "ingest_private": PrivateStage(
+                    reads=lambda config: ("private_text",),
+                    given=lambda ctx: {"text": sha256(self.text)},
+                    code=(),
+                    files=("store",),
+                ),
+                "discover": PrivateStage(
+                    reads=lambda config: ("discovery.epsilon0", "mechanism.randomness"),
+                    given=lambda ctx: {"text": ctx.run.result("ingest_private")["value"]},
+                    code=("discovery",),
+                    sees=("discovery",),
+                    files=("words.json",),
+                ),
+                "build_vocabulary": PrivateStage(
+                    reads=lambda config: ("vocabulary",),
+                    given=lambda ctx: {"words": ctx.run.result("discover")["words_sha256"]},
+                    code=("pretrain",),
+                ),
+            },
+        )
+
+
+def run(private: Private, settings: Settings, config: LaunchConfig) -> list[StageRecord]:
+    """All stages of a launch; their records."""
+    return [runner.run_stage(name, config, launch_id(config), settings, private.stages).record for name in NAMES]
+
+
+def entries(settings: Settings, *kinds: str) -> list[tuple[str, str, str]]:
+    """The entries of some kinds."""
+    return [
+        (entry.launch_id, entry.stage, entry.kind)
+        for entry in PrivacyLedger(settings.ledger_url).entries()
+        if entry.kind in kinds
+    ]
+
+
+def checked(settings: Settings, run_id: str) -> Check:
+    """What verification says of the release that a launch took over."""
+    there = RunDir(settings.runs_dir, run_id)
+    records = {name: record for name in NAMES if (record := there.record(name))}
+    (check,) = reused(there, records, PrivacyLedger(settings.ledger_url))
+    return check
+
+
+def changed_words(launch: Path) -> None:
+    """Words of somebody else in a launch's private folder."""
+    (launch / "private" / "discover" / "words.json").write_text('["planted"]', encoding="utf-8")
+
+
+def changed_record(launch: Path) -> None:
+    """A discovery that says that it cost less."""
+    path = launch / "public" / "discover" / RESULT
+    content = json.loads(path.read_text(encoding="utf-8"))
+    content["result"]["epsilon0"] = 0.5
+    path.write_text(json.dumps(content), encoding="utf-8")

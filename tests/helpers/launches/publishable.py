@@ -1,0 +1,91 @@
+"""A launch that has come as far as its publication, without training."""
+
+import gzip
+import json
+from pathlib import Path
+
+from pipeline import runner, tracking
+from pipeline.config import STAGE_NAMES, LaunchConfig, launch_id
+from pipeline.runner import Stages
+from pipeline.settings import Settings
+from pipeline.stage import StageContext
+from pipeline.stages.publish import publish
+from pretrain import corpus, export, vocabulary
+from pretrain.files import sha256, write_text
+from pretrain.model import build_model
+from pretrain.vocabulary import SPECIALS, Vocabulary
+from tests.helpers.launches.pipeline_launch import Counted, launch_config
+from tests.helpers.reports.reports_example import example
+
+NAME = "keyboard-en-US-NWP"
+WORDS = Vocabulary((*SPECIALS, "see", "you", "soon", "later", "we", "talk", "tomorrow"))
+TEXT = "See you soon. We Talk later. See you tomorrow. We Talk soon, to Nobody."
+
+
+class Trained(Counted):
+    rho: float = 0.25
+    mu: float = 0.5**0.5
+    epsilon: float = 3.5
+    epsilon_pld: float = 3.5
+    delta: float = 1e-6
+
+
+class Decided(Counted):
+    decision: str
+    reasons: list[str]
+
+
+class Reported(Counted):
+    disclosure_sha256: str
+
+
+def stages(decision: str, created_at: str | None = None) -> Stages:
+    """What ``publish`` needs from the stages before it, made without training."""
+
+    def ingest_public(ctx: StageContext) -> Counted:
+        corpus.build_corpus(ctx.config.public_text, ctx.config.locale, ctx.public / "corpus")
+        return Counted(value=1)
+
+    def build_vocabulary(ctx: StageContext) -> Counted:
+        vocabulary.save(WORDS, ctx.public / "vocabulary.json")
+        return Counted(value=1)
+
+    def fine_tune(ctx: StageContext) -> Trained:
+        model = build_model(ctx.config.model, len(WORDS), ctx.config.seed)
+        export.save_model(model, ctx.public / "model.safetensors")
+        return Trained(value=1)
+
+    def decide(ctx: StageContext) -> Decided:
+        return Decided(value=1, decision=decision, reasons=["gain in top-1 recall: too small"])
+
+    def report(ctx: StageContext) -> Reported:
+        stated = example()
+        if created_at:
+            stated = stated.model_copy(update={"launch": stated.launch.model_copy(update={"created_at": created_at})})
+        write_text(ctx.public / "disclosure.json", stated.model_dump_json())
+        return Reported(value=1, disclosure_sha256=sha256(ctx.public / "disclosure.json"))
+
+    made = (ingest_public, build_vocabulary, fine_tune, decide, report, publish)
+    return Stages(functions={function.__name__: function for function in made}, spends={})
+
+
+def launch(
+    settings: Settings, folder: Path, decision: str = "launch", created_at: str | None = None, **changes: object
+) -> dict:
+    """Publish one launch; returns the answer of ``publish``."""
+    for split in ("train", "validation"):
+        with gzip.open(folder / f"{split}.json.gz", "wt", encoding="utf-8") as file:
+            file.write("".join(json.dumps({"text": TEXT}) + "\n" for _ in range(20)))
+    source = {
+        "source": "files",
+        "train": [str(folder / "train.json.gz")],
+        "validation": [str(folder / "validation.json.gz")],
+        "max_tokens": 1000,
+    }
+    config = LaunchConfig.model_validate(launch_config(**changes).model_dump() | {"public_text": source})
+    made, run_id = stages(decision, created_at), launch_id(config)
+    tracker = tracking.MlflowTracker(settings, config, run_id)
+    for name in STAGE_NAMES:
+        if name in made.functions:
+            outcome = runner.run_stage(name, config, run_id, settings, made, tracker)
+    return outcome.result | {"bundle": settings.runs_dir / run_id / "public" / "publish" / "bundle", "run_id": run_id}

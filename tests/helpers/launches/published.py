@@ -1,0 +1,43 @@
+"""A model that users have: an untrained bundle in the registry, with words of its own."""
+
+import json
+from pathlib import Path
+
+from pipeline import registry as registered
+from pipeline.registry import Registry
+from pipeline.settings import Settings
+from pretrain import export, vocabulary
+from pretrain.files import sha256
+from pretrain.model import KeyboardLM, build_model
+from pretrain.vocabulary import SPECIALS, Vocabulary
+from tests.helpers.launches.pipeline_launch import launch_config
+
+# Other words in another order than a launch has, one of which only users' present model knows.
+THEIRS = Vocabulary((*SPECIALS, "you", "later", "see"))
+
+
+def publish(
+    settings: Settings, folder: Path, launch_id: str, words: Vocabulary = THEIRS, trained_on: dict | None = None
+) -> Path:
+    """Register a bundle of an untrained model and make it the champion; returns the bundle.
+
+    Args:
+      trained_on: its disclosure's population; another one than launches here have, if None.
+    """
+    bundle = folder / launch_id / "bundle"
+    bundle.mkdir(parents=True)
+    vocabulary.save(words, bundle / "vocabulary.json")
+    population = trained_on or {"name": "others", "split": "theirs"}
+    (bundle / "disclosure.json").write_text(json.dumps({"population": population}), encoding="utf-8")
+    export.export_onnx(model_of(words, len(launch_id)), bundle / "model.onnx")
+    files = {path.name: sha256(path) for path in sorted(bundle.iterdir())}
+    (bundle / "bundle.json").write_text(json.dumps({"launch_id": launch_id, "files": files}), encoding="utf-8")
+    tags = {"tacit.launch": launch_id, "bundle.sha256": sha256(bundle / "bundle.json")}
+    registry = Registry(settings)
+    version = registry.register(launch_config(), launch_id, bundle, tags)
+    registered.promote(registry, launch_config(), version)
+    return bundle
+
+
+def model_of(words: Vocabulary, seed: int) -> KeyboardLM:
+    return build_model(launch_config().model, len(words), seed)

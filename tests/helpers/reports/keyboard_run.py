@@ -1,0 +1,57 @@
+"""A run that was published: a report, a bundle, the record of its stage, as ``tacit site`` reads them."""
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from pretrain import export, vocabulary
+from pretrain.files import sha256
+from pretrain.vocabulary import SPECIALS, Vocabulary
+from pretrain.writing import truecasing
+from pretrain.writing.truecasing import Usual
+from reports.disclosure.document import Disclosure
+from tests.helpers.launches.published import model_of
+from tests.helpers.reports.reports_example import example
+
+WORDS = ("the", "i", "you", "</script>", "hello")
+USUAL = {"i": Usual("I", 9, 0.9)}
+
+
+def add_report(runs: Path, name: str, disclosure: Disclosure | None = None) -> Path:
+    """A run's folder with the disclosure that the index reads; returns that file."""
+    path = runs / name / "public" / "report" / "disclosure.json"
+    path.parent.mkdir(parents=True)
+    path.write_text((disclosure or example()).model_dump_json(), encoding="utf-8")
+    return path
+
+
+def add_published(
+    runs: Path,
+    name: str,
+    disclosure: Disclosure | None = None,
+    words: Iterable[str] = WORDS,
+    usual: Mapping[str, Usual] = USUAL,
+    ships: str = "network",
+) -> Path:
+    """A run whose untrained model was published; returns its bundle."""
+    report = add_report(runs, name, disclosure)
+    stated = disclosure or example()
+    stage = runs / name / "public" / "publish"
+    bundle = stage / "bundle"
+    bundle.mkdir(parents=True)
+    known = Vocabulary((*SPECIALS, *words))
+    model = model_of(known, 5)
+    for tensor in model.parameters():
+        tensor.data *= 3  # far enough from one another that no rounding swaps two words
+    export.export_onnx(model, bundle / "model.onnx")
+    vocabulary.save(known, bundle / "vocabulary.json")
+    truecasing.save(usual, bundle / "truecase.json")
+    (bundle / "disclosure.json").write_bytes(report.read_bytes())
+    about = {"launch_id": name, "locale": stated.launch.locale, "ships": ships}
+    (bundle / "bundle.json").write_text(json.dumps(about), encoding="utf-8")
+    record = {
+        "result": {"published": True},
+        "outputs": {f"bundle/{path.name}": sha256(path) for path in sorted(bundle.iterdir())},
+    }
+    (stage / "result.json").write_text(json.dumps(record), encoding="utf-8")
+    return bundle
