@@ -56,7 +56,7 @@ def test_audit_and_ab_show_what_was_found(launched: Launched) -> None:
     assert "compliant: obey the timer" in audited.stdout
     assert "stress" not in audited.stdout
     assert "champion: none, nothing was published before" in compared.stdout
-    assert "private minus start: " in compared.stdout
+    assert "private minus start within " in compared.stdout
     assert "prate" in compared.stdout
     assert "words_modified" in tacit(launched.home, "ab", "--run", launched.run_id, "--feature", "OTF").stdout
     wrong = tacit(launched.home, "ab", "--run", launched.run_id, "--feature", "swipe", "--json")
