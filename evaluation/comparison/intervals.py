@@ -171,12 +171,10 @@ def compare(
 
 
 def replaced(result: AbResult, better: AbResult) -> AbResult:
-    """A result with the rows that ``better`` has of the same arms, pairs and metrics in place of its own."""
-    arms = {(row.arm, row.metric): row for row in better.arms}
+    """A result with the differences that ``better`` has of the same pairs and metrics; arms stay on common words."""
     differences = {(row.candidate, row.baseline, row.metric): row for row in better.differences}
     return replace(
         result,
-        arms=tuple(arms.get((row.arm, row.metric), row) for row in result.arms),
         differences=tuple(
             differences.get((row.candidate, row.baseline, row.metric), row) for row in result.differences
         ),
