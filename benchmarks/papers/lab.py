@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -93,7 +93,7 @@ class Lab:
     size: Size
     folder: Path | None
     work: Path
-    device: str
+    device: Literal["cpu", "cuda"]
 
     @property
     def text_name(self) -> str:

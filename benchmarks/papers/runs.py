@@ -106,7 +106,7 @@ def trained_model(
         model.load_state_dict(torch.load(place / "model.pt", weights_only=True))
         return _read(kept), model
     runtime = RuntimeConfig(
-        device=lab.device,  # type: ignore[arg-type]
+        device=lab.device,
         chunk_devices=16 if lab.device == "cpu" else 256,
         evaluate_every_rounds=every,
         checkpoint_every_rounds=every,
