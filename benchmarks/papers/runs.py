@@ -23,11 +23,11 @@ from evaluation.comparison.scoring import score
 from evaluation.config import STRESS_RATE
 from federated.config.mechanism import MechanismConfig
 from federated.config.training import LocalTrainingConfig, RuntimeConfig, ServerConfig
-from federated.noise import seeded_key
 from federated.rounds.rule import RoundRule
 from federated.train import FineTuneResult, TrainingData, Workplace, fine_tune
 from pretrain.batches import find_rows
 from pretrain.model import KeyboardLM
+from pretrain.randomness.noise import seeded_key
 from pretrain.vocabulary import SPECIALS, UNK, join_streams
 from pretrain.vocabulary import TokenStream as Text
 

@@ -17,13 +17,13 @@ from typing import TypeVar
 
 import numpy as np
 
-from federated.noise import seeded_key
 from federated.secagg.bounds import Encoding, plan_encoding
 from federated.secagg.device import Device
 from federated.secagg.encode import decode, encode
 from federated.secagg.hadamard import rotation
 from federated.secagg.protocol import circulant, exchange_keys
 from federated.secagg.server import Server
+from pretrain.randomness.noise import seeded_key
 
 REPORT_GOAL = 100
 CASES = ((16, 20), (32, 20), (62, 20), (32, 60))

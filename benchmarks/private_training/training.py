@@ -21,11 +21,11 @@ from evaluation.arms.arm import neural
 from federated.config.training import RuntimeConfig
 from federated.local_training import sums
 from federated.local_training.kernel.weights import Weights
-from federated.noise import seeded_key
 from federated.rounds import server, state
 from federated.rounds.rule import RoundRule
 from federated.train import TrainingData, Workplace, fine_tune
 from pretrain.model import KeyboardLM
+from pretrain.randomness.noise import seeded_key
 from pretrain.vocabulary import TokenStream
 
 START = "start"

@@ -24,13 +24,13 @@ from federated.local_training.kernel.fixed_shapes import narrowest, widths
 from federated.local_training.kernel.layout import Chunk, Steps
 from federated.local_training.rows import cohort_rows
 from federated.local_training.sums import most_steps_first
-from federated.noise import seeded_key
 from federated.participation.cohorts import Cohorts
 from federated.participation.records import no_records
 from federated.rounds import server
 from federated.rounds.rule import RoundRule
 from pretrain.config import ModelConfig
 from pretrain.model import build_model
+from pretrain.randomness.noise import seeded_key
 from pretrain.threads import one_torch_thread
 from pretrain.vocabulary import EOS, TokenStream, join_owners
 

@@ -24,9 +24,9 @@ from federated import train
 from federated.config.mechanism import TreeMechanism
 from federated.config.training import LocalTrainingConfig, RuntimeConfig, ServerConfig
 from federated.local_training.rows import cohort_rows
-from federated.noise import seeded_key
 from federated.rounds.rule import RoundRule
 from pretrain.model import build_model
+from pretrain.randomness.noise import seeded_key
 from pretrain.threads import one_torch_thread
 from pretrain.vocabulary import TokenStream, join_owners
 

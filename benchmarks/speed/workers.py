@@ -26,11 +26,11 @@ from federated import train
 from federated.config.blt_presets import PRESETS
 from federated.config.mechanism import BltMechanism
 from federated.config.training import RuntimeConfig, ServerConfig
-from federated.noise import seeded_key
 from federated.rounds import server
 from federated.rounds.rule import RoundRule
 from federated.workers import Worker, joined, launch_command
 from pretrain.model import build_model
+from pretrain.randomness.noise import seeded_key
 from pretrain.vocabulary import join_owners
 
 _PRODUCTION = {"theta": PRESETS["min-sep-100"].theta, "omega": PRESETS["min-sep-100"].omega}

@@ -31,10 +31,10 @@ from federated.counts import cells as counted
 from federated.counts.posterior import counted_ngram
 from federated.counts.release import released_counts
 from federated.devices import store as population
-from federated.noise import seeded_key
 from federated.planning.pseudo_users import pseudo_users
 from pretrain.ngrams.counted import CountedNGram
 from pretrain.ngrams.ngram import NGram
+from pretrain.randomness.noise import seeded_key
 from pretrain.text import sentences
 from pretrain.vocabulary import EOS, TokenStream, Vocabulary, extend, from_counts
 from pretrain.words import write_words

@@ -28,11 +28,11 @@ from benchmarks.utility.curves_setting import SEED, Setting, hits_by_device, kno
 from federated.accounting import guarantees as accounting
 from federated.config.mechanism import BltMechanism, MechanismConfig, TreeMechanism
 from federated.config.training import LocalTrainingConfig, RuntimeConfig, ServerConfig
-from federated.noise import seeded_key
 from federated.planning import costs as plan_costs
 from federated.rounds.rule import RoundRule
 from federated.train import TrainingData, Workplace, fine_tune
 from pretrain.model import parameter_count
+from pretrain.randomness.noise import seeded_key
 
 ROUNDS, REPORT_GOAL, SIMULATED_GOAL = 40, 200, 6_500
 MIN_SEP, BUFFERS, DELTA = 25, 3, 1e-10

@@ -8,9 +8,9 @@ list of cells says what is counted (``cells``), so that no cell tells by being t
 
 import numpy as np
 
-from federated import noise
 from federated.counts.cells import Cells
 from federated.local_training.clipping import MAX_DEVICES, grid_scale, release
+from pretrain.randomness import noise
 from pretrain.vocabulary import TokenStream
 
 STREAM = "counts"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from federated.local_training.rows import DeviceRows
-from federated.noise import FIXED_POINT
+from pretrain.randomness.noise import FIXED_POINT
 
 MAX_DEVICES = 2**63 // FIXED_POINT - 1
 

@@ -25,8 +25,8 @@ from federated.local_training.whole_numbers import (
     add_rows_stacked,
     add_stacked,
 )
-from federated.noise import FIXED_POINT
 from pretrain.model import KeyboardLM, parameter_count
+from pretrain.randomness.noise import FIXED_POINT
 
 # Sums of weights are whole numbers too, in these units.
 _WEIGHT_UNIT = 2**30

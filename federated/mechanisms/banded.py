@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from federated import noise
 from federated.mechanisms.blt import errors
 from federated.mechanisms.second_sensitivity import MAX_ROUNDS, sensitivity_squared_by_windows
 from federated.mechanisms.sensitivity import check_noise_multiplier, check_pattern
+from pretrain.randomness import noise
 
 STREAM = "banded"
 

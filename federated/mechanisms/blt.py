@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from federated import noise
 from federated.mechanisms.second_sensitivity import sensitivity_squared_by_pairs
 from federated.mechanisms.sensitivity import (
     check_noise_multiplier,
@@ -19,6 +18,7 @@ from federated.mechanisms.sensitivity import (
     segments,
     toeplitz_sensitivity_squared,
 )
+from pretrain.randomness import noise
 
 STREAM = "blt"
 

@@ -12,9 +12,9 @@ from typing import Literal
 
 import numpy as np
 
-from federated import noise
 from federated.config.mechanism import SecretSample
 from federated.mechanisms.sensitivity import check_pattern
+from pretrain.randomness import noise
 
 STREAM = "independent"
 

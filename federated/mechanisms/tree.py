@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from federated import noise
 from federated.mechanisms.second_sensitivity import tree_sensitivity_squared_forward
 from federated.mechanisms.sensitivity import (
     check_noise_multiplier,
@@ -22,6 +21,7 @@ from federated.mechanisms.sensitivity import (
     segments,
     tree_sensitivity_squared,
 )
+from pretrain.randomness import noise
 
 STREAM = "tree"
 

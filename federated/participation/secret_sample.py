@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from federated import noise
 from federated.participation.cohorts import ParticipationState
+from pretrain.randomness import noise
 
 _STREAM = "sampling"
 

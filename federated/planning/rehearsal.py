@@ -22,7 +22,6 @@ import numpy as np
 from federated.config.mechanism import MechanismConfig, TreeMechanism
 from federated.config.planning import SmallLaunch
 from federated.config.training import LocalTrainingConfig, RuntimeConfig, ServerConfig
-from federated.noise import seeded_key
 from federated.planning import costs as plan_costs
 from federated.rounds import server
 from federated.rounds.rule import RoundRule
@@ -30,6 +29,7 @@ from federated.rounds.validation import CurvePoint
 from federated.train import TrainingData, Workplace, fine_tune
 from pretrain.files import write_text
 from pretrain.model import KeyboardLM
+from pretrain.randomness.noise import seeded_key
 from pretrain.vocabulary import EOS, TokenStream
 
 # Noise that changes nothing; a mechanism has to have some.

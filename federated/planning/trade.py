@@ -20,7 +20,6 @@ from federated.config.planning import PlanningConfig, SmallTrade
 from federated.counts import cells as counted_cells
 from federated.counts.posterior import counted_ngram
 from federated.counts.release import released_counts
-from federated.noise import seeded_key
 from federated.planning import costs as plan_costs
 from federated.planning import recall, scaling, splits
 from federated.planning.proposal import to_yaml
@@ -42,6 +41,7 @@ from pretrain.files import atomic
 from pretrain.model import KeyboardLM
 from pretrain.ngrams.counted import CountedNGram
 from pretrain.ngrams.ngram import NGram
+from pretrain.randomness.noise import seeded_key
 from pretrain.vocabulary import EOS, TokenStream, Vocabulary
 
 Tried = tuple[Training | None, CountsConfig | None]

@@ -11,7 +11,6 @@ from itertools import chain, repeat
 import numpy as np
 import torch
 
-from federated import noise
 from federated.config.mechanism import secagg_neighbours
 from federated.config.training import LocalTrainingConfig
 from federated.local_training.clipping import Clip
@@ -30,6 +29,7 @@ from federated.secagg.bounds import Encoding
 from federated.secagg.protocol import secure_sum
 from federated.workers import ALONE, Worker
 from pretrain.model import KeyboardLM
+from pretrain.randomness import noise
 
 _log = logging.getLogger(__name__)
 

@@ -15,12 +15,12 @@ import numpy as np
 
 from federated.local_training.clipping import Clip
 from federated.local_training.sums import Planted
-from federated.noise import FIXED_POINT
 from federated.participation.cohorts import Cohorts, ParticipationState
 from federated.participation.secret_sample import SampledCohorts
 from federated.rounds import server, witness
 from federated.rounds.witness import Done, Sketch, Witness
 from pretrain.model import KeyboardLM
+from pretrain.randomness.noise import FIXED_POINT
 
 
 class Probe(Sketch, Protocol):

@@ -14,9 +14,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from federated import mechanisms, noise
+from federated import mechanisms
 from federated.config.mechanism import AdaptiveClipping, MechanismConfig
 from federated.local_training.clipping import release
+from pretrain.randomness import noise
 
 # A device sends its bit as b - 1/2, so that one device moves the sum by 1/2 and not by 1.
 _BIT_SENSITIVITY = 0.5

@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from federated.local_training.sums import Aggregate
-from federated.noise import FIXED_POINT
+from pretrain.randomness.noise import FIXED_POINT
 
 # Counts and digests, which float64 would round.
 _WHOLE = ("updates_T", "longer_T", "missing_T", "rows_T")

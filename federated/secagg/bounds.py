@@ -11,8 +11,8 @@ Shape legend: P parameters, N the order of the transform.
 import math
 from dataclasses import dataclass
 
-from federated.noise import FIXED_POINT
 from federated.secagg import hadamard
+from pretrain.randomness.noise import FIXED_POINT
 
 # At most this probability that a device at the clip norm has any element clipped.
 _ANY_CLIPPED = 2.0**-10

@@ -15,9 +15,9 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-from federated import noise
 from federated.secagg.encode import low_bits
 from federated.secagg.masks import add_mask, split_secret
+from pretrain.randomness import noise
 
 _NUMBER_BYTES = 4
 _SECRET_BYTES = 32

@@ -8,11 +8,11 @@ Shape legend: P parameters, N the order of the transform.
 
 import numpy as np
 
-from federated import noise
-from federated.noise import FIXED_POINT
 from federated.secagg.bounds import Encoding
 from federated.secagg.hadamard import Rotation
 from federated.secagg.masks import uniform_blocks, word_of
+from pretrain.randomness import noise
+from pretrain.randomness.noise import FIXED_POINT
 
 # All of these fail with probability beta^16 at most; then the update is truncated, which never lengthens it.
 _TRIES = 16

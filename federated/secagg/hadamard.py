@@ -14,7 +14,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from federated import noise
+from pretrain.randomness import noise
 
 # Sylvester factors of this order turn the transform into a few products that BLAS does well.
 _FACTOR = 64

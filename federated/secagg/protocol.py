@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from federated import noise
 from federated.config.mechanism import secagg_threshold
 from federated.secagg.bounds import Encoding
 from federated.secagg.device import Device
@@ -22,6 +21,7 @@ from federated.secagg.encode import decode, encode
 from federated.secagg.hadamard import rotation
 from federated.secagg.server import Server
 from federated.workers import ALONE, Worker
+from pretrain.randomness import noise
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from evaluation.arms.history import WithHistory
 from evaluation.comparison.compare import Entrants
 from evaluation.config import HISTORY_WEIGHT, NGRAM_ORDER
 from federated.config.mechanism import MechanismConfig
-from federated.noise import seeded_key
 from federated.rounds.rule import RoundRule
 from federated.train import TrainingData, Workplace, fine_tune
 from pipeline.config import SIMULATIONS
@@ -27,6 +26,7 @@ from pretrain import vocabulary as vocabularies
 from pretrain.model import KeyboardLM
 from pretrain.ngrams.counted import CountedNGram
 from pretrain.ngrams.ngram import NGram
+from pretrain.randomness.noise import seeded_key
 
 CHAMPION, NON_PRIVATE, PUBLIC_MIXTURE = "champion", "non_private", "public_mixture"
 # A mechanism has to have some noise; this much is far below the last digit of a weight.

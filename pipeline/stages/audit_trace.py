@@ -29,7 +29,6 @@ from federated.accounting import guarantees as accounting
 from federated.config.mechanism import MechanismConfig, secagg_neighbours
 from federated.config.training import ADAPTIVITY, SECOND_MOMENTUM, LocalTrainingConfig
 from federated.local_training.rows import round_rows, rows_digest
-from federated.noise import subkey
 from federated.participation.records import load_records
 from federated.rounds import witness
 from federated.rounds.again import noise_again
@@ -44,6 +43,7 @@ from pipeline.stage import StageContext, stage_key
 from pipeline.stages import artifacts
 from pretrain.files import PRIVATE, atomic
 from pretrain.model import KeyboardLM
+from pretrain.randomness.noise import subkey
 from pretrain.vocabulary import TokenStream
 
 FILE = "audit.npz"

@@ -7,7 +7,6 @@ import math
 import numpy as np
 import pytest
 
-from federated import noise
 from federated.accounting import guarantees as accounting
 from federated.accounting.losses import epsilon_by_losses
 from federated.config.blt_presets import PRESETS
@@ -15,6 +14,7 @@ from federated.mechanisms.banded import from_coefficients
 from federated.mechanisms.blt import Blt
 from federated.mechanisms.independent import Independent
 from federated.mechanisms.tree import Tree
+from pretrain.randomness import noise
 
 KEY = noise.seeded_key(21)
 ROUNDS, SIZE = 12, 5

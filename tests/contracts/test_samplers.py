@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from federated.noise import seeded_key
 from federated.participation.availability import Availability
 from federated.participation.cohorts import Cohorts, ParticipationState
 from federated.participation.observed import observe
 from federated.participation.records import Records, load_records, no_records, save_records
 from federated.participation.secret_sample import SampledCohorts
+from pretrain.randomness.noise import seeded_key
 
 DEVICES, ROUNDS, GOAL = 60, 24, 6
 KEY = seeded_key(31)

@@ -16,8 +16,8 @@ from federated.config.training import LocalTrainingConfig
 from federated.local_training.clipping import Clip
 from federated.local_training.rows import DeviceRows
 from federated.local_training.sums import Aggregate, chunked_sum, most_steps_first
-from federated.noise import FIXED_POINT
 from pretrain.model import KeyboardLM, parameter_count
+from pretrain.randomness.noise import FIXED_POINT
 from pretrain.vocabulary import EOS, PAD
 from tests.helpers.text.pretrain_streams import next_word_loss
 

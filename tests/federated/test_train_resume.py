@@ -17,10 +17,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from federated.config.training import RuntimeConfig, ServerConfig
-from federated.noise import seeded_key
 from federated.participation.records import Records, load_records, save_records, segment_digests
 from federated.rounds import state
 from federated.train import FineTuneResult
+from pretrain.randomness.noise import seeded_key
 from tests.helpers.launches.small_run import DEVICES, Launch, mechanism, run, stream
 
 

@@ -7,10 +7,11 @@ from scipy import linalg
 from evaluation.audit import whitening
 from evaluation.audit.directions import UPDATE_NORM, Directions, hadamard
 from evaluation.audit.matched_filter import whiteness
-from federated import mechanisms, noise
+from federated import mechanisms
 from federated.mechanisms.banded import Banded, from_coefficients
 from federated.mechanisms.blt import Blt
 from federated.mechanisms.tree import Tree, prefix_variances
+from pretrain.randomness import noise
 
 
 def test_the_fast_transform_is_the_dense_matrix() -> None:

@@ -7,9 +7,9 @@ from federated.counts import cells as counted
 from federated.counts.cells import Cells
 from federated.counts.posterior import counted_ngram, posterior_ratios
 from federated.counts.release import released_counts
-from federated.noise import seeded_key
 from pretrain.ngrams.counted import CountedNGram
 from pretrain.ngrams.ngram import NGram
+from pretrain.randomness.noise import seeded_key
 from pretrain.vocabulary import BOS, EOS, PAD, UNK, TokenStream, join_owners
 from tests.helpers.text.counted_devices import VOCABULARY, typed
 

@@ -10,7 +10,7 @@ from federated.counts import cells as counted
 from federated.counts.cells import Cells
 from federated.counts.release import CLIP_NORM, STREAM, released_counts
 from federated.local_training.clipping import MAX_DEVICES
-from federated.noise import FIXED_POINT, gaussian, seeded_key
+from pretrain.randomness.noise import FIXED_POINT, gaussian, seeded_key
 from pretrain.vocabulary import BOS, EOS, PAD, UNK, TokenStream, join_owners
 from tests.helpers.text.counted_devices import VOCABULARY, typed
 
@@ -130,7 +130,7 @@ def test_noise_is_drawn_before_text_is_read(cells: Cells, monkeypatch: pytest.Mo
         raise ArithmeticError("no noise")
 
     read = []
-    monkeypatch.setattr("federated.noise.gaussian", broken)
+    monkeypatch.setattr("pretrain.randomness.noise.gaussian", broken)
     monkeypatch.setattr(Cells, "counts", lambda self, tokens_N: read.append(tokens_N))
     with pytest.raises(ArithmeticError, match="no noise"):
         released_counts(typed(9, 2), cells, Z, KEY)

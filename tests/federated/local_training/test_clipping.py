@@ -5,7 +5,7 @@ import torch
 from federated.local_training.clipping import MAX_DEVICES, Clip, check_clip_norm, check_report_goal, release
 from federated.local_training.kernel.weights import Weights
 from federated.local_training.sums import Sums
-from federated.noise import FIXED_POINT
+from pretrain.randomness.noise import FIXED_POINT
 from tests.helpers.audits.close import assert_close
 from tests.helpers.text.typed_devices import local, rows_of
 

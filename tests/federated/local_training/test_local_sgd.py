@@ -11,8 +11,8 @@ from federated.local_training.kernel.chunk import train_chunk
 from federated.local_training.kernel.weights import Weights, pack
 from federated.local_training.rows import DeviceRows, cohort_rows, device_rows, round_offset
 from federated.local_training.sums import Sums, chunked_sum, joint_norms, most_steps_first
-from federated.noise import FIXED_POINT
 from pretrain.model import KeyboardLM
+from pretrain.randomness.noise import FIXED_POINT
 from pretrain.threads import one_torch_thread
 from pretrain.vocabulary import EOS, PAD
 from tests.federated.reference_sgd import aggregate, clipped_sum

@@ -8,7 +8,7 @@ from federated.local_training.clipping import Clip
 from federated.local_training.kernel.chunk import train_chunk
 from federated.local_training.kernel.weights import Weights, pack, unpack
 from federated.local_training.sums import Sums, most_steps_first
-from federated.noise import FIXED_POINT
+from pretrain.randomness.noise import FIXED_POINT
 from tests.federated.reference_sgd import clip_to_grid, clipped_sum
 from tests.helpers.text.typed_devices import difference, keyboard, local, rows_of
 

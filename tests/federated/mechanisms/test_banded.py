@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy.linalg import sqrtm
 
-from federated import noise
 from federated.mechanisms.banded import Banded, BandedState, from_coefficients, from_matrix
 from federated.mechanisms.optimise_banded import (
     fhu_coefficients,
@@ -15,6 +14,7 @@ from federated.mechanisms.optimise_banded import (
     optimise_banded,
     toeplitz_objective,
 )
+from pretrain.randomness import noise
 from tests.helpers.audits.strategies import pattern_sensitivity_squared
 
 KEY = noise.seeded_key(12)

@@ -6,11 +6,11 @@ import random
 import numpy as np
 import pytest
 
-from federated import noise
 from federated.accounting.gaussian import epsilon_of_rho
 from federated.config.blt_presets import PRESETS
 from federated.mechanisms.blt import Blt, errors, inverse_coefficients, prefix_variances
 from federated.mechanisms.sensitivity import toeplitz_sensitivity_squared
+from pretrain.randomness import noise
 from tests.helpers.audits.strategies import pattern_sensitivity_squared
 
 KEY = noise.seeded_key(9)

@@ -7,11 +7,11 @@ import time
 import numpy as np
 import pytest
 
-from federated import noise
 from federated.config.blt_presets import PRESETS
 from federated.mechanisms.blt import Blt, prefix_variances
 from federated.mechanisms.second_sensitivity import sensitivity_squared_by_pairs
 from federated.mechanisms.sensitivity import toeplitz_sensitivity_squared
+from pretrain.randomness import noise
 from tests.helpers.audits.strategies import pattern_sensitivity_squared
 
 KEY = noise.seeded_key(9)

@@ -9,12 +9,12 @@ import itertools
 import numpy as np
 import pytest
 
-from federated import noise
 from federated.mechanisms.banded import Banded, from_coefficients
 from federated.mechanisms.blt import Blt, prefix_variances
 from federated.mechanisms.sensitivity import tree_matrix
 from federated.mechanisms.tree import Tree
 from federated.mechanisms.tree import prefix_variances as tree_prefix_variances
+from pretrain.randomness import noise
 
 KEY = noise.seeded_key(33)
 ROUNDS, SIZE, MULTIPLIER = 14, 40_000, 1.7

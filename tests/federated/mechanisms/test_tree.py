@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from federated import noise
 from federated.mechanisms.sensitivity import (
     tree_matrix,
     tree_sensitivity_squared,
 )
 from federated.mechanisms.tree import Tree, own_weight, prefix_variances
+from pretrain.randomness import noise
 from tests.helpers.audits.strategies import pattern_sensitivity_squared, patterns
 
 KEY = noise.seeded_key(3)

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from federated import noise
 from federated.participation.secret_sample import SampledCohorts
+from pretrain.randomness import noise
 
 RATE, DEVICES, ROUNDS = 0.2, 500, 400
 

@@ -11,7 +11,7 @@ from federated.local_training.clipping import Clip
 from federated.local_training.kernel.weights import unpack
 from federated.local_training.rows import DeviceRows, single_batch
 from federated.local_training.sums import clipped_updates
-from federated.noise import FIXED_POINT
+from pretrain.randomness.noise import FIXED_POINT
 from pretrain.vocabulary import EOS, PAD
 from tests.federated.reference_sgd import aggregate
 from tests.helpers.audits.close import assert_close

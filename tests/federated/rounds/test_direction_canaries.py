@@ -15,7 +15,6 @@ from federated.accounting.guarantees import guarantee_of
 from federated.config.mechanism import MechanismConfig
 from federated.local_training.clipping import Clip
 from federated.local_training.sums import Aggregate
-from federated.noise import FIXED_POINT
 from federated.participation.cohorts import ParticipationState
 from federated.rounds import direction_canaries
 from federated.rounds.direction_canaries import ProbeState
@@ -23,6 +22,7 @@ from federated.rounds.witness import Done
 from federated.train import FineTuneResult
 from pretrain.config import ModelConfig
 from pretrain.model import KeyboardLM, build_model
+from pretrain.randomness.noise import FIXED_POINT
 from tests.helpers.launches.small_run import SYNTHETIC, WORDS, Launch, mechanism, run
 
 MECHANISM = mechanism(noise_multiplier=2.0, rounds=12, restarts=[8])

@@ -6,12 +6,13 @@ import math
 import numpy as np
 import pytest
 
-from federated import mechanisms, noise
+from federated import mechanisms
 from federated.accounting import guarantees as accounting
 from federated.config.mechanism import BltMechanism, IndependentMechanism, TreeMechanism
-from federated.noise import FIXED_POINT
 from federated.rounds.privatize import PrivacyState, Privatizer, privatizer, update_multiplier
 from federated.rounds.rule import RoundRule
+from pretrain.randomness import noise
+from pretrain.randomness.noise import FIXED_POINT
 
 KEY = noise.seeded_key(4)
 ROUNDS, GOAL = 12, 40

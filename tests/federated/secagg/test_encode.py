@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from federated.noise import FIXED_POINT, seeded_key
 from federated.secagg import bounds, hadamard
 from federated.secagg.bounds import plan_encoding
 from federated.secagg.encode import decode, encode, round_to_norm, stochastic_round
 from federated.secagg.masks import word_of
+from pretrain.randomness.noise import FIXED_POINT, seeded_key
 
 ORDER = 256
 

@@ -8,10 +8,10 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from pydantic import ValidationError
 
 from federated.config.mechanism import TreeMechanism, secagg_neighbours, secagg_threshold
-from federated.noise import FIXED_POINT, seeded_key
 from federated.secagg.bounds import plan_encoding
 from federated.secagg.masks import add_mask, combine_shares, split_secret, uniform_blocks, word_of
 from federated.secagg.protocol import check_graph, circulant, secure_sum
+from pretrain.randomness.noise import FIXED_POINT, seeded_key
 
 P = 700
 

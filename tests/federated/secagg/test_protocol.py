@@ -9,12 +9,12 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from scipy import stats
 
 from federated.config.mechanism import secagg_threshold
-from federated.noise import seeded_key
 from federated.secagg.device import Device, Opened, pair_seed, pair_sign
 from federated.secagg.encode import low_bits
 from federated.secagg.masks import add_mask, combine_shares, word_of
 from federated.secagg.protocol import circulant, exchange_keys, run_protocol
 from federated.secagg.server import Server
+from pretrain.randomness.noise import seeded_key
 
 ROUND = 4
 SIZE = 4096

@@ -13,13 +13,14 @@ import torch
 from evaluation.audit import whitening
 from evaluation.audit.directions import UPDATE_NORM, Directions
 from evaluation.audit.matched_filter import Claim
-from federated import mechanisms, noise
+from federated import mechanisms
 from federated.accounting.guarantees import guarantee_of
 from federated.local_training.clipping import release
 from federated.mechanisms.blt import Blt, BltState
 from federated.mechanisms.tree import Tree, TreeState
-from federated.noise import FIXED_POINT
 from federated.participation.cohorts import Cohorts
+from pretrain.randomness import noise
+from pretrain.randomness.noise import FIXED_POINT
 from pretrain.threads import one_torch_thread
 from tests.federated.reference_sgd import clip_to_grid
 

@@ -8,7 +8,6 @@ import numpy as np
 from federated.config.mechanism import TreeMechanism
 from federated.config.training import LocalTrainingConfig, RuntimeConfig, ServerConfig
 from federated.mechanisms import Mechanism
-from federated.noise import seeded_key
 from federated.rounds import server
 from federated.rounds.direction_canaries import Probe
 from federated.rounds.rule import RoundRule
@@ -16,6 +15,7 @@ from federated.train import FineTuneResult, Progress, TrainingData, Workplace, f
 from federated.workers import ALONE, Worker
 from pretrain.config import ModelConfig
 from pretrain.model import KeyboardLM, build_model
+from pretrain.randomness.noise import seeded_key
 from pretrain.vocabulary import EOS, TokenStream, join_owners
 
 WORDS, DEVICES, SYNTHETIC = 40, 24, 3

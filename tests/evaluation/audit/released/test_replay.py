@@ -8,9 +8,9 @@ import pytest
 from evaluation.audit.released.replay import Optimiser
 from federated import train
 from federated.config.training import ADAPTIVITY, SECOND_MOMENTUM, ServerConfig
-from federated.noise import FIXED_POINT
 from federated.rounds import server
 from federated.rounds.privatize import Privatizer
+from pretrain.randomness.noise import FIXED_POINT
 from tests.helpers.audits.audited_run import audited, failed, with_optimiser
 from tests.helpers.launches.small_run import Launch, mechanism, run
 

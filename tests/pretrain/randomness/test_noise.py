@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from federated import noise
+from pretrain.randomness import noise
 
 KEY = noise.seeded_key(11)
 
