@@ -275,8 +275,8 @@ def _refused_by_ledger(
 ) -> list[str]:
     """What the ledger would refuse; nothing is written, so a simulation need not be registered yet."""
     from pipeline.ledger.budget import registered, require_no_more, require_registered, since
-    from pipeline.ledger.entries import require_room
     from pipeline.ledger.ledger import PrivacyLedger
+    from pipeline.ledger.loss import require_room
     from pipeline.stage import Spend
 
     try:
@@ -292,11 +292,11 @@ def _refused_by_ledger(
     if entries is None or (known is None and config.private_text.source in SIMULATIONS):
         return lines
     try:
-        budget = require_no_more(
-            require_registered(entries, name), policy.population_max_rho, policy.population_max_discovery_epsilon
-        )
+        known = require_registered(entries, name)
+        budget = require_no_more(known, policy.population_max_rho, policy.population_max_discovery_epsilon)
     except PermanentError as error:
         return [*lines, str(error)]
+    rule = known.split_rule(config.private_text.test_fraction)
     others = [entry for entry in entries if entry.launch_id != run_id]
     training = Spend(unit="device", adjacency="zero-out", rho=device_rho, epsilon=0.0, delta=config.mechanism.delta)
     words = Spend(unit="item", adjacency="swap", rho=None, epsilon=epsilon0, delta=0.0)
@@ -304,7 +304,7 @@ def _refused_by_ledger(
         if not (spend.rho or spend.epsilon):
             continue  # A population may have spent all of it, and more, before its budget was lowered.
         try:
-            require_room(others, name, run_id, spend, ceiling, since(budget))
+            require_room(others, name, run_id, spend, ceiling, since(budget), rule)
         except PermanentError as error:
             lines.append(str(error))
     return lines

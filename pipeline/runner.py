@@ -18,6 +18,7 @@ from typing import Protocol
 from pipeline import sharing
 from pipeline.config import STAGE_NAMES, LaunchConfig, config_digest, launch_id, launch_id_without_reviewers
 from pipeline.errors import PermanentError, RefusedUntouched
+from pipeline.ledger.entries import SPLIT_RULE
 from pipeline.ledger.known import fetch_known, write_down, written_down
 from pipeline.ledger.launch import register_simulation
 from pipeline.ledger.ledger import PrivacyLedger
@@ -230,11 +231,12 @@ def _released(ctx: StageContext, stages: Stages, spend: StageSpend, planned: Spe
     """Reserve, run, commit."""
     config, run, name = ctx.config, ctx.run, ctx.stage
     key = stage_key(config, run, name)
-    binding = binding_of(config, run, key, spend)
     ledger = PrivacyLedger(ctx.settings.ledger_url)
     _log.info("%s: spends from the privacy ledger %s", name, ledger.address)
     register_simulation(config, ledger)
-    require_secure(config, ledger.registered(ctx.population))
+    population = ledger.population(ctx.population)
+    require_secure(config, population)
+    binding = binding_of(config, run, key, spend)
     reserved = ledger.reserve(
         population=ctx.population,
         launch_id=run.launch_id,
@@ -242,7 +244,7 @@ def _released(ctx: StageContext, stages: Stages, spend: StageSpend, planned: Spe
         spend=planned,
         budget_rho=config.policy.population_max_rho,
         budget_discovery_epsilon=config.policy.population_max_discovery_epsilon,
-        binding=binding,
+        binding=binding | {SPLIT_RULE: population.split_rule(config.private_text.test_fraction)},
         anchors=anchors(ctx.settings.runs_dir),
     )
     note_receipt(run, name, reserved.hash)

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from pipeline.config import LaunchConfig, config_digest
 from pipeline.errors import PermanentError, RefusedUntouched
@@ -16,9 +16,18 @@ from pipeline.run_dir import RESULT, RunDir
 from pipeline.settings import Settings
 from pretrain.config import Config
 
+Split = Literal["train", "validation", "test"]
+# Fields of a spend that an entry of the ledger keeps in its binding, where they say more than nothing.
+BESIDE = ("failure", "split")
+
 
 class Spend(BaseModel):
-    """Privacy loss of one release. Device-level rho adds up over launches; item-level epsilon never joins it."""
+    """Privacy loss of one release. Device-level rho adds up over launches; item-level epsilon never joins it.
+
+    Guarantee: but for an event of probability ``failure`` the release is ``rho``-zCDP for one device of ``split``
+    (approximate zCDP, Bun & Steinke 2016, definition 8.1), and for one of another split nothing at all. Epsilon at a
+    delta is then the Gaussian curve at that delta less the failures.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -28,6 +37,17 @@ class Spend(BaseModel):
     epsilon: Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
     delta: Annotated[float, Field(ge=0.0, lt=1.0)]
     note: str = ""
+    failure: Annotated[float, Field(ge=0.0, lt=1.0)] = Field(
+        default=0.0, description="probability with which rho or epsilon does not hold; it adds up over releases"
+    )
+    split: Split = Field(default="train", description="whose devices lose")
+
+    @model_serializer(mode="wrap")
+    def _as_before_where_nothing_is_new(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # Results and records of before these fields stay what they were, byte by byte.
+        block = dump(self)
+        usual = {name: type(self).model_fields[name].default for name in BESIDE}
+        return {name: value for name, value in block.items() if name not in usual or value != usual[name]}
 
     @model_validator(mode="before")
     @classmethod

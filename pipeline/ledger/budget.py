@@ -1,5 +1,6 @@
 """A population as the ledger knows it: its budget, who may change that, and what may be asked of it."""
 
+import hashlib
 import json
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
@@ -7,9 +8,12 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat
 
+from federated.config.population import VALIDATION_FRACTION
 from pipeline.errors import BudgetExceeded, PopulationUnknown
-from pipeline.ledger.entries import Entry
+from pipeline.ledger.entries import Entry, canonical
 
+# Goes up when ``federated.devices.store`` splits otherwise.
+_SPLIT_RULE = "tacit split 1"
 Finite = Annotated[PositiveFloat, Field(allow_inf_nan=False)]
 
 
@@ -47,6 +51,15 @@ class Population(BaseModel):
     registered_by: str
     secret_digest: str
     simulated: bool = False
+
+    def split_rule(self, test_fraction: float) -> str:
+        """The version of the rule by which its devices are split: what decides it, as a digest.
+
+        Guarantee: under one version a device is in one split for ever (``federated.devices.store``): the split is a
+        function of its id, of a key made from name and secret, and of the two fractions.
+        """
+        decides = [_SPLIT_RULE, self.name, self.secret_digest, test_fraction, VALIDATION_FRACTION]
+        return hashlib.sha256(canonical(decides).encode()).hexdigest()[:16]
 
 
 def registered(entries: Iterable[Entry], name: str) -> Population | None:

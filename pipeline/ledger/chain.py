@@ -1,6 +1,5 @@
 """The chain of entries in the database: read, find, append, and what is wrong with it."""
 
-import json
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
@@ -8,8 +7,17 @@ from sqlalchemy import Connection, insert, select, update
 
 from pipeline.errors import LedgerConflict, LedgerTampered
 from pipeline.ledger import results, schema
-from pipeline.ledger.entries import GENESIS, NO_UNIT, Entry, canonical, chain_problems, is_amount
-from pipeline.stage import Spend
+from pipeline.ledger.entries import (
+    GENESIS,
+    NO_UNIT,
+    SPLIT_RULE,
+    Entry,
+    canonical,
+    chain_problems,
+    is_amount,
+    with_spend,
+)
+from pipeline.stage import BESIDE, Spend
 
 _MOST_SHOWN = 8  # of problems, in an error
 _NO_AMOUNTS = {"unit": NO_UNIT, "adjacency": "", "rho": None, "epsilon": 0.0, "delta": 0.0, "note": ""}
@@ -56,8 +64,9 @@ def append(
     binding: Mapping[str, object],
 ) -> Entry:
     """Write the next entry; one without a spend says something else, in its binding."""
-    amounts = spend.model_dump() if spend else _NO_AMOUNTS
-    if not all(map(is_amount, (amounts["epsilon"], amounts["delta"], amounts["rho"] or 0.0))):
+    amounts = spend.model_dump(exclude=set(BESIDE)) if spend else _NO_AMOUNTS
+    failure = spend.failure if spend else 0.0
+    if not all(map(is_amount, (amounts["epsilon"], amounts["delta"], amounts["rho"] or 0.0, failure))):
         # ``Spend`` refuses it too; but a value may be made around its checks.
         raise ValueError(f"{launch_id}/{stage}: a spend of {spend} is negative or not finite; state what it costs")
     count, prev_hash = schema.read_head(connection)
@@ -68,7 +77,7 @@ def append(
         launch_id=launch_id,
         stage=stage,
         **amounts,
-        binding=canonical(dict(binding)),
+        binding=canonical(with_spend(binding, spend) if spend else dict(binding)),
         created_at=datetime.now(UTC).isoformat(timespec="microseconds"),
         prev_hash=prev_hash,
         hash="",
@@ -79,7 +88,7 @@ def append(
     return entry
 
 
-def require_same(old: Entry, population: str, spend: Spend, binding: Mapping[str, str]) -> None:
+def require_same(old: Entry, population: str, spend: Spend, binding: Mapping[str, object]) -> None:
     where = f"{old.launch_id}/{old.stage}"
     if (old.population, old.spend) != (population, spend):
         raise LedgerConflict(
@@ -87,8 +96,10 @@ def require_same(old: Entry, population: str, spend: Spend, binding: Mapping[str
             f"{old.population!r}; this attempt says rho {spend.rho}, epsilon {spend.epsilon}, delta {spend.delta} on "
             f"{population!r}. A launch releases once: start a new launch for other amounts"
         )
-    before = json.loads(old.binding)
-    changed = sorted(name for name in before.keys() | binding.keys() if before.get(name) != binding.get(name))
+    # What the spend says was compared above. A reservation of before splits had rules stays the same release.
+    before = old.content
+    known = before.keys() | binding.keys() - {SPLIT_RULE}
+    changed = sorted(name for name in known - set(BESIDE) if before.get(name) != binding.get(name))
     if changed:
         raise LedgerConflict(
             f"{where}: the {' and the '.join(changed)} changed since the ledger's {old.kind}, so this would be "

@@ -1,18 +1,14 @@
-"""One entry of the privacy ledger, what makes entries a chain, and what they add up to.
-
-Devices and items are never added.
-"""
+"""One entry of the privacy ledger, and what makes entries a chain."""
 
 import hashlib
 import json
 import math
-from collections.abc import Iterable
-from typing import Literal, TypeGuard
+from collections.abc import Mapping
+from typing import Any, TypeGuard, get_args
 
 from pydantic import BaseModel, ConfigDict
 
-from pipeline.errors import BudgetExceeded, LedgerTampered
-from pipeline.stage import Spend
+from pipeline.stage import BESIDE, Spend, Split
 
 GENESIS = "0" * 64
 # Entries that spend have a unit; those that say something else have this one, and no amounts.
@@ -20,9 +16,10 @@ NO_UNIT = "none"
 UNITS = frozenset({"device", "item"})
 SPENDING = frozenset({"reserve", "commit", "release"})
 KINDS = SPENDING | {"register", "budget", "devices", "review", "rollback", "model", "reuse", "attempt"}
-_DONE = ("", "", "")
-# Sums of budgets typed as decimals (0.1 + 0.2 against 0.3) must not be refused for their last bit.
-_ROUNDING = 1e-12
+# In a binding: the version of the rule that says which device is in which split (``Population.split_rule``).
+SPLIT_RULE = "split_rule"
+_DONE = ("", "", "", "", "")
+_SPLITS = get_args(Split)
 
 
 class Entry(BaseModel):
@@ -57,18 +54,40 @@ class Entry(BaseModel):
         """Its kind without the number that a repeated one has: a reservation that was given back may be made again."""
         return self.kind.partition(" ")[0]
 
-    def names(self, name: str) -> str:
-        """A digest that its binding names; empty if that has no such value, or is none."""
+    @property
+    def content(self) -> dict[str, Any]:
+        """Its binding as values; none where a forger wrote something else."""
         try:
             content = json.loads(self.binding)
         except (TypeError, ValueError):
-            return ""
-        return str(content.get(name, "")) if isinstance(content, dict) else ""
+            return {}
+        return content if isinstance(content, dict) else {}
+
+    def names(self, name: str) -> str:
+        """A digest that its binding names; empty if that has no such value, or is none."""
+        return str(self.content.get(name, ""))
+
+    @property
+    def failure(self) -> float:
+        """The probability with which its amounts do not hold."""
+        return self.content.get("failure", 0.0)
+
+    @property
+    def split(self) -> str:
+        """Whose devices lose."""
+        return self.content.get("split", "train")
 
     @property
     def spend(self) -> Spend:
         """The entry's amounts."""
-        return Spend.model_validate({name: getattr(self, name) for name in Spend.model_fields})
+        amounts = {name: getattr(self, name) for name in Spend.model_fields}
+        return Spend.model_validate(amounts)
+
+
+def with_spend(binding: Mapping[str, object], spend: Spend) -> dict[str, object]:
+    """A binding with what of a spend has no column of its own; of a usual spend nothing, as entries always were."""
+    stated = spend.model_dump(include=set(BESIDE))
+    return {name: value for name, value in binding.items() if name not in BESIDE} | stated
 
 
 def canonical(value: object) -> str:
@@ -101,11 +120,16 @@ def _content_problems(entries: list[Entry]) -> list[str]:
     problems, reserved, committed = [], {}, set()
     for entry in entries:
         name = f"entry {entry.seq} ({entry.kind} of {entry.launch_id}/{entry.stage})"
-        release, what = (entry.launch_id, entry.stage), (entry.population, entry.unit, entry.adjacency)
+        release = (entry.launch_id, entry.stage)
+        what = (entry.population, entry.unit, entry.adjacency, entry.split, entry.names(SPLIT_RULE))
         if entry.does not in KINDS:
             problems.append(f"{name} is of a kind that this version does not know")
         if not all(map(is_amount, (entry.epsilon, entry.delta, 0 if entry.rho is None else entry.rho))):
             problems.append(f"{name} states an amount that is negative or not finite")
+        if not (is_amount(entry.failure) and entry.failure < 1):
+            problems.append(f"{name} states a probability of failure that is none")
+        if entry.split not in _SPLITS:
+            problems.append(f"{name} is about devices of no split")
         if (entry.does in SPENDING) != (entry.unit in UNITS) or (entry.unit == "device") != (entry.rho is not None):
             problems.append(f"{name} is per {entry.unit} with rho {entry.rho}")
         elif entry.does == "reuse":
@@ -129,56 +153,6 @@ def _content_problems(entries: list[Entry]) -> list[str]:
     return problems
 
 
-def total_spent(entries: Iterable[Entry], population: str, unit: Literal["device", "item"], since: str = "") -> float:
-    """Sum over one unit: rho of devices, or epsilon of items.
-
-    Guarantee: rho of launches on the same devices adds up (zCDP), and so do local epsilons of the same
-    typed word asked for in several launches (basic composition). The latter holds for delta 0, as
-    discovery's messages have it.
-
-    Args:
-      entries: in order, so that a commit comes after its reservation and replaces it.
-      since: leave out what was written before this time.
-
-    Raises:
-      LedgerTampered: an amount that this class never writes: none, negative or not finite.
-    """
-    amounts: dict[tuple[str, str], tuple[float, str]] = {}
-    for entry in entries:
-        if (entry.population, entry.unit) != (population, unit):
-            continue
-        amount = entry.rho if unit == "device" else entry.epsilon
-        if not is_amount(amount):
-            raise LedgerTampered(f"the {entry.kind} of {entry.launch_id} {entry.stage} has no {unit}-level amount")
-        amounts[entry.launch_id, entry.stage] = amount, entry.created_at
-    return math.fsum(amount for amount, written in amounts.values() if written >= since)
-
-
 def is_amount(value: object) -> TypeGuard[float]:
     """Whether a value can be an amount of privacy: zero or more, and finite."""
     return isinstance(value, int | float) and math.isfinite(value) and value >= 0
-
-
-def require_room(
-    entries: Iterable[Entry], population: str, launch_id: str, spend: Spend, ceiling: float | None, since: str = ""
-) -> None:
-    """See that a spend fits under the ceiling on its unit, with all that was spent ``since``; None is no ceiling.
-
-    Raises:
-      BudgetExceeded: it does not; the numbers and the fix are in the message.
-    """
-    if ceiling is None:
-        return
-    spent = total_spent(entries, population, spend.unit, since)
-    if spend.rho is not None:
-        needed, name, policy = spend.rho, "rho", "policy.population_max_rho"
-        advice = "more noise, fewer rounds, larger min_sep"
-    else:
-        needed, name, policy = spend.epsilon, "epsilon per typed word", "policy.population_max_discovery_epsilon"
-        advice = "smaller discovery.epsilon0, or fewer launches that discover words"
-    if spent + needed > ceiling * (1 + _ROUNDING):
-        raise BudgetExceeded(
-            f"population {population!r}: launch {launch_id!r} needs {name} {needed:.6g}, {spent:.6g} of {ceiling:.6g} "
-            f"is spent and {max(ceiling - spent, 0):.6g} is left; plan a smaller spend ({advice}) or have the "
-            f"population's budget ({policy}) reviewed"
-        )

@@ -1,7 +1,7 @@
 """``PrivacyLedger``: what every launch spent on every population, for as long as the database lives.
 
-Guarantee: with all writers going through this class, the device-level rho of a population
-(the sum over launches of what was reserved, or of what was committed in its place) never
+Guarantee: with all writers going through this class, what one device of a population loses
+(``loss.together`` of what was reserved, or of what was committed in its place) never
 passes the budget named at the reservation, as long as no stage spends more than it reserved
 (if one does, that is recorded, and nothing more can be reserved). A reservation counts as spent from the moment it
 is written, before any noise is drawn, and for ever if the launch dies. zCDP composes by addition over
@@ -21,7 +21,6 @@ an empty one. A population has a budget once somebody registered it, and a launc
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Literal
 
 from sqlalchemy import Connection
 
@@ -39,7 +38,8 @@ from pipeline.ledger.chain import (
     require_whole,
     standing_reservation,
 )
-from pipeline.ledger.entries import GENESIS, NO_UNIT, Entry, canonical, require_room, total_spent
+from pipeline.ledger.entries import GENESIS, NO_UNIT, SPLIT_RULE, Entry, canonical
+from pipeline.ledger.loss import Unit, require_room, total_spent
 from pipeline.stage import Spend
 
 
@@ -174,7 +174,8 @@ class PrivacyLedger:
             registered = budgets.require_registered(entries, population)
             budget = budgets.require_no_more(registered, budget_rho, budget_discovery_epsilon)
             ceiling = budget.max_rho if spend.unit == "device" else budget.max_discovery_epsilon
-            require_room(entries, population, launch_id, spend, ceiling, budgets.since(budget))
+            since, rule = budgets.since(budget), binding.get(SPLIT_RULE, "")
+            require_room(entries, population, launch_id, spend, ceiling, since, rule)
             kind = numbered(connection, "reserve", launch_id, stage)
             return append(connection, kind, population, launch_id, stage, spend, binding)
 
@@ -190,7 +191,8 @@ class PrivacyLedger:
             if reserved is None or find(connection, launch_id, stage, "commit"):
                 return None
             nothing = reserved.spend.model_copy(
-                update={"rho": None if reserved.rho is None else 0.0, "epsilon": 0.0, "delta": 0.0, "note": reason}
+                update={"rho": None if reserved.rho is None else 0.0, "epsilon": 0.0, "delta": 0.0}
+                | {"failure": 0.0, "note": reason}
             )
             kind, binding = numbered(connection, "release", launch_id, stage), json.loads(reserved.binding)
             return append(connection, kind, reserved.population, launch_id, stage, nothing, binding)
@@ -266,10 +268,10 @@ class PrivacyLedger:
             if old:
                 require_same(old, reserved.population, spend, binding)
                 return old
-            if (spend.unit, spend.adjacency) != (reserved.unit, reserved.adjacency):
+            if (spend.unit, spend.adjacency, spend.split) != (reserved.unit, reserved.adjacency, reserved.split):
                 raise LedgerConflict(
-                    f"{launch_id}/{stage}: reserved per {reserved.unit} ({reserved.adjacency}), committed per "
-                    f"{spend.unit} ({spend.adjacency}); the two cannot replace each other"
+                    f"{launch_id}/{stage}: reserved per {reserved.unit} ({reserved.adjacency}, {reserved.split}), "
+                    f"committed per {spend.unit} ({spend.adjacency}, {spend.split}); the two cannot replace each other"
                 )
             return append(connection, "commit", reserved.population, launch_id, stage, spend, binding)
 
@@ -290,7 +292,7 @@ class PrivacyLedger:
         """Item-level epsilon spent on a population; a figure of its own, of no use beside a rho."""
         return total_spent(self.entries(), population, "item")
 
-    def counted(self, population: str, unit: Literal["device", "item"]) -> float:
+    def counted(self, population: str, unit: Unit) -> float:
         """What counts against a population's budget now: all that was spent, or that of its window."""
         entries = self.entries()
         known = budgets.registered(entries, population)

@@ -1,6 +1,6 @@
 """Stage ``report``: what the stages found as one disclosure, and its renderings."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -11,7 +11,9 @@ from federated.accounting.gaussian import curve
 from federated.config.counts import CountsConfig
 from federated.config.mechanism import secagg_neighbours, secagg_threshold
 from pipeline.config import LaunchConfig
+from pipeline.ledger.entries import Entry
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.ledger.loss import releases, together
 from pipeline.reuse.sources import reused_commit
 from pipeline.run_dir import GIVEN
 from pipeline.spends import SPENDS, launch_loss
@@ -246,14 +248,22 @@ def _given_files(ctx: StageContext) -> dict[str, str]:
 
 def _composition(ctx: StageContext) -> Composition:
     ledger, population = PrivacyLedger(ctx.settings.ledger_url), ctx.config.private_text.name
-    latest = {(entry.launch_id, entry.stage): entry for entry in ledger.entries(population) if entry.rho is not None}
+    return composition(ledger.entries(), population, ctx.config.policy.population_max_rho)
+
+
+def composition(entries: Iterable[Entry], population: str, ceiling: float) -> Composition:
+    """What one device of a population lost by these entries, and to what."""
+    spending = [entry for entry in entries if entry.population == population and entry.rho is not None]
+    latest = {(entry.launch_id, entry.stage): entry for entry in spending}
+    total, failure = together(releases(spending, population, "device"))
     return Composition(
         spends=[
-            PopulationSpend(launch_id=entry.launch_id, stage=entry.stage, kind=entry.kind, rho=entry.rho)
+            block(PopulationSpend, entry.model_dump(), split=entry.split, failure=entry.failure)
             for entry in latest.values()
         ],
-        total_rho=ledger.total(population),
-        ceiling_rho=ctx.config.policy.population_max_rho,
+        total_rho=total,
+        total_failure=failure,
+        ceiling_rho=ceiling,
     )
 
 

@@ -14,7 +14,7 @@ from pipeline.run_dir import RunDir, StageRecord
 from pipeline.run_dir import differences as file_differences
 from pipeline.settings import Settings
 from pipeline.stage import StageContext
-from pipeline.stages.report import disclosure
+from pipeline.stages.report import composition, disclosure
 from pipeline.verify.check import Check, differences, in_words
 from pretrain.files import sha256
 from reports import render
@@ -96,15 +96,9 @@ def _ledger_then(stated: Disclosure, config: LaunchConfig, settings: Settings) -
     count, head = stated.verification.ledger_entries, stated.verification.ledger_head
     then = PrivacyLedger(settings.ledger_url).entries()[:count]
     same = len(then) == count and (then[-1].hash if then else None) == head
-    latest = {(entry.launch_id, entry.stage): entry for entry in then if entry.rho is not None}
-    spent = {
-        place: (entry.kind, entry.rho)
-        for place, entry in latest.items()
-        if entry.population == config.private_text.name
-    }
-    listed = {(spend.launch_id, spend.stage): (spend.kind, spend.rho) for spend in stated.composition.spends}
+    again = composition(then, config.private_text.name, config.policy.population_max_rho)
     detail = f"{count} entries then, ending in {str(head)[:12]}, with these spends"
-    same = same and spent == listed
+    same = same and again == stated.composition
     return Check(id="disclosure:ledger", passed=same, detail=detail if same else "the ledger did not hold what it says")
 
 

@@ -183,6 +183,8 @@ class PopulationSpend(Config):
     stage: str
     kind: str
     rho: float
+    split: str = Field(default="train", description="whose devices lose")
+    failure: float = Field(default=0.0, description="probability with which rho does not hold")
 
 
 class ReusedRelease(Config):
@@ -196,10 +198,16 @@ class ReusedRelease(Config):
 
 
 class Composition(Config):
-    """All launches on this population so far."""
+    """All launches on this population so far.
+
+    Attributes:
+      total_rho: of one device: under one rule of the split the largest split counts, over rules they add up.
+      total_failure: probability with which that does not hold.
+    """
 
     spends: tuple[PopulationSpend, ...]
     total_rho: float
+    total_failure: float = 0.0
     ceiling_rho: float
 
 

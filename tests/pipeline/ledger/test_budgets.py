@@ -5,8 +5,9 @@ import pytest
 from pipeline import runner
 from pipeline.config import launch_id
 from pipeline.errors import BudgetExceeded, LedgerTampered
-from pipeline.ledger.entries import Entry, total_spent
+from pipeline.ledger.entries import Entry
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.ledger.loss import total_spent
 from pipeline.runner import Stages
 from pipeline.settings import Settings
 from pipeline.stage import StageSpend
