@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from discovery import participation, state
-from discovery.config import DiscoveryConfig
+from discovery.config import TrieConfig
 from discovery.device.answer import letters_of
 from discovery.device.typed import TypedWords
 from discovery.device.votes import Workers, ask, workers
@@ -27,14 +27,14 @@ class _Run:
 
     typed: TypedWords
     letters: str
-    config: DiscoveryConfig
+    config: TrieConfig
     key: bytes
     directory: Path
     groups: dict[tuple[int, int], np.ndarray]
     progress: Callable[[dict], None] | None
 
 
-def require_devices(config: DiscoveryConfig, devices: int) -> None:
+def require_devices(config: TrieConfig, devices: int) -> None:
     """ValueError where there are fewer devices than layers to ask them in."""
     if devices < config.layers * config.passes:
         raise ValueError(
@@ -48,7 +48,7 @@ def discover(
     *,
     known_words: frozenset[str],
     alphabet: str,
-    config: DiscoveryConfig,
+    config: TrieConfig,
     key: bytes,
     directory: Path,
     progress: Callable[[dict], None] | None = None,

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from discovery.config import DiscoveryConfig
+from discovery.config import TrieConfig
 from discovery.device.answer import END
 from discovery.device.keystream import Keystream
 from discovery.results import LayerRow
@@ -20,7 +20,7 @@ from pretrain.files import PRIVATE, atomic, private_directory
 _FOLDER = "participation"
 
 
-def group_sizes(devices: int, config: DiscoveryConfig, known_words: Collection[str]) -> list[int]:
+def group_sizes(devices: int, config: TrieConfig, known_words: Collection[str]) -> list[int]:
     """Of the devices of one pass, those of each layer, at least one; they differ with what is still alive in it.
 
     A layer with few candidates needs few devices to tell them apart, and one that few words reach has few to
@@ -42,7 +42,7 @@ def group_sizes(devices: int, config: DiscoveryConfig, known_words: Collection[s
 
 
 def assign(
-    devices: int, config: DiscoveryConfig, key: bytes, known_words: Collection[str]
+    devices: int, config: TrieConfig, key: bytes, known_words: Collection[str]
 ) -> dict[tuple[int, int], np.ndarray]:
     """Disjoint groups of device numbers, int64 and ascending, by (pass, layer) from 1, by a secret permutation."""
     places = [(number, layer) for number in range(1, config.passes + 1) for layer in range(1, config.layers + 1)]

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from discovery.config import DiscoveryConfig
+from discovery.config import TrieConfig
 from discovery.device.answer import END, Question, letters_of
 from discovery.device.randomizer import SubsetSelection
 from discovery.participation import group_sizes
@@ -85,7 +85,7 @@ def typists(
 
 
 def project(
-    pretended: PretendedTypists, alphabet: str, config: DiscoveryConfig, epsilons: Sequence[float], seed: int
+    pretended: PretendedTypists, alphabet: str, config: TrieConfig, epsilons: Sequence[float], seed: int
 ) -> tuple[ProjectedCoverage, ...]:
     """One simulated discovery at each epsilon, ascending. It reads public text only and has no privacy to lose.
 
@@ -100,7 +100,7 @@ def project(
     )
 
 
-def spoken_chances(rates_M: np.ndarray, config: DiscoveryConfig) -> np.ndarray:
+def spoken_chances(rates_M: np.ndarray, config: TrieConfig) -> np.ndarray:
     """Chance that one device sends each candidate, float64 ``[M]``; they sum to at most C.
 
     Args:
@@ -170,7 +170,7 @@ class _Layer:
     candidate_V: np.ndarray  # -1 for a word that says nothing in this layer
 
 
-def _layers(pretended: PretendedTypists, letters: str, config: DiscoveryConfig) -> list[_Layer]:
+def _layers(pretended: PretendedTypists, letters: str, config: TrieConfig) -> list[_Layer]:
     typed = frozenset(letters) - {END}
     sayable_V = np.array([len(word) < config.layers and typed.issuperset(word) for word in pretended.words])
     length_V = np.array([len(word) + 1 for word in pretended.words])
@@ -189,7 +189,7 @@ def _layers(pretended: PretendedTypists, letters: str, config: DiscoveryConfig) 
 
 
 def _discover(
-    pretended: PretendedTypists, letters: str, layers: list[_Layer], config: DiscoveryConfig, seed: int
+    pretended: PretendedTypists, letters: str, layers: list[_Layer], config: TrieConfig, seed: int
 ) -> ProjectedCoverage:
     sizes = group_sizes(pretended.devices // config.passes, config, pretended.known_words)
     enough = pretended.devices >= config.layers * config.passes

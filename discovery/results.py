@@ -103,3 +103,13 @@ class DiscoveryResult(Config):
     epsilon_blanket: float
     epsilon_attack: float
     delta: float
+
+
+class CentralResult(Config):
+    """Words of a central discovery, and the weight that each of them passed.
+
+    Guarantee: ``central.select.select``.
+    """
+
+    words: tuple[FoundWord, ...]
+    threshold: float

@@ -17,7 +17,7 @@ from discovery.config import SIGNIFICANCE_Z
 from discovery.device.answer import Question
 from discovery.device.randomizer import SubsetSelection, estimate_deviation
 
-_OUTSIDE = 0.025  # on either side of a 95% interval
+OUTSIDE = 0.025  # on either side of a 95% interval
 _TENS = 10
 # At most so probable is a word published that one message holds, however few messages there are.
 _ONE_HOLDER_CHANCE = 0.05
@@ -106,11 +106,11 @@ def share_interval(
     def chosen(share: float) -> float:
         mean, deviation = moments(share)
         as_many, enough = stats.norm.logsf((np.array([votes, needed]) - 0.5 - mean) / deviation)
-        return float(as_many - enough - math.log(_OUTSIDE))
+        return float(as_many - enough - math.log(OUTSIDE))
 
     def plain(share: float) -> float:
         mean, deviation = moments(share)
-        return float(stats.norm.logcdf((votes + 0.5 - mean) / deviation) - math.log(_OUTSIDE))
+        return float(stats.norm.logcdf((votes + 0.5 - mean) / deviation) - math.log(OUTSIDE))
 
     low = 0.0 if chosen(0.0) >= 0 else 1.0 if chosen(1.0) <= 0 else optimize.brentq(chosen, 0.0, 1.0, xtol=1e-12)
     high = 1.0 if plain(1.0) >= 0 else 0.0 if plain(0.0) <= 0 else optimize.brentq(plain, 0.0, 1.0, xtol=1e-12)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from discovery.config import DiscoveryConfig
+from discovery.config import CentralConfig, TrieConfig
 from discovery.device.typed import TypedWords
 from discovery.results import LayerState
 from pretrain.files import PRIVATE, private_directory, write_text
@@ -17,7 +17,7 @@ AFTERWARDS = frozenset({"blocklist", "projected_words"})
 
 
 def fingerprint(
-    typed: TypedWords, known_words: frozenset[str], letters: str, config: DiscoveryConfig, key: bytes
+    typed: TypedWords, known_words: frozenset[str], letters: str, config: TrieConfig | CentralConfig, key: bytes
 ) -> str:
     """Changes with anything that the answers depend on; keyed, so that it tells nothing about the words."""
     settings = {name: value for name, value in config.canonical().items() if name not in AFTERWARDS}

@@ -9,7 +9,7 @@ from discovery.certificates.anonymity import publication_chance
 from discovery.certificates.attack import attack
 from discovery.certificates.blanket import blanket
 from discovery.certificates.clones import clones, closed_2023
-from discovery.config import DiscoveryConfig
+from discovery.config import TrieConfig
 from discovery.device.answer import END, Broadcast, Question
 from discovery.device.randomizer import estimate, noise_variance, subset_selection
 from discovery.device.votes import ShardVotes
@@ -26,7 +26,7 @@ def question_of(
     prefixes: tuple[str, ...],
     letters: str,
     known_words: frozenset[str],
-    config: DiscoveryConfig,
+    config: TrieConfig,
 ) -> Question:
     """What a layer asks; ``letters`` sorted, with ``END`` as the last."""
     broadcast = Broadcast(layer, prefixes, letters)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field, PositiveInt, ValidationError, field_validator, model_validator
 
-from discovery.config import DiscoveryConfig
+from discovery.config import TrieConfig
 from evaluation.config import AbTestConfig, AuditConfig
 from federated.config.counts import CountsConfig
 from federated.config.mechanism import MechanismConfig
@@ -110,7 +110,7 @@ class LaunchConfig(Config):
     vocabulary: VocabularyConfig
     model: ModelConfig
     pretrain: PretrainConfig
-    discovery: DiscoveryConfig
+    discovery: TrieConfig
     adapt: AdaptConfig
     mechanism: MechanismConfig
     counts: CountsConfig | None = Field(

@@ -22,7 +22,7 @@ import numpy as np
 import wordfreq
 
 from discovery import discover as trie
-from discovery.config import DiscoveryConfig
+from discovery.config import TrieConfig
 from discovery.device.answer import END, Question
 from discovery.device.randomizer import subset_selection
 from discovery.device.typed import TypedWords
@@ -55,7 +55,7 @@ def question(prefixes: int, epsilon0: float, contributions: int) -> Question:
     """A layer with 100 letters, the end among them."""
     letters = LETTERS.replace("\x0b", "")
     rows = sorted(a + b + c for a in letters[10:40] for b in letters[10:40] for c in letters[10:40])[:prefixes]
-    config = DiscoveryConfig(
+    config = TrieConfig(
         epsilon0=epsilon0, delta=1e-10, messages_per_device=contributions, layers=15, max_prefixes=prefixes
     )
     return question_of(1, 4, tuple(rows), letters, frozenset(), config)
@@ -175,7 +175,7 @@ def words(devices: int, figures: Path | None) -> None:
 
 def run(typed: TypedWords, passes: int, epsilon0: float, rate: float | None) -> DiscoveryResult:
     """One discovery from first device to last word."""
-    config = DiscoveryConfig(
+    config = TrieConfig(
         epsilon0=epsilon0, delta=1e-10, messages_per_device=10, layers=15, max_prefixes=1500, passes=passes,
         false_discovery_rate=rate,
     )  # fmt: skip

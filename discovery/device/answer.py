@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from discovery.config import DiscoveryConfig
+from discovery.config import TrieConfig
 from discovery.device.keystream import Keystream
 from discovery.device.randomizer import SubsetSelection, randomise
 
@@ -80,7 +80,7 @@ class Broadcast:
         return {letter: number for number, letter in enumerate(self.letters)}
 
 
-def spoken_item(word: str, known_words: frozenset[str], broadcast: Broadcast, config: DiscoveryConfig) -> int | None:
+def spoken_item(word: str, known_words: frozenset[str], broadcast: Broadcast, config: TrieConfig) -> int | None:
     """The item that a word stands for in this layer; None where the device keeps silent about it.
 
     Words that can never be finished (too long, empty, a foreign letter, ``END`` inside) are left
@@ -115,7 +115,7 @@ def report(
     known_words: frozenset[str],
     broadcast: Broadcast,
     randomizer: SubsetSelection,
-    config: DiscoveryConfig,
+    config: TrieConfig,
     bits: Keystream,
 ) -> np.ndarray:
     """The device's C randomised messages, int64 ``[C, k]``.
@@ -141,7 +141,7 @@ class Question:
     broadcast: Broadcast
     randomizer: SubsetSelection
     known_words: frozenset[str]
-    config: DiscoveryConfig
+    config: TrieConfig
 
     @cached_property
     def stream(self) -> str:

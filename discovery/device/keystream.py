@@ -18,12 +18,18 @@ _LARGEST = 2**31
 
 def first_words(key: bytes, name: str, devices_N: np.ndarray, count: int) -> np.ndarray:
     """The first ``count`` words of each device's ``Keystream(key, name, device)``, uint32 ``[N, count]``."""
-    blocks_NB2 = np.empty((len(devices_N), -(-count // BLOCK_WORDS), 2), dtype=">u8")
-    blocks_NB2[:, :, 0] = devices_N[:, None]
-    blocks_NB2[:, :, 1] = np.arange(blocks_NB2.shape[1])
+    blocks = -(-count // BLOCK_WORDS)
+    words_BW = words_at(key, name, np.repeat(devices_N, blocks), np.tile(np.arange(blocks), len(devices_N)))
+    return words_BW.reshape(len(devices_N), -1)[:, :count]
+
+
+def words_at(key: bytes, name: str, devices_B: np.ndarray, blocks_B: np.ndarray) -> np.ndarray:
+    """One block of each device's ``Keystream(key, name, device)``, by its number from 0; uint32 ``[B, 4]``."""
+    counters_B2 = np.empty((len(devices_B), 2), dtype=">u8")
+    counters_B2[:, 0], counters_B2[:, 1] = devices_B, blocks_B
     # Counter mode is the encryption of counters; ECB on distinct blocks spelled out here is just that.
-    stream = Cipher(algorithms.AES(_subkey(key, name)), modes.ECB()).encryptor().update(blocks_NB2.data.cast("B"))
-    return np.frombuffer(stream, dtype="<u4").reshape(len(devices_N), -1)[:, :count]
+    stream = Cipher(algorithms.AES(_subkey(key, name)), modes.ECB()).encryptor().update(counters_B2.data.cast("B"))
+    return np.frombuffer(stream, dtype="<u4").reshape(-1, BLOCK_WORDS)
 
 
 class Keystream:

@@ -8,12 +8,12 @@ import pytest
 
 from discovery import discover as trie
 from discovery import participation
-from discovery.config import DiscoveryConfig
+from discovery.config import TrieConfig
 from discovery.results import DiscoveryResult
 
 KEY = bytes(range(32))
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
-CONFIG = DiscoveryConfig(epsilon0=8.0, delta=1e-6, messages_per_device=4, layers=6, max_prefixes=30, passes=2)
+CONFIG = TrieConfig(epsilon0=8.0, delta=1e-6, messages_per_device=4, layers=6, max_prefixes=30, passes=2)
 PLANTED = ("haha", "lol", "yeah", "cool")
 
 
@@ -24,7 +24,7 @@ def devices(count: int = 1200) -> list[list[str]]:
 
 
 def run(folder: Path, people: list[list[str]] | None = None, progress=None, **changes) -> DiscoveryResult:
-    config = DiscoveryConfig.model_validate(CONFIG.model_dump() | changes)
+    config = TrieConfig.model_validate(CONFIG.model_dump() | changes)
     people = devices() if people is None else people
     return trie.discover(
         people,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from discovery import discover as trie
-from discovery.config import DiscoveryConfig
+from discovery.config import TrieConfig
 from discovery.device.typed import TypedWords
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -33,7 +33,7 @@ def run(population, folder, **changes):
         typed,
         known_words=frozenset(),
         alphabet=LETTERS,
-        config=DiscoveryConfig(**values),
+        config=TrieConfig(**values),
         key=bytes(32),
         directory=folder,
     )

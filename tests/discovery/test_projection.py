@@ -7,14 +7,14 @@ import pytest
 
 from discovery import discover as trie
 from discovery import projection, state
-from discovery.config import DiscoveryConfig
+from discovery.config import TrieConfig
 from discovery.device.answer import sample
 from discovery.device.keystream import Keystream
 from discovery.device.randomizer import SubsetSelection, of_size
 from discovery.device.typed import TypedWords
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
-CONFIG = DiscoveryConfig(epsilon0=6.0, delta=1e-6, messages_per_device=3, layers=6, max_prefixes=60)
+CONFIG = TrieConfig(epsilon0=6.0, delta=1e-6, messages_per_device=3, layers=6, max_prefixes=60)
 
 
 def public_counts() -> dict[str, int]:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from discovery.config import DiscoveryConfig
+from discovery.config import TrieConfig
 from discovery.device.answer import END, Question
 from discovery.device.votes import ShardVotes
 from discovery.projection import PublicHistogram, votes_for_tuning_only
@@ -16,7 +16,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 def question(prefixes: int = 26, epsilon0: float = 4.0, contributions: int = 1, **fields: object) -> Question:
     """The second layer of a trie of ``prefixes`` words of one letter."""
-    config = DiscoveryConfig(
+    config = TrieConfig(
         epsilon0=epsilon0, delta=1e-6, messages_per_device=contributions, layers=5, max_prefixes=10_000, **fields
     )
     starts = [first + second for first in LETTERS for second in LETTERS][:prefixes]
@@ -84,7 +84,7 @@ def test_one_device_makes_no_word() -> None:
 
 
 def test_the_empty_word_is_none() -> None:
-    config = DiscoveryConfig(
+    config = TrieConfig(
         epsilon0=8.0, delta=1e-6, messages_per_device=1, layers=5, max_prefixes=99, false_discovery_rate=0.9
     )
     first = question_of(1, 1, ("",), LETTERS + END, frozenset(), config)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from discovery import discover as trie
-from discovery.config import DiscoveryConfig
+from discovery.config import TrieConfig
 from discovery.coverage import coverage
 from discovery.device import votes as shards
 from discovery.device.answer import END, Broadcast, report
@@ -15,7 +15,7 @@ from discovery.device.randomizer import of_size, subset_selection
 from discovery.filters import PASSED, read_blocklist, verdicts
 
 KEY = bytes(range(32))
-CONFIG = DiscoveryConfig(epsilon0=8.0, delta=1e-6, messages_per_device=4, layers=6, max_prefixes=30)
+CONFIG = TrieConfig(epsilon0=8.0, delta=1e-6, messages_per_device=4, layers=6, max_prefixes=30)
 ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 PLANTED = ("haha", "lol", "yeah", "cool")
 
@@ -43,7 +43,7 @@ def devices(count: int = 600) -> list[list[str]]:
     return [["the", rare[number], *rng.choice(PLANTED, size=3).tolist()] for number in range(count)]
 
 
-def run(folder: Path, people: list[list[str]], key: bytes = KEY, config: DiscoveryConfig = CONFIG, **more: object):
+def run(folder: Path, people: list[list[str]], key: bytes = KEY, config: TrieConfig = CONFIG, **more: object):
     return trie.discover(
         people, known_words=frozenset({"the"}), alphabet=ALPHABET, config=config, key=key, directory=folder, **more
     )

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from discovery.config import DiscoveryConfig
+from discovery.config import TrieConfig
 from pretrain.config import AdaptConfig, Config, CorpusConfig
 
 SAMPLE = {"source": "sample", "max_tokens": 1000}
@@ -19,10 +19,10 @@ ADAPT = {"steps": 1, "batch_sentences": 2, "learning_rate": 0.1}
         (CorpusConfig, HUB, "dataset", "allenai/c4", "somebody/else"),
         (AdaptConfig, ADAPT, "new_word_share", 0.5, 0.4),
         (AdaptConfig, ADAPT, "most_copies", 20, 3),
-        (DiscoveryConfig, DISCOVERY, "sampler", "random", "greedy"),
-        (DiscoveryConfig, DISCOVERY, "alphabet", "locale", "printable"),
-        (DiscoveryConfig, DISCOVERY, "dropout", 0.0, 0.1),
-        (DiscoveryConfig, DISCOVERY, "projected_words", 200, 100),
+        (TrieConfig, DISCOVERY, "sampler", "random", "greedy"),
+        (TrieConfig, DISCOVERY, "alphabet", "locale", "printable"),
+        (TrieConfig, DISCOVERY, "dropout", 0.0, 0.1),
+        (TrieConfig, DISCOVERY, "projected_words", 200, 100),
     ],
 )
 def test_a_field_that_became_a_constant(kind: object, block: dict, field: str, constant: object, other: object) -> None:

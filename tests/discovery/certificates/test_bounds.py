@@ -12,7 +12,7 @@ from discovery import trie
 from discovery.certificates.anonymity import anonymous_votes, publication_chance
 from discovery.certificates.attack import attack
 from discovery.certificates.blanket import blanket, blanket_delta
-from discovery.config import DiscoveryConfig
+from discovery.config import TrieConfig
 from discovery.device.answer import END
 from discovery.device.randomizer import SubsetSelection, of_size, subset_selection
 
@@ -70,8 +70,8 @@ def test_the_attack_is_one(domain, size, epsilon0):
         assert exact_delta(randomizer, 3, reached) >= delta * (1 - 1e-6)
 
 
-def config(epsilon0: float, delta: float) -> DiscoveryConfig:
-    return DiscoveryConfig(epsilon0=epsilon0, delta=delta, messages_per_device=1, layers=5, max_prefixes=100)
+def config(epsilon0: float, delta: float) -> TrieConfig:
+    return TrieConfig(epsilon0=epsilon0, delta=delta, messages_per_device=1, layers=5, max_prefixes=100)
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from discovery.config import DiscoveryConfig
+from discovery.config import TrieConfig
 from discovery.device.answer import END, Broadcast, Question, report, sample
 from discovery.device.keystream import Keystream
 from discovery.device.randomizer import of_size, subset_selection
@@ -17,9 +17,9 @@ KEY = bytes(range(32))
 NONE = 99
 
 
-def config(**changes) -> DiscoveryConfig:
+def config(**changes) -> TrieConfig:
     values = {"epsilon0": 4.0, "delta": 1e-6, "messages_per_device": 3, "layers": 5, "max_prefixes": 50} | changes
-    return DiscoveryConfig(**values)
+    return TrieConfig(**values)
 
 
 def items_of(candidates: Collection[int], contributions: int, name: str = "s") -> list[int]:

@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from discovery import discover as trie
-from discovery.config import DiscoveryConfig
+from discovery.config import TrieConfig
 from discovery.device.keystream import Keystream
 from discovery.device.randomizer import (
     SubsetSelection,
@@ -150,7 +150,7 @@ def test_the_normal_threshold_would_let_stray_votes_pass():
     assert significant_votes(randomizer, count, float(stats.norm.sf(z))) > normal
 
 
-CONFIG = DiscoveryConfig(epsilon0=6.0, delta=1e-6, messages_per_device=2, layers=4, max_prefixes=20)
+CONFIG = TrieConfig(epsilon0=6.0, delta=1e-6, messages_per_device=2, layers=4, max_prefixes=20)
 PEOPLE = [["lol", "the", "haha"[: 1 + number % 3]] for number in range(120)]
 
 
@@ -159,7 +159,7 @@ def run(directory: Path, **changes):
     return trie.discover(arguments.pop("people", PEOPLE), directory=directory, **arguments)
 
 
-def changed(**fields) -> DiscoveryConfig:
+def changed(**fields) -> TrieConfig:
     return CONFIG.model_copy(update=fields)
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from discovery.config import DiscoveryConfig
+from discovery.config import TrieConfig
 from discovery.device import votes as shards
 from discovery.device.answer import END, Broadcast, Question
 from discovery.device.keystream import Keystream, first_words
@@ -30,12 +30,12 @@ def people(count: int) -> list[list[str]]:
     ]
 
 
-def config(**changes) -> DiscoveryConfig:
+def config(**changes) -> TrieConfig:
     values = {"epsilon0": 4.0, "delta": 1e-6, "messages_per_device": 3, "layers": 6, "max_prefixes": 50}
-    return DiscoveryConfig(**(values | changes))
+    return TrieConfig(**(values | changes))
 
 
-def asked(broadcast: Broadcast, randomizer, settings: DiscoveryConfig, pass_number: int = 1) -> Question:
+def asked(broadcast: Broadcast, randomizer, settings: TrieConfig, pass_number: int = 1) -> Question:
     return Question(pass_number, broadcast, randomizer, KNOWN, settings)
 
 

@@ -1,0 +1,70 @@
+"""The words that each device contributes to a central discovery: a bounded number, chosen by key.
+
+Shape legend: V distinct words of a shard, D its devices, N occurrences, P pairs of a device and one of its words.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import numpy as np
+
+from discovery.device.keystream import words_at
+from discovery.device.typed import TypedWords
+
+# Of characters. No keyboard suggests what is longer, and nobody types it but by accident.
+MOST_LETTERS = 40
+_STREAM = "central discovery, order"
+
+
+@dataclass(frozen=True)
+class Contributions:
+    """Distinct words of some devices, at most C of each. Private.
+
+    Attributes:
+      words: V of them.
+      device_P: int64, ascending; rows of the shard.
+      word_P: int64, places in ``words``; no pair comes twice.
+      degree_D: int64, words of each device.
+    """
+
+    words: tuple[str, ...]
+    device_P: np.ndarray
+    word_P: np.ndarray
+    degree_D: np.ndarray
+
+
+def contribute(
+    typed: TypedWords, known_words: Collection[str], most: int, key: bytes, first_device: int = 0
+) -> Contributions:
+    """Distinct words of each device outside the known ones; ``most`` of them, by key, where there are more.
+
+    Each device's words are put into an order that only key, device and their number decide, and the first ones
+    count. So what one device contributes depends on nothing that others typed, nor on how devices are sharded,
+    and a retry contributes the same.
+
+    Guarantee: a row of ``typed`` is in at most ``most`` pairs, whatever it holds, and no pair depends on another row.
+
+    Args:
+      typed: words of devices in their order of typing.
+      key: 32 secret bytes.
+      first_device: number of row 0 in the whole population.
+    """
+    spoken_V = np.array([word not in known_words and 0 < len(word) <= MOST_LETTERS for word in typed.distinct], bool)
+    device_N = np.repeat(np.arange(len(typed)), np.diff(typed.starts))
+    numbers_N = typed.numbers.astype(np.int64)
+    spoken_N = spoken_V[numbers_N] if len(numbers_N) else np.zeros(0, dtype=bool)
+    device_N, numbers_N = device_N[spoken_N], numbers_N[spoken_N]
+    _, first_P = np.unique(device_N * max(len(spoken_V), 1) + numbers_N, return_index=True)
+    first_P.sort()  # in the order of typing, which no parting of devices into shards changes
+    device_P, word_P = device_N[first_P], numbers_N[first_P]
+    held_D = np.bincount(device_P, minlength=len(typed))
+    crowded = np.flatnonzero(held_D[device_P] > most)
+    if len(crowded):
+        place_P = np.arange(len(device_P)) - (np.cumsum(held_D) - held_D)[device_P]
+        bits = words_at(key, _STREAM, device_P[crowded] + first_device, place_P[crowded]).astype(np.uint64)
+        order = np.lexsort((bits[:, 0] << np.uint64(32) | bits[:, 1], device_P[crowded]))
+        rank = np.empty(len(crowded), dtype=np.int64)
+        rank[order] = place_P[crowded]
+        dropped = crowded[rank >= most]
+        device_P, word_P = np.delete(device_P, dropped), np.delete(word_P, dropped)
+    return Contributions(typed.distinct, device_P, word_P, np.bincount(device_P, minlength=len(typed)))

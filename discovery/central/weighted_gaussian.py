@@ -1,0 +1,95 @@
+"""Words by weighted Gaussian selection (Gopi et al. 2020, *Differentially Private Set Union*).
+
+A device with t words adds 1 / sqrt(t) to each of them, so that it moves the sums by a vector of length 1. Noise is
+added to every sum, and a word is released where the noisy sum passes a threshold that a word of one device alone
+hardly ever passes. Nobody has to list words beforehand.
+
+Shape legend: V words, P pairs of a device and a word.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from scipy import special
+
+from discovery.central.contributions import Contributions
+from pretrain.randomness import noise
+
+# Weights are added as whole numbers, so many to 1: the sum depends neither on the order of devices nor on shards.
+GRID = 2**32
+# Of a sum in int64 half is for the noise.
+MOST_DEVICES = 2**62 // GRID
+# Whole numbers up to here are exact in float64, in which numpy adds up fastest.
+_EXACT = 2**53
+_STREAM = "central discovery, noise"
+
+
+def threshold(noise_multiplier: float, most: int, failure: float) -> float:
+    """Least noisy weight of a word that is released.
+
+    Guarantee: of the words that one device alone holds, however many of its at most ``most`` words they are, one or
+    more pass it with probability at most ``failure``. With t words of weight 1 / sqrt(t) at most that is
+    ``1 - Phi((threshold - 1 / sqrt(t)) / sigma)^t``, and the threshold serves the worst t.
+    """
+    t = np.arange(1, most + 1)
+    tail_T = -np.expm1(np.log1p(-failure) / t)
+    return float(np.max(1 / np.sqrt(t) - noise_multiplier * special.ndtri(tail_T)))
+
+
+def unit_of(most: int) -> np.ndarray:
+    """Weight of each word of a device by its number of words, from 0 to ``most``, in units of 1 / ``GRID``; int64.
+
+    Guarantee: t words of this weight have L2 norm at most 1, in whole numbers: ``t unit^2 <= GRID^2``.
+    """
+    return np.array([0, *(math.isqrt(GRID**2 // t) for t in range(1, most + 1))], dtype=np.int64)
+
+
+def weights(contributed: Contributions) -> np.ndarray:
+    """Summed weight of each word in units of 1 / ``GRID``, int64 ``[V]``; private.
+
+    Guarantee: one device adds a vector of L2 norm at most 1.
+    """
+    degree_D = contributed.degree_D
+    unit_D = unit_of(int(degree_D.max(initial=0)))[degree_D]
+    return add_up(contributed.word_P, unit_D[contributed.device_P], len(contributed.words))
+
+
+def add_up(word_P: np.ndarray, units_P: np.ndarray, words: int) -> np.ndarray:
+    """Exact sums of whole numbers by word, int64 ``[V]``."""
+    total_V = np.zeros(words, dtype=np.int64)
+    step = _EXACT // GRID
+    for first in range(0, len(word_P), step):
+        part = slice(first, first + step)
+        total_V += np.bincount(word_P[part], units_P[part].astype(np.float64), minlength=words).astype(np.int64)
+    return total_V
+
+
+def release(
+    weight_of: Mapping[str, int], noise_multiplier: float, least: float, key: bytes, index: int = 0
+) -> dict[str, float]:
+    """Words whose noisy weight is at least ``least``, with it.
+
+    Guarantee: where one device moves the weights of words that others hold too by at most 1 in L2 norm, and words of
+    its own pass ``least`` with probability at most ``failure``, what is released is approximately zCDP with
+    ``rho = 1 / (2 noise_multiplier^2)`` but for that probability; unit one device, zero-out adjacency. Words that
+    nobody holds are never looked at: with or without the device they are not released. Noise is a function of key and
+    index and of the word's place among all words in alphabetical order, so that a retry is the same release; it is
+    added as a whole number, so what comes out is a rounding of exact sum plus noise.
+
+    Args:
+      weight_of: summed weights of all devices, in units of 1 / ``GRID``.
+      key: 32 secret bytes.
+      index: of the release under this key.
+
+    Raises:
+      ArithmeticError: noise beyond the grid; a property of the noise alone.
+    """
+    words: Sequence[str] = sorted(weight_of)
+    noise_V = noise_multiplier * noise.gaussian(key, _STREAM, index, len(words)) * GRID
+    if not np.all(np.abs(noise_V) < 2.0**62):
+        raise ArithmeticError("noise: not finite, or 2^30 and more; lower discovery.noise_multiplier")
+    noisy_V = np.fromiter(map(weight_of.__getitem__, words), np.int64, len(words)) + np.rint(noise_V).astype(np.int64)
+    # Noise was rounded: a unit more keeps the chance of failing where it was.
+    enough = math.ceil(least * GRID) + 1
+    return {words[place]: int(noisy_V[place]) / GRID for place in np.flatnonzero(noisy_V >= enough).tolist()}

@@ -1,0 +1,80 @@
+"""A central discovery from devices to words."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from discovery.central import weighted_gaussian
+from discovery.central.histogram import Shard, shards_of, summed
+from discovery.central.select import discover, require_devices, select
+from discovery.config import FAILURE_SHARE, CentralConfig
+from discovery.device.typed import TypedWords
+
+KEY, KNOWN = bytes(range(32)), frozenset({"the"})
+CONFIG = CentralConfig(kind="central", noise_multiplier=2.0, words_per_device=4, delta=1e-6)
+
+
+def devices(count: int = 900) -> TypedWords:
+    rng = np.random.default_rng(0)
+    return TypedWords.gather(
+        [["the", f"own{number}", *rng.choice(["haha", "Lol", "c'mon", "gr8"], 2).tolist()] for number in range(count)]
+    )
+
+
+def test_finds_what_many_type_with_its_share_and_nothing_that_one_types(tmp_path: Path) -> None:
+    found = discover(devices(), known_words=KNOWN, config=CONFIG, key=KEY, directory=tmp_path / "d")
+    assert {word.word for word in found.words} == {"haha", "Lol", "c'mon", "gr8"}
+    # Devices hold two or three words, so each weighs about 3^-0.5 for seven of sixteen devices.
+    for word in found.words:
+        assert 0 < word.low < word.share < word.high < 1
+        assert word.share == pytest.approx(0.44 * 3**-0.5 / 2, rel=0.2)
+    assert found.threshold == weighted_gaussian.threshold(2.0, 4, FAILURE_SHARE * 1e-6)
+
+
+def test_shards_change_nothing() -> None:
+    typed = devices(90)
+    config = CONFIG.model_copy(update={"noise_multiplier": 0.3})
+    whole = select([Shard(0, typed)], 90, KNOWN, config, KEY)
+    assert whole.words
+    for size in (1, 7, 89):
+        assert select(shards_of(typed, size), 90, KNOWN, config, KEY) == whole
+    assert select(list(shards_of(typed, 7))[::-1], 90, KNOWN, config, KEY) == whole
+
+
+def test_sums_leave_out_what_nobody_contributes() -> None:
+    total = summed(shards_of(devices(3), 1), lambda shard: (("a", "b", "c"), np.array([1, 0, 2])))
+    assert total == {"a": 3, "c": 6}
+
+
+def test_another_discovery_s_folder_is_refused(tmp_path: Path) -> None:
+    first = discover(devices(60), known_words=KNOWN, config=CONFIG, key=KEY, directory=tmp_path / "d")
+    assert discover(devices(60), known_words=KNOWN, config=CONFIG, key=KEY, directory=tmp_path / "d") == first
+    for change in ({"noise_multiplier": 2.1}, {"words_per_device": 5}, {"delta": 1e-5}):
+        other = CONFIG.model_copy(update=change)
+        with pytest.raises(ValueError, match="new launch"):
+            discover(devices(60), known_words=KNOWN, config=other, key=KEY, directory=tmp_path / "d")
+    with pytest.raises(ValueError, match="new launch"):
+        discover(devices(61), known_words=KNOWN, config=CONFIG, key=KEY, directory=tmp_path / "d")
+
+
+def test_more_devices_than_a_sum_holds_are_refused() -> None:
+    require_devices(weighted_gaussian.MOST_DEVICES)
+    with pytest.raises(ValueError, match="overflow"):
+        require_devices(weighted_gaussian.MOST_DEVICES + 1)
+
+
+@pytest.mark.statistical
+def test_intervals_hold_the_weight_without_noise() -> None:
+    """Of words near the threshold, chosen for their noise, no more than 2.5% may lie outside on either side."""
+    config = CONFIG.model_copy(update={"noise_multiplier": 0.5, "words_per_device": 1})
+    least = int(weighted_gaussian.threshold(0.5, 1, config.failure))
+    typed = TypedWords.gather([[f"w{n}"] for n in range(4_000) for _ in range(least + n % 3)])
+    found = select([Shard(0, typed)], len(typed), frozenset(), config, KEY).words
+    places = len(typed) // 10 * 10
+    true = [(least + int(word.word[1:]) % 3) / places for word in found]
+    below = sum(share < word.low * 0.999 for word, share in zip(found, true, strict=True))
+    above = sum(share > word.high * 1.001 for word, share in zip(found, true, strict=True))
+    assert len(found) > 800
+    assert below <= 0.035 * len(found)
+    assert above <= 0.035 * len(found)
