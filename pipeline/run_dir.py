@@ -27,6 +27,7 @@ from pretrain.reading.paths import shown
 
 RESULT = "result.json"
 GIVEN = "given"
+KEY = "key"
 ERASED = "erased.json"  # beside launch.json: what was erased of the private half, and when
 ABSENT = "absent"  # in the place of a digest: the stage had not finished
 RECEIPT = ".reserved"
@@ -91,7 +92,7 @@ class RunDir:
 
     def secret(self, stage: str) -> bytes:
         """The stage's 256-bit key, drawn from the operating system once and kept in the private folder."""
-        path = self.private(stage) / "key"
+        path = self.private(stage) / KEY
         if not path.exists():
             write_bytes(path, secrets.token_bytes(KEY_BYTES), PRIVATE)
         key = path.read_bytes()
@@ -101,7 +102,7 @@ class RunDir:
 
     def left_by_devices(self, stage: str) -> bool:
         """Whether a stage that spends left anything private but its key."""
-        return any(path.name != "key" and not path.name.startswith(".") for path in self.private(stage).iterdir())
+        return any(path.name != KEY and not path.name.startswith(".") for path in self.private(stage).iterdir())
 
     def manifest(self, stage: str) -> dict[str, str]:
         """SHA-256 of every public file of a stage, ``result.json`` and hidden files apart.

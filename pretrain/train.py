@@ -36,6 +36,7 @@ _WARM_UP_FRACTION = 0.05
 _EVALUATION_LOGITS = 1 << 23
 # The last steps run over every word, so that what sampling left uncertain is settled.
 _EXACT_FRACTION = 0.15
+_HALVES = 2
 
 Gradient = Callable[[np.ndarray, int], tuple[float, int]]
 
@@ -68,7 +69,7 @@ def pretrain(
     """Train ``model`` in place on public text; returns the curve.
 
     A killed run that is called again with the same arguments goes on from ``directory/checkpoint``
-    and ends in bitwise the same weights, on the same machine and number of threads. Batches are a
+    and ends in bitwise the same weights, on a machine of the same kind. Batches are a
     function of (seed, step). The learning rate warms up over 5% of the steps and falls to zero. On a CPU the softmax
     of all but the last 15% of the steps runs over a sample of the words, in large vocabularies.
 
@@ -153,17 +154,18 @@ def gradients_by_hand(
 ) -> Iterator[Gradient]:
     """For a CPU: half of the rows on each of two threads; the first half's sums come first, whichever ends first.
 
+    Where there is one thread it does one half after the other, so how many there are changes no bit.
+
     Yields:
       A function from a batch's rows and its step to loss and words, which adds ``weight`` times the gradient to
       ``.grad``. Before step ``sampled_steps`` the softmax runs over a sample of the words.
     """
     totals = _zeroed_gradients(model)
     chance_V = columns.chances(rows.tokens_N, model.vocabulary_size)
-    threads = min(2, torch.get_num_threads())
-    sums = [{name: torch.zeros_like(total) for name, total in totals.items()} for _ in range(threads)]
+    sums = [{name: torch.zeros_like(total) for name, total in totals.items()} for _ in range(_HALVES)]
 
     def add_gradient(rows_B: np.ndarray, step: int) -> tuple[float, int]:
-        parts = [rows.packed(rows_B[first::threads]) for first in range(min(threads, len(rows_B)))]
+        parts = [rows.packed(rows_B[first::_HALVES]) for first in range(min(_HALVES, len(rows_B)))]
         chosen: list[columns.Columns | None] = [None] * len(parts)
         if chance_V is not None and step < sampled_steps:
             chosen = [
@@ -181,6 +183,7 @@ def gradients_by_hand(
                 gradients[name].zero_()
         return math.fsum(losses), sum(len(part.targets_P) for part in parts)
 
+    threads = min(_HALVES, torch.get_num_threads())
     with one_torch_thread(), ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
         yield add_gradient
 

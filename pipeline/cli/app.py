@@ -205,20 +205,28 @@ def stage(
 
 @app.command()
 @command
-def verify(run: Annotated[str, typer.Argument(help="launch id")], as_json: AsJson = False) -> None:
+def verify(
+    run: Annotated[str, typer.Argument(help="launch id")],
+    thorough: Annotated[
+        bool, typer.Option("--thorough", help="train again too, public and private, from the first step")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """Derive again what a launch disclosed: its stages, its report, who took part, what ledger and MLflow hold.
 
     Stages are run or measured again in a folder of their own, so it takes as long as the audits and the comparison
-    did. What cannot be checked here, as without the private folder, is not verified.
+    did; with --thorough as long as the whole launch, and the models must come out bit for bit. What cannot be checked
+    here, as without the private folder, is not verified.
 
     Example: tacit verify demo-en-US-0123abcd
     """
     launched = open_existing(run)
+    from pipeline.verify.launch import SUBJECTS, THOROUGH
     from pipeline.verify.launch import verify as checks_of
 
     marks = {True: "ok", False: "FAILED", None: "unknown"}
     checks = []
-    for check in checks_of(*launched):
+    for check in checks_of(*launched, THOROUGH if thorough else SUBJECTS):
         checks.append(check)
         typer.echo(f"{marks[check.passed]:>8}  {check.id}: {check.detail}", err=as_json)
     failed, unknown = (sum(check.passed is outcome for check in checks) for outcome in (False, None))

@@ -1,6 +1,7 @@
 """Stages ``ingest_public`` and ``ingest_private``: text into shards and into the device store."""
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import asdict
 
 import numpy as np
@@ -11,7 +12,7 @@ from pipeline.errors import PermanentError
 from pipeline.ledger.launch import require_population
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.readiness import require_secure
-from pipeline.registry import model_name
+from pipeline.registry import Published, model_name
 from pipeline.sharing import LIBRARIES
 from pipeline.stage import Dataset, PrivateStage, PublicStage, StageContext, StageResult
 from pipeline.stages import artifacts
@@ -61,8 +62,14 @@ def _given(ctx: StageContext) -> dict[str, object]:
 PUBLIC = PublicStage(reads=_reads, given=_given)
 
 
-def ingest_public(ctx: StageContext) -> IngestPublic:
-    """Public text into word shards, and the base vocabulary from its counts."""
+def ingest_public(
+    ctx: StageContext, before: Callable[[StageContext], Published | None] = artifacts.published_before
+) -> IngestPublic:
+    """Public text into word shards, and the base vocabulary from its counts.
+
+    Args:
+      before: says which registered version users have, where that chooses among sentences.
+    """
     config = ctx.config
     summary = corpus.build_corpus(config.public_text, config.locale, ctx.public / "corpus", artifacts.progress(ctx))
     opened = corpus.open_corpus(ctx.public / "corpus")
@@ -72,7 +79,7 @@ def ingest_public(ctx: StageContext) -> IngestPublic:
         source=summary.source,
         licence=summary.licence,
         parts=summary.parts,
-        selection=_select(ctx, opened.train) if config.public_text.select_by else None,
+        selection=_select(ctx, opened.train, before) if config.public_text.select_by else None,
         documents=summary.documents,
         train_tokens=summary.train_tokens,
         validation_tokens=summary.validation_tokens,
@@ -83,7 +90,9 @@ def ingest_public(ctx: StageContext) -> IngestPublic:
     )
 
 
-def _select(ctx: StageContext, shards: list[WordStore]) -> Selection:
+def _select(
+    ctx: StageContext, shards: list[WordStore], before: Callable[[StageContext], Published | None]
+) -> Selection:
     """How often each sentence is taken, by the last published model, as a file beside the corpus.
 
     Guarantee: the champion is a release that was accounted when it was made, and the rest is public; what is
@@ -92,7 +101,7 @@ def _select(ctx: StageContext, shards: list[WordStore]) -> Selection:
     Raises:
       PermanentError: nothing was published for this locale and feature.
     """
-    champion = artifacts.champion(ctx)
+    champion = artifacts.champion(ctx, before)
     if champion is None:
         name = model_name(ctx.config.locale, ctx.config.feature)
         raise PermanentError(

@@ -13,6 +13,8 @@ from pipeline.verify.check import Check
 from pretrain.files import remove_leavings
 
 SUBJECTS = ("files", "ledger", "guarantee", "participation", "disclosure", "again", "tracked", "registered")
+# Takes as long as training took.
+THOROUGH = (*SUBJECTS, "trained")
 
 
 def verify(config: LaunchConfig, run: RunDir, settings: Settings, only: Container[str] = SUBJECTS) -> Iterator[Check]:
@@ -41,6 +43,7 @@ def verify(config: LaunchConfig, run: RunDir, settings: Settings, only: Containe
         "participation": guarantee.participation(config, run, records, files.missing(run, ledger)),
         "disclosure": report.report(config, run, settings, records, ours),
         "again": replay.replay(config, run, settings, records, ours),
+        "trained": replay.trained(config, run, settings, records, ours),
         "tracked": registered.tracked(config, run, settings, records),
         "registered": registered.registered(config, run, settings, records),
     }

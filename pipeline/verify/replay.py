@@ -1,8 +1,8 @@
 """Stages run once more, from the same inputs and keys, in a folder of their own: they must say and write the same.
 
 Nothing is released by that: the same noise is drawn by the same key, and what comes out is compared and thrown away.
-Public training, ingestion and the rounds of private training are not done again; their models are measured instead,
-and private training is taken up from its last checkpoint.
+Public training, ingestion and the rounds of private training are done again only if asked for (``trained``), as they
+take as long as they took; else their models are measured, and private training is taken up from its last checkpoint.
 """
 
 import json
@@ -13,13 +13,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from federated.devices.store import SPLITS
 from pipeline.config import LaunchConfig
 from pipeline.errors import LaunchError, ServiceUnavailable
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.registry import Published, Registry
-from pipeline.run_dir import RunDir, StageRecord
+from pipeline.run_dir import KEY, RunDir, StageRecord
 from pipeline.run_dir import differences as file_differences
 from pipeline.settings import Settings
 from pipeline.spends import SPENDS
@@ -32,7 +33,9 @@ from pipeline.stages.count import count
 from pipeline.stages.decide import decide
 from pipeline.stages.discover import discover
 from pipeline.stages.fine_tune import fine_tune
+from pipeline.stages.ingest import ingest_public
 from pipeline.stages.plan import plan
+from pipeline.stages.public_model import adapt, pretrain
 from pipeline.stages.publish import build_bundle
 from pipeline.verify.check import Check, differences, in_words
 from pipeline.verify.files import is_gone, missing
@@ -66,33 +69,47 @@ def replay(
         yield replay_one(name, config, run, settings, records[name], of_this_code)
 
 
+def trained(
+    config: LaunchConfig, run: RunDir, settings: Settings, records: Mapping[str, StageRecord], of_this_code: bool
+) -> Iterator[Check]:
+    """Public text read, public models trained and all rounds of private training done again, from their first step."""
+    for name in (name for name in _FROM_NOTHING if name in records):
+        yield replay_one(name, config, run, settings, records[name], of_this_code, from_nothing=True)
+
+
 def replay_one(
-    name: str, config: LaunchConfig, run: RunDir, settings: Settings, record: StageRecord, of_this_code: bool
+    name: str,
+    config: LaunchConfig,
+    run: RunDir,
+    settings: Settings,
+    record: StageRecord,
+    of_this_code: bool,
+    from_nothing: bool = False,
 ) -> Check:
     """One stage made or measured again; a release that was taken over, where it was made."""
+    check_id = f"trained:{name}" if from_nothing else f"again:{name}"
     if name in SPENDS and record.reused_from is not None:
         made = origin(run, record)
         if made is None:
             detail = f"launch {record.reused_from}, which made it, is not on this machine"
-            return Check(id=f"again:{name}", passed=None, detail=detail)
+            return Check(id=check_id, passed=None, detail=detail)
         of_this_code = made_by_this_code(made[1], settings, PrivacyLedger(settings.ledger_url))
-        return replay_one(name, *made[:2], settings, made[2], of_this_code)
+        return replay_one(name, *made[:2], settings, made[2], of_this_code, from_nothing)
     if any(is_gone(run, each) for each in _PRIVATE.get(name, ())):
         passed, detail = missing(run, PrivacyLedger(settings.ledger_url))
-        return Check(id=f"again:{name}", passed=passed, detail=detail)
+        return Check(id=check_id, passed=passed, detail=detail)
     with _beside(config, run, settings, name) as ctx:
         try:
-            wrong = sorted(_AGAIN[name](ctx, record, run))
+            wrong = sorted((_FROM_NOTHING if from_nothing else _AGAIN)[name](ctx, record, run))
         except ServiceUnavailable as error:
-            return Check(id=f"again:{name}", passed=None, detail=str(error))
+            return Check(id=check_id, passed=None, detail=str(error))
         except (LaunchError, ValueError, ArithmeticError, OSError, KeyError) as error:
             wrong = [f"it cannot be made again: {error}"]
     if wrong and not of_this_code:
         detail = f"other code made it, and the code that is running does not say the same: {in_words(wrong)}"
-        return Check(id=f"again:{name}", passed=None, detail=detail)
-    return Check(
-        id=f"again:{name}", passed=not wrong, detail=f"not the same: {in_words(wrong)}" if wrong else "the same again"
-    )
+        return Check(id=check_id, passed=None, detail=detail)
+    detail = f"not the same: {in_words(wrong)}" if wrong else "the same again"
+    return Check(id=check_id, passed=not wrong, detail=detail)
 
 
 @contextmanager
@@ -114,7 +131,7 @@ def _beside(config: LaunchConfig, run: RunDir, settings: Settings, name: str) ->
             shutil.copytree(private / name, there.path / "private" / name, copy_function=os.link)
         alone = config.model_copy(update={"runtime": config.runtime.model_copy(update={"workers": 1})})
         # Without its key, which only a stage that spends has, none is drawn.
-        has_key = name in SPENDS and (config.mechanism.randomness == "seeded" or (private / name / "key").is_file())
+        has_key = name in SPENDS and (config.mechanism.randomness == "seeded" or (private / name / KEY).is_file())
         key = stage_key(config, run, name) if has_key else None
         yield StageContext(alone, there, settings, name, key)
 
@@ -123,13 +140,21 @@ def _made(function: Callable[[StageContext], StageResult], ignored: frozenset[st
     """The stage run again: its result, number by number, and its files, byte by byte."""
 
     def again(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[str]:
-        result = function(ctx).model_dump(mode="json")
+        result = _untimed(function(ctx).model_dump(mode="json"))
         # What later versions state beside it was not stated then.
-        stated = {name: value for name, value in record.result.items() if name not in ignored and name in result}
+        stated = {
+            name: value for name, value in _untimed(record.result).items() if name not in ignored and name in result
+        }
         yield from differences(stated, {name: result[name] for name in stated})
         yield from file_differences(record.outputs, ctx.run.manifest(ctx.stage))
 
     return again
+
+
+def _untimed(result: Mapping[str, Any]) -> dict[str, Any]:
+    """A result without how long each point of its curve took."""
+    curve = [{name: point[name] for name in point if name != "seconds"} for point in result.get("curve", ())]
+    return {**result, "curve": curve} if curve else dict(result)
 
 
 def _ingest_public(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[str]:
@@ -197,16 +222,37 @@ def _fine_tune(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[
         yield from differences(record.result[f"validation_recall_{when}"], recall, f"validation_recall_{when}")
 
 
+def _select_and_ingest(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[str]:
+    """With the model that chose among sentences then, which later launches have replaced."""
+    then = _published_then(ctx, record.result.get("selection"))
+    yield from _made(lambda there: ingest_public(there, then))(ctx, record, run)
+
+
+def _fine_tune_all(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[str]:
+    """Every round under the key of then, from the adapted model."""
+    for left in ctx.private.iterdir():
+        if left.is_dir():
+            shutil.rmtree(left)
+        elif left.name != KEY:
+            left.unlink()
+    yield from _made(fine_tune)(ctx, record, run)
+
+
 def _ab_test(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[str]:
     """Against what users had then, which later launches have replaced."""
-    champion = record.result["champion"]
+    then = _published_then(ctx, record.result["champion"])
+    yield from _made(lambda there: ab_test(there, then, again=True))(ctx, record, run)
+
+
+def _published_then(ctx: StageContext, stated: Mapping[str, Any] | None) -> Callable[[StageContext], Published | None]:
+    """The registered version that a stage says it used."""
 
     def then(_: StageContext) -> Published | None:
-        if champion is None:
+        if stated is None:
             return None
-        return Registry(ctx.settings).published(champion["registered_model"], champion["version"])
+        return Registry(ctx.settings).published(stated["registered_model"], stated["version"])
 
-    yield from _made(lambda there: ab_test(there, then, again=True))(ctx, record, run)
+    return then
 
 
 def _decide(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[str]:
@@ -250,6 +296,13 @@ _AGAIN: Mapping[str, _Again] = {
     "ab_test": _ab_test,
     "decide": _decide,
     "publish": _publish,
+}
+# As they were made the first time; the others of ``_AGAIN`` are.
+_FROM_NOTHING: Mapping[str, _Again] = {
+    "ingest_public": _select_and_ingest,
+    "pretrain": _made(pretrain),
+    "adapt": _made(adapt),
+    "fine_tune": _fine_tune_all,
 }
 # The private folders that a stage reads when it is made again.
 _PRIVATE = {

@@ -207,3 +207,9 @@ def test_the_step_of_a_gpu_and_the_step_of_a_cpu_add_the_same_gradient(threads: 
     assert sums[1][0] == (pytest.approx(loss, rel=1e-5), words)
     for name, gradient in sums[1][1].items():
         assert_close(gradient, wanted[name], rtol=1e-4, atol=1e-5, msg=name)
+
+
+def test_the_number_of_threads_changes_no_bit(tmp_path: Path) -> None:
+    alone, _ = pretrain_tiny(tmp_path / "alone")
+    torch.set_num_threads(2)
+    assert same_weights(alone, pretrain_tiny(tmp_path / "both")[0])

@@ -3,6 +3,7 @@
 import sqlite3
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 from pipeline.ledger.ledger import PrivacyLedger
 from tests.golden.tampering.checking import checks, not_passed
@@ -38,6 +39,23 @@ def test_an_honest_launch_verifies(launch: Launch) -> None:
     assert len(found) > 60
     assert sorted(path.name for path in launch.run.path.iterdir()) == ["private", "public"]
     assert not list((launch.run.path / "private").glob(".*"))
+
+
+def test_all_that_is_trained_comes_out_again_bit_for_bit(launch: Launch) -> None:
+    assert {name: check.detail for name, check in checks(launch, ("trained",)).items()} == {
+        f"trained:{stage}": "the same again" for stage in ("ingest_public", "pretrain", "adapt", "fine_tune")
+    }
+
+
+@pytest.mark.parametrize("stage", ["pretrain", "adapt", "fine_tune"])
+def test_a_weight_that_no_figure_shows_is_noticed_by_training_again(launch: Launch, stage: str) -> None:
+    path = launch.run.path / "public" / stage / "model.safetensors"
+    weights = load_file(path)
+    name = max(weights, key=lambda name: weights[name].numel())
+    weights[name].view(-1)[0] += 2e-7
+    save_file(weights, path)
+    launch.along(stage, ledger_too=True)
+    assert f"trained:{stage}" in not_passed(launch, "trained")
 
 
 @pytest.mark.parametrize("way", DERIVED, ids=lambda way: way.name)
