@@ -16,8 +16,10 @@ from pipeline.errors import ReleaseRefused
 from pipeline.ledger.entries import Entry
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.registry import Registry
-from pipeline.run_dir import RunDir
+from pipeline.run_dir import STATE, RunDir
 from pipeline.settings import Settings
+from pretrain.files import write_text
+from reports.standing import badge
 
 State = Literal["unfinished", "held", "waiting", "approved", "rejected", "published", "rolled back"]
 
@@ -83,6 +85,11 @@ def standing(config: LaunchConfig, run: RunDir, entries: Iterable[Entry]) -> Sta
     asked = " or ".join(config.reviewers)
     again = "; the report changed since it was approved" if reviews else ""
     return Standing(state="waiting", detail=f"for approval by {asked}{again}")
+
+
+def show(run: RunDir, now: Standing) -> None:
+    """Draw where a launch stands, beside its report, which shows the picture and stays as its reviewers read it."""
+    write_text(run.public("launch") / STATE, badge(now.state, now.detail))
 
 
 def review(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger, given: Review) -> Standing:

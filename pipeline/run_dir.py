@@ -29,6 +29,7 @@ RESULT = "result.json"
 GIVEN = "given"
 KEY = "key"
 ERASED = "erased.json"  # beside launch.json: what was erased of the private half, and when
+STATE = "state.svg"  # beside launch.json: where the launch stands
 ABSENT = "absent"  # in the place of a digest: the stage had not finished
 RECEIPT = ".reserved"
 KEY_BYTES = 32

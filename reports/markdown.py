@@ -16,6 +16,9 @@ from markdown_it.token import Token
 from markdown_it.utils import EnvType, OptionsDict
 from markupsafe import Markup
 
+# Beside the stage's folder, where it changes and what people read does not.
+STANDING = "../launch/state.svg"
+_UNSEEN = "The picture of the launch's state is not beside this page"
 _WIDE = 5  # columns from which a table scrolls on a narrow screen rather than break its words
 
 
@@ -48,6 +51,11 @@ def yaml(value: str | float) -> Markup:
 def figure(name: str, caption: str) -> Markup:
     """A picture that stands beside the report as ``figures/NAME.svg``, with its caption beneath."""
     return Markup(f"![{name.replace('_', ' ')}](figures/{name}.svg)\\\n{escape(caption)}")
+
+
+def standing() -> Markup:
+    """The picture of where the launch stands by now, which is drawn anew as that changes while the report stays."""
+    return Markup(f"![{_UNSEEN}]({STANDING})")
 
 
 def sections(text: str) -> list[str]:
@@ -102,6 +110,8 @@ class _Page(RendererHTML):
         return self.renderToken(tokens, idx, options, env)
 
     def image(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
+        if tokens[idx].attrs["src"] == STANDING:
+            return f'<img class="standing" src="{STANDING}" alt="{_UNSEEN}">'
         svg = env["figures"].get(_name(tokens[idx]))
         return f"{svg}<figcaption>" if svg else self.renderInlineAsText(tokens[idx].children, options, env)
 

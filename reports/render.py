@@ -90,7 +90,7 @@ def pages(disclosure: Disclosure, figures: Mapping[str, str]) -> dict[str, str]:
         return markdown.figure(name, caption) if name in figures else Markup("")
 
     plain = environment(html=False)
-    values = {"d": disclosure, "figure": figure}
+    values = {"d": disclosure, "figure": figure, "standing": markdown.standing()}
     # A part that is left out leaves its blank lines and spaces.
     report, card = (
         re.sub(r"\s*\n\n+", "\n\n", plain.get_template(f"{name}.md.j2").render(values)).strip() + "\n"

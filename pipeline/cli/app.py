@@ -149,8 +149,10 @@ def launch(file: LaunchPath, date: Date = None, as_json: AsJson = False) -> None
     result = {name: outcome.result for name, outcome in outcomes.items()}
     run_dir = here.runs_dir / run_id
     ledger = PrivacyLedger(here.ledger_url)
-    now = release.standing(parsed, runner.open_run(parsed, run_id, here), ledger.entries())
+    run = runner.open_run(parsed, run_id, here)
+    now = release.standing(parsed, run, ledger.entries())
     if not all(outcome.skipped for outcome in outcomes.values()):
+        release.show(run, now)
         tracker.show_state(now.state)
     # With counts the decision states what both cost together.
     spent = result["fine_tune"] if parsed.counts is None else result["decide"]["headline"]

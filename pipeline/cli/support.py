@@ -94,12 +94,13 @@ def read_launch(path: Path) -> LaunchConfig:
 
 
 def show_state(config: LaunchConfig, run: RunDir, here: Settings) -> "Standing":
-    """Where a launch stands, which MLflow shows too from now on."""
+    """Where a launch stands, which its report and MLflow show too from now on."""
+    from pipeline import release
     from pipeline.ledger.ledger import PrivacyLedger
-    from pipeline.release import standing
     from pipeline.tracking import MlflowTracker
 
-    now = standing(config, run, PrivacyLedger(here.ledger_url).entries())
+    now = release.standing(config, run, PrivacyLedger(here.ledger_url).entries())
+    release.show(run, now)
     MlflowTracker(here, config, run.launch_id).show_state(now.state)
     return now
 

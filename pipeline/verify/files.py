@@ -7,14 +7,16 @@ from pathlib import Path
 from pipeline.config import STAGE_NAMES, LaunchConfig, config_digest
 from pipeline.ledger.entries import SPENDING, Entry
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.run_dir import ERASED, RESULT, RunDir, StageRecord, differences, receipt_digest
+from pipeline.release import standing
+from pipeline.run_dir import ERASED, RESULT, STATE, RunDir, StageRecord, differences, receipt_digest
 from pipeline.stage import Spend
 from pipeline.verify.check import Check, in_words
 from pretrain.files import sha256
+from reports.standing import badge
 
 # What stands beside the stages in a launch's folder: its file, its plans, its rehearsal.
 _BESIDE: dict[str, dict[str, set[str] | None]] = {
-    "public": {"launch": {"launch.json", ERASED}, "planning": None, "rehearsal": None},
+    "public": {"launch": {"launch.json", ERASED, STATE}, "planning": None, "rehearsal": None},
     "private": {"rehearsal": None},
 }
 # Bookkeeping that a finished stage leaves.
@@ -34,8 +36,19 @@ def files(
         if record is not None:
             yield _bound(name, record, bound, ledger.entries())
             yield from _private(name, run, record, missing(run, ledger))
+    if (run.path / "public" / "launch" / STATE).exists():
+        yield _state(config, run, ledger)
     added = list(_added(run))
     yield Check(id="files", passed=not added, detail=in_words(added) or "nothing but what stages wrote")
+
+
+def _state(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger) -> Check:
+    """The picture beside the report says where the launch stands."""
+    now = standing(config, run, ledger.entries())
+    drawn = (run.path / "public" / "launch" / STATE).read_text(encoding="utf-8")
+    same = drawn == badge(now.state, now.detail)
+    detail = f"{STATE} says {now.state}" if same else f"{STATE} does not say that the launch is {now.state}"
+    return Check(id="state", passed=same, detail=detail)
 
 
 def _may_lack(name: str, config: LaunchConfig) -> bool:

@@ -1,0 +1,32 @@
+"""The picture of a launch's state says what it is given, and nothing of it becomes markup."""
+
+from typing import get_args
+from xml.etree import ElementTree
+
+import pytest
+
+from pipeline.release import State
+from reports.standing import badge
+
+
+@pytest.mark.parametrize("state", get_args(State))
+def test_every_state_has_a_picture(state: str) -> None:
+    texts = [element.text for element in ElementTree.fromstring(badge(state, "by somebody, at some time")).iter()]
+    assert texts.count(state) == 2  # the title too
+    assert "by somebody, at some time" in texts
+
+
+def test_other_people_s_words_stay_words() -> None:
+    reason = 'no: </text><script>alert(1)</script> & "quoted"'
+    (text,) = [
+        element.text or ""
+        for element in ElementTree.fromstring(badge("rejected", reason)).iter()
+        if (element.text or "").startswith("no:")
+    ]
+    assert text == reason
+
+
+def test_a_long_reason_is_cut_after_four_lines() -> None:
+    picture = badge("held", "a gate that says why at length. " * 100)
+    assert picture.count("<text") == 5
+    assert " ...</text>" in picture
