@@ -234,7 +234,8 @@ def _released(ctx: StageContext, stages: Stages, spend: StageSpend, planned: Spe
     ledger = PrivacyLedger(ctx.settings.ledger_url)
     _log.info("%s: spends from the privacy ledger %s", name, ledger.address)
     register_simulation(config, ledger)
-    population = ledger.population(ctx.population)
+    # None where a launch of version 0.1 goes on, whose reservation is older than registration.
+    population = ledger.registered(ctx.population)
     require_secure(config, population)
     binding = binding_of(config, run, key, spend)
     reserved = ledger.reserve(
@@ -244,7 +245,8 @@ def _released(ctx: StageContext, stages: Stages, spend: StageSpend, planned: Spe
         spend=planned,
         budget_rho=config.policy.population_max_rho,
         budget_discovery_epsilon=config.policy.population_max_discovery_epsilon,
-        binding=binding | {SPLIT_RULE: population.split_rule(config.private_text.test_fraction)},
+        binding=binding
+        | ({SPLIT_RULE: population.split_rule(config.private_text.test_fraction)} if population else {}),
         anchors=anchors(ctx.settings.runs_dir),
     )
     note_receipt(run, name, reserved.hash)
