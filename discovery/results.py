@@ -2,6 +2,9 @@
 
 from pretrain.config import Config
 
+# Standard errors from an estimate to the upper end of its 95% interval.
+_UPPER = 1.96
+
 
 class FoundWord(Config):
     """A finished word and the share of messages that hold it, with a 95% interval (``selection.share_interval``).
@@ -16,6 +19,17 @@ class FoundWord(Config):
     low: float
     high: float
     pass_number: int = 1
+
+    @property
+    def shrunk(self) -> float:
+        """The share less what its noise may have lifted it by: ``s^3 / (s^2 + e^2)`` for standard error e.
+
+        Shrinkage toward 0 by the estimated mean squared error (Thompson 1968, *Some Shrinkage Techniques for
+        Estimating the Mean*, section 2): a word that stands out keeps its share, one at the threshold has half of it
+        or less, and none is 0 or below. The error is that of the interval's upper end, which choosing does not move.
+        """
+        error = (self.high - self.share) / _UPPER
+        return self.share**3 / (self.share**2 + error**2)
 
 
 def by_share(word: FoundWord) -> tuple[float, str]:

@@ -21,6 +21,7 @@ from pretrain.config import (
     Amount,
     Config,
     CorpusConfig,
+    Fraction,
     Line,
     ModelConfig,
     PretrainConfig,
@@ -63,7 +64,11 @@ _NOT_PART_OF_THE_LAUNCH = frozenset({"runtime", "schedule", "reviewers"})
 class PolicyConfig(Config):
     """The gates a launch must pass. A gate without evidence fails."""
 
-    since_0_1: ClassVar[Mapping[str, Any]] = {"min_distinct_first_words": None, "min_ngram_gain": None}
+    since_0_1: ClassVar[Mapping[str, Any]] = {
+        "min_distinct_first_words": None,
+        "min_ngram_gain": None,
+        "min_new_word_top3": None,
+    }
 
     max_rho: Amount = Field(description="ceiling on this launch's device-level rho")
     population_max_rho: Amount = Field(description="ceiling on the sum over all launches on this population")
@@ -89,6 +94,11 @@ class PolicyConfig(Config):
         default=None,
         description="lower end of the interval of top-1 recall, private minus public n-gram alone and mixed with the "
         "start, at least; none: no gate",
+    )
+    min_new_word_top3: Fraction | None = Field(
+        default=None,
+        description="lower end of the interval of top-3 recall where a discovered word is typed, at least; none: no "
+        "gate",
     )
 
 
@@ -157,6 +167,11 @@ class LaunchConfig(Config):
                 f"counts.noise_multiplier: {self.counts.noise_multiplier:g} is rho {self.counts.rho:g} and leaves "
                 f"nothing of policy.max_rho {self.policy.max_rho:g} for training; raise it above "
                 f"{(2 * self.policy.max_rho) ** -0.5:.3g}"
+            )
+        if self.policy.min_new_word_top3 is not None and not self.vocabulary.max_new_words:
+            raise ValueError(
+                "policy.min_new_word_top3: vocabulary.max_new_words is 0, so there is no discovered word to suggest "
+                "and no launch would pass; remove the line, or let words in"
             )
         ceiling, epsilon0 = self.policy.population_max_discovery_epsilon, self.discovery.epsilon0
         if ceiling is not None and epsilon0 > ceiling:

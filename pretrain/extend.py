@@ -6,21 +6,43 @@ Shape legend: V vocabulary, E embedding, N new words, M contexts, B rows of a ba
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors.torch import load, save
 
 from pretrain.batches import find_rows
 from pretrain.config import AdaptConfig, PretrainConfig
+from pretrain.files import write_bytes
 from pretrain.model import KeyboardLM
-from pretrain.train import TrainingCurve, pretrain
+from pretrain.new_words import new_word_loss
+from pretrain.train import TrainingCurve, evaluate, pretrain
 from pretrain.vocabulary import PAD, SPECIALS, UNK, TokenStream, Vocabulary
 
 _NGRAM = 3
 # Below this overlap, spelling says nothing about meaning ("gonna" and "gone" share a third).
 _LEAST_SIMILARITY = 0.3
 _CONTEXT_ROWS, _CONTEXT_WORDS = 500, 20
+
+
+@dataclass(frozen=True)
+class NewWords:
+    """What is known of the words that a vocabulary grew by.
+
+    Attributes:
+      first: ids from here on are new.
+      public: text in ids of the grown vocabulary, over whose contexts probabilities are meant.
+      frequency_N: float64, how often each is typed, as a share of all words (``new_words.frequencies``); None where
+        nobody knows.
+      held_out: text that holds new words and is not trained on (``new_words.hold_back``).
+    """
+
+    first: int
+    public: TokenStream
+    frequency_N: np.ndarray | None
+    held_out: TokenStream
 
 
 def grow(
@@ -31,8 +53,9 @@ def grow(
     A new word starts as the average of up to ``similar`` known words spelt most like it (weighted
     by overlap of character trigrams), or as ``<unk>``, in whose place its uses stood so far. Its
     output bias is set so that over the contexts of ``public`` text its mean probability is that of
-    ``<unk>`` over ``2 N`` for N new words. Without public text it is the bias of ``<unk>`` less
-    ``log(2 N)``, which comes to the same for words that start as ``<unk>`` and is far too low for others.
+    ``<unk>`` over ``2 N`` for N new words; ``set_biases`` does better where it is known how often they are typed.
+    Without public text it is the bias of ``<unk>`` less ``log(2 N)``, which comes to the same for words that start
+    as ``<unk>`` and is far too low for others.
 
     Args:
       public: text in ids of ``new``.
@@ -60,13 +83,20 @@ def grow(
         weights["output_bias"] = torch.cat([bias, fresh_bias])
     grown.load_state_dict(weights)
     if fresh and public is not None:
-        _set_biases(grown, len(old), public)
+        set_biases(grown, len(old), public)
     return grown
 
 
 @torch.no_grad()
-def _set_biases(grown: KeyboardLM, first_new: int, public: TokenStream) -> None:
-    """Give each new word half of the mean probability of ``<unk>`` over their number, in place."""
+def set_biases(grown: KeyboardLM, first_new: int, public: TokenStream, frequency_N: np.ndarray | None = None) -> None:
+    """Set the output bias of each new word so that over the contexts of public text it is as probable as it is typed.
+
+    In place. Probabilities are against the sum over the old words, whose biases stay: a bias is the logarithm of the
+    word's frequency, less what the contexts give the word anyway.
+
+    Args:
+      frequency_N: share of each among all typed words; None: half of what ``<unk>`` has, divided evenly.
+    """
     rows = find_rows(public.tokens_N, _CONTEXT_WORDS)
     if not len(rows):
         return
@@ -76,9 +106,12 @@ def _set_biases(grown: KeyboardLM, first_new: int, public: TokenStream) -> None:
     features_ME = features_BTE[targets_BT != PAD]
     logits_MV = torch.addmm(grown.output_bias[:first_new], features_ME, grown.output_VE[:first_new].T)
     total_M1 = torch.logsumexp(logits_MV, dim=1, keepdim=True)
-    unk = torch.logsumexp(logits_MV[:, UNK] - total_M1[:, 0], dim=0)
     fresh_N = torch.logsumexp(features_ME @ grown.output_VE[first_new:].T - total_M1, dim=0)
-    grown.output_bias[first_new:] = unk - math.log(2 * len(fresh_N)) - fresh_N
+    if frequency_N is None:
+        wanted_N = torch.logsumexp(logits_MV[:, UNK] - total_M1[:, 0], dim=0) - math.log(2 * len(fresh_N))
+    else:
+        wanted_N = torch.from_numpy(np.log(frequency_N * len(features_ME))).to(fresh_N)
+    grown.output_bias[first_new:] = wanted_N - fresh_N
 
 
 def similar_words(words: tuple[str, ...], vocabulary: Vocabulary, most: int) -> list[list[tuple[int, float]]]:
@@ -115,10 +148,20 @@ def adapt(
     seed: int,
     directory: Path,
     on_progress: Callable[[dict], None] | None = None,
+    new: NewWords | None = None,
 ) -> TrainingCurve:
     """Train ``model`` in place on public text in its grown vocabulary; resumes as ``pretrain`` does.
 
-    With 0 steps the model stays as it is and the curve has its one measurement.
+    With 0 steps the model stays as it is and the curve has its one measurement. Text that is rich in new words
+    teaches their contexts, and that they are frequent, which they are not. So where it is known how often they are
+    typed their biases are set by that at every measurement, and of the models measured, the one of no step among
+    them, that stays which predicts new words of held-out text best; where no held-out text has any, all words.
+
+    Args:
+      new: without it, the model of the last step stays.
+
+    Returns:
+      The curve up to the model that stays, whose own numbers stand last.
 
     Raises:
       ValueError, ArithmeticError: as ``pretrain``.
@@ -133,7 +176,46 @@ def adapt(
         evaluate_every_steps=quarter,
         checkpoint_every_steps=quarter,
     )
-    return pretrain(settings, model, train, validation, directory, seed, on_progress)
+
+    def measured(point: dict) -> None:
+        if new is not None:  # On the disk: a killed run that goes on measures only what is left.
+            write_bytes(_weights(directory, point["step"]), save(model.state_dict()))
+        if on_progress is not None:
+            on_progress(point)
+
+    curve = pretrain(settings, model, train, validation, directory, seed, measured)
+    return curve if new is None else _best(model, curve, new, validation, sequence_words, directory)
+
+
+def _best(
+    model: KeyboardLM,
+    curve: TrainingCurve,
+    new: NewWords,
+    validation: TokenStream,
+    sequence_words: int,
+    directory: Path,
+) -> TrainingCurve:
+    """Of the models of a curve the one that predicts new words best, in place; the curve ends with it."""
+
+    def put(step: int) -> None:
+        model.load_state_dict(load(_weights(directory, step).read_bytes()))
+        if new.frequency_N is not None and len(new.frequency_N):
+            set_biases(model, new.first, new.public, new.frequency_N)
+
+    losses = []
+    for point in curve.points:
+        put(point.step)
+        loss = new_word_loss(model, new.held_out, new.first, sequence_words)
+        losses.append(evaluate(model, validation, sequence_words)[0] if loss is None else loss)
+    place = int(np.argmin(losses))
+    put(curve.points[place].step)
+    loss, top1 = evaluate(model, validation, sequence_words)
+    last = curve.points[place].model_copy(update={"validation_loss": loss, "validation_top1": top1})
+    return TrainingCurve(points=(*curve.points[:place], last))
+
+
+def _weights(directory: Path, step: int) -> Path:
+    return directory / f"step-{step:08d}.safetensors"
 
 
 def _ngrams(word: str) -> set[str]:

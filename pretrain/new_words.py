@@ -1,6 +1,6 @@
-"""Public text that holds new words: more of it for adaptation, and how well they are predicted.
+"""New words: how often they are typed, more public text that holds them, and how well they are predicted.
 
-Shape legend: S sentences, N tokens, B rows of a batch, T steps, V vocabulary.
+Shape legend: S sentences, N tokens (of frequencies: new words), B rows of a batch, T steps, V vocabulary.
 """
 
 from dataclasses import dataclass
@@ -12,9 +12,11 @@ from torch.nn import functional
 from pretrain.batches import find_rows
 from pretrain.config import MOST_COPIES, NEW_WORD_SHARE
 from pretrain.model import KeyboardLM
-from pretrain.vocabulary import EOS, PAD, TokenStream, join_owners, join_streams
+from pretrain.vocabulary import EOS, PAD, UNK, TokenStream, join_owners, join_streams
 
 _ROWS_AT_ONCE = 64
+# Of the public sentences with a new word, one in so many is kept to stop adaptation by.
+_KEPT_BACK = 5
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,41 @@ class Enriched:
     words: int
     sentences: int
     copies: int
+
+
+def frequencies(share_N: np.ndarray, public: TokenStream, first_new: int) -> np.ndarray:
+    """How often each new word is typed, as a share of all words and sentence ends, float64 ``[N]``.
+
+    Discovery hears of unknown words alone, so its shares are of those. How many of all words are unknown it does not
+    hear; public text says it of the same vocabulary: what is ``<unk>`` there, or one of the new words. That a device
+    tells a word once however often it types it, and sends nothing where it has nothing to say, is left as it is: on
+    the demo's chat the two and the public share leave frequent words 1 to 2 times as frequent as they are
+    (LOG, "New words").
+
+    Guarantee: post-processing of shares that discovery released; everything else is public.
+
+    Args:
+      share_N: of what devices told discovery, each above 0.
+      public: text in ids of the grown vocabulary.
+      first_new: ids from here on are new words.
+    """
+    unknown = np.mean((public.tokens_N == UNK) | (public.tokens_N >= first_new))
+    return np.asarray(share_N, dtype=np.float64) * max(float(unknown), 1 / max(len(public.tokens_N), 1))
+
+
+def hold_back(train: TokenStream, first_new: int) -> tuple[TokenStream, TokenStream]:
+    """Text without every fifth of the sentences that hold a new word, and those sentences alone."""
+    ends = np.flatnonzero(train.tokens_N == EOS) + 1
+    starts = np.concatenate([[0], ends[:-1]]) if len(ends) else ends
+    holding = np.flatnonzero(np.add.reduceat(train.tokens_N >= first_new, starts)) if len(starts) else starts
+    kept_back = holding[_KEPT_BACK - 1 :: _KEPT_BACK]
+    taken_N = np.zeros(len(train.tokens_N) + 1, dtype=np.int64)
+    taken_N[starts[kept_back]] = 1
+    taken_N[ends[kept_back]] -= 1
+    back_N = np.cumsum(taken_N)[:-1] > 0
+    before_N = np.concatenate([[0], np.cumsum(~back_N)])
+    rest = TokenStream(train.tokens_N[~back_N], before_N[train.offsets_D1])
+    return rest, join_owners([train.tokens_N[starts[place] : ends[place]] for place in kept_back])
 
 
 def enrich(

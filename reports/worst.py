@@ -4,8 +4,8 @@ from reports.disclosure.document import Disclosure
 from reports.disclosure.utility import Utility
 from reports.formats import arm_name, change, metric_name, percent, strength, up, verdict
 
-# A discovered word among the three suggestions, where one is typed: below this share they are next to useless.
-LEAST_SUGGESTED = 0.01
+# A discovered word among the three suggestions, where one is typed: below this share they are of little use.
+LEAST_SUGGESTED = 0.05
 # Share of the unknown words on held-out devices that discovery found.
 LEAST_COVERED = 0.05
 # Different words that ever stand first, as a share of what the n-gram of the same public text has.
@@ -48,12 +48,14 @@ def worst_facts(disclosure: Disclosure) -> list[str]:
 
 
 def _suggested(utility: Utility, words_added: int) -> list[str]:
-    wanted = ("new_words", _OURS, "top3_recall")
-    shares = [row.value for row in utility.slices if (row.part, row.arm, row.metric) == wanted]
-    if not words_added or not shares or shares[0] >= LEAST_SUGGESTED:
+    row = utility.part("new_words", _OURS, "top3_recall")
+    if not words_added or row is None or row.value >= LEAST_SUGGESTED:
         return []
-    how = "never" if shares[0] == 0 else f"in {percent(shares[0])} of the places"
-    return [f"The discovered words are {how} among the three suggestions where somebody types one."]
+    seldom = f"only {percent(row.value)} of the times ({percent(row.low)} to {percent(row.high)})"
+    return [
+        "Where somebody types a discovered word it is among the three suggestions "
+        + ("never." if row.value == 0 else f"{seldom}.")
+    ]
 
 
 def _variety(utility: Utility) -> list[str]:

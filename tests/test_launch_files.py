@@ -115,8 +115,9 @@ def test_every_field_is_set_by_a_file_and_there_are_few_names() -> None:
     names = {name for block in blocks(LaunchConfig) for name in block.model_fields}
     files = set().union(*(stated(yaml.safe_load(path.read_text(encoding="utf-8"))) for path in FILES))
     assert names - files == set()
-    # 110 in the launches of the papers, and what came since: two gates on utility, select_by, counts.
-    assert len(names) <= 114
+    # 110 in the launches of the papers, and what came since: two gates on utility, select_by, counts; a gate on how
+    # often discovered words are suggested.
+    assert len(names) <= 115
 
 
 @pytest.mark.parametrize(

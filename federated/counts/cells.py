@@ -1,4 +1,4 @@
-"""Which counts are released, and how each is weighted: a function of public text and the vocabulary alone.
+"""Which counts are released, and how each is weighted: by public text, the vocabulary and what discovery released.
 
 Shape legend: V vocabulary, K contexts, N tokens, U distinct cells of a device.
 
@@ -28,9 +28,10 @@ class Cells:
     Attributes:
       context_K: int64, words whose next word is counted; ``<bos>`` first.
       row_V: int64, place of each word in ``context_K``, -1 if it is none.
-      share_V: float64, share of each word in public text; ``<eos>`` and ``<unk>`` are words, no share is 0 but
-        those of ``<pad>`` and ``<bos>``.
-      next_KV: float64, public probability of each word after each context.
+      share_V: float64, share of each word in public text, of new words as discovery has it; ``<eos>`` and ``<unk>``
+        are words, no share is 0 but those of ``<pad>`` and ``<bos>``.
+      next_KV: float64, probability of each word after each context, by the same.
+      prior_V: float64, how much likelier each word is than in public text, as far as discovery says; 1 for the others.
       weight_U: float64 ``[V + K V]``, what one occurrence adds to its cell.
     """
 
@@ -38,6 +39,7 @@ class Cells:
     row_V: np.ndarray
     share_V: np.ndarray
     next_KV: np.ndarray
+    prior_V: np.ndarray
     weight_U: np.ndarray
 
     @property
@@ -63,6 +65,7 @@ def choose(
     contexts: int = CONTEXTS,
     typical_words: float = TYPICAL_WORDS,
     pair_weight: float = PAIR_WEIGHT,
+    frequency_N: np.ndarray | None = None,
 ) -> Cells:
     """The cells for a vocabulary.
 
@@ -74,6 +77,8 @@ def choose(
       public: public text, in the vocabulary's ids.
       contexts: K; at most so many as there are words.
       typical_words, pair_weight: see the constants.
+      frequency_N: float64, how often each of the last words of the vocabulary is typed, as a share of all, where
+        discovery says it (``pretrain.new_words.frequencies``): public text hardly holds them.
 
     Raises:
       ValueError: no public text.
@@ -91,7 +96,14 @@ def choose(
     # Words that public text lacks, those that were discovered, have what its model gives them.
     count_V = np.where(count_V > 0, count_V, before_K @ next_KV)
     count_V[[PAD, BOS]] = 0.0
+    prior_V = np.ones(len(vocabulary))
+    if frequency_N is not None and len(frequency_N):
+        new = slice(len(vocabulary) - len(frequency_N), None)
+        prior_V[new] = frequency_N * count_V.sum() / count_V[new]
+        count_V *= prior_V
+        next_KV *= prior_V
+        next_KV /= next_KV.sum(axis=1, keepdims=True)
     share_V, before_K = count_V / count_V.sum(), before_K / count_V.sum()
     word_V = 1 / np.sqrt(1 + typical_words * share_V)
     pair_KV = pair_weight / np.sqrt(1 + typical_words * before_K[:, None] * next_KV)
-    return Cells(context_K, row_V, share_V, next_KV, np.concatenate([word_V, pair_KV.ravel()]))
+    return Cells(context_K, row_V, share_V, next_KV, prior_V, np.concatenate([word_V, pair_KV.ravel()]))

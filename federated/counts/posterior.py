@@ -25,7 +25,7 @@ _STEPS = 25
 # Bounds on (expected sum / noise) between strata.
 _WORD_STRATA, _PAIR_STRATA = (0.3, 3.0, 30.0), (0.01, 0.1, 0.3, 1.0, 3.0, 10.0)
 _MOST_FITTED, _AT_ONCE = 20_000, 50_000
-# Words whose public share scales all others.
+# Words whose public share scales all others; how often discovered ones are typed is a guess.
 _FREQUENT = 1e-4
 # A context's pairs and the public history share the prediction; pairs have half where the context's own sum is so
 # many standard deviations of a cell.
@@ -54,12 +54,13 @@ def counted_ngram(
     """
     size = cells.vocabulary_size
     sum_U, std_U = released_U / cells.weight_U, noise_multiplier * clip_norm / cells.weight_U
-    frequent = cells.share_V > _FREQUENT
+    discovered = np.arange(size) >= base_size
+    frequent = (cells.share_V > _FREQUENT) & ~discovered
     total = max(sum_U[:size][frequent].sum() / cells.share_V[frequent].sum(), 1.0)
     event_V = ~np.isin(np.arange(size), (PAD, BOS))
     expected_V = total * cells.share_V
     # Discovered words have strata of their own.
-    stratum_V = np.searchsorted(_WORD_STRATA, expected_V / std_U[:size]) + 10 * (np.arange(size) >= base_size)
+    stratum_V = np.searchsorted(_WORD_STRATA, expected_V / std_U[:size]) + 10 * discovered
     ratio_V = np.ones(size)
     ratio_V[event_V] = posterior_ratios(
         *(each[event_V] for each in (sum_U[:size], expected_V, std_U[:size], stratum_V))
@@ -77,7 +78,7 @@ def counted_ngram(
     next_KV[:, event_V] *= ratios.reshape(len(mass_K), -1)
     next_KV /= next_KV.sum(axis=1, keepdims=True)
     typical = mass_K / np.median(std_KV)
-    return _sparse(public, factor_V, cells, next_KV, typical / (typical + half_trusted))
+    return _sparse(public, cells.prior_V * factor_V, cells, next_KV, typical / (typical + half_trusted))
 
 
 def posterior_ratios(sum_M: np.ndarray, expected_M: np.ndarray, std_M: np.ndarray, stratum_M: np.ndarray) -> np.ndarray:

@@ -37,7 +37,10 @@ _Block = TypeVar("_Block", bound=BaseModel)
 
 
 class AbTest(StageResult, Utility):
-    """Arms on held-out test devices; ``top1_gain`` is private minus starting point."""
+    """Arms on held-out test devices; ``top1_gain`` is private minus starting point.
+
+    ``new_word_top3_low`` is None where no discovered word was typed on devices enough for an interval.
+    """
 
     top1_recall: dict[str, float]
     top3_recall: dict[str, float]
@@ -46,6 +49,7 @@ class AbTest(StageResult, Utility):
     top1_gain_high: float
     top3_gain_low: float
     ngram_gain_low: float | None
+    new_word_top3_low: float | None = None
     distinct_private: int | None
     broken_margins: tuple[str, ...] | None
     missing_metrics: tuple[str, ...] | None
@@ -124,6 +128,12 @@ def ab_result(
     top1, top3 = (table.difference("private", "start", name).absolute for name in ("top1_recall", "top3_recall"))
     recall = {metric: {arm: table.arm(arm, metric).estimate.value for arm in names} for metric in _RECALLS}
     measured = {row.metric for row in table.arms}
+    new_words = {
+        row.metric: row.estimate
+        for row in compared.slices
+        if (row.part, row.arm, row.baseline) == ("new_words", "private", None)
+    }
+    top3_new = new_words.get("top3_recall")
     return AbTest(
         devices_at_least=table.devices_at_least,
         words=int(table.arm("private", "top1_recall").denominator),
@@ -146,6 +156,7 @@ def ab_result(
             ),
             default=None,
         ),
+        new_word_top3_low=None if top3_new is None else top3_new.low,
         distinct_private=compared.distinct_first_words.get("private"),
         broken_margins=_broken(compared) if typed else None,
         missing_metrics=compared.verdicts[0].missing if typed else None,
@@ -178,7 +189,11 @@ def ab_result(
         second_opinions=tuple(_block(SecondOpinion, row) for row in compared.second_opinions),
         head_words=tuple(_block(HeadWords, row) for row in compared.head_words),
         distinct_first_words=compared.distinct_first_words,
-        headline={"top1_recall": recall["top1_recall"]["private"], "top1_gain": top1.value},
+        headline={
+            "top1_recall": recall["top1_recall"]["private"],
+            "top1_gain": top1.value,
+            **{f"new_words_{metric}": estimate.value for metric, estimate in new_words.items()},
+        },
         metrics=_metrics(compared),
     )
 

@@ -17,7 +17,7 @@ from pipeline.errors import StageInputMissing
 from pipeline.registry import Published, Registry
 from pipeline.run_dir import RunDir
 from pipeline.stage import StageContext
-from pretrain import corpus, export, selection
+from pretrain import corpus, export, new_words, selection
 from pretrain import vocabulary as vocabularies
 from pretrain.files import scratch, sha256
 from pretrain.model import KeyboardLM, build_model, parameter_count
@@ -27,7 +27,7 @@ from pretrain.vocabulary import TokenStream, Vocabulary, join_streams
 from pretrain.words import WordStore
 
 MECHANISM, COUNTS = "mechanism.json", "counts.npz"
-SELECTION, WORDS = "selection.npy", "words.json"
+SELECTION, WORDS, SHARES = "selection.npy", "words.json", "shares.json"
 _log = logging.getLogger(__name__)
 
 
@@ -68,6 +68,18 @@ def added_words(ctx: StageContext) -> tuple[str, ...]:
     """
     base, grown = vocabulary(ctx, "ingest_public"), vocabulary(ctx, "build_vocabulary")
     return grown.words[len(base) :]
+
+
+def frequencies(ctx: StageContext, public: TokenStream) -> np.ndarray | None:
+    """How often each discovered word is typed, float64, as far as discovery says; None of launches before it was kept.
+
+    Args:
+      public: train text in ids of the grown vocabulary.
+    """
+    if SHARES not in ctx.run.outputs("build_vocabulary"):
+        return None
+    shares = np.array(json.loads(ctx.run.input("build_vocabulary", SHARES).read_text(encoding="utf-8")), np.float64)
+    return new_words.frequencies(shares, public, len(vocabulary(ctx, "ingest_public")))
 
 
 def model(ctx: StageContext, stage: str) -> KeyboardLM:

@@ -1,5 +1,6 @@
 """Stage ``build_vocabulary``: base words, and the discovered words that filters and people let pass."""
 
+import json
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,7 +14,7 @@ from pipeline.sharing import LIBRARIES
 from pipeline.stage import PrivateStage, StageContext, StageResult
 from pipeline.stages import artifacts
 from pretrain import corpus, text, vocabulary
-from pretrain.files import private_directory, sha256
+from pretrain.files import private_directory, sha256, write_text
 from reports.disclosure.findings import ProjectedCoverage as DisclosedCoverage
 from reports.disclosure.findings import WordCoverage
 
@@ -49,11 +50,15 @@ REUSE = PrivateStage(
 def build_vocabulary(ctx: StageContext) -> BuildVocabulary:
     """Base words first, then discovered words that filters and people let pass, as many as the budget holds."""
     base, config = artifacts.vocabulary(ctx, "ingest_public"), ctx.config
-    listed = review.candidates(artifacts.discovered_words(ctx), _blocked(ctx))
+    found = artifacts.discovered_words(ctx)
+    listed = review.candidates(found, _blocked(ctx))
     if config.vocabulary.review:
         listed = _reviewed(ctx, listed)
     grown = vocabulary.extend(base, [word.word for word in listed if word.accepted], config.vocabulary.max_new_words)
     vocabulary.save(grown, ctx.public / "vocabulary.json")
+    # Of the words that were kept alone, and without their names: the vocabulary has those.
+    shares = {word.word: word.shrunk for word in found}
+    write_text(ctx.public / artifacts.SHARES, json.dumps([shares[word] for word in grown.words[len(base) :]]) + "\n")
     counts = [_unknown(words, base) for words in artifacts.store(ctx).device_words("validation")]
     added = set(grown.words) - set(base.words)
     projected = projected_coverage(ctx, base)

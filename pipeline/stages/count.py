@@ -48,7 +48,7 @@ def count(ctx: StageContext) -> Count:
     loss = compose([config.rho], [delta])
     words, base = artifacts.vocabulary(ctx, "build_vocabulary"), artifacts.vocabulary(ctx, "ingest_public")
     public, _ = artifacts.public_streams(ctx, words)
-    cells = counted_cells.choose(public, words)
+    cells = counted_cells.choose(public, words, frequency_N=artifacts.frequencies(ctx, public))
     fitted = NGram.fit(public, words, NGRAM_ORDER)
     devices = artifacts.store(ctx).encode(words, "train")
     released_U = released_counts(devices, cells, config.noise_multiplier, ctx.noise_key)

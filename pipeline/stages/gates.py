@@ -67,6 +67,9 @@ class Evidence(BaseModel):
     ngram_gain_low: float | None = Field(
         default=None, description="lower end of private minus public n-gram, alone and mixed: the lower"
     )
+    new_word_top3_low: float | None = Field(
+        default=None, description="lower end of top-3 recall where a discovered word is typed; None: there is none"
+    )
     distinct_private: int | None = Field(default=None, description="different words that the model ever puts first")
     session_words: int | None = Field(default=None, description="0: not asked for, or no layout; then no gate")
     broken_margins: tuple[str, ...] | None = Field(default=None, description="simulated typing that got worse")
@@ -186,6 +189,14 @@ def _gates(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateResult]:
             policy.min_ngram_gain,
             "lower end of the interval, private minus an n-gram of the same public text or that n-gram mixed with the "
             "starting point, whichever is better",
+        )
+    if policy.min_new_word_top3 is not None:
+        yield _at_least(
+            "new_words",
+            "discovered words among the suggestions",
+            evidence.new_word_top3_low,
+            policy.min_new_word_top3,
+            "lower end of the interval of top-3 recall where a discovered word is typed",
         )
     if policy.min_distinct_first_words is not None:
         yield _at_least(

@@ -8,6 +8,7 @@ from pipeline.stages import artifacts
 from pretrain import export, extend, new_words
 from pretrain import train as public_training
 from pretrain.model import KeyboardLM, build_model, parameter_count
+from pretrain.vocabulary import join_streams
 from reports.disclosure.findings import NewWordAdaptation
 
 
@@ -53,17 +54,25 @@ def pretrain(ctx: StageContext) -> Training:
 
 
 def adapt(ctx: StageContext) -> Adaptation:
-    """Rows for the new words, then a little more public training, mostly on text that holds them."""
+    """Rows for the new words, biases by how often they are typed, and a little more public training.
+
+    It goes on for as long as it makes new words of held-out public text more probable.
+    """
     config, base = ctx.config.adapt, artifacts.vocabulary(ctx, "ingest_public")
     grown = artifacts.vocabulary(ctx, "build_vocabulary")
     train, validation = artifacts.public_streams(ctx, grown)
     model = extend.grow(artifacts.model(ctx, "pretrain"), base, grown, public=train)
-    richer = new_words.enrich(train, len(base))
+    frequency_N = artifacts.frequencies(ctx, train)
+    if frequency_N is not None and len(frequency_N):
+        extend.set_biases(model, len(base), train, frequency_N)
+    learnt, kept_back = new_words.hold_back(train, len(base))
+    new = extend.NewWords(len(base), train, frequency_N, join_streams([kept_back, validation]))
+    richer = new_words.enrich(learnt, len(base))
     words = ctx.config.pretrain.sequence_words
-    before = new_words.new_word_loss(model, validation, len(base), words)
+    before = new_words.new_word_loss(model, new.held_out, len(base), words)
     work = ctx.private / "work"
     curve = extend.adapt(
-        config, model, richer.stream, validation, words, ctx.config.seed, work, artifacts.progress(ctx)
+        config, model, richer.stream, validation, words, ctx.config.seed, work, artifacts.progress(ctx), new
     )
     return Adaptation(
         **dict(_trained(ctx, model, curve)),
@@ -72,7 +81,7 @@ def adapt(ctx: StageContext) -> Adaptation:
         new_word_sentences=richer.sentences,
         copies=richer.copies,
         new_word_loss_before=before,
-        new_word_loss_after=new_words.new_word_loss(model, validation, len(base), words),
+        new_word_loss_after=new_words.new_word_loss(model, new.held_out, len(base), words),
     )
 
 

@@ -45,8 +45,9 @@ from pipeline.verify.reused import origin
 from pretrain import corpus, vocabulary
 from pretrain.files import scratch
 from pretrain.model import KeyboardLM
-from pretrain.new_words import new_word_loss
+from pretrain.new_words import hold_back, new_word_loss
 from pretrain.train import evaluate
+from pretrain.vocabulary import join_streams
 from reports.disclosure.document import Disclosure
 
 # What later launches and rehearsals go on changing, and what version 0.1 called otherwise.
@@ -191,7 +192,9 @@ def _adapt(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[str]
     base, words = artifacts.vocabulary(ctx, "ingest_public"), artifacts.vocabulary(ctx, "build_vocabulary")
     model = artifacts.model(ctx, "adapt")
     yield from _measured(ctx, record, model, words)
-    held_out = artifacts.public_streams(ctx, words)[1]
+    train, held_out = artifacts.public_streams(ctx, words)
+    if artifacts.frequencies(ctx, train) is not None:  # Launches of before were not stopped by sentences kept back.
+        held_out = join_streams([hold_back(train, len(base))[1], held_out])
     after = new_word_loss(model, held_out, len(base), ctx.config.pretrain.sequence_words)
     if "new_word_loss_after" in record.result:
         yield from differences(record.result["new_word_loss_after"], after, "new_word_loss_after")

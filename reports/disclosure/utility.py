@@ -135,3 +135,7 @@ class Utility(Config):
     def value(self, arm: str, metric: str) -> ArmMetric | None:
         """One metric of one arm; None if it has none."""
         return next((row for row in self.arms if (row.arm, row.metric) == (arm, metric)), None)
+
+    def part(self, part: str, arm: str, metric: str) -> SliceMetric | None:
+        """One metric of one arm on some of the words or devices; None if it has none."""
+        return next((row for row in self.slices if (row.part, row.arm, row.metric) == (part, arm, metric)), None)

@@ -8,6 +8,7 @@ from discovery.config import TrieConfig
 from discovery.device.answer import END, Question
 from discovery.device.votes import ShardVotes
 from discovery.projection import PublicHistogram, votes_for_tuning_only
+from discovery.results import FoundWord
 from discovery.selection import rounded_down, rounded_up, share_interval, word_votes
 from discovery.trie import choose, close_layer, question_of
 
@@ -148,3 +149,19 @@ def test_published_numbers_are_those_of_whole_tens(devices: int) -> None:
     assert published(devices) == published(105) != published(111)
     assert (rounded_down(devices), rounded_up(devices)) == (100, 110)
     assert (rounded_down(9), rounded_up(9), rounded_down(100), rounded_up(100)) == (1, 10, 100, 100)
+
+
+def test_a_word_that_stands_out_keeps_its_share_and_one_at_the_threshold_does_not() -> None:
+    sure, unsure = (FoundWord(word="a", layer=2, share=0.04, low=0.0, high=0.04 + 1.96 * e) for e in (1e-4, 0.04))
+    assert sure.shrunk == pytest.approx(0.04, rel=1e-4)
+    assert unsure.shrunk == pytest.approx(0.02)
+    # Most of what is estimated of rare words is noise: shrinking is closer to the truth on average.
+    rng = np.random.default_rng(1)
+    true = 0.01 * rng.pareto(2.0, 4000)
+    seen = true + 0.01 * rng.standard_normal(4000)
+    chosen = seen > 0.01
+    shrunk = np.array(
+        [FoundWord(word="a", layer=2, share=each, low=0.0, high=each + 0.0196).shrunk for each in seen[chosen]]
+    )
+    assert shrunk.min() > 0
+    assert np.mean((shrunk - true[chosen]) ** 2) < 0.8 * np.mean((seen[chosen] - true[chosen]) ** 2)

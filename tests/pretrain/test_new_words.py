@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 import torch
 
+from pretrain import extend as extend_module
 from pretrain.batches import find_rows
 from pretrain.config import AdaptConfig, ModelConfig, PretrainConfig
-from pretrain.extend import adapt, grow
+from pretrain.extend import NewWords, adapt, grow, set_biases
 from pretrain.model import KeyboardLM, build_model
-from pretrain.new_words import enrich, new_word_loss
-from pretrain.train import pretrain
+from pretrain.new_words import enrich, frequencies, hold_back, new_word_loss
+from pretrain.train import evaluate, pretrain
 from pretrain.vocabulary import EOS, PAD, SPECIALS, UNK, TokenStream, Vocabulary, extend, join_owners
 
 # Words of three endings, of which each follows only the one before; the last stem of each is new.
@@ -148,3 +149,90 @@ def test_the_loss_is_that_of_new_words_alone():
     expected = -torch.log_softmax(logits_BTV, -1)[0, 1, new].item()
     assert new_word_loss(model, held_out, FIRST, 10) == pytest.approx(expected, rel=1e-5)
     assert new_word_loss(model, stream([other]), FIRST, 10) is None
+
+
+def mean_probability(model: KeyboardLM, public: TokenStream) -> np.ndarray:
+    """Of each new word over the contexts of a text, against the sum over old words."""
+    rows = find_rows(public.tokens_N, 20)
+    inputs_BT, targets_BT = rows.batch(np.arange(len(rows)))
+    with torch.no_grad():
+        logits_BTV, _ = model(torch.where(inputs_BT >= FIRST, UNK, inputs_BT))
+        logits_MV = logits_BTV[targets_BT != PAD]
+        return (logits_MV - torch.logsumexp(logits_MV[:, :FIRST], 1, keepdim=True)).exp()[:, FIRST:].mean(0).numpy()
+
+
+def test_new_words_are_as_probable_as_they_are_typed(taught: KeyboardLM):
+    public, wanted = text(400, 5, 0.05), np.array([0.02, 1e-6, 0.3])
+    grown = grow(taught, OLD, NEW, public=public)
+    set_biases(grown, FIRST, public, wanted)
+    np.testing.assert_allclose(mean_probability(grown, public), wanted, rtol=1e-3)
+    assert torch.equal(grown.output_bias[:FIRST], taught.output_bias)
+
+
+def test_a_share_of_unknown_words_becomes_one_of_all_words():
+    public = stream([4, UNK, 30, 31], [5, 6])  # eight with the ends, of which three are unknown to the base words
+    np.testing.assert_allclose(frequencies(np.array([0.5, 0.1]), public, 30), [0.5 * 3 / 8, 0.1 * 3 / 8])
+    assert frequencies(np.array([0.5]), stream([4, 5]), 30)[0] > 0
+
+
+def test_every_fifth_sentence_with_a_new_word_is_kept_back():
+    documents = [[4, EOS, number, EOS] for number in range(30, 42)]
+    public = join_owners([np.array(document, dtype=np.int32) for document in documents])
+    rest, back = hold_back(public, 30)
+    assert back.tokens_N.tolist() == [34, EOS, 39, EOS]
+    owners = [rest.owner(number).tolist() for number in range(len(rest))]
+    assert owners == [[4, EOS] if number in (34, 39) else [4, EOS, number, EOS] for number in range(30, 42)]
+    nothing, none = hold_back(public, 50)
+    assert nothing.tokens_N.tolist() == public.tokens_N.tolist()
+    assert len(none.tokens_N) == 0
+    assert len(hold_back(stream(), 4)[0].tokens_N) == 0
+
+
+def adapted_to(
+    taught: KeyboardLM, folder: Path, held_out: TokenStream, learning_rate: float
+) -> tuple[KeyboardLM, NewWords, list[int]]:
+    """A model that was adapted by what is known of its new words; also the steps that stand in its curve."""
+    public = text(200, 5, 0.05)
+    new = NewWords(FIRST, public, np.array([0.03, 0.03, 0.02]), held_out)
+    # Rows of chance, so that there is something to learn.
+    model = random_start(grow(taught, OLD, NEW, public=public), taught, public, 0)
+    config = AdaptConfig(steps=40, batch_sentences=16, learning_rate=learning_rate)
+    curve = adapt(config, model, enrich(public, FIRST, 0.5, 20).stream, HELD_OUT, 10, 1, folder, new=new)
+    assert (curve.points[-1].validation_loss, curve.points[-1].validation_top1) == evaluate(model, HELD_OUT, 10)
+    return model, new, [point.step for point in curve.points]
+
+
+def test_adapting_ends_where_new_words_are_predicted_best_and_leaves_them_as_frequent(
+    taught: KeyboardLM, tmp_path: Path
+):
+    model, new, steps = adapted_to(taught, tmp_path / "useful", HELD_OUT, 0.02)
+    assert steps == [0, 10, 20, 30, 40]
+    np.testing.assert_allclose(mean_probability(model, new.public), new.frequency_N, rtol=1e-3)
+    # Text in which new words stand where they never do: the more is learnt, the worse for it.
+    backwards = TokenStream(HELD_OUT.tokens_N.reshape(-1, 10)[:, [*range(8, -1, -1), 9]].ravel(), HELD_OUT.offsets_D1)
+    model, new, steps = adapted_to(taught, tmp_path / "useless", backwards, 0.02)
+    assert steps == [0, 10]
+    np.testing.assert_allclose(mean_probability(model, new.public), new.frequency_N, rtol=1e-3)
+    # Where there is no such text all words decide.
+    assert adapted_to(taught, tmp_path / "without", stream([5, 6]), 0.02)[2] == [0, 10, 20, 30, 40]
+    broken = adapted_to(taught, tmp_path / "broken", stream([5, 6]), 30.0)[2]
+    assert broken == [0]
+
+
+def test_an_adaptation_that_was_killed_ends_alike(taught: KeyboardLM, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    whole = adapted_to(taught, tmp_path / "whole", HELD_OUT, 0.02)
+    written = extend_module.write_bytes
+
+    def killed(path: Path, content: bytes) -> None:
+        if path.name == "step-00000030.safetensors":
+            raise KeyboardInterrupt
+        written(path, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(extend_module, "write_bytes", killed)
+        with pytest.raises(KeyboardInterrupt):
+            adapted_to(taught, tmp_path / "twice", HELD_OUT, 0.02)
+    again = adapted_to(taught, tmp_path / "twice", HELD_OUT, 0.02)
+    assert again[2] == whole[2]
+    for name, tensor in whole[0].state_dict().items():
+        assert torch.equal(again[0].state_dict()[name], tensor)

@@ -64,10 +64,11 @@ def fact(**utility: object) -> list[str]:
 
 def test_words_that_are_never_suggested_stand_in_front() -> None:
     row = {"part": "new_words", "arm": "private", "metric": "top3_recall", "low": 0.0, "high": 0.0}
-    (never,) = [line for line in fact(slices=[row | {"value": 0.0}]) if "discovered words" in line]
-    assert "never among the three suggestions" in never
-    assert any("in 0.50% of the places" in line for line in fact(slices=[row | {"value": 0.005}]))
-    assert not any("suggestions where" in line for line in fact(slices=[row | {"value": 0.01}]))
+    (never,) = [line for line in fact(slices=[row | {"value": 0.0}]) if "discovered word " in line]
+    assert "among the three suggestions never." in never
+    seldom = row | {"value": 0.0499, "low": 0.01, "high": 0.07}
+    assert any("suggestions only 4.99% of the times (1.00% to 7.00%)." in line for line in fact(slices=[seldom]))
+    assert not any("types a discovered" in line for line in fact(slices=[row | {"value": 0.05}]))
     text = pages(example(utility=block("utility", slices=[row | {"value": 0.0}])), {})["report.md"]
     front = text[text.index("## Front sheet") : text.index("Rounded up.")]
     assert never in front

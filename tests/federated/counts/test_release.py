@@ -82,7 +82,8 @@ def test_short_devices_are_not_stretched(cells: Cells) -> None:
 
 
 def test_cells_depend_on_public_text_and_vocabulary_alone(cells: Cells) -> None:
-    settings = ["contexts", "typical_words", "pair_weight"]
+    # The last is how often discovered words are typed: as much a release of discovery as the vocabulary is.
+    settings = ["contexts", "typical_words", "pair_weight", "frequency_N"]
     assert list(inspect.signature(counted.choose).parameters) == ["public", "vocabulary", *settings]
     assert len(cells) == SIZE + 7 * SIZE
     count = np.bincount(typed(60, 1).tokens_N, minlength=SIZE)

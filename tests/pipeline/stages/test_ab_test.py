@@ -75,7 +75,16 @@ def compared(
                 agree=True,
             ),
         ),
-        slices=(SliceRow(part="new_words", arm="private", baseline=None, metric="top1_recall", estimate=new_words),),
+        slices=tuple(
+            SliceRow(part=part, arm=arm, baseline=baseline, metric=f"top{shown}_recall", estimate=each)
+            for shown in (1, 3)
+            for part, arm, baseline, each in (
+                ("new_words", "start", None, estimate(0.9, 0.0)),
+                ("new_words", "private", None, new_words if shown == 1 else estimate(0.08, 0.02)),
+                ("new_words", "private", "start", estimate(0.7, 0.0)),
+                ("all", "private", None, estimate(0.6, 0.0)),
+            )
+        ),
         head_words=(HeadShare(arm="private", words=10, typed=0.2, predicted=0.5, right=0.6),),
         distinct_first_words={"private": 33},
         compose=(),
@@ -87,6 +96,16 @@ def compared(
 
 ARMS = ["start", "private", "champion"]
 CHAMPION = described(Published("keyboard-en-US-NWP", 3, "earlier", "d" * 64), "")
+
+
+def test_discovered_words_have_a_headline_and_evidence_of_their_own() -> None:
+    result = ab_result(compared({}), ARMS, CHAMPION, "NWP")
+    assert result.headline["new_words_top1_recall"] == 0.02
+    assert result.headline["new_words_top3_recall"] == 0.08
+    assert result.new_word_top3_low == pytest.approx(0.06)
+    nobody = ab_result(replace(compared({}), slices=()), ARMS, CHAMPION, "NWP")
+    assert nobody.new_word_top3_low is None
+    assert not [name for name in nobody.headline if "new_words" in name]
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,8 @@ def ctx(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     ctx = StageContext(config, made, settings, "build_vocabulary", None)
     vocabulary.save(BASE, made.public("ingest_public") / "vocabulary.json")
     finish(ctx, "ingest_public", {})
-    content = json.dumps([FoundWord(word=word, layer=3, share=0.1, low=0, high=1).model_dump() for word in FOUND])
+    found = [FoundWord(word=word, layer=3, share=0.1 / place, low=0, high=1) for place, word in enumerate(FOUND, 1)]
+    content = json.dumps([word.model_dump() for word in found])
     write_text(made.private("discover") / "words.json", content)
     finish(ctx, "discover", {"words_sha256": text_sha256(content)})
     monkeypatch.setattr(artifacts, "store", lambda _: Silent())
@@ -87,6 +88,9 @@ def test_what_was_dropped_stands_nowhere_public(ctx: StageContext) -> None:
     assert b"lovely" in public
     assert not [word for word in ("slurword", "secretname") if word.encode() in public]
     assert built.dropped == {"dropped by a person": 2}
+    shares = json.loads((ctx.public / artifacts.SHARES).read_text(encoding="utf-8"))
+    kept = [word.shrunk for word in artifacts.discovered_words(ctx) if word.word not in ("slurword", "secretname")]
+    assert shares == kept
 
 
 def test_words_that_somebody_changed_are_refused(ctx: StageContext) -> None:

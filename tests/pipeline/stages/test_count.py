@@ -80,7 +80,7 @@ def test_cells_are_chosen_before_any_device_is_read(
     read, chosen = [], counted_cells.choose
     store = artifacts.store
     monkeypatch.setattr(artifacts, "store", lambda ctx: read.append("store") or store(ctx))
-    monkeypatch.setattr(counted_cells, "choose", lambda *public: read.append("cells") or chosen(*public))
+    monkeypatch.setattr(counted_cells, "choose", lambda *args, **more: read.append("cells") or chosen(*args, **more))
     run(asked(), settings, stages)
     assert read == ["cells", "store"]
 

@@ -13,7 +13,12 @@ from reports.disclosure.findings import AuditRow
 from tests.helpers.launches.pipeline_launch import launch_config
 
 POLICY = launch_config(
-    policy={"population_max_discovery_epsilon": 6.0, "min_distinct_first_words": 300, "min_ngram_gain": 0.0}
+    policy={
+        "population_max_discovery_epsilon": 6.0,
+        "min_distinct_first_words": 300,
+        "min_ngram_gain": 0.0,
+        "min_new_word_top3": 0.05,
+    }
 ).policy
 NOISE = AuditRow(
     type="noise_scale",
@@ -57,6 +62,7 @@ GOOD = Evidence(
     top1_gain_low=0.001,
     top3_gain_low=0.0,
     ngram_gain_low=0.0,
+    new_word_top3_low=0.05,
     distinct_private=300,
     session_words=500,
     broken_margins=(),
@@ -73,7 +79,7 @@ def test_everything_in_order_is_launched():
     assert decision.decision == "launch"
     assert all(gate.passed for gate in decision.gates)
     assert decision.reasons == (f"all {len(decision.gates)} gates passed",)
-    assert len({gate.id for gate in decision.gates}) == len(decision.gates) == 23
+    assert len({gate.id for gate in decision.gates}) == len(decision.gates) == 24
 
 
 @pytest.mark.parametrize(
@@ -107,6 +113,7 @@ def test_everything_in_order_is_launched():
         ({"top3_gain_low": -0.001}, "top3_guardrail"),
         ({"ngram_gain_low": -0.001}, "ngram"),
         ({"distinct_private": 299}, "variety"),
+        ({"new_word_top3_low": 0.0499}, "new_words"),
         ({"broken_margins": ("words_per_minute (guardrail): -3.00%",)}, "typing"),
         ({"broken_margins": None}, "typing"),
         ({"missing_metrics": ("prate",)}, "typing"),
@@ -151,7 +158,17 @@ def test_no_two_stages_state_the_same_evidence():
 
 @pytest.mark.parametrize(
     "name",
-    ["rho", "epsilon", "epsilon_pld", "population_rho", "epsilon0", "top1_gain_low", "top3_gain_low", "ngram_gain_low"],
+    [
+        "rho",
+        "epsilon",
+        "epsilon_pld",
+        "population_rho",
+        "epsilon0",
+        "top1_gain_low",
+        "top3_gain_low",
+        "ngram_gain_low",
+        "new_word_top3_low",
+    ],
 )
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_numbers_that_are_not_finite_hold_and_stay_out_of_the_json(name: str, value: float):
