@@ -10,11 +10,16 @@ import secrets
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from tests.helpers.processes.forked import Forked
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     # One BLAS and torch thread for each worker: two would fight for the same core. Before anything imports them.
@@ -67,6 +72,21 @@ def _install_postgres() -> None:
         _MAKE_NO_CLUSTER.parent.mkdir(parents=True, exist_ok=True)
         _MAKE_NO_CLUSTER.write_text("create_main_cluster = false\n", encoding="utf-8")
     _install("postgresql")
+
+
+@pytest.fixture(scope="session")
+def forked() -> "Iterator[Forked]":
+    """Commands that have nothing to import any more."""
+    from tests.helpers.processes.forked import begun
+
+    with begun() as scripts:
+        yield scripts
+
+
+@pytest.fixture
+def forked_python(forked: "Forked", monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let modules that this process starts as programs have nothing to import either."""
+    monkeypatch.setattr(sys, "executable", str(forked.python))
 
 
 @pytest.fixture(scope="session")

@@ -57,6 +57,7 @@ _SIZES = {
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.usefixtures("forked_python"),
     # MLflow's own code uses what SQLAlchemy 2.1 deprecates, and warns about type hints of its own.
     pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning"),
     pytest.mark.filterwarnings("ignore:.*Any type hint is inferred as AnyType.*:UserWarning"),

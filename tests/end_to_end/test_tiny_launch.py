@@ -11,10 +11,19 @@ import yaml
 
 from pipeline.config import STAGE_NAMES, launch_id, load_launch
 from pipeline.errors import PERMANENT
-from tests.helpers.launches.command import AIRFLOW, ROOT, TACIT, Launched, answered, environment, ledger_entries, tacit
+from tests.helpers.launches.command import AIRFLOW, ROOT, Launched, answered, environment, ledger_entries, tacit
 from tests.helpers.launches.installed import installed
 from tests.helpers.launches.tiny_launch import CLIENTS, SHARED_NEW, client_id, leaks, planted, write_launch
+from tests.helpers.processes.forked import Forked
 
+# Airflow's commands one after the other in one process: it takes seconds to load.
+_IN_TURN = """
+import json, sys
+from airflow.__main__ import main
+for arguments in json.loads(sys.argv[1]):
+    sys.argv = ["airflow", *arguments]
+    main()
+"""
 NEEDLES = [planted(client) for client in range(CLIENTS)] + [client_id(client) for client in range(CLIENTS)]
 
 pytestmark = [
@@ -39,10 +48,10 @@ def test_every_stage_did_its_work(launched: Launched) -> None:
     assert spent == {"discover", "fine_tune"}
 
 
-def test_second_run_redoes_nothing_and_spends_nothing(launched: Launched) -> None:
+def test_second_run_redoes_nothing_and_spends_nothing(launched: Launched, forked: Forked) -> None:
     before = {path: path.stat().st_mtime_ns for path in (launched.run / "public").rglob("*") if path.is_file()}
     entries = ledger_entries(launched.home)
-    again = tacit(launched.home, "launch", str(launched.file), "--json")
+    again = tacit(launched.home, "launch", str(launched.file), "--json", program=forked.tacit)
     assert again.returncode == 0, again.stderr
     assert json.loads(again.stdout) == launched.answer
     after = {path: path.stat().st_mtime_ns for path in (launched.run / "public").rglob("*") if path.is_file()}
@@ -50,16 +59,19 @@ def test_second_run_redoes_nothing_and_spends_nothing(launched: Launched) -> Non
     assert ledger_entries(launched.home) == entries
 
 
-def test_audit_and_ab_show_what_was_found(launched: Launched) -> None:
-    audited, compared = (tacit(launched.home, name, "--run", launched.run_id) for name in ("audit", "ab"))
+def test_audit_and_ab_show_what_was_found(launched: Launched, forked: Forked) -> None:
+    def shown(name: str, *more: str) -> subprocess.CompletedProcess:
+        return tacit(launched.home, name, "--run", launched.run_id, *more, program=forked.tacit)
+
+    audited, compared = shown("audit"), shown("ab")
     assert (audited.returncode, compared.returncode) == (0, 0), audited.stderr + compared.stderr
     assert "compliant: obey the timer" in audited.stdout
     assert "stress" not in audited.stdout
     assert "champion: none, nothing was published before" in compared.stdout
     assert "private minus start within " in compared.stdout
     assert "prate" in compared.stdout
-    assert "words_modified" in tacit(launched.home, "ab", "--run", launched.run_id, "--feature", "OTF").stdout
-    wrong = tacit(launched.home, "ab", "--run", launched.run_id, "--feature", "swipe", "--json")
+    assert "words_modified" in shown("ab", "--feature", "OTF").stdout
+    wrong = shown("ab", "--feature", "swipe", "--json")
     assert wrong.returncode == 65
     assert "choose one of NWP, SC, OTF" in json.loads(wrong.stdout)["error"]
 
@@ -80,6 +92,7 @@ def test_nothing_private_outside_the_private_folder(launched: Launched) -> None:
     assert not leaks(places, files | {"console": launched.console}, NEEDLES)
 
 
+@pytest.mark.usefixtures("forked_python")
 def test_report_verifies_and_a_changed_record_does_not(launched: Launched) -> None:
     assert answered(launched.home, "verify", launched.run_id)["ok"]
     disclosure = launched.run / "public" / "report" / "disclosure.json"
@@ -91,7 +104,9 @@ def test_report_verifies_and_a_changed_record_does_not(launched: Launched) -> No
         disclosure.write_text(original, encoding="utf-8")
 
 
-def test_changed_privacy_parameter_is_a_new_launch_that_spends_on_training_alone(launched: Launched) -> None:
+def test_changed_privacy_parameter_is_a_new_launch_that_spends_on_training_alone(
+    launched: Launched, forked: Forked
+) -> None:
     content = yaml.safe_load(launched.file.read_text(encoding="utf-8"))
     content["mechanism"]["noise_multiplier"] *= 2
     changed = launched.home / "changed.yaml"
@@ -104,7 +119,7 @@ def test_changed_privacy_parameter_is_a_new_launch_that_spends_on_training_alone
         (stage, launched.run_id, "") for stage in expected
     }
     # In processes of their own: MLflow keeps the registry of the first home that a process opened.
-    done = tacit(launched.home, "launch", str(changed), "--json")
+    done = tacit(launched.home, "launch", str(changed), "--json", program=forked.tacit)
     assert done.returncode == 0, done.stderr
     added = ledger_entries(launched.home)[len(before) :]
     spent = {(entry["stage"], entry["kind"]) for entry in added if entry["kind"] in ("reserve", "commit", "reuse")}
@@ -118,12 +133,12 @@ def test_changed_privacy_parameter_is_a_new_launch_that_spends_on_training_alone
     stated = json.loads((public / "report" / "disclosure.json").read_text(encoding="utf-8"))
     assert [row["launch_id"] for row in stated["reused"]] == [launched.run_id]
     assert stated["discovery"]["epsilon0"] == content["discovery"]["epsilon0"] == stated["reused"][0]["epsilon"]
-    verified = json.loads(tacit(launched.home, "verify", run_id, "--json").stdout)
+    verified = json.loads(tacit(launched.home, "verify", run_id, "--json", program=forked.tacit).stdout)
     assert verified["ok"], [check for check in verified["checks"] if not check["passed"]]
     assert "reuse:discover" in {check["id"] for check in verified["checks"]}
 
 
-def test_a_hold_on_made_up_typists_has_its_report_and_publishes_nothing(tmp_path: Path) -> None:
+def test_a_hold_on_made_up_typists_has_its_report_and_publishes_nothing(tmp_path: Path, forked: Forked) -> None:
     population = {
         "source": "synthetic",
         "name": "made-up",
@@ -145,7 +160,7 @@ def test_a_hold_on_made_up_typists_has_its_report_and_publishes_nothing(tmp_path
     file = write_launch(tmp_path, private_text=population, policy=policy, audit=audit, ab_test=compared)
     installed(tmp_path)
     # In a process of its own: MLflow keeps the registry of the first home that a process opened.
-    answer = json.loads(tacit(tmp_path, "launch", str(file), "--json").stdout)
+    answer = json.loads(tacit(tmp_path, "launch", str(file), "--json", program=forked.tacit).stdout)
     assert answer["decision"] == "hold"
     assert "gain in top-1 recall" in " ".join(answer["reasons"])
     public = tmp_path / "runs" / answer["launch_id"] / "public"
@@ -166,7 +181,7 @@ def test_a_hold_on_made_up_typists_has_its_report_and_publishes_nothing(tmp_path
 
 
 @pytest.mark.skipif(not AIRFLOW.exists(), reason="the Airflow environment is not built; run `make setup`")
-def test_same_launch_through_the_dag(tmp_path: Path) -> None:
+def test_same_launch_through_the_dag(tmp_path: Path, forked: Forked) -> None:
     file = write_launch(tmp_path)
     installed(tmp_path, "tiny-clients")
     airflow_home = tmp_path / "airflow"
@@ -185,19 +200,22 @@ def test_same_launch_through_the_dag(tmp_path: Path) -> None:
         AIRFLOW_HOME=str(airflow_home),
         AIRFLOW__CORE__DAGS_FOLDER=str(ROOT / "dags"),
         TACIT_LAUNCHES=str(file),
-        TACIT_BIN=str(TACIT),
+        TACIT_BIN=str(forked.tacit),
     )
 
-    def airflow(*arguments: str) -> str:
-        done = subprocess.run(
-            [AIRFLOW, *arguments], cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=900, check=False
-        )
-        assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
-        return done.stdout + done.stderr
-
-    airflow("db", "migrate")
-    airflow("pools", "import", str(ROOT / "dags" / "pools.json"))
-    console = airflow("dags", "test", "tiny")
+    pools = str(ROOT / "dags" / "pools.json")
+    commands = [["db", "migrate"], ["pools", "import", pools], ["dags", "test", "tiny"]]
+    done = subprocess.run(
+        [AIRFLOW.with_name("python"), "-c", _IN_TURN, json.dumps(commands)],
+        cwd=tmp_path,
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    console = done.stdout + done.stderr
+    assert done.returncode == 0, console[-8000:]
 
     run_id = launch_id(load_launch(file))
     decision = json.loads((tmp_path / "runs" / run_id / "public" / "decide" / "result.json").read_text())["result"]

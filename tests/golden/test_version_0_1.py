@@ -21,9 +21,10 @@ from pipeline.config import config_digest, launch_id, load_launch
 from pipeline.ledger.ledger import PrivacyLedger
 from pretrain.predictor import KeyboardPredictor
 from tests.golden import facts, seeded_launch
+from tests.helpers.launches.command import tacit
+from tests.helpers.processes.forked import Forked
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
 RECORDED = json.loads((HERE / "version-0.1.json").read_text(encoding="utf-8"))
 DIGESTS = RECORDED["config_digests"]
 FILE = "tiny-tree.yaml"
@@ -46,10 +47,10 @@ class Old:
     def ledger(self) -> PrivacyLedger:
         return PrivacyLedger(f"sqlite:///{self.home / 'runs' / 'ledger.db'}")
 
-    def tacit(self, *arguments: str) -> str:
-        done = seeded_launch.tacit(ROOT, self.home, arguments)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+    def tacit(self, forked: Forked, *arguments: str, code: int = 0) -> subprocess.CompletedProcess:
+        done = tacit(self.home, *arguments, program=forked.tacit)
+        assert done.returncode == code, done.stdout + done.stderr
+        return done
 
 
 @pytest.fixture
@@ -103,16 +104,16 @@ def test_the_ledger_is_whole_and_knows_the_run(old: Old) -> None:
 
 
 @pytest.mark.slow
-def test_the_launch_again_redoes_nothing_and_spends_nothing(old: Old) -> None:
+def test_the_launch_again_redoes_nothing_and_spends_nothing(old: Old, forked: Forked) -> None:
     files, entries = public_files(old.run), old.ledger.entries()
-    answer = json.loads(old.tacit("launch", FILE, "--json"))
+    answer = json.loads(old.tacit(forked, "launch", FILE, "--json").stdout)
     assert (answer["launch_id"], answer["decision"]) == (LAUNCH_ID, "launch")
     assert public_files(old.run) == files
     assert old.ledger.entries() == entries
 
 
 @slow
-def test_fine_tuning_goes_on_from_the_checkpoint_to_the_same_weights(old: Old) -> None:
+def test_fine_tuning_goes_on_from_the_checkpoint_to_the_same_weights(old: Old, forked: Forked) -> None:
     """As if the process had died after round 4 of 6: the ledger must take the rest for the same release."""
     trained, rounds = old.run / "public" / "fine_tune", old.run / "private" / "fine_tune" / "rounds"
     weights, entries = load_file(trained / "model.safetensors"), old.ledger.entries()
@@ -121,8 +122,7 @@ def test_fine_tuning_goes_on_from_the_checkpoint_to_the_same_weights(old: Old) -
     (rounds / "round-00000006.ckpt").unlink()
     (rounds / "participation.parquet" / "rounds-00000004-00000006.parquet").unlink()
     (rounds.parent / "audit.npz").unlink()
-    done = seeded_launch.tacit(ROOT, old.home, ["stage", "fine_tune", "--launch", FILE, "--run", LAUNCH_ID])
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = old.tacit(forked, "stage", "fine_tune", "--launch", FILE, "--run", LAUNCH_ID)
     assert "goes on after round 4" in done.stderr
     again = load_file(trained / "model.safetensors")
     assert again.keys() == weights.keys()
@@ -140,11 +140,9 @@ def test_fine_tuning_goes_on_from_the_checkpoint_to_the_same_weights(old: Old) -
 
 
 @slow
-def test_what_can_be_said_of_the_disclosure_is_said(old: Old) -> None:
+def test_what_can_be_said_of_the_disclosure_is_said(old: Old, forked: Forked) -> None:
     """Nothing contradicts it; but its records are not in the ledger and MLflow is not here, so it is not verified."""
-    done = seeded_launch.tacit(ROOT, old.home, ["verify", LAUNCH_ID, "--json"])
-    assert done.returncode == 65, done.stdout + done.stderr
-    answer = json.loads(done.stdout)
+    answer = json.loads(old.tacit(forked, "verify", LAUNCH_ID, "--json", code=65).stdout)
     checks = {check["id"]: check["passed"] for check in answer["checks"]}
     assert [check for check in answer["checks"] if check["passed"] is False] == []
     assert (answer["ok"], answer["failed"]) == (False, 0)

@@ -24,7 +24,7 @@ def whole(seeded: Launched, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def launch(seeded: Launched, whole: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Launch]:
+def launch(seeded: Launched, whole: Path, monkeypatch: pytest.MonkeyPatch, forked_python: None) -> Iterator[Launch]:
     """The launch, to be changed; it is whole again afterwards."""
     monkeypatch.chdir(seeded.home)
     settings = settings_module.load({"TACIT_HOME": str(seeded.home)})

@@ -38,10 +38,14 @@ def environment(home: Path, **more: str) -> dict[str, str]:
     return {name: os.environ[name] for name in names if name in os.environ} | {"TACIT_HOME": str(home)} | more
 
 
-def tacit(home: Path, *arguments: str) -> subprocess.CompletedProcess:
-    """Run the command as a user would."""
+def tacit(home: Path, *arguments: str, program: Path = TACIT) -> subprocess.CompletedProcess:
+    """Run the command as a user would.
+
+    Args:
+      program: another that does the same, such as a forked one, which has nothing to import.
+    """
     return subprocess.run(
-        [TACIT, *arguments], cwd=home, env=environment(home), capture_output=True, text=True, timeout=600, check=False
+        [program, *arguments], cwd=home, env=environment(home), capture_output=True, text=True, timeout=600, check=False
     )
 
 
