@@ -35,7 +35,7 @@ web: ## Install onnxruntime-web by npm, so that `tacit site` makes a keyboard pa
 
 test: setup ## Run every test: the stages' in their environment and, beside them, the DAGs' in Airflow's
 	@status=0; log=$$(mktemp); .venv/airflow/bin/pytest tests/dags >$$log 2>&1 & dags=$$!; \
-	$(STAGES)/pytest -n $(or $(WORKERS),2) --dist loadfile --no-loadscope-reorder || status=1; \
+	$(STAGES)/pytest -n $(or $(WORKERS),2) || status=1; \
 	wait $$dags || status=1; cat $$log; rm -f $$log; exit $$status
 
 mutants: setup ## Seed each bug of tests/mutants in a copy: the tests beside the code must find it

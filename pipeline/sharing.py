@@ -104,7 +104,7 @@ def content_key(ctx: StageContext, config: LaunchConfig, stage: PublicStage) -> 
     content = {
         "stage": ctx.stage,
         "code": code_digest(Path(pretrain.__file__).parents[1]),
-        "libraries": {name: metadata.version(name) for name in LIBRARIES},
+        "libraries": {name: version_of(name) for name in LIBRARIES},
         "config": {name: field_of(config.canonical(), name) for name in stage.reads(config)},
         "after": {name: record_digest(record) for name, record in before.items() if record},
         "given": given,
@@ -238,6 +238,12 @@ def field_of(content: dict[str, Any], name: str) -> object:
     for part in name.split("."):
         value = value.get(part) if isinstance(value, dict) else None
     return value
+
+
+@cache
+def version_of(library: str) -> str:
+    """What is installed here, which stays as it is while a process runs: to look it up means to search a folder."""
+    return metadata.version(library)
 
 
 @cache

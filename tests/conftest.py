@@ -31,6 +31,29 @@ _ROOT = Path(__file__).resolve().parents[1]
 _MAKE_NO_CLUSTER = Path("/etc/postgresql-common/createcluster.conf")
 
 
+# What takes longest, in this order: begun last, one worker would wait for it at the end.
+_FIRST = ("tests/end_to_end/test_tiny_launch.py", "tests/golden/", "tests/end_to_end/test_shipped_launches.py")
+# Its tests share a launch.
+_GOLDEN = "tests/golden/"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: next((n for n, path in enumerate(_FIRST) if item.nodeid.startswith(path)), len(_FIRST)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Hand out whole files in their order, as the tests of one share models, bundles and launches."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class InOrder(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return _GOLDEN if nodeid.startswith(_GOLDEN) else nodeid.split("::", 1)[0]
+
+    config.option.loadscopereorder = False
+    return InOrder(config, log)
+
+
 def pytest_collection_finish() -> None:
     """Begin to collect garbage, but never among what was imported: it lives to the end, and is most of all objects."""
     gc.freeze()

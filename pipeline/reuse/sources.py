@@ -13,7 +13,6 @@ import hmac
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 
 import pretrain
@@ -23,7 +22,7 @@ from pipeline.ledger.entries import Entry
 from pipeline.ledger.known import is_known
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run_dir import RESULT, RunDir, StageRecord, receipt_digest
-from pipeline.sharing import code_digest, field_of
+from pipeline.sharing import code_digest, field_of, version_of
 from pipeline.stage import PrivateStage, Spend, StageContext
 from pretrain.files import sha256, text_sha256
 
@@ -64,7 +63,7 @@ def content_key(ctx: StageContext, config: LaunchConfig, stage: PrivateStage) ->
     content = {
         "stage": ctx.stage,
         "code": code_digest(Path(pretrain.__file__).parents[1], stage.code),
-        "libraries": {name: metadata.version(name) for name in stage.libraries},
+        "libraries": {name: version_of(name) for name in stage.libraries},
         "config": {name: field_of(config.canonical(), name) for name in stage.reads(config)},
         "given": given,
     }

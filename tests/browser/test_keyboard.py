@@ -80,6 +80,7 @@ def test_suggestions_are_those_of_the_predictor(page: Page, bundle: Path, docume
     assert asked(page, "tacit.suggest(text)", texts) == [predictor.suggest(line) for line in texts]
 
 
+@pytest.mark.slow
 def test_the_word_being_typed_is_completed_by_the_same_probabilities(page: Page, bundle: Path) -> None:
     predictor = KeyboardPredictor(bundle)
     words = vocabulary.load(bundle / "vocabulary.json").words
@@ -121,6 +122,7 @@ def tap(page: Page, selector: str) -> None:
     page.evaluate(f"document.querySelector({json.dumps(selector)}).click()")
 
 
+@pytest.mark.slow
 def test_typing_with_keys_and_with_taps(page: Page, bundle: Path) -> None:
     predictor = KeyboardPredictor(bundle)
     tap(page, "[data-key=clear]")

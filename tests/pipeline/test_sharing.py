@@ -4,7 +4,6 @@ import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
-from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -89,7 +88,7 @@ def test_other_text_code_or_libraries_are_not_the_same(
     elif what == "code":
         monkeypatch.setattr(sharing, "code_digest", lambda root: "other")
     else:
-        monkeypatch.setattr(metadata, "version", lambda name: "other")
+        monkeypatch.setattr(sharing, "version_of", lambda library: "other")
     run(public, settings, SECOND)
     assert public.made == [*NAMES, *NAMES]
 

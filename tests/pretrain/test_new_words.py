@@ -87,6 +87,7 @@ def test_words_spelt_alike_are_a_better_start_than_chance_before_and_after_adapt
     assert after < np.mean(after_others) - 0.2
 
 
+@pytest.mark.slow
 def test_more_of_the_text_that_holds_them_teaches_new_words_more(taught: KeyboardLM, tmp_path: Path):
     public, config = text(300, 5, 0.005), AdaptConfig(steps=60, batch_sentences=16, learning_rate=0.02)
     richer = enrich(public, FIRST, 0.5, 20)

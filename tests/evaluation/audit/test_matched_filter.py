@@ -53,6 +53,7 @@ def test_half_the_noise_is_caught(mechanism: Tree | Blt) -> None:
     assert found.noise.value == pytest.approx(mechanism.noise_multiplier / 2, rel=0.02)
 
 
+@pytest.mark.slow
 @both
 def test_a_clip_that_is_too_loose_is_caught(mechanism: Tree | Blt) -> None:
     found = matched_filter(*run(mechanism, 0, clip=loose_clip), claim(mechanism))

@@ -16,7 +16,6 @@ from tests.golden.tampering.edits import Launch, removed, stated
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.xdist_group("seeded launch"),
     pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning"),
 ]
 

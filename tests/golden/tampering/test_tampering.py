@@ -12,7 +12,6 @@ from tests.golden.tampering.ways import ACCOUNTED, BETTER, LEFT, REPORTED, TRACK
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.xdist_group("seeded launch"),
     # MLflow's own code uses what SQLAlchemy 2.1 deprecates.
     pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning"),
 ]

@@ -1,6 +1,7 @@
 """Every bad input of ``tests/bad_inputs`` ends soon, with the right exit code, and with words that help."""
 
 import importlib
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,14 @@ from tests.helpers.inputs import bad_bundles, bad_files, bad_inputs
 from tests.helpers.inputs.bad_inputs import Case
 
 ROWS, BUNDLES = bad_files.of_rows(), bad_bundles.of_bundles()
+# To be refused, they must first be unpacked as far as anybody allows.
+LARGE = ("a hundred million spaces", "one letter many million times", "twenty megabytes", "unpack to much")
 FIELDS, DOCUMENTS, COMMANDS = bad_inputs.of_fields(), bad_inputs.of_documents(), bad_inputs.of_commands()
+
+
+def marked(cases: Iterable[Case]) -> list[object]:
+    """Cases, slow ones marked."""
+    return [pytest.param(case, marks=pytest.mark.slow) if str(case).endswith(LARGE) else case for case in cases]
 
 
 @pytest.mark.parametrize("case", [*FIELDS, *DOCUMENTS, *COMMANDS], ids=str)
@@ -25,14 +33,14 @@ def _imported() -> None:
 
 
 @pytest.mark.usefixtures("_imported")
-@pytest.mark.parametrize("case", ROWS, ids=str)
+@pytest.mark.parametrize("case", marked(ROWS), ids=str)
 def test_text_that_somebody_damaged(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(tracking, "MlflowTracker", bad_files.NoTracker)
     assert bad_inputs.complaint(case, bad_inputs.run(case, tmp_path, monkeypatch)) == ""
 
 
 @pytest.mark.usefixtures("_imported")
-@pytest.mark.parametrize("case", BUNDLES, ids=str)
+@pytest.mark.parametrize("case", marked(BUNDLES), ids=str)
 def test_bundles_that_somebody_damaged(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert bad_inputs.complaint(case, bad_inputs.run(case, tmp_path, monkeypatch)) == ""
 

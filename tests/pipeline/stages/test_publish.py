@@ -110,6 +110,7 @@ def test_int8_is_left_out_with_a_reason_unless_it_passes(
     assert len(KeyboardPredictor(done["bundle"], "model.int8.onnx").suggest("see you")) == 3
 
 
+@pytest.mark.slow
 def test_every_file_of_the_bundle_has_its_digest(published: Published):
     bundle = published.done["bundle"]
     about = json.loads((bundle / "bundle.json").read_text(encoding="utf-8"))
@@ -142,6 +143,7 @@ def test_the_keyboard_s_dictionary_holds_the_words_and_the_disclosure(published:
     }
 
 
+@pytest.mark.slow
 def test_the_dictionary_follows_from_what_the_bundle_releases(published: Published):
     # Post-processing: four released files are enough to make it again, byte by byte.
     bundle = published.done["bundle"]

@@ -70,6 +70,7 @@ def test_yaml_of_plain_values_is_read(value: dict):
         assert yaml_text.load(text, "file") == yaml.safe_load(text)
 
 
+@pytest.mark.slow
 @SOME
 @given(st.lists(st.binary(max_size=40) | PLAIN.map(lambda value: json.dumps(value).encode()), max_size=4))
 def test_json_lines_of_anything(tmp_path: Path, lines: list[bytes]):
@@ -123,6 +124,7 @@ def test_an_order_that_is_not_utf_8_is_refused(tmp_path: Path):
     ends_well(path)
 
 
+@pytest.mark.slow
 @SOME
 @given(
     st.lists(st.tuples(st.text(max_size=5), st.none() | st.text(max_size=20)), max_size=30),
