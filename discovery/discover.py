@@ -92,8 +92,14 @@ def discover(
         epsilon_central=max(row.clones for row in rows),
         epsilon_blanket=max(row.blanket for row in rows),
         epsilon_attack=max(row.attack for row in rows),
+        device_epsilon_central=_worst([row.device for row in rows]),
         delta=config.delta,
     )
+
+
+def _worst(epsilons: Sequence[float | None]) -> float | None:
+    stated = [epsilon for epsilon in epsilons if epsilon is not None]
+    return max(stated) if len(stated) == len(epsilons) else None
 
 
 def _one_pass(run: _Run, number: int, known_words: frozenset[str], shared: Workers) -> list[LayerState]:

@@ -52,6 +52,8 @@ class LayerRow(Config):
       clones, blanket: central epsilon from the messages received, by two certificates; both hold.
       attack: what an explicit attack reaches; no certificate can be below it.
       closed_2023: the paper's closed form. Its theorem has an erratum: not certified. None outside its range.
+      device: central epsilon of all messages of one device together (``certificates.group``); None where the layer was
+        closed before it was stated.
     """
 
     pass_number: int
@@ -70,6 +72,7 @@ class LayerRow(Config):
     blanket: float
     attack: float
     closed_2023: float | None
+    device: float | None = None
 
 
 class LayerState(Config):
@@ -99,13 +102,14 @@ class DiscoveryResult(Config):
 
     Guarantee: item-level ``epsilon0``-LDP under swap adjacency; ``messages_per_device * epsilon0``
     for a whole device; (epsilon_central, delta) for the item after shuffling, at the worst
-    layer of all passes, since a device answers in one layer of one pass only. None of these adds
-    to the rho of training, whose unit is the device.
+    layer of all passes, since a device answers in one layer of one pass only; (device_epsilon_central, delta) for all
+    of a device's messages after shuffling, at the worst layer. None of these adds to the rho of training.
 
     Attributes:
       epsilon_central: by ``certificate``.
       epsilon_blanket: the same statement by the privacy blanket, never larger.
       epsilon_attack: what an explicit attack reaches at some layer; the truth is not below.
+      device_epsilon_central: of a whole device after shuffling; None where a layer does not state it.
     """
 
     words: tuple[FoundWord, ...]
@@ -116,6 +120,7 @@ class DiscoveryResult(Config):
     epsilon_central: float
     epsilon_blanket: float
     epsilon_attack: float
+    device_epsilon_central: float | None = None
     delta: float
 
 

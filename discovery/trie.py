@@ -9,6 +9,7 @@ from discovery.certificates.anonymity import publication_chance
 from discovery.certificates.attack import attack
 from discovery.certificates.blanket import blanket
 from discovery.certificates.clones import clones, closed_2023
+from discovery.certificates.group import group
 from discovery.config import TrieConfig
 from discovery.device.answer import END, Broadcast, Question
 from discovery.device.randomizer import estimate, noise_variance, subset_selection
@@ -102,7 +103,7 @@ def choose(
 
 
 def certify(question: Question, messages: int) -> dict[str, float | None]:
-    """Central epsilon of a layer's messages by both certificates, what an attack reaches, and the paper's form.
+    """Central epsilon of a layer's messages by both certificates, of a whole device's, and what an attack reaches.
 
     Raises:
       ArithmeticError: the attack beats a certificate, which is then wrong.
@@ -116,4 +117,9 @@ def certify(question: Question, messages: int) -> dict[str, float | None]:
     # Where shuffling takes off next to nothing, the local epsilon is the plainer statement.
     nothing = (1 - _NO_GAIN) * randomizer.epsilon0
     upper, tighter = (randomizer.epsilon0 if bound > nothing else bound for bound in (upper, tighter))
-    return {"clones": upper, "blanket": tighter, "attack": lower, "closed_2023": printed}
+    together, most = question.config.messages_per_device, question.config.messages_per_device * randomizer.epsilon0
+    device = most
+    if tighter < randomizer.epsilon0:
+        device = group(lambda at: blanket(randomizer, messages, at), together, randomizer.epsilon0, delta)
+    device = most if device > (1 - _NO_GAIN) * most else device
+    return {"clones": upper, "blanket": tighter, "attack": lower, "closed_2023": printed, "device": device}

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field, PositiveInt, ValidationError, field_validator, model_validator
 
-from discovery.config import TrieConfig
+from discovery.config import CentralConfig, DiscoveryConfig, with_kind
 from evaluation.config import AbTestConfig, AuditConfig
 from federated.config.counts import CountsConfig
 from federated.config.mechanism import MechanismConfig
@@ -68,11 +68,17 @@ class PolicyConfig(Config):
         "min_distinct_first_words": None,
         "min_ngram_gain": None,
         "min_new_word_top3": None,
+        "trusted_aggregator": True,
     }
 
     max_rho: Amount = Field(description="ceiling on this launch's device-level rho")
     population_max_rho: Amount = Field(description="ceiling on the sum over all launches on this population")
-    max_discovery_epsilon0: Amount = Field(description="ceiling on the local epsilon of one message")
+    trusted_aggregator: bool = Field(
+        default=True, description="whether an aggregator may see words that devices contribute; if not, only ldp-triehh"
+    )
+    max_discovery_epsilon0: Amount | None = Field(
+        default=None, description="ceiling on the local epsilon of one message; stated where discovery is local"
+    )
     population_max_discovery_epsilon: Amount | None = Field(
         default=None,
         description="ceiling on what one typed word loses to discovery, added up over all launches on this population",
@@ -120,7 +126,7 @@ class LaunchConfig(Config):
     vocabulary: VocabularyConfig
     model: ModelConfig
     pretrain: PretrainConfig
-    discovery: TrieConfig
+    discovery: DiscoveryConfig
     adapt: AdaptConfig
     mechanism: MechanismConfig
     counts: CountsConfig | None = Field(
@@ -140,6 +146,22 @@ class LaunchConfig(Config):
     reviewers: tuple[Line, ...] = Field(
         default=(), max_length=100, description="who must approve in Airflow before publication"
     )
+
+    @property
+    def central_discovery(self) -> CentralConfig | None:
+        """The discovery, where an aggregator is trusted with it."""
+        return self.discovery if isinstance(self.discovery, CentralConfig) else None
+
+    @property
+    def beside_training(self) -> dict[str, float]:
+        """What else costs a train device something, by the name of its block: rho, known beforehand."""
+        blocks = {"counts": self.counts, "discovery": self.central_discovery}
+        return {name: block.rho for name, block in blocks.items() if block is not None}
+
+    @field_validator("discovery", mode="before")
+    @classmethod
+    def _discovery_has_a_kind(cls, value: object) -> object:
+        return with_kind(value)
 
     @field_validator("locale", mode="before")
     @classmethod
@@ -162,18 +184,48 @@ class LaunchConfig(Config):
                 f"policy.max_rho: {self.policy.max_rho} is above policy.population_max_rho "
                 f"{self.policy.population_max_rho}: one launch may not exceed the population's budget"
             )
-        if self.counts is not None and self.counts.rho >= self.policy.max_rho:
+        beside = self.beside_training
+        if sum(beside.values()) >= self.policy.max_rho:
+            name = max(beside, key=beside.__getitem__)
+            room = self.policy.max_rho - sum(beside.values()) + beside[name]
             raise ValueError(
-                f"counts.noise_multiplier: {self.counts.noise_multiplier:g} is rho {self.counts.rho:g} and leaves "
-                f"nothing of policy.max_rho {self.policy.max_rho:g} for training; raise it above "
-                f"{(2 * self.policy.max_rho) ** -0.5:.3g}"
+                f"{name}.noise_multiplier: {(2 * beside[name]) ** -0.5:g} is rho {beside[name]:g} and leaves nothing "
+                f"of policy.max_rho {self.policy.max_rho:g} for training; raise it"
+                + (f" above {(2 * room) ** -0.5:.3g}" if room > 0 else "")
             )
         if self.policy.min_new_word_top3 is not None and not self.vocabulary.max_new_words:
             raise ValueError(
                 "policy.min_new_word_top3: vocabulary.max_new_words is 0, so there is no discovered word to suggest "
                 "and no launch would pass; remove the line, or let words in"
             )
-        ceiling, epsilon0 = self.policy.population_max_discovery_epsilon, self.discovery.epsilon0
+        return self
+
+    @model_validator(mode="after")
+    def _discovery_is_what_the_policy_allows(self) -> "LaunchConfig":
+        policy, discovery = self.policy, self.discovery
+        if isinstance(discovery, CentralConfig):
+            if not policy.trusted_aggregator:
+                raise ValueError(
+                    "discovery.kind: central, but policy.trusted_aggregator is false: nobody may see the words that a "
+                    "device contributes; write ldp-triehh, whose devices answer with noise of their own"
+                )
+            if policy.max_discovery_epsilon0 is not None:
+                raise ValueError(
+                    f"policy.max_discovery_epsilon0: {policy.max_discovery_epsilon0:g}, but a central discovery sends "
+                    "no randomised messages; its rho is bound by policy.max_rho: remove the line"
+                )
+            if discovery.delta > self.mechanism.delta:
+                raise ValueError(
+                    f"discovery.delta: {discovery.delta:g} is more than mechanism.delta {self.mechanism.delta:g}, at "
+                    "which the whole launch is stated; lower it to that or less"
+                )
+            return self
+        if policy.max_discovery_epsilon0 is None:
+            raise ValueError(
+                "policy.max_discovery_epsilon0: missing, and discovery is local; add it (ceiling on the local epsilon "
+                "of one message)"
+            )
+        ceiling, epsilon0 = policy.population_max_discovery_epsilon, discovery.epsilon0
         if ceiling is not None and epsilon0 > ceiling:
             raise ValueError(
                 f"policy.population_max_discovery_epsilon: {ceiling:g} is below discovery.epsilon0 {epsilon0:g}, so "

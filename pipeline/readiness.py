@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from discovery.config import TrieConfig
 from federated.config.population import VALIDATION_FRACTION, FilePopulation, SyntheticPopulation
 from pipeline.config import SIMULATIONS, LaunchConfig
 from pipeline.errors import LedgerMissing, PermanentError
@@ -56,8 +57,11 @@ def look(config: LaunchConfig, settings: Settings, run_id: str, taken_over: Coll
 
     mechanism = config.mechanism
     rho = mechanisms.sensitivity_squared(mechanism) / (2 * mechanism.noise_multiplier**2)
-    together = rho + (config.counts.rho if config.counts and "count" not in taken_over else 0.0)
-    epsilon0 = 0.0 if "discover" in taken_over else config.discovery.epsilon0
+    made = {"counts": "count", "discovery": "discover"}
+    together = rho + sum(cost for name, cost in config.beside_training.items() if made[name] not in taken_over)
+    epsilon0 = 0.0
+    if isinstance(config.discovery, TrieConfig) and "discover" not in taken_over:
+        epsilon0 = config.discovery.epsilon0
     unusable = unusable_files(config)
     population = Look(()) if unusable else _population(config)
     problems = (
@@ -148,21 +152,21 @@ def above_policy(config: LaunchConfig, training_rho: float) -> list[str]:
       training_rho: of training at worst.
     """
     policy, mechanism, lines = config.policy, config.mechanism, []
-    counted = config.counts.rho if config.counts else 0.0
-    if training_rho + counted > policy.max_rho and _is_likely(config, training_rho):
-        room = policy.max_rho - counted
+    beside = sum(config.beside_training.values())
+    if training_rho + beside > policy.max_rho and _is_likely(config, training_rho):
+        room = policy.max_rho - beside
         factor = math.sqrt(training_rho / room) if room > 0 else math.inf
         needed = _rounded_up(mechanism.noise_multiplier * factor)
-        with_counts = f" and counts {counted:.4g}" if counted else ""
-        raise_counts = ", or counts.noise_multiplier" if counted else ""
+        with_others = "".join(f" and {name} {cost:.4g}" for name, cost in config.beside_training.items())
+        raise_others = "".join(f", or {name}.noise_multiplier" for name in config.beside_training)
         lines.append(
-            f"policy.max_rho: {policy.max_rho:g}, but training costs rho {training_rho:.4g} at worst{with_counts}; "
-            f"raise mechanism.noise_multiplier from {mechanism.noise_multiplier:g} to {needed:g}{raise_counts}"
+            f"policy.max_rho: {policy.max_rho:g}, but training costs rho {training_rho:.4g} at worst{with_others}; "
+            f"raise mechanism.noise_multiplier from {mechanism.noise_multiplier:g} to {needed:g}{raise_others}"
         )
-    if config.discovery.epsilon0 > policy.max_discovery_epsilon0:
+    discovery, most = config.discovery, policy.max_discovery_epsilon0
+    if isinstance(discovery, TrieConfig) and most is not None and discovery.epsilon0 > most:
         lines.append(
-            f"policy.max_discovery_epsilon0: {policy.max_discovery_epsilon0:g}, but discovery.epsilon0 is "
-            f"{config.discovery.epsilon0:g}; lower it"
+            f"policy.max_discovery_epsilon0: {most:g}, but discovery.epsilon0 is {discovery.epsilon0:g}; lower it"
         )
     return lines
 
@@ -176,7 +180,7 @@ def _is_likely(config: LaunchConfig, training_rho: float) -> bool:
     mechanism, sample = config.mechanism, config.mechanism.secret_sample
     if sample is None:
         return True
-    room = config.policy.max_rho - (config.counts.rho if config.counts else 0.0)
+    room = config.policy.max_rho - sum(config.beside_training.values())
     rounds, rate = mechanism.rounds, sample.rate
     often = math.floor(max(room, 0.0) / (training_rho / rounds))
     within = math.fsum(_binomial(joins, rounds, rate) for joins in range(min(often, rounds) + 1))
@@ -198,11 +202,11 @@ def too_few(config: LaunchConfig, devices_by_split: Mapping[str, int]) -> list[s
     from federated.counts.release import MOST_DEVICES
 
     train, test, lines = devices_by_split["train"], devices_by_split["test"], []
-    groups = config.discovery.layers * config.discovery.passes
-    if train + 9 < groups:
+    discovery = config.discovery
+    if isinstance(discovery, TrieConfig) and train + 9 < discovery.layers * discovery.passes:
         lines.append(
-            f"discovery.layers: {config.discovery.layers} in {config.discovery.passes} passes need as many training "
-            f"devices, and there are {train}+; lower it to {max((train + 9) // config.discovery.passes, 1)} or less"
+            f"discovery.layers: {discovery.layers} in {discovery.passes} passes need as many training "
+            f"devices, and there are {train}+; lower it to {max((train + 9) // discovery.passes, 1)} or less"
         )
     if test + 9 < config.ab_test.buckets:
         lines.append(

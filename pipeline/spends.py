@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from discovery.config import CentralConfig
 from federated.accounting import guarantees as accounting
 from federated.accounting.composition import compose
 from federated.accounting.gaussian import epsilon_of_rho
@@ -50,7 +51,7 @@ def counts(rho: float, delta: float) -> Spend:
 
 
 class Loss(Config):
-    """The device-level guarantee of a whole launch: training, and counts where they were asked for."""
+    """The device-level guarantee of a whole launch: training, with counts and central words where there are any."""
 
     rho: float
     mu: float
@@ -62,28 +63,35 @@ class Loss(Config):
 def launch_loss(config: LaunchConfig, run: RunDir) -> Loss:
     """What one device loses to a launch that has trained, from what its stages state.
 
-    Guarantee: training and counts are two Gaussian releases on the same devices, the second chosen in the light
-    of the first; see ``composition.compose``. Without counts it is that of training, number for number.
+    Guarantee: training, counts and central words are Gaussian releases on the same devices, each chosen in the light
+    of those before; see ``composition.compose``. What may fail of them is taken off delta. With training alone it is
+    that of training, number for number.
 
     Raises:
-      StageInputMissing: it has not trained, or not counted although it was asked to.
+      StageInputMissing: it has not trained, or not released something else that it was asked for.
     """
-    trained = run.result("fine_tune")
-    if config.counts is None:
+    trained, rhos, failure = run.result("fine_tune"), [], 0.0
+    if config.central_discovery is not None:
+        words = run.result("discover")
+        rhos.append(words["rho"])
+        failure = words["failure"]
+    if config.counts is not None:
+        rhos.append(run.result("count")["counts"]["rho"])
+    if not rhos:
         return Loss.model_validate({name: trained[name] for name in Loss.model_fields})
     delta = trained["delta"]
-    together = compose((run.result("count")["counts"]["rho"], trained["rho"]), [delta])
+    together = compose((*rhos, trained["rho"]), [delta - failure])
     return Loss(
         rho=together.rho,
         mu=together.mu,
         delta=delta,
-        epsilon=together.epsilon[delta],
-        epsilon_pld=together.epsilon_pld[delta],
+        epsilon=together.epsilon[delta - failure],
+        epsilon_pld=together.epsilon_pld[delta - failure],
     )
 
 
 def planned_discovery(config: LaunchConfig, run: RunDir) -> Spend:
-    """The local guarantee of one message; it does not depend on who answers.
+    """The local guarantee of one message, or what a central discovery costs a device; neither depends on who answers.
 
     The first spend of a launch: words for a model that a rehearsal found not worth training are not asked for.
 
@@ -94,12 +102,32 @@ def planned_discovery(config: LaunchConfig, run: RunDir) -> Spend:
     require_worth(config, run.root)
     if run.record("plan") is None:
         raise StageInputMissing(f"{run.launch_id}: stage 'plan' has not finished; it comes before anything is spent")
+    if isinstance(config.discovery, CentralConfig):
+        return central_discovery(config.discovery)
     return discovery(config.discovery.epsilon0, "local, planned")
 
 
 def discovery(epsilon0: float, note: str) -> Spend:
-    """The ledger entry of discovery: local epsilon of one typed word."""
+    """The ledger entry of a local discovery: local epsilon of one typed word."""
     return Spend(unit="item", adjacency="swap", rho=None, epsilon=epsilon0, delta=0.0, note=note)
+
+
+def central_discovery(config: CentralConfig) -> Spend:
+    """The ledger entry of a central discovery: approximate zCDP of one device, known exactly beforehand.
+
+    Guarantee: that of ``discovery.central.select.select``; epsilon at ``delta`` by the exact Gaussian curve at what of
+    it the threshold's failure leaves (the hockey-stick divergence of the two adds up, Gopi et al. 2020, theorem 5.1).
+    """
+    epsilon = epsilon_of_rho(config.rho, config.delta - config.failure)
+    return Spend(
+        unit="device",
+        adjacency="zero-out",
+        rho=config.rho,
+        epsilon=epsilon,
+        delta=config.delta,
+        note="words",
+        failure=config.failure,
+    )
 
 
 def seeded(config: LaunchConfig) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """The worst facts of a launch, for its first page: found by thresholds, so that nobody chooses what to leave out."""
 
 from reports.disclosure.document import Disclosure
+from reports.disclosure.findings import DiscoveryBlock
 from reports.disclosure.utility import Utility
 from reports.formats import arm_name, change, metric_name, percent, strength, up, verdict
 
@@ -30,10 +31,15 @@ def worst_facts(disclosure: Disclosure) -> list[str]:
     """Each fact beyond its threshold, in a sentence; empty if there is none."""
     discovery, utility = disclosure.discovery, disclosure.utility
     facts = []
-    if strength(discovery.device_level_epsilon0) == "weak":
+    if isinstance(discovery, DiscoveryBlock) and strength(discovery.device_level_epsilon0) == "weak":
         facts.append(
             f"Against whoever collects the messages of word discovery a device has ε = "
             f"{up(discovery.device_level_epsilon0)}, which is weak."
+            + (
+                f" Shuffled among everybody's they give it ε = {up(shuffled)}, no guarantee worth the name either."
+                if (shuffled := discovery.device_epsilon_central) is not None and strength(shuffled) == "weak"
+                else ""
+            )
         )
     if discovery.words_added == 0:
         facts.append("Discovery added no word.")

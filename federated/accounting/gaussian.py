@@ -42,9 +42,9 @@ def _log_delta(mu: float, epsilon: float) -> float:
     return float(first + math.log(-math.expm1(second - first)))
 
 
-def curve(rho: float, deltas: Iterable[float]) -> list[tuple[float, float]]:
-    """Points (delta, epsilon) of the exact curve."""
-    return [(delta, epsilon_of_rho(rho, delta)) for delta in deltas]
+def curve(rho: float, deltas: Iterable[float], failure: float = 0.0) -> list[tuple[float, float]]:
+    """Points (delta, epsilon) of the exact curve, at deltas of which the chance of failing is a part."""
+    return [(delta, epsilon_of_rho(rho, delta - failure)) for delta in deltas if delta > failure]
 
 
 def root(function: Callable[[float], float], low: float, high: float) -> float:

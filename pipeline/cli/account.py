@@ -195,6 +195,6 @@ def _of_launch(run: str, kind: str, deltas: tuple[float, ...]) -> "Guarantee":
     used = config.mechanism.kind
     if used != kind:
         raise ValueError(f"run: {run} used kind {used}; use: tacit account {used} --run {run}")
-    from pipeline.verify.guarantee import guarantee_again, with_counts
+    from pipeline.verify.guarantee import guarantee_again, of_launch
 
-    return with_counts(config, guarantee_again(config, folder, deltas))
+    return of_launch(config, guarantee_again(config, folder, deltas))

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from discovery import coverage, filters, projection, review
-from discovery.config import PROJECTED_WORDS
+from discovery.config import PROJECTED_WORDS, CentralConfig
 from discovery.results import ProjectedCoverage
 from evaluation.config import CONFIDENCE
 from pipeline.errors import PermanentError
@@ -83,7 +83,10 @@ def build_vocabulary(ctx: StageContext) -> BuildVocabulary:
 
 def projected_coverage(ctx: StageContext, base: vocabulary.Vocabulary) -> tuple[ProjectedCoverage, ...]:
     """Coverage at several epsilons, from public text and counts that the report shows; no private data is opened."""
-    config, corpora = ctx.config.discovery, corpus.open_corpus(ctx.run.input("ingest_public", "corpus"))
+    config = ctx.config.discovery
+    if isinstance(config, CentralConfig):
+        return ()  # its figures are per epsilon of a message, of which there is none
+    corpora = corpus.open_corpus(ctx.run.input("ingest_public", "corpus"))
     words = base.words[len(vocabulary.SPECIALS) :]
     if len(words) < projection.HELD_OUT_OF:
         return ()

@@ -19,8 +19,8 @@ def decide(ctx: StageContext) -> Decide:
     """The declared gates over the evidence; a hold is a value, not an error."""
     decision = gates.decide(evidence(ctx), ctx.config.policy)
     headline: dict[str, float | str] = {"decision": decision.decision}
-    if ctx.config.counts is not None:
-        headline |= {name: value for name, value in _with_counts(ctx).items() if value is not None}
+    if ctx.config.beside_training:
+        headline |= {name: value for name, value in _together(ctx).items() if value is not None}
     return Decide(**dict(decision), headline=headline)
 
 
@@ -28,11 +28,12 @@ def evidence(ctx: StageContext) -> gates.Evidence:
     """Evidence from the stages that finished; what is missing stays missing and fails its gate."""
     ledger, population = PrivacyLedger(ctx.settings.ledger_url), ctx.config.private_text.name
     results: dict[str, Any] = {}
-    for stage in ("discover", "fine_tune", "audit", "ab_test"):
+    for stage in ("fine_tune", "audit", "ab_test"):
         results |= optional(ctx, stage)
-    if ctx.config.counts is not None:
-        results |= _with_counts(ctx)
+    if ctx.config.beside_training:
+        results |= _together(ctx)
     results |= {
+        "epsilon0": optional(ctx, "discover").get("epsilon0"),
         "enforced_min_sep": ctx.config.mechanism.min_sep,
         "enforced_max_participations": ctx.config.mechanism.max_participations,
         "population_rho": ledger.counted(population, "device"),
@@ -42,8 +43,8 @@ def evidence(ctx: StageContext) -> gates.Evidence:
     return gates.Evidence.model_validate(results, extra="ignore")
 
 
-def _with_counts(ctx: StageContext) -> dict[str, float | None]:
-    """What counts and training cost together; None where one of them has not finished, so that its gates fail."""
+def _together(ctx: StageContext) -> dict[str, float | None]:
+    """What all releases cost together; None where one of them has not finished, so that its gates fail."""
     try:
         loss = launch_loss(ctx.config, ctx.run)
     except StageInputMissing:

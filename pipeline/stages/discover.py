@@ -1,11 +1,14 @@
-"""Stage ``discover``: new words under local differential privacy."""
+"""Stage ``discover``: new words under local differential privacy, or by an aggregator that is trusted."""
 
 import json
+from collections.abc import Iterable
 
 from discovery import discover as trie
+from discovery.central import select
 from discovery.certificates.blanket import CERTIFICATE
+from discovery.config import CentralConfig, TrieConfig
 from discovery.device.typed import TypedWords
-from discovery.results import DiscoveryResult
+from discovery.results import DiscoveryResult, FoundWord
 from discovery.state import AFTERWARDS
 from pipeline import spends
 from pipeline.config import LaunchConfig
@@ -13,17 +16,23 @@ from pipeline.stage import PrivateStage, StageContext, StageResult
 from pipeline.stages import artifacts
 from pretrain import text
 from pretrain.files import PRIVATE, text_sha256, write_text
-from reports.disclosure.findings import DiscoveryGuarantee, DiscoveryLayer
+from reports.disclosure.findings import CentralGuarantee, DiscoveryGuarantee, DiscoveryLayer
 
 
 class Discover(StageResult, DiscoveryGuarantee):
-    """The words' guarantee. The words are private until filters and people have let them pass.
+    """The words' local guarantee. The words are private until filters and people have let them pass.
 
     Attributes:
       words_sha256: of ``words.json`` in the private folder, so that a change of it is one of this stage.
     """
 
     words_sha256: str | None = None
+
+
+class DiscoverCentral(StageResult, CentralGuarantee):
+    """The words' guarantee for a whole device, where an aggregator is trusted; private likewise."""
+
+    words_sha256: str
 
 
 def _reads(config: LaunchConfig) -> tuple[str, ...]:
@@ -35,38 +44,68 @@ def _reads(config: LaunchConfig) -> tuple[str, ...]:
 REUSE = PrivateStage(
     reads=_reads,
     given=lambda ctx: {"known": ctx.run.result("ingest_public")["vocabulary_digest"], **artifacts.people(ctx.run)},
-    code=("discovery", "pipeline/stages/discover.py"),
+    code=("discovery", "pretrain/randomness", "pipeline/stages/discover.py"),
     sees=("discovery", "runtime"),
     files=(artifacts.WORDS,),
 )
 
 
-def discover(ctx: StageContext) -> Discover:
-    """New words from train devices, each of which randomises its own messages."""
-    base = artifacts.vocabulary(ctx, "ingest_public")
+def discover(ctx: StageContext) -> Discover | DiscoverCentral:
+    """New words from train devices."""
     typed = TypedWords.gather(artifacts.store(ctx).device_words("train"))
+    if isinstance(ctx.config.discovery, CentralConfig):
+        return _central(ctx, ctx.config.discovery, typed)
+    return _local(ctx, ctx.config.discovery, typed)
+
+
+def _central(ctx: StageContext, config: CentralConfig, typed: TypedWords) -> DiscoverCentral:
+    """Each device contributes a bounded number of words; noisy sums of them are released."""
+    base = artifacts.vocabulary(ctx, "ingest_public")
     with ctx.before_devices():
-        trie.require_devices(ctx.config.discovery, len(typed))
+        select.require_devices(len(typed))
+    discovered = select.discover(
+        typed, known_words=frozenset(base.words), config=config, key=ctx.noise_key, directory=ctx.private / "central"
+    )
+    spend = spends.central_discovery(config)
+    assert spend.rho is not None, "its unit is a device"
+    return DiscoverCentral(
+        words_found=len(discovered.words),
+        words_sha256=_written(ctx, discovered.words),
+        noise_multiplier=config.noise_multiplier,
+        words_per_device=config.words_per_device,
+        threshold=discovered.threshold,
+        rho=spend.rho,
+        epsilon=spend.epsilon,
+        delta=spend.delta,
+        failure=spend.failure,
+        spend=spend,
+    )
+
+
+def _local(ctx: StageContext, config: TrieConfig, typed: TypedWords) -> Discover:
+    """Each device randomises its own messages."""
+    base = artifacts.vocabulary(ctx, "ingest_public")
+    with ctx.before_devices():
+        trie.require_devices(config, len(typed))
     discovered = trie.discover(
         typed,
         known_words=frozenset(base.words),
         alphabet=text.alphabet(ctx.config.locale),
-        config=ctx.config.discovery,
+        config=config,
         key=ctx.noise_key,
         directory=ctx.private / "layers",
         progress=artifacts.progress(ctx),
         processes=ctx.config.runtime.workers,
     )
-    content = json.dumps([word.model_dump() for word in discovered.words], indent=1) + "\n"
-    write_text(ctx.private / artifacts.WORDS, content, PRIVATE)
     note = f"local; central {discovered.epsilon_blanket:.4g} at delta {discovered.delta:g} by the privacy blanket"
     layers = _layers(discovered)
     return Discover(
         words_found=len(discovered.words),
-        words_sha256=text_sha256(content),
+        words_sha256=_written(ctx, discovered.words),
         epsilon0=discovered.epsilon0,
         messages_per_device=discovered.messages_per_device,
         device_level_epsilon0=discovered.device_level_epsilon0,
+        device_epsilon_central=discovered.device_epsilon_central,
         epsilon_central=discovered.epsilon_blanket,
         epsilon_clones=discovered.epsilon_central,
         epsilon_attack=discovered.epsilon_attack,
@@ -76,6 +115,13 @@ def discover(ctx: StageContext) -> Discover:
         curve=tuple({"step": step} | row.model_dump() for step, row in enumerate(layers, start=1)),
         spend=spends.discovery(discovered.epsilon0, note),
     )
+
+
+def _written(ctx: StageContext, words: Iterable[FoundWord]) -> str:
+    """The digest of the words' private file, which is written."""
+    content = json.dumps([word.model_dump() for word in words], indent=1) + "\n"
+    write_text(ctx.private / artifacts.WORDS, content, PRIVATE)
+    return text_sha256(content)
 
 
 def _layers(discovered: DiscoveryResult) -> tuple[DiscoveryLayer, ...]:

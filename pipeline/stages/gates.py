@@ -112,13 +112,14 @@ def _gates(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateResult]:
         "most rounds of one device, from the participation records",
     )
     yield _at_most("violations", "participation violations", evidence.violations, 0, "participations out of bounds")
-    yield _at_most(
-        "discovery",
-        "local privacy of discovery",
-        evidence.epsilon0,
-        policy.max_discovery_epsilon0,
-        "epsilon of one randomised message",
-    )
+    if policy.max_discovery_epsilon0 is not None:  # a launch without it discovers centrally, within its rho
+        yield _at_most(
+            "discovery",
+            "local privacy of discovery",
+            evidence.epsilon0,
+            policy.max_discovery_epsilon0,
+            "epsilon of one randomised message",
+        )
     if policy.population_max_discovery_epsilon is not None:
         yield _at_most(
             "population_discovery",

@@ -24,7 +24,7 @@ from pretrain.config import Config
 from pretrain.files import write_text
 from reports import render
 from reports.disclosure.document import Artifact, DataAccess, DecisionBlock, Disclosure, Launch, Tool, Verification
-from reports.disclosure.findings import AuditBlock, DiscoveryBlock, NewWordAdaptation
+from reports.disclosure.findings import AuditBlock, CentralBlock, DiscoveryBlock, NewWordAdaptation
 from reports.disclosure.guarantee import (
     Accounting,
     Composition,
@@ -48,6 +48,11 @@ _ASSUMPTIONS = (
     "One person uses one device. A person with several devices gets group privacy, which is weaker.",
     "Noise is pseudo-random under a secret 256-bit key (AES-256-CTR): the guarantee is computational.",
 )
+_TRUSTED_WITH_WORDS = (
+    "The aggregator that discovers words sees, from each device, a bounded number of words that it typed, adds them "
+    "up, adds noise, and keeps only words that pass a threshold: the trust that training needs too. Where nobody may "
+    "be trusted with that, words are discovered under local differential privacy instead."
+)
 _WITHOUT_PRIVACY = DataAccess(
     stage="ab_test: an arm trained without privacy",
     data="private",
@@ -59,7 +64,6 @@ _LIMITATIONS = (
     "Hyperparameters were chosen before this launch; choosing them on this population would not be covered.",
     "Evaluation on validation and test devices is not differentially private: it releases aggregate metrics of "
     "devices whose text trains nothing.",
-    "Discovery and training are stated for different units and are never added up.",
     "Devices were simulated on stored text: the participation figures are not those of devices in the field.",
 )
 
@@ -111,16 +115,23 @@ def disclosure(ctx: StageContext) -> Disclosure:
             seeded_randomness=config.mechanism.randomness == "seeded",
         ),
         decision=block(DecisionBlock, result("decide")),
-        data_accesses=_data_accesses(config),
+        data_accesses=data_accesses(config),
         unit="device",
         adjacency="zero-out: one device's updates replaced by zeros in every round"
-        + (", and its counts too" if config.counts else ""),
+        + (", and its counts too" if config.counts else "")
+        + (", and its words left out of discovery" if config.central_discovery else ""),
         output=(
-            ("the noisy counts and every model made from them, " if config.counts else "")
-            + "the final model and, by post-processing, every noisy intermediate model, with the vocabulary given; the "
-            "discovered words are an output of their own, under their guarantee per typed word"
+            ("the discovered words with their noisy weights, " if config.central_discovery else "")
+            + ("the noisy counts and every model made from them, " if config.counts else "")
+            + "the final model and, by post-processing, every noisy intermediate model"
+            + (
+                ""
+                if config.central_discovery
+                else ", with the vocabulary given; the discovered words are an output of their own, under their "
+                "guarantee per typed word"
+            )
         ),
-        assumptions=_ASSUMPTIONS,
+        assumptions=(*_ASSUMPTIONS, *((_TRUSTED_WITH_WORDS,) if config.central_discovery else ())),
         public_text=block(PublicText, public),
         population=block(Population, private, name=private["population"]),
         mechanism=_mechanism(config),
@@ -147,7 +158,8 @@ def disclosure(ctx: StageContext) -> Disclosure:
     )
 
 
-def _data_accesses(config: LaunchConfig) -> tuple[DataAccess, ...]:
+def data_accesses(config: LaunchConfig) -> tuple[DataAccess, ...]:
+    """Every use of data by a launch, covered by a guarantee or not."""
     held_out = "aggregate metrics of held-out devices, released without noise; their text trains nothing"
     training = f"{config.mechanism.kind} noise, multiplier {config.mechanism.noise_multiplier:g}"
     return (
@@ -159,9 +171,7 @@ def _data_accesses(config: LaunchConfig) -> tuple[DataAccess, ...]:
             reason="the store stays private; counts of devices rounded down to tens, of rows of other locales rounded "
             "down to hundreds, and a digest leave it",
         ),
-        DataAccess(
-            stage="discover", data="private", covered=True, mechanism="LDP TrieHH, Subset Selection", unit="item"
-        ),
+        _discovered(config),
         DataAccess(
             stage="build_vocabulary: coverage",
             data="private",
@@ -180,6 +190,19 @@ def _data_accesses(config: LaunchConfig) -> tuple[DataAccess, ...]:
             reason="settings come from the launch file; this launch tunes nothing on private data",
         ),
     )
+
+
+def _discovered(config: LaunchConfig) -> DataAccess:
+    central = config.central_discovery
+    if central is None:
+        return DataAccess(
+            stage="discover", data="private", covered=True, mechanism="LDP TrieHH, Subset Selection", unit="item"
+        )
+    noise = (
+        f"weighted Gaussian selection of at most {central.words_per_device} words a device, noise multiplier "
+        f"{central.noise_multiplier:g}, a threshold that fails with probability {central.failure:g} at most"
+    )
+    return DataAccess(stage="discover", data="private", covered=True, mechanism=noise, unit="device")
 
 
 def _counted(config: CountsConfig) -> DataAccess:
@@ -208,9 +231,15 @@ def _shown(value: object) -> str:
 def _accounting(ctx: StageContext, trained: dict[str, Any], planned: dict[str, Any]) -> Accounting:
     config, loss = ctx.config, launch_loss(ctx.config, ctx.run)
     together: dict[str, Any] = {}
-    if config.counts is not None:
+    if config.beside_training:
         # What sampling gains covers training alone, so it is not shown beside a sum.
-        together = {"counts": ctx.run.result("count")["counts"], "training_rho": trained["rho"], "amplified": None}
+        together = {"training_rho": trained["rho"], "amplified": None}
+    if config.counts is not None:
+        together["counts"] = ctx.run.result("count")["counts"]
+    if config.central_discovery is not None:
+        together |= {
+            name: ctx.run.result("discover")[of] for name, of in (("words_rho", "rho"), ("failure", "failure"))
+        }
     encoding, neighbours = trained["secagg"], secagg_neighbours(config.mechanism.report_goal)
     return block(
         Accounting,
@@ -221,22 +250,23 @@ def _accounting(ctx: StageContext, trained: dict[str, Any], planned: dict[str, A
         secagg=None
         if encoding is None
         else block(SecAgg, encoding, neighbours=neighbours, threshold=secagg_threshold(neighbours)),
-        curve=curve(loss.rho, _CURVE_DELTAS),
+        curve=curve(loss.rho, _CURVE_DELTAS, together.get("failure", 0.0)),
     )
 
 
-def _discovery(ctx: StageContext) -> DiscoveryBlock:
+def _discovery(ctx: StageContext) -> DiscoveryBlock | CentralBlock:
     words = artifacts.added_words(ctx) if ctx.config.report.show_new_words else None
     guarantee, built = ctx.run.result("discover"), ctx.run.result("build_vocabulary")
-    return block(
-        DiscoveryBlock,
-        built | guarantee,
-        words_added=built["added"],
-        words=words,
-        projected_words=PROJECTED_WORDS,
-        given_files=_given_files(ctx),
-        adaptation=block(NewWordAdaptation, ctx.run.result("adapt")),
-    )
+    more: dict[str, Any] = {
+        "words_added": built["added"],
+        "words": words,
+        "projected_words": PROJECTED_WORDS,
+        "given_files": _given_files(ctx),
+        "adaptation": block(NewWordAdaptation, ctx.run.result("adapt")),
+    }
+    if ctx.config.central_discovery is None:
+        return block(DiscoveryBlock, built | guarantee, **more)
+    return block(CentralBlock, built | guarantee, **more)
 
 
 def _given_files(ctx: StageContext) -> dict[str, str]:
@@ -291,7 +321,10 @@ def _limitations(config: LaunchConfig, private: dict[str, Any]) -> tuple[str, ..
             "Canaries are planted in training, not in the counts: what bounds the counts is their noise alone, which "
             "no attack here has tried."
         )
-    return (*more, *_LIMITATIONS, _item_losses(config))
+    if config.central_discovery is not None:
+        return (*more, *_LIMITATIONS)
+    units = "Discovery and training are stated for different units and are never added up."
+    return (*more, *_LIMITATIONS, units, _item_losses(config))
 
 
 def _item_losses(config: LaunchConfig) -> str:

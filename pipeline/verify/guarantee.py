@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from discovery.central.weighted_gaussian import threshold
 from evaluation.audit import canaries
 from evaluation.config import STRESS_RATE
 from federated import mechanisms
@@ -18,6 +19,7 @@ from federated.rounds.rule import RoundRule
 from federated.secagg.bounds import plan_encoding
 from pipeline.config import LaunchConfig
 from pipeline.run_dir import RunDir, StageRecord
+from pipeline.spends import central_discovery
 from pipeline.stage import stage_key
 from pipeline.stages import artifacts
 from pipeline.stages.fine_tune import participation as participation_shown
@@ -93,18 +95,37 @@ def participation(
     yield Check(id="participation", passed=not wrong, detail=f"not as stated: {in_words(wrong)}" if wrong else detail)
 
 
-def with_counts(config: LaunchConfig, trained: accounting.Guarantee) -> accounting.Guarantee:
-    """The guarantee of training and counts together; that of training where nothing was counted."""
-    if config.counts is None:
+def words(config: LaunchConfig, records: Mapping[str, StageRecord]) -> Iterator[Check]:
+    """What a central discovery promises, from its configuration alone: nothing of it depends on who took part."""
+    if config.central_discovery is None or "discover" not in records:
+        return
+    central, stated = config.central_discovery, records["discover"].result
+    spend = central_discovery(central)
+    derived = {"rho": spend.rho, "epsilon": spend.epsilon, "failure": spend.failure}
+    derived["threshold"] = threshold(central.noise_multiplier, central.words_per_device, central.failure)
+    for name, value in derived.items():
+        yield Check(
+            id=f"words {name}",
+            passed=value is not None and math.isclose(value, stated[name], rel_tol=TOLERANCE),
+            detail=f"stated {stated[name]:.6g}, derived again from the launch file {value:.6g}",
+        )
+
+
+def of_launch(config: LaunchConfig, trained: accounting.Guarantee) -> accounting.Guarantee:
+    """The guarantee of training and what was released beside it; that of training where nothing was."""
+    if not config.beside_training:
         return trained
-    together = compose((config.counts.rho, trained.rho), trained.epsilon)
+    failure = config.central_discovery.failure if config.central_discovery else 0.0
+    deltas = [delta for delta in trained.epsilon if delta > failure]
+    beside = config.beside_training
+    together = compose((*beside.values(), trained.rho), [delta - failure for delta in deltas])
     return replace(
         trained,
         rho=together.rho,
         mu=together.mu,
-        epsilon=together.epsilon,
-        epsilon_pld=together.epsilon_pld,
-        methods=(*trained.methods, f"counts of rho {config.counts.rho:.6g} are included"),
+        epsilon={delta: together.epsilon[delta - failure] for delta in deltas},
+        epsilon_pld={delta: together.epsilon_pld[delta - failure] for delta in deltas},
+        methods=(*trained.methods, *(f"{name} of rho {rho:.6g} included" for name, rho in beside.items())),
         amplified=None,
     )
 

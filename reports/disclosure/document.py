@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from pretrain.config import Config
-from reports.disclosure.findings import AuditBlock, DiscoveryBlock
+from reports.disclosure.findings import AuditBlock, CentralBlock, DiscoveryBlock
 from reports.disclosure.guarantee import (
     Accounting,
     Composition,
@@ -134,7 +134,7 @@ class Disclosure(Config):
     mechanism: MechanismBlock
     participation: Participation
     accounting: Accounting
-    discovery: DiscoveryBlock
+    discovery: DiscoveryBlock | CentralBlock
     composition: Composition
     reused: tuple[ReusedRelease, ...] = ()
     audit: AuditBlock | None

@@ -53,18 +53,38 @@ class DiscoveryGuarantee(Config):
     """The item-level guarantee of word discovery; never added to the device-level rho.
 
     ``epsilon_central`` is by the certificate named; ``epsilon_clones`` by the older one; ``epsilon_attack`` is
-    what an attack reaches, so the truth lies between it and the certificates.
+    what an attack reaches, so the truth lies between it and the certificates. ``device_epsilon_central`` is about
+    all messages of a device at once, by group privacy; None of launches that did not state it.
     """
 
     epsilon0: float
     messages_per_device: int
     device_level_epsilon0: float
+    device_epsilon_central: float | None = None
     epsilon_central: float
     epsilon_clones: float
     epsilon_attack: float
     delta: float
     certificate: str
     layers: tuple[DiscoveryLayer, ...]
+    words_found: int
+
+
+class CentralGuarantee(Config):
+    """The device-level guarantee of words that a trusted aggregator found; part of the whole launch's.
+
+    But for an event of probability ``failure``, ``rho``-zCDP for one device under zero-out adjacency, whose words add
+    a vector of length 1 at most to the sums; (``epsilon``, ``delta``) by the Gaussian curve at ``delta - failure``.
+    """
+
+    kind: Literal["central"] = "central"
+    noise_multiplier: float
+    words_per_device: int
+    threshold: float = Field(description="least noisy weight of a word that is released")
+    rho: float
+    epsilon: float
+    delta: float
+    failure: float = Field(description="chance that a word of one device alone is released, at most")
     words_found: int
 
 
@@ -78,14 +98,33 @@ class WordCoverage(Config):
     projection: tuple[ProjectedCoverage, ...] = Field(description="from public text alone: no device was asked")
 
 
-class DiscoveryBlock(DiscoveryGuarantee, WordCoverage):
-    """Word discovery: its guarantee, and what became of the words."""
+class AddedWords(WordCoverage):
+    """What became of the words."""
 
     words_added: int
     words: tuple[str, ...] | None = Field(description="those that were added; None where the launch lists none")
     projected_words: int = Field(description="words that a pretended typist of the projection types")
     given_files: dict[str, str] = Field(description="SHA-256 of the blocklist and of the sheet a person decided on")
     adaptation: NewWordAdaptation
+
+
+class CentralBlock(CentralGuarantee, AddedWords):
+    """Word discovery by a trusted aggregator: its guarantee, and what became of the words."""
+
+    @model_validator(mode="after")
+    def _rho_is_that_of_the_noise(self) -> "CentralBlock":
+        expected = 1 / (2 * self.noise_multiplier**2)
+        if not math.isclose(self.rho, expected, rel_tol=_SAME):
+            raise ValueError(f"rho: {self.rho}; noise of {self.noise_multiplier} sensitivities makes {expected}")
+        if not 0 < self.failure < self.delta:
+            raise ValueError(f"failure: {self.failure}; it is a part of delta {self.delta}")
+        return self
+
+
+class DiscoveryBlock(DiscoveryGuarantee, AddedWords):
+    """Local word discovery: its guarantee, and what became of the words."""
+
+    kind: Literal["ldp-triehh"] = "ldp-triehh"
 
     @model_validator(mode="after")
     def _a_device_sends_all_its_messages(self) -> "DiscoveryBlock":
@@ -99,6 +138,14 @@ class DiscoveryBlock(DiscoveryGuarantee, WordCoverage):
 
     @model_validator(mode="after")
     def _certificates_are_in_order(self) -> "DiscoveryBlock":
+        device = self.device_epsilon_central
+        if device is not None and not (
+            self.epsilon_central <= device * (1 + _SAME) and device <= self.device_level_epsilon0 * (1 + _SAME)
+        ):
+            raise ValueError(
+                f"device_epsilon_central: {device}; it lies between epsilon_central {self.epsilon_central} and "
+                f"device_level_epsilon0 {self.device_level_epsilon0}"
+            )
         order = (self.epsilon_attack, self.epsilon_central, self.epsilon_clones, self.epsilon0)
         if any(low > high * (1 + _SAME) for low, high in itertools.pairwise(order)):
             raise ValueError(

@@ -155,17 +155,19 @@ class Accounting(PrivacyLoss):
     planned_rho: float
     secagg: SecAgg | None = None
     counts: ReleasedCounts | None = None
-    training_rho: float | None = Field(default=None, description="what of rho is training's, beside counts")
+    training_rho: float | None = Field(default=None, description="what of rho is training's, beside other releases")
+    words_rho: float | None = Field(default=None, description="what of rho is that of words found centrally")
+    failure: float = Field(default=0.0, description="part of delta for which rho does not hold")
     curve: tuple[tuple[float, float], ...] = Field(description="(delta, epsilon) of the exact Gaussian curve")
 
     @model_validator(mode="after")
     def _counts_and_training_add_up(self) -> "Accounting":
-        if (self.counts is None) != (self.training_rho is None):
-            raise ValueError("counts, training_rho: one without the other; give both, or neither")
-        if self.counts is not None and self.training_rho is not None:
-            together = self.counts.rho + self.training_rho
-            if not math.isclose(self.rho, together, rel_tol=_SAME):
-                raise ValueError(f"rho: {self.rho}, but counts and training add up to {together}")
+        beside = [self.counts.rho] if self.counts else []
+        beside += [self.words_rho] if self.words_rho is not None else []
+        if bool(beside) != (self.training_rho is not None):
+            raise ValueError("training_rho: it stands beside what else makes up rho, and only there")
+        if self.training_rho is not None and not math.isclose(self.rho, sum(beside) + self.training_rho, rel_tol=_SAME):
+            raise ValueError(f"rho: {self.rho}, but its parts add up to {sum(beside) + self.training_rho}")
         return self
 
     @model_validator(mode="after")

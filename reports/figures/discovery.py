@@ -5,15 +5,17 @@ from collections.abc import Mapping, Sequence
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from reports.disclosure.findings import DiscoveryBlock
+from reports.disclosure.findings import CentralBlock, DiscoveryBlock
 from reports.figures.style import BLUE, COLOURS, ORANGE, RED, legend_above, svg
 
 _MARKS = "osD^"  # of passes
 _LAYER = "layer (letters, end of word included)"
 
 
-def of_discovery(discovery: DiscoveryBlock) -> dict[str, str]:
+def of_discovery(discovery: DiscoveryBlock | CentralBlock) -> dict[str, str]:
     """The report's figures of a discovery: SVG by name; none without layers or with more passes than marks."""
+    if isinstance(discovery, CentralBlock):
+        return {}
     rows = [row for row in discovery.layers if row.messages]
     passes = sorted({row.pass_number for row in rows})
     if not 0 < len(passes) <= len(_MARKS):

@@ -37,7 +37,8 @@ _MECHANISM = {
 }
 _SIZES = {
     "planning": {"population_estimate": 60, "max_report_goal": 12, "target_rho": 4.0},
-    "discovery": {"delta": 1e-6, "layers": 5, "max_prefixes": 20, "messages_per_device": 4, "anonymity": 2},
+    "discovery": {"delta": 1e-6, "layers": 5, "max_prefixes": 20, "messages_per_device": 4, "anonymity": 2}
+    | {"noise_multiplier": 0.5, "words_per_device": 4},
     "policy": {"max_rho": 20.0, "population_max_rho": 40.0, "min_canary_rank": 1, "min_top1_gain": -1.0}
     | {
         "min_distinct_first_words": 1,
@@ -131,14 +132,15 @@ def test_a_shipped_file_launches_and_its_report_states_the_guarantee(path: Path,
     assert disclosure.accounting.rho == answer["rho"]
     # What secure aggregation's rounding may add to a norm counts too.
     rounding = 1e-3 if config.mechanism.secagg else None
-    counted = config.counts.rho if config.counts else 0.0
-    assert answer["rho"] == pytest.approx(counted + squared / (2 * strategy.noise_multiplier**2), rel=rounding)
+    counted, beside = config.counts.rho if config.counts else 0.0, sum(config.beside_training.values())
+    assert answer["rho"] == pytest.approx(beside + squared / (2 * strategy.noise_multiplier**2), rel=rounding)
     if answer["decision"] == "launch":
         assert (public / "publish" / "bundle" / "counts.npz").exists() == (counted > 0)
     assert ("compose by adding ρ" in (public / "report" / "report.md").read_text(encoding="utf-8")) == (counted > 0)
+    failure = config.central_discovery.failure if config.central_discovery else 0.0
     committed = answered(tmp_path, "ledger", "show")["totals"][config.private_text.name]
     assert committed == pytest.approx(answer["rho"])
-    assert answer["epsilon"] == pytest.approx(epsilon_of_rho(answer["rho"], 1e-6))
+    assert answer["epsilon"] == pytest.approx(epsilon_of_rho(answer["rho"], 1e-6 - failure))
     norms = {point["clip_norm"] for point in disclosure.curves.fine_tuning}
     assert (len(norms) > 1) == (config.mechanism.adaptive_clipping is not None)
     html = (public / "report" / "report.html").read_text(encoding="utf-8")

@@ -60,7 +60,7 @@ def contradictions(disclosure: Disclosure) -> list[str]:
     words = set(re.findall(r"\*?\*?(strong|reasonable|weak)\*?\*? \|$", text, flags=re.MULTILINE))
     if not words <= {
         strength(disclosure.accounting.epsilon),
-        strength(disclosure.discovery.device_level_epsilon0),
+        strength(getattr(disclosure.discovery, "device_level_epsilon0", disclosure.accounting.epsilon)),
         "weak",
     }:
         against.append(f"epsilon is called {words}")

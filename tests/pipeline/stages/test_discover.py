@@ -1,0 +1,184 @@
+"""Stage ``discover`` with a trusted aggregator: what it spends, states and verifies, and what is refused before it."""
+
+import json
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+from pydantic import ValidationError
+
+from discovery.config import FAILURE_SHARE
+from federated.accounting.gaussian import epsilon_of_rho
+from pipeline import spends
+from pipeline.config import LaunchConfig, config_digest, launch_id, problems
+from pipeline.errors import StageInputMissing
+from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.readiness import above_policy, too_few
+from pipeline.run_dir import RunDir
+from pipeline.runner import Stages, run_stage
+from pipeline.settings import Settings
+from pipeline.stage import StageContext
+from pipeline.stages import artifacts, decide
+from pipeline.stages import discover as discovering
+from pipeline.stages.report import data_accesses
+from pipeline.verify.check import Check
+from pipeline.verify.guarantee import words as words_again
+from pretrain.vocabulary import SPECIALS, Vocabulary
+from tests.helpers.launches.pipeline_launch import RAW, Counted, launch_config
+
+BASE = Vocabulary((*SPECIALS, "see", "you", "soon"))
+CENTRAL = {"kind": "central", "noise_multiplier": 1.5, "words_per_device": 5, "delta": 1e-6}
+MADE_UP = {"source": "synthetic", "name": "made-up", "devices": 80, "max_words_per_device": 30}
+POLICY = {**RAW["policy"], "max_rho": 1.0, "population_max_rho": 4.0, "max_discovery_epsilon0": None}
+RHO, FAILURE = 1 / (2 * 1.5**2), FAILURE_SHARE * 1e-6
+
+
+def raw(discovery: dict | None = None, policy: dict | None = None) -> dict:
+    block = CENTRAL | (discovery or {})
+    return RAW | {"discovery": block, "policy": POLICY | (policy or {}), "private_text": MADE_UP}
+
+
+def asked(discovery: dict | None = None, policy: dict | None = None) -> LaunchConfig:
+    return LaunchConfig.model_validate(raw(discovery, policy))
+
+
+def refused(content: dict) -> str:
+    with pytest.raises(ValidationError) as failed:
+        LaunchConfig.model_validate(content)
+    (line,) = problems(failed.value)
+    return line
+
+
+@pytest.fixture
+def stages(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Stages:
+    """The stage itself on sixty devices; the stages before it are stand-ins."""
+    typed = {"train": [["see", "haha", f"own{device}"] for device in range(60)]}
+    store = SimpleNamespace(device_words=typed.__getitem__)
+    monkeypatch.setattr(artifacts, "vocabulary", lambda ctx, stage: BASE)
+    monkeypatch.setattr(artifacts, "store", lambda ctx: store)
+    before = ("ingest_public", "ingest_private", "plan")
+    return Stages(
+        functions={**{name: lambda ctx: Counted(value=1) for name in before}, "discover": discovering.discover},
+        spends={"discover": spends.SPENDS["discover"]},
+    )
+
+
+def run(config: LaunchConfig, settings: Settings, stages: Stages) -> dict:
+    for name in stages.functions:
+        done = run_stage(name, config, launch_id(config), settings, stages)
+    return done.result
+
+
+def test_what_is_spent_is_what_is_stated_and_a_retry_is_the_same_release(settings: Settings, stages: Stages) -> None:
+    result = run(asked(), settings, stages)
+    ledger = PrivacyLedger(settings.ledger_url)
+    assert [(entry.kind, entry.rho, entry.failure, entry.split) for entry in ledger.spends()] == [
+        (kind, pytest.approx(RHO), pytest.approx(FAILURE), "train") for kind in ("reserve", "commit")
+    ]
+    assert ledger.total("made-up") == pytest.approx(RHO)
+    assert result["rho"] == pytest.approx(RHO)
+    assert result["epsilon"] == pytest.approx(epsilon_of_rho(RHO, 1e-6 - FAILURE))
+    private = next(settings.runs_dir.glob("trial-*")) / "private" / "discover"
+    words = (private / artifacts.WORDS).read_text(encoding="utf-8")
+    assert [word["word"] for word in json.loads(words)] == ["haha"]
+    assert result["words_found"] == 1
+    (private.parents[1] / "public" / "discover" / "result.json").unlink()
+    (private / artifacts.WORDS).unlink()
+    run(asked(), settings, stages)
+    assert (private / artifacts.WORDS).read_text(encoding="utf-8") == words
+    assert len(ledger.spends()) == 2
+
+
+@pytest.mark.slow
+def test_a_launch_loses_words_and_training_and_what_may_fail_is_taken_off_delta(settings: Settings) -> None:
+    trained = {"rho": 0.4, "mu": 0.894, "delta": 1e-6, "epsilon": 4.3, "epsilon_pld": 4.3}
+    results = {"fine_tune": trained, "discover": {"rho": RHO, "failure": FAILURE}}
+    loss = spends.launch_loss(asked(), SimpleNamespace(result=results.__getitem__))
+    assert loss.rho == pytest.approx(0.4 + RHO)
+    assert loss.epsilon == pytest.approx(epsilon_of_rho(0.4 + RHO, 1e-6 - FAILURE))
+    assert loss.epsilon_pld == pytest.approx(loss.epsilon, abs=1e-3)
+    assert loss.delta == 1e-6
+
+    class Run(RunDir):
+        def result(self, stage: str) -> dict:
+            if stage == "discover":
+                raise StageInputMissing(stage)
+            return trained
+
+    found = decide.evidence(StageContext(asked(), Run(settings.runs_dir, "trial-x"), settings, "decide", None))
+    assert (found.rho, found.epsilon, found.epsilon_pld) == (None, None, None)
+
+
+def test_the_words_own_rho_is_never_taken_for_the_launch_s(settings: Settings) -> None:
+    class Run(RunDir):
+        def result(self, stage: str) -> dict:
+            if stage != "discover":
+                raise StageInputMissing(stage)
+            return {"rho": RHO, "epsilon": 1.0, "epsilon0": 0.5}
+
+    for config in (asked(), launch_config()):
+        found = decide.evidence(StageContext(config, Run(settings.runs_dir, "trial-x"), settings, "decide", None))
+        assert (found.rho, found.epsilon) == (None, None)
+
+
+def test_only_an_aggregator_that_is_trusted_discovers_centrally() -> None:
+    line = refused(raw(policy={"trusted_aggregator": False}))
+    assert line.startswith("discovery.kind: central, but policy.trusted_aggregator is false")
+    local = LaunchConfig.model_validate(RAW | {"policy": RAW["policy"] | {"trusted_aggregator": False}})
+    assert local.central_discovery is None
+    # A file that does not say so is the launch that it was.
+    assert config_digest(local) != config_digest(launch_config())
+    said = LaunchConfig.model_validate(RAW | {"policy": RAW["policy"] | {"trusted_aggregator": True}})
+    also = LaunchConfig.model_validate(RAW | {"discovery": RAW["discovery"] | {"kind": "ldp-triehh"}})
+    assert config_digest(said) == config_digest(also) == config_digest(launch_config())
+
+
+@pytest.mark.parametrize(
+    ("discovery", "policy", "message"),
+    [
+        ({}, {"max_discovery_epsilon0": 2.0}, "policy.max_discovery_epsilon0: 2, but a central discovery sends no"),
+        ({"delta": 1e-5}, {}, "discovery.delta: 1e-05 is more than mechanism.delta 1e-06"),
+        (
+            {"noise_multiplier": 0.5},
+            {},
+            "discovery.noise_multiplier: 0.5 is rho 2 and leaves nothing of policy.max_rho",
+        ),
+        ({"epsilon0": 8.0}, {}, "discovery.epsilon0: no such field"),
+        ({"kind": "trusted"}, {}, "discovery.kind: got 'trusted'; choose one of 'ldp-triehh', 'central'"),
+        ({"words_per_device": 0}, {}, "discovery.words_per_device: got 0; give a number at least 1"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(discovery: dict, policy: dict, message: str) -> None:
+    assert refused(raw(discovery, policy)).startswith(message)
+
+
+def test_a_local_discovery_states_its_ceiling() -> None:
+    policy = {name: value for name, value in RAW["policy"].items() if name != "max_discovery_epsilon0"}
+    assert refused(RAW | {"policy": policy}).startswith("policy.max_discovery_epsilon0: missing, and discovery is")
+
+
+def test_more_than_the_ceiling_is_refused_before_anything_is_spent() -> None:
+    assert above_policy(asked(), 0.77) == []
+    (line,) = above_policy(asked(), 0.78)
+    assert line.startswith("policy.max_rho: 1, but training costs rho 0.78 at worst and discovery 0.2222; raise")
+    assert too_few(asked(), {"train": 1, "test": 10_000}) == []
+
+
+def test_the_table_of_accesses_covers_words_by_device() -> None:
+    (row,) = [access for access in data_accesses(asked()) if access.stage == "discover"]
+    assert (row.covered, row.unit) == (True, "device")
+    assert "weighted Gaussian" in (row.mechanism or "")
+
+
+def checks(**changes: float) -> Iterator[Check]:
+    block = spends.central_discovery(asked().central_discovery).model_dump() | {"failure": FAILURE}
+    stated = block | {"threshold": discovering.select.weighted_gaussian.threshold(1.5, 5, FAILURE)} | changes
+    return words_again(asked(), {"discover": SimpleNamespace(result=stated)})
+
+
+def test_what_words_promise_is_derived_again() -> None:
+    assert all(check.passed for check in checks())
+    for name in ("rho", "epsilon", "failure", "threshold"):
+        value = {check.id: check.passed for check in checks(**{name: 0.1})}
+        assert value == {f"words {other}": other != name for other in ("rho", "epsilon", "failure", "threshold")}
+    assert list(words_again(launch_config(), {})) == []

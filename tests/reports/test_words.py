@@ -1,0 +1,90 @@
+"""What a report says of discovered words: whom they are protected from, at which level, and by which trust."""
+
+import pytest
+from pydantic import ValidationError
+
+from reports.disclosure.document import Disclosure
+from reports.disclosure.findings import CentralBlock
+from reports.render import pages
+from reports.worst import worst_facts
+from tests.helpers.reports.contradictions import contradictions
+from tests.helpers.reports.reports_example import block, example
+
+_ABOUT_WORDS = (
+    "words_found", "words_added", "reviewed", "coverage", "coverage_low", "coverage_high", "words", "projected_words",
+    "given_files", "adaptation",
+)  # fmt: skip
+
+
+def central(**changes: object) -> Disclosure:
+    """The example with words that a trusted aggregator found."""
+    local = block("discovery")
+    words = {name: local[name] for name in _ABOUT_WORDS} | {"projection": []}
+    words |= {"noise_multiplier": 2.28, "words_per_device": 50, "threshold": 13.1, "rho": 0.09618344105878733}
+    words |= {"kind": "central", "epsilon": 1.986, "delta": 1e-6, "failure": 3e-7}
+    rho = block("accounting")["rho"]
+    accounting = block("accounting", words_rho=words["rho"], training_rho=rho - words["rho"], failure=3e-7)
+    return example(discovery=words | changes, accounting=accounting)
+
+
+def report(disclosure: Disclosure) -> str:
+    return pages(disclosure, {})["report.md"]
+
+
+def test_central_words_are_part_of_the_launch_s_number_and_name_their_trust() -> None:
+    disclosure = central()
+    assert isinstance(disclosure.discovery, CentralBlock)
+    assert isinstance(Disclosure.model_validate_json(disclosure.model_dump_json()).discovery, CentralBlock)
+    text = report(disclosure)
+    front, back = text.split("## Gates")
+    for phrase in ("Whatever one device typed", "at most 50 unknown words of each device"):
+        assert phrase in front
+    for phrase in ("the discovered words, which have", "Given the vocabulary", "beyond what the discovered words"):
+        assert phrase not in front
+    for phrase in (
+        "the trust that training needs too",
+        "0.0962",
+        "3e-07",
+        "taken off δ",
+        "words and training together",
+    ):
+        assert phrase in back
+    assert "per typed word" not in text
+    assert "Layer by layer" not in text
+    assert contradictions(disclosure) == []
+    assert not any("collects the messages" in fact for fact in worst_facts(disclosure))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"), [({"rho": 0.1}, "rho: 0.1"), ({"failure": 2e-6}, "failure"), ({"failure": 0.0}, "failure")]
+)
+def test_central_numbers_that_contradict_each_other_are_refused(change: dict, message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        central(**change)
+
+
+def test_parts_of_rho_add_up_to_it() -> None:
+    rho = block("accounting")["rho"]
+    for accounting in (
+        block("accounting", words_rho=0.1, training_rho=rho),
+        block("accounting", words_rho=0.1),
+        block("accounting", training_rho=rho),
+    ):
+        with pytest.raises(ValidationError, match="rho"):
+            example(accounting=accounting)
+
+
+def test_a_device_s_messages_have_a_statement_of_their_own_and_a_weak_one_is_said_to_be_none() -> None:
+    weak = example(discovery=block("discovery", device_epsilon_central=80.0))
+    assert "no guarantee worth the name" in report(weak).split("## Gates")[0]
+    assert "a whole device has no guarantee worth the name" in report(weak)
+    good = example(discovery=block("discovery", device_epsilon_central=9.0, epsilon_central=0.6, epsilon_attack=0.5))
+    assert "worth the name" not in report(good)
+    assert "| 9.00 | reasonable |" in report(good)
+    assert "after shuffling, worst layer" in report(example())  # of one message; a launch of before states no other
+
+
+@pytest.mark.parametrize("device", [7.8, 81.0])
+def test_a_device_is_never_better_off_than_a_message_nor_worse_than_their_sum(device: float) -> None:
+    with pytest.raises(ValidationError, match="device_epsilon_central"):
+        example(discovery=block("discovery", device_epsilon_central=device))
