@@ -51,6 +51,7 @@ def plan(
     Example: tacit plan dags/launches/en-US.yaml --devices 2000000
     """
     from federated.planning import worst_case as core
+    from pipeline.cli import words
 
     config = read_launch(file)
     planning = config.planning
@@ -70,17 +71,21 @@ def plan(
     text = _worst_case_text(planned, estimate)
     if splits is not None:
         text = f"Of {devices:,} devices about {estimate:,} train and {splits['test']:,} test.\n{text}"
-    if config.counts is not None:
+    if beside := config.beside_training:
         from federated.accounting.gaussian import epsilon_of_rho
 
-        delta = config.mechanism.delta
-        together = planned.guarantee.rho + config.counts.rho
-        content |= {"counts_rho": config.counts.rho, "launch_rho": together}
+        delta, central = config.mechanism.delta, config.central_discovery
+        together = planned.guarantee.rho + sum(beside.values())
+        content |= {f"{name}_rho": rho for name, rho in beside.items()} | {"launch_rho": together}
+        epsilon = epsilon_of_rho(together, delta - (central.failure if central else 0.0))
         text += (
-            f"\n  with counts of rho {config.counts.rho:.6g} the launch costs rho {together:.6g}, "
-            f"epsilon {round_up(epsilon_of_rho(together, delta))} at delta {delta:g}, "
-            f"of policy.max_rho {config.policy.max_rho:g}"
+            f"\n  with {' and '.join(f'{name} of rho {rho:.6g}' for name, rho in beside.items())} the launch costs rho "
+            f"{together:.6g}, epsilon {round_up(epsilon)} at delta {delta:g}, of policy.max_rho "
+            f"{config.policy.max_rho:g}"
         )
+    rows, lines = words.both_ways(config, estimate)
+    content |= {"words": rows}
+    text += "".join(f"\n{line}" for line in lines)
     told = foreseen(config, launch_id(config), settings.load())
     content |= {"reuse": [vars(each) for each in told]}
     text += "".join(f"\n  {each}" for each in told)

@@ -48,10 +48,12 @@ _ASSUMPTIONS = (
     "One person uses one device. A person with several devices gets group privacy, which is weaker.",
     "Noise is pseudo-random under a secret 256-bit key (AES-256-CTR): the guarantee is computational.",
 )
+_WORDS_APART = (
+    ", with the vocabulary given; discovered words are an output of their own, under a guarantee per typed word"
+)
 _TRUSTED_WITH_WORDS = (
-    "The aggregator that discovers words sees, from each device, a bounded number of words that it typed, adds them "
-    "up, adds noise, and keeps only words that pass a threshold: the trust that training needs too. Where nobody may "
-    "be trusted with that, words are discovered under local differential privacy instead."
+    "The aggregator that discovers words sees a bounded number of words that each device typed, adds them up, adds "
+    "noise, and keeps only words that pass a threshold: the trust that training needs too. It forgets the others."
 )
 _WITHOUT_PRIVACY = DataAccess(
     stage="ab_test: an arm trained without privacy",
@@ -120,17 +122,10 @@ def disclosure(ctx: StageContext) -> Disclosure:
         adjacency="zero-out: one device's updates replaced by zeros in every round"
         + (", and its counts too" if config.counts else "")
         + (", and its words left out of discovery" if config.central_discovery else ""),
-        output=(
-            ("the discovered words with their noisy weights, " if config.central_discovery else "")
-            + ("the noisy counts and every model made from them, " if config.counts else "")
-            + "the final model and, by post-processing, every noisy intermediate model"
-            + (
-                ""
-                if config.central_discovery
-                else ", with the vocabulary given; the discovered words are an output of their own, under their "
-                "guarantee per typed word"
-            )
-        ),
+        output=("the discovered words with their noisy weights, " if config.central_discovery else "")
+        + ("the noisy counts and every model made from them, " if config.counts else "")
+        + "the final model and, by post-processing, every noisy intermediate model"
+        + ("" if config.central_discovery else _WORDS_APART),
         assumptions=(*_ASSUMPTIONS, *((_TRUSTED_WITH_WORDS,) if config.central_discovery else ())),
         public_text=block(PublicText, public),
         population=block(Population, private, name=private["population"]),
@@ -195,9 +190,8 @@ def data_accesses(config: LaunchConfig) -> tuple[DataAccess, ...]:
 def _discovered(config: LaunchConfig) -> DataAccess:
     central = config.central_discovery
     if central is None:
-        return DataAccess(
-            stage="discover", data="private", covered=True, mechanism="LDP TrieHH, Subset Selection", unit="item"
-        )
+        noise = "LDP TrieHH, Subset Selection"
+        return DataAccess(stage="discover", data="private", covered=True, mechanism=noise, unit="item")
     noise = (
         f"weighted Gaussian selection of at most {central.words_per_device} words a device, noise multiplier "
         f"{central.noise_multiplier:g}, a threshold that fails with probability {central.failure:g} at most"
@@ -257,16 +251,16 @@ def _accounting(ctx: StageContext, trained: dict[str, Any], planned: dict[str, A
 def _discovery(ctx: StageContext) -> DiscoveryBlock | CentralBlock:
     words = artifacts.added_words(ctx) if ctx.config.report.show_new_words else None
     guarantee, built = ctx.run.result("discover"), ctx.run.result("build_vocabulary")
-    more: dict[str, Any] = {
-        "words_added": built["added"],
-        "words": words,
-        "projected_words": PROJECTED_WORDS,
-        "given_files": _given_files(ctx),
-        "adaptation": block(NewWordAdaptation, ctx.run.result("adapt")),
-    }
-    if ctx.config.central_discovery is None:
-        return block(DiscoveryBlock, built | guarantee, **more)
-    return block(CentralBlock, built | guarantee, **more)
+    kind: type[DiscoveryBlock | CentralBlock] = CentralBlock if ctx.config.central_discovery else DiscoveryBlock
+    return block(
+        kind,
+        built | guarantee,
+        words_added=built["added"],
+        words=words,
+        projected_words=PROJECTED_WORDS,
+        given_files=_given_files(ctx),
+        adaptation=block(NewWordAdaptation, ctx.run.result("adapt")),
+    )
 
 
 def _given_files(ctx: StageContext) -> dict[str, str]:
@@ -321,10 +315,8 @@ def _limitations(config: LaunchConfig, private: dict[str, Any]) -> tuple[str, ..
             "Canaries are planted in training, not in the counts: what bounds the counts is their noise alone, which "
             "no attack here has tried."
         )
-    if config.central_discovery is not None:
-        return (*more, *_LIMITATIONS)
     units = "Discovery and training are stated for different units and are never added up."
-    return (*more, *_LIMITATIONS, units, _item_losses(config))
+    return (*more, *_LIMITATIONS, *(() if config.central_discovery else (units, _item_losses(config))))
 
 
 def _item_losses(config: LaunchConfig) -> str:

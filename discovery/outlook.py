@@ -1,0 +1,79 @@
+"""What finding words would promise a device, local and central, in a population of so many: before anybody is asked."""
+
+from dataclasses import dataclass
+
+from scipy import optimize, stats
+
+from discovery.central.weighted_gaussian import threshold
+from discovery.certificates.blanket import blanket
+from discovery.certificates.group import group
+from discovery.config import SIGNIFICANCE_Z, CentralConfig, TrieConfig
+from discovery.device.answer import letters_of
+from discovery.device.randomizer import subset_selection
+from discovery.selection import significant_votes
+
+# What a central discovery is compared with, in the sizes of the packaged demo.
+LOCAL = TrieConfig(epsilon0=8.0, delta=1e-6, messages_per_device=10, layers=8, max_prefixes=100)
+_LEAST_NOISE, _MOST_NOISE = 1e-3, 1e6
+
+
+@dataclass(frozen=True)
+class LocalOutlook:
+    """A local discovery.
+
+    Attributes:
+      local: epsilon of a whole device against whoever collects its messages.
+      shuffled: the same at ``delta`` where nobody can link them, in a layer of average size.
+      least_share: of devices that must hold a word so that it is found every second time.
+    """
+
+    local: float
+    shuffled: float
+    delta: float
+    least_share: float
+
+
+def local(config: TrieConfig, devices: int, alphabet: str) -> LocalOutlook:
+    """What so many training devices would have of a local discovery that asks for these letters."""
+    most, domain = config.messages_per_device, config.max_prefixes * len(letters_of(alphabet)) + 1
+    messages = max(devices // (config.layers * config.passes), 1) * most
+    randomizer = subset_selection(config.epsilon0, domain)
+    needed = significant_votes(randomizer, messages, float(stats.norm.sf(SIGNIFICANCE_Z)))
+    share = (needed / messages - randomizer.background) / (randomizer.inclusion - randomizer.background)
+    return LocalOutlook(
+        local=most * config.epsilon0,
+        shuffled=group(lambda delta: blanket(randomizer, messages, delta), most, config.epsilon0, config.delta),
+        delta=config.delta,
+        least_share=min(share * most, 1.0),
+    )
+
+
+def least_share(config: CentralConfig, devices: int) -> float:
+    """Share of devices that must hold a word so that a central discovery finds it every second time.
+
+    Of devices that fill their places; words of others weigh more.
+    """
+    least = threshold(config.noise_multiplier, config.words_per_device, config.failure)
+    return min(least * config.words_per_device**0.5 / max(devices, 1), 1.0)
+
+
+def as_far_reaching(config: TrieConfig, devices: int, alphabet: str) -> CentralConfig:
+    """A central discovery that finds words as rare as a local one does, with as much noise as that allows."""
+
+    def central(noise: float) -> CentralConfig:
+        return CentralConfig(
+            kind="central",
+            noise_multiplier=noise,
+            words_per_device=config.messages_per_device,
+            delta=config.delta,
+        )
+
+    share = local(config, devices, alphabet).least_share
+
+    def too_far(noise: float) -> float:
+        return threshold(noise, config.messages_per_device, central(noise).failure) - least
+
+    least = share * devices / config.messages_per_device**0.5
+    if too_far(_LEAST_NOISE) >= 0:
+        return central(_LEAST_NOISE)
+    return central(float(optimize.brentq(too_far, _LEAST_NOISE, _MOST_NOISE, rtol=1e-6)))

@@ -1,0 +1,61 @@
+"""How ``tacit plan`` shows what words would cost, local and central, at the launch's own population."""
+
+from dataclasses import asdict
+
+from discovery import outlook
+from discovery.config import CentralConfig, TrieConfig
+from pipeline import spends
+from pipeline.cli.support import round_up
+from pipeline.config import LaunchConfig
+from pretrain import text
+from reports.formats import strength
+
+
+def both_ways(config: LaunchConfig, devices: int) -> tuple[list[dict], list[str]]:
+    """JSON and lines of the file's own way of finding words, and of the other one beside it.
+
+    Args:
+      devices: that train.
+    """
+    own, alphabet = config.discovery, text.alphabet(config.locale)
+    if isinstance(own, CentralConfig):
+        ways: tuple[TrieConfig | CentralConfig, ...] = (own, outlook.LOCAL.model_copy(update={"delta": own.delta}))
+    else:
+        ways = (own, outlook.as_far_reaching(own, devices, alphabet))
+    rows, lines = [], [f"Words of {devices:,} devices, this file's way first:"]
+    for place, way in enumerate(ways):
+        if isinstance(way, CentralConfig):
+            content, line = _central(way, devices)
+        else:
+            content, line = _local(way, devices, alphabet)
+        rows.append({"kind": way.kind, "chosen": place == 0} | content)
+        lines.append(f"  {way.kind}: {line}")
+    if not config.policy.trusted_aggregator:
+        lines.append("  policy.trusted_aggregator is false, so that only ldp-triehh may be run")
+    return rows, lines
+
+
+def _local(config: TrieConfig, devices: int, alphabet: str) -> tuple[dict, str]:
+    seen = outlook.local(config, devices, alphabet)
+    worth = "none worth the name" if strength(seen.shuffled) == "weak" else strength(seen.shuffled)
+    line = (
+        f"nobody is trusted: {config.messages_per_device} messages at {config.epsilon0:g} are epsilon "
+        f"{round_up(seen.local)} a device; shuffled, {round_up(seen.shuffled)} a device at delta {seen.delta:g} "
+        f"({worth}); finds a word that {_percent(seen.least_share)} of devices hold"
+    )
+    return asdict(seen), line
+
+
+def _central(config: CentralConfig, devices: int) -> tuple[dict, str]:
+    spend, share = spends.central_discovery(config), outlook.least_share(config, devices)
+    line = (
+        f"an aggregator is trusted: rho {config.rho:.4g}, epsilon {round_up(spend.epsilon)} a device at delta "
+        f"{spend.delta:g} with noise_multiplier {config.noise_multiplier:.4g} and {config.words_per_device} words a "
+        f"device; finds a word that {_percent(share)} of devices hold"
+    )
+    content = {"rho": config.rho, "epsilon": spend.epsilon, "delta": spend.delta, "least_share": share}
+    return content | {"noise_multiplier": config.noise_multiplier, "words_per_device": config.words_per_device}, line
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g}%"

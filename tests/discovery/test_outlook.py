@@ -1,0 +1,48 @@
+"""What words would promise a device both ways: against what discoveries really say and find."""
+
+import pytest
+
+from discovery import outlook
+from discovery.central.histogram import Shard
+from discovery.central.select import select
+from discovery.config import CentralConfig, TrieConfig
+from discovery.device.typed import TypedWords
+
+ALPHABET = "abcdefghijklmnopqrstuvwxyz"
+
+
+def test_the_central_share_is_where_every_second_word_is_found() -> None:
+    config = CentralConfig(kind="central", noise_multiplier=2.0, words_per_device=4, delta=1e-6)
+    share, devices = outlook.least_share(config, 4_000), 4_000
+    groups, holders = 200, round(share * devices)
+    # Every device fills its places; each word is on as many devices as the share says.
+    held: list[list[str]] = [[] for _ in range(groups * holders // 4)]
+    for number in range(groups):
+        for place in range(holders):
+            held[(number * holders + place) % len(held)].append(f"w{number}")
+    found = select([Shard(0, TypedWords.gather(held))], len(held), frozenset(), config, bytes(range(32)))
+    assert {len(words) for words in held} == {4}
+    assert 0.35 * groups < len(found.words) < 0.65 * groups
+
+
+def test_a_central_discovery_beside_a_local_one_reaches_as_far() -> None:
+    config = TrieConfig(epsilon0=8.0, delta=1e-6, messages_per_device=10, layers=8, max_prefixes=100)
+    for devices in (921, 100_000):
+        local, central = outlook.local(config, devices, ALPHABET), outlook.as_far_reaching(config, devices, ALPHABET)
+        assert outlook.least_share(central, devices) == pytest.approx(local.least_share, rel=1e-3)
+        assert central.words_per_device == 10
+
+
+def test_more_devices_hide_one_and_find_rarer_words() -> None:
+    config = TrieConfig(epsilon0=4.0, delta=1e-6, messages_per_device=5, layers=6, max_prefixes=50)
+    few, many = (outlook.local(config, devices, ALPHABET) for devices in (60, 2_000_000))
+    assert few.local == many.local == 20.0
+    assert few.shuffled > 10 > many.shuffled > 0
+    assert few.least_share > many.least_share
+
+
+def test_what_can_be_found_by_nobody_is_a_share_of_one() -> None:
+    config = CentralConfig(kind="central", noise_multiplier=50.0, words_per_device=9, delta=1e-6)
+    assert outlook.least_share(config, 10) == outlook.least_share(config, 0) == 1.0
+    beside = outlook.as_far_reaching(outlook.LOCAL, 8, ALPHABET)
+    assert beside.noise_multiplier > 0
