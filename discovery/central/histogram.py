@@ -33,7 +33,7 @@ def summed(shards: Iterable[Shard], weights_of: Callable[[Shard], tuple[Sequence
     total: dict[str, int] = {}
     for shard in shards:
         words, units_V = weights_of(shard)
-        for word, units in zip(words, units_V.tolist(), strict=True):
-            if units:
-                total[word] = total.get(word, 0) + units
+        held = np.flatnonzero(units_V)
+        for place, units in zip(held.tolist(), units_V[held].tolist(), strict=True):
+            total[words[place]] = total.get(words[place], 0) + units
     return total

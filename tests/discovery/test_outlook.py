@@ -33,6 +33,7 @@ def test_a_central_discovery_beside_a_local_one_reaches_as_far() -> None:
         assert central.words_per_device == 10
 
 
+@pytest.mark.slow
 def test_more_devices_hide_one_and_find_rarer_words() -> None:
     config = TrieConfig(epsilon0=4.0, delta=1e-6, messages_per_device=5, layers=6, max_prefixes=50)
     few, many = (outlook.local(config, devices, ALPHABET) for devices in (60, 2_000_000))

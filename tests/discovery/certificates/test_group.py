@@ -41,6 +41,7 @@ def test_no_device_tells_more_than_stated(size: int, messages: int, epsilon0: fl
         assert epsilon < 0.7 * size * epsilon0  # shuffling hides
 
 
+@pytest.mark.slow
 def test_one_message_is_its_certificate_and_more_cost_more_than_their_sum() -> None:
     randomizer = of_size(4.0, 1_001, 20)
 
