@@ -80,10 +80,17 @@ class Availability:
 
     def awake(self, devices_S: np.ndarray, round_number: int) -> np.ndarray:
         """bool ``[S]``: checks in during this round's hour. One coin an hour, not one a round."""
-        hour = self.hour(round_number)
-        zone_S = uniform(self.seed, _ZONE, devices_S, 0) * self.zone_spread_hours
-        local_S = (np.floor(hour) + zone_S) % _DAY_HOURS
-        return uniform(self.seed, _COIN, devices_S, int(hour)) < self.fraction(local_S)
+        return self.awake_at(devices_S, math.floor(self.hour(round_number)))
+
+    def awake_at(self, devices_S: np.ndarray, hour: int) -> np.ndarray:
+        """bool ``[S]``: checks in during this hour since the first round."""
+        zone_S = self.uniform(_ZONE, devices_S, 0) * self.zone_spread_hours
+        local_S = (hour + zone_S) % _DAY_HOURS
+        return self.uniform(_COIN, devices_S, hour) < self.fraction(local_S)
+
+    def uniform(self, stream: int, devices_S: np.ndarray, time: int) -> np.ndarray:
+        """float64 in [0, 1) of each device, under this seed."""
+        return uniform(self.seed, stream, devices_S, time)
 
     def selected(self, report_goal: int) -> int:
         """Devices to select for a report goal."""

@@ -12,6 +12,7 @@ from federated.planning import costs as plan_costs
 from federated.planning import search as plan_search
 from federated.planning.changes import Change, changes
 from federated.planning.search import Choice, Option, Terms
+from federated.planning.timer import Timer, timer
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class Proposal:
       feasible: whether ``chosen`` meets the target; if not, it is the option nearest to it.
       mechanism: the ``mechanism:`` block, which holds clip norm and delta of the launch file.
       chosen: with rho and epsilon of exactly that block, by the accountant of launches.
-      timer_hours: how long a device sleeps after it took part.
+      timer: how long a device rests after it took part, and what comes of that by the clock.
       reasons: sentences.
       changes: numbers that would meet the target, each alone; () if it is met.
       alternatives: the same run by other mechanisms, then other report goals and rounds.
@@ -32,7 +33,7 @@ class Proposal:
     terms: Terms
     mechanism: MechanismConfig
     chosen: Option
-    timer_hours: float
+    timer: Timer
     reasons: tuple[str, ...]
     changes: tuple[Change, ...]
     alternatives: tuple[Option, ...]
@@ -68,14 +69,16 @@ def propose(
     block = mechanism_block(mechanism, nearest)
     option = _as_accounted(block, nearest.option)
     met = chosen is not None and option.rho is not None and option.rho <= terms.target.rho
+    on_progress("the run by the clock")
+    rest = timer(planning, option.rounds, option.report_goal, option.min_sep)
     on_progress("the same run by other mechanisms")
     return Proposal(
         feasible=met,
         terms=terms,
         mechanism=block,
         chosen=option,
-        timer_hours=option.min_sep * planning.round_minutes / 60,
-        reasons=_reasons(terms, mechanism, block, option, tried),
+        timer=rest,
+        reasons=_reasons(terms, mechanism, block, option, tried, rest),
         changes=() if met else changes(terms, nearest, on_progress),
         alternatives=_alternatives(terms, option, tried),
     )
@@ -157,7 +160,7 @@ def _alternatives(terms: Terms, chosen: Option, tried: list[Choice]) -> tuple[Op
 
 
 def _reasons(
-    terms: Terms, mechanism: MechanismConfig, block: MechanismConfig, chosen: Option, tried: list[Choice]
+    terms: Terms, mechanism: MechanismConfig, block: MechanismConfig, chosen: Option, tried: list[Choice], rest: Timer
 ) -> tuple[str, ...]:
     planning, target = terms.planning, terms.target
     source = (
@@ -183,9 +186,7 @@ def _reasons(
         f"min_sep {chosen.min_sep:,}: {planning.usable_population:,} devices ({1 - SPARE_FRACTION:.0%} of "
         f"{planning.population_estimate:,}) fill {chosen.min_sep:,} rounds of {chosen.report_goal:,} before one must "
         f"return, so {joins}.",
-        f"Timer {chosen.min_sep * planning.round_minutes / 60:,.1f} hours: a device that joins at the start of a round "
-        f"must sleep through {chosen.min_sep:,} rounds of {planning.round_minutes:g} minutes; rounds slower than that "
-        "would let it back too soon.",
+        rest.in_words(chosen.min_sep),
         f"{chosen.label[0].upper() + chosen.label[1:]}: least rho at this ratio among {', '.join(terms.kinds)} "
         f"with at most {terms.most_copies} copies of the model for noise (this one keeps {chosen.copies}).",
     ]

@@ -101,9 +101,14 @@ def test_the_smallest_report_goal_and_the_most_rounds_that_meet_the_target() -> 
 def test_limits_follow_from_the_population() -> None:
     # By hand: 90% of 4,000 are 3,600; rounds of 100 repeat after 36; 60 rounds hold 2 participations.
     wanted = replace(terms(max_report_goal=100), least_report_goal=100)
-    chosen = propose(MECHANISM, wanted).chosen
+    proposal = propose(MECHANISM, wanted)
+    chosen = proposal.chosen
     assert (chosen.report_goal, chosen.min_sep, chosen.max_participations) == (100, 36, 2)
-    assert propose(MECHANISM, wanted).timer_hours == pytest.approx(36 * 6 / 60)
+    assert proposal.timer.days == 1
+    # Devices that rest for a day are back before 36 rounds are over, as some sleep through a night.
+    assert proposal.timer.min_sep is not None
+    assert 18 < proposal.timer.min_sep < 36
+    assert any("Timer 1 whole day:" in reason and "36" in reason for reason in proposal.reasons)
     assert min_sep_of(terms(population_estimate=10**6).planning, 60, 100) == 60
     assert min_sep_of(terms(population_estimate=100).planning, 60, 100) == 0
 
