@@ -14,6 +14,8 @@ from discovery.device.typed import TypedWords
 # Of characters. No keyboard suggests what is longer, and nobody types it but by accident.
 MOST_LETTERS = 40
 _STREAM = "central discovery, order"
+# Random bits that a pair is sorted by; two of a device's are equal, and then in the order of typing, next to never.
+_RANDOM = 40
 
 
 @dataclass(frozen=True)
@@ -45,10 +47,11 @@ def contribute(
     Guarantee: a row of ``typed`` is in at most ``most`` pairs, whatever it holds, and no pair depends on another row.
 
     Args:
-      typed: words of devices in their order of typing.
+      typed: words of devices in their order of typing, at most 2^24 of them.
       key: 32 secret bytes.
       first_device: number of row 0 in the whole population.
     """
+    assert len(typed) <= 2 ** (64 - _RANDOM), "a shard is smaller"
     spoken_V = np.array([word not in known_words and 0 < len(word) <= MOST_LETTERS for word in typed.distinct], bool)
     device_N = np.repeat(np.arange(len(typed)), np.diff(typed.starts))
     numbers_N = typed.numbers.astype(np.int64)
@@ -61,10 +64,11 @@ def contribute(
     crowded = np.flatnonzero(held_D[device_P] > most)
     if len(crowded):
         place_P = np.arange(len(device_P)) - (np.cumsum(held_D) - held_D)[device_P]
-        bits = words_at(key, _STREAM, device_P[crowded] + first_device, place_P[crowded]).astype(np.uint64)
-        order = np.lexsort((bits[:, 0] << np.uint64(32) | bits[:, 1], device_P[crowded]))
-        rank = np.empty(len(crowded), dtype=np.int64)
-        rank[order] = place_P[crowded]
-        dropped = crowded[rank >= most]
-        device_P, word_P = np.delete(device_P, dropped), np.delete(word_P, dropped)
+        bits = words_at(key, _STREAM, device_P[crowded] + first_device, place_P[crowded]).view("<u8")[:, 0]
+        # Sorted by device, then by random bits; of devices of one shard the number leaves room for enough of them.
+        order = np.argsort(device_P[crowded].astype(np.uint64) << np.uint64(_RANDOM) | bits >> np.uint64(64 - _RANDOM))
+        # Pairs stand by device already, so the places of a device's pairs are those of its sorted ones.
+        kept_P = np.ones(len(device_P), dtype=bool)
+        kept_P[crowded[order]] = place_P[crowded] < most
+        device_P, word_P = device_P[kept_P], word_P[kept_P]
     return Contributions(typed.distinct, device_P, word_P, np.bincount(device_P, minlength=len(typed)))
