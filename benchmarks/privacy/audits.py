@@ -40,12 +40,13 @@ import yaml
 
 from evaluation.audit import one_shot
 from evaluation.audit.directions import Directions
+from federated import train
 from federated.config.training import LocalTrainingConfig, RuntimeConfig, ServerConfig
 from federated.local_training import rows as training_rows
 from federated.local_training import sums
 from pretrain.config import ModelConfig
 from pretrain.model import KeyboardLM, build_model
-from pretrain.randomness import noise, train
+from pretrain.randomness import noise
 from pretrain.randomness.noise import seeded_key
 from pretrain.vocabulary import EOS, TokenStream, join_owners
 from tests.helpers.audits import audited_run

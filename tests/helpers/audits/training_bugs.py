@@ -13,6 +13,7 @@ from unittest.mock import patch
 
 import numpy as np
 
+from federated import train
 from federated.local_training import rows as training_rows
 from federated.local_training import sums
 from federated.local_training.clipping import Clip
@@ -20,7 +21,7 @@ from federated.participation.records import Records
 from federated.rounds import aggregation, server
 from federated.rounds.privatize import Drawn, Privatizer
 from federated.rounds.rule import RoundRule
-from pretrain.randomness import noise, train
+from pretrain.randomness import noise
 from pretrain.randomness.noise import FIXED_POINT
 from pretrain.vocabulary import TokenStream
 
