@@ -33,6 +33,7 @@ from reports.config import ReportConfig
 LOCALE = r"^[a-z]{2,3}(-[A-Z][a-z]{3})?(-[A-Z]{2})?$"
 Feature = Literal["NWP", "SC", "OTF"]
 FEATURES = get_args(Feature)
+MOST_DAYS = 36_500
 # A keyboard's model has a few million; so many take 1 GB, and training them several times that.
 MOST_WEIGHTS = 250_000_000
 
@@ -61,6 +62,13 @@ SIMULATIONS = frozenset({"chitchat", "synthetic"})
 _NOT_PART_OF_THE_LAUNCH = frozenset({"runtime", "schedule", "reviewers"})
 
 
+class BudgetConfig(Config):
+    """What one device may lose in any so many days, over all launches. Text is kept no longer than that."""
+
+    rho: Amount
+    days: Annotated[int, Field(ge=1, le=MOST_DAYS)]
+
+
 class PolicyConfig(Config):
     """The gates a launch must pass. A gate without evidence fails."""
 
@@ -69,10 +77,16 @@ class PolicyConfig(Config):
         "min_ngram_gain": None,
         "min_new_word_top3": None,
         "trusted_aggregator": True,
+        "budget": None,
     }
 
     max_rho: Amount = Field(description="ceiling on this launch's device-level rho")
-    population_max_rho: Amount = Field(description="ceiling on the sum over all launches on this population")
+    budget: BudgetConfig | None = Field(
+        default=None, description="ceiling on what one device loses in any window of so many days, over all launches"
+    )
+    population_max_rho: Amount | None = Field(
+        default=None, description="ceiling on what one device loses to all launches on this population there ever are"
+    )
     trusted_aggregator: bool = Field(
         default=True, description="whether an aggregator may see words that devices contribute; if not, only ldp-triehh"
     )
@@ -81,7 +95,8 @@ class PolicyConfig(Config):
     )
     population_max_discovery_epsilon: Amount | None = Field(
         default=None,
-        description="ceiling on what one typed word loses to discovery, added up over all launches on this population",
+        description="ceiling on what one typed word loses to discovery, added up over all launches that may read it: "
+        "those in any window of budget.days, and without a budget all",
     )
     min_canary_rank: PositiveInt = Field(
         le=1_000_000_000,
@@ -179,11 +194,21 @@ class LaunchConfig(Config):
                 f"mechanism.max_participations: {mechanism.max_participations} cannot happen; "
                 f"{mechanism.rounds} rounds at min_sep {mechanism.min_sep} allow at most {most}: lower it to {most}"
             )
-        if mechanism.noise_multiplier and self.policy.max_rho > self.policy.population_max_rho:
+        policy = self.policy
+        if policy.budget is None and policy.population_max_rho is None:
             raise ValueError(
-                f"policy.max_rho: {self.policy.max_rho} is above policy.population_max_rho "
-                f"{self.policy.population_max_rho}: one launch may not exceed the population's budget"
+                "policy.budget: missing, and policy.population_max_rho too, so nothing bounds what one device loses to "
+                "all launches; add one of them, as in budget: {rho: 1.5, days: 60}"
             )
+        for field, bound in (
+            ("population_max_rho", policy.population_max_rho),
+            ("budget.rho", policy.budget.rho if policy.budget else None),
+        ):
+            if mechanism.noise_multiplier and bound is not None and policy.max_rho > bound:
+                raise ValueError(
+                    f"policy.max_rho: {policy.max_rho} is above policy.{field} {bound}: one launch may not exceed the "
+                    "population's budget"
+                )
         beside = self.beside_training
         if sum(beside.values()) >= self.policy.max_rho:
             name = max(beside, key=beside.__getitem__)

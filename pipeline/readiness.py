@@ -9,17 +9,12 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from discovery.config import TrieConfig
-from federated.config.population import VALIDATION_FRACTION, FilePopulation, SyntheticPopulation
-from pipeline.config import SIMULATIONS, LaunchConfig
-from pipeline.errors import LedgerMissing, PermanentError
+from federated.config.population import VALIDATION_FRACTION, FilePopulation, Kept, SyntheticPopulation
+from pipeline.config import LaunchConfig
 from pipeline.settings import Settings
 from pretrain.config import FileCorpus
-
-if TYPE_CHECKING:
-    from pipeline.ledger.budget import Population
 
 # Noise is written with so many digits.
 _DIGITS = 3
@@ -54,24 +49,22 @@ def look(config: LaunchConfig, settings: Settings, run_id: str, taken_over: Coll
       taken_over: stages that another launch made for it, so that they spend nothing here.
     """
     from federated import mechanisms  # scipy is slow to import
+    from pipeline.ledger.foresee import costs, foresee
 
     mechanism = config.mechanism
     rho = mechanisms.sensitivity_squared(mechanism) / (2 * mechanism.noise_multiplier**2)
-    made = {"counts": "count", "discovery": "discover"}
-    together = rho + sum(cost for name, cost in config.beside_training.items() if made[name] not in taken_over)
-    epsilon0 = 0.0
-    if isinstance(config.discovery, TrieConfig) and "discover" not in taken_over:
-        epsilon0 = config.discovery.epsilon0
-    unusable = unusable_files(config)
-    population = Look(()) if unusable else _population(config)
+    foreseen = foresee(config, settings, run_id, *costs(config, rho, taken_over))
+    kept = foreseen.kept
+    unusable = unusable_files(config, kept)
+    population = Look(()) if unusable else _population(config, kept)
     problems = (
         *unusable,
         *population.problems,
         *above_policy(config, rho),
         *_unknown_reviewers(config, settings),
-        *_refused_by_ledger(config, settings, run_id, together, epsilon0),
+        *foreseen.problems,
     )
-    return Look(problems, population.notes)
+    return Look(problems, (*population.notes, *foreseen.notes))
 
 
 def require(config: LaunchConfig, settings: Settings, run_id: str, taken_over: Collection[str] = ()) -> tuple[str, ...]:
@@ -82,7 +75,7 @@ def require(config: LaunchConfig, settings: Settings, run_id: str, taken_over: C
     return seen.notes
 
 
-def _population(config: LaunchConfig) -> Look:
+def _population(config: LaunchConfig, kept: Kept | None) -> Look:
     """Whether the population's devices are enough, by its files or by what is to be made up."""
     private = config.private_text
     if isinstance(private, SyntheticPopulation):
@@ -96,28 +89,32 @@ def _population(config: LaunchConfig) -> Look:
     if size > _MOST_COUNTED_BYTES:
         return Look((), (f"private_text.paths: {size:,} bytes, so devices are counted when the launch reads them",))
     try:
-        counted = readers.count(private.paths, config.locale)
+        counted = readers.count(private.paths, config.locale, kept)
     except ValueError as error:
         return Look((str(error),))
-    taken = counted.rows - counted.other_locales
+    taken = counted.rows - counted.other_locales - counted.older
+    within = "" if kept is None else f"the {kept.days} days before {kept.as_of}"
+    if counted.older and not taken:
+        return Look((f"private_text.paths: none of {counted.older:,} rows was typed in {within}; correct ts",))
     if not taken:
         why = f"all {counted.rows:,} rows are of other locales" if counted.rows else "no row"
         return Look((f"private_text.paths: {why}, and locale is {config.locale!r}; correct locale, or the files",))
     left_out = f"; {counted.other_locales:,} of other locales are left out" if counted.other_locales else ""
+    left_out += f"; {counted.older:,} that were typed outside {within} are deleted" if counted.older else ""
     splits = expected_splits(config, counted.devices)
     parts = ", ".join(f"{name} {splits[name]:,}" for name in ("train", "validation", "test"))
     note = f"private_text: {counted.devices:,} devices with {taken:,} rows of {config.locale}{left_out}; about {parts}"
     return Look(tuple(_hopeless(config, counted.devices)), (note,))
 
 
-def unusable_files(config: LaunchConfig) -> list[str]:
+def unusable_files(config: LaunchConfig, kept: Kept | None = None) -> list[str]:
     """One line for each file that cannot be used, as far as its ends tell; with the field, the value and the fix.
 
     Raises:
       OSError: the disk does not answer.
     """
     problems = []
-    for look in _looks(config):
+    for look in _looks(config, kept):
         try:
             look()
         except ValueError as error:
@@ -125,7 +122,7 @@ def unusable_files(config: LaunchConfig) -> list[str]:
     return problems
 
 
-def _looks(config: LaunchConfig) -> list[Callable[[], object]]:
+def _looks(config: LaunchConfig, kept: Kept | None) -> list[Callable[[], object]]:
     """A look at each of the launch's files; what reads them is imported only where there are some."""
     looks: list[Callable[[], object]] = []
     corpora = (config.public_text, config.planning.public_text if config.planning else None)
@@ -137,7 +134,7 @@ def _looks(config: LaunchConfig) -> list[Callable[[], object]]:
     if isinstance(config.private_text, FilePopulation):
         from federated.devices import readers
 
-        looks.append(partial(readers.inspect, config.private_text.paths))
+        looks.append(partial(readers.inspect, config.private_text.paths, kept))
     if config.discovery.blocklist is not None:
         from discovery import filters
 
@@ -239,29 +236,6 @@ def _hopeless(config: LaunchConfig, devices: int) -> list[str]:
     return [line for line in too_few(config, expected) if line.partition(":")[0] in sure]
 
 
-def require_secure(config: LaunchConfig, population: "Population | None") -> None:
-    """See that noise before people's text is secret.
-
-    Guarantee: people's text is never protected by a seed, which anyone can use too: only what is nobody's, public or
-    made up, may be, and that is what a simulation is or what somebody registered as such.
-
-    Raises:
-      ValueError: it is seeded.
-    """
-    is_open = config.private_text.source in SIMULATIONS or (population is not None and population.simulated)
-    if config.mechanism.randomness == "seeded" and not is_open:
-        raise ValueError(_seeded(config))
-
-
-def _seeded(config: LaunchConfig) -> str:
-    name = config.private_text.name
-    return (
-        f"mechanism.randomness: seeded, so that anyone can subtract the noise, and {name!r} is people's text; "
-        f"write secure. Text that is nobody's, made up or public, is registered so: tacit ledger register {name} "
-        "--simulated --max-rho ..."
-    )
-
-
 def _unknown_reviewers(config: LaunchConfig, settings: Settings) -> list[str]:
     users = settings.airflow_users
     if users is None:
@@ -272,46 +246,6 @@ def _unknown_reviewers(config: LaunchConfig, settings: Settings) -> list[str]:
         "or add it in dags/airflow.env"
         for name in missing
     ]
-
-
-def _refused_by_ledger(
-    config: LaunchConfig, settings: Settings, run_id: str, device_rho: float, epsilon0: float
-) -> list[str]:
-    """What the ledger would refuse; nothing is written, so a simulation need not be registered yet."""
-    from pipeline.ledger.budget import registered, require_no_more, require_registered, since
-    from pipeline.ledger.ledger import PrivacyLedger
-    from pipeline.ledger.loss import require_room
-    from pipeline.stage import Spend
-
-    try:
-        entries = PrivacyLedger(settings.ledger_url).entries()
-    except LedgerMissing:
-        entries = None
-    policy, name = config.policy, config.private_text.name
-    known, lines = registered(entries or [], name), []
-    try:
-        require_secure(config, known)
-    except ValueError as error:
-        lines.append(str(error))
-    if entries is None or (known is None and config.private_text.source in SIMULATIONS):
-        return lines
-    try:
-        known = require_registered(entries, name)
-        budget = require_no_more(known, policy.population_max_rho, policy.population_max_discovery_epsilon)
-    except PermanentError as error:
-        return [*lines, str(error)]
-    rule = known.split_rule(config.private_text.test_fraction)
-    others = [entry for entry in entries if entry.launch_id != run_id]
-    training = Spend(unit="device", adjacency="zero-out", rho=device_rho, epsilon=0.0, delta=config.mechanism.delta)
-    words = Spend(unit="item", adjacency="swap", rho=None, epsilon=epsilon0, delta=0.0)
-    for spend, ceiling in ((words, budget.max_discovery_epsilon), (training, budget.max_rho)):
-        if not (spend.rho or spend.epsilon):
-            continue  # A population may have spent all of it, and more, before its budget was lowered.
-        try:
-            require_room(others, name, run_id, spend, ceiling, since(budget), rule)
-        except PermanentError as error:
-            lines.append(str(error))
-    return lines
 
 
 def _rounded_up(value: float) -> float:

@@ -18,11 +18,12 @@ from typing import Protocol
 from pipeline import sharing
 from pipeline.config import STAGE_NAMES, LaunchConfig, config_digest, launch_id, launch_id_without_reviewers
 from pipeline.errors import PermanentError, RefusedUntouched
-from pipeline.ledger.entries import SPLIT_RULE
+from pipeline.ledger.budget import Population
+from pipeline.ledger.entries import AS_OF, SPLIT_RULE
+from pipeline.ledger.foresee import require_secure
 from pipeline.ledger.known import fetch_known, write_down, written_down
 from pipeline.ledger.launch import register_simulation
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.readiness import require_secure
 from pipeline.release import standing
 from pipeline.reuse.finished import interrupted, keep_outcome, outcome_path, still_true
 from pipeline.reuse.sources import content_key
@@ -245,8 +246,8 @@ def _released(ctx: StageContext, stages: Stages, spend: StageSpend, planned: Spe
         spend=planned,
         budget_rho=config.policy.population_max_rho,
         budget_discovery_epsilon=config.policy.population_max_discovery_epsilon,
-        binding=binding
-        | ({SPLIT_RULE: population.split_rule(config.private_text.test_fraction)} if population else {}),
+        window=config.policy.budget,
+        binding=binding | _counted_by(ctx, population),
         anchors=anchors(ctx.settings.runs_dir),
     )
     note_receipt(run, name, reserved.hash)
@@ -262,6 +263,14 @@ def _released(ctx: StageContext, stages: Stages, spend: StageSpend, planned: Spe
         raise PermanentError(f"{name}: the stage reserved a spend but its result states none; this launch is held")
     commit = ledger.commit(run.launch_id, name, Spend.model_validate(record.result["spend"]))
     return record.model_copy(update={"ledger": {"reserve": reserved.hash, "commit": commit.hash}})
+
+
+def _counted_by(ctx: StageContext, population: Population | None) -> dict[str, str]:
+    """What says whose devices and which days of text a spend is about: the ledger counts by it."""
+    ingested = ctx.run.record("ingest_private")
+    as_of = ingested.result.get("as_of") if ingested else None
+    rule = population.split_rule(ctx.config.private_text.test_fraction) if population else None
+    return {name: value for name, value in ((SPLIT_RULE, rule), (AS_OF, as_of)) if value}
 
 
 def _computed(

@@ -13,6 +13,7 @@ from federated.config.mechanism import BltMechanism
 from federated.config.population import FilePopulation
 from federated.planning.worst_case import rho_for
 from pipeline.config import LaunchConfig, launch_id, load_launch
+from pipeline.ledger import schedule
 from pretrain.config import C4Corpus
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -49,7 +50,8 @@ def test_says_every_privacy_parameter_itself(path: Path):
     bounds = {"noise_multiplier", "words_per_device"} if central else {"epsilon0", "messages_per_device"}
     ceiling = {"trusted_aggregator" if central else "max_discovery_epsilon0"}
     assert {"delta"} | bounds <= set(raw["discovery"])
-    assert {"max_rho", "population_max_rho", "min_canary_rank"} | ceiling <= set(raw["policy"])
+    assert {"max_rho", "min_canary_rank"} | ceiling <= set(raw["policy"])
+    assert {"population_max_rho", "budget"} & set(raw["policy"])
     assert raw["mechanism"]["randomness"] == "secure"
 
 
@@ -69,6 +71,12 @@ def test_production_files_have_the_papers_shape(path: Path):
     assert config.mechanism.delta == 1e-10
     assert config.schedule
     assert config.reviewers
+
+
+@pytest.mark.parametrize("path", PRODUCTION, ids=name_of)
+def test_a_schedule_fits_its_budget_for_ever(path: Path):
+    """In every window there will be, with a week's delay, and no ceiling that adds up for ever."""
+    assert schedule.fits(load_launch(path), None) == schedule.Fits((), ())
 
 
 def worst_rho(config: LaunchConfig) -> float:
@@ -119,8 +127,9 @@ def test_every_field_is_set_by_a_file_and_there_are_few_names() -> None:
     files = set().union(*(stated(yaml.safe_load(path.read_text(encoding="utf-8"))) for path in FILES))
     assert names - files == set()
     # 110 in the launches of the papers, and what came since: two gates on utility, select_by, counts; a gate on how
-    # often discovered words are suggested; words that a trusted aggregator finds.
-    assert len(names) <= 117
+    # often discovered words are suggested; words that a trusted aggregator finds; a
+    # budget of so much rho in so many days.
+    assert len(names) <= 120
 
 
 @pytest.mark.parametrize(

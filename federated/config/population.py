@@ -1,6 +1,8 @@
 """Configuration of the private population: whose text, and how it is split."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, PositiveInt
@@ -12,6 +14,24 @@ NAME = r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$"
 VALIDATION_FRACTION = 0.1
 # Of made-up typists: what there is to write about, and how much one writes on average.
 TOPICS, MEAN_WORDS = 20, 200
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Which text of people is kept: what was typed in so many days before a day.
+
+    Attributes:
+      now: what is said to be typed more than a day later is not believed, as it would be kept for longer.
+    """
+
+    days: int
+    as_of: date
+    now: datetime
+
+    @property
+    def between(self) -> tuple[datetime, datetime]:
+        """The first and the last moment."""
+        return datetime.combine(self.as_of, time(), UTC) - timedelta(days=self.days), self.now + timedelta(days=1)
 
 
 class _Population(Config):

@@ -5,12 +5,14 @@ import itertools
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from importlib import metadata
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from federated.config.population import Kept
 from pretrain.reading import rows
 from pretrain.reading.rows import Column
 from pretrain.sources import contents
@@ -34,11 +36,13 @@ class Typed:
       schema: column -> type, as read.
       devices: ``(client id, texts)`` by ascending client id, each client once.
       other_locales: rows left out because they are of another locale.
+      older: rows deleted because they were typed at no time that is kept.
     """
 
     schema: dict[str, str]
     devices: Iterator[tuple[str, Iterable[str]]]
     other_locales: int = 0
+    older: int = 0
 
 
 @dataclass(frozen=True)
@@ -49,17 +53,20 @@ class Counted:
       devices: that have a row of the locale.
       rows: of any locale.
       other_locales: rows of another one.
+      older: rows of the locale that were typed at no time that is kept.
     """
 
     devices: int
     rows: int
     other_locales: int
+    older: int = 0
 
 
-def from_files(patterns: Sequence[str], locale: str) -> Typed:
+def from_files(patterns: Sequence[str], locale: str, kept: Kept | None = None) -> Typed:
     """Parquet or JSON lines with ``client_id, text[, locale, ts]``; other columns are ignored.
 
-    Rows of another locale are skipped. Texts go in order of ``ts`` (a time, or a number), rows
+    Rows of another locale are skipped, and those that are not ``kept`` dropped before anything reads them. Texts go in
+    order of ``ts`` (a time, or a number), rows
     without one after those with one; ties and files without ``ts`` in the order of the files.
     A row that repeats text and ``ts`` of its client is an upload sent twice, and is dropped.
 
@@ -67,14 +74,16 @@ def from_files(patterns: Sequence[str], locale: str) -> Typed:
       ValueError: no such file, damaged, missing column, wrong type, null client id; names file, column and fix.
       OSError: the disk does not answer.
     """
-    tables, left_out = zip(*(_checked(path, locale) for path in rows.matching(patterns, _FIELD)), strict=True)
+    checked = [(path, *_checked(path, locale)) for path in rows.matching(patterns, _FIELD)]
+    tables = [table if kept is None else _kept(table, kept, path.name) for path, table, _ in checked]
+    older = sum(len(table) for _, table, _ in checked) - sum(map(len, tables))
     kinds = {table.schema.field("ts").type for table in tables} - {pa.null()}
     if len(kinds) > 1:
         raise ValueError("private_text.paths: ts is a time in one file and a number in another; write one of them")
     kind = kinds.pop() if kinds else pa.float64()
     unified = [table.set_column(2, "ts", table["ts"].cast(kind)) for table in tables]
     schema = {name: shown for table in tables for name, shown in _shown(table).items()}
-    return Typed(schema, _by_device(pa.concat_tables(unified)), sum(left_out))
+    return Typed(schema, _by_device(pa.concat_tables(unified)), sum(others for *_, others in checked), older)
 
 
 def from_chitchat(locale: str) -> Typed:
@@ -125,7 +134,7 @@ def identity(patterns: Sequence[str]) -> list[tuple[str, str]]:
     return contents(rows.matching(patterns, _FIELD))
 
 
-def inspect(patterns: Sequence[str]) -> None:
+def inspect(patterns: Sequence[str], kept: Kept | None = None) -> None:
     """Find what can be known of files before their text is read.
 
     Raises:
@@ -137,9 +146,12 @@ def inspect(patterns: Sequence[str]) -> None:
         for column in ("client_id", "text"):
             if column not in names:
                 raise ValueError(f"{_FIELD}: {path.name}: column {column!r} is missing; it needs client_id and text")
+        # A later line may say when it was typed; of Parquet all is known.
+        if kept is not None and path.suffix == ".parquet" and "ts" not in names:
+            _kept(pa.table({"ts": pa.nulls(1)}), kept, path.name)
 
 
-def count(patterns: Sequence[str], locale: str) -> Counted:
+def count(patterns: Sequence[str], locale: str, kept: Kept | None = None) -> Counted:
     """Count devices and rows as ``from_files`` would take them; text is not read, so nothing is known of it.
 
     Raises:
@@ -147,13 +159,17 @@ def count(patterns: Sequence[str], locale: str) -> Counted:
       OSError: the disk does not answer.
     """
     clients: set[str] = set()
-    total = others = 0
+    total = others = older = 0
+    timed = (Column("ts", "order", required=False),) if kept else ()
     for path in rows.matching(patterns, _FIELD):
-        raw = _read(path, (Column("client_id", "id"), Column("locale", required=False)))
-        table, left_out = _of_locale(raw.select(["client_id"]), raw, locale)
-        total, others = total + len(raw), others + left_out
+        raw = _read(path, (Column("client_id", "id"), Column("locale", required=False), *timed))
+        order = _order(raw["ts"], path.name) if "ts" in raw.column_names else pa.nulls(len(raw))
+        table, left_out = _of_locale(pa.table({"client_id": raw["client_id"], "ts": order}), raw, locale)
+        total, others, before = total + len(raw), others + left_out, len(table)
+        table = _kept(table, kept, path.name) if kept else table
+        older += before - len(table)
         clients.update(client for client in pc.unique(table["client_id"]).to_pylist() if client)
-    return Counted(len(clients), total, others)
+    return Counted(len(clients), total, others, older)
 
 
 def _of_locale(table: pa.Table, raw: pa.Table, locale: str) -> tuple[pa.Table, int]:
@@ -178,6 +194,29 @@ def _checked(path: Path, locale: str) -> tuple[pa.Table, int]:
     order = _order(raw["ts"], path.name) if "ts" in raw.column_names else pa.nulls(len(raw))
     table = pa.table({"client_id": clients, "text": raw["text"], "ts": order})
     return _of_locale(table, raw, locale)
+
+
+def _kept(table: pa.Table, kept: Kept, file_name: str) -> pa.Table:
+    """The rows of a checked table that are kept; one that does not say when it was typed is not.
+
+    Guarantee: no row that was typed before the days that are kept is left, so no launch of a later date reads it; and
+    whether a row is left depends on that row alone.
+
+    Raises:
+      ValueError: no row says when it was typed.
+    """
+    if not len(table):
+        return table
+    if not pa.types.is_int64(table["ts"].type):
+        what = "is missing" if pa.types.is_null(table["ts"].type) else "is a number and no time"
+        raise ValueError(
+            f"{_FIELD}: {file_name}: column 'ts' {what}, and text of this population is kept for {kept.days} days "
+            "(policy.budget.days, or the window it was registered with), so every row must say when it was typed; add "
+            "the column, as in 2026-01-31T12:00:00Z"
+        )
+    first, last = ((each - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) for each in kept.between)
+    within = pc.and_(pc.greater_equal(table["ts"], first), pc.less_equal(table["ts"], last))
+    return table.filter(pc.fill_null(within, False))
 
 
 def _read(path: Path, columns: Sequence[Column] = _COLUMNS) -> pa.Table:

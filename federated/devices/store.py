@@ -19,6 +19,7 @@ from federated.config.population import (
     VALIDATION_FRACTION,
     ChitchatPopulation,
     FilePopulation,
+    Kept,
     PopulationConfig,
     SyntheticPopulation,
 )
@@ -49,6 +50,7 @@ class StoreSummary:
       schema: column -> type, as read.
       devices_by_split: split -> devices.
       other_locales: rows of other locales that were left out, rounded down to hundreds.
+      older: rows that were typed at no time that is kept, rounded down to hundreds.
     """
 
     population: str
@@ -59,6 +61,7 @@ class StoreSummary:
     schema: dict[str, str]
     devices_by_split: dict[str, int]
     other_locales: int = 0
+    older: int = 0
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,12 @@ def split_key(name: str, secret: bytes) -> bytes:
 
 
 def build_store(
-    config: PopulationConfig, locale: str, seed: int, directory: Path, key: bytes | None = None
+    config: PopulationConfig,
+    locale: str,
+    seed: int,
+    directory: Path,
+    key: bytes | None = None,
+    kept: Kept | None = None,
 ) -> StoreSummary:
     """Read a population and write its store.
 
@@ -110,6 +118,7 @@ def build_store(
     Args:
       seed: of made-up typists and, without a key, of the splits: for experiments that publish nothing.
       key: ``split_key`` of the population.
+      kept: which rows of people's text; None for all. What nobody typed is kept in any case.
 
     The summary file is written last: a store that was not finished does not open.
 
@@ -124,7 +133,7 @@ def build_store(
             f"private_text.test_fraction: {config.test_fraction} and the {VALIDATION_FRACTION} that training is "
             "watched on leave no device to train on; lower it"
         )
-    typed = _typed(config, locale, seed)
+    typed = _typed(config, locale, seed, kept)
     private_directory(directory)
     (directory / _SUMMARY_FILE).unlink(missing_ok=True)
     clients: list[str] = []
@@ -132,7 +141,9 @@ def build_store(
     words = write_words(private_directory(directory / "words"), devices, PRIVATE)
     if not words.num_words:
         raise ValueError(
-            f"private_text: no device of population {config.name!r} has a word of {locale}; check the source"
+            f"private_text: no device of population {config.name!r} has a word of {locale}"
+            + ("" if kept is None else f" typed in the {kept.days} days before {kept.as_of}")
+            + "; check the source"
         )
     split_D = np.array(
         [_split(client, key or f"tacit split {seed}".encode(), config) for client in clients], dtype=np.uint8
@@ -150,6 +161,7 @@ def build_store(
         schema=typed.schema,
         devices_by_split={name: _tens(int(np.sum(split_D == number))) for number, name in enumerate(SPLITS)},
         other_locales=typed.other_locales // 100 * 100,
+        older=typed.older // 100 * 100,
     )
     content = {"format": _FORMAT, "summary": asdict(summary)}
     write_text(directory / _SUMMARY_FILE, json.dumps(content), PRIVATE)
@@ -180,10 +192,10 @@ def device_ids(directory: Path) -> list[str]:
     return pq.read_table(directory / "clients.parquet")["client_id"].to_pylist()
 
 
-def _typed(config: PopulationConfig, locale: str, seed: int) -> sources.Typed:
+def _typed(config: PopulationConfig, locale: str, seed: int, kept: Kept | None) -> sources.Typed:
     match config:
         case FilePopulation():
-            return sources.from_files(config.paths, locale)
+            return sources.from_files(config.paths, locale, kept)
         case ChitchatPopulation():
             return sources.from_chitchat(locale)
         case SyntheticPopulation():

@@ -24,7 +24,10 @@ MaxRho = Annotated[float, typer.Option(help="device-level rho of all launches to
 MaxEpsilon = Annotated[
     float | None, typer.Option("--max-discovery-epsilon", help="epsilon of one typed word, of all launches together")
 ]
-WindowDays = Annotated[int | None, typer.Option(help="count only what was spent in so many days; default: for ever")]
+WindowDays = Annotated[
+    int | None, typer.Option(help="both hold in any so many days, and text is kept no longer; default: for ever")
+]
+LifetimeRho = Annotated[float | None, typer.Option(help="beside a window: device-level rho of all launches for ever")]
 
 
 @app.command("init")
@@ -61,6 +64,7 @@ def ledger_register(
     max_rho: MaxRho,
     max_discovery_epsilon: MaxEpsilon = None,
     window_days: WindowDays = None,
+    lifetime_rho: LifetimeRho = None,
     raised_by: Annotated[
         list[str] | None, typer.Option(help="account that may change the budget (repeatable); default: yours")
     ] = None,
@@ -75,7 +79,7 @@ def ledger_register(
     """
     if not re.fullmatch(NAME, name) or name.endswith("\n"):
         raise ValueError(f"name: {shown(repr(name))} can be no population; use letters, digits, '.', '_' and '-'")
-    budget = _budget(max_rho, max_discovery_epsilon, window_days)
+    budget = _budget(max_rho, max_discovery_epsilon, window_days, lifetime_rho)
     ledger = _ledger()
     population = ledger.register(name, budget, settings.account(), raised_by or (), simulated=simulated)
     _answer_population(ledger, population, as_json)
@@ -89,13 +93,14 @@ def ledger_budget(
     reason: Annotated[str, typer.Option(help="why; it stands in the ledger")],
     max_discovery_epsilon: MaxEpsilon = None,
     window_days: WindowDays = None,
+    lifetime_rho: LifetimeRho = None,
     as_json: AsJson = False,
 ) -> None:
     """Replace a population's budget; only those named at its registration may.
 
     Example: tacit ledger budget en-US --max-rho 2 --max-discovery-epsilon 80 --reason "reviewed 2026-11"
     """
-    budget = _budget(max_rho, max_discovery_epsilon, window_days)
+    budget = _budget(max_rho, max_discovery_epsilon, window_days, lifetime_rho)
     ledger = _ledger()
     _answer_population(ledger, ledger.change_budget(name, budget, settings.account(), reason), as_json)
 
@@ -163,9 +168,18 @@ def _line(entry: Entry) -> str:
     return f"{about}{entry.launch_id}/{entry.stage}: {amount}"
 
 
-def _budget(max_rho: float, max_discovery_epsilon: float | None, window_days: int | None) -> Budget:
+def _budget(
+    max_rho: float, max_discovery_epsilon: float | None, window_days: int | None, lifetime_rho: float | None
+) -> Budget:
+    if lifetime_rho is not None and window_days is None:
+        raise ValueError("--lifetime-rho: stands beside --window-days; without a window --max-rho is for ever")
     try:
-        return Budget(max_rho=max_rho, max_discovery_epsilon=max_discovery_epsilon, window_days=window_days)
+        return Budget(
+            max_rho=max_rho,
+            max_discovery_epsilon=max_discovery_epsilon,
+            window_days=window_days,
+            lifetime_rho=lifetime_rho,
+        )
     except ValidationError as error:
         wrong = error.errors()[0]
         option = "--" + str(wrong["loc"][0]).replace("_", "-")
@@ -177,9 +191,10 @@ def _answer_population(ledger: "PrivacyLedger", population: Population, as_json:
     budget = population.budget
     words = "no ceiling" if budget.max_discovery_epsilon is None else f"{budget.max_discovery_epsilon:g}"
     within = f" in any {budget.window_days} days" if budget.window_days else ""
+    ever = f", and rho {budget.lifetime_rho:g} for ever" if budget.lifetime_rho else ""
     text = (
         f"ledger: {ledger.address}\npopulation {population.name}: rho {budget.max_rho:g}, epsilon per typed word "
-        f"{words}{within}; changed by {', '.join(population.raised_by)}"
+        f"{words}{within}{ever}; changed by {', '.join(population.raised_by)}"
     )
     answer({"ledger": ledger.address} | population.model_dump(mode="json"), as_json, text=text)
 

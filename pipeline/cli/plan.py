@@ -1,6 +1,7 @@
 """``tacit plan`` and ``tacit rehearse``: what a launch file costs, whether it pays, and what would be better."""
 
 import logging
+from collections.abc import Collection
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +12,7 @@ from rich.table import Table
 
 from federated.config.mechanism import MOST_DEVICES
 from pipeline import readiness, rehearsed, settings
-from pipeline.cli.support import AsJson, LaunchPath, answer, command, foreseen, read_launch, round_up
+from pipeline.cli.support import AsJson, LaunchPath, answer, command, foreseen, read_launch, round_up, taken_over
 from pipeline.config import LaunchConfig, launch_id
 from pipeline.run_dir import RunDir
 from pretrain.config import LEAST_AMOUNT, MOST_AMOUNT
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from federated.planning.search import Option
     from federated.planning.verdict import Outcome, Verdict
     from federated.planning.worst_case import Plan
+    from pipeline.ledger.foresee import Foreseen
 
 _log = logging.getLogger(__name__)
 
@@ -87,6 +89,9 @@ def plan(
     content |= {"words": rows}
     text += "".join(f"\n{line}" for line in lines)
     told = foreseen(config, launch_id(config), settings.load())
+    room = _room(config, planned.guarantee.rho, taken_over(told))
+    content |= {"ledger": {"problems": list(room.problems), "notes": list(room.notes)}}
+    text += "".join(f"\n  ledger: {line}" for line in (*room.problems, *room.notes))
     content |= {"reuse": [vars(each) for each in told]}
     text += "".join(f"\n  {each}" for each in told)
     if noise_to_signal is not None and not LEAST_AMOUNT <= noise_to_signal <= MOST_AMOUNT:
@@ -236,6 +241,13 @@ def _devices(config: LaunchConfig, planning: "PlanningConfig | None") -> int:
     if record is None:
         raise ValueError("devices: unknown before 'ingest_private' ran; give an estimate, as in --devices 100000")
     return record.result["devices_by_split"]["train"]
+
+
+def _room(config: LaunchConfig, training_rho: float, reused: Collection[str]) -> "Foreseen":
+    """What the ledger has to say of the launch, as far as it is known here."""
+    from pipeline.ledger.foresee import costs, foresee
+
+    return foresee(config, settings.load(), launch_id(config), *costs(config, training_rho, reused))
 
 
 def _worst_case(planned: "Plan") -> dict:

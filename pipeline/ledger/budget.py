@@ -3,14 +3,17 @@
 import hashlib
 import json
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
-from typing import Annotated
+from dataclasses import dataclass
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, SerializerFunctionWrapHandler, model_serializer
 
 from federated.config.population import VALIDATION_FRACTION
+from pipeline.config import MOST_DAYS, BudgetConfig
 from pipeline.errors import BudgetExceeded, PopulationUnknown
 from pipeline.ledger.entries import Entry, canonical
+from pipeline.ledger.loss import Unit
+from pipeline.ledger.room import Ceiling
 
 # Goes up when ``federated.devices.store`` splits otherwise.
 _SPLIT_RULE = "tacit split 1"
@@ -21,16 +24,22 @@ class Budget(BaseModel):
     """What all launches on a population may spend together.
 
     Attributes:
-      max_rho: device-level.
-      max_discovery_epsilon: item-level; None for no ceiling.
-      window_days: what is older no longer counts; None where everything counts for ever.
+      max_rho: device-level, of one device.
+      max_discovery_epsilon: item-level, of one typed word; None for no ceiling.
+      window_days: both hold in any so many days, and text is kept no longer; None where everything counts for ever.
+      lifetime_rho: of one device for ever, beside a window; None for no such ceiling.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     max_rho: Finite
     max_discovery_epsilon: Finite | None = None
-    window_days: Annotated[int, Field(ge=1, le=36_500)] | None = None
+    window_days: Annotated[int, Field(ge=1, le=MOST_DAYS)] | None = None
+    lifetime_rho: Finite | None = None
+
+    @model_serializer(mode="wrap")
+    def _as_before_without_one(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {name: value for name, value in dump(self).items() if name != "lifetime_rho" or value is not None}
 
 
 class Population(BaseModel):
@@ -92,34 +101,76 @@ def require_registered(entries: Iterable[Entry], name: str) -> Population:
     return population
 
 
-def require_no_more(population: Population, asked_rho: float, asked_epsilon: float | None) -> Budget:
-    """The ceilings a launch gets: its own, which may only be lower than the population's.
+@dataclass(frozen=True)
+class Asked:
+    """The ceilings that a launch file names itself.
+
+    Attributes:
+      rho: of one device over all launches there ever were (``policy.population_max_rho``).
+      epsilon: of one typed word (``policy.population_max_discovery_epsilon``).
+      window: of one device in any so many days (``policy.budget``). Text older than that is deleted, so what a typed
+        word loses is what it loses in such a window too.
+    """
+
+    rho: float | None = None
+    epsilon: float | None = None
+    window: BudgetConfig | None = None
+
+    @property
+    def days(self) -> int | None:
+        return self.window.days if self.window else None
+
+    @property
+    def window_rho(self) -> float | None:
+        return self.window.rho if self.window else None
+
+
+def require_no_more(population: Population, asked: Asked) -> None:
+    """See that a launch asks for no more than its population may lose.
 
     Raises:
       BudgetExceeded: the launch file names a higher ceiling.
     """
     budget = population.budget
-    for asked, ceiling, field, option in (
-        (asked_rho, budget.max_rho, "policy.population_max_rho", "--max-rho"),
+    # A ceiling for ever is compared with one for ever; beside a window there may be none.
+    lifetime = budget.lifetime_rho if budget.window_days else budget.max_rho
+    for asked_for, ceiling, field, option in (
+        (asked.rho, lifetime, "policy.population_max_rho", "--lifetime-rho" if budget.window_days else "--max-rho"),
+        (asked.window_rho, budget.max_rho, "policy.budget.rho", "--max-rho"),
         (
-            asked_epsilon,
+            asked.epsilon,
             budget.max_discovery_epsilon,
             "policy.population_max_discovery_epsilon",
             "--max-discovery-epsilon",
         ),
     ):
-        if asked is not None and ceiling is not None and asked > ceiling:
+        if asked_for is not None and ceiling is not None and asked_for > ceiling:
             raise BudgetExceeded(
-                f"{field}: {asked:g} is more than population {population.name!r} was registered with ({ceiling:g}), "
-                f"and a launch can only ask for less; lower it, or let {' or '.join(population.raised_by)} change the "
-                f"budget: tacit ledger budget {population.name} {option} {asked:g} --reason ..."
+                f"{field}: {asked_for:g} is more than population {population.name!r} was registered with "
+                f"({ceiling:g}), and a launch can only ask for less; lower it, or let "
+                f"{' or '.join(population.raised_by)} change the budget: tacit ledger budget {population.name} "
+                f"{option} {asked_for:g} --reason ..."
             )
-    least = budget.max_discovery_epsilon if asked_epsilon is None else asked_epsilon
-    return Budget(max_rho=asked_rho, max_discovery_epsilon=least, window_days=budget.window_days)
 
 
-def since(budget: Budget) -> str:
-    """The time before which spends no longer count, as entries write times; empty if all count."""
-    if budget.window_days is None:
-        return ""
-    return (datetime.now(UTC) - timedelta(days=budget.window_days)).isoformat(timespec="microseconds")
+def ceilings(population: Population | None, asked: Asked, unit: Unit) -> tuple[Ceiling, ...]:
+    """All that bounds what one unit loses: what the launch asks for, and what its population was registered with."""
+    named: list[tuple[float | None, int | None, str]]
+    if unit == "item":
+        named = [(asked.epsilon, asked.days, "policy.population_max_discovery_epsilon")]
+    else:
+        named = [(asked.rho, None, "policy.population_max_rho"), (asked.window_rho, asked.days, "policy.budget")]
+    if population is not None:
+        budget, own = population.budget, f"tacit ledger budget {population.name}"
+        most = budget.max_discovery_epsilon if unit == "item" else budget.max_rho
+        named += [(most, budget.window_days, own), (None if unit == "item" else budget.lifetime_rho, None, own)]
+    return tuple(Ceiling(amount, days, field) for amount, days, field in named if amount is not None)
+
+
+def days_kept(population: Population, asked: Asked) -> int | None:
+    """How many days what people typed is kept: as long as the shorter window; None for ever, and for what is nobody's.
+
+    A window of the ledger says something of a device only if what it typed before is gone.
+    """
+    windows = [days for days in (population.budget.window_days, asked.days) if days is not None]
+    return None if population.simulated else min(windows, default=None)

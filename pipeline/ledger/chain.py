@@ -1,13 +1,13 @@
 """The chain of entries in the database: read, find, append, and what is wrong with it."""
 
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
 
 from sqlalchemy import Connection, insert, select, update
 
 from pipeline.errors import LedgerConflict, LedgerTampered
-from pipeline.ledger import results, schema
+from pipeline.ledger import clock, results, schema
 from pipeline.ledger.entries import (
+    AS_OF,
     GENESIS,
     NO_UNIT,
     SPLIT_RULE,
@@ -78,7 +78,7 @@ def append(
         stage=stage,
         **amounts,
         binding=canonical(with_spend(binding, spend) if spend else dict(binding)),
-        created_at=datetime.now(UTC).isoformat(timespec="microseconds"),
+        created_at=clock.written(clock.now()),
         prev_hash=prev_hash,
         hash="",
     )
@@ -96,9 +96,9 @@ def require_same(old: Entry, population: str, spend: Spend, binding: Mapping[str
             f"{old.population!r}; this attempt says rho {spend.rho}, epsilon {spend.epsilon}, delta {spend.delta} on "
             f"{population!r}. A launch releases once: start a new launch for other amounts"
         )
-    # What the spend says was compared above. A reservation of before splits had rules stays the same release.
+    # What the spend says was compared above. A reservation of before there were rules and days stays the same release.
     before = old.content
-    known = before.keys() | binding.keys() - {SPLIT_RULE}
+    known = before.keys() | binding.keys() - {SPLIT_RULE, AS_OF}
     changed = sorted(name for name in known - set(BESIDE) if before.get(name) != binding.get(name))
     if changed:
         raise LedgerConflict(

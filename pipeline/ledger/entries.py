@@ -18,6 +18,8 @@ SPENDING = frozenset({"reserve", "commit", "release"})
 KINDS = SPENDING | {"register", "budget", "devices", "review", "rollback", "model", "reuse", "attempt"}
 # In a binding: the version of the rule that says which device is in which split (``Population.split_rule``).
 SPLIT_RULE = "split_rule"
+# In a binding: the day by which the text that the launch reads was cut, where text is kept for so many days only.
+AS_OF = "as_of"
 _DONE = ("", "", "", "", "")
 _SPLITS = get_args(Split)
 

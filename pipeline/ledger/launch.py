@@ -1,9 +1,19 @@
 """What the ledger says of one launch: its population and what it may spend."""
 
+import re
+from datetime import UTC, date, datetime, timedelta
+
+from discovery.config import TrieConfig
+from federated.config.population import Kept
 from pipeline import settings
 from pipeline.config import SIMULATIONS, LaunchConfig
-from pipeline.ledger.budget import Budget, Population, require_no_more
+from pipeline.errors import BudgetExceeded
+from pipeline.ledger import clock
+from pipeline.ledger.budget import Asked, Budget, Population, days_kept, require_no_more
 from pipeline.ledger.ledger import PrivacyLedger
+
+# As ``config.launch_id`` ends: a digest, and the date of a scheduled launch.
+_DATED = re.compile(r"-[0-9a-f]{8}-([0-9]{8})$")
 
 
 def register_simulation(config: LaunchConfig, ledger: PrivacyLedger) -> None:
@@ -11,7 +21,13 @@ def register_simulation(config: LaunchConfig, ledger: PrivacyLedger) -> None:
     population, policy = config.private_text, config.policy
     if population.source not in SIMULATIONS or ledger.registered(population.name):
         return
-    budget = Budget(max_rho=policy.population_max_rho, max_discovery_epsilon=policy.population_max_discovery_epsilon)
+    window, lifetime = policy.budget, policy.population_max_rho
+    budget = Budget(
+        max_rho=window.rho if window else lifetime,
+        max_discovery_epsilon=policy.population_max_discovery_epsilon,
+        window_days=window.days if window else None,
+        lifetime_rho=lifetime if window else None,
+    )
     ledger.register(
         population.name, budget, by=f"launch file {config.name}", raised_by=(settings.account(),), simulated=True
     )
@@ -26,5 +42,44 @@ def require_population(config: LaunchConfig, ledger: PrivacyLedger) -> Populatio
     """
     register_simulation(config, ledger)
     population = ledger.population(config.private_text.name)
-    require_no_more(population, config.policy.population_max_rho, config.policy.population_max_discovery_epsilon)
+    require_no_more(population, asked(config))
     return population
+
+
+def kept(config: LaunchConfig, population: Population, run_id: str) -> Kept | None:
+    """Which text of a launch's population is kept; None where all is, as where it is nobody's.
+
+    Raises:
+      BudgetExceeded: the launch's day is so long ago that all of its text is to be deleted.
+    """
+    days = None if config.private_text.source in SIMULATIONS else days_kept(population, asked(config))
+    if days is None:
+        return None
+    now, day = clock.now(), day_of(run_id)
+    as_of = day or now.date()
+    if now.date() - as_of > timedelta(days=days):
+        raise BudgetExceeded(
+            f"date: {as_of} is more than {days} days ago, and text of population {population.name!r} is kept no longer "
+            "(policy.budget.days, or the window it was registered with); launch with a later date"
+        )
+    return Kept(days, as_of, now)
+
+
+def day_of(run_id: str) -> date | None:
+    """The date that a launch's id ends with; None if it has none."""
+    dated = _DATED.search(run_id)
+    try:
+        return None if dated is None else datetime.strptime(dated[1], "%Y%m%d").replace(tzinfo=UTC).date()
+    except ValueError:
+        return None
+
+
+def epsilon_of_a_word(config: LaunchConfig) -> float:
+    """What one typed word loses to a launch locally; nothing where an aggregator is trusted."""
+    return config.discovery.epsilon0 if isinstance(config.discovery, TrieConfig) else 0.0
+
+
+def asked(config: LaunchConfig) -> Asked:
+    """The ceilings that a launch file names."""
+    policy = config.policy
+    return Asked(policy.population_max_rho, policy.population_max_discovery_epsilon, policy.budget)

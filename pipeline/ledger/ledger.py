@@ -1,13 +1,12 @@
 """``PrivacyLedger``: what every launch spent on every population, for as long as the database lives.
 
-Guarantee: with all writers going through this class, what one device of a population loses
-(``loss.together`` of what was reserved, or of what was committed in its place) never
-passes the budget named at the reservation, as long as no stage spends more than it reserved
-(if one does, that is recorded, and nothing more can be reserved). A reservation counts as spent from the moment it
-is written, before any noise is drawn, and for ever if the launch dies. zCDP composes by addition over
-launches (Bun & Steinke 2016, lemma 1.7), however adaptively they were chosen. Item-level epsilons of
-discovery never join that sum. They have one of their own, with a budget where one is named: a typed word may be
-asked for in every launch, and its local losses add up (basic composition).
+Guarantee: with all writers going through this class, what one device of a population loses (``loss.together`` of what
+was reserved, or of what was committed in its place) never passes the ceilings named at the reservation, for ever or in
+any window of days (``room``), as long as no stage spends more than it reserved (if one does, that is recorded, and
+nothing more can be reserved). A reservation counts as spent from the moment it is written, before any noise is drawn,
+also if the launch dies. zCDP composes by addition over launches (Bun & Steinke 2016, lemma 1.7), however adaptively
+they were chosen. Item-level epsilons of discovery never join that sum. They have one of their own, with a budget where
+one is named: a typed word may be asked for in every launch, and its local losses add up (basic composition).
 
 Entries are chained: each holds the SHA-256 of its own canonical JSON, which includes the hash
 of the entry before. Triggers refuse updates, deletions and insertions anywhere but at the
@@ -24,9 +23,10 @@ from contextlib import contextmanager
 
 from sqlalchemy import Connection
 
+from pipeline.config import BudgetConfig
 from pipeline.errors import LedgerConflict, LedgerTampered
 from pipeline.ledger import budget as budgets
-from pipeline.ledger import database, populations, results, schema
+from pipeline.ledger import clock, database, populations, results, schema
 from pipeline.ledger.budget import Budget, Population
 from pipeline.ledger.chain import (
     append,
@@ -38,8 +38,9 @@ from pipeline.ledger.chain import (
     require_whole,
     standing_reservation,
 )
-from pipeline.ledger.entries import GENESIS, NO_UNIT, SPLIT_RULE, Entry, canonical
-from pipeline.ledger.loss import Unit, require_room, total_spent
+from pipeline.ledger.entries import AS_OF, GENESIS, NO_UNIT, SPLIT_RULE, Entry, canonical
+from pipeline.ledger.loss import Unit, most_in_any, releases, total_spent
+from pipeline.ledger.room import Asking, require_room
 from pipeline.stage import Spend
 
 
@@ -147,16 +148,18 @@ class PrivacyLedger:
         launch_id: str,
         stage: str,
         spend: Spend,
-        budget_rho: float,
+        budget_rho: float | None,
         binding: Mapping[str, str],
         budget_discovery_epsilon: float | None = None,
+        window: BudgetConfig | None = None,
         anchors: Iterable[str] = (),
     ) -> Entry:
         """Write a spend down before it happens. The same reservation again is free.
 
         Args:
-          budget_rho: the launch's ceiling on the population's device-level rho; at most the registered one.
-          budget_discovery_epsilon: that on its item-level epsilon; None for the registered one.
+          budget_rho: the launch's ceiling on what one device loses for ever; None for the registered ones alone.
+          budget_discovery_epsilon: that on what one typed word loses.
+          window: the launch's ceiling on what one device loses in any so many days.
           anchors: hashes of entries that runs were given; a ledger without one of them is not the one they used.
 
         Raises:
@@ -172,10 +175,10 @@ class PrivacyLedger:
                 require_same(old, population, spend, binding)
                 return old
             registered = budgets.require_registered(entries, population)
-            budget = budgets.require_no_more(registered, budget_rho, budget_discovery_epsilon)
-            ceiling = budget.max_rho if spend.unit == "device" else budget.max_discovery_epsilon
-            since, rule = budgets.since(budget), binding.get(SPLIT_RULE, "")
-            require_room(entries, population, launch_id, spend, ceiling, since, rule)
+            asked = budgets.Asked(budget_rho, budget_discovery_epsilon, window)
+            budgets.require_no_more(registered, asked)
+            asking = Asking(population, launch_id, binding.get(SPLIT_RULE, ""), binding.get(AS_OF, ""))
+            require_room(entries, asking, spend, budgets.ceilings(registered, asked, spend.unit))
             kind = numbered(connection, "reserve", launch_id, stage)
             return append(connection, kind, population, launch_id, stage, spend, binding)
 
@@ -293,10 +296,14 @@ class PrivacyLedger:
         return total_spent(self.entries(), population, "item")
 
     def counted(self, population: str, unit: Unit) -> float:
-        """What counts against a population's budget now: all that was spent, or that of its window."""
+        """What counts against a population's registered budget now: all that was spent, or that of its window."""
         entries = self.entries()
         known = budgets.registered(entries, population)
-        return total_spent(entries, population, unit, budgets.since(known.budget) if known else "")
+        return total_spent(entries, population, unit, clock.counts_since(known.budget.window_days if known else None))
+
+    def most_in_any(self, population: str, unit: Unit, days: int | None) -> float:
+        """The most that one unit lost in any so many days; None for all time."""
+        return most_in_any(releases(self.entries(), population, unit), days)
 
     def verify(self, anchors: Iterable[str] = ()) -> list[str]:
         """Problems found, in words; an empty list means the ledger is whole.

@@ -8,16 +8,16 @@ never added.
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Literal
 
-from pipeline.errors import BudgetExceeded, LedgerTampered
+from pipeline.errors import LedgerTampered
+from pipeline.ledger import clock
 from pipeline.ledger.entries import SPLIT_RULE, Entry, is_amount
 from pipeline.stage import Spend
 
-# Sums of budgets typed as decimals (0.1 + 0.2 against 0.3) must not be refused for their last bit.
-_ROUNDING = 1e-12
 Unit = Literal["device", "item"]
 
 
@@ -28,7 +28,7 @@ class Release:
     Attributes:
       amount: rho of a device, or epsilon of an item.
       failure: probability with which that does not hold.
-      written: when, as entries write times.
+      written: when it was reserved, as entries write times; no earlier than any other before it.
       rule, split: whose devices lose; without a rule, everybody's.
     """
 
@@ -49,20 +49,25 @@ def releases(entries: Iterable[Entry], population: str, unit: Unit) -> list[Rele
     """The releases of one unit: commits, and reservations that have none.
 
     Args:
-      entries: in order, so that a commit comes after its reservation and replaces it.
+      entries: in order: a commit replaces its reservation, and counts from then.
 
     Raises:
       LedgerTampered: an amount that this class never writes: none, negative or not finite.
     """
     latest: dict[tuple[str, str], Release] = {}
+    latest_time = ""
     for entry in entries:
         if (entry.population, entry.unit) != (population, unit):
             continue
+        # Where a clock went backwards the later time counts, so that nothing is forgotten too early.
+        latest_time = max(latest_time, entry.created_at)
         amount = entry.rho if unit == "device" else entry.epsilon
         if not is_amount(amount):
             raise LedgerTampered(f"the {entry.kind} of {entry.launch_id} {entry.stage} has no {unit}-level amount")
-        rule = entry.names(SPLIT_RULE)
-        latest[entry.launch_id, entry.stage] = Release(amount, entry.failure, entry.created_at, rule, entry.split)
+        place = (entry.launch_id, entry.stage)
+        # All that a launch reads of a device was typed before it reserved.
+        written = latest[place].written if entry.does != "reserve" and place in latest else latest_time
+        latest[place] = Release(amount, entry.failure, written, entry.names(SPLIT_RULE), entry.split)
     return list(latest.values())
 
 
@@ -96,36 +101,12 @@ def total_spent(entries: Iterable[Entry], population: str, unit: Unit, since: st
     return together(each for each in releases(entries, population, unit) if each.written >= since)[0]
 
 
-def require_room(
-    entries: Iterable[Entry],
-    population: str,
-    launch_id: str,
-    spend: Spend,
-    ceiling: float | None,
-    since: str = "",
-    rule: str = "",
-) -> None:
-    """See that a spend fits under the ceiling on its unit, with all that was spent ``since``; None is no ceiling.
-
-    Args:
-      rule: that of the split in which the devices are that lose.
-
-    Raises:
-      BudgetExceeded: it does not; the numbers and the fix are in the message.
-    """
-    if ceiling is None:
-        return
-    before = [each for each in releases(entries, population, spend.unit) if each.written >= since]
-    spent, needed = together(before)[0], release_of(spend, rule)
-    if spend.rho is not None:
-        name, policy = "rho", "policy.population_max_rho"
-        advice = "more noise, fewer rounds, larger min_sep"
-    else:
-        name, policy = "epsilon per typed word", "policy.population_max_discovery_epsilon"
-        advice = "smaller discovery.epsilon0, or fewer launches that discover words"
-    if together([*before, needed])[0] > ceiling * (1 + _ROUNDING):
-        raise BudgetExceeded(
-            f"population {population!r}: launch {launch_id!r} needs {name} {needed.amount:.6g}, {spent:.6g} of "
-            f"{ceiling:.6g} is spent and {max(ceiling - spent, 0):.6g} is left; plan a smaller spend ({advice}) or "
-            f"have the population's budget ({policy}) reviewed"
-        )
+def most_in_any(counted: Collection[Release], days: int | None) -> float:
+    """The most that one unit lost in any so many days; None for all time."""
+    if days is None:
+        return together(counted)[0]
+    span, windows = timedelta(days=days), []
+    for last in {each.written for each in counted}:
+        first = clock.written(datetime.fromisoformat(last) - span)
+        windows.append(together(each for each in counted if first <= each.written <= last)[0])
+    return max(windows, default=0.0)

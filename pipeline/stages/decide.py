@@ -27,6 +27,7 @@ def decide(ctx: StageContext) -> Decide:
 def evidence(ctx: StageContext) -> gates.Evidence:
     """Evidence from the stages that finished; what is missing stays missing and fails its gate."""
     ledger, population = PrivacyLedger(ctx.settings.ledger_url), ctx.config.private_text.name
+    days = ctx.config.policy.budget.days if ctx.config.policy.budget else None
     results: dict[str, Any] = {}
     for stage in ("fine_tune", "audit", "ab_test"):
         results |= optional(ctx, stage)
@@ -36,8 +37,9 @@ def evidence(ctx: StageContext) -> gates.Evidence:
         "epsilon0": optional(ctx, "discover").get("epsilon0"),
         "enforced_min_sep": ctx.config.mechanism.min_sep,
         "enforced_max_participations": ctx.config.mechanism.max_participations,
-        "population_rho": ledger.counted(population, "device"),
-        "population_discovery_epsilon": ledger.counted(population, "item"),
+        "population_rho": ledger.total(population),
+        "window_rho": ledger.most_in_any(population, "device", days),
+        "population_discovery_epsilon": ledger.most_in_any(population, "item", days),
         "ledger_problems": ledger.verify(_receipts(ctx)),
     }
     return gates.Evidence.model_validate(results, extra="ignore")

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from evaluation.comparison.intervals import confidence_of
 from pipeline.config import PolicyConfig
+from pipeline.ledger.room import ROUNDING
 from reports.disclosure.document import DecisionBlock, GateResult
 from reports.disclosure.findings import AuditRow
 
@@ -39,8 +40,11 @@ class Evidence(BaseModel):
     enforced_min_sep: int | None = None
     enforced_max_participations: int | None = None
     population_rho: float | None = Field(default=None, description="the ledger's total, this launch included")
+    window_rho: float | None = Field(
+        default=None, description="most that one device lost in any window of the budget, this launch included"
+    )
     population_discovery_epsilon: float | None = Field(
-        default=None, description="the ledger's item-level total, this launch included"
+        default=None, description="the ledger's item-level total, or the most in any window, this launch included"
     )
     ledger_problems: tuple[str, ...] | None = Field(default=None, description="what verifying the ledger found")
     # fine_tune
@@ -83,8 +87,9 @@ def decide(evidence: Evidence, policy: PolicyConfig) -> DecisionBlock:
     """Check every gate; launch only if all pass.
 
     Guarantee: a launch has device-level rho at most ``policy.max_rho`` by two accountants, takes
-    the population to at most ``policy.population_max_rho``, kept to the participation that
-    the accounting assumed, and added all the noise that it was accounted with to what it released.
+    the population to at most ``policy.population_max_rho`` and in no window above ``policy.budget``,
+    kept to the participation that the accounting assumed, and added all the noise that it was accounted with to what it
+    released.
     """
     gates = tuple(_gates(evidence, policy))
     failed = tuple(f"{gate.title}: {gate.evidence}" for gate in gates if not gate.passed)
@@ -96,13 +101,22 @@ def decide(evidence: Evidence, policy: PolicyConfig) -> DecisionBlock:
 def _gates(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateResult]:
     yield _at_most("budget", "privacy budget of the launch", evidence.rho, policy.max_rho, "device-level rho")
     yield _accountants(evidence)
-    yield _at_most(
-        "population_budget",
-        "privacy budget of the population",
-        evidence.population_rho,
-        policy.population_max_rho,
-        "device-level rho over all launches in the ledger",
-    )
+    if policy.population_max_rho is not None:
+        yield _at_most(
+            "population_budget",
+            "privacy budget of the population",
+            evidence.population_rho,
+            policy.population_max_rho,
+            "device-level rho over all launches in the ledger",
+        )
+    if policy.budget is not None:
+        yield _at_most(
+            "window_budget",
+            f"privacy budget of the population in any {policy.budget.days} days",
+            evidence.window_rho,
+            policy.budget.rho,
+            "most device-level rho of one device in any such window of the ledger",
+        )
     yield _separation(evidence)
     yield _at_most(
         "max_participations",
@@ -262,7 +276,8 @@ def _attempts(evidence: Evidence) -> GateResult:
 
 
 def _at_most(name: str, title: str, value: float | None, threshold: float | None, what: str) -> GateResult:
-    passed = _finite(value) and _finite(threshold) and value <= threshold
+    # A sum that the ledger let through is no more here.
+    passed = _finite(value) and _finite(threshold) and value <= threshold * (1 + ROUNDING)
     return _gate(name, title, value, threshold, passed, f"{what} is {_show(value)}, at most {_show(threshold)} allowed")
 
 

@@ -2,16 +2,19 @@
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from datetime import date
 
 import numpy as np
 
+from federated.config.population import Kept
 from federated.devices import store
 from pipeline.config import LaunchConfig
 from pipeline.errors import PermanentError
-from pipeline.ledger.launch import require_population
+from pipeline.ledger import launch
+from pipeline.ledger.budget import Population
+from pipeline.ledger.foresee import require_secure
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.readiness import require_secure
 from pipeline.registry import Published, model_name
 from pipeline.sharing import LIBRARIES
 from pipeline.stage import Dataset, PrivateStage, PublicStage, StageContext, StageResult
@@ -42,6 +45,9 @@ class IngestPrivate(StageResult):
     store_digest: str
     split: str | None = None
     other_locales: int = 0
+    days_kept: int | None = None
+    as_of: str | None = None
+    older: int = 0
 
 
 def _reads(config: LaunchConfig) -> tuple[str, ...]:
@@ -130,9 +136,23 @@ def _reads_private(config: LaunchConfig) -> tuple[str, ...]:
     return ("locale", *described, *(("seed",) if population.source == "synthetic" else ()))
 
 
+def _given_private(ctx: StageContext) -> dict[str, object]:
+    """The text, and which of it is kept: on another day it is another text."""
+    given: dict[str, object] = {"text": store.identity(ctx.config.private_text)}
+    kept = _kept(ctx, PrivacyLedger(ctx.settings.ledger_url).population(ctx.config.private_text.name))
+    return given if kept is None else given | {"kept": [kept.days, kept.as_of.isoformat()]}
+
+
+def _kept(ctx: StageContext, population: Population) -> Kept | None:
+    """Which text is kept. A launch without a date that reads its text again keeps what it kept."""
+    kept, before = launch.kept(ctx.config, population, ctx.run.launch_id), ctx.run.record("ingest_private")
+    as_of = before.result.get("as_of") if before else None
+    return replace(kept, as_of=date.fromisoformat(as_of)) if kept and as_of else kept
+
+
 REUSE = PrivateStage(
     reads=_reads_private,
-    given=lambda ctx: {"text": store.identity(ctx.config.private_text)},
+    given=_given_private,
     code=("federated/devices", "pretrain", "pipeline/stages/ingest.py"),
     libraries=LIBRARIES,
     sees=("name", "seed", "private_text", "policy", "mechanism"),
@@ -147,11 +167,12 @@ def ingest_private(ctx: StageContext) -> IngestPrivate:
       PopulationUnknown, BudgetExceeded: the ledger does not know the population, or has these devices under
         another name.
     """
-    ledger = PrivacyLedger(ctx.settings.ledger_url)
-    require_secure(ctx.config, require_population(ctx.config, ledger))
-    name = ctx.config.private_text.name
-    key = store.split_key(name, ledger.split_secret(name))
-    summary = store.build_store(ctx.config.private_text, ctx.config.locale, ctx.config.seed, ctx.private / "store", key)
+    config, ledger = ctx.config, PrivacyLedger(ctx.settings.ledger_url)
+    population = launch.require_population(config, ledger)
+    require_secure(config, population)
+    key = store.split_key(population.name, ledger.split_secret(population.name))
+    kept = _kept(ctx, population)
+    summary = store.build_store(config.private_text, config.locale, config.seed, ctx.private / "store", key, kept)
     if not summary.synthetic:  # Made-up typists of every population are numbered alike.
         ledger.bind_devices(summary.population, store.device_ids(ctx.private / "store"))
     return IngestPrivate(
@@ -163,5 +184,8 @@ def ingest_private(ctx: StageContext) -> IngestPrivate:
         store_digest=summary.digest,
         split=hashlib.sha256(key).hexdigest()[:16],
         other_locales=summary.other_locales,
+        days_kept=kept and kept.days,
+        as_of=kept and kept.as_of.isoformat(),
+        older=summary.older,
         datasets=(Dataset(name=summary.population, digest=summary.digest, context="fine-tuning"),),
     )

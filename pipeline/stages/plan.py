@@ -12,6 +12,7 @@ from federated.planning.proposal import Proposal, to_yaml
 from federated.planning.sweep import Sweep
 from federated.rounds.rule import RoundRule
 from pipeline import rehearsed
+from pipeline.ledger.foresee import foresee
 from pipeline.readiness import above_policy, too_few
 from pipeline.stage import StageContext, StageResult
 from pipeline.stages import artifacts
@@ -60,6 +61,8 @@ def plan(ctx: StageContext) -> Plan:
         *too_few(ctx.config, splits),
         *(f"mechanism: this plan cannot be carried out: {reason}" for reason in planned.reasons),
         *above_policy(ctx.config, planned.guarantee.rho),
+        # Words come first; that there is no room for training would be found when they are paid for.
+        *foresee(ctx.config, ctx.settings, ctx.run.launch_id, planned.guarantee.rho, 0.0).problems,
     ]
     if problems:
         raise ValueError("\n".join((*problems, "nothing was spent")))

@@ -51,7 +51,7 @@ from pretrain.vocabulary import join_streams
 from reports.disclosure.document import Disclosure
 
 # What later launches and rehearsals go on changing, and what version 0.1 called otherwise.
-_MOVING_GATES = frozenset({"population_budget", "population_discovery", "ledger", "simulated"})
+_MOVING_GATES = frozenset({"population_budget", "window_budget", "population_discovery", "ledger", "simulated"})
 _MOVING = frozenset({"rehearsed", "verdict"})
 _LINKED = frozenset({"discover", "plan"})  # made again from nothing of their own
 # The stage's context in the other folder, its record, and the launch itself; what is not the same.

@@ -96,7 +96,7 @@ def _ledger_then(stated: Disclosure, config: LaunchConfig, settings: Settings) -
     count, head = stated.verification.ledger_entries, stated.verification.ledger_head
     then = PrivacyLedger(settings.ledger_url).entries()[:count]
     same = len(then) == count and (then[-1].hash if then else None) == head
-    again = composition(then, config.private_text.name, config.policy.population_max_rho)
+    again = composition(then, config.private_text.name, config.policy)
     detail = f"{count} entries then, ending in {str(head)[:12]}, with these spends"
     same = same and again == stated.composition
     return Check(id="disclosure:ledger", passed=same, detail=detail if same else "the ledger did not hold what it says")

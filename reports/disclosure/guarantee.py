@@ -45,6 +45,9 @@ class Population(Config):
         default=None, description="which devices train; launches of one population and split hold out the same ones"
     )
     other_locales: int = Field(default=0, description="rows of other locales, left out; rounded down to hundreds")
+    days_kept: int | None = Field(default=None, description="text is kept so long; None where nothing is deleted")
+    as_of: str | None = Field(default=None, description="the day from which they are counted back")
+    older: int = Field(default=0, description="rows typed at no time of these days, deleted; rounded down to hundreds")
 
 
 class MechanismBlock(Config):
@@ -187,6 +190,7 @@ class PopulationSpend(Config):
     rho: float
     split: str = Field(default="train", description="whose devices lose")
     failure: float = Field(default=0.0, description="probability with which rho does not hold")
+    reserved: str | None = Field(default=None, description="day from which on it counts")
 
 
 class ReusedRelease(Config):
@@ -197,6 +201,14 @@ class ReusedRelease(Config):
     unit: str
     rho: float | None = Field(description="that launch's spend; None where the unit is no device")
     epsilon: float = Field(description="that launch's spend, stated in full, as it covers both launches")
+
+
+class WindowLoss(Config):
+    """What one device lost in any window of so many days."""
+
+    days: int
+    ceiling_rho: float
+    most_rho: float = Field(description="in the window in which it lost most")
 
 
 class Composition(Config):
@@ -210,7 +222,8 @@ class Composition(Config):
     spends: tuple[PopulationSpend, ...]
     total_rho: float
     total_failure: float = 0.0
-    ceiling_rho: float
+    ceiling_rho: float | None = Field(description="for ever; None where a window alone bounds it")
+    window: WindowLoss | None = None
 
 
 class Curves(Config):

@@ -2,8 +2,10 @@
 
 import csv
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
@@ -39,7 +41,13 @@ _SIZES = {
     "planning": {"population_estimate": 60, "max_report_goal": 12, "target_rho": 4.0},
     "discovery": {"delta": 1e-6, "layers": 5, "max_prefixes": 20, "messages_per_device": 4, "anonymity": 2}
     | {"noise_multiplier": 0.5, "words_per_device": 4},
-    "policy": {"max_rho": 20.0, "population_max_rho": 40.0, "min_canary_rank": 1, "min_top1_gain": -1.0}
+    "policy": {
+        "max_rho": 20.0,
+        "population_max_rho": 40.0,
+        "budget": {"rho": 60.0, "days": 60},
+        "min_canary_rank": 1,
+        "min_top1_gain": -1.0,
+    }
     | {
         "min_distinct_first_words": 1,
         "min_ngram_gain": -1.0,
@@ -70,7 +78,10 @@ def small(path: Path, folder: Path) -> Path:
     launch = yaml.safe_load(path.read_text(encoding="utf-8"))
     tiny = yaml.safe_load(write_launch(folder).read_text(encoding="utf-8"))
     clients = Path(tiny["private_text"]["paths"][0])
-    pq.write_table(pq.read_table(clients).drop_columns("locale"), clients)
+    typed = pq.read_table(clients).drop_columns("locale")
+    # Text is kept for the days of the budget, so it says when it was typed.
+    typed_at = pa.array([datetime.now(UTC) - timedelta(days=1)] * len(typed))
+    pq.write_table(typed.append_column("ts", typed_at), clients)
     (folder / "blocklist.txt").write_text("slur\n", encoding="utf-8")
     for block in ("vocabulary", "model", "pretrain", "adapt", "local_training"):
         launch[block] |= {name: value for name, value in tiny[block].items() if name in launch[block]}

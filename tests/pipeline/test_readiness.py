@@ -12,8 +12,9 @@ from federated.rounds.rule import RoundRule
 from pipeline import runner, spends
 from pipeline.config import LaunchConfig, launch_id, load_launch
 from pipeline.errors import RefusedUntouched, StageInputMissing
+from pipeline.ledger.foresee import require_secure
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.readiness import Look, above_policy, expected_splits, look, require_secure, too_few, unusable_files
+from pipeline.readiness import Look, above_policy, expected_splits, look, too_few, unusable_files
 from pipeline.run_dir import RunDir
 from pipeline.runner import Stages
 from pipeline.settings import Settings

@@ -40,6 +40,22 @@ def test_rows_of_other_locales_are_counted() -> None:
     assert "other locales" not in rendered()["report.md"]
 
 
+def test_what_was_deleted_is_counted_and_what_a_window_means_is_said() -> None:
+    population = block("population", days_kept=60, as_of="2026-03-01", older=1200)
+    window = {"days": 60, "ceiling_rho": 1.5, "most_rho": 0.95701}
+    said = rendered(**population_and(population, window))["report.md"]
+    assert "typed in the 60 days before 2026-03-01 is kept: at least 1,200 rows were deleted before anything" in said
+    assert "in no 60 days more than ρ = 0.9571 of 1.5 allowed" in said
+    assert "what a device typed at any one moment never loses more than that" in said
+    plain = rendered()["report.md"]
+    assert "is kept" not in plain
+    assert "in no" not in plain
+
+
+def population_and(population: object, window: dict) -> dict:
+    return {"population": population, "composition": block("composition", ceiling_rho=None, window=window)}
+
+
 def test_every_file_is_written_and_the_disclosure_can_be_read_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

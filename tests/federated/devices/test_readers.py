@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from federated.config.population import Kept
 from federated.devices import readers
 
 ROW = st.fixed_dictionaries(
@@ -50,3 +52,50 @@ def test_no_text_is_read(tmp_path: Path):
     assert readers.count([str(path)], "en-US") == readers.Counted(2, 2, 0)
     with pytest.raises(ValueError, match="UTF"):
         readers.from_files([str(path)], "en-US")
+
+
+KEPT = Kept(days=30, as_of=date(2026, 3, 15), now=datetime(2026, 3, 16, 8, tzinfo=UTC))
+# Thirty days before the day, and a day after now, to the microsecond.
+FIRST, LAST = datetime(2026, 2, 13, tzinfo=UTC), datetime(2026, 3, 17, 8, tzinfo=UTC)
+MOMENT = timedelta(microseconds=1)
+
+
+def read(path: Path, kept: Kept | None = KEPT) -> tuple[dict[str, list[str]], int]:
+    typed = readers.from_files([str(path)], "en-US", kept)
+    return {client: list(texts) for client, texts in typed.devices}, typed.older
+
+
+@pytest.mark.parametrize("kind", ["timestamp", "zone", "text"])
+def test_what_was_typed_outside_the_days_is_gone(tmp_path: Path, kind: str):
+    times = [FIRST - MOMENT, FIRST, LAST, LAST + MOMENT, None, datetime(1999, 1, 1, tzinfo=UTC)]
+    said = ["too old", "oldest", "newest", "not yet", "who knows", "last century"]
+    there = {"timestamp": pa.timestamp("us"), "zone": pa.timestamp("us", tz="Asia/Tokyo")}.get(kind)
+    column = pa.array([time and time.isoformat() for time in times]) if there is None else pa.array(times, there)
+    table = pa.table({"client_id": ["a", "a", "a", "a", "a", "gone"], "text": said, "ts": column})
+    pq.write_table(table, tmp_path / "typed.parquet")
+    assert read(tmp_path / "typed.parquet") == ({"a": ["oldest", "newest"]}, 4)
+    everything, older = read(tmp_path / "typed.parquet", kept=None)
+    assert (len(everything["a"]), list(everything), older) == (5, ["a", "gone"], 0)
+    counted = readers.count([str(tmp_path / "typed.parquet")], "en-US", KEPT)
+    assert counted == readers.Counted(devices=1, rows=6, other_locales=0, older=4)
+
+
+@pytest.mark.parametrize(
+    ("row", "why"), [({}, "'ts' is missing"), ({"ts": 3}, "'ts' is a number"), ({"ts": None}, "'ts' is missing")]
+)
+def test_text_without_a_time_cannot_be_kept_for_so_many_days(tmp_path: Path, row: dict, why: str):
+    path = tmp_path / "typed.jsonl"
+    path.write_text(json.dumps({"client_id": "a", "text": "hello"} | row) + "\n", encoding="utf-8")
+    for look in (readers.from_files, readers.count):
+        with pytest.raises(ValueError, match=rf"private_text.paths: typed.jsonl: column {why}.*kept for 30 days.*add"):
+            look([str(path)], "en-US", KEPT)
+        look([str(path)], "en-US")
+    pq.write_table(pa.table({"client_id": ["a"], "text": ["hello"]}), tmp_path / "typed.parquet")
+    with pytest.raises(ValueError, match="column 'ts' is missing"):
+        readers.inspect([str(tmp_path / "typed.parquet")], KEPT)
+
+
+def test_a_file_without_rows_has_none_to_delete(tmp_path: Path):
+    rows = pa.table({"client_id": pa.array([], pa.string()), "text": pa.array([], pa.string())})
+    pq.write_table(rows, tmp_path / "empty.parquet")
+    assert readers.count([str(tmp_path / "empty.parquet")], "en-US", KEPT).older == 0

@@ -3,6 +3,7 @@
 import shutil
 import sqlite3
 import tarfile
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,7 @@ from sqlalchemy import create_engine, text
 from pipeline import runner
 from pipeline.config import launch_id
 from pipeline.errors import BudgetExceeded, LedgerConflict, LedgerMissing, LedgerTampered, PopulationUnknown
-from pipeline.ledger import ledger as ledger_module
-from pipeline.ledger import schema
+from pipeline.ledger import clock, schema
 from pipeline.ledger.budget import Budget
 from pipeline.ledger.launch import require_population
 from pipeline.ledger.ledger import PrivacyLedger
@@ -81,14 +81,14 @@ def test_a_budget_is_changed_by_those_named_and_with_a_reason(ledger: PrivacyLed
 
 def test_a_window_forgets_what_is_older(ledger: PrivacyLedger, monkeypatch: pytest.MonkeyPatch):
     ledger.register("people", Budget(max_rho=1.0, window_days=30), "owner")
-    reserve(ledger, "first", device(0.8))
+    reserve(ledger, "first", device(0.8), budget_rho=None)
     assert ledger.counted("people", "device") == 0.8
     with pytest.raises(BudgetExceeded):
-        reserve(ledger, "second", device(0.8))
-    later = "9999-01-01T00:00:00.000000+00:00"
-    monkeypatch.setattr(ledger_module.budgets, "since", lambda budget: later if budget.window_days else "")
+        reserve(ledger, "second", device(0.8), budget_rho=None)
+    now = clock.now()
+    monkeypatch.setattr(clock, "now", lambda: now + timedelta(days=31))
     assert (ledger.counted("people", "device"), ledger.total("people")) == (0.0, 0.8)
-    reserve(ledger, "second", device(0.8))
+    reserve(ledger, "second", device(0.8), budget_rho=None)
 
 
 def test_the_split_secret_is_drawn_once(ledger: PrivacyLedger, ledger_url: str):

@@ -14,6 +14,7 @@ from tests.helpers.launches.pipeline_launch import launch_config
 
 POLICY = launch_config(
     policy={
+        "budget": {"rho": 0.7, "days": 60},
         "population_max_discovery_epsilon": 6.0,
         "min_distinct_first_words": 300,
         "min_ngram_gain": 0.0,
@@ -44,6 +45,7 @@ GOOD = Evidence(
     epsilon=4.25,
     epsilon_pld=4.2501,
     population_rho=0.9,
+    window_rho=0.6,
     enforced_min_sep=4,
     observed_min_sep=4,
     enforced_max_participations=3,
@@ -79,7 +81,7 @@ def test_everything_in_order_is_launched():
     assert decision.decision == "launch"
     assert all(gate.passed for gate in decision.gates)
     assert decision.reasons == (f"all {len(decision.gates)} gates passed",)
-    assert len({gate.id for gate in decision.gates}) == len(decision.gates) == 24
+    assert len({gate.id for gate in decision.gates}) == len(decision.gates) == 25
 
 
 @pytest.mark.parametrize(
@@ -88,6 +90,7 @@ def test_everything_in_order_is_launched():
         ({"rho": 0.5000001}, "budget"),
         ({"epsilon_pld": 4.252}, "accountants"),
         ({"population_rho": 1.01}, "population_budget"),
+        ({"window_rho": 0.71}, "window_budget"),
         ({"observed_min_sep": 3}, "min_sep"),
         ({"observed_max_participations": 4}, "max_participations"),
         ({"violations": 1}, "violations"),

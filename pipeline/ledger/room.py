@@ -1,0 +1,106 @@
+"""Whether a spend fits under what a population may lose, and from which day on it does.
+
+Guarantee: a spend is reserved only if all that was reserved since ``clock.counts_since`` leaves room for it. Of the
+spends in any window of so many days the last one counted all the others, so no window ever holds more than its
+ceiling. Where the text that a launch reads is cut at the same day (``federated.devices.store``), all spends that read
+what was typed at one moment are among those that the last of them counted: what anybody ever typed loses no more than
+the ceiling, over all launches there will ever be.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+
+from pipeline.errors import BudgetExceeded
+from pipeline.ledger import clock
+from pipeline.ledger.entries import Entry
+from pipeline.ledger.loss import Release, release_of, releases, together
+from pipeline.stage import Spend
+
+# Sums of budgets typed as decimals (0.1 + 0.2 against 0.3) must not be refused for their last bit.
+ROUNDING = 1e-12
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """The most that one unit may lose.
+
+    Attributes:
+      days: in any so many days; None for ever.
+      field: where it stands, for whoever has it reviewed.
+    """
+
+    amount: float
+    days: int | None
+    field: str
+
+    def holds(self, before: Iterable[Release], release: Release, since: str) -> bool:
+        """Whether there is room for a release beside those that count."""
+        counted = [each for each in before if each.written >= since]
+        # What is not a number fits here and is refused as what it is when the entry is written.
+        return not together([*counted, release])[0] > self.amount * (1 + ROUNDING)
+
+
+@dataclass(frozen=True)
+class Asking:
+    """Who asks for a spend.
+
+    Attributes:
+      rule: of the split in which the devices are that lose.
+      as_of: day by which the launch's text was cut; empty where it was not.
+    """
+
+    population: str
+    launch_id: str
+    rule: str = ""
+    as_of: str = ""
+
+
+def require_room(entries: Iterable[Entry], asking: Asking, spend: Spend, ceilings: Sequence[Ceiling]) -> None:
+    """See that a spend fits under every ceiling on its unit, with all that counts.
+
+    Raises:
+      BudgetExceeded: it does not; the numbers, the day from which on it would, and the fix are in the message.
+    """
+    before, release = releases(entries, asking.population, spend.unit), release_of(spend, asking.rule)
+    for ceiling in ceilings:
+        since = clock.counts_since(ceiling.days, asking.as_of)
+        if not ceiling.holds(before, release, since):
+            spent = together(each for each in before if each.written >= since)[0]
+            raise BudgetExceeded(_refusal(asking, spend, ceiling, spent, _first_day(before, release, ceilings)))
+
+
+def _first_day(before: Sequence[Release], release: Release, ceilings: Sequence[Ceiling]) -> date | None:
+    """The first day on which a launch that begins then has room; None if waiting does not help."""
+    today = clock.now().date()
+    # A day after a spend left a window: launches count from the day's first moment.
+    left = (
+        datetime.fromisoformat(each.written).date() + timedelta(days=ceiling.days + 1)
+        for each in before
+        for ceiling in ceilings
+        if ceiling.days is not None
+    )
+    for day in sorted({today, *(day for day in left if day > today)}):
+        begins = clock.start_of(day.isoformat())
+        opens = ("" if each.days is None else clock.written(begins - timedelta(days=each.days)) for each in ceilings)
+        if all(ceiling.holds(before, release, since) for ceiling, since in zip(ceilings, opens, strict=True)):
+            return day
+    return None
+
+
+def _refusal(asking: Asking, spend: Spend, ceiling: Ceiling, spent: float, day: date | None) -> str:
+    if spend.rho is not None:
+        needed, name, advice = spend.rho, "rho", "more noise, fewer rounds, larger min_sep"
+    else:
+        needed, name = spend.epsilon, "epsilon per typed word"
+        advice = "smaller discovery.epsilon0, or fewer launches that discover words"
+    window = "" if ceiling.days is None else f" in any {ceiling.days} days"
+    if day is not None:
+        waiting = f"there is room from {day.isoformat()} on: launch then"
+    else:
+        waiting = "waiting makes no room" + (", as all launches count for ever" if ceiling.days is None else "")
+    return (
+        f"population {asking.population!r}: launch {asking.launch_id!r} needs {name} {needed:.6g}, {spent:.6g} of "
+        f"{ceiling.amount:.6g}{window} is spent and {max(ceiling.amount - spent, 0):.6g} is left; {waiting}, plan a "
+        f"smaller spend ({advice}) or have the population's budget ({ceiling.field}) reviewed"
+    )

@@ -1,0 +1,139 @@
+"""Text is kept as long as the shorter window, and a launch says by which day it was cut."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from pipeline import readiness
+from pipeline.config import LaunchConfig, launch_id
+from pipeline.errors import BudgetExceeded
+from pipeline.ledger import clock
+from pipeline.ledger.budget import Budget
+from pipeline.ledger.entries import AS_OF, SPLIT_RULE
+from pipeline.ledger.launch import day_of, kept
+from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.reuse.sources import content_key
+from pipeline.run_dir import RunDir
+from pipeline.runner import Stages, run_stage
+from pipeline.settings import Settings
+from pipeline.stage import StageContext, StageSpend
+from pipeline.stages import ingest
+from tests.helpers.launches.pipeline_launch import Counted, launch_config, spend
+
+NOW = datetime(2026, 3, 15, 12, tzinfo=UTC)
+POLICY = {"budget": {"rho": 1.0, "days": 60}, "population_max_rho": None}
+STAGES = Stages(
+    functions={
+        "ingest_private": ingest.ingest_private,
+        "fine_tune": lambda ctx: Counted(value=1, spend=spend(0.4)),
+    },
+    spends={"fine_tune": StageSpend(planned=lambda config, run: spend(0.4), inputs=("ingest_private",))},
+    private={"ingest_private": ingest.REUSE},
+)
+
+
+@pytest.fixture
+def ledger(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> PrivacyLedger:
+    monkeypatch.setattr(clock, "now", lambda: NOW)
+    made = PrivacyLedger(settings.ledger_url)
+    made.register("real", Budget(max_rho=1.0, window_days=30), "owner")
+    return made
+
+
+def people(folder: Path, **policy: object) -> LaunchConfig:
+    """Twenty devices with a row of each of the last hundred days, oldest first."""
+    path = folder / "typed.jsonl"
+    if not path.exists():
+        rows = [
+            {
+                "client_id": f"device {device}",
+                "text": f"typed {'abcdefghij'[day % 10]}",
+                "ts": f"{at:%Y-%m-%dT12:00:00Z}",
+            }
+            for device in range(20)
+            for day, at in ((day, NOW - timedelta(days=99 - day)) for day in range(100))
+        ]
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    text = {"source": "files", "paths": [str(path)], "name": "real", "max_words_per_device": 1000}
+    return launch_config(private_text=text, policy=POLICY | policy)
+
+
+def ingested(config: LaunchConfig, run_id: str, settings: Settings) -> dict:
+    return run_stage("ingest_private", config, run_id, settings, STAGES).result
+
+
+def test_older_text_is_deleted_before_anything_reads_it(settings: Settings, ledger: PrivacyLedger, tmp_path: Path):
+    config = people(tmp_path)
+    result = ingested(config, launch_id(config, "20260314"), settings)
+    # The population's 30 days are fewer than the launch file's 60: from 12 February on, noon of each day.
+    assert (result["days_kept"], result["as_of"], result["older"]) == (30, "2026-03-14", 20 * 68 // 100 * 100)
+    store = RunDir(settings.runs_dir, launch_id(config, "20260314")).private("ingest_private") / "store"
+    summary = json.loads((store / "store.json").read_text())["summary"]
+    assert (summary["devices"], summary["older"]) == (20, 1300)
+    # Without a date it is today, and stays that day.
+    assert ingested(config, launch_id(config), settings)["as_of"] == "2026-03-15"
+
+
+def test_a_spend_says_by_which_day_its_text_was_cut(settings: Settings, ledger: PrivacyLedger, tmp_path: Path):
+    config = people(tmp_path)
+    run_id = launch_id(config, "20260301")
+    ingested(config, run_id, settings)
+    run_stage("fine_tune", config, run_id, settings, STAGES)
+    for entry in ledger.spends():
+        assert entry.names(AS_OF) == "2026-03-01"
+        assert entry.names(SPLIT_RULE) == ledger.population("real").split_rule(0.1)
+    assert ledger.verify() == []
+
+
+def test_text_of_another_day_is_another_text(settings: Settings, ledger: PrivacyLedger, tmp_path: Path):
+    config = people(tmp_path)
+
+    def key(date: str) -> str | None:
+        run = RunDir(settings.runs_dir, launch_id(config, date))
+        return content_key(StageContext(config, run, settings, "ingest_private", None, "real"), config, ingest.REUSE)
+
+    assert key("20260301") == key("20260301") != key("20260302")
+
+
+def test_a_launch_whose_text_is_all_to_be_deleted_is_refused(settings: Settings, ledger: PrivacyLedger, tmp_path: Path):
+    config = people(tmp_path)
+    with pytest.raises(BudgetExceeded, match="date: 2026-02-12 is more than 30 days ago"):
+        ingested(config, launch_id(config, "20260212"), settings)
+    (line,) = [
+        line
+        for line in readiness.look(config, settings, launch_id(config, "20260212")).problems
+        if line.startswith("date")
+    ]
+    assert "launch with a later date" in line
+    assert ledger.spends() == []
+
+
+def test_check_says_what_will_be_deleted(settings: Settings, ledger: PrivacyLedger, tmp_path: Path):
+    seen = readiness.look(people(tmp_path), settings, launch_id(people(tmp_path), "20260314"))
+    assert any("1,360 that were typed outside the 30 days before 2026-03-14 are deleted" in note for note in seen.notes)
+
+
+def test_what_nobody_typed_is_kept(settings: Settings, ledger: PrivacyLedger, tmp_path: Path):
+    chat = launch_config(policy=POLICY)
+    assert kept(chat, ledger.population("real"), "any") is None
+    ledger.register("fixture", Budget(max_rho=1.0, window_days=30), "owner", simulated=True)
+    assert kept(people(tmp_path), ledger.population("fixture"), "any") is None
+    ledger.register("for ever", Budget(max_rho=1.0), "owner")
+    assert kept(people(tmp_path, budget=None, population_max_rho=1.0), ledger.population("for ever"), "any") is None
+    assert kept(people(tmp_path), ledger.population("for ever"), "any").days == 60
+
+
+@pytest.mark.parametrize(
+    ("run_id", "day"),
+    [
+        ("trial-0a1b2c3d-20260301", "2026-03-01"),
+        ("trial-0a1b2c3d", None),
+        ("trial-12345678", None),
+        ("trial-0a1b2c3d-99999999", None),
+        ("20260301-0a1b2c3d", None),
+    ],
+)
+def test_a_launch_s_day_is_the_date_in_its_id(run_id: str, day: str | None):
+    assert str(day_of(run_id)) == str(day)

@@ -1,0 +1,327 @@
+"""Budgets in windows: an accountant that knows nothing of the ledger's code comes to the same sums and answers."""
+
+import itertools
+import random
+import re
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline.config import BudgetConfig, load_launch
+from pipeline.errors import BudgetExceeded
+from pipeline.ledger import clock, schedule
+from pipeline.ledger.budget import Budget
+from pipeline.ledger.entries import AS_OF, SPLIT_RULE
+from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.stage import Spend
+from tests.helpers.launches.checkout import ROOT
+from tests.helpers.launches.pipeline_launch import launch_config
+from tests.helpers.launches.spends import BINDING, device, item, reserve
+
+SPLITS = ("train", "validation", "test")
+START = datetime(2026, 1, 1, 9, 30, tzinfo=UTC)
+PRODUCTION = ("en-US", "es-ES", "fr-FR", "pt-BR")
+WINDOW = BudgetConfig(rho=1.0, days=30)
+
+
+class Hands:
+    """A clock that shows what it is told."""
+
+    def __init__(self, at: datetime) -> None:
+        self.at = at
+
+    def now(self) -> datetime:
+        return self.at
+
+
+@pytest.fixture
+def hands(monkeypatch: pytest.MonkeyPatch) -> Hands:
+    told = Hands(START)
+    monkeypatch.setattr(clock, "now", told.now)
+    return told
+
+
+@pytest.fixture
+def ledger(tmp_path: Path, hands: Hands) -> PrivacyLedger:
+    made = PrivacyLedger.create(f"sqlite:///{tmp_path / 'ledger.db'}")
+    made.register("people", Budget(max_rho=1.0, max_discovery_epsilon=16.0, window_days=30), "owner")
+    return made
+
+
+def ask(ledger: PrivacyLedger, launch: str, spend: Spend, rule: str = "", as_of: str = "", **changes: object):
+    binding = BINDING | ({SPLIT_RULE: rule} if rule else {}) | ({AS_OF: as_of} if as_of else {})
+    return reserve(ledger, launch, spend, binding=binding, budget_rho=None, **changes)
+
+
+class Accountant:
+    """Follows every device that there could be through every day; written without a look at the ledger's code."""
+
+    def __init__(self) -> None:
+        self.spends: dict[str, tuple[datetime, float, str, str]] = {}
+        self.latest = datetime.min.replace(tzinfo=UTC)
+
+    def loses(self, spends: list[tuple[datetime, float, str, str]]) -> float:
+        """What the worst-off device has lost to these."""
+        rules = sorted({rule for *_, rule, _ in spends if rule})
+        most = 0.0
+        for sides in itertools.product(SPLITS, repeat=len(rules)):
+            side = dict(zip(rules, sides, strict=True))
+            most = max(most, sum(rho for _, rho, rule, split in spends if not rule or side[rule] == split))
+        return most
+
+    def most(self, days: int | None) -> float:
+        """What the worst-off device lost in the worst window that begins with a spend."""
+        ways = list(self.spends.values())
+        if days is None:
+            return self.loses(ways)
+        span = timedelta(days=days)
+        windows = ([each for each in ways if begins[0] <= each[0] <= begins[0] + span] for begins in ways)
+        return max(map(self.loses, windows), default=0.0)
+
+    def has_room(self, rho: float, rule: str, split: str, now: datetime, limit: tuple[float, int]) -> bool:
+        recent = [each for each in self.spends.values() if each[0] >= now - timedelta(days=limit[1])]
+        return self.loses([*recent, (now, rho, rule, split)]) <= limit[0] + 1e-9
+
+    def add(self, launch: str, now: datetime, rho: float, rule: str, split: str) -> None:
+        self.latest = max(self.latest, now)  # A clock that went back does not make a spend older.
+        self.spends[launch] = (self.latest, rho, rule, split)
+
+
+def one_history(seed: int, folder: Path, hands: Hands) -> int:
+    """Launches, commits, refunds and clocks by chance, on both sides; how many were refused."""
+    dice, accountant, refused = random.Random(seed), Accountant(), 0
+    days = dice.choice((7, 30, 60))
+    hands.at = START
+    ledger = PrivacyLedger.create(f"sqlite:///{folder / f'{seed}.db'}")
+    ledger.register("people", Budget(max_rho=1.0, window_days=days), "owner")
+    for number in range(dice.randint(3, 9)):
+        hands.at += timedelta(days=dice.choice((0, 0.5, 3, days / 2, days, days + 0.01, -2)))
+        rho, rule, split = (
+            dice.choice((0.1, 0.3, 0.55, 1.0)),
+            dice.choice(("", "one", "one", "two")),
+            dice.choice(SPLITS),
+        )
+        spend = device(rho).model_copy(update={"split": split})
+        launch = f"launch-{number}"
+        try:
+            ask(ledger, launch, spend, rule)
+        except BudgetExceeded as error:
+            refused += 1
+            assert not accountant.has_room(rho, rule, split, hands.at, (1.0, days))
+            _opens_on_its_day(error, accountant, (rho, rule, split), hands.at, days)
+            continue
+        assert accountant.has_room(rho, rule, split, hands.at, (1.0, days))
+        accountant.add(launch, hands.at, rho, rule, split)
+        hands.at += timedelta(days=dice.choice((0, 1, days)))
+        what = dice.choice(("commit", "less", "give back", "die"))
+        if what == "give back":
+            ledger.release(launch, "fine_tune", "too few")
+            accountant.spends[launch] = (accountant.spends[launch][0], 0.0, rule, split)
+        elif what in ("commit", "less"):
+            spent = rho / 2 if what == "less" else rho
+            ledger.commit(launch, "fine_tune", spend.model_copy(update={"rho": spent}))
+            accountant.spends[launch] = (accountant.spends[launch][0], spent, rule, split)
+        accountant.latest = max(accountant.latest, hands.at) if what != "die" else accountant.latest
+    assert ledger.total("people") == pytest.approx(accountant.most(None))
+    assert ledger.most_in_any("people", "device", days) == pytest.approx(accountant.most(days))
+    assert accountant.most(days) <= 1.0 + 1e-9
+    assert ledger.verify() == []
+    return refused
+
+
+def _opens_on_its_day(
+    error: BudgetExceeded, accountant: Accountant, asked: tuple[float, str, str], now: datetime, days: int
+) -> None:
+    """The day in the message is the first at whose first moment there is room."""
+    told = re.search(r"room from (\S+) on", str(error))
+    assert told, error
+    opens = datetime.combine(date.fromisoformat(told[1]), datetime.min.time(), UTC)
+    assert accountant.has_room(*asked, opens, (1.0, days))
+    if opens - timedelta(days=1) > now:
+        assert not accountant.has_room(*asked, opens - timedelta(days=1), (1.0, days))
+
+
+@pytest.mark.slow
+def test_an_independent_accountant_agrees_over_two_hundred_histories(tmp_path: Path, hands: Hands):
+    refused = sum(one_history(seed, tmp_path, hands) for seed in range(200))
+    assert refused > 150
+
+
+def test_an_independent_accountant_agrees_over_some_histories(tmp_path: Path, hands: Hands):
+    assert sum(one_history(seed, tmp_path, hands) for seed in range(1000, 1002))
+
+
+def test_a_window_slides_and_says_when_it_opens(ledger: PrivacyLedger, hands: Hands):
+    ask(ledger, "january", device(0.6))
+    hands.at += timedelta(days=14)
+    ask(ledger, "between", device(0.4))
+    with pytest.raises(
+        BudgetExceeded, match=r"1 of 1 in any 30 days is spent and 0 is left; there is room from 2026-02-01 on: launch"
+    ):
+        ask(ledger, "next", device(0.6))
+    # What takes both away has to wait for both.
+    with pytest.raises(BudgetExceeded, match=r"there is room from 2026-02-15 on"):
+        ask(ledger, "next", device(0.7))
+    with pytest.raises(
+        BudgetExceeded, match=r"waiting makes no room, plan a smaller spend .*tacit ledger budget people"
+    ):
+        ask(ledger, "next", device(1.1))
+    hands.at = datetime(2026, 2, 1, tzinfo=UTC)
+    ask(ledger, "next", device(0.6))
+
+
+def test_a_commit_counts_from_its_reservation(ledger: PrivacyLedger, hands: Hands):
+    ask(ledger, "first", device(1.0))
+    hands.at += timedelta(days=20)
+    ledger.commit("first", "fine_tune", device(1.0))
+    hands.at += timedelta(days=11)
+    ask(ledger, "second", device(1.0))
+
+
+def test_words_have_the_same_window(ledger: PrivacyLedger, hands: Hands):
+    for launch in ("first", "second"):
+        ask(ledger, launch, item(8.0), stage="discover", window=WINDOW, budget_discovery_epsilon=16.0)
+    with pytest.raises(BudgetExceeded, match=r"16 of 16 in any 30 days is spent .* room from 2026-02-01 on"):
+        ask(ledger, "third", item(8.0), stage="discover", window=WINDOW, budget_discovery_epsilon=16.0)
+    hands.at += timedelta(days=31)
+    ask(ledger, "third", item(8.0), stage="discover", window=WINDOW, budget_discovery_epsilon=16.0)
+    # Without a window of its own, what the launch file names is for ever.
+    with pytest.raises(BudgetExceeded, match=r"24 of 16 is spent .*waiting makes no room, as all launches count"):
+        ask(ledger, "fourth", item(8.0), stage="discover", budget_discovery_epsilon=16.0)
+
+
+def test_a_clock_that_goes_backwards_forgets_nothing(ledger: PrivacyLedger, hands: Hands):
+    hands.at = datetime(2026, 6, 20, tzinfo=UTC)
+    ask(ledger, "first", device(0.3))
+    hands.at = datetime(2026, 1, 1, tzinfo=UTC)  # wrong: written after the first, so no older than it
+    ask(ledger, "second", device(0.7))
+    hands.at = datetime(2026, 7, 10, tzinfo=UTC)
+    with pytest.raises(BudgetExceeded, match="1 of 1 in any 30 days is spent"):
+        ask(ledger, "third", device(0.7))
+
+
+def test_a_launch_of_a_date_in_the_past_counts_what_its_text_was_read_by(ledger: PrivacyLedger, hands: Hands):
+    ask(ledger, "first", device(0.7), as_of="2026-01-01")
+    hands.at += timedelta(days=40)
+    # What it reads reaches back to where the first one's text began.
+    with pytest.raises(BudgetExceeded, match=r"0\.7 of 1 in any 30 days is spent .* room from 2026-02-10 on"):
+        ask(ledger, "late", device(0.7), as_of="2026-01-20")
+    # A date in the future counts no less than today.
+    ask(ledger, "today", device(0.7), as_of="2026-12-31")
+    with pytest.raises(BudgetExceeded):
+        ask(ledger, "again", device(0.7), as_of="2026-12-31")
+
+
+def test_a_lifetime_ceiling_stands_beside_a_window(ledger: PrivacyLedger, hands: Hands):
+    ledger.register("theirs", Budget(max_rho=1.0, window_days=30, lifetime_rho=1.5), "owner")
+    ask(ledger, "first", device(1.0), population="theirs")
+    hands.at += timedelta(days=31)
+    with pytest.raises(BudgetExceeded, match=r"1 of 1\.5 is spent and 0\.5 is left; waiting makes no room"):
+        ask(ledger, "second", device(1.0), population="theirs")
+    ask(ledger, "second", device(0.4), population="theirs")
+    ours = BudgetConfig(rho=0.45, days=10)
+    with pytest.raises(BudgetExceeded, match=r"0\.4 of 0\.45 in any 10 days is spent .*\(policy\.budget\) reviewed"):
+        ask(ledger, "third", device(0.1), population="theirs", window=ours)
+
+
+def test_a_launch_asks_for_no_larger_window_budget(ledger: PrivacyLedger):
+    with pytest.raises(BudgetExceeded, match=r"policy\.budget\.rho: 2 is more than .* registered with \(1\)"):
+        ask(ledger, "first", device(0.1), window=BudgetConfig(rho=2.0, days=30))
+    # A lifetime ceiling above what a window allows asks for no more: both hold.
+    reserve(ledger, "first", device(0.1), budget_rho=50.0)
+
+
+@pytest.mark.slow
+def test_a_year_of_monthly_launches_of_four_locales_never_runs_dry(tmp_path: Path, hands: Hands):
+    """Discovery, training at its ceiling, and held-out metrics, each launch up to a fortnight late."""
+    ledger, dice = PrivacyLedger.create(f"sqlite:///{tmp_path / 'ledger.db'}"), random.Random(3)
+    files = {name: load_launch(ROOT / "dags" / "launches" / f"{name}.yaml") for name in PRODUCTION}
+    days = schedule.launch_days("@monthly")[:13]
+    for name, config in files.items():
+        policy = config.policy
+        assert config.schedule == "@monthly"
+        budget = Budget(
+            max_rho=policy.budget.rho,
+            max_discovery_epsilon=policy.population_max_discovery_epsilon,
+            window_days=policy.budget.days,
+        )
+        ledger.register(name, budget, "owner")
+    for ordinal in days:
+        month = date.fromordinal(ordinal)
+        for name, config in files.items():
+            policy, late = config.policy, timedelta(days=dice.uniform(0, 14))
+            hands.at = datetime.combine(month, datetime.min.time(), UTC) + late
+            asked = {"population": name, "window": policy.budget, "as_of": month.isoformat(), "rule": "one"}
+            asked["budget_discovery_epsilon"] = policy.population_max_discovery_epsilon
+            launch = f"{name}-{month:%Y%m%d}"
+            words, training = item(config.discovery.epsilon0), device(policy.max_rho)
+            held_out = training.model_copy(update={"split": "test"})
+            for stage, spend in (("discover", words), ("fine_tune", training), ("ab_test", held_out)):
+                ask(ledger, launch, spend, stage=stage, **asked)
+                ledger.commit(launch, stage, spend)
+    for name, config in files.items():
+        budget = config.policy.budget
+        assert ledger.total(name) == pytest.approx(13 * config.policy.max_rho)
+        assert config.policy.max_rho * 2 <= ledger.most_in_any(name, "device", budget.days) < budget.rho + 1e-9
+        most = ledger.most_in_any(name, "item", budget.days)
+        assert most <= config.policy.population_max_discovery_epsilon
+    assert ledger.verify() == []
+
+
+@pytest.mark.parametrize(
+    ("expression", "days"),
+    [
+        ("@monthly", [1, 32, 60, 91]),
+        ("@quarterly", [1, 91, 182, 274]),
+        ("0 3 1,15 * *", [1, 15, 32, 46]),
+        ("30 */4 * 2 mon", [33, 40, 47, 54]),
+        ("0 0 13 * fri", [2, 9, 13, 16]),  # both restricted: one is enough
+        ("0 0 L * *", [31, 59, 90, 120]),
+        ("0 0 * * 7", [4, 11, 18, 25]),
+        ("0 0 * jan-mar/2 sat", [3, 10, 17, 24]),
+        ("0 0 28-31/3 * *", [28, 31, 59, 87]),
+        ("@daily", [1, 2, 3, 4]),
+    ],
+)
+def test_days_of_a_schedule(expression: str, days: list[int]):
+    first = date(2025, 12, 31).toordinal()
+    assert [day - first for day in schedule.launch_days(expression)[:4]] == days
+
+
+@pytest.mark.parametrize("expression", ["", "@once", "monthly", "0 0 32 * *", "0 0 * * 8", "* * * *", "0 0 3#2 * *"])
+def test_what_is_no_schedule_is_not_judged(expression: str):
+    assert schedule.launch_days(expression) == []
+
+
+@pytest.mark.parametrize("span", [1, 28, 30, 59, 60, 90, 365])
+def test_the_most_launches_in_a_window_by_looking_at_every_day(span: int):
+    days = schedule.launch_days("0 0 1,10 * 3")
+    marked, first = np.zeros(days[-1] - days[0] + span + 2, dtype=int), days[0]
+    marked[[day - first + 1 for day in days]] = 1
+    sums = marked.cumsum()
+    every = max(sums[end] - sums[max(end - span - 1, 0)] for end in range(len(sums)))
+    assert schedule.most_in(days, span) == every
+
+
+def test_a_schedule_that_its_budget_cannot_bear_is_refused_with_numbers():
+    policy = {"budget": {"rho": 1.0, "days": 60}, "population_max_rho": None, "population_max_discovery_epsilon": 3.0}
+    config = launch_config(schedule="@monthly", policy=policy)
+    problems, notes = vars(schedule.fits(config, None)).values()
+    assert problems == (
+        "schedule: '@monthly' makes up to 3 launches in any 60 days, at rho 0.5 each 1.5, and policy.budget allows 1; "
+        "launch less often, let a launch cost at most 0.3333, or have the budget reviewed",
+    )
+    assert notes == ()
+    weekly = launch_config(schedule="@weekly", policy=policy | {"budget": {"rho": 4.5, "days": 58}, "max_rho": 0.5})
+    (dear, *_), notes = vars(schedule.fits(weekly, None)).values()
+    assert "9 launches in any 58 days, at epsilon per typed word 1 each 9" in dear
+    assert notes == (
+        "schedule: '@weekly' makes up to 10 launches in any 58 days, at rho 0.5 each 5, and policy.budget allows 4.5, "
+        "if one is 7 days late and another is not",
+    )
+    for_ever = launch_config(schedule="@monthly")
+    problems, notes = vars(schedule.fits(for_ever, None)).values()
+    assert problems == ()
+    assert "runs dry after 2 launches of rho 0.5, as policy.population_max_rho bounds all launches for ever" in notes[0]
