@@ -1,6 +1,6 @@
 """Stage ``report``: what the stages found as one disclosure, and its renderings."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -10,10 +10,9 @@ from discovery.config import PROJECTED_WORDS
 from federated.accounting.gaussian import curve
 from federated.config.counts import CountsConfig
 from federated.config.mechanism import secagg_neighbours, secagg_threshold
-from pipeline.config import LaunchConfig, PolicyConfig
-from pipeline.ledger.entries import Entry
+from pipeline.config import LaunchConfig
+from pipeline.ledger.composition import composition
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.ledger.loss import most_in_any, releases, together
 from pipeline.reuse.sources import reused_commit
 from pipeline.run_dir import GIVEN
 from pipeline.spends import SPENDS, launch_loss
@@ -32,11 +31,9 @@ from reports.disclosure.guarantee import (
     MechanismBlock,
     Participation,
     Population,
-    PopulationSpend,
     PublicText,
     ReusedRelease,
     SecAgg,
-    WindowLoss,
 )
 from reports.disclosure.utility import Utility
 
@@ -274,31 +271,6 @@ def _given_files(ctx: StageContext) -> dict[str, str]:
 def _composition(ctx: StageContext) -> Composition:
     ledger, population = PrivacyLedger(ctx.settings.ledger_url), ctx.config.private_text.name
     return composition(ledger.entries(), population, ctx.config.policy)
-
-
-def composition(entries: Collection[Entry], population: str, policy: PolicyConfig) -> Composition:
-    """What one device of a population lost by these entries, and to what."""
-    spending = [entry for entry in entries if entry.population == population and entry.rho is not None]
-    latest = {(entry.launch_id, entry.stage): entry for entry in spending}
-    counted, window = releases(entries, population, "device"), policy.budget
-    total, failure = together(counted)
-    return Composition(
-        spends=[
-            block(
-                PopulationSpend,
-                entry.model_dump(),
-                split=entry.split,
-                failure=entry.failure,
-                reserved=release.written[: len("2026-01-31")],
-            )
-            for entry, release in zip(latest.values(), counted, strict=True)
-        ],
-        total_rho=total,
-        total_failure=failure,
-        ceiling_rho=policy.population_max_rho,
-        window=window
-        and WindowLoss(days=window.days, ceiling_rho=window.rho, most_rho=most_in_any(counted, window.days)),
-    )
 
 
 def _reused(ctx: StageContext) -> tuple[ReusedRelease, ...]:

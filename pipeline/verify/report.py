@@ -9,12 +9,13 @@ from pydantic import ValidationError
 
 from pipeline.config import LaunchConfig
 from pipeline.errors import LaunchError
+from pipeline.ledger.composition import composition
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run_dir import RunDir, StageRecord
 from pipeline.run_dir import differences as file_differences
 from pipeline.settings import Settings
 from pipeline.stage import StageContext
-from pipeline.stages.report import composition, disclosure
+from pipeline.stages.report import disclosure
 from pipeline.verify.check import Check, differences, in_words
 from pretrain.files import sha256
 from reports import render

@@ -1,0 +1,35 @@
+"""What all launches on a population spent, as the disclosure shows it."""
+
+from collections.abc import Collection
+
+from pipeline.config import PolicyConfig
+from pipeline.ledger.entries import Entry
+from pipeline.ledger.loss import most_in_any, releases, together
+from reports.disclosure.guarantee import Composition, PopulationSpend, WindowLoss
+
+
+def composition(entries: Collection[Entry], population: str, policy: PolicyConfig) -> Composition:
+    """What one device of a population lost by these entries, and to what."""
+    spending = [entry for entry in entries if entry.population == population and entry.rho is not None]
+    latest = {(entry.launch_id, entry.stage): entry for entry in spending}
+    counted, window = releases(entries, population, "device"), policy.budget
+    total, failure = together(counted)
+    return Composition(
+        spends=[
+            PopulationSpend(
+                launch_id=entry.launch_id,
+                stage=entry.stage,
+                kind=entry.kind,
+                rho=entry.rho or 0.0,
+                split=entry.split,
+                failure=entry.failure,
+                reserved=release.written[: len("2026-01-31")],
+            )
+            for entry, release in zip(latest.values(), counted, strict=True)
+        ],
+        total_rho=total,
+        total_failure=failure,
+        ceiling_rho=policy.population_max_rho,
+        window=window
+        and WindowLoss(days=window.days, ceiling_rho=window.rho, most_rho=most_in_any(counted, window.days)),
+    )
