@@ -62,11 +62,14 @@ class CentralConfig(Config):
         description="distinct unknown words that a device contributes at most"
     )
     delta: Fraction = Field(ge=1e-30, description="delta of the statement on words, the threshold's failure included")
+    passes: Literal[1, 2] = Field(
+        default=1, description="2: the second, at most of the cost, leaves out what the first found"
+    )
     blocklist: Line | None = Field(default=None, description="file of words never to suggest in this locale")
 
     @property
     def rho(self) -> float:
-        """What the words cost one device, but for ``failure``."""
+        """What the words of all passes cost one device, but for ``failure``."""
         return 1 / (2 * self.noise_multiplier**2)
 
     @property

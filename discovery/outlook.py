@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from scipy import optimize, stats
 
+from discovery.central.select import passes_of
 from discovery.central.weighted_gaussian import threshold
 from discovery.certificates.blanket import blanket
 from discovery.certificates.group import group
@@ -53,7 +54,7 @@ def least_share(config: CentralConfig, devices: int) -> float:
 
     Of devices that fill their places; words of others weigh more.
     """
-    least = threshold(config.noise_multiplier, config.words_per_device, config.failure)
+    least = passes_of(config)[-1].threshold
     return min(least * config.words_per_device**0.5 / max(devices, 1), 1.0)
 
 

@@ -125,10 +125,10 @@ class DiscoveryResult(Config):
 
 
 class CentralResult(Config):
-    """Words of a central discovery, and the weight that each of them passed.
+    """Words of a central discovery, and the noisy weight that those of each pass have at least.
 
     Guarantee: ``central.select.select``.
     """
 
     words: tuple[FoundWord, ...]
-    threshold: float
+    thresholds: tuple[float, ...]

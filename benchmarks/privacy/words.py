@@ -88,7 +88,10 @@ def compare(people: People, local: TrieConfig, seeds: int) -> None:
     def central(epsilon: float) -> list[set[str]]:
         config = central_of(epsilon)
         return [
-            {word.word for word in select(shards_of(people.typed), len(people.typed), people.known, config, key).words}
+            {
+                word.word
+                for word in select(lambda: shards_of(people.typed), len(people.typed), people.known, config, key).words
+            }
             for key in map(key_of, range(seeds))
         ]
 
@@ -179,7 +182,7 @@ def scale(devices: int = 30_000_000, words_each: int = 20, listed: int = 200_000
 
     config = central_of(1.0, 10)
     began = time.process_time()
-    found = select(shards(), devices, frozenset(), config, key_of(1)).words
+    found = select(shards, devices, frozenset(), config, key_of(1)).words
     spent = time.process_time() - began - generated
     largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     wrong = sum(word.word.startswith("own") for word in found)

@@ -36,7 +36,7 @@ class Contributions:
 
 
 def contribute(
-    typed: TypedWords, known_words: Collection[str], most: int, key: bytes, first_device: int = 0
+    typed: TypedWords, known_words: Collection[str], most: int, key: bytes, first_device: int = 0, *, stream: int = 1
 ) -> Contributions:
     """Distinct words of each device outside the known ones; ``most`` of them, by key, where there are more.
 
@@ -50,6 +50,7 @@ def contribute(
       typed: words of devices in their order of typing, at most 2^24 of them.
       key: 32 secret bytes.
       first_device: number of row 0 in the whole population.
+      stream: number of the pass; each has an order of its own.
     """
     assert len(typed) <= 2 ** (64 - _RANDOM), "a shard is smaller"
     spoken_V = np.array([word not in known_words and 0 < len(word) <= MOST_LETTERS for word in typed.distinct], bool)
@@ -64,7 +65,9 @@ def contribute(
     crowded = np.flatnonzero(held_D[device_P] > most)
     if len(crowded):
         place_P = np.arange(len(device_P)) - (np.cumsum(held_D) - held_D)[device_P]
-        bits = words_at(key, _STREAM, device_P[crowded] + first_device, place_P[crowded]).view("<u8")[:, 0]
+        bits = words_at(key, f"{_STREAM} {stream}", device_P[crowded] + first_device, place_P[crowded]).view("<u8")[
+            :, 0
+        ]
         # Sorted by device, then by random bits; of devices of one shard the number leaves room for enough of them.
         order = np.argsort(device_P[crowded].astype(np.uint64) << np.uint64(_RANDOM) | bits >> np.uint64(64 - _RANDOM))
         # Pairs stand by device already, so the places of a device's pairs are those of its sorted ones.

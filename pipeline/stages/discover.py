@@ -73,7 +73,7 @@ def _central(ctx: StageContext, config: CentralConfig, typed: TypedWords) -> Dis
         words_sha256=_written(ctx, discovered.words),
         noise_multiplier=config.noise_multiplier,
         words_per_device=config.words_per_device,
-        threshold=discovered.threshold,
+        thresholds=discovered.thresholds,
         rho=spend.rho,
         epsilon=spend.epsilon,
         delta=spend.delta,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from discovery.central.weighted_gaussian import threshold
+from discovery.central.select import passes_of
 from evaluation.audit import canaries
 from evaluation.config import STRESS_RATE
 from federated import mechanisms
@@ -101,13 +101,14 @@ def words(config: LaunchConfig, records: Mapping[str, StageRecord]) -> Iterator[
         return
     central, stated = config.central_discovery, records["discover"].result
     spend = central_discovery(central)
-    derived = {"rho": spend.rho, "epsilon": spend.epsilon, "failure": spend.failure}
-    derived["threshold"] = threshold(central.noise_multiplier, central.words_per_device, central.failure)
-    for name, value in derived.items():
+    derived: dict[str, list] = {"rho": [spend.rho], "epsilon": [spend.epsilon], "failure": [spend.failure]}
+    derived["thresholds"] = [one.threshold for one in passes_of(central)]
+    for name, again in derived.items():
+        said = stated[name] if name == "thresholds" else [stated[name]]
         yield Check(
             id=f"words {name}",
-            passed=value is not None and math.isclose(value, stated[name], rel_tol=TOLERANCE),
-            detail=f"stated {stated[name]:.6g}, derived again from the launch file {value:.6g}",
+            passed=np.shape(said) == np.shape(again) and np.allclose(said, again, rtol=TOLERANCE, atol=0),
+            detail=f"stated {said}, derived again from the launch file {again}",
         )
 
 

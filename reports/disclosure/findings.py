@@ -80,7 +80,9 @@ class CentralGuarantee(Config):
     kind: Literal["central"] = "central"
     noise_multiplier: float
     words_per_device: int
-    threshold: float = Field(description="least noisy weight of a word that is released")
+    thresholds: tuple[float, ...] = Field(
+        min_length=1, description="least noisy weight of a word that is released, of each pass"
+    )
     rho: float
     epsilon: float
     delta: float

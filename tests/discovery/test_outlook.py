@@ -20,7 +20,7 @@ def test_the_central_share_is_where_every_second_word_is_found() -> None:
     for number in range(groups):
         for place in range(holders):
             held[(number * holders + place) % len(held)].append(f"w{number}")
-    found = select([Shard(0, TypedWords.gather(held))], len(held), frozenset(), config, bytes(range(32)))
+    found = select(lambda: [Shard(0, TypedWords.gather(held))], len(held), frozenset(), config, bytes(range(32)))
     assert {len(words) for words in held} == {4}
     assert 0.35 * groups < len(found.words) < 0.65 * groups
 

@@ -7,9 +7,10 @@ import pytest
 
 from discovery.central import weighted_gaussian
 from discovery.central.histogram import Shard, shards_of, summed
-from discovery.central.select import discover, require_devices, select
+from discovery.central.select import discover, passes_of, require_devices, select
 from discovery.config import FAILURE_SHARE, CentralConfig
 from discovery.device.typed import TypedWords
+from pretrain.randomness import noise
 
 KEY, KNOWN = bytes(range(32)), frozenset({"the"})
 CONFIG = CentralConfig(kind="central", noise_multiplier=2.0, words_per_device=4, delta=1e-6)
@@ -29,17 +30,51 @@ def test_finds_what_many_type_with_its_share_and_nothing_that_one_types(tmp_path
     for word in found.words:
         assert 0 < word.low < word.share < word.high < 1
         assert word.share == pytest.approx(0.44 * 3**-0.5 / 2, rel=0.2)
-    assert found.threshold == weighted_gaussian.threshold(2.0, 4, FAILURE_SHARE * 1e-6)
+    assert found.thresholds == (weighted_gaussian.threshold(2.0, 4, FAILURE_SHARE * 1e-6),)
 
 
-def test_shards_change_nothing() -> None:
+@pytest.mark.parametrize("passes", [1, 2])
+def test_shards_change_nothing(passes: int) -> None:
     typed = devices(90)
-    config = CONFIG.model_copy(update={"noise_multiplier": 0.3})
-    whole = select([Shard(0, typed)], 90, KNOWN, config, KEY)
+    config = CONFIG.model_copy(update={"noise_multiplier": 0.3, "passes": passes})
+    whole = select(lambda: [Shard(0, typed)], 90, KNOWN, config, KEY)
     assert whole.words
     for size in (1, 7, 89):
-        assert select(shards_of(typed, size), 90, KNOWN, config, KEY) == whole
-    assert select(list(shards_of(typed, 7))[::-1], 90, KNOWN, config, KEY) == whole
+        shards = list(shards_of(typed, size))
+        assert select(lambda shards=shards: shards, 90, KNOWN, config, KEY) == whole
+        assert select(lambda shards=shards: shards[::-1], 90, KNOWN, config, KEY) == whole
+
+
+@pytest.mark.parametrize("passes", [1, 2])
+def test_passes_cost_together_what_the_file_says(passes: int) -> None:
+    config = CONFIG.model_copy(update={"passes": passes})
+    parts = passes_of(config)
+    assert [one.number for one in parts] == list(range(1, passes + 1))
+    assert sum(1 / (2 * one.noise_multiplier**2) for one in parts) == pytest.approx(config.rho)
+    assert sum(one.failure for one in parts) == pytest.approx(config.failure)
+    for one in parts:
+        assert one.threshold == weighted_gaussian.threshold(one.noise_multiplier, 4, one.failure)
+
+
+def test_a_second_pass_leaves_out_what_the_first_found_and_hears_of_more() -> None:
+    """Every device's place is taken by words that all type, until those are found."""
+    often, seldom = [f"often{n}" for n in range(12)], [f"seldom{n}" for n in range(32)]
+    typed = TypedWords.gather([[*often, seldom[device % 32]] for device in range(800)])
+    config = CONFIG.model_copy(update={"words_per_device": 1, "noise_multiplier": 1.5})
+    once = select(lambda: [Shard(0, typed)], 800, KNOWN, config, KEY).words
+    twice = select(lambda: [Shard(0, typed)], 800, KNOWN, config.model_copy(update={"passes": 2}), KEY).words
+    assert {word.word for word in once} == set(often)
+    assert {word.word for word in twice} == {*often, *seldom}
+    assert {word.word for word in twice if word.pass_number == 1} == set(often)
+    assert len({word.word for word in twice}) == len(twice)
+
+
+def test_each_pass_has_noise_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn, gaussian = [], noise.gaussian
+    monkeypatch.setattr(noise, "gaussian", lambda *which: drawn.append(which[:3]) or gaussian(*which))
+    config = CONFIG.model_copy(update={"passes": 2})
+    select(lambda: [Shard(0, devices(60))], 60, KNOWN, config, KEY)
+    assert len(drawn) == len(set(drawn)) == 2
 
 
 def test_sums_leave_out_what_nobody_contributes() -> None:
@@ -50,7 +85,7 @@ def test_sums_leave_out_what_nobody_contributes() -> None:
 def test_another_discovery_s_folder_is_refused(tmp_path: Path) -> None:
     first = discover(devices(60), known_words=KNOWN, config=CONFIG, key=KEY, directory=tmp_path / "d")
     assert discover(devices(60), known_words=KNOWN, config=CONFIG, key=KEY, directory=tmp_path / "d") == first
-    for change in ({"noise_multiplier": 2.1}, {"words_per_device": 5}, {"delta": 1e-5}):
+    for change in ({"noise_multiplier": 2.1}, {"words_per_device": 5}, {"delta": 1e-5}, {"passes": 2}):
         other = CONFIG.model_copy(update=change)
         with pytest.raises(ValueError, match="new launch"):
             discover(devices(60), known_words=KNOWN, config=other, key=KEY, directory=tmp_path / "d")
@@ -70,7 +105,7 @@ def test_intervals_hold_the_weight_without_noise() -> None:
     config = CONFIG.model_copy(update={"noise_multiplier": 0.5, "words_per_device": 1})
     least = int(weighted_gaussian.threshold(0.5, 1, config.failure))
     typed = TypedWords.gather([[f"w{n}"] for n in range(4_000) for _ in range(least + n % 3)])
-    found = select([Shard(0, typed)], len(typed), frozenset(), config, KEY).words
+    found = select(lambda: [Shard(0, typed)], len(typed), frozenset(), config, KEY).words
     places = len(typed) // 10 * 10
     true = [(least + int(word.word[1:]) % 3) / places for word in found]
     below = sum(share < word.low * 0.999 for word, share in zip(found, true, strict=True))

@@ -172,13 +172,13 @@ def test_the_table_of_accesses_covers_words_by_device() -> None:
 
 def checks(**changes: float) -> Iterator[Check]:
     block = spends.central_discovery(asked().central_discovery).model_dump() | {"failure": FAILURE}
-    stated = block | {"threshold": discovering.select.weighted_gaussian.threshold(1.5, 5, FAILURE)} | changes
+    stated = block | {"thresholds": [discovering.select.passes_of(asked().central_discovery)[0].threshold]} | changes
     return words_again(asked(), {"discover": SimpleNamespace(result=stated)})
 
 
 def test_what_words_promise_is_derived_again() -> None:
     assert all(check.passed for check in checks())
-    for name in ("rho", "epsilon", "failure", "threshold"):
+    for name in ("rho", "epsilon", "failure", "thresholds"):
         value = {check.id: check.passed for check in checks(**{name: 0.1})}
-        assert value == {f"words {other}": other != name for other in ("rho", "epsilon", "failure", "threshold")}
+        assert value == {f"words {other}": other != name for other in ("rho", "epsilon", "failure", "thresholds")}
     assert list(words_again(launch_config(), {})) == []
