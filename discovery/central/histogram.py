@@ -1,6 +1,6 @@
 """Sums by word over shards of devices, for a vocabulary that nobody knows beforehand."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,15 +24,14 @@ def shards_of(typed: TypedWords, size: int = SHARD_DEVICES) -> Iterator[Shard]:
         yield Shard(first, typed.take(np.arange(first, min(first + size, len(typed)))))
 
 
-def summed(shards: Iterable[Shard], weights_of: Callable[[Shard], tuple[Sequence[str], np.ndarray]]) -> dict[str, int]:
+def summed(parts: Iterable[tuple[Sequence[str], np.ndarray]]) -> dict[str, int]:
     """Whole numbers by word, added up over shards; exact, so neither their size nor their order changes a sum.
 
     Args:
-      weights_of: words of a shard and an int64 for each.
+      parts: words of a shard, and a whole number for each.
     """
     total: dict[str, int] = {}
-    for shard in shards:
-        words, units_V = weights_of(shard)
+    for words, units_V in parts:
         held = np.flatnonzero(units_V)
         for place, units in zip(held.tolist(), units_V[held].tolist(), strict=True):
             total[words[place]] = total.get(words[place], 0) + units

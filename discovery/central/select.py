@@ -9,8 +9,8 @@ import numpy as np
 from scipy import special
 
 from discovery import state
-from discovery.central import weighted_gaussian
-from discovery.central.contributions import contribute
+from discovery.central import adaptive_degree, weighted_gaussian
+from discovery.central.contributions import Contributions, contribute
 from discovery.central.histogram import Shard, shards_of, summed
 from discovery.config import CentralConfig
 from discovery.device.typed import TypedWords
@@ -80,11 +80,11 @@ def select(
     """Words released from shards of a population, each of which is let go once it is added up.
 
     Guarantee: for one device whose words are all taken away (zero-out), but for an event of probability
-    ``config.failure``, zCDP with ``config.rho``, whatever devices typed: in a pass each adds a vector of length at
-    most 1 (``weighted_gaussian.weights``), words that it alone holds hardly ever pass (``threshold``), and all else is
-    computed from noisy weights (``release``) and from the number of devices in whole tens. A second pass is chosen in
-    the light of the first, and both add up: rho with rho, failure with failure. Hence (epsilon, delta) by the
-    Gaussian curve at ``delta - failure``.
+    ``config.failure``, zCDP with ``config.rho``, whatever devices typed: in a pass each moves the sums by a vector of
+    length at most 1 (``weighted_gaussian.weights``, ``adaptive_degree.later_weights``), words that it alone holds
+    hardly ever pass (``threshold``), and all else is computed from noisy weights (``release``) and from the number of
+    devices in whole tens. A second pass is chosen in the light of the first, and both add up: rho with rho, failure
+    with failure. Hence (epsilon, delta) by the Gaussian curve at ``delta - failure``.
 
     Args:
       shards: those of the population, anew at each call: once a pass.
@@ -92,7 +92,9 @@ def select(
     found: list[FoundWord] = []
     for one in passes_of(config):
         known = known_words | {word.word for word in found}
-        weight_of = summed(shards(), partial(_weights, known_words=known, config=config, key=key, one=one))
+        weight_of = _weights(
+            shards, partial(_contributed, known_words=known, config=config, key=key, one=one), config, one
+        )
         noisy = weighted_gaussian.release(weight_of, one.noise_multiplier, one.threshold, key, one.number - 1)
         found += [_found(word, weight, one, devices, config) for word, weight in noisy.items()]
     return CentralResult(
@@ -100,13 +102,31 @@ def select(
     )
 
 
-def _weights(
+def _contributed(
     shard: Shard, known_words: frozenset[str], config: CentralConfig, key: bytes, one: Pass
-) -> tuple[tuple[str, ...], np.ndarray]:
-    contributed = contribute(
-        shard.typed, known_words, config.words_per_device, key, shard.first_device, stream=one.number
-    )
-    return contributed.words, weighted_gaussian.weights(contributed)
+) -> Contributions:
+    most = config.words_per_device
+    return contribute(shard.typed, known_words, most, key, shard.first_device, stream=one.number)
+
+
+def _weights(
+    shards: Callable[[], Iterable[Shard]],
+    contributed_by: Callable[[Shard], Contributions],
+    config: CentralConfig,
+    one: Pass,
+) -> dict[str, int]:
+    """Sums of weights of all devices, by either rule; private."""
+
+    def over_shards(weigh: Callable[[Contributions], np.ndarray]) -> dict[str, int]:
+        everyone = map(contributed_by, shards())
+        return summed((contributed.words, weigh(contributed)) for contributed in everyone)
+
+    if not config.adaptive_weights:
+        return over_shards(weighted_gaussian.weights)
+    first_of = over_shards(adaptive_degree.first_weights)
+    limit = adaptive_degree.limit_of(one.threshold, one.noise_multiplier)
+    later = partial(adaptive_degree.later_weights, first_of=first_of, limit=limit, most=config.words_per_device)
+    return adaptive_degree.together(first_of, over_shards(later), limit)
 
 
 def _found(word: str, weight: float, one: Pass, devices: int, config: CentralConfig) -> FoundWord:

@@ -33,10 +33,11 @@ def test_finds_what_many_type_with_its_share_and_nothing_that_one_types(tmp_path
     assert found.thresholds == (weighted_gaussian.threshold(2.0, 4, FAILURE_SHARE * 1e-6),)
 
 
-@pytest.mark.parametrize("passes", [1, 2])
-def test_shards_change_nothing(passes: int) -> None:
-    typed = devices(90)
-    config = CONFIG.model_copy(update={"noise_multiplier": 0.3, "passes": passes})
+@pytest.mark.parametrize(("passes", "adaptive"), [(1, False), (2, False), (1, True)])
+def test_shards_change_nothing(passes: int, adaptive: bool) -> None:
+    typed = TypedWords.gather([[*devices(90).of(row), *(f"{row // 9}.{n}" for n in range(20))] for row in range(90)])
+    changed = {"noise_multiplier": 0.3, "passes": passes, "adaptive_weights": adaptive, "words_per_device": 22}
+    config = CONFIG.model_copy(update=changed)
     whole = select(lambda: [Shard(0, typed)], 90, KNOWN, config, KEY)
     assert whole.words
     for size in (1, 7, 89):
@@ -78,7 +79,7 @@ def test_each_pass_has_noise_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_sums_leave_out_what_nobody_contributes() -> None:
-    total = summed(shards_of(devices(3), 1), lambda shard: (("a", "b", "c"), np.array([1, 0, 2])))
+    total = summed((("a", "b", "c"), np.array([1, 0, 2])) for _ in range(3))
     assert total == {"a": 3, "c": 6}
 
 
