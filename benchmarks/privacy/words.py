@@ -40,6 +40,11 @@ from pretrain.vocabulary import from_counts
 
 DEMO = Path("dags/launches/demo-en-US.yaml")
 DELTA, WORDS, EPSILONS = 1e-6, 50, (0.5, 1.0, 2.0, 4.0)
+VARIANTS = {
+    "adaptive weights": {"adaptive_weights": True},
+    "two passes": {"passes": 2},
+    "both": {"adaptive_weights": True, "passes": 2},
+}
 LOCAL = TrieConfig(
     epsilon0=8.0, delta=DELTA, messages_per_device=10, layers=8, max_prefixes=100, false_discovery_rate=0.05
 )
@@ -85,8 +90,8 @@ def compare(people: People, local: TrieConfig, seeds: int) -> None:
         )
         return statistics.mean(shares)
 
-    def central(epsilon: float) -> list[set[str]]:
-        config = central_of(epsilon)
+    def central(epsilon: float, **variant: object) -> list[set[str]]:
+        config = central_of(epsilon).model_copy(update=variant)
         return [
             {
                 word.word
@@ -95,6 +100,7 @@ def compare(people: People, local: TrieConfig, seeds: int) -> None:
             for key in map(key_of, range(seeds))
         ]
 
+    print(f"noise for epsilon 2: {central_of(2.0).noise_multiplier:.4g}, {WORDS} words a device")
     began, found, shuffled = time.process_time(), [], 0.0
     for seed in range(seeds):
         with tempfile.TemporaryDirectory() as folder:
@@ -109,6 +115,10 @@ def compare(people: People, local: TrieConfig, seeds: int) -> None:
         began = time.process_time()
         runs = central(epsilon)
         row("central", epsilon, None, runs, time.process_time() - began)
+    for name, variant in VARIANTS.items():
+        began = time.process_time()
+        runs = central(2.0, **variant)
+        row(name, 2.0, None, runs, time.process_time() - began)
     low, high = 0.01, 40.0
     for _ in range(9):
         middle = math.sqrt(low * high)
