@@ -10,7 +10,7 @@ Legend: d domain, M finished candidates of a layer.
 import math
 
 import numpy as np
-from scipy import optimize, stats
+from scipy import optimize, special, stats
 
 from discovery.certificates.anonymity import ANONYMITY_CHANCE, anonymous_votes
 from discovery.config import SIGNIFICANCE_Z
@@ -74,9 +74,12 @@ def significant_votes(randomizer: SubsetSelection, messages: int, chance: float)
     With few messages ``n q`` is far below 1, and a normal tail would let two stray votes pass for a word.
     """
     votes = math.floor(messages * randomizer.background) + 1
-    while stats.binom.sf(votes - 1, messages, randomizer.background) > chance:
-        votes += 1
-    return votes
+    while True:
+        # A hundred at a time: one value of the tail costs nearly as much.
+        tails = stats.binom.sf(np.arange(votes - 1, votes + 99), messages, randomizer.background)
+        if np.any(tails <= chance):
+            return votes + int(np.argmax(tails <= chance))
+        votes += 100
 
 
 def share_interval(
@@ -105,12 +108,13 @@ def share_interval(
 
     def chosen(share: float) -> float:
         mean, deviation = moments(share)
-        as_many, enough = stats.norm.logsf((np.array([votes, needed]) - 0.5 - mean) / deviation)
+        # As ``stats.norm``, in a tenth of its time: the search asks dozens of times for every word.
+        as_many, enough = special.log_ndtr((mean + 0.5 - np.array([votes, needed])) / deviation)
         return float(as_many - enough - math.log(OUTSIDE))
 
     def plain(share: float) -> float:
         mean, deviation = moments(share)
-        return float(stats.norm.logcdf((votes + 0.5 - mean) / deviation) - math.log(OUTSIDE))
+        return float(special.log_ndtr((votes + 0.5 - mean) / deviation) - math.log(OUTSIDE))
 
     low = 0.0 if chosen(0.0) >= 0 else 1.0 if chosen(1.0) <= 0 else optimize.brentq(chosen, 0.0, 1.0, xtol=1e-12)
     high = 1.0 if plain(1.0) >= 0 else 0.0 if plain(0.0) <= 0 else optimize.brentq(plain, 0.0, 1.0, xtol=1e-12)

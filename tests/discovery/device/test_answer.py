@@ -1,5 +1,6 @@
 """One device: which words it may speak about, exactly C messages, and an order that tells nothing."""
 
+import functools
 import itertools
 from collections.abc import Collection
 from dataclasses import replace
@@ -69,10 +70,11 @@ def test_one_changed_occurrence_moves_at_most_one_item():
                 after = counts | {new: counts.get(new, 0) + 1}
                 after[gone] -= 1
                 after = {item: times for item, times in after.items() if times}
-                assert couples(selections(counts, contributions), selections(after, contributions))
+                assert couples(tuple(selections(counts, contributions)), tuple(selections(after, contributions)))
 
 
-def couples(left: list[frozenset], right: list[frozenset]) -> bool:
+@functools.cache
+def couples(left: tuple[frozenset, ...], right: tuple[frozenset, ...]) -> bool:
     """Whether a coupling of two uniform choices has both within one item: a perfect matching of copies."""
     rows = left * len(right)
     columns = right * len(left)
