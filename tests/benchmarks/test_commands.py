@@ -3,12 +3,12 @@
 import ast
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.helpers.launches.checkout import ROOT, tracked
+from tests.helpers.processes.forked import Forked
 
 # Those of peers/ run in environments of their own; the one that does not is kebbie's.
 PATHS = [path for path in tracked() if path.is_relative_to(ROOT / "benchmarks") and path.suffix == ".py"]
@@ -18,20 +18,6 @@ COMMANDS = {
     if path.parent.name != "peers" and "__main__" in path.read_text(encoding="utf-8")
 }
 TEXT = {".py", ".md", ".txt", ".yaml", ".yml", ".sh", ".toml", ""}
-HELP = """
-import contextlib, io, runpy, sys
-for name in sys.argv[1:]:
-    sys.argv, told = [name, "--help"], io.StringIO()
-    try:
-        with contextlib.redirect_stdout(told):
-            runpy.run_module(name, run_name="__main__", alter_sys=True)
-    except SystemExit as ended:
-        right = not ended.code and f"python -m {name}" in told.getvalue()
-    else:
-        right = False
-    if not right:
-        print(name)
-"""
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
@@ -74,7 +60,7 @@ def test_benchmarks_import_one_another_by_their_full_names(path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_every_benchmark_shows_its_help() -> None:
-    command = [sys.executable, "-W", "ignore", "-c", HELP, *sorted(COMMANDS)]
+def test_every_benchmark_shows_its_help(forked: Forked) -> None:
+    command = [forked.python, "-m", "tests.helpers.processes.helpless", *sorted(COMMANDS)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr

@@ -30,6 +30,7 @@ def free_port() -> int:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("forked_python")
 def test_one_and_three_workers_make_the_same_bits(tmp_path):
     launched = launch_command(3, "tests.helpers.launches.shared_run", [str(tmp_path)])
     done = subprocess.run(launched, env=environment(), check=False, timeout=110, capture_output=True, text=True)

@@ -10,10 +10,12 @@ import importlib
 import json
 import os
 import runpy
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,14 +29,13 @@ _MOST_BYTES = 1 << 20
 _TACIT = "tests.helpers.processes.forked_tacit"
 _SCRIPT = """#!{python} -IS
 import json, os, socket, sys
-arguments = {before!r} + sys.argv[1:]
+arguments = {before!r} + [argument for argument in sys.argv[1:] if argument != "-u"]
 if arguments[:1] != ["-m"]:
     os.execv({python!r}, [{python!r}, *arguments])
 with socket.socket(socket.AF_UNIX) as door:
     door.connect({door!r})
     request = [os.getcwd(), dict(os.environ), arguments]
-    socket.send_fds(door, [json.dumps(request).encode()], [0, 1, 2])
-    door.shutdown(socket.SHUT_WR)
+    socket.send_fds(door, [json.dumps(request).encode() + b"\\n"], [0, 1, 2])
     code = door.recv(16)
 sys.exit(int(code) if code else 70)
 """
@@ -97,14 +98,15 @@ def serve(door: str, python: str) -> None:
 
 def _answer(asked: socket.socket, python: str) -> NoReturn:
     request, descriptors, _, _ = socket.recv_fds(asked, _MOST_BYTES, 3)
-    while more := asked.recv(_MOST_BYTES):
-        request += more
+    while not request.endswith(b"\n"):
+        request += asked.recv(_MOST_BYTES)
     for number, descriptor in enumerate(descriptors):
         os.dup2(descriptor, number)
     folder, variables, (_, module, *arguments) = json.loads(request)
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(variables | _ONE_THREAD)
+    threading.Thread(target=_end_with, args=(asked,), daemon=True).start()
     sys.executable, sys.argv = python, [module, *arguments]
     sys.modules.pop(module, None)
     code = 1
@@ -120,6 +122,12 @@ def _answer(asked: socket.socket, python: str) -> NoReturn:
         sys.stderr.flush()
         asked.send(str(code).encode())
         os._exit(code)
+
+
+def _end_with(asked: socket.socket) -> None:
+    """End when the script that asked does: whoever kills it means its command."""
+    asked.recv(1)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 if __name__ == "__main__":
