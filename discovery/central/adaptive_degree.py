@@ -1,7 +1,7 @@
 """Weights that leave words which pass anyway and go to a device's other words.
 
-After MaxAdaptiveDegree (Chen, Cohen-Addad, Epasto and Zadimoghaddam 2025, *Scalable Private Partition Selection via
-Adaptive Weighting*), with a discount on what is given back that makes the sensitivity at most 1 by the argument below.
+The idea of MaxAdaptiveDegree (Chen, Cohen-Addad, Epasto and Zadimoghaddam 2025, *Scalable Private Partition Selection
+via Adaptive Weighting*), with a discount of our own on what is given back, so that the bound below can be shown.
 
 Shape legend: V words, P pairs of a device and a word, D devices of a shard.
 """
