@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
-from pretrain.config import Config
+from pretrain.config import Amount, Config
 
 # Chance of a stress device to join a round: 1,150 of 2,000 in Ramaswamy et al. 2020.
 STRESS_RATE = 0.575
@@ -102,3 +102,20 @@ class AbTestConfig(Config):
         default=False,
         description="also train without noise, to see what privacy costs; only where private_text is a simulation",
     )
+
+
+class EvaluationConfig(Config):
+    """The budget of what held-out devices tell: one release of noisy sums, for gates and headlines alike.
+
+    With it nothing else of held-out devices leaves: no slice, no simulated typing; training is watched on public text.
+    """
+
+    noise_multiplier: Amount = Field(
+        description="standard deviation of the noise, in bounds of one device's vector: rho is "
+        "1 / (2 noise_multiplier^2), on test devices, which lose nothing to training"
+    )
+
+    @property
+    def rho(self) -> float:
+        """Device-level rho of the one release."""
+        return 1 / (2 * self.noise_multiplier**2)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 from pydantic import Field, PositiveInt, ValidationError, field_validator, model_validator
 
 from discovery.config import CentralConfig, DiscoveryConfig, with_kind
-from evaluation.config import AbTestConfig, AuditConfig
+from evaluation.config import AbTestConfig, AuditConfig, EvaluationConfig
 from federated.config.counts import CountsConfig
 from federated.config.mechanism import MechanismConfig
 from federated.config.planning import PlanningConfig
@@ -78,6 +78,7 @@ class PolicyConfig(Config):
         "min_new_word_top3": None,
         "trusted_aggregator": True,
         "budget": None,
+        "cover_everything": False,
     }
 
     max_rho: Amount = Field(description="ceiling on this launch's device-level rho")
@@ -121,12 +122,15 @@ class PolicyConfig(Config):
         description="lower end of the interval of top-3 recall where a discovered word is typed, at least; none: no "
         "gate",
     )
+    cover_everything: bool = Field(
+        default=False, description="every use of private text is under a guarantee; what is not holds the launch"
+    )
 
 
 class LaunchConfig(Config):
     """One attempt to ship one feature for one locale."""
 
-    since_0_1: ClassVar[Mapping[str, Any]] = {"counts": None}
+    since_0_1: ClassVar[Mapping[str, Any]] = {"counts": None, "evaluation": None}
 
     name: str = Field(
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=64, description="letters, digits, '.', '_' and '-'"
@@ -146,6 +150,9 @@ class LaunchConfig(Config):
     mechanism: MechanismConfig
     counts: CountsConfig | None = Field(
         default=None, description="noisy counts of words and pairs beside training; left out, nothing is counted"
+    )
+    evaluation: EvaluationConfig | None = Field(
+        default=None, description="budget of what held-out devices tell; left out, they are evaluated without noise"
     )
     planning: PlanningConfig | None = Field(
         default=None, description="what 'tacit plan' and 'tacit rehearse' may choose from; changes nothing by itself"
@@ -255,6 +262,26 @@ class LaunchConfig(Config):
             raise ValueError(
                 f"policy.population_max_discovery_epsilon: {ceiling:g} is below discovery.epsilon0 {epsilon0:g}, so "
                 f"not even one launch fits; raise it to {epsilon0:g} or more, or lower discovery.epsilon0"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _evaluation_is_covered_as_asked(self) -> "LaunchConfig":
+        if self.policy.cover_everything and self.evaluation is None:
+            raise ValueError(
+                "policy.cover_everything: true, but held-out devices are evaluated without noise; add the block "
+                "evaluation with a noise_multiplier"
+            )
+        if self.evaluation is not None and self.ab_test.non_private_upper_bound:
+            raise ValueError(
+                "ab_test.non_private_upper_bound: true, but with the block evaluation nothing is told without noise; "
+                "set it to false, or remove evaluation"
+            )
+        if self.evaluation is not None and self.evaluation.rho > self.policy.max_rho:
+            raise ValueError(
+                f"evaluation.noise_multiplier: {self.evaluation.noise_multiplier:g} is rho {self.evaluation.rho:g} for "
+                f"a test device, above policy.max_rho {self.policy.max_rho:g}; raise it above "
+                f"{(2 * self.policy.max_rho) ** -0.5:.3g}"
             )
         return self
 

@@ -196,7 +196,7 @@ def too_few(config: LaunchConfig, devices_by_split: Mapping[str, int]) -> list[s
     Args:
       devices_by_split: rounded down to tens, so that up to nine more in each may be there.
     """
-    from federated.counts.release import MOST_DEVICES
+    from federated.counts.bounded_sum import MOST_DEVICES
 
     train, test, lines = devices_by_split["train"], devices_by_split["test"], []
     discovery = config.discovery
@@ -210,6 +210,15 @@ def too_few(config: LaunchConfig, devices_by_split: Mapping[str, int]) -> list[s
             f"ab_test.buckets: {config.ab_test.buckets}, but there are {test}+ test devices; lower it to "
             f"{max(test // 5, 2)} or raise private_text.test_fraction"
         )
+    if config.evaluation is not None:
+        from evaluation.noisy.estimates import fewest_devices
+
+        needed = fewest_devices(config.evaluation.noise_multiplier)
+        if test + 9 < needed:
+            lines.append(
+                f"evaluation.noise_multiplier: {config.evaluation.noise_multiplier:g} drowns whatever fewer than "
+                f"{needed} test devices type, and there are {test}+; lower it, or raise private_text.test_fraction"
+            )
     if config.counts is not None and train + 10 > MOST_DEVICES:
         lines.append(
             f"counts: {train:,}+ devices, but a 64-bit fixed-point sum holds {MOST_DEVICES:,}; remove 'counts'"

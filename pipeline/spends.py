@@ -1,8 +1,10 @@
 """What the spending stages reserve before they run: worst cases, without a look at private data."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 
 from discovery.config import CentralConfig
+from evaluation.noisy.questions import CLIP_NORM, MOST_WORDS
 from federated.accounting import guarantees as accounting
 from federated.accounting.composition import compose
 from federated.accounting.gaussian import epsilon_of_rho
@@ -12,6 +14,7 @@ from pipeline.rehearsed import require_worth
 from pipeline.run_dir import RunDir
 from pipeline.stage import Spend, StageSpend
 from pretrain.config import Config
+from reports.disclosure.guarantee import ReleasedEvaluation
 
 
 def planned_training(config: LaunchConfig, run: RunDir) -> Spend:
@@ -50,44 +53,98 @@ def counts(rho: float, delta: float) -> Spend:
     return Spend(unit="device", adjacency="zero-out", rho=rho, epsilon=epsilon, delta=delta, note="counts")
 
 
+def planned_evaluation(config: LaunchConfig, run: RunDir | None = None) -> Spend | None:
+    """The one release about test devices; known exactly beforehand. None where they are evaluated without noise."""
+    return None if config.evaluation is None else evaluated(config.evaluation.rho, config.mechanism.delta)
+
+
+def evaluated(rho: float, delta: float) -> Spend:
+    """A device-level spend of devices that are held out: who trains loses nothing to it."""
+    return counts(rho, delta).model_copy(update={"note": "evaluation", "split": "test"})
+
+
+def evaluation_block(config: LaunchConfig) -> ReleasedEvaluation | None:
+    """The release about test devices, as stage and disclosure state it; None where there is none."""
+    if config.evaluation is None:
+        return None
+    rho = config.evaluation.rho
+    return ReleasedEvaluation(
+        noise_multiplier=config.evaluation.noise_multiplier,
+        clip_norm=CLIP_NORM,
+        most_words=int(MOST_WORDS),
+        rho=rho,
+        epsilon=evaluated(rho, config.mechanism.delta).epsilon,
+    )
+
+
 class Loss(Config):
-    """The device-level guarantee of a whole launch: training, with counts and central words where there are any."""
+    """What one device loses to a whole launch: that of its split, whichever loses more.
+
+    Attributes:
+      failure: probability with which rho does not hold; epsilon has it in its delta.
+    """
 
     rho: float
     mu: float
     delta: float
     epsilon: float
     epsilon_pld: float
+    failure: float = 0.0
+
+
+def is_sum(config: LaunchConfig) -> bool:
+    """Whether a launch releases more of its devices than its training."""
+    return bool(config.beside_training) or config.evaluation is not None
+
+
+def device_spends(config: LaunchConfig, run: RunDir) -> list[Spend]:
+    """Every device-level release of a launch that has trained, as its stages state them.
+
+    What evaluation costs is known, and counts as spent, also where the comparison failed.
+
+    Raises:
+      StageInputMissing: it has not trained, or not released something else that it was asked to.
+    """
+    asked = {"discover": config.central_discovery is not None, "count": config.counts is not None, "ab_test": False}
+    stated = [run.result(name)["spend"] for name in SPENDS if asked.get(name, True)]
+    held_out = planned_evaluation(config)
+    spends = [Spend.model_validate(spend) for spend in stated] + ([held_out] if held_out else [])
+    return [spend for spend in spends if spend.unit == "device"]
 
 
 def launch_loss(config: LaunchConfig, run: RunDir) -> Loss:
-    """What one device loses to a launch that has trained, from what its stages state.
+    """What one device loses to a launch that has trained: over words, counts, training and evaluation.
 
-    Guarantee: training, counts and central words are Gaussian releases on the same devices, each chosen in the light
-    of those before; see ``composition.compose``. What may fail of them is taken off delta. With training alone it is
-    that of training, number for number.
+    Guarantee: releases on the same devices, a later one chosen in the light of the earlier ones, add up: their rho
+    (see ``composition.compose``) and the probabilities with which they fail. A device is in one split, and has nothing
+    in what is released of another one, so the larger split counts. Where training is all there is, it is that of
+    training, number for number.
 
     Raises:
-      StageInputMissing: it has not trained, or not released something else that it was asked for.
+      StageInputMissing: see ``device_spends``.
     """
-    trained, rhos, failure = run.result("fine_tune"), [], 0.0
-    if config.central_discovery is not None:
-        words = run.result("discover")
-        rhos.append(words["rho"])
-        failure = words["failure"]
-    if config.counts is not None:
-        rhos.append(run.result("count")["counts"]["rho"])
-    if not rhos:
-        return Loss.model_validate({name: trained[name] for name in Loss.model_fields})
-    delta = trained["delta"]
-    together = compose((*rhos, trained["rho"]), [delta - failure])
-    return Loss(
-        rho=together.rho,
-        mu=together.mu,
-        delta=delta,
-        epsilon=together.epsilon[delta - failure],
-        epsilon_pld=together.epsilon_pld[delta - failure],
-    )
+    trained = run.result("fine_tune")
+    if not is_sum(config):
+        return Loss.model_validate({name: trained[name] for name in Loss.model_fields if name in trained})
+    delta, splits = trained["delta"], dict[str, list[Spend]]()
+    for spend in device_spends(config, run):
+        splits.setdefault(spend.split, []).append(spend)
+    losses = [loss_together(split, delta) for split in splits.values()]
+    return Loss.model_validate({name: max(getattr(loss, name) for loss in losses) for name in Loss.model_fields})
+
+
+def loss_together(spends: Sequence[Spend], delta: float) -> Loss:
+    """What releases on the same devices cost together, at a delta that holds their failures.
+
+    Raises:
+      ValueError: the failures alone are more than delta.
+    """
+    failure = math.fsum(spend.failure for spend in spends)
+    if failure >= delta:
+        raise ValueError(f"mechanism.delta: {delta:g} is not above {failure:g}, with which releases fail; raise it")
+    together = compose([spend.rho for spend in spends if spend.rho is not None], [delta - failure])
+    (epsilon,), (second,) = together.epsilon.values(), together.epsilon_pld.values()
+    return Loss(rho=together.rho, mu=together.mu, delta=delta, epsilon=epsilon, epsilon_pld=second, failure=failure)
 
 
 def planned_discovery(config: LaunchConfig, run: RunDir) -> Spend:
@@ -135,8 +192,11 @@ def seeded(config: LaunchConfig) -> tuple[str, ...]:
     return ("seed",) if config.mechanism.randomness == "seeded" else ()
 
 
+# What the arms are made of; what users have is written down beside the noise's key (``pipeline.covered.release``).
+_COMPARED = ("ingest_public", "ingest_private", "build_vocabulary", "adapt", "fine_tune")
 SPENDS: Mapping[str, StageSpend] = {
     "discover": StageSpend(planned=planned_discovery, inputs=("ingest_public", "ingest_private")),
     "count": StageSpend(planned=planned_counts, inputs=("ingest_public", "ingest_private", "build_vocabulary", "plan")),
     "fine_tune": StageSpend(planned=planned_training, inputs=("ingest_private", "build_vocabulary", "adapt", "plan")),
+    "ab_test": StageSpend(planned=planned_evaluation, inputs=_COMPARED),
 }

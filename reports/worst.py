@@ -55,12 +55,13 @@ def worst_facts(disclosure: Disclosure) -> list[str]:
 
 def _suggested(utility: Utility, words_added: int) -> list[str]:
     row = utility.part("new_words", _OURS, "top3_recall")
-    if not words_added or row is None or row.value >= LEAST_SUGGESTED:
+    # Under noise a share is what its interval leaves possible.
+    if not words_added or row is None or (row.high if utility.released else row.value) >= LEAST_SUGGESTED:
         return []
     seldom = f"only {percent(row.value)} of the times ({percent(row.low)} to {percent(row.high)})"
     return [
         "Where somebody types a discovered word it is among the three suggestions "
-        + ("never." if row.value == 0 else f"{seldom}.")
+        + ("never." if row.value == 0 and not utility.released else f"{seldom}.")
     ]
 
 

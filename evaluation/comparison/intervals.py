@@ -17,7 +17,6 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 from scipy import stats
@@ -74,8 +73,8 @@ class AbResult:
     Attributes:
       devices_at_least: devices with at least one word, rounded down to tens.
       undefined: metrics left out because some arm had nothing to divide by.
-      differentially_private: always False. These are plain aggregates over held-out devices: no
-        training guarantee covers them, and a disclosure must say so.
+      differentially_private: whether they follow from noisy sums (``evaluation.noisy``). Plain aggregates over
+        held-out devices have no guarantee, and a disclosure must say so.
     """
 
     devices_at_least: int
@@ -83,7 +82,7 @@ class AbResult:
     arms: tuple[ArmMetric, ...]
     differences: tuple[Difference, ...]
     undefined: tuple[str, ...] = ()
-    differentially_private: Literal[False] = False
+    differentially_private: bool = False
 
     def arm(self, arm: str, metric: str) -> ArmMetric:
         """The row of one metric of one arm."""

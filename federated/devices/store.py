@@ -97,6 +97,11 @@ def split_key(name: str, secret: bytes) -> bytes:
     return hmac.digest(secret, f"tacit split {name}".encode(), hashlib.sha256)
 
 
+def keyed_digest(digest: str, key: bytes) -> str:
+    """A store's digest as it may be shown under a budget: to anyone without ``split_key`` it is a random number."""
+    return hmac.digest(key, f"tacit store {digest}".encode(), hashlib.sha256).hex()
+
+
 def build_store(
     config: PopulationConfig,
     locale: str,

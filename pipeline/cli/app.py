@@ -154,8 +154,8 @@ def launch(file: LaunchPath, date: Date = None, as_json: AsJson = False) -> None
     if not all(outcome.skipped for outcome in outcomes.values()):
         release.show(run, now)
         tracker.show_state(now.state)
-    # With counts the decision states what both cost together.
-    spent = result["fine_tune"] if parsed.counts is None else result["decide"]["headline"]
+    # Where more than training was released the decision states what all of it costs.
+    spent = result["fine_tune"] | result["decide"]["headline"]
     content = {
         "launch_id": run_id,
         "decision": result["decide"]["decision"],

@@ -86,7 +86,8 @@ def _without_room(
     asking = Asking(population.name, run_id, rule, which.as_of.isoformat() if which else "")
     training = Spend(unit="device", adjacency="zero-out", rho=rho, epsilon=0.0, delta=config.mechanism.delta)
     words = Spend(unit="item", adjacency="swap", rho=None, epsilon=epsilon0, delta=0.0)
-    for spend in (words, training):
+    held_out = training.model_copy(update={"rho": config.evaluation.rho if config.evaluation else 0.0, "split": "test"})
+    for spend in (words, training, held_out):
         if not (spend.rho or spend.epsilon):
             continue  # A population may have spent all of it, and more, before its budget was lowered.
         try:

@@ -12,11 +12,16 @@ from evaluation.comparison.intervals import Estimate, confidence_of
 from evaluation.comparison.results import Comparison
 from evaluation.comparison.verdicts import FEATURE_METRICS, PRIMARY, Check, SignCheck
 from evaluation.keyboard.layouts import has_keyboard
+from evaluation.noisy import compare as noisy
+from pipeline import spends
+from pipeline.config import LaunchConfig
+from pipeline.covered.release import Kept
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.registry import Published
 from pipeline.stage import StageContext, StageResult
 from pipeline.stages import ab_arms, artifacts
 from pipeline.stages.ab_arms import CHAMPION, NON_PRIVATE, PUBLIC_MIXTURE
+from pretrain import corpus
 from pretrain.files import write_text
 from pretrain.threads import one_torch_thread
 from reports.disclosure.utility import (
@@ -54,6 +59,9 @@ class AbTest(StageResult, Utility):
     broken_margins: tuple[str, ...] | None
     missing_metrics: tuple[str, ...] | None
     broken_typists: tuple[str, ...] | None
+    coverage: float | None = None
+    coverage_low: float | None = None
+    coverage_high: float | None = None
 
 
 def ab_test(
@@ -68,29 +76,45 @@ def ab_test(
       before: says which version users have without this launch.
       again: to see whether it says the same, which is no attempt.
     """
-    config = ctx.config
-    (entrants, champion, unfair), store = ab_arms.gather(ctx, before), artifacts.store(ctx)
+    config, kept = ctx.config, Kept.of(ctx, again=again)
+    (entrants, champion, unfair), store = ab_arms.gather(ctx, kept.before(before)), artifacts.store(ctx)
     attempt = attempt_of(ctx, champion, again=again)
-    # Without a layout to mistype on words are predicted, but not typed again.
-    session_words = config.ab_test.session_words if has_keyboard(config.locale) else 0
+    # Without a layout to mistype on words are predicted, but not typed again; under a budget typing is not told.
+    typed = has_keyboard(config.locale) and config.evaluation is None
     rules = Rules(
         config.feature,
         config.locale,
         config.name,
         config.seed,
         config.ab_test.buckets,
-        session_words,
+        config.ab_test.session_words if typed else 0,
         confidence=confidence_of(attempt),
     )
+    workers = len(os.sched_getaffinity(0))
+    released: dict[str, object] = {}
     with one_torch_thread():
-        compared = compare.run(
-            entrants,
-            Devices(store.words, store.devices("test"), store.devices("validation")),
-            rules,
-            workers=len(os.sched_getaffinity(0)),
-        )
+        if config.evaluation is None:
+            devices = Devices(store.words, store.devices("test"), store.devices("validation"))
+            compared = compare.run(entrants, devices, rules, workers)
+        else:
+            public = corpus.open_corpus(ctx.run.input("ingest_public", "corpus")).validation[0]
+            asked, z = noisy.Asked(store.words, store.devices("test"), public), config.evaluation.noise_multiplier
+            release = kept.release(ctx, champion, len(asked.devices))
+            compared, found = noisy.compare(entrants, asked, rules, release, z, workers)
+            released = _released(config, found)
     write_text(ctx.public / "comparison.json", compared.to_json() + "\n")
-    return ab_result(compared, list(entrants.arms), described(champion, unfair), config.feature, attempt)
+    names = list(dict.fromkeys(row.arm for row in compared.table.arms))
+    return ab_result(compared, names, described(champion, unfair), config.feature, attempt).model_copy(update=released)
+
+
+def _released(config: LaunchConfig, found: Estimate | None) -> dict[str, object]:
+    """What evaluation spent, and what it says of discovered words, beside the comparison itself."""
+    ends = {} if found is None else {"": found.value, "_low": found.low, "_high": found.high}
+    return {
+        "spend": spends.planned_evaluation(config),
+        "released": spends.evaluation_block(config),
+        **{f"coverage{end}": value for end, value in ends.items()},
+    }
 
 
 def attempt_of(ctx: StageContext, champion: Published | None, *, again: bool = False) -> int:
@@ -158,8 +182,8 @@ def ab_result(
         ),
         new_word_top3_low=None if top3_new is None else top3_new.low,
         distinct_private=compared.distinct_first_words.get("private"),
-        broken_margins=_broken(compared) if typed else None,
-        missing_metrics=compared.verdicts[0].missing if typed else None,
+        broken_margins=_broken(compared) if typed or table.differentially_private else None,
+        missing_metrics=compared.verdicts[0].missing if typed or table.differentially_private else None,
         broken_typists=tuple(_disagreement(row) for row in compared.signs if _disagrees(row)) if typed else None,
         unstable_signs=tuple(_block(Pair, row) for row in compared.signs if not row.stable),
         features={name: tuple(row for row in rows if row in measured) for name, rows in FEATURE_METRICS.items()},

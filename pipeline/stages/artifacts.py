@@ -169,8 +169,12 @@ class Champion:
 
 
 def trained_on(population: dict) -> tuple[str, str] | None:
-    """Population and split of a disclosure or of ``ingest_private``; None where it is from before splits had names."""
-    name, split = population.get("name") or population.get("population"), population.get("split")
+    """Population and rule of its splits, of a disclosure or ``ingest_private``; None where splits had no names yet.
+
+    The rule says also how many devices are held out. Until rules had names only the key did.
+    """
+    name, split = population.get("name") or population.get("population"), population.get("split_rule")
+    split = split or population.get("split")
     return (name, split) if name and split else None
 
 

@@ -7,9 +7,11 @@ import numpy as np
 
 from evaluation.audit import canaries, memorisation
 from evaluation.audit.noise import NoiseAudit, noise_audit
+from evaluation.audit.released import rows as released
 from evaluation.config import ALPHA
 from federated.rounds.rule import RoundRule
 from federated.rounds.server import flat_weights
+from pipeline.config import LaunchConfig
 from pipeline.stage import StageContext, StageResult
 from pipeline.stages import artifacts, audit_trace, fine_tune_workers
 from pretrain.threads import one_torch_thread
@@ -76,11 +78,17 @@ def audit(ctx: StageContext) -> Audit:
         "alpha": ALPHA,
         "noise_audit_passed": None if tested is None else tested.passed,
         "seed_commitment": None if tested is None else tested.seed_commitment,
-        "audits": [] if tested is None else [vars(row) for row in tested.rows],
+        "audits": [] if tested is None else [_shown(row, config) for row in tested.rows],
         "headline": {"exposure_bits": memorised.max_exposure_bits},
         "metrics": _metrics(memorised, tested),
     }
     return Audit.model_validate(content, extra="ignore")
+
+
+def _shown(row: released.AuditRow, config: LaunchConfig) -> dict[str, object]:
+    """A row as it may be shown: how many updates were not empty tells who typed, and nothing covers that."""
+    untold = {"n": 0} if row.type == "update_lengths" and config.evaluation is not None else {}
+    return vars(row) | untold
 
 
 def model_change(ctx: StageContext) -> np.ndarray:

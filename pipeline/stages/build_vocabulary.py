@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from discovery import coverage, filters, projection, review
@@ -40,10 +40,12 @@ def _given(ctx: StageContext) -> dict[str, object] | None:
 
 
 REUSE = PrivateStage(
-    reads=lambda config: ("locale", "seed", "vocabulary", "discovery"),
+    # Without a budget its coverage is that of validation devices, and with one nobody's.
+    reads=lambda config: ("locale", "seed", "vocabulary", "discovery", *(("evaluation",) if config.evaluation else ())),
     given=_given,
     code=("discovery", "pretrain", "evaluation/config.py", "pipeline/stages", "reports/disclosure"),
     libraries=LIBRARIES,
+    sees=("evaluation",),
 )
 
 
@@ -59,10 +61,9 @@ def build_vocabulary(ctx: StageContext) -> BuildVocabulary:
     # Of the words that were kept alone, and without their names: the vocabulary has those.
     shares = {word.word: word.shrunk for word in found}
     write_text(ctx.public / artifacts.SHARES, json.dumps([shares[word] for word in grown.words[len(base) :]]) + "\n")
-    counts = [_unknown(words, base) for words in artifacts.store(ctx).device_words("validation")]
     added = set(grown.words) - set(base.words)
     projected = projected_coverage(ctx, base)
-    share, low, high = coverage.coverage(added, counts, CONFIDENCE)
+    share, low, high = _covered(ctx, base, added)
     return BuildVocabulary(
         base_size=len(base),
         added=len(added),
@@ -79,6 +80,19 @@ def build_vocabulary(ctx: StageContext) -> BuildVocabulary:
             for step, point in enumerate(projected)
         ),
     )
+
+
+def _covered(
+    ctx: StageContext, base: vocabulary.Vocabulary, added: Collection[str]
+) -> tuple[float | None, float | None, float | None]:
+    """The words' share with its interval, on validation devices; under a budget ``ab_test`` says it, of test devices.
+
+    Guarantee: where the launch has a budget for evaluation, validation devices are not read.
+    """
+    if ctx.config.evaluation is not None:
+        return None, None, None
+    counts = [_unknown(words, base) for words in artifacts.store(ctx).device_words("validation")]
+    return coverage.coverage(added, counts, CONFIDENCE)
 
 
 def projected_coverage(ctx: StageContext, base: vocabulary.Vocabulary) -> tuple[ProjectedCoverage, ...]:

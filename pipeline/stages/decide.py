@@ -2,10 +2,11 @@
 
 from typing import Any
 
+from pipeline.covered.accesses import uncovered
 from pipeline.errors import StageInputMissing
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run_dir import ABSENT, RESULT
-from pipeline.spends import SPENDS, launch_loss
+from pipeline.spends import SPENDS, is_sum, launch_loss
 from pipeline.stage import StageContext, StageResult
 from pipeline.stages import gates
 from reports.disclosure.document import DecisionBlock
@@ -19,7 +20,7 @@ def decide(ctx: StageContext) -> Decide:
     """The declared gates over the evidence; a hold is a value, not an error."""
     decision = gates.decide(evidence(ctx), ctx.config.policy)
     headline: dict[str, float | str] = {"decision": decision.decision}
-    if ctx.config.beside_training:
+    if is_sum(ctx.config):
         headline |= {name: value for name, value in _together(ctx).items() if value is not None}
     return Decide(**dict(decision), headline=headline)
 
@@ -31,7 +32,7 @@ def evidence(ctx: StageContext) -> gates.Evidence:
     results: dict[str, Any] = {}
     for stage in ("fine_tune", "audit", "ab_test"):
         results |= optional(ctx, stage)
-    if ctx.config.beside_training:
+    if is_sum(ctx.config):
         results |= _together(ctx)
     results |= {
         "epsilon0": optional(ctx, "discover").get("epsilon0"),
@@ -40,13 +41,14 @@ def evidence(ctx: StageContext) -> gates.Evidence:
         "population_rho": ledger.total(population),
         "window_rho": ledger.most_in_any(population, "device", days),
         "population_discovery_epsilon": ledger.most_in_any(population, "item", days),
+        "uncovered": uncovered(ctx.config),
         "ledger_problems": ledger.verify(_receipts(ctx)),
     }
     return gates.Evidence.model_validate(results, extra="ignore")
 
 
 def _together(ctx: StageContext) -> dict[str, float | None]:
-    """What all releases cost together; None where one of them has not finished, so that its gates fail."""
+    """What one device loses to the launch; None where a release of it has not finished, so that its gates fail."""
     try:
         loss = launch_loss(ctx.config, ctx.run)
     except StageInputMissing:

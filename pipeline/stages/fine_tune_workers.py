@@ -32,9 +32,10 @@ from pipeline.errors import PERMANENT, TEMPORARY, LaunchError, PermanentError, e
 from pipeline.run_dir import RunDir
 from pipeline.stage import StageContext, stage_key
 from pipeline.stages import artifacts, audit_trace
+from pretrain import corpus
 from pretrain.files import PRIVATE, write_text
 from pretrain.model import KeyboardLM
-from pretrain.vocabulary import join_streams
+from pretrain.vocabulary import TokenStream, join_streams
 
 FAILED = ".failed.json"
 _MODULE = "pipeline.stages.fine_tune_workers"
@@ -89,10 +90,21 @@ def training_data(ctx: StageContext, planted: canaries.CanarySet) -> TrainingDat
     return TrainingData(
         join_streams([devices, planted.devices]),
         np.arange(len(devices) + len(planted.devices)) >= len(devices),
-        store.encode(words, "validation"),
+        watched_on(ctx),
         np.concatenate([np.zeros(len(devices), dtype=bool), planted.stress_D]),
         STRESS_RATE,
     )
+
+
+def watched_on(ctx: StageContext) -> TokenStream:
+    """Text that training is watched on and that trains nothing: of validation devices, or public under a budget.
+
+    Guarantee: where the launch has a budget for evaluation, validation devices are not read.
+    """
+    words = artifacts.vocabulary(ctx, "build_vocabulary")
+    if ctx.config.evaluation is not None:
+        return artifacts.encode(corpus.open_corpus(ctx.run.input("ingest_public", "corpus")).validation, words)
+    return artifacts.store(ctx).encode(words, "validation")
 
 
 def train_together(ctx: StageContext) -> Trained:

@@ -81,6 +81,7 @@ class Evidence(BaseModel):
     attempt: int | None = Field(default=None, description="the how-manieth on these held-out devices")
     confidence: float | None = Field(default=None, description="of the intervals that gates look at")
     broken_typists: tuple[str, ...] | None = Field(default=None, description="where simulated typists contradict")
+    uncovered: tuple[str, ...] | None = Field(default=None, description="uses of private text under no guarantee")
 
 
 def decide(evidence: Evidence, policy: PolicyConfig) -> DecisionBlock:
@@ -221,14 +222,18 @@ def _gates(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateResult]:
             policy.min_distinct_first_words,
             "number of different words that stood first on held-out text",
         )
-    if evidence.session_words != 0:
+    if evidence.session_words != 0 or evidence.broken_margins is not None:
         yield _typing(evidence)
+    if evidence.session_words != 0:
         yield _none_of(
             "typists",
             "simulated typing, whoever types",
             evidence.broken_typists,
             "no kind of typist contradicts another or is clearly worse off",
         )
+    if policy.cover_everything:
+        covered = "every use of private text is under a guarantee"
+        yield _none_of("covered", "uses of private text", evidence.uncovered, covered)
     yield _none_of("ledger", "privacy ledger", evidence.ledger_problems, "the hash chain is whole")
 
 
@@ -313,8 +318,10 @@ def _typing(evidence: Evidence) -> GateResult:
         broken = (*broken, *(f"{name}: could not be estimated" for name in evidence.missing_metrics))
     else:
         broken = None
-    title = "simulated typing, against the starting point and what users have"
-    return _none_of("typing", title, broken, "no metric of simulated typing breaks its margin")
+    # Under a budget nothing is typed again: then it is recall that must not be worse.
+    what = "recall" if evidence.session_words == 0 else "simulated typing"
+    title = f"{what}, against the starting point and what users have"
+    return _none_of("typing", title, broken, f"no metric of {what} breaks its margin")
 
 
 def _none_of(name: str, title: str, problems: tuple[str, ...] | None, otherwise: str) -> GateResult:

@@ -35,7 +35,11 @@ class IngestPublic(StageResult, PublicText):
 
 
 class IngestPrivate(StageResult):
-    """The device store, as far as it may be shown; ``split`` names which devices train and which are held out."""
+    """The device store, as far as it may be shown.
+
+    Attributes:
+      split: names the key by which devices are split; ``split_rule`` also how many of them are held out.
+    """
 
     population: str
     source: str
@@ -44,6 +48,7 @@ class IngestPrivate(StageResult):
     devices_by_split: dict[str, int]
     store_digest: str
     split: str | None = None
+    split_rule: str | None = None
     other_locales: int = 0
     days_kept: int | None = None
     as_of: str | None = None
@@ -133,7 +138,8 @@ def _reads_private(config: LaunchConfig) -> tuple[str, ...]:
     """All but where files lie; made-up typists alone follow the seed."""
     population = config.private_text
     described = (f"private_text.{name}" for name in type(population).model_fields if name != "paths")
-    return ("locale", *described, *(("seed",) if population.source == "synthetic" else ()))
+    covered = ("evaluation",) if config.evaluation else ()
+    return ("locale", *described, *covered, *(("seed",) if population.source == "synthetic" else ()))
 
 
 def _given_private(ctx: StageContext) -> dict[str, object]:
@@ -155,13 +161,16 @@ REUSE = PrivateStage(
     given=_given_private,
     code=("federated/devices", "pretrain", "pipeline/stages/ingest.py"),
     libraries=LIBRARIES,
-    sees=("name", "seed", "private_text", "policy", "mechanism"),
+    sees=("name", "seed", "private_text", "policy", "mechanism", "evaluation"),
     files=("store",),
 )
 
 
 def ingest_private(ctx: StageContext) -> IngestPrivate:
     """Client text into the private device store; only rounded counts and a digest come out.
+
+    Guarantee: with a budget for evaluation, which is that nothing goes without: how many devices there are, which a
+    device that typed nothing does not change, and a digest that tells nothing to anyone without the population's key.
 
     Raises:
       PopulationUnknown, BudgetExceeded: the ledger does not know the population, or has these devices under
@@ -175,17 +184,20 @@ def ingest_private(ctx: StageContext) -> IngestPrivate:
     summary = store.build_store(config.private_text, config.locale, config.seed, ctx.private / "store", key, kept)
     if not summary.synthetic:  # Made-up typists of every population are numbered alike.
         ledger.bind_devices(summary.population, store.device_ids(ctx.private / "store"))
+    covered = config.evaluation is not None
+    digest = store.keyed_digest(summary.digest, key) if covered else summary.digest
     return IngestPrivate(
         population=summary.population,
         source=summary.source,
         synthetic=summary.synthetic,
         devices_at_least=summary.devices,
         devices_by_split=summary.devices_by_split,
-        store_digest=summary.digest,
+        store_digest=digest,
         split=hashlib.sha256(key).hexdigest()[:16],
-        other_locales=summary.other_locales,
+        split_rule=population.split_rule(config.private_text.test_fraction),
+        other_locales=0 if covered else summary.other_locales,
         days_kept=kept and kept.days,
         as_of=kept and kept.as_of.isoformat(),
-        older=summary.older,
-        datasets=(Dataset(name=summary.population, digest=summary.digest, context="fine-tuning"),),
+        older=0 if covered else summary.older,
+        datasets=(Dataset(name=summary.population, digest=digest, context="fine-tuning"),),
     )

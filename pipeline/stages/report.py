@@ -8,21 +8,21 @@ from typing import Any, TypeVar
 
 from discovery.config import PROJECTED_WORDS
 from federated.accounting.gaussian import curve
-from federated.config.counts import CountsConfig
 from federated.config.mechanism import secagg_neighbours, secagg_threshold
 from pipeline.config import LaunchConfig
+from pipeline.covered.accesses import accesses
 from pipeline.ledger.composition import composition
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.reuse.sources import reused_commit
 from pipeline.run_dir import GIVEN
-from pipeline.spends import SPENDS, launch_loss
+from pipeline.spends import SPENDS, evaluation_block, is_sum, launch_loss
 from pipeline.stage import StageContext, StageResult
 from pipeline.stages import artifacts
 from pipeline.stages.decide import optional
 from pretrain.config import Config
 from pretrain.files import write_text
 from reports import render
-from reports.disclosure.document import Artifact, DataAccess, DecisionBlock, Disclosure, Launch, Tool, Verification
+from reports.disclosure.document import Artifact, DecisionBlock, Disclosure, Launch, Tool, Verification
 from reports.disclosure.findings import AuditBlock, CentralBlock, DiscoveryBlock, NewWordAdaptation
 from reports.disclosure.guarantee import (
     Accounting,
@@ -53,17 +53,16 @@ _TRUSTED_WITH_WORDS = (
     "The aggregator that discovers words sees a bounded number of words that each device typed, adds them up, adds "
     "noise, and keeps only words that pass a threshold: the trust that training needs too. It forgets the others."
 )
-_WITHOUT_PRIVACY = DataAccess(
-    stage="ab_test: an arm trained without privacy",
-    data="private",
-    covered=False,
-    reason="simulation only: the population is a public data set or made up, so nobody's secret is at stake; the model "
-    "is deleted once it has been compared",
+_EVALUATED_WITHOUT_NOISE = (
+    "Evaluation on validation and test devices is not differentially private: it releases aggregate metrics of "
+    "devices whose text trains nothing."
+)
+_EVALUATED = (
+    "Under the budget of evaluation there are no slices and no simulated typing, and a test device "
+    "counts as at most a few words: what heavy typists would say weighs less. Training is watched on public text."
 )
 _LIMITATIONS = (
     "Hyperparameters were chosen before this launch; choosing them on this population would not be covered.",
-    "Evaluation on validation and test devices is not differentially private: it releases aggregate metrics of "
-    "devices whose text trains nothing.",
     "Devices were simulated on stored text: the participation figures are not those of devices in the field.",
 )
 
@@ -115,11 +114,12 @@ def disclosure(ctx: StageContext) -> Disclosure:
             seeded_randomness=config.mechanism.randomness == "seeded",
         ),
         decision=block(DecisionBlock, result("decide")),
-        data_accesses=data_accesses(config),
+        data_accesses=accesses(config),
         unit="device",
         adjacency="zero-out: one device's updates replaced by zeros in every round"
         + (", and its counts too" if config.counts else "")
-        + (", and its words left out of discovery" if config.central_discovery else ""),
+        + (", and its words left out of discovery" if config.central_discovery else "")
+        + (", or what a test device adds to the evaluation" if config.evaluation else ""),
         output=("the discovered words with their noisy weights, " if config.central_discovery else "")
         + ("the noisy counts and every model made from them, " if config.counts else "")
         + "the final model and, by post-processing, every noisy intermediate model"
@@ -151,57 +151,6 @@ def disclosure(ctx: StageContext) -> Disclosure:
     )
 
 
-def data_accesses(config: LaunchConfig) -> tuple[DataAccess, ...]:
-    """Every use of data by a launch, covered by a guarantee or not."""
-    held_out = "aggregate metrics of held-out devices, released without noise; their text trains nothing"
-    training = f"{config.mechanism.kind} noise, multiplier {config.mechanism.noise_multiplier:g}"
-    return (
-        DataAccess(stage="pretrain, adapt", data="public", covered=False),
-        DataAccess(
-            stage="ingest_private",
-            data="private",
-            covered=False,
-            reason="the store stays private; counts of devices rounded down to tens, of rows of other locales rounded "
-            "down to hundreds, and a digest leave it",
-        ),
-        _discovered(config),
-        DataAccess(
-            stage="build_vocabulary: coverage",
-            data="private",
-            covered=False,
-            reason="one share over validation devices, released without noise; their text trains nothing",
-        ),
-        *((_counted(config.counts),) if config.counts else ()),
-        DataAccess(stage="fine_tune", data="private", covered=True, mechanism=training, unit="device"),
-        DataAccess(stage="fine_tune: validation curve", data="private", covered=False, reason=held_out),
-        DataAccess(stage="ab_test", data="private", covered=False, reason=held_out),
-        *((_WITHOUT_PRIVACY,) if config.ab_test.non_private_upper_bound else ()),
-        DataAccess(
-            stage="hyperparameter tuning",
-            data="public",
-            covered=False,
-            reason="settings come from the launch file; this launch tunes nothing on private data",
-        ),
-    )
-
-
-def _discovered(config: LaunchConfig) -> DataAccess:
-    central = config.central_discovery
-    if central is None:
-        noise = "LDP TrieHH, Subset Selection"
-        return DataAccess(stage="discover", data="private", covered=True, mechanism=noise, unit="item")
-    noise = (
-        f"weighted Gaussian selection of at most {central.words_per_device} words a device, noise multiplier "
-        f"{central.noise_multiplier:g}, a threshold that fails with probability {central.failure:g} at most"
-    )
-    return DataAccess(stage="discover", data="private", covered=True, mechanism=noise, unit="device")
-
-
-def _counted(config: CountsConfig) -> DataAccess:
-    noise = f"Gaussian noise, multiplier {config.noise_multiplier:g}, one release"
-    return DataAccess(stage="count", data="private", covered=True, mechanism=noise, unit="device")
-
-
 def _mechanism(config: LaunchConfig) -> MechanismBlock:
     mechanism = config.mechanism.model_dump()
     elsewhere = {*MechanismBlock.model_fields, "min_sep", "max_participations"}
@@ -223,15 +172,15 @@ def _shown(value: object) -> str:
 def _accounting(ctx: StageContext, trained: dict[str, Any], planned: dict[str, Any]) -> Accounting:
     config, loss = ctx.config, launch_loss(ctx.config, ctx.run)
     together: dict[str, Any] = {}
-    if config.beside_training:
+    if is_sum(config):
         # What sampling gains covers training alone, so it is not shown beside a sum.
         together = {"training_rho": trained["rho"], "amplified": None}
     if config.counts is not None:
         together["counts"] = ctx.run.result("count")["counts"]
     if config.central_discovery is not None:
-        together |= {
-            name: ctx.run.result("discover")[of] for name, of in (("words_rho", "rho"), ("failure", "failure"))
-        }
+        together["words_rho"] = ctx.run.result("discover")["rho"]
+    if config.evaluation is not None:
+        together["evaluation"] = evaluation_block(config)
     encoding, neighbours = trained["secagg"], secagg_neighbours(config.mechanism.report_goal)
     return block(
         Accounting,
@@ -242,17 +191,20 @@ def _accounting(ctx: StageContext, trained: dict[str, Any], planned: dict[str, A
         secagg=None
         if encoding is None
         else block(SecAgg, encoding, neighbours=neighbours, threshold=secagg_threshold(neighbours)),
-        curve=curve(loss.rho, _CURVE_DELTAS, together.get("failure", 0.0)),
+        curve=curve(loss.rho, _CURVE_DELTAS, loss.failure),
     )
 
 
 def _discovery(ctx: StageContext) -> DiscoveryBlock | CentralBlock:
     words = artifacts.added_words(ctx) if ctx.config.report.show_new_words else None
     guarantee, built = ctx.run.result("discover"), ctx.run.result("build_vocabulary")
+    # Under a budget what the words cover is among what was asked of test devices.
+    compared = {} if ctx.config.evaluation is None else optional(ctx, "ab_test")
+    coverage = {name: compared[name] for name in ("coverage", "coverage_low", "coverage_high") if name in compared}
     kind: type[DiscoveryBlock | CentralBlock] = CentralBlock if ctx.config.central_discovery else DiscoveryBlock
     return block(
         kind,
-        built | guarantee,
+        built | guarantee | coverage,
         words_added=built["added"],
         words=words,
         projected_words=PROJECTED_WORDS,
@@ -298,6 +250,7 @@ def _limitations(config: LaunchConfig, private: dict[str, Any]) -> tuple[str, ..
             "no attack here has tried."
         )
     units = "Discovery and training are stated for different units and are never added up."
+    more.append(_EVALUATED if config.evaluation else _EVALUATED_WITHOUT_NOISE)
     return (*more, *_LIMITATIONS, *(() if config.central_discovery else (units, _item_losses(config))))
 
 

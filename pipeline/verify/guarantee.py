@@ -19,10 +19,11 @@ from federated.rounds.rule import RoundRule
 from federated.secagg.bounds import plan_encoding
 from pipeline.config import LaunchConfig
 from pipeline.run_dir import RunDir, StageRecord
-from pipeline.spends import central_discovery
+from pipeline.spends import central_discovery, evaluation_block, is_sum, planned_evaluation
 from pipeline.stage import stage_key
 from pipeline.stages import artifacts
 from pipeline.stages.fine_tune import participation as participation_shown
+from pipeline.verify import report
 from pipeline.verify.check import TOLERANCE, Check, differences, in_words
 
 
@@ -113,6 +114,28 @@ def words(config: LaunchConfig, records: Mapping[str, StageRecord]) -> Iterator[
 
 
 def of_launch(config: LaunchConfig, trained: accounting.Guarantee) -> accounting.Guarantee:
+    """The guarantee of a whole launch for one device: of all that was released of those that lose most.
+
+    Guarantee: what is released of the devices that train adds up; a device that is held out loses what evaluation
+    costs and nothing else, so the larger of the two counts.
+    """
+    whole = _of_train_devices(config, trained)
+    held_out = config.evaluation.rho if config.evaluation else 0.0
+    if held_out <= whole.rho:
+        return whole
+    alone = compose((held_out,), whole.epsilon)
+    return replace(
+        whole,
+        rho=alone.rho,
+        mu=alone.mu,
+        epsilon={delta: max(epsilon, whole.epsilon[delta]) for delta, epsilon in alone.epsilon.items()},
+        epsilon_pld={delta: max(epsilon, whole.epsilon_pld[delta]) for delta, epsilon in alone.epsilon_pld.items()},
+        methods=(*whole.methods, f"held-out devices lose most, rho {held_out:.6g}"),
+        amplified=None,
+    )
+
+
+def _of_train_devices(config: LaunchConfig, trained: accounting.Guarantee) -> accounting.Guarantee:
     """The guarantee of training and what was released beside it; that of training where nothing was."""
     if not config.beside_training:
         return trained
@@ -129,6 +152,27 @@ def of_launch(config: LaunchConfig, trained: accounting.Guarantee) -> accounting
         methods=(*trained.methods, *(f"{name} of rho {rho:.6g} included" for name, rho in beside.items())),
         amplified=None,
     )
+
+
+def whole(config: LaunchConfig, run: RunDir, records: Mapping[str, StageRecord]) -> Iterator[Check]:
+    """What the front of the disclosure says that one device loses, derived from the launch file and what happened."""
+    stated = report.read(run)
+    if not is_sum(config) or stated is None or not {"fine_tune", "plan"} <= records.keys():
+        return
+    again, delta = of_launch(config, guarantee_again(config, run)), config.mechanism.delta
+    said = stated.accounting
+    right = math.isclose(again.rho, said.rho, rel_tol=TOLERANCE)
+    right = right and math.isclose(again.epsilon[delta], said.epsilon, rel_tol=TOLERANCE)
+    detail = f"stated rho {said.rho:.6g}, derived again for the devices that lose most {again.rho:.6g}"
+    yield Check(id="whole_launch", passed=right, detail=detail)
+    if config.evaluation is not None:
+        compared = records["ab_test"].result if "ab_test" in records else {}
+        same = said.evaluation == evaluation_block(config)
+        spend = planned_evaluation(config)
+        if compared and spend is not None:
+            same = same and compared["spend"] == spend.model_dump(mode="json")
+        detail = f"rho {config.evaluation.rho:.6g} of the launch file's noise, for test devices"
+        yield Check(id="evaluation", passed=same, detail=detail if same else f"stated is not {detail}")
 
 
 def guarantee_again(config: LaunchConfig, run: RunDir, deltas: Iterable[float] = ()) -> accounting.Guarantee:

@@ -39,7 +39,11 @@ def verify(config: LaunchConfig, run: RunDir, settings: Settings, only: Containe
     subjects: dict[str, Iterator[Check]] = {
         "files": files.files(config, run, records, ledger),
         "ledger": chain(files.ledger_checks(run, records, ledger), reused.reused(run, records, ledger)),
-        "guarantee": chain(guarantee.guarantee(config, run, records), guarantee.words(config, records)),
+        "guarantee": chain(
+            guarantee.guarantee(config, run, records),
+            guarantee.words(config, records),
+            guarantee.whole(config, run, records),
+        ),
         "participation": guarantee.participation(config, run, records, files.missing(run, ledger)),
         "disclosure": report.report(config, run, settings, records, ours),
         "again": replay.replay(config, run, settings, records, ours),

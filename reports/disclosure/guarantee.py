@@ -44,6 +44,7 @@ class Population(Config):
     split: str | None = Field(
         default=None, description="which devices train; launches of one population and split hold out the same ones"
     )
+    split_rule: str | None = Field(default=None, description="the same, with the fractions that are held out")
     other_locales: int = Field(default=0, description="rows of other locales, left out; rounded down to hundreds")
     days_kept: int | None = Field(default=None, description="text is kept so long; None where nothing is deleted")
     as_of: str | None = Field(default=None, description="the day from which they are counted back")
@@ -138,6 +139,16 @@ class ReleasedCounts(Config):
     epsilon: float
 
 
+class ReleasedEvaluation(Config):
+    """One Gaussian release of sums over test devices, from which every figure about them follows."""
+
+    noise_multiplier: float
+    clip_norm: float = Field(description="bound on one device's weighted vector")
+    most_words: int = Field(description="as which a device counts at most, by its own rates")
+    rho: float = Field(description="for a test device, which loses nothing to training")
+    epsilon: float
+
+
 class PrivacyLoss(Config):
     """The device-level guarantee of training in numbers, from observed participation."""
 
@@ -158,19 +169,28 @@ class Accounting(PrivacyLoss):
     planned_rho: float
     secagg: SecAgg | None = None
     counts: ReleasedCounts | None = None
+    evaluation: ReleasedEvaluation | None = Field(default=None, description="on other devices than training")
     training_rho: float | None = Field(default=None, description="what of rho is training's, beside other releases")
     words_rho: float | None = Field(default=None, description="what of rho is that of words found centrally")
     failure: float = Field(default=0.0, description="part of delta for which rho does not hold")
     curve: tuple[tuple[float, float], ...] = Field(description="(delta, epsilon) of the exact Gaussian curve")
 
+    @property
+    def trains(self) -> float:
+        """What a device loses that trains: to words and counts, where they are released of devices, and to training."""
+        if self.training_rho is None:
+            return self.rho
+        return self.training_rho + (self.words_rho or 0.0) + (self.counts.rho if self.counts else 0.0)
+
     @model_validator(mode="after")
-    def _counts_and_training_add_up(self) -> "Accounting":
-        beside = [self.counts.rho] if self.counts else []
-        beside += [self.words_rho] if self.words_rho is not None else []
-        if bool(beside) != (self.training_rho is not None):
+    def _releases_add_up(self) -> "Accounting":
+        more = (self.counts, self.words_rho, self.evaluation) != (None, None, None)
+        if more != (self.training_rho is not None):
             raise ValueError("training_rho: it stands beside what else makes up rho, and only there")
-        if self.training_rho is not None and not math.isclose(self.rho, sum(beside) + self.training_rho, rel_tol=_SAME):
-            raise ValueError(f"rho: {self.rho}, but its parts add up to {sum(beside) + self.training_rho}")
+        # A device either trains or is held out.
+        larger = max(self.trains, self.evaluation.rho if self.evaluation else 0.0)
+        if self.training_rho is not None and not math.isclose(self.rho, larger, rel_tol=_SAME):
+            raise ValueError(f"rho: {self.rho}, but its parts add up to {larger}")
         return self
 
     @model_validator(mode="after")

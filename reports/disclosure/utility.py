@@ -1,8 +1,9 @@
-"""The block of the disclosure about the offline comparison: plain aggregates over held-out devices."""
+"""The block of the disclosure about the offline comparison: aggregates over held-out devices, plain or under noise."""
 
 from pydantic import Field, model_validator
 
 from pretrain.config import Config
+from reports.disclosure.guarantee import ReleasedEvaluation
 
 NON_PRIVATE = "non_private"
 
@@ -91,7 +92,7 @@ class HeadWords(Config):
 
 
 class Utility(Config):
-    """The offline comparison; plain aggregates over held-out devices, not differentially private.
+    """The offline comparison; aggregates over held-out devices, without noise or, ``released``, under a budget.
 
     Attributes:
       champion: None where no earlier launch of this locale and feature was published.
@@ -120,6 +121,7 @@ class Utility(Config):
     verdicts: tuple[Verdict, ...]
     slices: tuple[SliceMetric, ...]
     unstable_signs: tuple[Pair, ...]
+    released: ReleasedEvaluation | None = Field(default=None, description="none: plain aggregates, without noise")
     second_opinions: tuple[SecondOpinion, ...]
     head_words: tuple[HeadWords, ...]
     distinct_first_words: dict[str, int]

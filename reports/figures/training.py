@@ -51,7 +51,7 @@ def _fine_tuning(curves: Curves) -> str:
 
     def draw(axes: Axes) -> None:
         axes.plot(rounds, recall, marker="o", markersize=3, color=GREEN)
-        _by_round(axes, "top-1 recall on\nvalidation devices (%)", 1.08 * max(*recall, 1e-6))
+        _by_round(axes, "top-1 recall on\nheld-out text (%)", 1.08 * max(*recall, 1e-6))
 
     description = f"Top-1 recall goes from {recall[0]:.2f}% to {recall[-1]:.2f}% at round {rounds[-1]:g}."
     return svg("Private training by round", description, draw)

@@ -11,6 +11,7 @@ from discovery.config import FAILURE_SHARE
 from federated.accounting.gaussian import epsilon_of_rho
 from pipeline import spends
 from pipeline.config import LaunchConfig, config_digest, launch_id, problems
+from pipeline.covered.accesses import accesses
 from pipeline.errors import StageInputMissing
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.readiness import above_policy, too_few
@@ -20,7 +21,6 @@ from pipeline.settings import Settings
 from pipeline.stage import StageContext
 from pipeline.stages import artifacts, decide
 from pipeline.stages import discover as discovering
-from pipeline.stages.report import data_accesses
 from pipeline.verify.check import Check
 from pipeline.verify.guarantee import words as words_again
 from pretrain.vocabulary import SPECIALS, Vocabulary
@@ -165,7 +165,7 @@ def test_more_than_the_ceiling_is_refused_before_anything_is_spent() -> None:
 
 
 def test_the_table_of_accesses_covers_words_by_device() -> None:
-    (row,) = [access for access in data_accesses(asked()) if access.stage == "discover"]
+    (row,) = [access for access in accesses(asked()) if access.stage == "discover"]
     assert (row.covered, row.unit) == (True, "device")
     assert "weighted Gaussian" in (row.mechanism or "")
 

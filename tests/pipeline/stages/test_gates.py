@@ -19,7 +19,9 @@ POLICY = launch_config(
         "min_distinct_first_words": 300,
         "min_ngram_gain": 0.0,
         "min_new_word_top3": 0.05,
-    }
+        "cover_everything": True,
+    },
+    evaluation={"noise_multiplier": 2.0},
 ).policy
 NOISE = AuditRow(
     type="noise_scale",
@@ -41,6 +43,7 @@ NOISE = NOISE.model_copy(update={"least_noise": 0.95})
 LENGTHS = LENGTHS.model_copy(update={"least_clip": 1.01})
 RELEASED_ROWS = (SEQUENCE, *OTHERS, LENGTHS)
 GOOD = Evidence(
+    uncovered=(),
     rho=0.4,
     epsilon=4.25,
     epsilon_pld=4.2501,
@@ -124,6 +127,7 @@ def test_everything_in_order_is_launched():
         ({"attempt": 3}, "attempts"),
         ({"attempt": 0}, "attempts"),
         ({"confidence": 0.95}, "attempts"),
+        ({"uncovered": ("ab_test",)}, "covered"),
         ({"ledger_problems": ("entry 2 is not what was written",)}, "ledger"),
     ],
 )
@@ -139,6 +143,16 @@ def test_missing_evidence_holds(name: str):
     decision = decide(GOOD.model_copy(update={name: () if name == "audits" else None}), POLICY)
     assert decision.decision == "hold"
     assert "missing" in decision.reasons[0]
+
+
+def test_without_typing_recall_is_held_by_its_margins_where_it_was_judged():
+    untyped = GOOD.model_copy(update={"session_words": 0, "broken_typists": None})
+    better, worse = (untyped.model_copy(update={"broken_margins": broken}) for broken in ((), ("top-1 recall",)))
+    (gate,) = (gate for gate in decide(better, POLICY).gates if gate.id == "typing")
+    assert (gate.passed, gate.title) == (True, "recall, against the starting point and what users have")
+    assert decide(worse, POLICY).decision == "hold"
+    without = decide(untyped.model_copy(update={"broken_margins": None}), POLICY)
+    assert "typing" not in {gate.id for gate in without.gates}
 
 
 def test_without_rows_about_the_noise_both_gates_hold():

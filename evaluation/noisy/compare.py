@@ -1,0 +1,203 @@
+"""Arms compared on held-out devices under a budget: one release of noisy sums, and everything that follows from it.
+
+Shape legend: P words, D devices, M cells.
+
+What gates and headlines read is in the release: recall of this launch, its paired differences to what it is held
+against, what it makes of the words that were discovered, and how much of what the vocabulary lacked these are.
+Nothing else of held-out devices leaves: no slice, no simulated typing, no histogram. How many different words stand
+first is asked of public text.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from evaluation.arms.held_out import HeldOut, held_out
+from evaluation.comparison import scoring, slices, verdicts
+from evaluation.comparison.compare import Entrants, Rules
+from evaluation.comparison.intervals import AbResult, ArmMetric, Difference, Estimate, half_widths
+from evaluation.comparison.results import Comparison, SliceRow
+from evaluation.noisy.estimates import estimate
+from evaluation.noisy.questions import CLIP_NORM, MOST_WORDS, WORDS, Layout, Question, Sums, difference, vectors
+from pretrain.vocabulary import UNK
+from pretrain.words import WordStore
+
+RECALLS = ("top1_recall", "top3_recall")
+OURS, NEW, UNKNOWN = "private", "new_words", "unknown_words"
+# Arms that remember what their user typed are a detail, for simulations.
+_REMEMBER = frozenset({"private_history", "ngram_history"})
+# First suggestions are looked at on so many public words.
+_PUBLIC_WORDS = 20_000
+
+# Takes how many cells there are and what makes each device's vector; gives back the noisy sums.
+Release = Callable[[int, Callable[[], Iterator[tuple[np.ndarray, np.ndarray]]]], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Whom is asked, and what stands for them where nobody may be.
+
+    Attributes:
+      words: the store of held-out devices. Private.
+      devices: its owners that arms are compared on.
+      public: text that no arm was trained on.
+    """
+
+    words: WordStore
+    devices: np.ndarray
+    public: WordStore
+
+
+def baselines(entrants: Entrants) -> list[str]:
+    """What this launch is compared with."""
+    return [baseline for candidate, baseline in entrants.pairs if candidate == OURS and baseline not in _REMEMBER]
+
+
+def layout(entrants: Entrants) -> Layout:
+    """What is asked; it follows from who is compared."""
+    levels = [Question(metric) for metric in RECALLS]
+    paired = [Question(difference(metric, other), fine=True) for other in baselines(entrants) for metric in RECALLS]
+    new = [_of_new(metric) for metric in RECALLS]
+    return Layout((*levels, *paired, *new, coverage()))
+
+
+def coverage() -> Question:
+    """The share of the words that the public vocabulary lacks which discovery found."""
+    return Question(NEW, UNKNOWN, fine=True, fine_denominator=True)
+
+
+def _of_new(metric: str) -> Question:
+    return Question(f"{metric} of {NEW}", NEW, fine=True, fine_denominator=True)
+
+
+def compare(
+    entrants: Entrants, asked: Asked, rules: Rules, release: Release, noise_multiplier: float, workers: int = 1
+) -> tuple[Comparison, Estimate | None]:
+    """Score every arm on the held-out devices, release the sums, and decide each pair by them; and words' coverage.
+
+    Guarantee: of the devices only what ``release`` gives back is used, besides how many there are, and which cells
+    there are follows from the arms' names.
+
+    Args:
+      noise_multiplier: of the release, in ``questions.CLIP_NORM``.
+
+    Raises:
+      ValueError: the noise is more than so few devices type.
+    """
+    wanted = layout(entrants)
+
+    def made() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        return vectors(wanted, parts(entrants, held_out(asked.words, asked.devices), workers))
+
+    sums = wanted.read(release(len(wanted), made), noise_multiplier * CLIP_NORM)
+    table = _table(entrants, sums, rules.confidence, len(asked.devices))
+    if table is None:
+        raise ValueError(
+            f"evaluation.noise_multiplier: {noise_multiplier:g} drowns what {len(asked.devices) // 10 * 10:,}+ devices "
+            "type; lower it, or raise private_text.test_fraction"
+        )
+    text = held_out(asked.public, np.arange(len(asked.public)), _PUBLIC_WORDS)
+    compared = Comparison(
+        table=table,
+        verdicts=tuple(
+            verdicts.verdict(table, OURS, other, "top1_recall", verdicts.guardrails(other, typed=False))
+            for other in baselines(entrants)
+        ),
+        second_opinions=(),
+        slices=tuple(_of_discovered(sums, rules.confidence)),
+        head_words=(),
+        distinct_first_words={
+            arm: slices.distinct_words(_scored(entrants, arm, text, workers))
+            for arm in ("start", "ngram", OURS)
+            if arm in entrants.arms
+        },
+        compose=(),
+        signs=(),
+        session_words=0,
+        judged_words=0,
+    )
+    covered = estimate(coverage(), sums, rules.confidence)
+    return compared, None if covered is None else share(covered)
+
+
+def parts(entrants: Entrants, text: HeldOut, workers: int = 1) -> dict[str, np.ndarray]:
+    """What each device adds to each sum, in words, ``[D]`` by name. Private."""
+    ours = _scored(entrants, OURS, text, workers)
+    new_P = (ours.id_P >= entrants.base_size) & (ours.id_P < entrants.launch_size)
+    unknown_P = new_P | (ours.id_P == UNK) | (ours.id_P >= entrants.launch_size)
+    known, of_new, of_unknown = ours.ratios(), ours.ratios(new_P), ours.ratios(unknown_P)
+    added = {WORDS: known[RECALLS[0]][1], NEW: of_new[RECALLS[0]][1], UNKNOWN: of_unknown[RECALLS[0]][1]}
+    added |= {metric: known[metric][0] for metric in RECALLS}
+    added |= {_of_new(metric).numerator: of_new[metric][0] for metric in RECALLS}
+    for other in baselines(entrants):
+        theirs = _scored(entrants, other, text, workers).ratios()
+        added |= {difference(metric, other): known[metric][0] - theirs[metric][0] for metric in RECALLS}
+    return added
+
+
+def _scored(entrants: Entrants, arm: str, text: HeldOut, workers: int) -> scoring.Scored:
+    return scoring.score(entrants.arms[arm], text, text.ids(entrants.vocabulary), workers=workers)
+
+
+def _table(entrants: Entrants, sums: Sums, confidence: float, devices: int) -> AbResult | None:
+    """Every metric that was asked for; None where the words themselves are lost in the noise."""
+    rows, differences, words = [], [], sums.value[WORDS]
+    for metric in RECALLS:
+        level = estimate(Question(metric), sums, confidence)
+        if level is None:
+            return None
+        rows.append(_row(OURS, metric, level, words))
+        for other in baselines(entrants):
+            gain = estimate(Question(difference(metric, other), fine=True), sums, confidence)
+            assert gain is not None, "it has the denominator of the level"
+            theirs = _less(level, gain, confidence)
+            rows.append(_row(other, metric, theirs, words))
+            differences.append(Difference(OURS, other, metric, gain, _relative(gain, theirs, level)))
+    return AbResult(
+        devices_at_least=devices // 10 * 10,
+        confidence=confidence,
+        arms=tuple(rows),
+        differences=tuple(differences),
+        differentially_private=True,
+    )
+
+
+def _row(arm: str, metric: str, value: Estimate, words: float) -> ArmMetric:
+    denominator = words * MOST_WORDS
+    return ArmMetric(arm, metric, value.value * denominator, denominator, value)
+
+
+def _less(level: Estimate, gain: Estimate, confidence: float) -> Estimate:
+    """A baseline's recall, which nothing was asked about: this launch's less what it gained.
+
+    How the two go together is not known, so their errors are added.
+    """
+    value, error = level.value - gain.value, level.standard_error + gain.standard_error
+    degrees = min(level.degrees, gain.degrees)
+    reach = max(half_widths(confidence, degrees) * error, (level.high - level.low + gain.high - gain.low) / 2)
+    return Estimate(value, value - reach, value + reach, error, degrees)
+
+
+def _relative(gain: Estimate, theirs: Estimate, level: Estimate) -> Estimate | None:
+    """The gain as a share of the baseline, whose own error is added; None where the baseline is lost in noise."""
+    if not theirs.low > 0:
+        return None
+    value = gain.value / theirs.value
+    stretch = math.hypot(1.0, value * level.standard_error / max(gain.standard_error, 1e-300))
+    down, up = ((gain.value - gain.low) * stretch / theirs.value, (gain.high - gain.value) * stretch / theirs.value)
+    return Estimate(value, value - down, value + up, gain.standard_error * stretch / theirs.value, gain.degrees)
+
+
+def _of_discovered(sums: Sums, confidence: float) -> Iterator[SliceRow]:
+    for metric in RECALLS:
+        made = estimate(_of_new(metric), sums, confidence)
+        if made is not None:
+            yield SliceRow(NEW, OURS, None, metric, share(made))
+
+
+def share(made: Estimate) -> Estimate:
+    """An estimate of what lies between 0 and 1; the interval covers it as often."""
+    value, low, high = (min(max(end, 0.0), 1.0) for end in (made.value, made.low, made.high))
+    return replace(made, value=value, low=low, high=high)

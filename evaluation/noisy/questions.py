@@ -1,0 +1,136 @@
+"""What is asked of held-out devices under a budget: ratios of sums, and one bounded vector that each device adds.
+
+Shape legend: D devices, L sums that are asked for, M cells of a vector.
+
+A ratio's interval needs its two sums and, for the spread between devices, the sums of their squares and of their
+product. All of them stand in one vector, so that one bound and one release of noise cover every question. Arms are
+compared by sums of differences: what two arms have in common is as large as what they differ by is small, and noise
+on both would drown it.
+
+A device counts as at most ``MOST_WORDS`` words: one that typed more weighs as much, by its own rates.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+MOST_WORDS = 50.0
+# Of a weighted vector; one device of fifty on chat is longer, and is scaled down as a whole, its rates unchanged.
+CLIP_NORM = 1.25
+WORDS = "words"
+# What a cell is multiplied by, by the kind of its sum and of its products: about the inverse root of what one device
+# adds to it, so that noise costs each question as little as it can (docs/evaluation.md).
+_OF_WORDS, _OF_COMMON, _OF_FINE = 0.5, 1.0, 4.0
+_PRODUCTS = {
+    (_OF_WORDS, _OF_WORDS): 0.25,
+    (_OF_COMMON, _OF_WORDS): 2.0,
+    (_OF_COMMON, _OF_COMMON): 6.0,
+    (_OF_FINE, _OF_WORDS): 1.5,
+    (_OF_FINE, _OF_FINE): 25.0,
+}
+
+
+@dataclass(frozen=True)
+class Question:
+    """A ratio of two sums over devices.
+
+    Attributes:
+      numerator, denominator: names of the sums.
+      fine: a device adds little to the numerator, as to a difference of two arms.
+      fine_denominator: likewise, as where only some words count.
+    """
+
+    numerator: str
+    denominator: str = WORDS
+    fine: bool = False
+    fine_denominator: bool = False
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which cells a vector has; it follows from the questions alone.
+
+    Attributes:
+      questions: whose ratios are asked for.
+    """
+
+    questions: tuple[Question, ...]
+
+    @cached_property
+    def weights(self) -> dict[str, float]:
+        """Weight of each sum, by name, in the order of their cells."""
+        weights = {WORDS: _OF_WORDS}
+        for question in self.questions:
+            weights.setdefault(question.numerator, _OF_FINE if question.fine else _OF_COMMON)
+            weights.setdefault(question.denominator, _OF_FINE if question.fine_denominator else _OF_COMMON)
+        return weights
+
+    @cached_property
+    def products(self) -> dict[tuple[str, str], float]:
+        """Weight of each product of two sums, in the order of their cells."""
+        pairs: dict[tuple[str, str], float] = {}
+        for question in self.questions:
+            top, bottom = question.numerator, question.denominator
+            for pair in ((top, top), (top, bottom), (bottom, bottom)):
+                first, second = (self.weights[name] for name in pair)
+                pairs.setdefault(pair, _PRODUCTS[first, second])
+        return pairs
+
+    def __len__(self) -> int:
+        return len(self.weights) + len(self.products)
+
+    def read(self, released_M: np.ndarray, deviation: float) -> "Sums":
+        """The sums behind a release, by name.
+
+        Args:
+          deviation: standard deviation of the noise in each cell.
+        """
+        weights = [*self.weights.values(), *self.products.values()]
+        names: list[str | tuple[str, str]] = [*self.weights, *self.products]
+        return Sums(
+            {name: float(value) / weight for name, value, weight in zip(names, released_M, weights, strict=True)},
+            {name: deviation / weight for name, weight in zip(names, weights, strict=True)},
+        )
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Noisy sums in units of ``MOST_WORDS`` words, and of products in units of its square.
+
+    Attributes:
+      value: by name, of products by both names.
+      deviation: of the noise, likewise.
+    """
+
+    value: Mapping[str | tuple[str, str], float]
+    deviation: Mapping[str | tuple[str, str], float]
+
+
+def vectors(layout: Layout, parts_D: Mapping[str, np.ndarray]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Each device's weighted vector as cells and values; not clipped yet. Private.
+
+    Args:
+      parts_D: what each device adds to each sum, in words; ``words`` among them.
+    """
+    cells, products = np.arange(len(layout)), list(layout.products)
+    weights_M = np.array([*layout.weights.values(), *layout.products.values()])
+    parts_LD = np.stack([np.asarray(parts_D[name], dtype=np.float64) for name in layout.weights])
+    place = {name: number for number, name in enumerate(layout.weights)}
+    first, second = (np.array([place[pair[side]] for pair in products], dtype=np.int64) for side in (0, 1))
+    words = place[WORDS]
+    with np.errstate(all="ignore"):  # what is not finite counts as nothing, and is told nobody
+        for device in range(parts_LD.shape[1]):
+            own_L = parts_LD[:, device] / max(parts_LD[words, device], MOST_WORDS)
+            yield cells, np.concatenate([own_L, own_L[first] * own_L[second]]) * weights_M
+
+
+def differences(names: Sequence[str], baseline: str) -> tuple[Question, ...]:
+    """Questions about a candidate minus a baseline, a paired sum for each metric."""
+    return tuple(Question(difference(name, baseline), fine=True) for name in names)
+
+
+def difference(metric: str, baseline: str) -> str:
+    """Name of the sum of a metric's differences to a baseline."""
+    return f"{metric} minus {baseline}"

@@ -1,0 +1,75 @@
+"""The one release of evaluation: noisy sums over test devices, made once and kept for every retry.
+
+What users have may change between two tries of a stage, and so may the last digit of a score from one machine to
+another. The same noise on other sums would tell what they differ by, so what was released is kept beside the noise's
+key, with what it was released about, before anything of it is shown.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from evaluation.noisy.compare import Release
+from evaluation.noisy.questions import CLIP_NORM
+from federated.counts.bounded_sum import released_sum, require_few_enough
+from pipeline.registry import Published
+from pipeline.stage import StageContext
+from pretrain.files import PRIVATE, write_text
+
+STREAM = "evaluation"
+_FILE = "released.json"
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The release of a launch, if it was made.
+
+    Attributes:
+      path: where it is kept; None where a finished launch is derived again.
+    """
+
+    path: Path | None
+
+    @staticmethod
+    def of(ctx: StageContext, *, again: bool) -> "Kept":
+        """That of this launch."""
+        return Kept(None if again else ctx.private / _FILE)
+
+    def _content(self) -> dict | None:
+        return None if self.path is None or not self.path.is_file() else json.loads(self.path.read_text("utf-8"))
+
+    def before(self, now: Callable[[StageContext], Published | None]) -> Callable[[StageContext], Published | None]:
+        """What users had when the release was made; where it is yet to be made, what they have ``now``."""
+        content = self._content()
+        if content is None:
+            return now
+        then = None if content["champion"] is None else Published(**content["champion"])
+        return lambda ctx: then
+
+    def release(self, ctx: StageContext, champion: Published | None, devices: int) -> Release:
+        """What releases the sums, once.
+
+        Guarantee: that of ``released_sum`` at the launch file's noise multiplier and ``questions.CLIP_NORM``, under
+        the stage's key, whose noise is drawn for one set of sums only.
+
+        Raises:
+          ValueError: more devices than a sum holds.
+        """
+        require_few_enough(devices)
+        asked = ctx.config.evaluation
+        assert asked is not None, "the launch file has no budget for it"
+
+        def release(size: int, vectors: Callable[[], Iterator[tuple[np.ndarray, np.ndarray]]]) -> np.ndarray:
+            content = self._content()
+            if content is None:
+                lazily = (vector for made in (vectors,) for vector in made())
+                sums = released_sum(lazily, size, asked.noise_multiplier, ctx.noise_key, STREAM, CLIP_NORM)
+                content = {"champion": None if champion is None else asdict(champion), "sums": sums.tolist()}
+                if self.path is not None:
+                    write_text(self.path, json.dumps(content), PRIVATE)
+            return np.array(content["sums"])
+
+        return release
