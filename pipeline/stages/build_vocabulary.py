@@ -63,7 +63,7 @@ def build_vocabulary(ctx: StageContext) -> BuildVocabulary:
     write_text(ctx.public / artifacts.SHARES, json.dumps([shares[word] for word in grown.words[len(base) :]]) + "\n")
     added = set(grown.words) - set(base.words)
     projected = projected_coverage(ctx, base)
-    share, low, high = _covered(ctx, base, added)
+    share, low, high = covered(ctx, base, added)
     return BuildVocabulary(
         base_size=len(base),
         added=len(added),
@@ -82,7 +82,7 @@ def build_vocabulary(ctx: StageContext) -> BuildVocabulary:
     )
 
 
-def _covered(
+def covered(
     ctx: StageContext, base: vocabulary.Vocabulary, added: Collection[str]
 ) -> tuple[float | None, float | None, float | None]:
     """The words' share with its interval, on validation devices; under a budget ``ab_test`` says it, of test devices.

@@ -125,13 +125,16 @@ def test_more_than_the_ceiling_is_refused_before_anything_is_spent() -> None:
 @pytest.mark.slow
 def test_a_launch_loses_both() -> None:
     trained = {"rho": 0.4, "mu": 0.894, "delta": 1e-6, "epsilon": 4.3, "epsilon_pld": 4.3}
-    results = {"fine_tune": trained, "count": {"counts": {"rho": 0.25}}}
+    spent = {
+        name: {"spend": spends.counts(rho, 1e-6).model_dump()} for name, rho in (("count", 0.25), ("fine_tune", 0.4))
+    }
+    results = spent | {"fine_tune": trained | spent["fine_tune"]}
     both = spends.launch_loss(asked(), SimpleNamespace(result=results.__getitem__))
     assert both.rho == pytest.approx(0.65)
     assert both.epsilon == pytest.approx(epsilon_of_rho(0.65, 1e-6))
     assert both.epsilon_pld == pytest.approx(both.epsilon, abs=1e-3)
     alone = spends.launch_loss(launch_config(), SimpleNamespace(result=results.__getitem__))
-    assert alone.model_dump() == trained
+    assert alone.model_dump() == trained | {"failure": 0.0}
 
 
 def test_counts_that_are_missing_leave_no_evidence(settings: Settings) -> None:

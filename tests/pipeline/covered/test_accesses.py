@@ -1,0 +1,59 @@
+"""The table of data accesses: nothing is uncovered under a budget, and a file that asks for that without is refused."""
+
+import pytest
+from pydantic import ValidationError
+
+from pipeline.covered.accesses import accesses, uncovered
+from pipeline.readiness import too_few
+from tests.helpers.launches.pipeline_launch import launch_config
+
+BUDGET = {"noise_multiplier": 2.0}
+COUNTS = {"noise_multiplier": 3.0, "model": "network"}
+
+
+def test_without_a_budget_what_is_not_covered_says_why() -> None:
+    config = launch_config(ab_test={"non_private_upper_bound": True})
+    assert uncovered(config) == (
+        "ingest_private",
+        "build_vocabulary: coverage",
+        "fine_tune: validation curve",
+        "ab_test",
+        "ab_test: an arm trained without privacy",
+    )
+
+
+@pytest.mark.parametrize("counts", [None, COUNTS])
+def test_with_a_budget_every_private_row_is_covered(counts: dict | None) -> None:
+    rows = accesses(launch_config(evaluation=BUDGET, counts=counts))
+    private = [row for row in rows if row.data == "private"]
+    assert all(row.covered for row in private)
+    assert {row.stage for row in private} == {
+        *("ingest_private", "discover", "fine_tune", "audit", "ab_test"),
+        *(("count",) if counts else ()),
+    }
+    assert uncovered(launch_config(evaluation=BUDGET, counts=counts)) == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"policy": {"cover_everything": True}}, "policy.cover_everything: true, but held-out devices are evaluated"),
+        (
+            {"evaluation": BUDGET, "ab_test": {"non_private_upper_bound": True}},
+            "with the block evaluation nothing is told without noise",
+        ),
+        ({"evaluation": {"noise_multiplier": 0.9}}, "is rho 0.617284 for a test device, above policy.max_rho 0.5"),
+    ],
+)
+def test_a_file_that_contradicts_itself_is_refused(changes: dict, expected: str) -> None:
+    with pytest.raises(ValidationError, match=expected):
+        launch_config(**changes)
+    launch_config(policy={"cover_everything": True}, evaluation=BUDGET)
+
+
+def test_too_few_test_devices_for_the_noise_are_known_before_a_spend() -> None:
+    splits = {"train": 900, "validation": 100, "test": 20}
+    (line,) = too_few(launch_config(evaluation=BUDGET), splits)
+    assert line.startswith("evaluation.noise_multiplier: 2 drowns whatever fewer than 40 test devices type")
+    assert too_few(launch_config(evaluation={"noise_multiplier": 1.0}), splits) == []
+    assert too_few(launch_config(), splits) == []

@@ -1,0 +1,75 @@
+"""What enters and watches a launch under a budget: nothing of it follows from what a device typed."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.run_dir import RunDir
+from pipeline.settings import Settings
+from pipeline.stage import StageContext
+from pipeline.stages import artifacts, build_vocabulary, fine_tune_workers, ingest
+from pretrain import corpus
+from pretrain.vocabulary import SPECIALS, TokenStream, Vocabulary
+from tests.helpers.launches.pipeline_launch import launch_config
+
+MADE_UP = {"source": "synthetic", "name": "made-up", "devices": 60, "max_words_per_device": 30}
+WORDS = Vocabulary((*SPECIALS, "see", "you"))
+
+
+def entered(settings: Settings, seed: int, **changes: object) -> dict:
+    """What is told of a population of other text and the same devices."""
+    config = launch_config(private_text=MADE_UP, seed=seed, **changes)
+    run = RunDir(settings.runs_dir, f"launch-{seed}-{len(changes)}")
+    return ingest.ingest_private(StageContext(config, run, settings, "ingest_private", None)).model_dump(mode="json")
+
+
+def test_what_leaves_the_store_does_not_depend_on_text(settings: Settings) -> None:
+    budget = {"evaluation": {"noise_multiplier": 2.0}}
+    plain, one, other = entered(settings, 1), entered(settings, 1, **budget), entered(settings, 2, **budget)
+    digests = {"store_digest", "datasets"}
+    assert {name: one[name] for name in one if name not in digests} == {
+        name: other[name] for name in other if name not in digests
+    }
+    # Under the population's key, so that it tells nothing; and of the same text the same, so that a change is noticed.
+    assert one["store_digest"] != plain["store_digest"]
+    assert plain["store_digest"] not in str(one)
+    assert one == entered(settings, 1, **budget)
+    assert re.fullmatch("[0-9a-f]{64}", one["store_digest"])
+
+
+def test_a_split_is_named_by_its_fractions_too(settings: Settings) -> None:
+    few, many = told_with(settings, 0.1), told_with(settings, 0.2)
+    assert few["split"] == many["split"], "the key is the population's"
+    assert few["split_rule"] != many["split_rule"], "a device that one holds out the other trains on"
+    assert artifacts.trained_on(few) != artifacts.trained_on(many)
+    assert artifacts.trained_on(few) == ("made-up", few["split_rule"])
+    population = PrivacyLedger(settings.ledger_url).population("made-up")
+    assert few["split_rule"] == population.split_rule(0.1)
+
+
+def told_with(settings: Settings, fraction: float) -> dict:
+    config = launch_config(private_text=MADE_UP | {"test_fraction": fraction})
+    run = RunDir(settings.runs_dir, f"launch-{fraction}")
+    return ingest.ingest_private(StageContext(config, run, settings, "ingest_private", None)).model_dump(mode="json")
+
+
+def test_training_is_watched_on_public_text(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = []
+    held_out = TokenStream(np.array([4, 5, 2], dtype=np.int32), np.array([0, 3]))
+    monkeypatch.setattr(artifacts, "vocabulary", lambda ctx, stage: WORDS)
+    monkeypatch.setattr(artifacts, "store", lambda ctx: read.append("store"))
+    monkeypatch.setattr(artifacts, "encode", lambda shards, words: held_out)
+    monkeypatch.setattr(corpus, "open_corpus", lambda path: type("Opened", (), {"validation": []}))
+    monkeypatch.setattr(RunDir, "input", lambda run, stage, name: Path(name))
+    run, config = RunDir(settings.runs_dir, "launch-1"), launch_config(evaluation={"noise_multiplier": 2.0})
+    ctx = StageContext(config, run, settings, "fine_tune", None)
+    assert fine_tune_workers.watched_on(ctx) is held_out
+    assert build_vocabulary.covered(ctx, WORDS, {"lol"}) == (None, None, None)
+    assert read == [], "validation devices are not read"
+    with pytest.raises(AttributeError):
+        fine_tune_workers.watched_on(replace(ctx, config=launch_config()))
+    assert read == ["store"]

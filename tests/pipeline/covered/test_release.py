@@ -1,0 +1,81 @@
+"""The release of evaluation is made once: a retry, other sums or another champion change nothing of it."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from evaluation.noisy.questions import CLIP_NORM
+from federated.counts.bounded_sum import MOST_DEVICES
+from pipeline import settings
+from pipeline.covered.release import STREAM, Kept
+from pipeline.registry import Published
+from pipeline.run_dir import RunDir
+from pipeline.stage import StageContext
+from pretrain.randomness.noise import FIXED_POINT, gaussian, seeded_key
+from tests.helpers.launches.pipeline_launch import launch_config
+
+Z, SIZE = 1.5, 4
+THEN, NOW = (Published("keyboard-en-US-NWP", version, "earlier", "d" * 64) for version in (3, 4))
+
+
+@pytest.fixture
+def ctx(tmp_path: Path) -> StageContext:
+    config = launch_config(evaluation={"noise_multiplier": Z})
+    here = settings.load({"TACIT_HOME": str(tmp_path)})
+    return StageContext(config, RunDir(tmp_path, "launch-1"), here, "ab_test", seeded_key(4))
+
+
+def vectors(value: float) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    yield np.arange(SIZE), np.full(SIZE, value)
+
+
+def test_the_sums_have_the_launch_file_s_noise(ctx: StageContext) -> None:
+    released = Kept.of(ctx, again=False).release(ctx, THEN, 1)(SIZE, lambda: vectors(0.1))
+    noise = CLIP_NORM * np.rint(Z * gaussian(seeded_key(4), STREAM, 0, SIZE) * FIXED_POINT) / FIXED_POINT
+    np.testing.assert_allclose(released - noise, 0.1, atol=1e-5)
+
+
+def test_other_sums_never_get_the_same_noise(ctx: StageContext) -> None:
+    first = Kept.of(ctx, again=False).release(ctx, THEN, 1)(SIZE, lambda: vectors(0.1))
+    asked = []
+    retry = Kept.of(ctx, again=False)
+    again = retry.release(ctx, NOW, 1)(SIZE, lambda: asked.append(1) or vectors(0.4))
+    np.testing.assert_array_equal(first, again)
+    assert asked == [], "nobody is asked twice"
+    # What users had when it was made, whoever was published since.
+    assert retry.before(lambda ctx: NOW)(ctx) == THEN
+    path = ctx.private / "released.json"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert json.loads(path.read_text("utf-8"))["champion"]["version"] == 3
+
+
+def test_a_finished_launch_is_derived_from_its_devices(ctx: StageContext) -> None:
+    first = Kept.of(ctx, again=False).release(ctx, None, 1)(SIZE, lambda: vectors(0.1))
+    again = Kept.of(ctx, again=True)
+    np.testing.assert_array_equal(first, again.release(ctx, None, 1)(SIZE, lambda: vectors(0.1)))
+    assert not np.array_equal(first, again.release(ctx, None, 1)(SIZE, lambda: vectors(0.2)))
+    assert again.before(lambda ctx: NOW)(ctx) == NOW
+    before = Kept.of(ctx, again=False).before(lambda ctx: NOW)
+    assert before(ctx) is None, "nothing was published then"
+
+
+def test_vectors_are_made_after_the_noise(ctx: StageContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> np.ndarray:
+        raise ArithmeticError("no noise")
+
+    monkeypatch.setattr("pretrain.randomness.noise.gaussian", broken)
+    asked = []
+    with pytest.raises(ArithmeticError, match="no noise"):
+        Kept.of(ctx, again=False).release(ctx, None, 1)(SIZE, lambda: asked.append(1) or vectors(0.1))
+    assert asked == []
+
+
+def test_more_devices_than_a_sum_holds_are_refused_before(ctx: StageContext) -> None:
+    with pytest.raises(ValueError, match="count at most"):
+        Kept.of(ctx, again=False).release(ctx, None, MOST_DEVICES + 1)
+    other = replace(ctx, key=seeded_key(5))
+    assert not (other.private / "released.json").exists()
