@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import Field, PositiveInt, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from discovery.config import CentralConfig, DiscoveryConfig, with_kind
 from evaluation.config import AbTestConfig, AuditConfig, EvaluationConfig
@@ -16,12 +16,11 @@ from federated.config.planning import PlanningConfig
 from federated.config.population import PopulationConfig
 from federated.config.training import LocalTrainingConfig, RuntimeConfig, ServerConfig
 from pipeline import config_errors
+from pipeline.policy.config import PolicyConfig
 from pretrain.config import (
     AdaptConfig,
-    Amount,
     Config,
     CorpusConfig,
-    Fraction,
     Line,
     ModelConfig,
     PretrainConfig,
@@ -33,7 +32,6 @@ from reports.config import ReportConfig
 LOCALE = r"^[a-z]{2,3}(-[A-Z][a-z]{3})?(-[A-Z]{2})?$"
 Feature = Literal["NWP", "SC", "OTF"]
 FEATURES = get_args(Feature)
-MOST_DAYS = 36_500
 # A keyboard's model has a few million; so many take 1 GB, and training them several times that.
 MOST_WEIGHTS = 250_000_000
 
@@ -60,71 +58,6 @@ SIMULATIONS = frozenset({"chitchat", "synthetic"})
 # Changing these changes neither the guarantee nor the result of a stage. Reviewers are part of the launch id all the
 # same, see ``launch_id``.
 _NOT_PART_OF_THE_LAUNCH = frozenset({"runtime", "schedule", "reviewers"})
-
-
-class BudgetConfig(Config):
-    """What one device may lose in any so many days, over all launches. Text is kept no longer than that."""
-
-    rho: Amount
-    days: Annotated[int, Field(ge=1, le=MOST_DAYS)]
-
-
-class PolicyConfig(Config):
-    """The gates a launch must pass. A gate without evidence fails."""
-
-    since_0_1: ClassVar[Mapping[str, Any]] = {
-        "min_distinct_first_words": None,
-        "min_ngram_gain": None,
-        "min_new_word_top3": None,
-        "trusted_aggregator": True,
-        "budget": None,
-        "cover_everything": False,
-    }
-
-    max_rho: Amount = Field(description="ceiling on this launch's device-level rho")
-    budget: BudgetConfig | None = Field(
-        default=None, description="ceiling on what one device loses in any window of so many days, over all launches"
-    )
-    population_max_rho: Amount | None = Field(
-        default=None, description="ceiling on what one device loses to all launches on this population there ever are"
-    )
-    trusted_aggregator: bool = Field(
-        default=True, description="whether an aggregator may see words that devices contribute; if not, only ldp-triehh"
-    )
-    max_discovery_epsilon0: Amount | None = Field(
-        default=None, description="ceiling on the local epsilon of one message; stated where discovery is local"
-    )
-    population_max_discovery_epsilon: Amount | None = Field(
-        default=None,
-        description="ceiling on what one typed word loses to discovery, added up over all launches that may read it: "
-        "those in any window of budget.days, and without a budget all",
-    )
-    min_canary_rank: PositiveInt = Field(
-        le=1_000_000_000,
-        description="a canary on one device must not rank better than this among the random continuations",
-    )
-    min_top1_gain: float = Field(
-        description="lower end of the interval of private minus starting-point top-1 recall must exceed this"
-    )
-    max_top3_loss: Annotated[float, Field(ge=0.0)] = Field(
-        default=0.0, description="guardrail: top-3 recall may fall by this much against the starting point"
-    )
-    min_distinct_first_words: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(
-        default=None, description="different words that the model puts first on held-out text, at least; none: no gate"
-    )
-    min_ngram_gain: float | None = Field(
-        default=None,
-        description="lower end of the interval of top-1 recall, private minus public n-gram alone and mixed with the "
-        "start, at least; none: no gate",
-    )
-    min_new_word_top3: Fraction | None = Field(
-        default=None,
-        description="lower end of the interval of top-3 recall where a discovered word is typed, at least; none: no "
-        "gate",
-    )
-    cover_everything: bool = Field(
-        default=False, description="every use of private text is under a guarantee; what is not holds the launch"
-    )
 
 
 class LaunchConfig(Config):

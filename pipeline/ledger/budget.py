@@ -9,11 +9,11 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, SerializerFunctionWrapHandler, model_serializer
 
 from federated.config.population import VALIDATION_FRACTION
-from pipeline.config import MOST_DAYS, BudgetConfig
 from pipeline.errors import BudgetExceeded, PopulationUnknown
 from pipeline.ledger.entries import Entry, canonical
 from pipeline.ledger.loss import Unit
 from pipeline.ledger.room import Ceiling
+from pipeline.policy.config import MOST_DAYS, BudgetConfig
 
 # Goes up when ``federated.devices.store`` splits otherwise.
 _SPLIT_RULE = "tacit split 1"

@@ -2,9 +2,9 @@
 
 from collections.abc import Collection
 
-from pipeline.config import PolicyConfig
 from pipeline.ledger.entries import Entry
 from pipeline.ledger.loss import most_in_any, releases, together
+from pipeline.policy.config import PolicyConfig
 from reports.disclosure.guarantee import Composition, PopulationSpend, WindowLoss
 
 

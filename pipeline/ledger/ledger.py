@@ -23,7 +23,6 @@ from contextlib import contextmanager
 
 from sqlalchemy import Connection
 
-from pipeline.config import BudgetConfig
 from pipeline.errors import LedgerConflict, LedgerTampered
 from pipeline.ledger import budget as budgets
 from pipeline.ledger import clock, database, populations, results, schema
@@ -41,6 +40,7 @@ from pipeline.ledger.chain import (
 from pipeline.ledger.entries import AS_OF, GENESIS, NO_UNIT, SPLIT_RULE, Entry, canonical
 from pipeline.ledger.loss import Unit, most_in_any, releases, total_spent
 from pipeline.ledger.room import Asking, require_room
+from pipeline.policy.config import BudgetConfig
 from pipeline.stage import Spend
 
 

@@ -9,12 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.config import BudgetConfig, load_launch
+from pipeline.config import load_launch
 from pipeline.errors import BudgetExceeded
 from pipeline.ledger import clock, schedule
 from pipeline.ledger.budget import Budget
 from pipeline.ledger.entries import AS_OF, SPLIT_RULE
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.policy.config import BudgetConfig
 from pipeline.stage import Spend
 from tests.helpers.launches.checkout import ROOT
 from tests.helpers.launches.pipeline_launch import launch_config

@@ -92,7 +92,8 @@ def test_what_is_spent_is_what_is_stated_and_a_retry_is_the_same_release(setting
 @pytest.mark.slow
 def test_a_launch_loses_words_and_training_and_what_may_fail_is_taken_off_delta(settings: Settings) -> None:
     trained = {"rho": 0.4, "mu": 0.894, "delta": 1e-6, "epsilon": 4.3, "epsilon_pld": 4.3}
-    results = {"fine_tune": trained, "discover": {"rho": RHO, "failure": FAILURE}}
+    spent = spends.central_discovery(asked().central_discovery).model_dump()
+    results = {"fine_tune": trained | {"spend": spends.counts(0.4, 1e-6).model_dump()}, "discover": {"spend": spent}}
     loss = spends.launch_loss(asked(), SimpleNamespace(result=results.__getitem__))
     assert loss.rho == pytest.approx(0.4 + RHO)
     assert loss.epsilon == pytest.approx(epsilon_of_rho(0.4 + RHO, 1e-6 - FAILURE))

@@ -1,0 +1,75 @@
+"""Blocks of the launch file that say what a launch must pass and may cost."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field, PositiveInt
+
+from pretrain.config import Amount, Config, Fraction
+
+MOST_DAYS = 36_500
+
+
+class BudgetConfig(Config):
+    """What one device may lose in any so many days, over all launches. Text is kept no longer than that."""
+
+    rho: Amount
+    days: Annotated[int, Field(ge=1, le=MOST_DAYS)]
+
+
+class PolicyConfig(Config):
+    """The gates a launch must pass. A gate without evidence fails."""
+
+    since_0_1: ClassVar[Mapping[str, Any]] = {
+        "min_distinct_first_words": None,
+        "min_ngram_gain": None,
+        "min_new_word_top3": None,
+        "trusted_aggregator": True,
+        "budget": None,
+        "cover_everything": False,
+    }
+
+    max_rho: Amount = Field(description="ceiling on this launch's device-level rho")
+    budget: BudgetConfig | None = Field(
+        default=None, description="ceiling on what one device loses in any window of so many days, over all launches"
+    )
+    population_max_rho: Amount | None = Field(
+        default=None, description="ceiling on what one device loses to all launches on this population there ever are"
+    )
+    trusted_aggregator: bool = Field(
+        default=True, description="whether an aggregator may see words that devices contribute; if not, only ldp-triehh"
+    )
+    max_discovery_epsilon0: Amount | None = Field(
+        default=None, description="ceiling on the local epsilon of one message; stated where discovery is local"
+    )
+    population_max_discovery_epsilon: Amount | None = Field(
+        default=None,
+        description="ceiling on what one typed word loses to discovery, added up over all launches that may read it: "
+        "those in any window of budget.days, and without a budget all",
+    )
+    min_canary_rank: PositiveInt = Field(
+        le=1_000_000_000,
+        description="a canary on one device must not rank better than this among the random continuations",
+    )
+    min_top1_gain: float = Field(
+        description="lower end of the interval of private minus starting-point top-1 recall must exceed this"
+    )
+    max_top3_loss: Annotated[float, Field(ge=0.0)] = Field(
+        default=0.0, description="guardrail: top-3 recall may fall by this much against the starting point"
+    )
+    min_distinct_first_words: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(
+        default=None, description="different words that the model puts first on held-out text, at least; none: no gate"
+    )
+    min_ngram_gain: float | None = Field(
+        default=None,
+        description="lower end of the interval of top-1 recall, private minus public n-gram alone and mixed with the "
+        "start, at least; none: no gate",
+    )
+    min_new_word_top3: Fraction | None = Field(
+        default=None,
+        description="lower end of the interval of top-3 recall where a discovered word is typed, at least; none: no "
+        "gate",
+    )
+    cover_everything: bool = Field(
+        default=False, description="every use of private text is under a guarantee; what is not holds the launch"
+    )
