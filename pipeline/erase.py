@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 
 from pipeline.config import LaunchConfig
 from pipeline.errors import LaunchError, PermanentError
+from pipeline.ledger import clock
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.release import standing
 from pipeline.run_dir import ERASED, RunDir
@@ -63,25 +64,33 @@ def erase(config: LaunchConfig, run: RunDir, settings: Settings, *, unverified: 
 
 
 def erase_expired(settings: Settings) -> list[str]:
-    """Erase every launch that was over longer ago than the retention time; their ids.
+    """Erase every launch that was over longer ago than the retention time, or whose text is all older than the window
+    of its population's budget; their ids.
 
     One that does not verify is kept, and named in the log.
     """
-    if settings.retention_days is None:
-        return []
-    erased, oldest = [], datetime.now(UTC) - timedelta(days=settings.retention_days)
+    erased, days = [], settings.retention_days
+    oldest = None if days is None else clock.now() - timedelta(days=days)
     for path in sorted(settings.runs_dir.glob("*/public/launch/launch.json")):
         run = RunDir(settings.runs_dir, path.parents[2].name)
         try:
-            config = LaunchConfig.model_validate_json(path.read_bytes())
-            if (run.path / "private").is_dir() and finished_at(config, run, settings) <= oldest:
-                erase(config, run, settings)
-            else:
+            outlived = _outlived(run)
+            if not (run.path / "private").is_dir() or (oldest is None and not outlived):
                 continue
-            erased.append(run.launch_id)
+            config = LaunchConfig.model_validate_json(path.read_bytes())
+            if outlived or (oldest and finished_at(config, run, settings) <= oldest):
+                erase(config, run, settings)
+                erased.append(run.launch_id)
         except (LaunchError, ValueError, OSError) as error:
-            _log.warning("%s: kept beyond %g days: %s", run.launch_id, settings.retention_days, error)
+            _log.warning("%s: kept for longer than it should be: %s", run.launch_id, error)
     return erased
+
+
+def _outlived(run: RunDir) -> bool:
+    """Whether all text of a launch is older than the days for which its population's is kept."""
+    ingested = run.record("ingest_private")
+    as_of, days = (ingested.result.get(name) if ingested else None for name in ("as_of", "days_kept"))
+    return bool(as_of and days) and clock.now() - clock.start_of(as_of) > timedelta(days=days + 1)
 
 
 def finished_at(config: LaunchConfig, run: RunDir, settings: Settings) -> datetime:

@@ -19,10 +19,10 @@ from pipeline import sharing
 from pipeline.config import STAGE_NAMES, LaunchConfig, config_digest, launch_id, launch_id_without_reviewers
 from pipeline.errors import PermanentError, RefusedUntouched
 from pipeline.ledger.budget import Population
-from pipeline.ledger.entries import AS_OF, SPLIT_RULE
+from pipeline.ledger.entries import AS_OF, SPLIT_RULE, Entry
 from pipeline.ledger.foresee import require_secure
 from pipeline.ledger.known import fetch_known, write_down, written_down
-from pipeline.ledger.launch import register_simulation
+from pipeline.ledger.launch import kept, register_simulation
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.release import standing
 from pipeline.reuse.finished import interrupted, keep_outcome, outcome_path, still_true
@@ -247,7 +247,7 @@ def _released(ctx: StageContext, stages: Stages, spend: StageSpend, planned: Spe
         budget_rho=config.policy.population_max_rho,
         budget_discovery_epsilon=config.policy.population_max_discovery_epsilon,
         window=config.policy.budget,
-        binding=binding | _counted_by(ctx, population),
+        binding=binding | _counted_by(ctx, population, ledger.reserved(run.launch_id, name)),
         anchors=anchors(ctx.settings.runs_dir),
     )
     note_receipt(run, name, reserved.hash)
@@ -265,10 +265,12 @@ def _released(ctx: StageContext, stages: Stages, spend: StageSpend, planned: Spe
     return record.model_copy(update={"ledger": {"reserve": reserved.hash, "commit": commit.hash}})
 
 
-def _counted_by(ctx: StageContext, population: Population | None) -> dict[str, str]:
+def _counted_by(ctx: StageContext, population: Population | None, before: Entry | None) -> dict[str, str]:
     """What says whose devices and which days of text a spend is about: the ledger counts by it."""
     ingested = ctx.run.record("ingest_private")
     as_of = ingested.result.get("as_of") if ingested else None
+    if as_of and population and not before:
+        kept(ctx.config, population, ctx.run.launch_id, as_of)  # Refused where all of it should be deleted by now.
     rule = population.split_rule(ctx.config.private_text.test_fraction) if population else None
     return {name: value for name, value in ((SPLIT_RULE, rule), (AS_OF, as_of)) if value}
 

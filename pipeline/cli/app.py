@@ -102,7 +102,11 @@ def check(
         launch = read_launch(file)
         run_id = config.launch_id(launch, _date(date))
         notes: tuple[str, ...] = ()
-        if not alone:
+        if alone:
+            from pipeline.ledger import schedule
+
+            notes = schedule.require_fits(launch)
+        else:
             from pipeline import readiness
 
             here = settings.load()
@@ -264,11 +268,10 @@ def _load_stages() -> "Stages":
 
 
 def _erase_expired(here: settings.Settings) -> None:
-    """Where the installation has a retention time: a launch that ends is when nothing else is going on."""
-    if here.retention_days is not None:
-        from pipeline.erase import erase_expired
+    """Of launches whose time is over: a launch that ends is when nothing else is going on."""
+    from pipeline.erase import erase_expired
 
-        erase_expired(here)
+    erase_expired(here)
 
 
 def _date(date: str | None) -> str | None:

@@ -141,7 +141,11 @@ def site(as_json: AsJson = False) -> None:
 def erase(
     run: Annotated[str | None, typer.Argument(help="launch id; left out with --expired")] = None,
     expired: Annotated[
-        bool, typer.Option("--expired", help="every launch that was over longer ago than TACIT_RETENTION_DAYS")
+        bool,
+        typer.Option(
+            "--expired",
+            help="every launch that was over longer ago than TACIT_RETENTION_DAYS, or has outlived its window",
+        ),
     ] = False,
     unverified: Annotated[bool, typer.Option("--unverified", help="even if it does not verify")] = False,
     as_json: AsJson = False,
@@ -156,9 +160,9 @@ def erase(
         raise ValueError("run: give one launch id, or --expired for all whose time is over")
     if run is None:
         here = settings.load()
-        if here.retention_days is None:
-            raise ValueError("TACIT_RETENTION_DAYS: not set, so no launch is too old; set it, or name a launch")
         erased = core.erase_expired(here)
+        if here.retention_days is None and not erased:
+            raise ValueError("TACIT_RETENTION_DAYS: not set, so no launch is too old; set it, or name a launch")
         answer({"erased": erased}, as_json, text=f"erased: {', '.join(erased) or 'none'}")
         return
     done = core.erase(*open_existing(run), unverified=unverified)

@@ -46,8 +46,11 @@ def require_population(config: LaunchConfig, ledger: PrivacyLedger) -> Populatio
     return population
 
 
-def kept(config: LaunchConfig, population: Population, run_id: str) -> Kept | None:
+def kept(config: LaunchConfig, population: Population, run_id: str, before: str | None = None) -> Kept | None:
     """Which text of a launch's population is kept; None where all is, as where it is nobody's.
+
+    Args:
+      before: the day that the launch's text was cut by already; by default that of its id, or today.
 
     Raises:
       BudgetExceeded: the launch's day is so long ago that all of its text is to be deleted.
@@ -55,8 +58,8 @@ def kept(config: LaunchConfig, population: Population, run_id: str) -> Kept | No
     days = None if config.private_text.source in SIMULATIONS else days_kept(population, asked(config))
     if days is None:
         return None
-    now, day = clock.now(), day_of(run_id)
-    as_of = day or now.date()
+    now = clock.now()
+    as_of = date.fromisoformat(before) if before else day_of(run_id) or now.date()
     if now.date() - as_of > timedelta(days=days):
         raise BudgetExceeded(
             f"date: {as_of} is more than {days} days ago, and text of population {population.name!r} is kept no longer "

@@ -81,6 +81,14 @@ def fits(config: LaunchConfig, population: Population | None) -> Fits:
     return Fits(tuple(problems), tuple(notes))
 
 
+def require_fits(config: LaunchConfig) -> tuple[str, ...]:
+    """What the owner of a schedule would want to know; ValueError if the file's own budget cannot bear it."""
+    found = fits(config, None)
+    if found.problems:
+        raise ValueError("\n".join(found.problems))
+    return found.notes
+
+
 def most_in(days: list[int], span: int) -> int:
     """The most of some ascending days in any so many, both ends included."""
     return max(place - bisect_left(days, day - span) + 1 for place, day in enumerate(days))

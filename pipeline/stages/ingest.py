@@ -2,8 +2,7 @@
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import asdict, replace
-from datetime import date
+from dataclasses import asdict
 
 import numpy as np
 
@@ -151,9 +150,8 @@ def _given_private(ctx: StageContext) -> dict[str, object]:
 
 def _kept(ctx: StageContext, population: Population) -> Kept | None:
     """Which text is kept. A launch without a date that reads its text again keeps what it kept."""
-    kept, before = launch.kept(ctx.config, population, ctx.run.launch_id), ctx.run.record("ingest_private")
-    as_of = before.result.get("as_of") if before else None
-    return replace(kept, as_of=date.fromisoformat(as_of)) if kept and as_of else kept
+    before = ctx.run.record("ingest_private")
+    return launch.kept(ctx.config, population, ctx.run.launch_id, before.result.get("as_of") if before else None)
 
 
 REUSE = PrivateStage(

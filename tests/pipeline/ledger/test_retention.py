@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import readiness
+from pipeline import erase, readiness
 from pipeline.config import LaunchConfig, launch_id
 from pipeline.errors import BudgetExceeded
 from pipeline.ledger import clock
@@ -108,6 +108,36 @@ def test_a_launch_whose_text_is_all_to_be_deleted_is_refused(settings: Settings,
     ]
     assert "launch with a later date" in line
     assert ledger.spends() == []
+
+
+def test_text_that_grew_too_old_is_not_spent_on(
+    settings: Settings, ledger: PrivacyLedger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    config, other = people(tmp_path), people(tmp_path).model_copy(update={"name": "other"})
+    for launch in (config, other):
+        ingested(launch, launch_id(launch), settings)
+    run_stage("fine_tune", config, launch_id(config), settings, STAGES)
+    monkeypatch.setattr(clock, "now", lambda: NOW + timedelta(days=31))
+    with pytest.raises(BudgetExceeded, match="date: 2026-03-15 is more than 30 days ago"):
+        run_stage("fine_tune", other, launch_id(other), settings, STAGES)
+    assert run_stage("fine_tune", config, launch_id(config), settings, STAGES).skipped
+
+
+def test_stores_of_launches_that_outlived_their_window_are_erased(
+    settings: Settings,
+    ledger: PrivacyLedger,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+):
+    config = people(tmp_path)
+    ingested(config, launch_id(config), settings)
+    assert erase.erase_expired(settings) == []
+    monkeypatch.setattr(clock, "now", lambda: NOW + timedelta(days=32))
+    assert erase.erase_expired(settings) == []  # It is not over, and says so.
+    assert "kept for longer than it should be" in caplog.text
+    monkeypatch.setattr(erase, "erase", lambda config, run, settings: None)
+    assert erase.erase_expired(settings) == [launch_id(config)]
 
 
 def test_check_says_what_will_be_deleted(settings: Settings, ledger: PrivacyLedger, tmp_path: Path):
