@@ -46,7 +46,7 @@ class _Population(Config):
 
 
 class FilePopulation(_Population):
-    """Bring your own Parquet or JSON lines: ``client_id, text[, locale, ts]``."""
+    """Bring your own Parquet or JSON lines: ``client_id, text[, locale, ts]``; a budget in a window needs ``ts``."""
 
     source: Literal["files"]
     paths: tuple[Line, ...] = Field(min_length=1, description="paths or globs")
