@@ -89,8 +89,10 @@ def erase_expired(settings: Settings) -> list[str]:
 def _outlived(run: RunDir) -> bool:
     """Whether all text of a launch is older than the days for which its population's is kept."""
     ingested = run.record("ingest_private")
-    as_of, days = (ingested.result.get(name) if ingested else None for name in ("as_of", "days_kept"))
-    return bool(as_of and days) and clock.now() - clock.start_of(as_of) > timedelta(days=days + 1)
+    result = ingested.result if ingested else {}
+    if not result.get("as_of"):
+        return False
+    return clock.now() - clock.start_of(result["as_of"]) > timedelta(days=result["days_kept"] + 1)
 
 
 def finished_at(config: LaunchConfig, run: RunDir, settings: Settings) -> datetime:
