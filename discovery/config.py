@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
-from pretrain.config import Amount, Config, Fraction, Line
+from pretrain.config import LEAST_AMOUNT, Config, Fraction, Line
 
 # Words that a pretended typist types, where coverage is projected from public text; asks no device.
 PROJECTED_WORDS = 200
@@ -16,6 +16,8 @@ SIGNIFICANCE_Z = 4.0
 # The part of a central discovery's delta that is the chance of a word of one device alone being released. Of 0.1, 0.3
 # and 0.5 it found most words of typed chat, by little (LOG, "Discovery with a trusted aggregator").
 FAILURE_SHARE = 0.3
+# So much noise is still written exactly on the grid of sums, and two passes of it.
+MOST_NOISE = 1e5
 _LOCAL: Literal["ldp-triehh"] = "ldp-triehh"
 
 
@@ -57,7 +59,9 @@ class CentralConfig(Config):
     """A discovery by an aggregator that is trusted, as training's is. Privacy parameters have no defaults."""
 
     kind: Literal["central"]
-    noise_multiplier: Amount = Field(description="deviation of the noise, where a device moves all sums by at most 1")
+    noise_multiplier: Annotated[float, Field(ge=LEAST_AMOUNT, le=MOST_NOISE)] = Field(
+        description="deviation of the noise, where a device moves all sums by at most 1"
+    )
     words_per_device: Annotated[int, Field(ge=1, le=10_000)] = Field(
         description="distinct unknown words that a device contributes at most"
     )

@@ -8,14 +8,14 @@ from discovery.central.select import passes_of
 from discovery.central.weighted_gaussian import threshold
 from discovery.certificates.blanket import blanket
 from discovery.certificates.group import group
-from discovery.config import SIGNIFICANCE_Z, CentralConfig, TrieConfig
+from discovery.config import MOST_NOISE, SIGNIFICANCE_Z, CentralConfig, TrieConfig
 from discovery.device.answer import letters_of
-from discovery.device.randomizer import subset_selection
+from discovery.device.randomizer import SubsetSelection, subset_selection
 from discovery.selection import significant_votes
 
 # What a central discovery is compared with, in the sizes of the packaged demo.
 LOCAL = TrieConfig(epsilon0=8.0, delta=1e-6, messages_per_device=10, layers=8, max_prefixes=100)
-_LEAST_NOISE, _MOST_NOISE = 1e-3, 1e6
+_LEAST_NOISE = 1e-3
 
 
 @dataclass(frozen=True)
@@ -36,17 +36,27 @@ class LocalOutlook:
 
 def local(config: TrieConfig, devices: int, alphabet: str) -> LocalOutlook:
     """What so many training devices would have of a local discovery that asks for these letters."""
-    most, domain = config.messages_per_device, config.max_prefixes * len(letters_of(alphabet)) + 1
-    messages = max(devices // (config.layers * config.passes), 1) * most
-    randomizer = subset_selection(config.epsilon0, domain)
-    needed = significant_votes(randomizer, messages, float(stats.norm.sf(SIGNIFICANCE_Z)))
-    share = (needed / messages - randomizer.background) / (randomizer.inclusion - randomizer.background)
+    most, randomizer, messages = _layer(config, devices, alphabet)
     return LocalOutlook(
         local=most * config.epsilon0,
         shuffled=group(lambda delta: blanket(randomizer, messages, delta), most, config.epsilon0, config.delta),
         delta=config.delta,
-        least_share=min(share * most, 1.0),
+        least_share=_local_share(config, devices, alphabet),
     )
+
+
+def _layer(config: TrieConfig, devices: int, alphabet: str) -> tuple[int, SubsetSelection, int]:
+    """Messages of a device, their law and their number, in a layer of average size and the largest domain."""
+    most, domain = config.messages_per_device, config.max_prefixes * len(letters_of(alphabet)) + 1
+    messages = max(devices // (config.layers * config.passes), 1) * most
+    return most, subset_selection(config.epsilon0, domain), messages
+
+
+def _local_share(config: TrieConfig, devices: int, alphabet: str) -> float:
+    most, randomizer, messages = _layer(config, devices, alphabet)
+    needed = significant_votes(randomizer, messages, float(stats.norm.sf(SIGNIFICANCE_Z)))
+    share = (needed / messages - randomizer.background) / (randomizer.inclusion - randomizer.background)
+    return min(share * most, 1.0)
 
 
 def least_share(config: CentralConfig, devices: int) -> float:
@@ -69,12 +79,13 @@ def as_far_reaching(config: TrieConfig, devices: int, alphabet: str) -> CentralC
             delta=config.delta,
         )
 
-    share = local(config, devices, alphabet).least_share
+    least = _local_share(config, devices, alphabet) * devices / config.messages_per_device**0.5
 
     def too_far(noise: float) -> float:
         return threshold(noise, config.messages_per_device, central(noise).failure) - least
 
-    least = share * devices / config.messages_per_device**0.5
     if too_far(_LEAST_NOISE) >= 0:
         return central(_LEAST_NOISE)
-    return central(float(optimize.brentq(too_far, _LEAST_NOISE, _MOST_NOISE, rtol=1e-6)))
+    if too_far(MOST_NOISE) <= 0:
+        return central(MOST_NOISE)
+    return central(float(optimize.brentq(too_far, _LEAST_NOISE, MOST_NOISE, rtol=1e-6)))

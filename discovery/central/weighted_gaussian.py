@@ -87,8 +87,8 @@ def release(
     """
     words: Sequence[str] = sorted(weight_of)
     noise_V = noise_multiplier * noise.gaussian(key, _STREAM, index, len(words)) * GRID
-    if not np.all(np.abs(noise_V) < 2.0**62):
-        raise ArithmeticError("noise: not finite, or 2^30 and more; lower discovery.noise_multiplier")
+    if not np.all(np.abs(noise_V) < _EXACT):  # beyond, floats skip whole numbers, and low bits of a sum would show
+        raise ArithmeticError("noise: not finite, or 2^21 and more; lower discovery.noise_multiplier")
     noisy_V = np.fromiter(map(weight_of.__getitem__, words), np.int64, len(words)) + np.rint(noise_V).astype(np.int64)
     # Noise was rounded: a unit more keeps the chance of failing where it was.
     enough = math.ceil(least * GRID) + 1

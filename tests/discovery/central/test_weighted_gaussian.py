@@ -11,6 +11,7 @@ from scipy import stats
 
 from discovery.central.contributions import contribute
 from discovery.central.weighted_gaussian import GRID, MOST_DEVICES, release, threshold, unit_of, weights
+from discovery.config import MOST_NOISE
 from discovery.device.typed import TypedWords
 from federated.accounting.gaussian import delta_of_epsilon
 
@@ -140,6 +141,9 @@ def test_released_is_exact_sum_plus_noise_of_the_stated_scale() -> None:
     assert release({}, 1.5, 0.0, KEY) == {}
 
 
-def test_noise_beyond_the_grid_is_refused() -> None:
+def test_noise_beyond_what_floats_write_exactly_is_refused() -> None:
+    """Even noise would show whether a sum is odd."""
+    noisy = release({f"w{number}": 1 for number in range(2_000)}, MOST_NOISE, -1e9, KEY)
+    assert {round(value * GRID) % 2 for value in noisy.values()} == {0, 1}
     with pytest.raises(ArithmeticError, match="noise_multiplier"):
         release({f"w{number}": 1 for number in range(50)}, 1e9, 0.0, KEY)
