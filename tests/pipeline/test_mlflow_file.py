@@ -76,7 +76,10 @@ def _connect(home: str, results: multiprocessing.Queue) -> None:
 
 @pytest.mark.slow
 def test_three_processes_that_start_together_on_an_empty_folder(tmp_path: Path):
-    context = multiprocessing.get_context("spawn")
+    # Forks of one that has imported MLflow, so that they really start together.
+    settings_module.quiet_mlflow()
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["mlflow"])
     results = context.Queue()
     processes = [context.Process(target=_connect, args=(str(tmp_path), results)) for _ in range(3)]
     for process in processes:

@@ -1,6 +1,7 @@
 """The planner: a block that a launch file takes as it stands, and values that do meet a target."""
 
 import itertools
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from federated.accounting import guarantees as accounting
 from federated.config.mechanism import MechanismConfig, TreeMechanism
 from federated.config.planning import KINDS, PlanningConfig
+from federated.mechanisms import optimise_blt
 from federated.planning import costs as plan_costs
 from federated.planning import proposal as proposals
 from federated.planning import search as plan_search
@@ -46,6 +48,17 @@ def no_other_mechanisms(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave out the table's rows of other mechanisms, which take seconds; one test asks for them."""
     monkeypatch.setattr(plan_search, "independent", lambda *terms: None)
     monkeypatch.setattr(proposals, "KINDS", ())
+
+
+@pytest.fixture(scope="module", autouse=True)
+def two_starts() -> Iterator[None]:
+    """Search BLTs from two starts of twelve: what is said here does not depend on how good they are."""
+    starts = optimise_blt.starts
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(optimise_blt, "starts", lambda *limits: starts(*limits)[:2])
+        plan_costs.blt.cache_clear()
+        yield
+    plan_costs.blt.cache_clear()
 
 
 def meets(wanted: Terms) -> bool:
