@@ -20,7 +20,18 @@ from evaluation.comparison.compare import Entrants, Rules
 from evaluation.comparison.intervals import AbResult, ArmMetric, Difference, Estimate, half_widths
 from evaluation.comparison.results import Comparison, SliceRow
 from evaluation.noisy.estimates import estimate
-from evaluation.noisy.questions import CLIP_NORM, MOST_WORDS, WORDS, Layout, Question, Sums, difference, vectors
+from evaluation.noisy.questions import (
+    CLIP_NORM,
+    FINE,
+    MOST_WORDS,
+    RARE,
+    WORDS,
+    Layout,
+    Question,
+    Sums,
+    difference,
+    vectors,
+)
 from pretrain.vocabulary import UNK
 from pretrain.words import WordStore
 
@@ -58,18 +69,18 @@ def baselines(entrants: Entrants) -> list[str]:
 def layout(entrants: Entrants) -> Layout:
     """What is asked; it follows from who is compared."""
     levels = [Question(metric) for metric in RECALLS]
-    paired = [Question(difference(metric, other), fine=True) for other in baselines(entrants) for metric in RECALLS]
+    paired = [Question(difference(metric, other), above=FINE) for other in baselines(entrants) for metric in RECALLS]
     new = [_of_new(metric) for metric in RECALLS]
     return Layout((*levels, *paired, *new, coverage()))
 
 
 def coverage() -> Question:
     """The share of the words that the public vocabulary lacks which discovery found."""
-    return Question(NEW, UNKNOWN, fine=True, fine_denominator=True)
+    return Question(NEW, UNKNOWN, above=FINE, below=FINE)
 
 
 def _of_new(metric: str) -> Question:
-    return Question(f"{metric} of {NEW}", NEW, fine=True, fine_denominator=True)
+    return Question(f"{metric} of {NEW}", NEW, above=RARE, below=FINE)
 
 
 def compare(
@@ -150,7 +161,7 @@ def _table(entrants: Entrants, sums: Sums, confidence: float, devices: int) -> A
             return None
         rows.append(_row(OURS, metric, level, words))
         for other in baselines(entrants):
-            gain = estimate(Question(difference(metric, other), fine=True), sums, confidence)
+            gain = estimate(Question(difference(metric, other), above=FINE), sums, confidence)
             assert gain is not None, "it has the denominator of the level"
             theirs = _less(level, gain, confidence)
             rows.append(_row(other, metric, theirs, words))

@@ -22,13 +22,15 @@ CLIP_NORM = 1.25
 WORDS = "words"
 # What a cell is multiplied by, by the kind of its sum and of its products: about the inverse root of what one device
 # adds to it, so that noise costs each question as little as it can (docs/evaluation.md).
-_OF_WORDS, _OF_COMMON, _OF_FINE = 0.5, 1.0, 4.0
+_EVERY, COMMON, FINE, RARE = 0.5, 1.0, 4.0, 10.0
 _PRODUCTS = {
-    (_OF_WORDS, _OF_WORDS): 0.25,
-    (_OF_COMMON, _OF_WORDS): 2.0,
-    (_OF_COMMON, _OF_COMMON): 6.0,
-    (_OF_FINE, _OF_WORDS): 1.5,
-    (_OF_FINE, _OF_FINE): 25.0,
+    (_EVERY, _EVERY): 0.25,
+    (COMMON, _EVERY): 2.0,
+    (COMMON, COMMON): 6.0,
+    (FINE, _EVERY): 1.5,
+    (FINE, FINE): 25.0,
+    (RARE, FINE): 40.0,
+    (RARE, RARE): 100.0,
 }
 
 
@@ -38,14 +40,14 @@ class Question:
 
     Attributes:
       numerator, denominator: names of the sums.
-      fine: a device adds little to the numerator, as to a difference of two arms.
-      fine_denominator: likewise, as where only some words count.
+      above, below: how much a device adds to each, as the weight of its cell: ``FINE`` for a difference of two arms or
+        where only some words count, ``RARE`` for some of those.
     """
 
     numerator: str
     denominator: str = WORDS
-    fine: bool = False
-    fine_denominator: bool = False
+    above: float = COMMON
+    below: float = _EVERY
 
 
 @dataclass(frozen=True)
@@ -61,10 +63,10 @@ class Layout:
     @cached_property
     def weights(self) -> dict[str, float]:
         """Weight of each sum, by name, in the order of their cells."""
-        weights = {WORDS: _OF_WORDS}
+        weights = {WORDS: _EVERY}
         for question in self.questions:
-            weights.setdefault(question.numerator, _OF_FINE if question.fine else _OF_COMMON)
-            weights.setdefault(question.denominator, _OF_FINE if question.fine_denominator else _OF_COMMON)
+            weights.setdefault(question.numerator, question.above)
+            weights.setdefault(question.denominator, question.below)
         return weights
 
     @cached_property
@@ -128,7 +130,7 @@ def vectors(layout: Layout, parts_D: Mapping[str, np.ndarray]) -> Iterator[tuple
 
 def differences(names: Sequence[str], baseline: str) -> tuple[Question, ...]:
     """Questions about a candidate minus a baseline, a paired sum for each metric."""
-    return tuple(Question(difference(name, baseline), fine=True) for name in names)
+    return tuple(Question(difference(name, baseline), above=FINE) for name in names)
 
 
 def difference(metric: str, baseline: str) -> str:

@@ -4,9 +4,20 @@ import numpy as np
 import pytest
 
 from evaluation.noisy import questions
-from evaluation.noisy.questions import CLIP_NORM, MOST_WORDS, WORDS, Layout, Question, difference, differences, vectors
+from evaluation.noisy.questions import (
+    CLIP_NORM,
+    FINE,
+    MOST_WORDS,
+    RARE,
+    WORDS,
+    Layout,
+    Question,
+    difference,
+    differences,
+    vectors,
+)
 
-LEVEL, PAIR, NEW = Question("top1"), differences(["top1"], "start")[0], Question("new_top3", "new", True, True)
+LEVEL, PAIR, NEW = Question("top1"), differences(["top1"], "start")[0], Question("new_top3", "new", RARE, FINE)
 LAYOUT = Layout((LEVEL, PAIR, NEW))
 
 
