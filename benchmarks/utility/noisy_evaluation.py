@@ -5,6 +5,7 @@ launches each of populations and budgets, on made-up devices of which each has r
 devices anew from a large population, whose clipped sums are the truth, and the noise with them.
 """
 
+import argparse
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -135,4 +136,5 @@ def main(launches: int = LAUNCHES) -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     main()

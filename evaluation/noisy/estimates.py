@@ -19,7 +19,7 @@ LEAST_DENOMINATOR = 5.0
 # Deviations by which noise falls short once in a thousand times.
 _LUCK = 3.0
 _FEWEST_DEGREES, _MOST_DEGREES = 1.0, 1e6
-_LARGEST = 1e3
+_LARGEST, _NOTHING = 1e3, 1e-12
 _NODES_N, _WEIGHTS_N = np.polynomial.hermite_e.hermegauss(41)
 _WEIGHTS_N = _WEIGHTS_N / _WEIGHTS_N.sum()
 
@@ -50,8 +50,9 @@ def estimate(question: Question, sums: Sums, confidence: float) -> Estimate | No
     noise = (deviation[top] ** 2 + (ratio * deviation[bottom]) ** 2) / below**2
     sampling = max(spread, 0.0)
     error = math.sqrt(sampling + noise)
-    # Devices as heavy as the heaviest can be, so at least so many.
-    devices = max(max(value[bottom, bottom], 0.0) - 1, _FEWEST_DEGREES)
+    # If all weighed as much as one can; where only some words count, if those that have any were alike (Kish 1965).
+    whole, alike = (max(value.get(pair, 0.0), _NOTHING) for pair in ((WORDS, WORDS), (bottom, bottom)))
+    devices = max(min(whole, below**2 / alike) - 1, _FEWEST_DEGREES)
     degrees = min(devices * ((sampling + noise) / sampling) ** 2, _MOST_DEGREES) if sampling else _MOST_DEGREES
     reach = _half_widths(confidence, degrees, sampling, noise, spread_error) * error
     return Estimate(value=ratio, low=ratio - reach, high=ratio + reach, standard_error=error, degrees=degrees)
