@@ -205,6 +205,16 @@ def too_few(config: LaunchConfig, devices_by_split: Mapping[str, int]) -> list[s
             f"discovery.layers: {discovery.layers} in {discovery.passes} passes need as many training "
             f"devices, and there are {train}+; lower it to {max((train + 9) // discovery.passes, 1)} or less"
         )
+    if (central := config.central_discovery) is not None:
+        from discovery.central.select import passes_of
+
+        # A device gives a word the weight 1 at most.
+        needed = min(one.threshold for one in passes_of(central))
+        if train + 9 < needed:
+            lines.append(
+                f"discovery.noise_multiplier: {central.noise_multiplier:g} asks a word for a weight of "
+                f"{needed:.3g}, more than all {train}+ training devices can give it; lower it, or have more devices"
+            )
     if test + 9 < config.ab_test.buckets:
         lines.append(
             f"ab_test.buckets: {config.ab_test.buckets}, but there are {test}+ test devices; lower it to "
