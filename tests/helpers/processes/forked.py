@@ -102,6 +102,7 @@ def _answer(asked: socket.socket, python: str) -> NoReturn:
         request += asked.recv(_MOST_BYTES)
     for number, descriptor in enumerate(descriptors):
         os.dup2(descriptor, number)
+        os.close(descriptor)
     folder, variables, (_, module, *arguments) = json.loads(request)
     os.chdir(folder)
     os.environ.clear()
