@@ -25,7 +25,6 @@ class TrieConfig(Config):
     """A local discovery: nobody is trusted. Privacy parameters have no defaults: the YAML states them."""
 
     retired: ClassVar[Mapping[str, Any]] = {
-        "sampler": "random",
         "alphabet": "locale",
         "dropout": 0.0,
         "projected_words": PROJECTED_WORDS,
@@ -38,6 +37,10 @@ class TrieConfig(Config):
     delta: Fraction = Field(ge=1e-30, description="delta of the shuffled, central statement")
     messages_per_device: PositiveInt = Field(
         le=10_000, description="contribution bound C; every device sends exactly C"
+    )
+    sampler: Literal["random", "greedy"] = Field(
+        default="random",
+        description="which of its unknown words a device tells of: any, or those that it typed most, as in the paper",
     )
     layers: Annotated[int, Field(ge=2, le=64)] = Field(description="trie depth L; words have at most L - 1 characters")
     max_prefixes: PositiveInt = Field(le=1_000_000, description="cap on prefixes kept per layer")

@@ -5,7 +5,7 @@ The server sees summed votes only; raw messages are never stored.
 
 import numpy as np
 
-from discovery.certificates.anonymity import publication_chance
+from discovery.certificates.anonymity import ANONYMITY_CHANCE, anonymous_holders, lemma_1, publication_chance
 from discovery.certificates.attack import attack
 from discovery.certificates.blanket import blanket
 from discovery.certificates.clones import clones, closed_2023
@@ -48,6 +48,7 @@ def close_layer(question: Question, votes: ShardVotes) -> LayerState:
     fewest, most = (count(votes.devices) * config.messages_per_device for count in (rounded_down, rounded_up))
     needed = word_votes(question, votes.votes_d, most)
     survivors, words = choose(question, votes.votes_d, messages, needed)
+    anonymity = anonymous_holders(randomizer, most, needed, ANONYMITY_CHANCE)
     row = LayerRow(
         pass_number=question.pass_number,
         layer=question.broadcast.layer,
@@ -59,6 +60,8 @@ def close_layer(question: Question, votes: ShardVotes) -> LayerState:
         noise=float(np.sqrt(fewest * noise_variance(randomizer))),
         word_votes=needed,
         one_holder_chance=publication_chance(randomizer, most, 1, needed),
+        anonymity=anonymity,
+        lemma_1=lemma_1(randomizer, fewest, config.max_prefixes, min(anonymity, fewest)),
         kept=len(survivors),
         finished=len(words),
         **certify(question, fewest),

@@ -1,5 +1,7 @@
 """How many votes keep words back that too few devices hold. Votes are noisy already, so it costs no privacy."""
 
+import math
+
 import numpy as np
 from scipy import stats
 
@@ -37,3 +39,47 @@ def publication_chance(randomizer: SubsetSelection, messages: int, held: int, vo
     from_holders = stats.binom.pmf(np.arange(held + 1), held, randomizer.inclusion)
     from_others = stats.binom.sf(votes - 1 - np.arange(held + 1), messages - held, randomizer.background)
     return min(float(np.dot(from_holders, from_others)), 1.0)
+
+
+def anonymous_holders(randomizer: SubsetSelection, messages: int, votes: int, chance: float) -> int:
+    """The largest k for which a word in fewer than k messages is published with at most this chance.
+
+    The other way round than ``anonymous_votes``: what a threshold amounts to that was set for any reason. 0 where
+    even a word that nobody holds is published more often; k is never above the messages.
+
+    Guarantee: with at least so many votes asked of a word, it is (k, chance)-anonymous.
+    """
+    low, high = 0, messages + 1  # fewer than 0 hold no word; more than all is nobody
+    while high - low > 1:
+        middle = (low + high) // 2
+        safe = publication_chance(randomizer, messages, middle - 1, votes) <= chance
+        low, high = (middle, high) if safe else (low, middle)
+    return low
+
+
+def lemma_1(randomizer: SubsetSelection, messages: int, kept: int, holders: int) -> float:
+    """Bound on the probability that an item in ``holders`` messages is among the ``kept`` with most votes.
+
+    Sun & Sun 2024, lemma 1, to compare with the paper: (holders, result)-approximate k-anonymity where no
+    absolute threshold is set. It cannot be below kept / domain, as an item nobody holds is kept that
+    often; state ``anonymous_votes`` instead where it counts. 1 where the lemma says nothing.
+
+    The kept-th largest of the other items' votes is at least that of uniform (k - 2)-subsets; whether it
+    falls below a number is bounded by Chernoff's inequality, which negatively associated counts obey.
+    """
+    others = randomizer.domain - 2
+    chance = (randomizer.size - 2) / others if others else 0.0
+    if chance <= 0:
+        return 1.0
+    # From the middle of the votes, where nearly all items reach, to where fewer than ``kept`` are expected to.
+    low, high = math.floor(messages * chance), messages
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if others * stats.binom.sf(middle - 1, messages, chance) > kept else (low, middle)
+    best = 1.0
+    for votes in range(math.floor(messages * chance), low + 1):
+        expected = others * float(stats.binom.sf(votes - 1, messages, chance))
+        if expected > kept:
+            below = math.exp(-((1 - kept / expected) ** 2) * expected / 2)
+            best = min(best, publication_chance(randomizer, messages, holders, votes) + below)
+    return best

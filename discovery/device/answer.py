@@ -2,9 +2,11 @@
 
 import hashlib
 import json
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 
@@ -13,8 +15,6 @@ from discovery.device.keystream import Keystream
 from discovery.device.randomizer import SubsetSelection, randomise
 
 END = "\x03"  # ends a word; outside every alphabet, so no typed character can stand for it
-# How a device chooses among its candidates; part of every question since there was a choice.
-_SAMPLER = "random"
 
 
 def letters_of(alphabet: str) -> str:
@@ -92,20 +92,29 @@ def spoken_item(word: str, known_words: frozenset[str], broadcast: Broadcast, co
     return broadcast.item((word + END)[: broadcast.layer])
 
 
-def sample(candidates: Collection[int], contributions: int, none: int, bits: Keystream) -> np.ndarray:
+def sample(
+    counts: Mapping[int, int], contributions: int, kind: Literal["random", "greedy"], none: int, bits: Keystream
+) -> np.ndarray:
     """Which candidates fill the C messages: exactly ``contributions`` items, int64, in random order.
 
-    Distinct candidates, a random subset of them if there are more, and copies of ``none`` (Sun & Sun
-    2024, section 3).
+    Distinct candidates and copies of ``none``; if there are more candidates, a random subset of them, or those that
+    the device has most often (Sun & Sun 2024, section 3: Random and Greedy).
 
-    Guarantee: changing one occurrence on a device changes, as a coupling, at most one of the C items,
-    which makes C messages of epsilon0 each item-level epsilon0-LDP. The number of messages must not
-    depend on the data: every device sends exactly C. The random order of the C items is what makes this
-    hold for messages one by one: in a sorted row, one new item would move others too.
+    Guarantee: changing one occurrence on a device changes at most one of the C items (random: as a coupling;
+    greedy: of two counts that move one falls, so one candidate at most leaves the first C), which makes C messages
+    of epsilon0 each item-level epsilon0-LDP. Neither the number of messages nor the order among equals may depend
+    on the data: every device sends exactly C, and equals are ordered by item number. The random order of the C items
+    is what makes this hold for messages one by one: in a sorted row, one new item would move others too.
+
+    Args:
+      counts: candidate item -> how often the device has it.
     """
-    chosen = np.array(sorted(set(candidates)), dtype=np.int64)
-    if len(chosen) > contributions:
+    chosen = np.array(sorted(counts), dtype=np.int64)
+    if len(chosen) > contributions and kind == "random":
         chosen = chosen[bits.subset(len(chosen), contributions)]
+    elif len(chosen) > contributions:
+        often = np.array([counts[item] for item in chosen.tolist()])
+        chosen = chosen[np.argsort(-often, kind="stable")[:contributions]]
     items = np.concatenate([chosen, np.full(contributions - len(chosen), none, dtype=np.int64)])
     return items[bits.permutation(contributions)]
 
@@ -124,7 +133,8 @@ def report(
     word changes at most one item (``sample``). Device level: ``C * epsilon0``.
     """
     spoken = (spoken_item(word, known_words, broadcast, config) for word in words)
-    items = sample([item for item in spoken if item is not None], config.messages_per_device, broadcast.none, bits)
+    counts = Counter(item for item in spoken if item is not None)
+    items = sample(counts, config.messages_per_device, config.sampler, broadcast.none, bits)
     return np.stack([randomise(randomizer, int(item), bits) for item in items])
 
 
@@ -154,7 +164,7 @@ class Question:
             self.pass_number, self.broadcast.layer, self.broadcast.letters, self.broadcast.prefixes,
             sorted(self.known_words),
             self.randomizer.epsilon0, self.randomizer.size, self.config.messages_per_device, self.config.layers,
-            _SAMPLER,
+            self.config.sampler,
         ]  # fmt: skip
         return f"answers {hashlib.sha256(json.dumps(content).encode()).hexdigest()}"
 

@@ -18,6 +18,7 @@ def add_answers(
     numbers: np.ndarray,
     item_V: np.ndarray,
     contributions: int,
+    greedy: bool,
     domain: int,
     size: int,
     inclusion: int,
@@ -31,6 +32,7 @@ def add_answers(
       words_NW: uint32, the first words of each device's keystream.
       starts: int64 ``[N + 1]`` into ``numbers``, the words that each device typed.
       item_V: int64, item of each distinct word, -1 for silence.
+      greedy: which candidates of a device fill its messages, see ``answer.sample``.
       inclusion: p in units of 2^-53, of which it is a multiple.
     """
     answered_N = np.ones(len(words_NW), dtype=np.bool_)
@@ -41,16 +43,22 @@ def add_answers(
     longest = 1
     for device in range(len(words_NW)):
         longest = max(longest, starts[device + 1] - starts[device])
-    spoken = np.empty(longest, dtype=np.int64)
+    spoken, often = np.empty(longest, dtype=np.int64), np.empty(longest, dtype=np.int64)
     keys = np.empty(max(longest, contributions), dtype=np.uint64)
     order = np.empty(max(longest, contributions), dtype=np.int64)
     for device in range(len(words_NW)):
         words_W = words_NW[device]
-        held = _candidates(spoken, keys, order, numbers[starts[device] : starts[device + 1]], item_V)
+        held = _candidates(spoken, often, keys, order, numbers[starts[device] : starts[device + 1]], item_V)
         at = 0
         if held <= contributions:
             filled[:held] = spoken[:held]
             filled[held:] = domain - 1
+        elif greedy:
+            for place in range(held):
+                keys[place], order[place] = np.uint64(longest - often[place]), place
+            _sort(keys, order, held)
+            for place in range(contributions):
+                filled[place] = spoken[order[place]]
         else:
             at = _subset(subset, seen, words_W, at, held, contributions)
             if at >= 0:
@@ -88,9 +96,14 @@ def add_answers(
 
 @numba.njit(nogil=True, cache=True)
 def _candidates(
-    spoken: np.ndarray, keys: np.ndarray, order: np.ndarray, numbers: np.ndarray, item_V: np.ndarray
+    spoken: np.ndarray,
+    often: np.ndarray,
+    keys: np.ndarray,
+    order: np.ndarray,
+    numbers: np.ndarray,
+    item_V: np.ndarray,
 ) -> int:
-    """A device's distinct items, ascending, into ``spoken``; their count."""
+    """A device's distinct items, ascending, into ``spoken`` and how often each into ``often``; their count."""
     count = 0
     for number in numbers:
         if item_V[number] >= 0:
@@ -101,8 +114,9 @@ def _candidates(
     for place in range(count):
         item = np.int64(keys[place])
         if held == 0 or item != spoken[held - 1]:
-            spoken[held] = item
+            spoken[held], often[held] = item, 0
             held += 1
+        often[held - 1] += 1
     return held
 
 

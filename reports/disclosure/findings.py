@@ -23,6 +23,11 @@ class DiscoveryLayer(Config):
     domain: int
     noise: float = Field(description="standard deviation of an estimate, in messages, for an item nobody holds")
     word_votes: int = Field(description="least votes that publish a word")
+    one_holder_chance: float | None = Field(default=None, description="of publishing a word in one message, at most")
+    anonymity: int | None = Field(
+        default=None, description="a word in fewer messages is published with at most one chance in a million"
+    )
+    lemma_1: float | None = Field(default=None, description="the same for that number by the paper's lemma 1")
     kept: int
     finished: int
     clones: float
@@ -127,6 +132,12 @@ class DiscoveryBlock(DiscoveryGuarantee, AddedWords):
     """Local word discovery: its guarantee, and what became of the words."""
 
     kind: Literal["ldp-triehh"] = "ldp-triehh"
+
+    @property
+    def least_anonymous(self) -> DiscoveryLayer | None:
+        """The layer whose words may be those of the fewest people; None of launches that did not state it."""
+        stated = [row for row in self.layers if row.anonymity is not None and row.word_votes <= row.messages]
+        return min(stated, key=lambda row: (row.anonymity, -(row.one_holder_chance or 0.0)), default=None)
 
     @model_validator(mode="after")
     def _a_device_sends_all_its_messages(self) -> "DiscoveryBlock":

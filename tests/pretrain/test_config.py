@@ -19,7 +19,6 @@ ADAPT = {"steps": 1, "batch_sentences": 2, "learning_rate": 0.1}
         (CorpusConfig, HUB, "dataset", "allenai/c4", "somebody/else"),
         (AdaptConfig, ADAPT, "new_word_share", 0.5, 0.4),
         (AdaptConfig, ADAPT, "most_copies", 20, 3),
-        (TrieConfig, DISCOVERY, "sampler", "random", "greedy"),
         (TrieConfig, DISCOVERY, "alphabet", "locale", "printable"),
         (TrieConfig, DISCOVERY, "dropout", 0.0, 0.1),
         (TrieConfig, DISCOVERY, "projected_words", 200, 100),

@@ -88,3 +88,24 @@ def test_a_device_s_messages_have_a_statement_of_their_own_and_a_weak_one_is_sai
 def test_a_device_is_never_better_off_than_a_message_nor_worse_than_their_sum(device: float) -> None:
     with pytest.raises(ValidationError, match="device_epsilon_central"):
         example(discovery=block("discovery", device_epsilon_central=device))
+
+
+def layers(*stated: dict) -> list[dict]:
+    """The example's layers with what each states of people."""
+    return [row | more for row, more in zip(block("discovery")["layers"], stated, strict=True)]
+
+
+def test_it_is_said_how_few_people_a_word_may_be_of() -> None:
+    many = {"anonymity": 90, "one_holder_chance": 0.0, "lemma_1": 0.2}
+    few = {"anonymity": 52, "one_holder_chance": 1e-9, "lemma_1": 0.237}
+    text = report(example(discovery=block("discovery", layers=layers(many, few))))
+    assert "fewer than **52** messages" in text
+    assert "23.70% for the same 52" in text
+    # A layer in which no word can end says nothing of words.
+    nobody = report(example(discovery=block("discovery", layers=layers(many, few | {"word_votes": 1101}))))
+    assert "fewer than **90** messages" in nobody
+    noise = {"anonymity": 0, "one_holder_chance": 0.04, "lemma_1": 1.0}
+    text = report(example(discovery=block("discovery", layers=layers(many, noise))))
+    assert "no number of people can be named; a word of one device alone with a chance of 4.00% at most" in text
+    assert "says nothing of messages as small" in text
+    assert "Words of few people" not in report(example())  # of before

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from discovery import trie
-from discovery.certificates.anonymity import anonymous_votes, publication_chance
+from discovery.certificates.anonymity import anonymous_holders, anonymous_votes, lemma_1, publication_chance
 from discovery.certificates.attack import attack
 from discovery.certificates.blanket import blanket, blanket_delta
 from discovery.config import TrieConfig
@@ -145,3 +145,57 @@ def test_publication_chance_is_the_sum():
             reached(randomizer, count, held, votes), rel=1e-9
         )
     assert publication_chance(randomizer, count, 3, 0) == 1.0
+
+
+@pytest.mark.parametrize("votes", [1, 12, 20, 30, 60, 200])
+@pytest.mark.parametrize("chance", [0.2, 1e-3, 1e-6])
+def test_anonymous_holders_is_the_largest_number_within_the_chance(votes, chance):
+    randomizer, messages = subset_selection(2.0, 30), 200
+    holders = anonymous_holders(randomizer, messages, votes, chance)
+    assert all(reached(randomizer, messages, held, votes) <= chance * (1 + 1e-9) for held in range(holders))
+    if holders < messages:  # it never says more than that all messages hold a word
+        assert reached(randomizer, messages, holders, votes) > chance
+    if holders:
+        assert anonymous_votes(randomizer, messages, min(holders, messages), chance) <= votes
+
+
+# epsilon0, messages, kept, domain, holders -> lemma 1, computed independently.
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("epsilon0", "messages", "kept", "domain", "holders", "figure"),
+    [
+        (10, 30_000_000, 10_000, 1_000_001, 20, 0.21775993),
+        (10, 30_000_000, 10_000, 1_000_001, 50, 0.355),
+        (8, 2_000_000, 2_000, 200_001, 50, 0.23729681),
+        (6, 10_000_000, 2_000, 200_001, 100, 0.06766513),
+    ],
+)
+def test_lemma_1_as_in_the_paper(epsilon0, messages, kept, domain, holders, figure):
+    randomizer = subset_selection(float(epsilon0), domain)
+    assert lemma_1(randomizer, messages, kept, holders) == pytest.approx(figure, rel=2e-3)
+    assert lemma_1(randomizer, messages, kept, holders) <= figure * 1.001
+    assert lemma_1(randomizer, messages, kept, 1) >= kept / domain
+
+
+@pytest.mark.parametrize(("domain", "size"), [(20, 1), (20, 2), (3, 1), (2, 1)])
+def test_lemma_1_says_nothing_about_small_messages(domain, size):
+    assert lemma_1(of_size(2.0, domain, size), 1000, 5, 10) == 1.0
+
+
+@pytest.mark.slow
+@pytest.mark.statistical
+def test_lemma_1_holds_where_it_can_be_simulated():
+    """A rare item is kept no more often than the lemma allows, and about as often as it must be."""
+    randomizer, count, kept, holders = of_size(2.0, 60, 12), 400, 5, 3
+    rng = np.random.default_rng(0)
+    stayed, runs = 0, 300
+    for _ in range(runs):
+        votes = np.zeros(60)
+        for number in range(count):
+            value = 0 if number < holders else 1 + number % 8
+            others = np.delete(np.arange(60), value)
+            included = rng.random() < randomizer.inclusion
+            votes[rng.choice(others, size=12 - included, replace=False)] += 1
+            votes[value] += included
+        stayed += votes[0] >= np.sort(votes)[-kept]
+    assert stayed / runs <= lemma_1(randomizer, count, kept, holders) + 0.03

@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import replace
 
@@ -23,13 +24,17 @@ def config(**changes) -> TrieConfig:
     return TrieConfig(**values)
 
 
-def items_of(candidates: Collection[int], contributions: int, name: str = "s") -> list[int]:
-    return sample(candidates, contributions, NONE, Keystream(KEY, name)).tolist()
+every_sampler = pytest.mark.parametrize("kind", ["random", "greedy"])
 
 
+def items_of(candidates: Collection[int], contributions: int, name: str = "s", kind: str = "random") -> list[int]:
+    return sample(Counter(candidates), contributions, kind, NONE, Keystream(KEY, name)).tolist()
+
+
+@every_sampler
 @pytest.mark.parametrize("candidates", [0, 1, 2, 3, 4, 20])
-def test_exactly_c_items_distinct_and_none_for_the_rest(candidates):
-    chosen = items_of([item for item in range(candidates) for _ in range(1 + item % 3)], 3)
+def test_exactly_c_items_distinct_and_none_for_the_rest(candidates, kind):
+    chosen = items_of([item for item in range(candidates) for _ in range(1 + item % 3)], 3, kind=kind)
     real = [item for item in chosen if item != NONE]
     assert len(chosen) == 3
     assert len(set(real)) == len(real) == min(candidates, 3)
@@ -40,6 +45,12 @@ def test_how_often_and_in_which_order_a_candidate_was_typed_does_not_matter():
     once, often = [4, 6, 9, 2], [9, *[2] * 500, *[6] * 3, *[4] * 40]
     for trial in range(20):
         assert items_of(once, 2, str(trial)) == items_of(often, 2, str(trial))
+
+
+def test_greedy_takes_the_most_frequent_and_breaks_ties_by_item_number_alone():
+    typed = [*[7] * 2, *[3] * 2, *[5] * 9, *[1] * 2, 8]
+    for order in (typed, typed[::-1], typed[4:] + typed[:4]):
+        assert set(items_of(order, 3, kind="greedy")) == {5, 1, 3}
 
 
 @pytest.mark.slow
@@ -71,6 +82,11 @@ def test_one_changed_occurrence_moves_at_most_one_item():
                 after[gone] -= 1
                 after = {item: times for item, times in after.items() if times}
                 assert couples(tuple(selections(counts, contributions)), tuple(selections(after, contributions)))
+                one, other = (
+                    set(items_of(Counter(each).elements(), contributions, kind="greedy")) - {NONE}
+                    for each in (counts, after)
+                )
+                assert max(len(one - other), len(other - one)) <= 1
 
 
 @functools.cache
@@ -93,9 +109,10 @@ def couples(left: tuple[frozenset, ...], right: tuple[frozenset, ...]) -> bool:
     return all(place(row, set()) for row in range(len(rows)))
 
 
+@every_sampler
 @pytest.mark.statistical
-def test_the_place_of_a_message_says_nothing_about_its_item():
-    places = [items_of([1, 2, 3], 4, str(trial)).index(2) for trial in range(3000)]
+def test_the_place_of_a_message_says_nothing_about_its_item(kind):
+    places = [items_of([1, 2, 2, 2, 3], 4, str(trial), kind).index(2) for trial in range(3000)]
     assert stats.chisquare(np.bincount(places, minlength=4)).pvalue > 1e-5
 
 

@@ -61,14 +61,15 @@ def test_the_secret_key_decides_what_is_sent(worth, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("sampler", ["random", "greedy"])
 @pytest.mark.parametrize("contributions", [1, 3, 10])
 @pytest.mark.parametrize("epsilon0", [0.5, 2.0, 8.0])
 @pytest.mark.parametrize("layer", [1, 2, 3])
-def test_batches_send_the_same_bits(layer, epsilon0, contributions, monkeypatch):
+def test_batches_send_the_same_bits(layer, epsilon0, contributions, sampler, monkeypatch):
     prefixes = tuple(sorted("".join(letters) for letters in itertools.product("abcd", repeat=layer - 1)))
     broadcast = Broadcast(layer, prefixes, LETTERS)
     randomizer = subset_selection(epsilon0, broadcast.domain)
-    settings = config(epsilon0=epsilon0, messages_per_device=contributions)
+    settings = config(epsilon0=epsilon0, messages_per_device=contributions, sampler=sampler)
     alone, together = both_routes(asked(broadcast, randomizer, settings), np.arange(80) * 7 + 5, monkeypatch)
     assert np.array_equal(alone, together)
     assert together.sum() == 80 * contributions * randomizer.size
