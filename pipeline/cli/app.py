@@ -30,6 +30,7 @@ from pipeline.cli.support import (
     command,
     foreseen,
     open_existing,
+    printable,
     read_launch,
     show_state,
     taken_over,
@@ -113,6 +114,8 @@ def check(
             told = foreseen(launch, run_id, here)
             notes = readiness.require(launch, here, run_id, taken_over(told))
     except ValueError as error:
+        if as_json:  # The log of whoever asked, such as Airflow's first task, says it too.
+            typer.echo(printable(str(error)), err=True)
         answer({"ok": False, "errors": str(error).splitlines()}, as_json, text=str(error))
         raise typer.Exit(PERMANENT) from error
     reuse = [vars(each) for each in told]

@@ -96,12 +96,18 @@ def ledger_budget(
     lifetime_rho: LifetimeRho = None,
     as_json: AsJson = False,
 ) -> None:
-    """Replace a population's budget; only those named at its registration may.
+    """Change a population's budget; only those named at its registration may. What is not named stays.
 
     Example: tacit ledger budget en-US --max-rho 2 --max-discovery-epsilon 80 --reason "reviewed 2026-11"
     """
-    budget = _budget(max_rho, max_discovery_epsilon, window_days, lifetime_rho)
     ledger = _ledger()
+    before = ledger.population(name).budget
+    budget = _budget(
+        max_rho,
+        before.max_discovery_epsilon if max_discovery_epsilon is None else max_discovery_epsilon,
+        before.window_days if window_days is None else window_days,
+        before.lifetime_rho if lifetime_rho is None else lifetime_rho,
+    )
     _answer_population(ledger, ledger.change_budget(name, budget, settings.account(), reason), as_json)
 
 
@@ -124,6 +130,7 @@ def ledger_show(
         # Two units, so two sentences: no sum of the two means anything.
         lines.append(f"spent on {name}: device-level rho {totals[name]:.6g}")
         lines.append(f"spent on {name}: epsilon {discovery[name]:.6g} per typed word, in discovery")
+        lines += _windows(ledger, name)
     content = {
         "ledger": ledger.address,
         "entries": [entry.model_dump() for entry in entries],
@@ -157,6 +164,19 @@ def ledger_export(as_json: AsJson = False) -> None:
     Example: tacit ledger export > ledger.json
     """
     answer(_ledger().export(), as_json=True)
+
+
+def _windows(ledger: "PrivacyLedger", name: str) -> list[str]:
+    """What counts against a population's budget now and what the worst window held; nothing where it has no window."""
+    population = ledger.registered(name)
+    days = population.budget.window_days if population else None
+    if population is None or days is None:
+        return []
+    now, most = ledger.counted(name, "device"), ledger.most_in_any(name, "device", days)
+    return [
+        f"spent on {name}: of rho {population.budget.max_rho:g} in any {days} days, {now:.6g} in the last {days} and "
+        f"{most:.6g} in the worst"
+    ]
 
 
 def _line(entry: Entry) -> str:

@@ -149,7 +149,11 @@ def test_a_ledger_is_made_on_purpose_and_populations_are_registered_by_people(ta
     assert "registered by" in tacit.json("ledger", "register", "people", "--max-rho", "9", code=65)["error"]
     assert "--reason" in tacit.json("ledger", "budget", "people", "--max-rho", "9", "--reason", " ", code=65)["error"]
     changed = tacit.json("ledger", "budget", "people", "--max-rho", "9", "--reason", "reviewed")
-    assert changed["budget"]["max_rho"] == 9.0
+    assert changed["budget"] == {"max_rho": 9.0, "max_discovery_epsilon": None, "window_days": 365}, "the rest stays"
+    assert "0 in the last 365" not in tacit("ledger", "show").stdout, "nothing was spent"
+    registration = ("ledger", "register", "windowed", "--max-rho", "1", "--lifetime-rho", "3")
+    assert "--window-days" in tacit.json(*registration, code=65)["error"]
+    assert "in any 60 days, and rho 3 for ever" in tacit(*registration, "--window-days", "60").stdout
     for wrong in ("0", "-1", "nan", "inf"):
         assert "--max-rho" in tacit.json("ledger", "register", "more", "--max-rho", wrong, code=65)["error"]
     tacit("ledger", "register", "theirs", "--max-rho", "1", "--raised-by", "somebody-else")
