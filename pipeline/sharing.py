@@ -29,6 +29,7 @@ FetchFile = Callable[[str, Path], bool]
 _CODE = ("pretrain", "pipeline/stage.py", "pipeline/stages", "reports/disclosure")
 # What ``pretrain`` imports of others.
 LIBRARIES = (
+    "cryptography",
     "datasets",
     "gensim",
     "huggingface_hub",

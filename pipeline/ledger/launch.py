@@ -2,6 +2,7 @@
 
 import re
 from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING
 
 from discovery.config import TrieConfig
 from federated.config.population import Kept
@@ -10,13 +11,16 @@ from pipeline.config import SIMULATIONS, LaunchConfig
 from pipeline.errors import BudgetExceeded
 from pipeline.ledger import clock
 from pipeline.ledger.budget import Asked, Budget, Population, days_kept, require_no_more
-from pipeline.ledger.ledger import PrivacyLedger
+
+if TYPE_CHECKING:
+    # It imports SQLAlchemy, which reading a launch file does without.
+    from pipeline.ledger.ledger import PrivacyLedger
 
 # As ``config.launch_id`` ends: a digest, and the date of a scheduled launch.
 _DATED = re.compile(r"-[0-9a-f]{8}-([0-9]{8})$")
 
 
-def register_simulation(config: LaunchConfig, ledger: PrivacyLedger) -> None:
+def register_simulation(config: LaunchConfig, ledger: "PrivacyLedger") -> None:
     """Register a simulated population with its first launch file's ceilings; people are registered by people."""
     population, policy = config.private_text, config.policy
     if population.source not in SIMULATIONS or ledger.registered(population.name):
@@ -33,7 +37,7 @@ def register_simulation(config: LaunchConfig, ledger: PrivacyLedger) -> None:
     )
 
 
-def require_population(config: LaunchConfig, ledger: PrivacyLedger) -> Population:
+def require_population(config: LaunchConfig, ledger: "PrivacyLedger") -> Population:
     """The launch's population, registered, and asked for no more than its budget.
 
     Raises:
