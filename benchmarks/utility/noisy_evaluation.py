@@ -1,14 +1,16 @@
 """How often intervals of an evaluation under a budget cover, and how wide they are.
 
-``python -m benchmarks.utility.noisy_evaluation`` writes ``benchmarks/results/2026-11-22-noisy-evaluation.md``: 2,000
-launches each of populations and budgets, on made-up devices of which each has rates of its own. A launch draws its
-devices anew from a large population, whose clipped sums are the truth, and the noise with them.
+    .venv/stages/bin/python -m benchmarks.utility.noisy_evaluation    about ten minutes of CPU
+
+2,000 launches each of populations and budgets, on made-up devices of which each has rates of its own. A launch draws
+its devices anew from a large population, whose clipped sums are the truth, and the noise with them.
 """
 
 import argparse
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 
 import numpy as np
@@ -127,14 +129,16 @@ def report(rows: list[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def main(launches: int = LAUNCHES) -> None:
+def main() -> None:
     """Measure every setting and write the result file."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--launches", type=int, default=LAUNCHES, help="of each setting")
+    launches = parser.parse_args().launches
     rows = [row for setting in SETTINGS for row in measure(*setting, launches, seed=1)]
-    path = Path(__file__).parents[1] / "results" / "2026-11-22-noisy-evaluation.md"
+    path = Path(__file__).parents[1] / "results" / f"{date.today()}-noisy-evaluation.md"
     path.write_text(report(rows), encoding="utf-8")
     sys.stdout.write(report(rows))
 
 
 if __name__ == "__main__":
-    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
     main()

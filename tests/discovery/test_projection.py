@@ -61,8 +61,8 @@ def test_chances_are_those_of_the_sampler_of_devices(typed):
     counts = rng.poisson(rates, size=(devices, len(rates)))
     sent = np.zeros(len(rates) + 1)
     for row in counts.tolist():
-        held = [item for item, count in enumerate(row) if count]
-        sent += np.bincount(sample(held, 3, len(rates), bits), minlength=len(rates) + 1).clip(max=3)
+        held = {item: count for item, count in enumerate(row) if count}
+        sent += np.bincount(sample(held, 3, "random", len(rates), bits), minlength=len(rates) + 1).clip(max=3)
     seen, said = sent[:-1] / devices, projection.spoken_chances(rates, CONFIG)
     # Rivals are taken for Poisson.
     assert np.abs(seen - said).max() < 0.06

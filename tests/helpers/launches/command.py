@@ -53,7 +53,8 @@ def answered(home: Path, *arguments: str, code: int = 0) -> dict:
     """The answer of a command in this process: one of its own takes seconds to load its libraries."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
-    done = CliRunner().invoke(app, [*arguments, "--json"], env={"TACIT_HOME": str(home)})
+    # MLflow writes its address into the environment, where the next home would read it.
+    done = CliRunner().invoke(app, [*arguments, "--json"], env={"TACIT_HOME": str(home), "MLFLOW_TRACKING_URI": None})
     # The command sent its logs to the standard error of this call, which is gone now.
     root.handlers[:] = handlers
     root.setLevel(level)
