@@ -4,9 +4,9 @@ from dataclasses import asdict
 
 from discovery import outlook
 from discovery.config import CentralConfig, TrieConfig
-from pipeline import spends
 from pipeline.cli.support import round_up
 from pipeline.config import LaunchConfig
+from pipeline.covered import spends
 from pretrain import text
 from reports.formats import strength
 

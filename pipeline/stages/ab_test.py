@@ -13,8 +13,8 @@ from evaluation.comparison.results import Comparison
 from evaluation.comparison.verdicts import FEATURE_METRICS, PRIMARY, Check, SignCheck
 from evaluation.keyboard.layouts import has_keyboard
 from evaluation.noisy import compare as noisy
-from pipeline import spends
 from pipeline.config import LaunchConfig
+from pipeline.covered import spends
 from pipeline.covered.release import Kept
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.registry import Published

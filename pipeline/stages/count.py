@@ -5,7 +5,7 @@ from federated.accounting.composition import compose
 from federated.counts import cells as counted_cells
 from federated.counts.posterior import counted_ngram
 from federated.counts.release import CLIP_NORM, released_counts
-from pipeline import spends
+from pipeline.covered import spends
 from pipeline.stage import PrivateStage, StageContext, StageResult
 from pipeline.stages import artifacts
 from pretrain.ngrams import counted

@@ -3,12 +3,13 @@
 from typing import Any
 
 from pipeline.covered.accesses import uncovered
+from pipeline.covered.spends import SPENDS, is_sum, launch_loss
 from pipeline.errors import StageInputMissing
+from pipeline.gates.decide import decide as decided
+from pipeline.gates.evidence import Evidence
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run_dir import ABSENT, RESULT
-from pipeline.spends import SPENDS, is_sum, launch_loss
 from pipeline.stage import StageContext, StageResult
-from pipeline.stages import gates
 from reports.disclosure.document import DecisionBlock
 
 
@@ -18,14 +19,14 @@ class Decide(StageResult, DecisionBlock):
 
 def decide(ctx: StageContext) -> Decide:
     """The declared gates over the evidence; a hold is a value, not an error."""
-    decision = gates.decide(evidence(ctx), ctx.config.policy)
+    decision = decided(evidence(ctx), ctx.config.policy)
     headline: dict[str, float | str] = {"decision": decision.decision}
     if is_sum(ctx.config):
         headline |= {name: value for name, value in _together(ctx).items() if value is not None}
     return Decide(**dict(decision), headline=headline)
 
 
-def evidence(ctx: StageContext) -> gates.Evidence:
+def evidence(ctx: StageContext) -> Evidence:
     """Evidence from the stages that finished; what is missing stays missing and fails its gate."""
     ledger, population = PrivacyLedger(ctx.settings.ledger_url), ctx.config.private_text.name
     days = ctx.config.policy.budget.days if ctx.config.policy.budget else None
@@ -44,7 +45,7 @@ def evidence(ctx: StageContext) -> gates.Evidence:
         "uncovered": uncovered(ctx.config),
         "ledger_problems": ledger.verify(_receipts(ctx)),
     }
-    return gates.Evidence.model_validate(results, extra="ignore")
+    return Evidence.model_validate(results, extra="ignore")
 
 
 def _together(ctx: StageContext) -> dict[str, float | None]:

@@ -10,8 +10,8 @@ from discovery.config import CentralConfig, TrieConfig
 from discovery.device.typed import TypedWords
 from discovery.results import DiscoveryResult, FoundWord
 from discovery.state import AFTERWARDS
-from pipeline import spends
 from pipeline.config import LaunchConfig
+from pipeline.covered import spends
 from pipeline.stage import PrivateStage, StageContext, StageResult
 from pipeline.stages import artifacts
 from pretrain import text

@@ -8,7 +8,7 @@ from evaluation.audit import canaries
 from federated.accounting import amplification
 from federated.accounting import guarantees as accounting
 from federated.participation.observed import Observed
-from pipeline import spends
+from pipeline.covered import spends
 from pipeline.stage import StageContext, StageResult
 from pipeline.stages import audit_trace, fine_tune_workers
 from pretrain import export

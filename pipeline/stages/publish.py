@@ -14,11 +14,11 @@ from pydantic import Field
 
 from evaluation import int8
 from evaluation.int8 import Int8
+from pipeline.covered.spends import launch_loss
 from pipeline.errors import PermanentError
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.registry import Registry, promote
 from pipeline.release import require_approved
-from pipeline.spends import launch_loss
 from pipeline.stage import StageContext, StageResult
 from pipeline.stages import artifacts
 from pretrain import corpus, export, vocabulary

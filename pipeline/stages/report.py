@@ -11,11 +11,11 @@ from federated.accounting.gaussian import curve
 from federated.config.mechanism import secagg_neighbours, secagg_threshold
 from pipeline.config import LaunchConfig
 from pipeline.covered.accesses import accesses
+from pipeline.covered.spends import SPENDS, evaluation_block, is_sum, launch_loss
 from pipeline.ledger.composition import composition
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.reuse.sources import reused_commit
 from pipeline.run_dir import GIVEN
-from pipeline.spends import SPENDS, evaluation_block, is_sum, launch_loss
 from pipeline.stage import StageContext, StageResult
 from pipeline.stages import artifacts
 from pipeline.stages.decide import optional

@@ -9,7 +9,7 @@ The siblings ``discovery``, ``federated``, ``evaluation`` and ``reports`` never 
 what one makes for another passes through here as plain data.
 """
 
-from pipeline import spends
+from pipeline.covered import spends
 from pipeline.runner import Stages
 from pipeline.stages import build_vocabulary, count, discover, ingest, public_model
 from pipeline.stages.ab_test import ab_test

@@ -18,8 +18,8 @@ from federated.participation.records import load_records, require_by_the_rule
 from federated.rounds.rule import RoundRule
 from federated.secagg.bounds import plan_encoding
 from pipeline.config import LaunchConfig
+from pipeline.covered.spends import central_discovery, evaluation_block, is_sum, planned_evaluation
 from pipeline.run_dir import RunDir, StageRecord
-from pipeline.spends import central_discovery, evaluation_block, is_sum, planned_evaluation
 from pipeline.stage import stage_key
 from pipeline.stages import artifacts
 from pipeline.stages.fine_tune import participation as participation_shown

@@ -18,13 +18,13 @@ from typing import Any
 from federated.devices import store as population
 from federated.devices.store import SPLITS
 from pipeline.config import LaunchConfig
+from pipeline.covered.spends import SPENDS
 from pipeline.errors import LaunchError, ServiceUnavailable
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.registry import Published, Registry
 from pipeline.run_dir import KEY, RunDir, StageRecord
 from pipeline.run_dir import differences as file_differences
 from pipeline.settings import Settings
-from pipeline.spends import SPENDS
 from pipeline.stage import StageContext, StageResult, stage_key
 from pipeline.stages import artifacts
 from pipeline.stages.ab_test import ab_test

@@ -4,11 +4,11 @@ import json
 from collections.abc import Iterator, Mapping
 
 from pipeline.config import LaunchConfig
+from pipeline.covered.spends import SPENDS
 from pipeline.ledger.entries import Entry
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.reuse.sources import commit_of, said
 from pipeline.run_dir import RunDir, StageRecord, receipt_digest
-from pipeline.spends import SPENDS
 from pipeline.verify.check import Check
 
 

@@ -19,12 +19,12 @@ from federated.participation.observed import Observed, observe
 from federated.participation.records import no_records, save_records
 from pipeline import runner
 from pipeline.config import STAGE_NAMES, LaunchConfig, launch_id
+from pipeline.gates.decide import decide as decided
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run_dir import RESULT, RunDir
 from pipeline.runner import Stages
 from pipeline.settings import Settings
 from pipeline.stage import Spend, StageContext, StageSpend
-from pipeline.stages import gates
 from pipeline.stages.decide import evidence
 from pipeline.stages.fine_tune import participation as participation_shown
 from pipeline.verify.guarantee import observed
@@ -90,7 +90,7 @@ def plan(ctx: StageContext) -> Result:
 
 
 def decide(ctx: StageContext) -> Result:
-    return Result(value=1, **gates.decide(evidence(ctx), ctx.config.policy).model_dump(mode="json"))
+    return Result(value=1, **decided(evidence(ctx), ctx.config.policy).model_dump(mode="json"))
 
 
 def report(ctx: StageContext) -> Result:

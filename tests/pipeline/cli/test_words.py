@@ -2,9 +2,9 @@
 
 import pytest
 
-from pipeline import spends
 from pipeline.cli.words import both_ways
 from pipeline.config import LaunchConfig
+from pipeline.covered import spends
 from tests.helpers.launches.pipeline_launch import RAW, launch_config
 
 CENTRAL = {"kind": "central", "noise_multiplier": 2.0, "words_per_device": 9, "delta": 1e-6}

@@ -10,8 +10,8 @@ from pydantic import ValidationError
 from federated.accounting.gaussian import epsilon_of_rho
 from federated.counts import cells as counted_cells
 from federated.devices import store as population
-from pipeline import spends
 from pipeline.config import LaunchConfig, config_digest, launch_id
+from pipeline.covered import spends
 from pipeline.errors import StageInputMissing
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.readiness import above_policy, too_few

@@ -9,8 +9,8 @@ from pydantic import ValidationError
 
 from discovery.config import FAILURE_SHARE
 from federated.accounting.gaussian import epsilon_of_rho
-from pipeline import spends
 from pipeline.config import LaunchConfig, config_digest, launch_id, problems
+from pipeline.covered import spends
 from pipeline.covered.accesses import accesses
 from pipeline.errors import StageInputMissing
 from pipeline.ledger.ledger import PrivacyLedger

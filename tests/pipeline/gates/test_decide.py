@@ -4,11 +4,13 @@ import math
 
 import pytest
 
+from pipeline.gates.attacks import RELEASED
+from pipeline.gates.decide import decide
+from pipeline.gates.evidence import Evidence
 from pipeline.stages.ab_test import AbTest
 from pipeline.stages.audit import Audit
 from pipeline.stages.discover import Discover
 from pipeline.stages.fine_tune import FineTune
-from pipeline.stages.gates import RELEASED, Evidence, decide
 from reports.disclosure.findings import AuditRow
 from tests.helpers.launches.pipeline_launch import launch_config
 

@@ -7,7 +7,7 @@ import pytest
 from federated.accounting.gaussian import epsilon_of_rho
 from federated.accounting.guarantees import guarantee_of
 from federated.mechanisms.independent import Independent
-from pipeline import spends
+from pipeline.covered import spends
 from tests.helpers.launches.pipeline_launch import launch_config
 
 

@@ -1,0 +1,89 @@
+"""Gates over what attacks found, and over what they would have found."""
+
+from collections.abc import Iterator
+
+from pipeline.gates.answers import at_least, at_most, finite, gate, show
+from pipeline.gates.evidence import Evidence
+from pipeline.policy.config import PolicyConfig
+from reports.disclosure.document import GateResult
+
+# Rows of the audit about what was released, without which nothing shows that the noise is in the models.
+RELEASED = (
+    *("sequence", "noise_added", "update_lengths", "canary_lengths"),
+    *("cohorts", "trained_rows", "noise_variance", "noise_values"),
+)
+# An audit that would not notice a tenth less noise, or updates a tenth too long, nine times out of ten says nothing.
+LEAST_NOISE, LEAST_CLIP = 0.9, 1.1
+
+
+def of_attacks(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateResult]:
+    """Memorised canaries, audits of the noise, what was released, the power of it all."""
+    among = f" among {evidence.random_continuations} continuations" if evidence.random_continuations else ""
+    yield at_least(
+        "canaries",
+        "memorisation of one device's canary",
+        evidence.worst_rank_single_user,
+        policy.min_canary_rank,
+        f"rank of the best-remembered canary on one device{among}",
+    )
+    yield at_most(
+        "extraction",
+        "extraction of one device's canary",
+        evidence.found_single_user,
+        0,
+        "canaries on one device that beam search or exact search completes",
+    )
+    yield at_most(
+        "ceilings",
+        "exposure within what the guarantee allows",
+        evidence.broken_ceilings,
+        0,
+        "canaries on one device above their ceiling",
+    )
+    yield at_least(
+        "pooled",
+        "exposure of all canaries together",
+        evidence.pooled_p_value,
+        evidence.alpha,
+        "chance of one-device canaries so well remembered, if the guarantee holds,",
+    )
+    yield at_most(
+        "noise_audit",
+        "audits of the noise",
+        _contradictions(evidence),
+        0,
+        "audits that speak against the claimed noise, clipping, separation or accounting",
+    )
+    yield _released(evidence)
+    yield _power(evidence)
+
+
+def _contradictions(evidence: Evidence) -> int | None:
+    """Audits that failed; None where the verdict or the rows behind it are missing."""
+    if evidence.noise_audit_passed is None or not evidence.audits:
+        return None
+    return max(sum(row.passed is False for row in evidence.audits), int(not evidence.noise_audit_passed))
+
+
+def _released(evidence: Evidence) -> GateResult:
+    """Each row about what was released must be there, and pass."""
+    rows = {row.type: row for row in evidence.audits if row.type in RELEASED}
+    problems = [rows[kind].reason or kind for kind in rows if rows[kind].passed is not True]
+    missing = [kind.replace("_", " ") for kind in RELEASED if kind not in rows]
+    if missing:
+        problems.append(f"missing: {', '.join(missing)}")
+    text = "; ".join(problems) or "models follow from released sums, and these from recorded devices and all the noise"
+    count = None if missing else len(problems)
+    return gate("released", "noise in what was released", count, 0, not problems, text)
+
+
+def _power(evidence: Evidence) -> GateResult:
+    """Some audit must notice little less noise, and some a clip norm that is little too loose."""
+    noise = max((row.least_noise for row in evidence.audits if row.least_noise is not None), default=None)
+    clip = min((row.least_clip for row in evidence.audits if row.least_clip is not None), default=None)
+    passed = finite(noise) and finite(clip) and noise >= LEAST_NOISE and clip <= LEAST_CLIP
+    text = (
+        f"with 90% power they notice {show(noise)} of the noise, {LEAST_NOISE} needed, "
+        f"and {show(clip)} clip norms, {LEAST_CLIP} needed"
+    )
+    return gate("audit_power", "what the audits would notice", noise, LEAST_NOISE, passed, text)

@@ -1,0 +1,61 @@
+"""What the gates look at."""
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from reports.disclosure.findings import AuditRow
+
+
+class Evidence(BaseModel):
+    """What the gates look at, by the names that the stages' results give it.
+
+    Anything may be missing; what is missing fails its gate.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    # The launch file and the ledger.
+    enforced_min_sep: int | None = None
+    enforced_max_participations: int | None = None
+    population_rho: float | None = Field(default=None, description="the ledger's total, this launch included")
+    window_rho: float | None = Field(
+        default=None, description="most that one device lost in any window of the budget, this launch included"
+    )
+    population_discovery_epsilon: float | None = Field(
+        default=None, description="the ledger's item-level total, or the most in any window, this launch included"
+    )
+    ledger_problems: tuple[str, ...] | None = Field(default=None, description="what verifying the ledger found")
+    # fine_tune
+    rho: float | None = None
+    epsilon: float | None = Field(default=None, description="first accountant, at the policy's delta")
+    epsilon_pld: float | None = Field(default=None, description="second accountant, at the same delta")
+    observed_min_sep: int | None = Field(default=None, description="None if no device took part twice")
+    observed_max_participations: int | None = None
+    violations: int | None = Field(default=None, description="participations that broke an enforced bound")
+    # discover
+    epsilon0: float | None = None
+    # audit
+    worst_rank_single_user: int | None = Field(default=None, description="best-ranked canary known to one device")
+    random_continuations: int | None = None
+    found_single_user: int | None = Field(default=None, description="one device's canaries that a search found")
+    broken_ceilings: int | None = Field(default=None, description="one device's canaries better known than allowed")
+    pooled_p_value: float | None = Field(default=None, description="of all one-device canaries together")
+    alpha: float | None = None
+    noise_audit_passed: bool | None = Field(default=None, description="None where no noise was audited")
+    audits: tuple[AuditRow, ...] = ()
+    # ab_test
+    top1_gain_low: float | None = Field(default=None, description="lower end of private minus starting point")
+    top3_gain_low: float | None = None
+    ngram_gain_low: float | None = Field(
+        default=None, description="lower end of private minus public n-gram, alone and mixed: the lower"
+    )
+    new_word_top3_low: float | None = Field(
+        default=None, description="lower end of top-3 recall where a discovered word is typed; None: there is none"
+    )
+    distinct_private: int | None = Field(default=None, description="different words that the model ever puts first")
+    session_words: int | None = Field(default=None, description="0: not asked for, or no layout; then no gate")
+    broken_margins: tuple[str, ...] | None = Field(default=None, description="simulated typing that got worse")
+    missing_metrics: tuple[str, ...] | None = Field(default=None, description="metrics that have no interval")
+    attempt: int | None = Field(default=None, description="the how-manieth on these held-out devices")
+    confidence: float | None = Field(default=None, description="of the intervals that gates look at")
+    broken_typists: tuple[str, ...] | None = Field(default=None, description="where simulated typists contradict")
+    uncovered: tuple[str, ...] | None = Field(default=None, description="uses of private text under no guarantee")
