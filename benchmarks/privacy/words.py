@@ -1,11 +1,13 @@
 """Words found locally (LDP TrieHH) and by a trusted aggregator, at equal coverage, and what one device loses to each.
 
     .venv/stages/bin/python -m benchmarks.privacy.words [chat] [blogs] [sms] [synthetic] [scale] [--data FOLDER]
+    .venv/stages/bin/python -m benchmarks.privacy.words pictures
 
 'chat' is the packaged demo's population with its vocabulary; 'blogs' and 'sms' read en_blogs.parquet and
 fr-FR_88milsms.parquet in FOLDER (client_id, text, locale, ts) and are left out without it. 'synthetic' types words of
 wordfreq's English list by their frequency. 'scale' streams 30 million devices. Seconds are CPU seconds of one thread.
-Epsilon is a whole device's; of a local discovery against whoever collects messages, and after shuffling.
+Epsilon is a whole device's; of a local discovery against whoever collects messages, and after shuffling. 'pictures'
+measures nothing and draws the committed table.
 """
 
 import argparse
@@ -23,6 +25,7 @@ from pathlib import Path
 import numpy as np
 from scipy import optimize
 
+from benchmarks.privacy import words_pictures
 from benchmarks.privacy.discovery import population
 from discovery import discover as trie
 from discovery.central.histogram import Shard, shards_of
@@ -204,13 +207,17 @@ def scale(devices: int = 30_000_000, words_each: int = 20, listed: int = 200_000
 def main() -> None:
     """Print one table a part."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", choices=[[], "chat", "blogs", "sms", "synthetic", "scale"], default=[])
+    known = ("chat", "blogs", "sms", "synthetic", "scale", "pictures")
+    parser.add_argument("parts", nargs="*", choices=[[], *known], default=[])
     parser.add_argument("--data", type=Path, help="folder of populations; left out, 'blogs' and 'sms' are not measured")
     options = parser.parse_args()
     parts = {"chat": chat, "synthetic": synthetic, "scale": scale}
     if options.data:
         parts["blogs"] = lambda: brought(options.data / "en_blogs.parquet", "en-US")
         parts["sms"] = lambda: brought(options.data / "fr-FR_88milsms.parquet", "fr-FR")
+    if options.parts == ["pictures"]:
+        print(*words_pictures.write(), sep="\n")
+        return
     for part in options.parts or list(parts):
         print(f"\n{part}")
         parts[part]()
