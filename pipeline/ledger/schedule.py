@@ -3,7 +3,9 @@
 import math
 from bisect import bisect_left
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import UTC, datetime
+
+from croniter import croniter, croniter_range
 
 from pipeline.config import LaunchConfig
 from pipeline.ledger.budget import Population, ceilings
@@ -19,14 +21,11 @@ _PRESETS = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
 }
-_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-_WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
-# First and last value of each field of a cron expression: minute, hour, day, month, weekday (7 is Sunday too).
-_RANGES = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
 # All lengths of months and positions of leap years.
-_FIRST, _YEARS = date(2026, 1, 1), 8
+_FIRST, _YEARS = datetime(2026, 1, 1, tzinfo=UTC), 8
 # Pretraining and people's answers take days, so that two launches may come nearer to one another than their dates.
 _LATE_DAYS = 7
+_CRON_FIELDS = 5
 
 
 @dataclass(frozen=True)
@@ -83,10 +82,10 @@ def fits(config: LaunchConfig, population: Population | None) -> Fits:
 
 def require_fits(config: LaunchConfig) -> tuple[str, ...]:
     """What the owner of a schedule would want to know; ValueError if the file's own budget cannot bear it."""
-    found = fits(config, None)
-    if found.problems:
-        raise ValueError("\n".join(found.problems))
-    return found.notes
+    come_to = fits(config, None)
+    if come_to.problems:
+        raise ValueError("\n".join(come_to.problems))
+    return come_to.notes
 
 
 def most_in(days: list[int], span: int) -> int:
@@ -99,51 +98,10 @@ def launch_days(schedule: str) -> list[int]:
 
     However often it fires on a day, launches of one date are one launch.
     """
-    fields = _PRESETS.get(schedule.strip().lower(), schedule).split()
-    if len(fields) != len(_RANGES):
+    expression = _PRESETS.get(schedule.strip().lower(), schedule)
+    fields = expression.split()
+    if not croniter.is_valid(expression) or len(fields) != _CRON_FIELDS:
         return []
-    try:
-        parts = [_values(field.lower(), *span) for field, span in zip(fields, _RANGES, strict=True)]
-    except ValueError:
-        return []
-    _, _, days, months, weekdays = parts
-    # As cron has it: where both are restricted, one of them is enough.
-    either = not fields[2].startswith("*") and not fields[4].startswith("*")
-    found = []
-    for ordinal in range(_FIRST.toordinal(), date(_FIRST.year + _YEARS, 1, 1).toordinal()):
-        day = date.fromordinal(ordinal)
-        is_last = (day + timedelta(days=1)).day == 1
-        by_day = day.day in days or (is_last and _LAST in days)
-        by_weekday = day.isoweekday() % 7 in weekdays or (day.isoweekday() == 7 and 7 in weekdays)
-        if day.month in months and (by_day or by_weekday if either else by_day and by_weekday):
-            found.append(ordinal)
-    return found
-
-
-_LAST = -1  # the last day of a month, whichever it is
-
-
-def _values(field: str, first: int, last: int) -> frozenset[int]:
-    """The values that a field of a cron expression stands for.
-
-    Raises:
-      ValueError: it is none that is known here.
-    """
-    names = {name: number for number, name in enumerate(_MONTHS, 1)} if last == 12 else {}
-    names |= {name: number for number, name in enumerate(_WEEKDAYS)} if last == 7 else {}
-    values: set[int] = set()
-    for part in field.split(","):
-        if part == "l" and last == 31:
-            values.add(_LAST)
-            continue
-        span, _, step = part.partition("/")
-        begins, dash, ends = span.partition("-")
-        if span in ("*", "?"):
-            low, high = first, last
-        else:
-            low = names[begins] if begins in names else int(begins)
-            high = (names[ends] if ends in names else int(ends)) if dash else (last if step else low)
-        if not first <= low <= high <= last:
-            raise ValueError(field)
-        values.update(range(low, high + 1, int(step or 1)))
-    return frozenset(values)
+    once_a_day = " ".join(("0", "0", *fields[2:]))  # However many hours and minutes it names.
+    days = croniter_range(_FIRST, _FIRST.replace(year=_FIRST.year + _YEARS), once_a_day, exclude_ends=False)
+    return [day.toordinal() for day in days if day.year < _FIRST.year + _YEARS]
