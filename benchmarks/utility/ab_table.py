@@ -52,7 +52,7 @@ def main() -> None:
                 trained = train(options.folder / users, options.folder / public, locale, Path(folder))
                 middle = time.process_time()
                 words = trained.vocabulary
-                rules = Rules("NWP", locale, name, 1, buckets=20, session_words=4000, compose_rate=0.02)
+                rules = Rules(("NWP",), locale, name, 1, buckets=20, session_words=4000, compose_rate=0.02)
                 entrants = Entrants(trained.arms, PAIRS, words, trained.base_size, len(words))
                 few = replace(trained.devices, test=trained.devices.test[:MOST_DEVICES])
                 result = compare.run(entrants, few, rules)

@@ -10,15 +10,16 @@ Nothing here is differentially private.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from evaluation.arms.arm import NextWord
 from evaluation.arms.held_out import HeldOut, Ratio, held_out
-from evaluation.comparison import intervals, scoring, slices, verdicts
+from evaluation.comparison import intervals, phrases, scoring, slices, verdicts
 from evaluation.comparison.results import Comparison, ComposeSetting, SliceRow
 from evaluation.config import COMPOSE_RATE, CONFIDENCE, MOST_TYPED, RARE_AFTER
+from evaluation.features import FEATURES
 from evaluation.keyboard import script, sessions, typist
 from pretrain.vocabulary import Vocabulary
 from pretrain.words import WordStore
@@ -26,8 +27,6 @@ from pretrain.words import WordStore
 # What a slice is judged by, and what calibrations must not contradict each other in.
 SLICE_METRICS = ("top1_recall", "top3_recall")
 SIGN_METRICS = ("prate", "words_modified", "words_per_minute", "keystroke_savings", "errors_left")
-# Phrases less sure than this are never looked for: a quarter of a chance for the first word.
-_COMPOSE_FLOOR = float(np.log(0.1))
 
 
 @dataclass(frozen=True)
@@ -55,6 +54,7 @@ class Entrants:
       vocabulary: the largest of all arms: ``base_size`` public words by frequency, then words of the launch,
         ``launch_size`` in all, then words that only an arm such as the champion brings.
       also_decisive: pairs that a launch is decided by beside the first.
+      only: features that a baseline is held against the launch for; one that is not named, for all.
     """
 
     arms: Mapping[str, NextWord]
@@ -63,6 +63,11 @@ class Entrants:
     base_size: int
     launch_size: int
     also_decisive: tuple[tuple[str, str], ...] = ()
+    only: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def features(self, baseline: str, of: tuple[str, ...]) -> Iterator[str]:
+        """Those of a launch's features that a baseline is for."""
+        return (name for name in of if name in self.only.get(baseline, of))
 
     @property
     def decisive(self) -> tuple[tuple[str, str], ...]:
@@ -75,7 +80,7 @@ class Rules:
     """How arms are compared; the same for every arm.
 
     Attributes:
-      feature: ``NWP``, ``SC`` or ``OTF``; decides the primary metric.
+      features: of the launch; each decides by a metric of its own (``evaluation.features``).
       locale: of the keyboard that words are typed again on.
       salt: of the buckets.
       seed: of the simulated typists.
@@ -86,7 +91,7 @@ class Rules:
       confidence: of each interval.
     """
 
-    feature: str
+    features: tuple[str, ...]
     locale: str
     salt: str
     seed: int
@@ -108,7 +113,7 @@ def run(entrants: Entrants, devices: Devices, rules: Rules, workers: int = 1) ->
     id_P = text.ids(vocabulary)
     scored = {arm: scoring.score(model, text, id_P, workers=workers) for arm, model in arms.items()}
     tables: dict[str, dict[str, Ratio]] = {arm: each.ratios() for arm, each in scored.items()}
-    settings: list[ComposeSetting] = []
+    settings: tuple[ComposeSetting, ...] = ()
     signs: list[verdicts.SignCheck] = []
     at_length: dict[str, dict[str, Ratio]] = {}
     judged_words = 0
@@ -119,7 +124,13 @@ def run(entrants: Entrants, devices: Devices, rules: Rules, workers: int = 1) ->
             raise ValueError(
                 "devices.tuning: no word to set thresholds on; bring more devices or set ab_test.session_words to 0"
             )
-        thresholds, settings = _compose_settings(arms, tuning, vocabulary, rules.compose_rate, workers)
+        settings = phrases.settings(
+            arms,
+            {arm for pair in entrants.decisive for arm in pair},
+            phrases.Tuning(tuning, vocabulary, rules.compose_rate),
+            workers,
+        )
+        thresholds = {row.arm: np.inf if row.threshold_nats is None else row.threshold_nats for row in settings}
         long = held_out(devices.words, devices.test, _words_at_length(tables, entrants, rules))
         judged_words, first_P = len(long.word_P), long.first(rules.session_words)
         typed, at_length = _typed_again(entrants, (long, first_P), rules, thresholds, workers)
@@ -130,20 +141,28 @@ def run(entrants: Entrants, devices: Devices, rules: Rules, workers: int = 1) ->
     if at_length:
         better = intervals.compare(at_length, rules.salt, rules.buckets, entrants.decisive, rules.confidence)
         result = intervals.replaced(result, better)
-    primary = verdicts.PRIMARY[rules.feature] if rules.session_words else "top1_recall"
     typed_again = rules.session_words > 0
+    at_rate = {row.arm for row in settings if row.equal == "rate"}
     shown = [row.metric for row in result.differences if (row.candidate, row.baseline) == tuple(pairs[0])]
     longest = {arm: tables[arm] | at_length.get(arm, {}) for arm in pairs[0]}
     return Comparison(
         table=result,
         verdicts=tuple(
-            verdicts.verdict(result, *pair, primary, verdicts.guardrails(pair[1], typed=typed_again)) for pair in pairs
+            verdicts.verdict(
+                result,
+                *pair,
+                FEATURES[name].decides(typed=typed_again, equal_rate=not at_rate.isdisjoint(pair)),
+                verdicts.guardrails(pair[1], typed=typed_again),
+                name,
+            )
+            for pair in pairs
+            for name in entrants.features(pair[1], rules.features)
         ),
         second_opinions=tuple(verdicts.second_opinions(longest, result, *pairs[0], shown, rules.seed)),
         slices=tuple(_slices(scored, text, entrants, rules)),
         head_words=tuple(row for arm, each in scored.items() for row in slices.head_words(arm, each)),
         distinct_first_words={arm: slices.distinct_words(each) for arm, each in scored.items()},
-        compose=tuple(settings),
+        compose=settings,
         signs=tuple(signs),
         session_words=min(rules.session_words, len(text.word_P)),
         judged_words=judged_words,
@@ -165,33 +184,6 @@ def _words_at_length(tables: Mapping[str, Mapping[str, Ratio]], entrants: Entran
     return max(min(wanted, MOST_TYPED), rules.session_words)
 
 
-def _compose_settings(
-    arms: Mapping[str, NextWord], tuning: HeldOut, vocabulary: Vocabulary, rate: float, workers: int
-) -> tuple[dict[str, float], list[ComposeSetting]]:
-    """Thresholds at which all arms' phrases are right as often as the first arm's."""
-    id_P = tuning.ids(vocabulary)
-    thresholds, settings, wanted = {}, [], None
-    for arm, model in arms.items():
-        scored = scoring.score(model, tuning, id_P, compose_floor=_COMPOSE_FLOOR, workers=workers)
-        if wanted is None:
-            threshold = scoring.threshold_at_rate(scored, rate)
-            wanted = scoring.right_share(scored, threshold)
-        else:
-            # Where the baseline's phrases are never right there is no rate to be equal at.
-            threshold = scoring.threshold_at_share(scored, wanted) if wanted > 0 else np.inf
-        thresholds[arm] = threshold
-        share = scoring.right_share(scored, threshold)
-        settings.append(
-            ComposeSetting(
-                arm=arm,
-                threshold_nats=threshold if np.isfinite(threshold) else None,
-                right_share=share if np.isfinite(share) else None,
-                trigger_rate=float(np.mean(scored.sure_P >= threshold)),
-            )
-        )
-    return thresholds, settings
-
-
 def _typed_again(
     entrants: Entrants,
     text: tuple[HeldOut, np.ndarray],
@@ -210,7 +202,7 @@ def _typed_again(
     """
     long, first_P = text
     short = long.only(first_P)
-    of_compose, decisive = verdicts.FEATURE_METRICS["SC"], {arm for pair in entrants.decisive for arm in pair}
+    of_compose, decisive = FEATURES["SC"].metrics, {arm for pair in entrants.decisive for arm in pair}
     long_script, short_script = (
         script.prepare(each, entrants.vocabulary, rules.locale, typist.MEDIAN, rules.seed) for each in (long, short)
     )
@@ -219,7 +211,7 @@ def _typed_again(
     for arm, model in entrants.arms.items():
         for offers in (False, True):
             threshold = thresholds[arm] if offers else None
-            if arm in decisive and (rules.feature == "SC" or not offers):
+            if arm in decisive and ("SC" in rules.features or not offers):
                 session = sessions.simulate(long_script, long, model, compose_threshold=threshold, workers=workers)
                 first, whole = session.ratios(first_P), session.ratios()
                 at_length[arm] |= {metric: whole[metric] for metric in whole if (metric in of_compose) == offers}

@@ -1,6 +1,7 @@
 """What an offline comparison says, as values to store and to show. Aggregates only: no device, no word."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from pydantic import TypeAdapter
 
@@ -22,12 +23,17 @@ class SliceRow:
 
 @dataclass(frozen=True)
 class ComposeSetting:
-    """Where Smart Compose speaks up, set on devices that are not compared; None: never, or nothing to say."""
+    """Where Smart Compose speaks up, set on devices that are not compared; None: never, or nothing to say.
+
+    Attributes:
+      equal: what the arm has in common with the first: how often its phrases are right, or how often it speaks.
+    """
 
     arm: str
     threshold_nats: float | None
     right_share: float | None
     trigger_rate: float
+    equal: Literal["precision", "rate"]
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,6 @@ vocabulary is a miss for recall and is left out of in-vocabulary accuracy and cr
 Scores are kept by word, so that slices and head-word histograms need no second pass. Smart Compose is
 scored here as well: what phrase the arm would offer before each word, how sure of it, and whether it is
 what was meant.
-
-Where Smart Compose may speak up is set by thresholds that make arms comparable. An arm that offers
-phrases more freely is picked less often, so trigger rates are compared at equal rates of acceptance
-(Xu et al. 2023, section 3: the trigger rate is "important when PRate is fixed"). The baseline's
-threshold is set by how often it may speak; every other arm's is the lowest at which its phrases are
-right as often as the baseline's. Set thresholds on devices that the comparison does not use.
 """
 
 import math
@@ -135,7 +129,10 @@ def score(
 
 
 def threshold_at_rate(scored: Scored, rate: float) -> float:
-    """Sureness that this share of words reaches (nats); ``inf`` if none would be offered.
+    """Sureness (nats) that so large a share of words reaches, or nearest to it; ``inf`` if none would be offered.
+
+    Equally sure phrases are offered together, such as those at the start of every sentence, so that the share can be
+    another; of two as near the smaller.
 
     Raises:
       ValueError: a rate outside 0 to 1.
@@ -143,10 +140,12 @@ def threshold_at_rate(scored: Scored, rate: float) -> float:
     if not 0 < rate < 1:
         raise ValueError(f"compose_rate: {rate} is no share of words; use something like 0.05")
     wanted = round(rate * len(scored.sure_P))
-    sure = np.sort(scored.sure_P[np.isfinite(scored.sure_P)])[::-1]
+    sure, times = np.unique(scored.sure_P[np.isfinite(scored.sure_P)], return_counts=True)
     if not wanted or not len(sure):
         return math.inf
-    return float(sure[min(wanted, len(sure)) - 1])
+    # From the surest on, so that of two counts as near the smaller comes first.
+    offered = np.cumsum(times[::-1])
+    return float(sure[::-1][np.argmin(np.abs(offered - wanted))])
 
 
 def right_share(scored: Scored, threshold: float) -> float:

@@ -24,13 +24,6 @@ from evaluation.config import CONFIDENCE, GUARDRAIL_MARGIN, PLANNED_ERROR, WIDES
 
 # Every other metric is better when higher.
 LOWER_IS_BETTER = frozenset({"cross_entropy", "words_modified", "errors_left"})
-PRIMARY = {"NWP": "prate", "SC": "compose_trigger_rate", "OTF": "words_modified"}
-# The rows of Xu et al. 2023, tables 1 and 2, by feature.
-FEATURE_METRICS = {
-    "NWP": ("strip_accuracy", "prate", "click_through_rate"),
-    "SC": ("compose_prate", "compose_trigger_rate"),
-    "OTF": ("words_modified", "words_per_minute", "errors_left"),
-}
 _WEIGHTS_AT_ONCE = 2_000_000
 _TYPING_ADDS = 1.25
 GUARDRAILS = ("words_modified", "words_per_minute", "top3_recall", "errors_left")
@@ -75,13 +68,15 @@ class Check:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Non-inferiority of a candidate; ``missing`` names wanted metrics that could not be estimated."""
+    """Non-inferiority of a candidate for one feature; ``missing`` names wanted metrics that could not be estimated."""
 
     candidate: str
     baseline: str
     checks: tuple[Check, ...]
     missing: tuple[str, ...]
     passes: bool
+    primary: str
+    feature: str = ""
 
 
 @dataclass(frozen=True)
@@ -152,8 +147,9 @@ def verdict(
     baseline: str,
     primary: str,
     guardrails: Iterable[str] = GUARDRAILS,
+    feature: str = "",
 ) -> Verdict:
-    """Whether a candidate is not inferior.
+    """Whether a candidate is not inferior, for a feature.
 
     The primary metric passes if its whole interval is better than ``-margin`` (relative). A guardrail
     fails only if its whole interval is worse than ``-GUARDRAIL_MARGIN``: it has to be shown to be hurt.
@@ -168,7 +164,7 @@ def verdict(
     )
     # Evidence that is not there is no evidence for the candidate.
     passes = primary not in missing and all(check.passes for check in checks)
-    return Verdict(candidate=candidate, baseline=baseline, checks=checks, missing=tuple(missing), passes=passes)
+    return Verdict(candidate, baseline, checks, tuple(missing), passes, primary, feature)
 
 
 def margin(relative: Estimate) -> float:

@@ -19,6 +19,7 @@ from evaluation.comparison import scoring, slices, verdicts
 from evaluation.comparison.compare import Entrants, Rules
 from evaluation.comparison.intervals import AbResult, ArmMetric, Difference, Estimate, half_widths
 from evaluation.comparison.results import Comparison, SliceRow
+from evaluation.features import UNTYPED
 from evaluation.noisy.estimates import estimate
 from evaluation.noisy.questions import (
     CLIP_NORM,
@@ -113,8 +114,9 @@ def compare(
     compared = Comparison(
         table=table,
         verdicts=tuple(
-            verdicts.verdict(table, OURS, other, "top1_recall", verdicts.guardrails(other, typed=False))
+            verdicts.verdict(table, OURS, other, UNTYPED, verdicts.guardrails(other, typed=False), name)
             for other in baselines(entrants)
+            for name in entrants.features(other, rules.features)
         ),
         second_opinions=(),
         slices=tuple(_of_discovered(sums, rules.confidence)),

@@ -10,7 +10,8 @@ from evaluation.comparison import compare
 from evaluation.comparison.compare import Devices, Rules
 from evaluation.comparison.intervals import Estimate, confidence_of
 from evaluation.comparison.results import Comparison
-from evaluation.comparison.verdicts import FEATURE_METRICS, PRIMARY, Check, SignCheck
+from evaluation.comparison.verdicts import Check, SignCheck
+from evaluation.features import FEATURES
 from evaluation.keyboard.layouts import has_keyboard
 from evaluation.noisy import compare as noisy
 from pipeline.config import LaunchConfig
@@ -82,7 +83,7 @@ def ab_test(
     # Without a layout to mistype on words are predicted, but not typed again; under a budget typing is not told.
     typed = has_keyboard(config.locale) and config.evaluation is None
     rules = Rules(
-        config.feature,
+        (config.feature,),
         config.locale,
         config.name,
         config.seed,
@@ -186,7 +187,11 @@ def ab_result(
         missing_metrics=compared.verdicts[0].missing if typed or table.differentially_private else None,
         broken_typists=tuple(_disagreement(row) for row in compared.signs if _disagrees(row)) if typed else None,
         unstable_signs=tuple(_block(Pair, row) for row in compared.signs if not row.stable),
-        features={name: tuple(row for row in rows if row in measured) for name, rows in FEATURE_METRICS.items()},
+        features={
+            name: tuple(metric for metric in feature.metrics if metric in measured)
+            for name, feature in FEATURES.items()
+        },
+        compose_at_rate=tuple(row.arm for row in compared.compose if row.equal == "rate") if compared.compose else None,
         arms=tuple(_block(ArmMetric, row, **_interval(row.estimate)) for row in table.arms),
         differences=tuple(
             _block(
@@ -201,7 +206,6 @@ def ab_result(
             _block(
                 Verdict,
                 row,
-                primary=PRIMARY[feature] if typed else "top1_recall",
                 failed=[check.metric for check in row.checks if not check.passes],
                 **_primary(row.checks),
             )

@@ -116,6 +116,11 @@ class Utility(Config):
     champion: Champion | None
     simulation_without_privacy: bool = Field(description="never true where the text is people's own")
     features: dict[str, tuple[str, ...]]
+    compose_at_rate: tuple[str, ...] | None = Field(
+        default=None,
+        description="arms that offer phrases as often as the first and not as precisely; none: all that spoke were "
+        "as precise, or nothing was offered",
+    )
     arms: tuple[ArmMetric, ...]
     differences: tuple[Difference, ...]
     verdicts: tuple[Verdict, ...]

@@ -16,7 +16,7 @@ from tests.helpers.text.typed_text import UNKNOWN, stream, vocabulary
 from tests.helpers.text.typed_text import WORDS as POOL
 
 BASE = 30
-RULES = Rules("NWP", "en-US", "salt", 1, buckets=10, session_words=0)
+RULES = Rules(("NWP",), "en-US", "salt", 1, buckets=10, session_words=0)
 Vectors = Callable[[], Iterator[tuple[np.ndarray, np.ndarray]]]
 
 

@@ -207,7 +207,7 @@ def test_verdicts_state_margin_standard_error_and_power() -> None:
 
 def test_what_is_worse_where_the_baseline_is_without_fault_is_said_so() -> None:
     check = verdicts.Check("errors_left", "guardrail", 0.02, -0.01, 0.0, 0.005, None, passes=False, clearly_worse=True)
-    held = replace(compared({}), verdicts=(verdicts.Verdict("private", "start", (check,), (), passes=False),))
+    held = replace(compared({}), verdicts=(verdicts.Verdict("private", "start", (check,), (), False, "errors_left"),))
     (said,) = ab_result(held, ARMS, CHAMPION, "NWP").broken_margins
     assert said == "words left wrong is worse by at least 1.00% where the baseline is without fault, 0.00% allowed"
 

@@ -1,0 +1,85 @@
+"""From where on Smart Compose speaks under each arm, set on devices that the comparison does not use.
+
+An arm that offers phrases more freely is picked less often, so trigger rates are compared at equal precision (Xu et
+al. 2023, section 3: the trigger rate is "important when PRate is fixed"), and what is taken at equal rates. The first
+arm speaks as often as it may. Every other one speaks from the lowest sureness at which its phrases are right as often
+as the first's; one that never is, at no sureness, speaks as often as the first instead, so that each prints a figure.
+Arms that a launch is decided by are compared in one way: where one of them is never so precise, all arms speak equally
+often.
+"""
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from evaluation.arms.arm import NextWord
+from evaluation.arms.held_out import HeldOut
+from evaluation.comparison import scoring
+from evaluation.comparison.results import ComposeSetting
+from evaluation.comparison.scoring import Scored
+from pretrain.vocabulary import Vocabulary
+
+# Phrases less sure than this are looked for only where an arm has too few others: a tenth of a chance.
+_FLOOR = math.log(0.1)
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """Text to set thresholds on.
+
+    Attributes:
+      rate: share of words before which the first arm may offer a phrase.
+    """
+
+    text: HeldOut
+    vocabulary: Vocabulary
+    rate: float
+
+
+def settings(
+    arms: Mapping[str, NextWord], decisive: Collection[str], tuning: Tuning, workers: int = 1
+) -> tuple[ComposeSetting, ...]:
+    """The threshold of each arm, in their order.
+
+    Args:
+      arms: the first sets precision and rate.
+      decisive: arms that a launch is decided by.
+    """
+    scored = {arm: _scored(model, tuning, workers) for arm, model in arms.items()}
+    (name, first), *others = scored.items()
+    loosest = scoring.threshold_at_rate(first, tuning.rate)
+    precision, rate = scoring.right_share(first, loosest), _rate(first, loosest)
+    # Where the first arm's phrases are never right, there is no precision to be equal at.
+    precise = {arm: scoring.threshold_at_share(each, precision) if precision > 0 else math.inf for arm, each in others}
+    precise[name] = loosest if precision > 0 else math.inf
+    together = all(math.isfinite(precise[arm]) for arm in decisive)
+    made = []
+    for arm, each in scored.items():
+        by_precision = together and math.isfinite(precise[arm])
+        threshold = precise[arm] if by_precision else scoring.threshold_at_rate(each, rate) if rate else math.inf
+        share = scoring.right_share(each, threshold)
+        made.append(
+            ComposeSetting(
+                arm=arm,
+                threshold_nats=threshold if math.isfinite(threshold) else None,
+                right_share=share if math.isfinite(share) else None,
+                trigger_rate=_rate(each, threshold),
+                equal="precision" if by_precision else "rate",
+            )
+        )
+    return tuple(made)
+
+
+def _scored(arm: NextWord, tuning: Tuning, workers: int) -> Scored:
+    """An arm's phrases, as far down as it takes to speak as often as the first may."""
+    id_P = tuning.text.ids(tuning.vocabulary)
+    scored = scoring.score(arm, tuning.text, id_P, compose_floor=_FLOOR, workers=workers)
+    if np.count_nonzero(np.isfinite(scored.sure_P)) < math.ceil(tuning.rate * len(id_P)):
+        scored = scoring.score(arm, tuning.text, id_P, compose_floor=-math.inf, workers=workers)
+    return scored
+
+
+def _rate(scored: Scored, threshold: float) -> float:
+    return float(np.mean(scored.sure_P >= threshold))

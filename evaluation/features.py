@@ -1,0 +1,42 @@
+"""What a keyboard does with a next-word model: each feature's metrics, and the one that decides.
+
+One model serves all features of a launch (Xu et al. 2023, section 3): it is trained and paid for once, and everything
+that a feature adds is post-processing.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+# What decides where nothing is typed again: under a budget, or without a layout to mistype on.
+UNTYPED = "top1_recall"
+
+
+@dataclass(frozen=True)
+class Feature:
+    """A feature, by the names of its metrics.
+
+    Attributes:
+      primary: the metric that must be shown not to be worse.
+      metrics: rows of Xu et al. 2023, tables 1 and 2.
+      at_equal_rate: decides instead where arms offer equally often and not equally well.
+    """
+
+    primary: str
+    metrics: tuple[str, ...]
+    at_equal_rate: str | None = None
+
+    def decides(self, *, typed: bool, equal_rate: bool = False) -> str:
+        """The primary metric of one comparison."""
+        if not typed:
+            return UNTYPED
+        return self.at_equal_rate if equal_rate and self.at_equal_rate else self.primary
+
+
+FEATURES: Mapping[str, Feature] = MappingProxyType(
+    {
+        "NWP": Feature("prate", ("strip_accuracy", "prate", "click_through_rate")),
+        "SC": Feature("compose_trigger_rate", ("compose_prate", "compose_trigger_rate"), "compose_prate"),
+        "OTF": Feature("words_modified", ("words_modified", "words_per_minute", "errors_left")),
+    }
+)
