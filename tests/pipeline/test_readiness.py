@@ -9,8 +9,9 @@ import pytest
 
 from federated.planning.worst_case import plan as plan_costs
 from federated.rounds.rule import RoundRule
-from pipeline import runner, spends
+from pipeline import runner
 from pipeline.config import LaunchConfig, launch_id, load_launch
+from pipeline.covered import spends
 from pipeline.errors import RefusedUntouched, StageInputMissing
 from pipeline.ledger.foresee import require_secure
 from pipeline.ledger.ledger import PrivacyLedger

@@ -2,8 +2,9 @@
 
 import pytest
 
-from pipeline import rehearsed, spends
+from pipeline import rehearsed
 from pipeline.config import LaunchConfig, launch_id
+from pipeline.covered import spends
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run_dir import RunDir
 from pipeline.runner import Stages, run_stage

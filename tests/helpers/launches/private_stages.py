@@ -3,8 +3,9 @@
 import json
 from pathlib import Path
 
-from pipeline import runner, spends
+from pipeline import runner
 from pipeline.config import LaunchConfig, launch_id
+from pipeline.covered import spends
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run_dir import RESULT, RunDir, StageRecord
 from pipeline.runner import Stages

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import runner, spends
+from pipeline import runner
 from pipeline.config import LaunchConfig, launch_id
+from pipeline.covered import spends
 from pipeline.errors import BudgetExceeded
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.reuse import take_over
