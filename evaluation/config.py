@@ -42,6 +42,7 @@ class AuditConfig(Config):
     """
 
     retired: ClassVar[Mapping[str, Any]] = {"stress_rate": STRESS_RATE, "alpha": ALPHA, "beam_width": BEAM_WIDTH}
+    since_0_1: ClassVar[Mapping[str, Any]] = {"in_launch": None}
 
     users: tuple[GridCount, ...] = Field(
         min_length=1, max_length=16, description="n_u: synthetic devices that share a canary"
@@ -53,8 +54,14 @@ class AuditConfig(Config):
         min_length=1,
         description="a grid for each: devices that obey the timer, and devices that are always available",
     )
+    in_launch: tuple[Literal["compliant", "stress"], ...] | None = Field(
+        default=None,
+        max_length=2,
+        description="populations whose canaries the launched model holds; the others' live on a twin of public text. "
+        "Left out: all. Direction canaries are no words, and stay in the launch whatever it says",
+    )
     directions: NonNegativeInt = Field(
-        default=1000, le=1_000_000, description="direction canaries of the noise audit; 0: none"
+        default=1000, le=1_000_000, description="direction canaries of the noise audit, in the launch; 0: none"
     )
     sentences_per_device: GridCount = 200
     random_continuations: PositiveInt = Field(default=2_000_000, le=100_000_000)
@@ -73,7 +80,23 @@ class AuditConfig(Config):
                 f"populations: {list(self.populations)} leaves out compliant, the devices that the guarantee and the "
                 "gates are about; add it"
             )
+        launched = self.in_launch or ()
+        if not set(launched) <= set(self.populations) or len(set(launched)) != len(launched):
+            raise ValueError(
+                f"in_launch: {list(launched)} is not a part of populations {list(self.populations)}; leave out what is "
+                "not there, and what is there twice"
+            )
         return self
+
+    @property
+    def launched(self) -> tuple[Literal["compliant", "stress"], ...]:
+        """Populations whose canaries the launched model holds."""
+        return self.populations if self.in_launch is None else self.in_launch
+
+    @property
+    def on_twin(self) -> tuple[Literal["compliant", "stress"], ...]:
+        """Populations whose canaries live on a twin."""
+        return tuple(each for each in self.populations if each not in self.launched)
 
 
 class AbTestConfig(Config):

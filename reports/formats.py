@@ -257,6 +257,19 @@ def verdict(row: Difference) -> str:
     return "better" if (told.low > 0) != (row.metric in LOWER_IS_BETTER) else "worse"
 
 
+def canaries_held(audit: AuditBlock) -> str:
+    """Which canaries are in the model that ships."""
+    words = {"compliant": "the canaries of devices that obey the timer", "stress": "those of devices under stress"}
+    held = [words[population] for population in audit.in_launch or ()]
+    return " and ".join(held) + (" and no others" if audit.twin else "") if held else "none of these canaries"
+
+
+def on_fewest(audit: AuditBlock) -> str:
+    """Whose canaries the positive control has."""
+    fewest = min(row.n_u for row in audit.canaries)
+    return "on one device" if fewest == 1 else f"on {fewest} devices each"
+
+
 def ceiling(row: CanaryResult, audit: AuditBlock) -> str:
     """The exposure that the guarantee allows, in bits."""
     return bits_allowed(row.ceiling_bits, audit.random_continuations)

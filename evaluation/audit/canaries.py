@@ -7,7 +7,8 @@ synthetic devices may be shown.
 
 Two populations, each with the whole grid of its own, never mixed in a number: *compliant* devices obey the
 timer like any other, so the formal guarantee holds for them; *stress* devices are always available, as in
-the paper, and take part one or two orders of magnitude more often than a real device ever could.
+the paper, and take part one or two orders of magnitude more often than a real device ever could. A launch says
+whose canaries its model holds (``AuditConfig.in_launch``); the others live on a twin of public text.
 
 A secret that is uniform and independent of everything else is what makes the audit's ceiling
 (``exposure.ceiling_bits``) a theorem; do not choose canaries by hand.
@@ -16,6 +17,7 @@ A secret that is uniform and independent of everything else is what makes the au
 import base64
 import json
 import zlib
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -73,8 +75,27 @@ class CanarySet:
     @property
     def stress_D(self) -> np.ndarray:
         """Bool: devices that are always available, outside the timer and the cap on participations."""
-        stress_N = np.array([canary.population == "stress" for canary in self.canaries])
+        stress_N = np.array([canary.population == "stress" for canary in self.canaries], dtype=bool)
         return stress_N[self.canary_of_device_D]
+
+    def of(self, populations: Collection[str]) -> "CanarySet":
+        """The canaries of some populations, with their devices, in the same order."""
+        return self._where([canary.population in populations for canary in self.canaries])
+
+    def on_fewest(self) -> "CanarySet":
+        """The canaries that the fewest devices share: each on one alone, where there are such."""
+        fewest = min((canary.n_u for canary in self.canaries), default=0)
+        return self._where([canary.n_u == fewest for canary in self.canaries])
+
+    def _where(self, chosen: Sequence[bool]) -> "CanarySet":
+        chosen_N = np.array(chosen, dtype=bool)
+        devices_K = np.flatnonzero(chosen_N[self.canary_of_device_D])
+        return CanarySet(
+            tuple(self.canaries[number] for number in np.flatnonzero(chosen_N)),
+            self.devices.select(devices_K),
+            (np.cumsum(chosen_N) - 1)[self.canary_of_device_D[devices_K]],
+            self.vocabulary_digest,
+        )
 
 
 def make(config: AuditConfig, vocabulary: Vocabulary, filler: TokenStream, seed: int) -> CanarySet:

@@ -5,6 +5,7 @@ Canaries are synthetic and their words are uniform draws, so the whole result is
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal
@@ -127,7 +128,23 @@ def audit(
     nodes: int = 2000,
     workers: int = 1,
 ) -> AuditResult:
-    """Attack ``model`` with every canary.
+    """Attack ``model`` with every canary, and sum up: ``attacked`` and ``summed_up`` of one model."""
+    table = attacked(model, planted, config, vocabulary, seed, rounds, nodes=nodes, workers=workers)
+    return summed_up(table, config.random_continuations)
+
+
+def attacked(
+    model: KeyboardLM,
+    planted: CanarySet,
+    config: AuditConfig,
+    vocabulary: Vocabulary,
+    seed: int,
+    rounds: Rounds,
+    *,
+    nodes: int = 2000,
+    workers: int = 1,
+) -> list[CanaryRow]:
+    """A row for every canary that was planted in ``model``.
 
     With probability ``ALPHA`` at most any of the canaries with the same n_u breaks its ceiling although the
     guarantee holds.
@@ -165,7 +182,11 @@ def audit(
         return _row(model, canary, place, config.random_continuations, joined, float(rounds.mu_N[number]), alpha)
 
     with ThreadPoolExecutor(workers) as pool:
-        table = list(pool.map(attack, range(len(planted.canaries))))
+        return list(pool.map(attack, range(len(planted.canaries))))
+
+
+def summed_up(table: Sequence[CanaryRow], random_continuations: int) -> AuditResult:
+    """What gates and report read, of all canaries wherever they were planted; some are compliant."""
     rows = [row for row in table if row.population == "compliant"]
     single = [row for row in rows if row.n_u == 1]
     return AuditResult(
@@ -173,10 +194,10 @@ def audit(
         worst_rank_single_user=min((row.rank for row in single), default=None),
         max_exposure_bits=max(row.exposure_bits for row in rows),
         found_by_beam=sum(row.found_by_beam for row in rows),
-        found_single_user=sum(map(_completed, single)),
+        found_single_user=sum(map(completed, single)),
         stress=_stress([row for row in table if row.population == "stress"]),
         broken_ceilings=sum(not row.within_ceiling for row in single) if single else None,
-        pooled_p_value=_pooled(single, config.random_continuations) if single else None,
+        pooled_p_value=_pooled(single, random_continuations) if single else None,
     )
 
 
@@ -232,7 +253,8 @@ def _row(
     )
 
 
-def _completed(row: CanaryRow) -> bool:
+def completed(row: CanaryRow) -> bool:
+    """Whether a search found the canary."""
     return bool(row.found_by_beam or row.found_by_best_first)
 
 
@@ -245,8 +267,8 @@ def _stress(rows: list[CanaryRow]) -> StressResult | None:
         worst_rank_single_user=min((row.rank for row in single), default=None),
         max_exposure_bits=max(row.exposure_bits for row in rows),
         max_exposure_bits_single_user=max((row.exposure_bits for row in single), default=None),
-        found=sum(map(_completed, rows)),
-        found_single_user=sum(map(_completed, single)),
+        found=sum(map(completed, rows)),
+        found_single_user=sum(map(completed, single)),
     )
 
 

@@ -23,12 +23,19 @@ def audit(run: RunId, as_json: AsJson = False) -> None:
     lines = [f"canaries among {audited['random_continuations']:,} random continuations"]
     for population in dict.fromkeys(row["population"] for row in audited["canaries"]):
         about = {"compliant": "obey the timer like any device", "stress": "always available, under no guarantee"}
-        lines += ["", f"{population}: {about[population]}"]
+        held = audited.get("in_launch")
+        where = "in the launched model" if held is None or population in held else "on a twin that never ships"
+        lines += ["", f"{population}: {about[population]}; {where}"]
         lines.append(f"{'devices':>8} {'copies':>7} {'rounds':>7} {'rank':>10} {'exposure':>9} {'ceiling':>12}  found")
         random = audited["random_continuations"]
         lines += [_canary(row, random) for row in audited["canaries"] if row["population"] == population]
     worst = audited["worst_rank_single_user"]
     lines += ["", f"worst rank of a compliant canary on one device: {'none' if worst is None else f'{worst:,}'}"]
+    # Earlier versions had no control.
+    lines += [
+        f"control without noise, {row['n_e']} copies: {row['found']} of {row['canaries']} found"
+        for row in (audited.get("control") or {"rows": ()})["rows"]
+    ]
     lines += ["", f"{'audit':<16} {'estimate':>9} {'claim':>8} {'noise <':>8} {'clip >':>8}  verdict"]
     for row in audited["audits"]:
         verdict = {True: "nothing against the claim", None: "decides nothing", False: row["reason"]}[row["passed"]]

@@ -55,6 +55,12 @@ def accesses(config: LaunchConfig) -> tuple[DataAccess, ...]:
         DataAccess(stage="pretrain, adapt", data="public", covered=False),
         *uses,
         DataAccess(
+            stage="audit: " + ("twin and control" if config.audit.on_twin else "control"),
+            data="public",
+            covered=False,
+            reason="models that never ship, trained on public text and made-up devices alone",
+        ),
+        DataAccess(
             stage="hyperparameter tuning",
             data="public",
             covered=False,

@@ -47,6 +47,7 @@ def of_attacks(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateResult]
         evidence.alpha,
         "chance of one-device canaries so well remembered, if the guarantee holds,",
     )
+    yield _control(evidence)
     yield at_most(
         "noise_audit",
         "audits of the noise",
@@ -56,6 +57,20 @@ def of_attacks(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateResult]
     )
     yield _released(evidence)
     yield _power(evidence)
+
+
+def _control(evidence: Evidence) -> GateResult:
+    """Canaries that were learnt without noise must be found, or finding none of the others means nothing."""
+    name, title = "control", "canaries that were learnt are found"
+    control = evidence.control
+    if control is None:
+        return gate(name, title, None, None, False, "missing")
+    most = max(control.rows, key=lambda row: row.n_e)
+    text = (
+        f"after {control.rounds} rounds without noise, searches complete {most.found} of {most.canaries} canaries with "
+        f"{most.n_e} copies and rank them first; all are needed"
+    )
+    return gate(name, title, most.found, most.canaries, control.passed, text)
 
 
 def _contradictions(evidence: Evidence) -> int | None:

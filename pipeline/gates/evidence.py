@@ -2,7 +2,7 @@
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from reports.disclosure.findings import AuditRow
+from reports.disclosure.findings import AuditRow, ControlBlock
 
 
 class Evidence(BaseModel):
@@ -42,6 +42,7 @@ class Evidence(BaseModel):
     alpha: float | None = None
     noise_audit_passed: bool | None = Field(default=None, description="None where no noise was audited")
     audits: tuple[AuditRow, ...] = ()
+    control: ControlBlock | None = Field(default=None, description="what the attacks find where nothing was hidden")
     # ab_test
     top1_gain_low: float | None = Field(default=None, description="lower end of private minus starting point")
     top3_gain_low: float | None = None

@@ -105,9 +105,9 @@ def most_parameters(config: LaunchConfig) -> int:
 
 
 def most_devices(ctx: StageContext) -> int:
-    """Devices that training may draw from, the audit's included; its counts are known only rounded down."""
+    """Devices that training may draw from, the launch's canaries included; counts are known only rounded down."""
     grid = ctx.config.audit
-    planted = sum(grid.users) * len(grid.examples) * grid.repeats * len(grid.populations)
+    planted = sum(grid.users) * len(grid.examples) * grid.repeats * len(grid.launched)
     return ctx.run.result("ingest_private")["devices_by_split"]["train"] + 10 + planted
 
 

@@ -1,21 +1,34 @@
-"""Stage ``audit``: what the model remembers of its canaries, and whether the noise was what it should have been."""
+"""Stage ``audit``: what a model remembers of its canaries, and whether the noise was what it should have been.
+
+Canaries that the launched model does not hold live on a twin, which is trained here on public text under the same
+noise; beside both stands a control without noise, whose canaries must be found.
+"""
 
 import os
 from dataclasses import asdict
+from functools import partial
 
 import numpy as np
 
 from evaluation.audit import canaries, memorisation
+from evaluation.audit.canaries import CanarySet
+from evaluation.audit.memorisation import CanaryRow
 from evaluation.audit.noise import NoiseAudit, noise_audit
 from evaluation.audit.released import rows as released
 from evaluation.config import ALPHA
 from federated.rounds.rule import RoundRule
 from federated.rounds.server import flat_weights
 from pipeline.config import LaunchConfig
-from pipeline.stage import StageContext, StageResult
+from pipeline.stage import StageContext, StageResult, stage_key
 from pipeline.stages import artifacts, audit_trace, fine_tune_workers
+from pipeline.twin.control import control
+from pipeline.twin.pseudo_people import pseudo_people
+from pipeline.twin.training import Trained, train_twin
+from pretrain.model import KeyboardLM
+from pretrain.randomness.noise import subkey
 from pretrain.threads import one_torch_thread
-from reports.disclosure.findings import AuditBlock, AuditRow, CanaryResult
+from pretrain.vocabulary import EOS, TokenStream
+from reports.disclosure.findings import AuditBlock, AuditRow, CanaryResult, ControlBlock, TwinBlock
 
 
 class Canary(CanaryResult):
@@ -49,20 +62,24 @@ def audit(ctx: StageContext) -> Audit:
     joined_TD, trace, directions = audit_trace.load(ctx.run.private("fine_tune") / audit_trace.FILE)
     whitener_TT = audit_trace.whitener(mechanism, trained["rounds"])
     noise_multiplier = RoundRule(config.mechanism, config.seed, stored=mechanism).privatizer.noise_multiplier
-    rounds = memorisation.Rounds(
-        np.asarray(trained["synthetic_participations"]),
-        memorisation.own_mu(planted, joined_TD, whitener_TT, noise_multiplier),
+
+    def attack(model: KeyboardLM, holds: CanarySet, joined_TD: np.ndarray) -> list[CanaryRow]:
+        mu_N = memorisation.own_mu(holds, joined_TD, whitener_TT, noise_multiplier)
+        return _attack(ctx, model, holds, memorisation.Rounds(joined_TD.sum(axis=0), mu_N))
+
+    rows = attack(artifacts.model(ctx, "fine_tune"), planted, joined_TD)
+    everything, twin = planted, None
+    if config.audit.on_twin:
+        text = artifacts.public_streams(ctx, artifacts.vocabulary(ctx, "build_vocabulary"))[0]
+        everything = canaries.make(config.audit, artifacts.vocabulary(ctx, "build_vocabulary"), text, config.seed)
+        apart = everything.of(config.audit.on_twin)
+        canaries.save(apart, ctx.public / "canaries.json")
+        made, twin = _twin(ctx, text, apart)
+        rows += attack(made.model, apart, made.done.synthetic_joined_TD)
+    memorised = memorisation.summed_up(rows, config.audit.random_continuations)
+    learnt = control(
+        artifacts.model(ctx, "adapt"), everything, config, partial(_unbounded, ctx), ctx.private / "control"
     )
-    with one_torch_thread():
-        memorised = memorisation.audit(
-            artifacts.model(ctx, "fine_tune"),
-            planted,
-            config.audit,
-            artifacts.vocabulary(ctx, "build_vocabulary"),
-            config.seed,
-            rounds,
-            workers=len(os.sched_getaffinity(0)),
-        )
     tested = None
     if trace is not None and directions is not None:
         claim = audit_trace.claim(config.mechanism, mechanism, trained["rounds"], trace.joined_TN)
@@ -70,19 +87,56 @@ def audit(ctx: StageContext) -> Audit:
         if trace.seen is not None:
             again = audit_trace.again(ctx, directions, fine_tune_workers.training_data(ctx, planted), trace.seen)
         tested = noise_audit(trace, directions, model_change(ctx), claim, again)
-    # Canaries may hold discovered words that nobody has reviewed: the rows go without their text.
-    rows = [{name: value for name, value in vars(row).items() if name != "words"} for row in memorised.canaries]
     content = asdict(memorised) | {
-        "canaries": rows,
+        # Canaries may hold discovered words that nobody has reviewed: the rows go without their text.
+        "canaries": [{name: value for name, value in vars(row).items() if name != "words"} for row in rows],
+        "in_launch": config.audit.launched,
+        "twin": twin,
+        "control": learnt,
         "random_continuations": config.audit.random_continuations,
         "alpha": ALPHA,
         "noise_audit_passed": None if tested is None else tested.passed,
         "seed_commitment": None if tested is None else tested.seed_commitment,
         "audits": [] if tested is None else [_shown(row, config) for row in tested.rows],
         "headline": {"exposure_bits": memorised.max_exposure_bits},
-        "metrics": _metrics(memorised, tested),
+        "metrics": _metrics(memorised, learnt, tested),
     }
     return Audit.model_validate(content, extra="ignore")
+
+
+def _attack(ctx: StageContext, model: KeyboardLM, holds: CanarySet, rounds: memorisation.Rounds) -> list[CanaryRow]:
+    """The same attack on every model: launched, twin, control."""
+    config, words = ctx.config, artifacts.vocabulary(ctx, "build_vocabulary")
+    with one_torch_thread():
+        return memorisation.attacked(
+            model, holds, config.audit, words, config.seed, rounds, workers=len(os.sched_getaffinity(0))
+        )
+
+
+def _unbounded(ctx: StageContext, model: KeyboardLM, holds: CanarySet) -> list[CanaryRow]:
+    """The attack on a model without noise, which no ceiling is about."""
+    nobody = memorisation.Rounds(np.zeros(len(holds.devices), dtype=int), np.zeros(len(holds.canaries)))
+    return _attack(ctx, model, holds, nobody)
+
+
+def _twin(ctx: StageContext, text: TokenStream, holds: CanarySet) -> tuple[Trained, TwinBlock]:
+    """The twin, trained, and what the report says of it.
+
+    Guarantee: of the launch's private half it reads nothing but a key of its own; how many devices train is told as
+    everywhere, rounded down.
+    """
+    config = ctx.config
+    people = pseudo_people(text, ctx.run.result("ingest_private")["devices_by_split"]["train"], config.seed)
+    key = subkey(stage_key(config, ctx.run, ctx.stage), "twin")
+    rule = RoundRule(config.mechanism, config.seed, key, artifacts.mechanism(ctx.run))
+    progress = artifacts.progress(ctx)
+    made = train_twin(artifacts.model(ctx, "adapt"), people, holds, rule, config, ctx.private / "twin", progress)
+    return made, TwinBlock(
+        populations=config.audit.on_twin,
+        pseudo_users=len(people),
+        words_per_user=round(float(np.mean(people.tokens_N != EOS)) * len(people.tokens_N) / len(people), 1),
+        weights_sha256=made.weights_sha256,
+    )
 
 
 def _shown(row: released.AuditRow, config: LaunchConfig) -> dict[str, object]:
@@ -96,12 +150,13 @@ def model_change(ctx: StageContext) -> np.ndarray:
     return flat_weights(artifacts.model(ctx, "fine_tune")) - flat_weights(artifacts.model(ctx, "adapt"))
 
 
-def _metrics(memorised: memorisation.AuditResult, tested: NoiseAudit | None) -> dict[str, float]:
-    """Each canary's exposure and each audit's estimate, by name for MLflow."""
+def _metrics(memorised: memorisation.AuditResult, learnt: ControlBlock, tested: NoiseAudit | None) -> dict[str, float]:
+    """Each canary's exposure, what the control found and each audit's estimate, by name for MLflow."""
     shown = {
         f"exposure_bits/{row.population}/{row.n_u} devices {row.n_e} copies/{number}": row.exposure_bits
         for number, row in enumerate(memorised.canaries, start=1)
     }
+    shown |= {f"control_found/{row.n_e} copies": row.found for row in learnt.rows}
     for row in () if tested is None else tested.rows:
         shown[f"noise_audit/{row.type}"] = row.estimate
     return shown

@@ -53,7 +53,7 @@ class Trained:
     Attributes:
       model: after the last round.
       mechanism: that made the noise.
-      planted: the canary devices among the others.
+      planted: the canary devices among the others, as many as ``audit.in_launch`` asks for.
       probe: direction canaries; None without.
       done: of ``federated.train``; private parts included.
     """
@@ -74,6 +74,7 @@ def train(ctx: StageContext, process: Worker = ALONE) -> Trained:
     config = ctx.config
     words = artifacts.vocabulary(ctx, "build_vocabulary")
     planted = canaries.make(config.audit, words, artifacts.public_streams(ctx, words)[0], config.seed)
+    planted = planted.of(config.audit.launched)
     model, mechanism = artifacts.model(ctx, "adapt"), artifacts.mechanism(ctx.run)
     probe = audit_trace.directions(model, config.audit.directions, ctx.noise_key)
     data = training_data(ctx, planted)

@@ -67,7 +67,7 @@ def participation(
     train = int((population.open_store(store).split_D == 0).sum())
     synthetic = stated["synthetic_devices"]
     stress_D = None
-    if "stress" in config.audit.populations:
+    if "stress" in config.audit.launched:
         planted = canaries.load(run.input("fine_tune", "canaries.json"))
         stress_D = np.concatenate([np.zeros(train, dtype=bool), planted.stress_D])
     synthetic_D = np.arange(train + synthetic) >= train

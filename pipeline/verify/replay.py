@@ -77,6 +77,8 @@ def trained(
 ) -> Iterator[Check]:
     """Public text read, public models trained and all rounds of private training done again, from their first step."""
     for name in (name for name in _FROM_NOTHING if name in records):
+        if name == "audit" and not records[name].private_outputs:  # It trained no twin.
+            continue
         yield replay_one(name, config, run, settings, records[name], of_this_code, from_nothing=True)
 
 
@@ -99,6 +101,7 @@ def replay_one(
         of_this_code = made_by_this_code(made[1], settings, PrivacyLedger(settings.ledger_url))
         return replay_one(name, *made[:2], settings, made[2], of_this_code, from_nothing)
     keyed = ("ab_test",) if name == "ab_test" and config.evaluation is not None else ()
+    keyed = ("audit",) if name == "audit" and record.private_outputs else keyed
     if any(is_gone(run, each) for each in (*_PRIVATE.get(name, ()), *keyed)):
         passed, detail = missing(run, PrivacyLedger(settings.ledger_url))
         return Check(id=check_id, passed=passed, detail=detail)
@@ -238,14 +241,18 @@ def _select_and_ingest(ctx: StageContext, record: StageRecord, run: RunDir) -> I
     yield from _made(lambda there: ingest_public(there, then))(ctx, record, run)
 
 
-def _fine_tune_all(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[str]:
+def _all_rounds(function: Callable[[StageContext], StageResult]) -> _Again:
     """Every round under the key of then, from the adapted model."""
-    for left in ctx.private.iterdir():
-        if left.is_dir():
-            shutil.rmtree(left)
-        elif left.name != KEY:
-            left.unlink()
-    yield from _made(fine_tune)(ctx, record, run)
+
+    def again(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[str]:
+        for left in ctx.private.iterdir():
+            if left.is_dir():
+                shutil.rmtree(left)
+            elif left.name != KEY:
+                left.unlink()
+        yield from _made(function)(ctx, record, run)
+
+    return again
 
 
 def _ab_test(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[str]:
@@ -312,7 +319,8 @@ _FROM_NOTHING: Mapping[str, _Again] = {
     "ingest_public": _select_and_ingest,
     "pretrain": _made(pretrain),
     "adapt": _made(adapt),
-    "fine_tune": _fine_tune_all,
+    "fine_tune": _all_rounds(fine_tune),
+    "audit": _all_rounds(audit),
 }
 # The private folders that a stage reads when it is made again.
 _PRIVATE = {

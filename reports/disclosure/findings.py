@@ -214,11 +214,58 @@ class StressBlock(Config):
     found_single_user: int
 
 
+class TwinBlock(Config):
+    """The model that holds the canaries which the launched one does not.
+
+    Of the launch's starting model, vocabulary, mechanism, rounds, noise, clip norm, cohort rule and number of devices.
+    """
+
+    populations: tuple[Literal["compliant", "stress"], ...]
+    pseudo_users: int = Field(description="pieces of public text that played the devices")
+    words_per_user: float
+    weights_sha256: str
+
+
+class ControlRow(Config):
+    """Canaries of the control with the same number of copies on a device."""
+
+    n_e: int
+    canaries: int = Field(gt=0)
+    found: int = Field(ge=0, description="completed by a search and ranked among as many as it lists")
+    worst_rank: int
+
+    @model_validator(mode="after")
+    def _no_more_than_there_are(self) -> "ControlRow":
+        if self.found > self.canaries:
+            raise ValueError(f"found: {self.found} of {self.canaries} canaries; one of them is wrong")
+        return self
+
+
+class ControlBlock(Config):
+    """The same canaries learnt without noise: what the attacks find where there is something to find."""
+
+    rounds: int = Field(description="until those of most copies were found, or it was given up")
+    devices: int
+    rows: tuple[ControlRow, ...] = Field(min_length=1, description="by copies on a device, rising")
+
+    @property
+    def passed(self) -> bool:
+        """Whether every canary with the most copies is found."""
+        most = max(self.rows, key=lambda row: row.n_e)
+        return most.found == most.canaries
+
+
 class AuditBlock(Config):
     """The memorisation audit (Ramaswamy et al. 2020) and the audits of the noise.
 
     Every number but those in ``stress`` and its canaries is about compliant devices alone.
     """
+
+    in_launch: tuple[Literal["compliant", "stress"], ...] | None = Field(
+        default=None, description="populations whose canaries the launched model holds; None: all, and no control"
+    )
+    twin: TwinBlock | None = Field(default=None, description="None: the launched model holds all canaries")
+    control: ControlBlock | None = Field(default=None, description="None of launches before there was one")
 
     random_continuations: int
     alpha: float
@@ -236,6 +283,18 @@ class AuditBlock(Config):
     def _stress_is_told_apart(self) -> "AuditBlock":
         if (self.stress is None) != all(row.population == "compliant" for row in self.canaries):
             raise ValueError("stress: it must be given exactly where canaries of that population are")
+        return self
+
+    @model_validator(mode="after")
+    def _each_canary_is_somewhere(self) -> "AuditBlock":
+        if self.in_launch is None:
+            return self
+        apart = self.twin.populations if self.twin else ()
+        nowhere = {row.population for row in self.canaries} - {*self.in_launch, *apart}
+        if nowhere or set(self.in_launch) & set(apart):
+            raise ValueError(
+                f"in_launch: {list(self.in_launch)}, and {list(apart)} on the twin; each population is at one place"
+            )
         return self
 
     def of(self, population: str) -> tuple[CanaryResult, ...]:

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 from pipeline.config import launch_id, load_launch
 from tests.helpers.launches.command import Launched, tacit
@@ -25,9 +26,12 @@ def tables(tmp_path: Path, tracking_database: Path) -> None:
 
 @pytest.fixture(scope="session")
 def launched(tmp_path_factory: pytest.TempPathFactory) -> Launched:
-    """The tiny launch through the command line. Its tests share a file, as workers share no session."""
+    """The tiny launch through the command line, with a twin. Its tests share a file, as workers share no session."""
     home = tmp_path_factory.mktemp("tiny")
     file = write_launch(home)
+    launch = yaml.safe_load(file.read_text(encoding="utf-8"))
+    launch["audit"] |= {"populations": ["compliant", "stress"], "in_launch": ["compliant"]}
+    file.write_text(yaml.safe_dump(launch), encoding="utf-8")
     installed(home, "tiny-clients")
     done = tacit(home, "launch", str(file), "--json")
     assert done.returncode == 0, done.stderr

@@ -9,6 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from evaluation.audit import canaries
+from federated.devices import store as population
+from federated.participation.records import load_records
+from federated.rounds.state import RECORDS
 from pipeline.config import STAGE_NAMES, launch_id, load_launch
 from pipeline.errors import PERMANENT
 from tests.helpers.launches.command import AIRFLOW, ROOT, Launched, answered, environment, ledger_entries, tacit
@@ -66,7 +70,8 @@ def test_audit_and_ab_show_what_was_found(launched: Launched, forked: Forked) ->
     audited, compared = shown("audit"), shown("ab")
     assert (audited.returncode, compared.returncode) == (0, 0), audited.stderr + compared.stderr
     assert "compliant: obey the timer" in audited.stdout
-    assert "stress" not in audited.stdout
+    assert "stress: always available, under no guarantee; on a twin that never ships" in audited.stdout
+    assert "control without noise, 4 copies: 2 of 2 found" in audited.stdout
     assert "champion: none, nothing was published before" in compared.stdout
     assert "private minus start within " in compared.stdout
     assert "prate" in compared.stdout
@@ -74,6 +79,26 @@ def test_audit_and_ab_show_what_was_found(launched: Launched, forked: Forked) ->
     wrong = shown("ab", "--feature", "swipe", "--json")
     assert wrong.returncode == 65
     assert "choose one of NWP, SC, OTF" in json.loads(wrong.stdout)["error"]
+
+
+def test_the_launched_model_trained_on_no_canary_that_is_on_the_twin(launched: Launched) -> None:
+    """By the records, which the audit of trained rows holds against what was trained on."""
+
+    def result(stage: str) -> dict:
+        return json.loads((launched.run / "public" / stage / "result.json").read_text(encoding="utf-8"))["result"]
+
+    held, apart = (canaries.load(launched.run / "public" / stage / "canaries.json") for stage in ("fine_tune", "audit"))
+    assert {canary.population for canary in held.canaries} == {"compliant"}
+    assert {canary.population for canary in apart.canaries} == {"stress"}
+    store = population.open_store(launched.run / "private" / "ingest_private" / "store")
+    devices = len(store.devices("train")) + len(held.devices)
+    trained = load_records(launched.run / "private" / "fine_tune" / "rounds" / RECORDS, 3)
+    assert trained.devices_N.max() < devices
+    assert result("fine_tune")["synthetic_devices"] == len(held.devices) == 2
+    audited = result("audit")
+    assert (audited["in_launch"], audited["twin"]["populations"]) == (["compliant"], ["stress"])
+    (rows,) = (row for row in audited["audits"] if row["type"] == "trained_rows")
+    assert rows["passed"] is True
 
 
 def test_nothing_private_outside_the_private_folder(launched: Launched) -> None:

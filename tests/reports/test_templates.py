@@ -181,6 +181,32 @@ def test_stress_stands_apart_and_counts_nowhere_else() -> None:
     assert all("Under stress" not in without[name] for name in REPORTS)
 
 
+def test_the_report_says_where_each_canary_lives() -> None:
+    held = "The launched model holds the canaries of devices that obey the timer and no others."
+    for name in REPORTS:
+        text = visible(rendered()[name])
+        assert held in text
+        assert "The others live on a twin that never ships" in text
+        assert "always available, all of them on the twin" in text
+    twin = block("audit")["twin"] | {"populations": ["compliant", "stress"]}
+    nowhere = rendered(audit=block("audit", in_launch=[], twin=twin))["report.md"]
+    assert "The launched model holds none of these canaries. They live on a twin" in nowhere
+    everything = rendered(audit=block("audit", in_launch=["compliant", "stress"], twin=None))["report.md"]
+    assert "obey the timer and those of devices under stress." in everything
+    assert "twin" not in everything.split("## Memorisation audit")[1].split("Audits of the noise")[0]
+    before = rendered(audit=block("audit", in_launch=None, twin=None, control=None))["report.md"]
+    assert "The launched model holds all of these canaries." in before
+    assert "**No positive control was made" in before
+
+
+def test_what_the_control_found_stands_beside_the_audit() -> None:
+    assert "Those with the most copies are found" in rendered()["report.md"]
+    assert "1,234,567" in rendered()["report.md"].split("Positive control")[1]
+    rows = [block("audit")["control"]["rows"][1] | {"found": 1}]
+    lost = rendered(audit=block("audit", control=block("audit")["control"] | {"rows": rows}))
+    assert "<strong>Those with the most copies are not all found" in lost["report.html"]
+
+
 def test_the_launch_s_feature_comes_first_with_its_sums() -> None:
     for feature, first in (("NWP", "Next-word prediction"), ("OTF", "On-the-fly rescoring")):
         text = rendered(launch=block("launch", feature=feature))["report.md"]

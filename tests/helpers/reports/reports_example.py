@@ -159,6 +159,21 @@ def example(**changes: object) -> Disclosure:
             | {"max_exposure_bits_single_user": 4.5, "found_single_user": 0},
             "broken_ceilings": 0,
             "pooled_p_value": 0.4,
+            "in_launch": ["compliant"],
+            "twin": {
+                "populations": ["stress"],
+                "pseudo_users": 920,
+                "words_per_user": 33.7,
+                "weights_sha256": "d" * 64,
+            },
+            "control": {
+                "rounds": 32,
+                "devices": 4,
+                "rows": [
+                    {"n_e": 1, "canaries": 2, "found": 0, "worst_rank": 1_234_567},
+                    {"n_e": 14, "canaries": 2, "found": 2, "worst_rank": 1},
+                ],
+            },
             "seed_commitment": "c" * 64,
             "audits": [
                 {"type": "noise_scale", "quantity": "noise in clip norms", "estimate": 6.01, "low": 5.9, "high": 6.1}

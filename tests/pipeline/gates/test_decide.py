@@ -11,7 +11,7 @@ from pipeline.stages.ab_test import AbTest
 from pipeline.stages.audit import Audit
 from pipeline.stages.discover import Discover
 from pipeline.stages.fine_tune import FineTune
-from reports.disclosure.findings import AuditRow
+from reports.disclosure.findings import AuditRow, ControlBlock, ControlRow
 from tests.helpers.launches.pipeline_launch import launch_config
 
 POLICY = launch_config(
@@ -44,6 +44,17 @@ SEQUENCE, *OTHERS, LENGTHS = (
 NOISE = NOISE.model_copy(update={"least_noise": 0.95})
 LENGTHS = LENGTHS.model_copy(update={"least_clip": 1.01})
 RELEASED_ROWS = (SEQUENCE, *OTHERS, LENGTHS)
+# Canaries with one copy need not be found, those with most copies must.
+LEARNT = ControlBlock(
+    rounds=32,
+    devices=4,
+    rows=(
+        ControlRow(n_e=1, canaries=2, found=0, worst_rank=1_500_000),
+        ControlRow(n_e=14, canaries=2, found=2, worst_rank=1),
+    ),
+)
+LOST = LEARNT.model_copy(update={"rows": (LEARNT.rows[1].model_copy(update={"n_e": 1}), LEARNT.rows[0])})
+LOST = LOST.model_copy(update={"rows": (LOST.rows[0], LOST.rows[1].model_copy(update={"n_e": 14, "found": 1}))})
 GOOD = Evidence(
     uncovered=(),
     rho=0.4,
@@ -66,6 +77,7 @@ GOOD = Evidence(
     alpha=0.01,
     noise_audit_passed=True,
     audits=(NOISE, *RELEASED_ROWS),
+    control=LEARNT,
     top1_gain_low=0.001,
     top3_gain_low=0.0,
     ngram_gain_low=0.0,
@@ -86,7 +98,7 @@ def test_everything_in_order_is_launched():
     assert decision.decision == "launch"
     assert all(gate.passed for gate in decision.gates)
     assert decision.reasons == (f"all {len(decision.gates)} gates passed",)
-    assert len({gate.id for gate in decision.gates}) == len(decision.gates) == 26
+    assert len({gate.id for gate in decision.gates}) == len(decision.gates) == 27
 
 
 @pytest.mark.parametrize(
@@ -115,6 +127,7 @@ def test_everything_in_order_is_launched():
             {"audits": (NOISE, SEQUENCE, *OTHERS, LENGTHS.model_copy(update={"least_clip": 1.2}))},
             "audit_power",
         ),
+        ({"control": LOST}, "control"),
         ({"noise_audit_passed": None}, "noise_audit"),
         ({"noise_audit_passed": False}, "noise_audit"),
         ({"top1_gain_low": 0.0}, "utility"),
