@@ -126,7 +126,10 @@ def _twin(ctx: StageContext, text: TokenStream, holds: CanarySet) -> tuple[Train
     everywhere, rounded down.
     """
     config = ctx.config
-    people = pseudo_people(text, ctx.run.result("ingest_private")["devices_by_split"]["train"], config.seed)
+    stated, sample = ctx.run.result("ingest_private")["devices_by_split"]["train"], config.mechanism.secret_sample
+    # Rounded down they may be fewer than a round, or a sample, counts on.
+    count = max(stated, config.mechanism.report_goal, sample.population if sample else 0)
+    people = pseudo_people(text, count, config.seed)
     key = subkey(stage_key(config, ctx.run, ctx.stage), "twin")
     rule = RoundRule(config.mechanism, config.seed, key, artifacts.mechanism(ctx.run))
     progress = artifacts.progress(ctx)

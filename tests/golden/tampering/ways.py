@@ -76,6 +76,7 @@ BETTER = (
     Tampering("the worst rank", "audit", stated("audit", "worst_rank_single_user", 9_999)),
     Tampering("an audit's estimate", "audit", stated("audit", "audits.0.estimate", half)),
     Tampering("an audit's verdict", "audit", stated("audit", "noise_audit_passed", flipped)),
+    Tampering("rounds of the control", "audit", stated("audit", "control.rounds", more)),
     Tampering("the pooled p-value", "audit", stated("audit", "pooled_p_value", half)),
     Tampering("the canaries that were planted", "fine_tune", in_text("public/fine_tune/canaries.json", "}", "} ")),
 )

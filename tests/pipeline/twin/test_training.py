@@ -10,6 +10,7 @@ from evaluation.audit import canaries
 from evaluation.audit.canaries import CanarySet
 from evaluation.audit.memorisation import CanaryRow, Rounds, attacked
 from federated import mechanisms
+from federated.config.mechanism import IndependentMechanism
 from federated.rounds.rule import RoundRule
 from federated.rounds.server import flat_weights
 from pipeline.config import LaunchConfig
@@ -114,6 +115,18 @@ def test_a_twin_reads_no_private_text_and_has_a_key_of_its_own(tmp_path: Path, m
     assert {canary.population for canary in holds.canaries} == {"stress"}
     assert block.pseudo_users == 12
     assert block.weights_sha256 == made.weights_sha256
+
+
+def test_a_twin_has_as_many_devices_as_a_secret_sample_counts_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The launch's devices are told rounded down, here to fewer than were accounted for."""
+    sampled = {"kind": "independent", "noise_multiplier": 2.0, "clip_norm": 0.3, "rounds": 2, "report_goal": 4}
+    sampled |= {"sampling": "poisson", "population": 15, "delta": 1e-6, "randomness": "seeded"}
+    config = settings(audit={"populations": ["compliant"], "in_launch": []})
+    config = config.model_copy(update={"mechanism": IndependentMechanism.model_validate(sampled)})
+    made, block = audit._twin(context(monkeypatch, tmp_path, config), text(), grid(config))
+    assert (block.pseudo_users, made.done.rounds) == (15, 2)
 
 
 @pytest.mark.parametrize("in_launch", [None, ["compliant"], []])
