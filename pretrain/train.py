@@ -23,6 +23,7 @@ from pretrain.config import Config, PretrainConfig
 from pretrain.files import write_bytes
 from pretrain.kernel import columns
 from pretrain.kernel.adam import Adam
+from pretrain.kernel.dropout import dropped_share, kept_outputs
 from pretrain.kernel.step import loss_and_gradient
 from pretrain.model import KeyboardLM
 from pretrain.threads import one_torch_thread
@@ -71,7 +72,8 @@ def pretrain(
     A killed run that is called again with the same arguments goes on from ``directory/checkpoint``
     and ends in bitwise the same weights, on a machine of the same kind. Batches are a
     function of (seed, step). The learning rate warms up over 5% of the steps and falls to zero. On a CPU the softmax
-    of all but the last 15% of the steps runs over a sample of the words, in large vocabularies.
+    of all but the last 15% of the steps runs over a sample of the words, in large vocabularies. Text that is passed
+    over many times is not learnt by heart (``dropout``).
 
     Args:
       on_progress: gets each curve point as a dict, as soon as it is measured.
@@ -113,10 +115,11 @@ def pretrain(
     usual_words = float(rows.length_R.mean()) * config.batch_sentences
     by_hand = model.embedding.device.type == "cpu"
     sampled_steps = int(config.steps * (1 - _EXACT_FRACTION))
+    dropped = dropped_share(config.steps, config.batch_sentences, len(rows))
     with (
-        gradients_by_hand(model, rows, 1 / usual_words, sampled_steps, seed)
+        gradients_by_hand(model, rows, 1 / usual_words, sampled_steps, seed, dropped)
         if by_hand
-        else gradients_by_autograd(model, rows, 1 / usual_words)
+        else gradients_by_autograd(model, rows, 1 / usual_words, seed, dropped)
     ) as add_gradient:
         while step < config.steps:
             for parameter in model.parameters():
@@ -150,7 +153,7 @@ def start_from_frequencies(model: KeyboardLM, tokens_N: np.ndarray) -> None:
 
 @contextmanager
 def gradients_by_hand(
-    model: KeyboardLM, rows: Rows, weight: float, sampled_steps: int, seed: int
+    model: KeyboardLM, rows: Rows, weight: float, sampled_steps: int, seed: int, dropped: float = 0.0
 ) -> Iterator[Gradient]:
     """For a CPU: half of the rows on each of two threads; the first half's sums come first, whichever ends first.
 
@@ -172,9 +175,13 @@ def gradients_by_hand(
                 columns.draw(chance_V, part.targets_P, np.random.default_rng((seed, step, number)))
                 for number, part in enumerate(parts)
             ]
+        kept = [
+            kept_outputs(len(part.targets_P), model.embedding_dim, dropped, _dropout_generator(seed, step, number))
+            for number, part in enumerate(parts)
+        ]
         tasks = [
-            pool.submit(loss_and_gradient, model, part, chosen_columns, gradients, weight)
-            for part, chosen_columns, gradients in zip(parts, chosen, sums, strict=False)
+            pool.submit(loss_and_gradient, model, part, chosen_columns, gradients, weight, kept_PE)
+            for part, chosen_columns, gradients, kept_PE in zip(parts, chosen, sums, kept, strict=False)
         ]
         losses = [task.result() for task in tasks]
         for gradients in sums[: len(parts)]:
@@ -189,18 +196,27 @@ def gradients_by_hand(
 
 
 @contextmanager
-def gradients_by_autograd(model: KeyboardLM, rows: Rows, weight: float) -> Iterator[Gradient]:
+def gradients_by_autograd(
+    model: KeyboardLM, rows: Rows, weight: float, seed: int = 0, dropped: float = 0.0
+) -> Iterator[Gradient]:
     """For anything but a CPU: the same by torch's graph, over all words; products in bfloat16 on a GPU."""
     _zeroed_gradients(model)
     device = model.embedding.device.type
 
     def add_gradient(rows_B: np.ndarray, step: int) -> tuple[float, int]:
         with torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda"):
-            loss, words = _loss_sum(model, *rows.batch(rows_B))
+            inputs_BT, targets_BT = rows.batch(rows_B)
+            words = int((targets_BT != PAD).sum())
+            kept_ME = kept_outputs(words, model.embedding_dim, dropped, _dropout_generator(seed, step, 0))
+            loss, words = _loss_sum(model, inputs_BT, targets_BT, kept_ME)
         (loss * weight).backward()
         return loss.item(), words
 
     yield add_gradient
+
+
+def _dropout_generator(seed: int, step: int, part: int) -> np.random.Generator:
+    return np.random.default_rng((seed, step, part, 1))
 
 
 def _zeroed_gradients(model: KeyboardLM) -> dict[str, Tensor]:
@@ -235,7 +251,9 @@ def _evaluate(model: KeyboardLM, rows: Rows) -> tuple[float, float]:
     return loss_sum / max(targets, 1), hits / max(words, 1)
 
 
-def _logits(model: KeyboardLM, inputs_BT: Tensor, targets_BT: Tensor) -> tuple[Tensor, Tensor]:
+def _logits(
+    model: KeyboardLM, inputs_BT: Tensor, targets_BT: Tensor, kept_ME: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Logits ``[M, V]`` and targets ``[M]`` of the M positions that are not padding.
 
     The output layer is most of the work, so padding is left out before it.
@@ -244,11 +262,16 @@ def _logits(model: KeyboardLM, inputs_BT: Tensor, targets_BT: Tensor) -> tuple[T
     inputs_BT, targets_BT = inputs_BT.to(device), targets_BT.to(device)
     features_BTE, _ = model.features(inputs_BT)
     real_BT = targets_BT != PAD
-    return torch.addmm(model.output_bias, features_BTE[real_BT], model.output_VE.T), targets_BT[real_BT]
+    features_ME = features_BTE[real_BT]
+    if kept_ME is not None:
+        features_ME = features_ME * kept_ME.to(device)
+    return torch.addmm(model.output_bias, features_ME, model.output_VE.T), targets_BT[real_BT]
 
 
-def _loss_sum(model: KeyboardLM, inputs_BT: Tensor, targets_BT: Tensor) -> tuple[Tensor, int]:
-    logits_MV, targets_M = _logits(model, inputs_BT, targets_BT)
+def _loss_sum(
+    model: KeyboardLM, inputs_BT: Tensor, targets_BT: Tensor, kept_ME: Tensor | None = None
+) -> tuple[Tensor, int]:
+    logits_MV, targets_M = _logits(model, inputs_BT, targets_BT, kept_ME)
     return functional.cross_entropy(logits_MV, targets_M, reduction="sum"), len(targets_M)
 
 

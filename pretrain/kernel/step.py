@@ -21,13 +21,19 @@ _BLOCK_LOGITS = 1 << 19
 
 @torch.no_grad()
 def loss_and_gradient(
-    model: KeyboardLM, batch: Packed, columns: Columns | None, gradients: Mapping[str, Tensor], weight: float
+    model: KeyboardLM,
+    batch: Packed,
+    columns: Columns | None,
+    gradients: Mapping[str, Tensor],
+    weight: float,
+    kept_PE: Tensor | None = None,
 ) -> float:
     """Sum of the batch's cross entropies; ``weight`` times its gradient is added to ``gradients``.
 
     Args:
       columns: of the softmax; None: every word of the vocabulary.
       gradients: by name of the parameter, float32, of its shape.
+      kept_PE: factors of what the output layer sees (``dropout.kept_outputs``); None: all as it is.
     """
     alive = batch.alive_T.tolist()
     starts = (np.cumsum(batch.alive_T) - batch.alive_T).tolist()
@@ -47,7 +53,10 @@ def loss_and_gradient(
         cell_forward(gates_1PG, cell_1PH, tanh_1PH, mixed_1PH, first, before, rows)
         torch.mm(mixed_PH[span], model.projection, out=outs_PE[span])
 
-    d_outs_PE, loss = _output_layer(model, outs_PE, batch.targets_P, columns, gradients, weight)
+    seen_PE = outs_PE if kept_PE is None else outs_PE * kept_PE
+    d_outs_PE, loss = _output_layer(model, seen_PE, batch.targets_P, columns, gradients, weight)
+    if kept_PE is not None:
+        d_outs_PE *= kept_PE
 
     recurrent_GE, projection_EH = model.gates_r.T.contiguous(), model.projection.T.contiguous()
     d_cell_BH = np.zeros((1, alive[0], hidden), dtype=np.float32)

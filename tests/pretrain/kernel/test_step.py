@@ -7,6 +7,7 @@ from torch.nn import functional
 
 from pretrain.batches import Rows, find_rows
 from pretrain.kernel import columns
+from pretrain.kernel.dropout import dropped_share, kept_outputs
 from pretrain.kernel.step import loss_and_gradient
 from pretrain.model import KeyboardLM
 from pretrain.vocabulary import EOS, PAD
@@ -31,11 +32,18 @@ def a_model(*, tied: bool, seed: int = 0) -> KeyboardLM:
 
 
 def by_autograd(
-    model: KeyboardLM, rows: Rows, rows_B: np.ndarray, chosen: columns.Columns | None = None
+    model: KeyboardLM,
+    rows: Rows,
+    rows_B: np.ndarray,
+    chosen: columns.Columns | None = None,
+    kept_BTE: torch.Tensor | None = None,
 ) -> tuple[float, dict[str, torch.Tensor]]:
     """Loss and gradients from padded rows and torch's own graph; a sample's correction is added to the logits."""
     inputs_BT, targets_BT = rows.batch(rows_B)
-    logits_BTV, _ = model(inputs_BT)
+    features_BTE, _ = model.features(inputs_BT)
+    if kept_BTE is not None:
+        features_BTE = features_BTE * kept_BTE
+    logits_BTV = features_BTE @ model.output_VE.T + model.output_bias
     logits_MV, targets_M = logits_BTV[targets_BT != PAD], targets_BT[targets_BT != PAD]
     if chosen is not None:
         correction_V = torch.full((V,), -60.0)
@@ -119,3 +127,34 @@ def test_a_number_that_is_not_finite_is_seen_in_the_loss() -> None:
     with torch.no_grad():
         model.projection[0, 0] = float("nan")
     assert not np.isfinite(by_hand(model, rows, np.arange(5))[0])
+
+
+def test_gradients_where_outputs_are_left_out_are_those_of_autograd() -> None:
+    rows, model = some_rows(), a_model(tied=True)
+    # Longest first, so that the packed positions are those of the padded rows, step by step.
+    rows_B = np.argsort(-rows.length_R, kind="stable")[:25]
+    packed = rows.packed(rows_B)
+    kept_PE = kept_outputs(len(packed.targets_P), 7, 0.3, np.random.default_rng(4))
+    assert kept_PE is not None
+    inside_TB = np.arange(len(packed.alive_T))[:, None] < rows.length_R[rows_B]
+    kept_TBE = torch.zeros(*inside_TB.shape, 7)
+    kept_TBE[torch.from_numpy(inside_TB)] = kept_PE
+    gradients = {name: torch.zeros_like(part) for name, part in model.named_parameters()}
+    loss = loss_and_gradient(model, packed, None, gradients, 1.0, kept_PE)
+    expected, wanted = by_autograd(model, rows, rows_B, kept_BTE=kept_TBE.transpose(0, 1))
+    assert loss == pytest.approx(expected, rel=1e-5)
+    for name, gradient in wanted.items():
+        assert_close(gradients[name], gradient, rtol=1e-4, atol=1e-4, msg=name)
+
+
+def test_outputs_left_out_keep_their_mean() -> None:
+    kept_PE = kept_outputs(2_000, 50, 0.3, np.random.default_rng(0))
+    assert kept_PE is not None
+    assert sorted(kept_PE.unique().tolist()) == [0.0, pytest.approx(1 / 0.7)]
+    assert kept_PE.mean().item() == pytest.approx(1.0, abs=4 * (0.3 / 0.7 / 100_000) ** 0.5)
+    assert kept_outputs(5, 5, 0.0, np.random.default_rng(0)) is None
+
+
+def test_only_text_that_is_passed_over_often_is_kept_from_being_learnt_by_heart() -> None:
+    assert dropped_share(steps=600, batch_sentences=10, sentences=1000) == 0
+    assert 0 < dropped_share(steps=601, batch_sentences=10, sentences=1000) < 1
