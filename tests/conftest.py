@@ -33,8 +33,8 @@ _MAKE_NO_CLUSTER = Path("/etc/postgresql-common/createcluster.conf")
 
 # What takes longest, in this order: begun last, one worker would wait for it at the end.
 _FIRST = ("tests/end_to_end/test_tiny_launch.py", "tests/golden/", "tests/end_to_end/test_shipped_launches.py")
-# Its tests share a launch.
-_GOLDEN = "tests/golden/"
+# Tests of these folders share a launch, or a cluster of PostgreSQL.
+_TOGETHER = ("tests/golden/", "tests/pipeline/ledger/")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -48,7 +48,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 
     class InOrder(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return _GOLDEN if nodeid.startswith(_GOLDEN) else nodeid.split("::", 1)[0]
+            folders = (folder for folder in _TOGETHER if nodeid.startswith(folder))
+            return next(folders, nodeid.split("::", 1)[0])
 
     config.option.loadscopereorder = False
     return InOrder(config, log)
@@ -172,7 +173,18 @@ def postgres_url() -> Iterator[str]:
         )
 
     try:
-        run("initdb", "-D", data, "-U", "tacit", "-A", "scram-sha-256", "--pwfile", str(folder / "password"))
+        run(
+            "initdb",
+            "-D",
+            data,
+            "-U",
+            "tacit",
+            "-A",
+            "scram-sha-256",
+            "--pwfile",
+            str(folder / "password"),
+            "--no-sync",
+        )
         options = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={folder} -c fsync=off"
         run("pg_ctl", "-D", data, "-l", log, "-w", "-o", options, "start")
         try:

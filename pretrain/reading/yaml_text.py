@@ -5,6 +5,7 @@ but not multiply it: a few lines of aliases of aliases would be billions of valu
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 import yaml
 
@@ -27,8 +28,8 @@ def load(text: str, name: str) -> object:
       ValueError: not YAML, or beyond a limit; one line with the place, what is there and the fix.
     """
     try:
-        _check_events(text, name)
-        node = yaml.compose(text, yaml.SafeLoader)
+        # As a list, so that what would be costly to build is refused while nothing is built yet.
+        node = _Checked(list(_checked_events(text, name))).get_single_node()
         loader = yaml.SafeLoader("")
         _check_values(node, name, loader)
         return None if node is None else loader.construct_document(node)
@@ -43,8 +44,25 @@ def _problem(error: yaml.YAMLError) -> str:
     return shown(what) + (f" in line {mark.line + 1}" if mark else "")
 
 
-def _check_events(text: str, name: str) -> None:
-    """Refuse what would be costly to build, while nothing is built yet."""
+class _Checked(yaml.SafeLoader):
+    """Builds values from events that were read before."""
+
+    def __init__(self, events: list[yaml.Event]) -> None:
+        super().__init__("")
+        self._events = events[::-1]
+
+    def check_event(self, *choices: Any) -> bool:
+        return not choices or isinstance(self._events[-1], choices)
+
+    def peek_event(self) -> yaml.Event:
+        return self._events[-1]
+
+    def get_event(self) -> yaml.Event:
+        return self._events.pop()
+
+
+def _checked_events(text: str, name: str) -> Iterator[yaml.Event]:
+    """Every event, none of them of what would be costly to build."""
     depth = 0
     for count, event in enumerate(_events(text, name)):
         line = event.start_mark.line + 1 if event.start_mark else 0
@@ -69,6 +87,7 @@ def _check_events(text: str, name: str) -> None:
                 f"{name}: line {line} holds half of a surrogate pair, {shown(value)}, which is no character; write "
                 "the character itself"
             )
+        yield event
 
 
 def _events(text: str, name: str) -> Iterator[yaml.Event]:

@@ -71,6 +71,7 @@ def test_typos_are_corrected(bundle: Path, typed: str, meant: str) -> None:
     assert meant in BundleKeyboard(bundle).correct("it ", typed)
 
 
+@pytest.mark.slow
 def test_what_was_typed_may_stay(bundle: Path) -> None:
     keyboard = BundleKeyboard(bundle)
     assert keyboard.correct("it ", "qqqqq") == ["qqqqq"]
@@ -90,6 +91,7 @@ def test_what_is_no_bundle_is_refused(tmp_path: Path) -> None:
         BundleKeyboard(tmp_path / "nowhere")
 
 
+@pytest.mark.slow
 def test_the_class_overrides_what_kebbie_calls(bundle: Path) -> None:
     """kebbie 0.5.1 calls these methods with these arguments and takes lists of words."""
     made = BundleCorrector(bundle)

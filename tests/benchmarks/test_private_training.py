@@ -121,6 +121,7 @@ def test_means_are_of_the_last_models_of_the_same_run(small: Callable) -> None:
     np.testing.assert_allclose(weights_TP[-1], last_P, rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_frozen_word_vectors_stay_and_the_rest_moves(small: Callable) -> None:
     start_P, numbers = flat_weights(small_run.model_at_start()), small_run.model_at_start().embedding.numel()
     frozen_P, _ = small(Setting("", "", embeddings=Embeddings(0.0, 0.0)))
@@ -128,6 +129,7 @@ def test_frozen_word_vectors_stay_and_the_rest_moves(small: Callable) -> None:
     assert np.all(frozen_P[numbers:] != start_P[numbers:])
 
 
+@pytest.mark.slow
 def test_a_weight_under_the_clip_norm_that_the_server_takes_back_changes_nothing_but_clip_and_noise(
     small: Callable,
 ) -> None:

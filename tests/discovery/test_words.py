@@ -61,6 +61,7 @@ def test_finds_what_many_type_and_nothing_else(tmp_path: Path) -> None:
     assert all(row.messages == 400 for row in found.rows)
 
 
+@pytest.mark.slow
 def test_rare_words_and_noise_alone_find_nothing(tmp_path: Path) -> None:
     people = [[row[1]] for row in devices()]
     assert not run(tmp_path, people).words
@@ -91,6 +92,7 @@ def test_a_retry_sends_the_same_bits_and_another_key_others(tmp_path: Path) -> N
     assert run(tmp_path / "c", devices(), key=KEY[::-1]) != first
 
 
+@pytest.mark.slow
 def test_layers_of_other_words_are_refused(tmp_path: Path) -> None:
     run(tmp_path, devices())
     other = devices()

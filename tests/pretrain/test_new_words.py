@@ -203,6 +203,7 @@ def adapted_to(
     return model, new, [point.step for point in curve.points]
 
 
+@pytest.mark.slow
 def test_adapting_ends_where_new_words_are_predicted_best_and_leaves_them_as_frequent(
     taught: KeyboardLM, tmp_path: Path
 ):

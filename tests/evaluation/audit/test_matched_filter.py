@@ -70,6 +70,7 @@ def test_a_timer_of_half_the_length_is_caught(mechanism: Tree | Blt, most: int) 
     assert "signal" not in kinds(found)
 
 
+@pytest.mark.slow
 @both
 def test_noise_used_twice_is_caught_though_it_does_not_weaken_any_round(mechanism: Tree | Blt) -> None:
     found = matched_filter(*run(ReusedNoise(mechanism), 0), claim(mechanism))

@@ -72,6 +72,7 @@ def test_one_row_a_canary_with_its_own_numbers(result: AuditResult, planted: can
         assert row.exposure_low_bits <= row.exposure_bits <= row.exposure_high_bits
 
 
+@pytest.mark.slow
 def test_an_unprotected_model_is_caught(result: AuditResult) -> None:
     heavy = [row for row in result.canaries if row.n_e == 8]
     assert all(row.found_by_beam and row.rank == 1 for row in heavy)

@@ -102,6 +102,7 @@ def test_the_better_arm_wins_in_every_slice_and_calibration(compared: Compared) 
     assert first.checks[0].metric == "prate" or first.missing == ("prate",)
 
 
+@pytest.mark.slow
 def test_slices_add_up_and_compose_is_at_equal_rates(compared: Compared) -> None:
     result, entrants, _ = compared
     whole = result.table.arm("ngram", "top1_recall").estimate.value

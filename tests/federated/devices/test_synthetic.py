@@ -13,6 +13,7 @@ def population(**fields: object) -> SyntheticPopulation:
     return SyntheticPopulation.model_validate(base | fields)
 
 
+@pytest.mark.slow
 def test_a_function_of_the_seed():
     one, again, other = (list(typists(population(devices=5), "es-ES", seed).devices) for seed in (1, 1, 2))
     assert one == again

@@ -1,14 +1,19 @@
 """The command line as a user runs it: a process of its own, in a home of its own; or the same without the process."""
 
+import functools
 import json
 import logging
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
-from typer.testing import CliRunner
+import typer.main
+import typer.testing
+from click.testing import Result
 
 from pipeline.cli.app import app
 
@@ -49,17 +54,37 @@ def tacit(home: Path, *arguments: str, program: Path = TACIT) -> subprocess.Comp
     )
 
 
-def answered(home: Path, *arguments: str, code: int = 0) -> dict:
-    """The answer of a command in this process: one of its own takes seconds to load its libraries."""
+@functools.cache
+def _built() -> object:
+    """Every command with its options, which typer's runner would build again for each call."""
+    return typer.main.get_command(app)
+
+
+def invoked(arguments: Sequence[str], variables: dict[str, str | None] | None = None) -> Result:
+    """The command in this process: one of its own takes seconds to load its libraries."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
-    # MLflow writes its address into the environment, where the next home would read it.
-    done = CliRunner().invoke(app, [*arguments, "--json"], env={"TACIT_HOME": str(home), "MLFLOW_TRACKING_URI": None})
-    # The command sent its logs to the standard error of this call, which is gone now.
-    root.handlers[:] = handlers
-    root.setLevel(level)
+    try:
+        with mock.patch.object(typer.testing, "_get_command", return_value=_built()):
+            return typer.testing.CliRunner().invoke(app, arguments, env=variables)
+    finally:
+        # The command sent its logs to the standard error of this call, which is gone now.
+        root.handlers[:] = handlers
+        root.setLevel(level)
+
+
+def ended(*arguments: str, code: int = 0, variables: dict[str, str | None] | None = None) -> Result:
+    """What the command printed; it must end with ``code``."""
+    done = invoked(arguments, variables)
     assert done.exit_code == code, done.output
-    return json.loads(done.stdout)
+    return done
+
+
+def answered(home: Path, *arguments: str, code: int = 0) -> dict:
+    """The answer of a command in this process and in a home."""
+    # MLflow writes its address into the environment, where the next home would read it.
+    variables = {"TACIT_HOME": str(home), "MLFLOW_TRACKING_URI": None}
+    return json.loads(ended(*arguments, "--json", code=code, variables=variables).stdout)
 
 
 def ledger_entries(home: Path) -> list[dict]:

@@ -1,7 +1,6 @@
 """The command line as a user and as Airflow meet it: exit codes, one JSON object, help that teaches."""
 
 import json
-import logging
 import sqlite3
 import subprocess
 import sys
@@ -11,7 +10,6 @@ import pytest
 import typer
 import yaml
 from click.testing import Result
-from typer.testing import CliRunner
 
 from pipeline import runner
 from pipeline.cli import app as cli
@@ -24,6 +22,7 @@ from pretrain import export, vocabulary
 from pretrain.model import build_model
 from pretrain.predictor import KeyboardPredictor
 from pretrain.vocabulary import SPECIALS, Vocabulary
+from tests.helpers.launches.command import ended
 from tests.helpers.launches.pipeline_launch import RAW, Calls, launch_config
 from tests.helpers.launches.tracking_database import put
 from tests.helpers.reports.keyboard_run import add_published
@@ -40,17 +39,10 @@ class Shell:
         monkeypatch.setenv("TACIT_HOME", str(home))
 
     def __call__(self, *arguments: str, code: int = 0, **variables: str) -> Result:
-        root = logging.getLogger()
-        handlers, level = root.handlers[:], root.level
         with self._monkeypatch.context() as patched:
             for name, value in variables.items():
                 patched.setenv(name, value)
-            done = CliRunner().invoke(cli.app, arguments)
-        # The command sent its logs to the standard error of this call, which is gone now.
-        root.handlers[:] = handlers
-        root.setLevel(level)
-        assert done.exit_code == code, done.output
-        return done
+            return ended(*arguments, code=code)
 
     def json(self, *arguments: str, code: int = 0, **variables: str) -> dict:
         """The one line on standard output."""

@@ -3,16 +3,14 @@
 import json
 
 import pytest
-from typer.testing import CliRunner
 
 from federated.config.mechanism import BltMechanism
 from federated.mechanisms import build
-from pipeline.cli.app import app
+from tests.helpers.launches.command import invoked
 
 
 def answer(*arguments: str) -> dict:
-    done = CliRunner().invoke(app, ["--quiet", "optimize", *arguments, "--json"])
-    return json.loads(done.stdout)
+    return json.loads(invoked(["--quiet", "optimize", *arguments, "--json"]).stdout)
 
 
 RUN = ("--rounds", "2052", "--min-sep", "342", "--max-participations", "6")

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from typer.testing import CliRunner
 
 from federated.config.planning import SmallLaunch, SmallTrade
 from federated.mechanisms import optimise_blt
@@ -18,10 +17,10 @@ from federated.planning import costs as plan_costs
 from federated.planning.rehearsal import Rehearsal, Trial
 from pipeline import rehearsal as rehearse
 from pipeline import rehearsed, settings
-from pipeline.cli.app import app
 from pipeline.config import LaunchConfig, launch_id, load_launch
 from pipeline.stages.table import STAGES
 from tests.helpers.launches import rehearsals
+from tests.helpers.launches.command import ended
 from tests.helpers.launches.pipeline_launch import RAW
 
 RATIO = ("--noise-to-signal", "0.5")
@@ -74,8 +73,7 @@ def written(home: Path, **changes: object) -> Path:
 
 def tacit(*arguments: str, code: int = 0) -> tuple[str, str]:
     """Standard output and standard error."""
-    done = CliRunner().invoke(app, ["--quiet", *arguments])
-    assert done.exit_code == code, done.output
+    done = ended("--quiet", *arguments, code=code)
     return done.stdout, done.stderr
 
 

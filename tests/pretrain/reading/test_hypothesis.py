@@ -79,6 +79,7 @@ def test_json_lines_of_anything(tmp_path: Path, lines: list[bytes]):
     ends_well(path)
 
 
+@pytest.mark.slow
 @SOME
 @given(st.dictionaries(st.sampled_from(["client_id", "text", "ts", "other"]), PLAIN))
 def test_records_of_any_values(tmp_path: Path, record: dict):
