@@ -40,7 +40,7 @@ class LaunchApproval(ApprovalOperator):
         super().__init__(
             task_id="approve",
             pool="cpu",
-            subject=f"Publish {launch.feature} for {launch.locale}?",
+            subject=f"Publish {', '.join(launch.features)} for {launch.locale}?",
             body=_BODY,
             assigned_users=[{"id": reviewer, "name": reviewer} for reviewer in launch.reviewers],
             response_timeout=timedelta(days=7),

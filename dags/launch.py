@@ -1,4 +1,4 @@
-"""One DAG per file in ``launches/``: the launch of one feature for one locale.
+"""One DAG per file in ``launches/``: the launch of one model for one locale.
 
 A file with a ``schedule`` is launched whenever its public model is ready (``public_model.py``
 keeps the schedule); a file without one is triggered by hand. Each task is one stage in a
@@ -25,14 +25,14 @@ def build(launch: LaunchFile) -> DAG:
     """The DAG of one launch file; its last paragraph is the graph."""
     with DAG(
         dag_id=launch.name,
-        description=f"{launch.feature} for {launch.locale}",
+        description=f"{', '.join(launch.features)} for {launch.locale}",
         doc_md=f"One launch, as `{launch.path.name}` states it. Change the file to change the launch.",
         schedule=[public_model_asset(launch.locale)] if launch.schedule else None,
         start_date=datetime(2026, 1, 1, tzinfo=UTC),
         catchup=False,
         max_active_runs=1,
         params={"date": date_param()},
-        tags=["launch", launch.locale, launch.feature],
+        tags=["launch", launch.locale, *launch.features],
     ) as dag:
         check = CheckLaunch(launch=launch)
         ingest_public = Stage(launch=launch, name="ingest_public")

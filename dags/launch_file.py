@@ -26,7 +26,7 @@ class LaunchFile:
     path: Path
     name: str
     locale: str
-    feature: str
+    features: tuple[str, ...]
     schedule: str | None
     reviewers: tuple[str, ...]
     device: str
@@ -50,7 +50,7 @@ def read_or_error(path: Path) -> LaunchFile:
 def broken(path: Path, error: str) -> LaunchFile:
     """A file that no launch can be built from; its name is one that Airflow takes, and no other file's."""
     name = path.stem if _NAME.fullmatch(path.stem) else f"broken-{zlib.crc32(path.name.encode('utf-8', 'replace')):08x}"
-    return LaunchFile(path, name, locale="", feature="", schedule=None, reviewers=(), device="cpu", error=error)
+    return LaunchFile(path, name, locale="", features=(), schedule=None, reviewers=(), device="cpu", error=error)
 
 
 def read_launch_file(path: Path) -> LaunchFile:
@@ -81,11 +81,12 @@ def read_launch_file(path: Path) -> LaunchFile:
     kinds["reviewers"] = isinstance(reviewers, list | tuple) and all(isinstance(name, str) for name in reviewers)
     if wrong := [name for name, fits in kinds.items() if not fits]:
         raise ValueError(f"{path.name}: {wrong[0]}: not what such a field holds; see dags/launches/")
+    named = raw.get("features", [raw.get("feature")])
     return LaunchFile(
         path=path,
         name=path.stem,
         locale=locale,
-        feature=raw["feature"] if isinstance(raw.get("feature"), str) else "",
+        features=tuple(name for name in named if isinstance(name, str)) if isinstance(named, list) else (),
         schedule=schedule,
         reviewers=tuple(reviewers),
         device="cuda" if runtime.get("device") == "cuda" else "cpu",

@@ -28,7 +28,7 @@ def build(launch: LaunchFile) -> DAG:
         catchup=False,
         max_active_runs=1,
         params={"date": date_param()},
-        tags=["public_model", launch.locale, launch.feature],
+        tags=["public_model", launch.locale, *launch.features],
     ) as dag:
         check = CheckLaunch(launch=launch)
         ingest_public = Stage(launch=launch, name="ingest_public")

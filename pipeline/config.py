@@ -30,7 +30,7 @@ from pretrain.reading import paths, yaml_text
 from reports.config import ReportConfig
 
 LOCALE = r"^[a-z]{2,3}(-[A-Z][a-z]{3})?(-[A-Z]{2})?$"
-Feature = Literal["NWP", "SC", "OTF"]
+Feature = Literal["NWP", "SC", "OTF"]  # ``evaluation.features`` says what decides each
 FEATURES = get_args(Feature)
 # A keyboard's model has a few million; so many take 1 GB, and training them several times that.
 MOST_WEIGHTS = 250_000_000
@@ -61,7 +61,7 @@ _NOT_PART_OF_THE_LAUNCH = frozenset({"runtime", "schedule", "reviewers"})
 
 
 class LaunchConfig(Config):
-    """One attempt to ship one feature for one locale."""
+    """One attempt to ship a model for one locale, for one or several features of the keyboard."""
 
     since_0_1: ClassVar[Mapping[str, Any]] = {"counts": None, "evaluation": None}
 
@@ -69,7 +69,9 @@ class LaunchConfig(Config):
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=64, description="letters, digits, '.', '_' and '-'"
     )
     locale: str = Field(pattern=LOCALE, description="BCP 47 tag, as in en-US or sr-Latn-RS")
-    feature: Feature
+    features: tuple[Feature, ...] = Field(
+        min_length=1, description="what one model is published for, the main one first, as in [NWP, OTF]"
+    )
     seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(
         description="public seed of splits, initial weights and cohorts"
     )
@@ -103,6 +105,17 @@ class LaunchConfig(Config):
     )
 
     @property
+    def feature(self) -> Feature:
+        """The main feature: what its users have chooses public text, where that is asked for."""
+        return self.features[0]
+
+    def canonical(self) -> dict[str, Any]:
+        """All fields as JSON values; a list of one feature as it was written before there were lists."""
+        content = super().canonical()
+        names = content.pop("features")
+        return content | ({"feature": names[0]} if len(names) == 1 else {"features": names})
+
+    @property
     def central_discovery(self) -> CentralConfig | None:
         """The discovery, where an aggregator is trusted with it."""
         return self.discovery if isinstance(self.discovery, CentralConfig) else None
@@ -112,6 +125,28 @@ class LaunchConfig(Config):
         """What else costs a train device something, by the name of its block: rho, known beforehand."""
         blocks = {"counts": self.counts, "discovery": self.central_discovery}
         return {name: block.rho for name, block in blocks.items() if block is not None}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_feature_is_a_list_of_one(cls, block: object) -> object:
+        if not isinstance(block, dict) or "feature" not in block:
+            return block
+        name = block["feature"]
+        if "features" in block:
+            raise ValueError(f"feature: {name!r} beside features; name all in features, and remove feature")
+        if name not in FEATURES:
+            raise ValueError(f"feature: got {name!r}; choose one of {', '.join(FEATURES)}, or write a list in features")
+        return {
+            "features" if key == "feature" else key: [name] if key == "feature" else value
+            for key, value in block.items()
+        }
+
+    @field_validator("features")
+    @classmethod
+    def _each_feature_once(cls, names: tuple[Feature, ...]) -> tuple[Feature, ...]:
+        if len(set(names)) != len(names):
+            raise ValueError(f"{list(names)} names one twice; give each once")
+        return names
 
     @field_validator("discovery", mode="before")
     @classmethod

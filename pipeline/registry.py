@@ -12,7 +12,7 @@ neither served nor gone back to.
 import json
 import logging
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -70,6 +70,9 @@ class Published:
     bundle_sha256: str
 
 
+# What users of each feature have; a feature that was never published is left out.
+Had = Mapping[str, Published]
+
 # Tags that say which bundle of which launch a model is.
 _IDENTITY = ("tacit.launch", "bundle.sha256")
 
@@ -88,9 +91,9 @@ class Registry:
     def _ledger(self) -> PrivacyLedger:
         return PrivacyLedger(self._settings.ledger_url)
 
-    def name_of(self, config: LaunchConfig) -> str:
-        """The registered model of a launch; see ``name_for``."""
-        return self.name_for(config.locale, config.feature, config.private_text.name)
+    def names_of(self, config: LaunchConfig) -> dict[str, str]:
+        """The registered model of each feature of a launch, the main one first; see ``name_for``."""
+        return {name: self.name_for(config.locale, name, config.private_text.name) for name in config.features}
 
     def name_for(self, locale: str, feature: str, population: str | None) -> str:
         """The registered model of a locale and feature: of the population that published first, or of another one.
@@ -116,14 +119,21 @@ class Registry:
         launch = self.published(name, champion).launch_id
         return next((entry.population for entry in self._ledger.entries() if entry.launch_id == launch), None)
 
-    def register(self, config: LaunchConfig, launch_id: str, bundle: Path, tags: dict[str, str]) -> int:
-        """Version number of a bundle; the same bundle of the same launch is registered once."""
-        name, population = self.name_of(config), config.private_text.name
+    def register(
+        self, config: LaunchConfig, launch_id: str, bundle: Path, tags: dict[str, str], feature: str | None = None
+    ) -> int:
+        """Version number of a bundle for a feature; the same bundle of the same launch is registered once for each.
+
+        Args:
+          feature: None for the main one.
+        """
+        feature, population = feature or config.feature, config.private_text.name
+        name = self.name_for(config.locale, feature, population)
         if self._ledger.noted("model", "", name) is None:
             self._ledger.note("model", population, "", name, {"population": population})
         with tracking.answering():
             if not self._client.search_registered_models(f"name = '{name}'"):
-                self._client.create_registered_model(name, tags={"locale": config.locale, "feature": config.feature})
+                self._client.create_registered_model(name, tags={"locale": config.locale, "feature": feature})
             for version in self._client.search_model_versions(f"name = '{name}'"):
                 if all(version.tags.get(key) == tags[key] for key in _IDENTITY):
                     return self._noted(name, int(version.version))
@@ -283,11 +293,18 @@ class Registry:
         """Make a version the champion, in MLflow and in the ledger."""
         self.set_alias(published.name, "champion", published.version)
         self._ledger.bind_result(published.name, "champion", _digest(published))
-        self._ledger.bind_result(published.launch_id, f"crowned {published.version}", _digest(published))
+        self._ledger.bind_result(published.launch_id, _crowned(published), _digest(published))
 
     def was_champion(self, published: Published) -> bool:
         """Whether a version has been champion before, so that publishing it again does not undo a rollback."""
-        return f"crowned {published.version}" in self._ledger.bound_results(published.launch_id)
+        bound = self._ledger.bound_results(published.launch_id)
+        # Before a launch had several features, the model's name was left out.
+        before = bound.get(f"crowned {published.version}", ("",))[0]
+        return _crowned(published) in bound or before == _digest(published)
+
+
+def _crowned(published: Published) -> str:
+    return f"crowned {_version(published.name, published.version)}"
 
 
 def _version(name: str, version: int) -> str:
@@ -298,13 +315,12 @@ def _digest(published: Published) -> str:
     return text_sha256(f"{_version(published.name, published.version)} {published.bundle_sha256}")
 
 
-def promote(registry: Registry, config: LaunchConfig, version: int) -> None:
+def promote(registry: Registry, name: str, version: int) -> None:
     """Make a version the candidate and then the champion; the old champion becomes ``previous``.
 
     Once: a version that was champion before stays what it is now, so that a launch that is published again after a
     rollback does not come back by itself. ``previous`` is never a version of the same launch.
     """
-    name = registry.name_of(config)
     registry.set_alias(name, "candidate", version)
     published = registry.published(name, version)
     if registry.was_champion(published):

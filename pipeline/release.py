@@ -16,7 +16,7 @@ from pipeline.errors import ReleaseRefused
 from pipeline.ledger.entries import Entry
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.registry import Registry
-from pipeline.run_dir import STATE, RunDir
+from pipeline.run_dir import STATE, RunDir, StageRecord
 from pipeline.settings import Settings
 from pretrain.files import write_text
 from reports.standing import badge
@@ -67,16 +67,20 @@ def standing(config: LaunchConfig, run: RunDir, entries: Iterable[Entry]) -> Sta
     for when, review in reviews:
         if review.answer == "reject":
             return Standing(state="rejected", detail=f"by {review.who} at {when[:19]}Z: {review.reason}")
-    undone = [entry for entry in own if entry.kind == "rollback"]
+    undone, left = [entry for entry in own if entry.kind == "rollback"], _versions(published)
+    for entry in undone:
+        left.pop(json.loads(entry.binding)["registered_model"], None)
+    taken_back = ""
     if undone:
         last = json.loads(undone[-1].binding)
-        return Standing(
-            state="rolled back", detail=f"by {last['by']} at {undone[-1].created_at[:19]}Z: {last['reason']}"
-        )
+        taken_back = f"by {last['by']} at {undone[-1].created_at[:19]}Z: {last['reason']}"
+        if not left:
+            return Standing(state="rolled back", detail=taken_back)
+        taken_back = f"; no longer for its other features, rolled back {taken_back}"
     approved = [review for _, review in reviews]  # None of them rejects.
-    if published is not None and published.result["published"] and (approved or not _asked(config, run)):
-        name, version = published.result["registered_model"], published.result["version"]
-        return Standing(state="published", detail=f"as version {version} of {name}")
+    if left and (approved or not _asked(config, run)):
+        each = " and ".join(f"version {version} of {name}" for name, version in left.items())
+        return Standing(state="published", detail=f"as {each}{taken_back}")
     if not config.reviewers:
         return Standing(state="approved", detail="by its gates; the launch file names no reviewers")
     for when, review in reviews:
@@ -135,7 +139,7 @@ def require_approved(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger) -
 def rollback(
     locale: str, feature: str, settings: Settings, reason: str, by: str, population: str | None = None
 ) -> dict:
-    """Give users back what they had before; the version before that is then the next to go back to.
+    """Give users of one feature back what they had before; the version before that is then the next to go back to.
 
     Args:
       population: None for the one that published first for the locale and feature.
@@ -170,6 +174,14 @@ def rollback(
     else:
         registry.set_alias(name, "previous", older)
     return {"registered_model": name, "champion": previous, "rolled_back": champion, "launch_id": launch}
+
+
+def _versions(published: StageRecord | None) -> dict[str, int]:
+    """What a launch registered, by the registered model's name; empty if it was not published."""
+    if published is None or not published.result["published"]:
+        return {}
+    stated = published.result
+    return dict(stated.get("versions") or {stated["registered_model"]: stated["version"]})
 
 
 def _asked(config: LaunchConfig, run: RunDir) -> bool:

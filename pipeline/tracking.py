@@ -232,7 +232,7 @@ class MlflowTracker:
         return list(self._client.search_runs([self._experiment_id], f"tags.`{tag}` = '{value}'", order_by=order))
 
     def _provenance(self, key: str) -> dict[str, str]:
-        tags = {_KEY: key, "locale": self._config.locale, "feature": self._config.feature}
+        tags = {_KEY: key, "locale": self._config.locale, "feature": ", ".join(self._config.features)}
         if self._settings.git_commit:
             tags["mlflow.source.git.commit"] = self._settings.git_commit
         return tags | {f"lock.{name}": digest for name, digest in self._settings.lock_digests.items()}

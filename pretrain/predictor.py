@@ -5,16 +5,17 @@ so it needs no torch and nothing else of this project. Nothing in a bundle is pi
 
     model.onnx        one step of the model, float32
     model.int8.onnx   the same with int8 weights, where it passed the thresholds of ``evaluation/int8.py``
+    word_scores.npy   for on-the-fly rescoring: each word's log-probability without context, by id
     counts.npz        where network and counts ship mixed: what counts made of public n-grams (``ngrams/counted.py``)
     vocabulary.json   words by id
     truecase.json     how they are usually written; none in a bundle of version 0.1
-    bundle.json       locale, feature, launch, digests, what was measured
+    bundle.json       locale, launch, digests, what was measured, and each feature's settings
     LOCALE.combined   words, frequencies and followers as text, and
     LOCALE.dict       the same as keyboards load it (``dictionary/``)
     disclosure.json   what the launch says about its privacy
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -29,7 +30,7 @@ from pretrain.ngrams import counted
 from pretrain.ngrams.counted import CountedNGram, mixed
 from pretrain.reading.paths import read_json, require_file, require_folder, shown
 from pretrain.text import require_spaced_script, unfinished
-from pretrain.vocabulary import BOS, SPECIALS
+from pretrain.vocabulary import BOS, SPECIALS, UNK
 from pretrain.writing import truecasing
 
 State = dict[str, np.ndarray]
@@ -146,7 +147,7 @@ class KeyboardPredictor:
         if missing:
             raise ValueError(f"bundle: {shown(bundle)} lacks {', '.join(missing)}; {_FIX}")
         self.about = _read_about(bundle)
-        for name in (filename, "vocabulary.json", "truecase.json", "counts.npz"):
+        for name in (filename, "vocabulary.json", "truecase.json", "counts.npz", "word_scores.npy"):
             _require_published(bundle / name, self.about)
         self._vocabulary = vocabulary.load(bundle / "vocabulary.json")
         self._usual = truecasing.load(bundle / "truecase.json")
@@ -192,6 +193,67 @@ class KeyboardPredictor:
         best = np.argsort(-scores_V, kind="stable")[: min(count, len(scores_V) - len(SPECIALS))]
         offered = (self._vocabulary.words[index] for index in best)
         return [truecasing.shown(word, self._usual, locale, begins=begins) for word in offered]
+
+    def phrase(self, text: str) -> list[str]:
+        """What Smart Compose offers after ``text``: the two likeliest words, if sure enough; else nothing.
+
+        Raises:
+          ValueError: the bundle is not for it.
+        """
+        threshold = self._settings("SC")["threshold_nats"]
+        words, begins = unfinished(text, self.about["locale"])
+        first, first_log = self._likeliest(words)
+        if threshold is None or first_log < threshold:
+            return []
+        second, second_log = self._likeliest([*words, first])
+        if (first_log + second_log) / 2 < threshold:
+            return []
+        locale = self.about["locale"]
+        return [
+            truecasing.shown(word, self._usual, locale, begins=begins and place == 0)
+            for place, word in enumerate((first, second))
+        ]
+
+    def _likeliest(self, words: list[str]) -> tuple[str, float]:
+        prob_V = self.probabilities(words)
+        prob_V[: len(SPECIALS)] = 0.0
+        best = int(prob_V.argmax())
+        return self._vocabulary.words[best], float(np.log(max(prob_V[best], 1e-300)))
+
+    def reading(self, text: str, literal: str, fits: Mapping[str, float]) -> str:
+        """What touches mean after ``text``: a decoder's candidates rescored on the fly.
+
+        The decoder searches by how well touches fit and, before the context is known, by ``word_scores.npy``, whose
+        place the model's word for word takes here. A literal reading that is no word pays for each of its letters.
+
+        Args:
+          literal: the likeliest character of each touch.
+          fits: log density of the touches under each candidate, ``literal`` among them.
+
+        Raises:
+          ValueError: the bundle is not for it, or ``fits`` lacks the literal reading.
+        """
+        settings = self._settings("OTF")
+        if literal not in fits:
+            raise ValueError(f"fits: lacks the literal reading {shown(literal)}; add how well it fits")
+        with np.errstate(divide="ignore"):
+            log_V = np.log(self.probabilities(unfinished(text, self.about["locale"])[0]))
+        scores = {
+            word: fit + settings["weight"] * log_V[self._vocabulary.index[word]]
+            for word, fit in fits.items()
+            if self._vocabulary.index.get(word, 0) >= len(SPECIALS)
+        }
+        if literal not in scores:
+            spelled = log_V[UNK] - settings["spelling_nats"] * len(literal)
+            scores[literal] = fits[literal] + settings["weight"] * spelled
+        return max(scores, key=lambda word: scores[word])
+
+    def _settings(self, feature: str) -> Mapping[str, Any]:
+        """What ``bundle.json`` says of a feature; ValueError if it is not for that one."""
+        features = self.about.get("features")
+        if not isinstance(features, dict) or not isinstance(features.get(feature), dict):
+            raise ValueError(f"bundle: not published for {feature}; launch with features: [..., {feature}]")
+        return features[feature]
 
     def predict(self, model_input: str | Iterable[str] | Table, params: dict | None = None) -> list[list[str]]:
         """MLflow's entry: suggestions for each text, or for each row of a ``text`` column."""

@@ -169,8 +169,9 @@ def metric_name(name: str) -> str:
 
 
 def arm_name(name: str) -> str:
-    """An arm in words."""
-    return ARMS.get(name, name)
+    """An arm in words; what users have may differ from feature to feature."""
+    arm, _, feature = name.partition("champion_")
+    return f"{ARMS['champion']} for {FEATURES[feature]}" if feature in FEATURES and not arm else ARMS.get(name, name)
 
 
 def feature_name(name: str) -> str:
@@ -181,7 +182,8 @@ def feature_name(name: str) -> str:
 def features(disclosure: Disclosure) -> list[tuple[str, tuple[str, ...]]]:
     """Features and their metrics, the launch's own first."""
     by_feature = disclosure.utility.features if disclosure.utility else {}
-    return sorted(by_feature.items(), key=lambda item: item[0] != disclosure.launch.feature)
+    own = disclosure.launch.features or (disclosure.launch.feature,)
+    return sorted(by_feature.items(), key=lambda item: own.index(item[0]) if item[0] in own else len(own))
 
 
 def arms(utility: Utility) -> list[str]:

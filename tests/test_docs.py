@@ -16,6 +16,7 @@ DOCUMENTS = (
     "PITFALLS.md",
     "federated/README.md",
     "docker/README.md",
+    "docs/features.md",
     "docs/fine_tuning.md",
     "docs/public_text.md",
     "docs/keyboard.md",

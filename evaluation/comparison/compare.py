@@ -117,19 +117,9 @@ def run(entrants: Entrants, devices: Devices, rules: Rules, workers: int = 1) ->
     signs: list[verdicts.SignCheck] = []
     at_length: dict[str, dict[str, Ratio]] = {}
     judged_words = 0
+    if rules.session_words or "SC" in rules.features:
+        settings = _thresholds(entrants, devices, rules, workers)
     if rules.session_words:
-        # Twice the sessions' words: a threshold is as noisy as what it is set on.
-        tuning = held_out(devices.words, devices.tuning, 2 * rules.session_words)
-        if not len(tuning.word_P):
-            raise ValueError(
-                "devices.tuning: no word to set thresholds on; bring more devices or set ab_test.session_words to 0"
-            )
-        settings = phrases.settings(
-            arms,
-            {arm for pair in entrants.decisive for arm in pair},
-            phrases.Tuning(tuning, vocabulary, rules.compose_rate),
-            workers,
-        )
         thresholds = {row.arm: np.inf if row.threshold_nats is None else row.threshold_nats for row in settings}
         long = held_out(devices.words, devices.test, _words_at_length(tables, entrants, rules))
         judged_words, first_P = len(long.word_P), long.first(rules.session_words)
@@ -166,6 +156,20 @@ def run(entrants: Entrants, devices: Devices, rules: Rules, workers: int = 1) ->
         signs=tuple(signs),
         session_words=min(rules.session_words, len(text.word_P)),
         judged_words=judged_words,
+    )
+
+
+def _thresholds(entrants: Entrants, devices: Devices, rules: Rules, workers: int) -> tuple[ComposeSetting, ...]:
+    """Where Smart Compose speaks under each arm, by devices that are not compared."""
+    # Twice the sessions' words: a threshold is as noisy as what it is set on.
+    text = held_out(devices.words, devices.tuning, 2 * rules.session_words or MOST_TYPED)
+    if not len(text.word_P):
+        raise ValueError(
+            "devices.tuning: no word to set thresholds on; bring more devices or set ab_test.session_words to 0"
+        )
+    decisive = {arm for pair in entrants.decisive for arm in pair}
+    return phrases.settings(
+        entrants.arms, decisive, phrases.Tuning(text, entrants.vocabulary, rules.compose_rate), workers
     )
 
 

@@ -21,6 +21,8 @@ from evaluation.keyboard import strip
 from evaluation.keyboard.script import Script
 
 PHRASE_WORDS = 2
+# Of the language model against the touches.
+WEIGHT = 1.0
 _NOTHING = 0
 
 
@@ -101,7 +103,7 @@ def simulate(
     arm: NextWord,
     *,
     compose_threshold: float | None = None,
-    weight: float = 1.0,
+    weight: float = WEIGHT,
     batch_sentences: int = 256,
     workers: int = 1,
 ) -> Session:

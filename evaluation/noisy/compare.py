@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from evaluation.arms.held_out import HeldOut, held_out
-from evaluation.comparison import scoring, slices, verdicts
+from evaluation.comparison import phrases, scoring, slices, verdicts
 from evaluation.comparison.compare import Entrants, Rules
 from evaluation.comparison.intervals import AbResult, ArmMetric, Difference, Estimate, half_widths
-from evaluation.comparison.results import Comparison, SliceRow
+from evaluation.comparison.results import Comparison, ComposeSetting, SliceRow
 from evaluation.features import UNTYPED
 from evaluation.noisy.estimates import estimate
 from evaluation.noisy.questions import (
@@ -126,13 +126,19 @@ def compare(
             for arm in ("start", "ngram", OURS)
             if arm in entrants.arms
         },
-        compose=(),
+        compose=_phrases(entrants, text, rules, workers) if "SC" in rules.features else (),
         signs=(),
         session_words=0,
         judged_words=0,
     )
     covered = estimate(coverage(), sums, rules.confidence)
     return compared, None if covered is None else share(covered)
+
+
+def _phrases(entrants: Entrants, text: HeldOut, rules: Rules, workers: int) -> tuple[ComposeSetting, ...]:
+    """Thresholds of Smart Compose by public text: no device is asked for them."""
+    arms = {name: entrants.arms[name] for name in entrants.pairs[0][::-1]}
+    return phrases.settings(arms, arms, phrases.Tuning(text, entrants.vocabulary, rules.compose_rate), workers)
 
 
 def parts(entrants: Entrants, text: HeldOut, workers: int = 1) -> dict[str, np.ndarray]:

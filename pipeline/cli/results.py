@@ -53,7 +53,7 @@ def audit(run: RunId, as_json: AsJson = False) -> None:
 @command
 def ab(
     run: RunId,
-    feature: Annotated[str | None, typer.Option(help="NWP, SC or OTF; without it the launch's own")] = None,
+    feature: Annotated[str | None, typer.Option(help="NWP, SC or OTF; without it the launch's main one")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show how the arms of a launch compare on held-out devices.
@@ -65,7 +65,7 @@ def ab(
     Example: tacit ab --run demo-en-US-0123abcd --feature OTF
     """
     config, launched, _ = open_existing(run)
-    wanted = feature or config.feature
+    wanted: str = feature or config.feature
     if wanted not in FEATURES:
         raise ValueError(f"feature: {shown(wanted)} does not exist; choose one of {', '.join(FEATURES)}")
     compared = launched.result("ab_test")
@@ -79,12 +79,18 @@ def ab(
         f"{'arm':<18}" + "".join(f"{metric:>24}" for metric in metrics),
     ]
     lines += [f"{arm:<18}" + "".join(f"{_value(values[arm, metric]):>24}" for metric in metrics) for arm in arms]
-    champion = compared["champion"]
+    about = compared.get("others", {}).get(wanted, compared)
+    champion = about["champion"]
     lines += ["", "champion: " + (_named(champion) if champion else "none, nothing was published before this launch")]
     if compared["simulation_without_privacy"]:
         lines.append("non_private: trained without noise, which only a simulation may do; the model was not kept")
-    lines += ["", "not inferior, within a margin of the primary metric:"]
-    for row in compared["verdicts"]:
+    lines += [
+        "",
+        f"attempt {about.get('attempt', 0) or 'not counted'}; not inferior, within a margin of the primary metric:",
+    ]
+    # Of a feature that the launch is not for there is no verdict: then that of its main one.
+    judged = wanted if wanted in config.features else config.feature
+    for row in (row for row in compared["verdicts"] if row.get("feature", "") in ("", judged)):
         margin = row.get("margin") or compared.get("margin")
         within = "" if margin is None else f" within {margin:.2%}"
         against = row["failed"] + [f"no interval for {metric}" for metric in row["missing"]]

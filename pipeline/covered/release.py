@@ -15,7 +15,7 @@ import numpy as np
 from evaluation.noisy.compare import Release
 from evaluation.noisy.questions import CLIP_NORM
 from federated.counts.bounded_sum import released_sum, require_few_enough
-from pipeline.registry import Published
+from pipeline.registry import Had, Published
 from pipeline.stage import StageContext
 from pretrain.files import PRIVATE, write_text
 
@@ -41,15 +41,19 @@ class Kept:
     def _content(self) -> dict | None:
         return None if self.path is None or not self.path.is_file() else json.loads(self.path.read_text("utf-8"))
 
-    def before(self, now: Callable[[StageContext], Published | None]) -> Callable[[StageContext], Published | None]:
+    def before(self, now: Callable[[StageContext], Had]) -> Callable[[StageContext], Had]:
         """What users had when the release was made; where it is yet to be made, what they have ``now``."""
         content = self._content()
         if content is None:
             return now
-        then = None if content["champion"] is None else Published(**content["champion"])
-        return lambda ctx: then
 
-    def release(self, ctx: StageContext, champion: Published | None, devices: int) -> Release:
+        def then(ctx: StageContext) -> Had:
+            stated = {ctx.config.feature: content["champion"], **content.get("others", {})}
+            return {feature: Published(**each) for feature, each in stated.items() if each is not None}
+
+        return then
+
+    def release(self, ctx: StageContext, had: Had, devices: int) -> Release:
         """What releases the sums, once.
 
         Guarantee: that of ``released_sum`` at the launch file's noise multiplier and ``questions.CLIP_NORM``, under
@@ -67,7 +71,9 @@ class Kept:
             if content is None:
                 lazily = (vector for made in (vectors,) for vector in made())
                 sums = released_sum(lazily, size, asked.noise_multiplier, ctx.noise_key, STREAM, CLIP_NORM)
-                content = {"champion": None if champion is None else asdict(champion), "sums": sums.tolist()}
+                users_had = {feature: asdict(published) for feature, published in had.items()}
+                champion = users_had.pop(ctx.config.feature, None)
+                content = {"champion": champion, "others": users_had, "sums": sums.tolist()}
                 if self.path is not None:
                     write_text(self.path, json.dumps(content), PRIVATE)
             return np.array(content["sums"])

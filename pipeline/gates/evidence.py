@@ -3,6 +3,7 @@
 from pydantic import BaseModel, ConfigDict, Field
 
 from reports.disclosure.findings import AuditRow, ControlBlock
+from reports.disclosure.utility import OtherFeature
 
 
 class Evidence(BaseModel):
@@ -59,4 +60,8 @@ class Evidence(BaseModel):
     attempt: int | None = Field(default=None, description="the how-manieth on these held-out devices")
     confidence: float | None = Field(default=None, description="of the intervals that gates look at")
     broken_typists: tuple[str, ...] | None = Field(default=None, description="where simulated typists contradict")
+    launched_for: tuple[str, ...] | None = Field(
+        default=None, description="features of the launch file, the main one first"
+    )
+    others: dict[str, OtherFeature] | None = Field(default=None, description="what speaks against the further ones")
     uncovered: tuple[str, ...] | None = Field(default=None, description="uses of private text under no guarantee")

@@ -1,6 +1,7 @@
 """Gates over what the launch is worth to people who type."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from evaluation.comparison.intervals import confidence_of
 from pipeline.gates.answers import at_least, finite, gate, none_of, show
@@ -10,8 +11,14 @@ from reports.disclosure.document import GateResult
 
 
 def of_utility(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateResult]:
-    """Gains on held-out devices, and nothing that gets worse for people who type."""
-    yield _attempts(evidence)
+    """Gains on held-out devices, and nothing that gets worse for people who type.
+
+    What is about the model is one gate; what a feature is judged by is a gate of that feature, and one that fails holds
+    the launch for all of them: it is one model under one spend, and a launch file says for whom.
+    """
+    features = tuple(_by_feature(evidence))
+    for each in features:
+        yield _attempts(evidence, each)
     yield at_least(
         "utility",
         "gain in top-1 recall",
@@ -52,8 +59,9 @@ def of_utility(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateResult]
             policy.min_distinct_first_words,
             "number of different words that stood first on held-out text",
         )
-    if evidence.session_words != 0 or evidence.broken_margins is not None:
-        yield _typing(evidence)
+    for each in features:
+        if evidence.session_words != 0 or each.broken_margins is not None:
+            yield _typing(evidence, each)
     if evidence.session_words != 0:
         yield none_of(
             "typists",
@@ -63,25 +71,53 @@ def of_utility(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateResult]
         )
 
 
-def _attempts(evidence: Evidence) -> GateResult:
+@dataclass(frozen=True)
+class _Judged:
+    """What speaks against one feature; ``suffix`` and ``of`` tell its gates from those of another."""
+
+    attempt: int | None
+    broken_margins: tuple[str, ...] | None
+    missing_metrics: tuple[str, ...] | None
+    suffix: str = ""
+    of: str = ""
+
+
+def _by_feature(evidence: Evidence) -> Iterator[_Judged]:
+    """Of each feature that the launch file names: one that nobody looked at fails its gates."""
+    main, *others = evidence.launched_for or ("",)
+    of = f" ({main})" if others else ""
+    if evidence.launched_for is None:
+        yield _Judged(None, None, None)
+    else:
+        yield _Judged(evidence.attempt, evidence.broken_margins, evidence.missing_metrics, "", of)
+    for name in others:
+        found = (evidence.others or {}).get(name)
+        attempt, broken, missing = (
+            (None, None, None) if found is None else (found.attempt, found.broken_margins, found.missing_metrics)
+        )
+        yield _Judged(attempt, broken, missing, f"_{name}", f" ({name})")
+
+
+def _attempts(evidence: Evidence, judged: _Judged) -> GateResult:
     """Intervals of a later attempt on the same held-out devices must be surer, or one of many would pass by luck."""
-    attempt, confidence = evidence.attempt, evidence.confidence
+    attempt, confidence = judged.attempt, evidence.confidence
     needed = confidence_of(attempt) if attempt is not None and attempt > 0 else None
     passed = finite(confidence) and finite(needed) and confidence >= needed
     text = (
         f"attempt {show(attempt)} on these held-out devices against what users have: intervals at "
         f"{show(confidence)}, at least {show(needed)} needed"
     )
-    return gate("attempts", "luck over repeated attempts", confidence, needed, passed, text)
+    title = f"luck over repeated attempts{judged.of}"
+    return gate(f"attempts{judged.suffix}", title, confidence, needed, passed, text)
 
 
-def _typing(evidence: Evidence) -> GateResult:
-    broken = evidence.broken_margins
-    if broken is not None and evidence.session_words is not None and evidence.missing_metrics is not None:
-        broken = (*broken, *(f"{name}: could not be estimated" for name in evidence.missing_metrics))
+def _typing(evidence: Evidence, judged: _Judged) -> GateResult:
+    broken, missing = judged.broken_margins, judged.missing_metrics
+    if broken is not None and evidence.session_words is not None and missing is not None:
+        broken = (*broken, *(f"{name}: could not be estimated" for name in missing))
     else:
         broken = None
-    # Under a budget nothing is typed again: then it is recall that must not be worse.
+    # Under a budget nothing is typed again: then it is recall that must not be worse, for every feature.
     what = "recall" if evidence.session_words == 0 else "simulated typing"
-    title = f"{what}, against the starting point and what users have"
-    return none_of("typing", title, broken, f"no metric of {what} breaks its margin")
+    title = f"{what}, against the starting point and what users have{judged.of}"
+    return none_of(f"typing{judged.suffix}", title, broken, f"no metric of {what} breaks its margin")

@@ -6,7 +6,7 @@ All arms speak one vocabulary: the launch's, followed by the words that only wha
 import logging
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from federated.rounds.rule import RoundRule
 from federated.train import TrainingData, Workplace, fine_tune
 from pipeline.config import SIMULATIONS
 from pipeline.errors import PermanentError
-from pipeline.registry import Published
+from pipeline.registry import Had, Published
 from pipeline.stage import StageContext
 from pipeline.stages import artifacts
 from pretrain import vocabulary as vocabularies
@@ -37,15 +37,28 @@ _LOOSER = 4.0
 _log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class UsersHave:
+    """What users of a feature have without this launch.
+
+    Attributes:
+      arm: its name in the comparison; features whose users have the same bundle share one.
+      left_out: why it is no arm; empty if it is one.
+    """
+
+    feature: str
+    published: Published
+    arm: str
+    left_out: str
+
+
 def gather(
-    ctx: StageContext, before: Callable[[StageContext], Published | None] = artifacts.published_before
-) -> tuple[Entrants, Published | None, str]:
+    ctx: StageContext, before: Callable[[StageContext], Had] = artifacts.published_before
+) -> tuple[Entrants, tuple[UsersHave, ...]]:
     """Load, fit and, for the arm without privacy, train what a launch is compared with; and what users have.
 
-    The champion is None where nothing was published before; the text says why it is no arm, and is empty if it is.
-
     Raises:
-      PermanentError: the champion's bundle is damaged.
+      PermanentError: a champion's bundle is damaged.
       ServiceUnavailable: MLflow does not answer.
     """
     grown = artifacts.vocabulary(ctx, "build_vocabulary")
@@ -70,23 +83,47 @@ def gather(
     if ctx.config.ab_test.non_private_upper_bound:
         ours[NON_PRIVATE] = neural(without_privacy(ctx))
         pairs.append(("private", NON_PRIVATE))
-    champion = artifacts.champion(ctx, before)
-    alone = Entrants(ours, tuple(pairs), grown, *sizes)
-    if champion is None:
-        return alone, None, ""
-    words, unfair = champion.words, left_out(champion.devices, ctx.run.result("ingest_private"))
-    if unfair:
-        _log.warning("the champion is left out of the comparison: %s", unfair)
-        return alone, champion.published, unfair
-    theirs: NextWord = neural(champion.network)
-    if champion.counts is not None:
-        theirs = Mixture(theirs, PublicNGram(champion.counts))
-    both = vocabularies.extend(grown, words.words, len(words))
+    had, champions = _champions(ctx, before(ctx))
+    both = grown
+    for champion in champions.values():
+        both = vocabularies.extend(both, champion.words.words, len(champion.words))
     # History inside: a cache must not remember words that its arm does not know.
     wide = {name: translated(arm, grown, both) for name, arm in ours.items()} if len(both) > len(grown) else ours
-    entrants = {**wide, CHAMPION: translated(theirs, words, both)}
-    last = ("private", CHAMPION)
-    return Entrants(entrants, (*pairs, last), both, *sizes, (last,)), champion.published, ""
+    theirs = {name: translated(_arm(champion), champion.words, both) for name, champion in champions.items()}
+    last = tuple(("private", name) for name in theirs)
+    only = {name: tuple(each.feature for each in had if each.arm == name) for name in theirs}
+    return Entrants({**wide, **theirs}, (*pairs, *last), both, *sizes, last, only), had
+
+
+def _champions(ctx: StageContext, published: Had) -> tuple[tuple[UsersHave, ...], dict[str, artifacts.Champion]]:
+    """What users of each feature have, and those of them that may be arms, by name."""
+    if not published:
+        _log.info("nothing was published before, so there is no champion")
+    had: list[UsersHave] = []
+    champions: dict[str, artifacts.Champion] = {}
+    for feature, each in published.items():
+        same = next((one for one in had if _bundle(one.published) == _bundle(each)), None)
+        if same is not None:
+            had.append(UsersHave(feature, each, same.arm, same.left_out))
+            continue
+        champion = artifacts.champion(ctx, each)
+        unfair = left_out(champion.devices, ctx.run.result("ingest_private"))
+        arm = CHAMPION if feature == ctx.config.feature else f"{CHAMPION}_{feature}"
+        had.append(UsersHave(feature, each, arm, unfair))
+        if unfair:
+            _log.warning("the champion of %s is left out of the comparison: %s", feature, unfair)
+        else:
+            champions[arm] = champion
+    return tuple(had), champions
+
+
+def _bundle(published: Published) -> tuple[str, str]:
+    return published.launch_id, published.bundle_sha256
+
+
+def _arm(champion: artifacts.Champion) -> NextWord:
+    network = neural(champion.network)
+    return network if champion.counts is None else Mixture(network, PublicNGram(champion.counts))
 
 
 def left_out(theirs: tuple[str, str] | None, ingested: dict) -> str:

@@ -1,7 +1,7 @@
 """Stage ``ab_test``: all arms on held-out test devices, and what gates, report and MLflow take from it."""
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from pydantic import BaseModel
@@ -18,10 +18,10 @@ from pipeline.config import LaunchConfig
 from pipeline.covered import spends
 from pipeline.covered.release import Kept
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.registry import Published
+from pipeline.registry import Had, Published
 from pipeline.stage import StageContext, StageResult
 from pipeline.stages import ab_arms, artifacts
-from pipeline.stages.ab_arms import CHAMPION, NON_PRIVATE, PUBLIC_MIXTURE
+from pipeline.stages.ab_arms import NON_PRIVATE, PUBLIC_MIXTURE, UsersHave
 from pretrain import corpus
 from pretrain.files import write_text
 from pretrain.threads import one_torch_thread
@@ -30,6 +30,7 @@ from reports.disclosure.utility import (
     Champion,
     Difference,
     HeadWords,
+    OtherFeature,
     Pair,
     SecondOpinion,
     SliceMetric,
@@ -67,29 +68,31 @@ class AbTest(StageResult, Utility):
 
 def ab_test(
     ctx: StageContext,
-    before: Callable[[StageContext], Published | None] = artifacts.published_before,
+    before: Callable[[StageContext], Had] = artifacts.published_before,
     *,
     again: bool = False,
 ) -> AbTest:
     """All arms on held-out test devices: public, this launch's, what users have and, simulated, without privacy.
 
     Args:
-      before: says which version users have without this launch.
+      before: says which version users of each feature have without this launch.
       again: to see whether it says the same, which is no attempt.
     """
     config, kept = ctx.config, Kept.of(ctx, again=again)
-    (entrants, champion, unfair), store = ab_arms.gather(ctx, kept.before(before)), artifacts.store(ctx)
-    attempt = attempt_of(ctx, champion, again=again)
+    (entrants, had), store = ab_arms.gather(ctx, kept.before(before)), artifacts.store(ctx)
+    published = {each.feature: each.published for each in had}
+    attempts = {feature: attempt_of(ctx, feature, published.get(feature), again=again) for feature in config.features}
     # Without a layout to mistype on words are predicted, but not typed again; under a budget typing is not told.
     typed = has_keyboard(config.locale) and config.evaluation is None
     rules = Rules(
-        (config.feature,),
+        config.features,
         config.locale,
         config.name,
         config.seed,
         config.ab_test.buckets,
         config.ab_test.session_words if typed else 0,
-        confidence=confidence_of(attempt),
+        # One table for all features: as sure as the one of them that needs most.
+        confidence=confidence_of(max(attempts.values())),
     )
     workers = len(os.sched_getaffinity(0))
     released: dict[str, object] = {}
@@ -100,12 +103,16 @@ def ab_test(
         else:
             public = corpus.open_corpus(ctx.run.input("ingest_public", "corpus")).validation[0]
             asked, z = noisy.Asked(store.words, store.devices("test"), public), config.evaluation.noise_multiplier
-            release = kept.release(ctx, champion, len(asked.devices))
+            release = kept.release(ctx, published, len(asked.devices))
             compared, found = noisy.compare(entrants, asked, rules, release, z, workers)
             released = _released(config, found)
     write_text(ctx.public / "comparison.json", compared.to_json() + "\n")
     names = list(dict.fromkeys(row.arm for row in compared.table.arms))
-    return ab_result(compared, names, described(champion, unfair), config.feature, attempt).model_copy(update=released)
+    champions = {each.feature: described(each) for each in had}
+    asked_of: dict[str, tuple[Champion | None, int]] = {
+        feature: (champions.get(feature), attempt) for feature, attempt in attempts.items()
+    }
+    return ab_result(compared, names, asked_of).model_copy(update=released)
 
 
 def _released(config: LaunchConfig, found: Estimate | None) -> dict[str, object]:
@@ -118,37 +125,44 @@ def _released(config: LaunchConfig, found: Estimate | None) -> dict[str, object]
     }
 
 
-def attempt_of(ctx: StageContext, champion: Published | None, *, again: bool = False) -> int:
-    """The how-manieth launch this is to be held against what users have, on these held-out devices; in the ledger.
+def attempt_of(ctx: StageContext, feature: str, champion: Published | None, *, again: bool = False) -> int:
+    """The how-manieth launch this is to be held against what users of a feature have, on these held-out devices.
+
+    It stands in the ledger.
 
     A population's launches hold out the same devices, so each is one more chance to pass by luck. Once one of them is
     published, the question is another, and the count begins anew.
     """
     users_have = None if champion is None else f"{champion.name} version {champion.version}"
-    family = {"locale": ctx.config.locale, "feature": ctx.config.feature, "users have": users_have}
+    family = {"locale": ctx.config.locale, "feature": feature, "users have": users_have}
     population = ctx.population or ctx.config.private_text.name
     ledger = PrivacyLedger(ctx.settings.ledger_url)
     return ledger.attempt(population, ctx.run.launch_id, "ab_test", family, write=not again)
 
 
-def described(champion: Published | None, left_out: str) -> Champion | None:
+def described(had: UsersHave) -> Champion:
     """What users have, as the disclosure says it."""
-    if champion is None:
-        return None
-    stated = vars(champion) | {"registered_model": champion.name, "left_out": left_out}
+    stated = {**vars(had.published), "registered_model": had.published.name, "left_out": had.left_out, "arm": had.arm}
     return Champion.model_validate(stated, extra="ignore")
 
 
-def ab_result(
-    compared: Comparison, names: list[str], champion: Champion | None, feature: str, attempt: int = 1
-) -> AbTest:
+def ab_result(compared: Comparison, names: list[str], asked: Mapping[str, tuple[Champion | None, int]]) -> AbTest:
     """Everything that may be shown of a comparison: aggregates over held-out devices.
 
     Args:
       names: of the arms.
-      champion: what users have, if anything.
-      attempt: the how-manieth on these devices.
+      asked: for each feature, the main one first, what its users have and the how-manieth attempt on these devices.
     """
+    (main, *others), judged = asked, compared.session_words > 0 or compared.table.differentially_private
+    found = {
+        feature: OtherFeature(
+            champion=champion,
+            attempt=attempt,
+            broken_margins=_broken(compared, feature, champion) if judged else None,
+            missing_metrics=_missing(compared, feature) if judged else None,
+        )
+        for feature, (champion, attempt) in asked.items()
+    }
     table, typed = compared.table, compared.session_words > 0
     top1, top3 = (table.difference("private", "start", name).absolute for name in ("top1_recall", "top3_recall"))
     recall = {metric: {arm: table.arm(arm, metric).estimate.value for arm in names} for metric in _RECALLS}
@@ -165,8 +179,8 @@ def ab_result(
         session_words=compared.session_words,
         judged_words=compared.judged_words,
         confidence=table.confidence,
-        attempt=attempt,
-        champion=champion,
+        **dict(found[main]),
+        others={feature: found[feature] for feature in others},
         simulation_without_privacy=NON_PRIVATE in names,
         **recall,
         top1_gain=top1.value,
@@ -183,15 +197,13 @@ def ab_result(
         ),
         new_word_top3_low=None if top3_new is None else top3_new.low,
         distinct_private=compared.distinct_first_words.get("private"),
-        broken_margins=_broken(compared) if typed or table.differentially_private else None,
-        missing_metrics=compared.verdicts[0].missing if typed or table.differentially_private else None,
         broken_typists=tuple(_disagreement(row) for row in compared.signs if _disagrees(row)) if typed else None,
         unstable_signs=tuple(_block(Pair, row) for row in compared.signs if not row.stable),
         features={
             name: tuple(metric for metric in feature.metrics if metric in measured)
             for name, feature in FEATURES.items()
         },
-        compose_at_rate=tuple(row.arm for row in compared.compose if row.equal == "rate") if compared.compose else None,
+        compose_at_rate=tuple(row.arm for row in compared.compose if row.equal == "rate") if typed else None,
         arms=tuple(_block(ArmMetric, row, **_interval(row.estimate)) for row in table.arms),
         differences=tuple(
             _block(
@@ -249,17 +261,24 @@ def _metrics(compared: Comparison) -> dict[str, float]:
     return shown
 
 
-def _broken(compared: Comparison) -> list[str]:
-    """Margins that were missed, in words; any of them holds the launch.
+def _missing(compared: Comparison, feature: str) -> tuple[str, ...]:
+    """Metrics without an interval, against the starting point."""
+    return next(verdict.missing for verdict in compared.verdicts if verdict.feature == feature)
+
+
+def _broken(compared: Comparison, feature: str, champion: Champion | None) -> list[str]:
+    """Margins that a feature missed, in words; any of them holds the launch.
 
     Against the starting point the primary metric must be shown not to be worse. Against what users have
     it is enough that nothing is shown to be worse: two good models differ by less than a simulation can tell.
     """
     broken = []
     for verdict in compared.verdicts:
-        if (verdict.candidate, verdict.baseline) == ("private", "start"):
+        if verdict.feature != feature or verdict.candidate != "private":
+            continue
+        if verdict.baseline == "start":
             broken += [_said(check) for check in verdict.checks if not check.passes]
-        elif (verdict.candidate, verdict.baseline) == ("private", CHAMPION):
+        elif champion is not None and verdict.baseline == champion.arm:
             broken += [f"{_said(check)}, against what users have" for check in verdict.checks if check.clearly_worse]
     return broken
 

@@ -14,7 +14,7 @@ from federated.mechanisms import Mechanism
 from federated.mechanisms import mechanism_file as mechanism_files
 from pipeline.config import LaunchConfig
 from pipeline.errors import StageInputMissing
-from pipeline.registry import Published, Registry
+from pipeline.registry import Had, Published, Registry
 from pipeline.run_dir import RunDir
 from pipeline.stage import StageContext
 from pretrain import corpus, export, new_words, selection
@@ -142,12 +142,13 @@ def encode(shards: list[WordStore], words: Vocabulary) -> TokenStream:
     return join_streams([shard.encode(words) for shard in shards])
 
 
-def published_before(ctx: StageContext) -> Published | None:
-    """The registered version that users of this locale, feature and population have without this launch."""
+def published_before(ctx: StageContext) -> Had:
+    """What users of this locale, population and each feature of the launch have without this launch."""
     registry = Registry(ctx.settings)
     population = ctx.population or ctx.config.private_text.name
-    name = registry.name_for(ctx.config.locale, ctx.config.feature, population)
-    return registry.champion_before(name, ctx.run.launch_id)
+    names = {feature: registry.name_for(ctx.config.locale, feature, population) for feature in ctx.config.features}
+    had = {feature: registry.champion_before(name, ctx.run.launch_id) for feature, name in names.items()}
+    return {feature: published for feature, published in had.items() if published is not None}
 
 
 @dataclass(frozen=True)
@@ -178,18 +179,8 @@ def trained_on(population: dict) -> tuple[str, str] | None:
     return (name, split) if name and split else None
 
 
-def champion(
-    ctx: StageContext, before: Callable[[StageContext], Published | None] = published_before
-) -> Champion | None:
-    """What users of this locale and feature have without this launch; None if nothing was published.
-
-    Args:
-      before: says which version that is.
-    """
-    published = before(ctx)
-    if published is None:
-        _log.info("nothing was published before, so there is no champion")
-        return None
+def champion(ctx: StageContext, published: Published) -> Champion:
+    """A registered version, fetched."""
     with scratch(ctx.private, "champion") as folder:
         bundle = Registry(ctx.settings).fetch(published, folder)
         model, words = export.load_graph(bundle / "model.onnx"), vocabularies.load(bundle / "vocabulary.json")

@@ -36,6 +36,7 @@ def evidence(ctx: StageContext) -> Evidence:
     if is_sum(ctx.config):
         results |= _together(ctx)
     results |= {
+        "launched_for": ctx.config.features,
         "epsilon0": optional(ctx, "discover").get("epsilon0"),
         "enforced_min_sep": ctx.config.mechanism.min_sep,
         "enforced_max_participations": ctx.config.mechanism.max_participations,

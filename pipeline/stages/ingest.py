@@ -14,7 +14,7 @@ from pipeline.ledger import launch
 from pipeline.ledger.budget import Population
 from pipeline.ledger.foresee import require_secure
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.registry import Published, model_name
+from pipeline.registry import Had, model_name
 from pipeline.sharing import LIBRARIES
 from pipeline.stage import Dataset, PrivateStage, PublicStage, StageContext, StageResult
 from pipeline.stages import artifacts
@@ -55,14 +55,14 @@ class IngestPrivate(StageResult):
 
 
 def _reads(config: LaunchConfig) -> tuple[str, ...]:
-    selecting = ("feature", "seed", "pretrain.sequence_words") if config.public_text.select_by else ()
+    selecting = ("features", "seed", "pretrain.sequence_words") if config.public_text.select_by else ()
     return ("locale", "public_text", "vocabulary.base_size", *selecting)
 
 
 def _given(ctx: StageContext) -> dict[str, object]:
     """The text, and the champion where it chooses among sentences."""
     config = ctx.config
-    published = artifacts.published_before(ctx) if config.public_text.select_by else None
+    published = artifacts.published_before(ctx).get(config.feature) if config.public_text.select_by else None
     return {
         "text": sources.identity(config.public_text, config.locale),
         "champion": asdict(published) if published else None,
@@ -73,7 +73,7 @@ PUBLIC = PublicStage(reads=_reads, given=_given)
 
 
 def ingest_public(
-    ctx: StageContext, before: Callable[[StageContext], Published | None] = artifacts.published_before
+    ctx: StageContext, before: Callable[[StageContext], Had] = artifacts.published_before
 ) -> IngestPublic:
     """Public text into word shards, and the base vocabulary from its counts.
 
@@ -100,9 +100,7 @@ def ingest_public(
     )
 
 
-def _select(
-    ctx: StageContext, shards: list[WordStore], before: Callable[[StageContext], Published | None]
-) -> Selection:
+def _select(ctx: StageContext, shards: list[WordStore], before: Callable[[StageContext], Had]) -> Selection:
     """How often each sentence is taken, by the last published model, as a file beside the corpus.
 
     Guarantee: the champion is a release that was accounted when it was made, and the rest is public; what is
@@ -111,14 +109,15 @@ def _select(
     Raises:
       PermanentError: nothing was published for this locale and feature.
     """
-    champion = artifacts.champion(ctx, before)
-    if champion is None:
+    published = before(ctx).get(ctx.config.feature)
+    if published is None:
         name = model_name(ctx.config.locale, ctx.config.feature)
         raise PermanentError(
             f"public_text.select_by: 'champion', and no launch of {name} was published; publish one first, or remove "
             "the line"
         )
-    model, words, published = champion.network, champion.words, champion.published
+    champion = artifacts.champion(ctx, published)
+    model, words = champion.network, champion.words
     # Both models see the champion's words and unknown ones alike.
     stream = artifacts.encode(shards, words)
     private_S = selection.log_probabilities(model, stream, ctx.config.pretrain.sequence_words)

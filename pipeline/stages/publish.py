@@ -16,6 +16,7 @@ from evaluation import int8
 from evaluation.int8 import Int8
 from pipeline.covered.spends import launch_loss
 from pipeline.errors import PermanentError
+from pipeline.features import settings as feature_settings
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.registry import Registry, promote
 from pipeline.release import require_approved
@@ -36,7 +37,7 @@ from reports.disclosure.document import Disclosure
 
 _HELD_OUT_ROWS = 256
 # What a keyboard computes with; the other files tell of the launch.
-_OF_THE_MODEL = ("model.onnx", "vocabulary.json", "truecase.json", artifacts.COUNTS)
+_OF_THE_MODEL = ("model.onnx", "vocabulary.json", "truecase.json", artifacts.COUNTS, feature_settings.WORD_SCORES)
 _log = logging.getLogger(__name__)
 
 
@@ -47,6 +48,7 @@ class Publish(StageResult):
     reason: str
     registered_model: str | None = None
     version: int | None = None
+    versions: dict[str, int] = Field(default={}, description="of each feature's registered model, by its name")
     alias: str | None = None
     parity_max_difference: float | None = None
     int8: Int8 | None = None
@@ -70,19 +72,26 @@ def publish(ctx: StageContext) -> Publish:
     disclosed = ctx.run.input("report", "disclosure.json").read_text(encoding="utf-8")
     about = build_bundle(ctx, bundle, disclosed)
     registry = Registry(ctx.settings)
-    name = registry.name_of(ctx.config)
+    names = registry.names_of(ctx.config)
+    name = names[ctx.config.feature]
     # A report written again says the same of the same model: that is no second publication.
-    about = _published_before(ctx, registry, bundle) or about
-    version = registry.register(ctx.config, ctx.run.launch_id, bundle, registered_tags(ctx, bundle))
-    promote(registry, ctx.config, version)
+    about = _published_before(ctx, registry, name, bundle) or about
+    tags = registered_tags(ctx, bundle)
+    versions = {
+        each: registry.register(ctx.config, ctx.run.launch_id, bundle, tags, feature) for feature, each in names.items()
+    }
+    # One model for all: users of no feature get it before it is registered for each.
+    for each, version in versions.items():
+        promote(registry, each, version)
     with scratch(ctx.private, "registered") as folder:
-        registered = registry.files(name, version, folder)
+        registered = registry.files(name, versions[name], folder)
     _require_registered(bundle, registered)
     return Publish(
         published=True,
         reason="every gate passed",
         registered_model=name,
-        version=version,
+        version=versions[name],
+        versions=versions,
         alias="champion",
         parity_max_difference=about["parity"]["model.onnx"]["max_logit_difference"],
         int8=about["int8"],
@@ -107,9 +116,9 @@ def registered_tags(ctx: StageContext, bundle: Path) -> dict[str, str]:
     }
 
 
-def _published_before(ctx: StageContext, registry: Registry, bundle: Path) -> dict | None:
+def _published_before(ctx: StageContext, registry: Registry, name: str, bundle: Path) -> dict | None:
     """``bundle.json`` of what this launch registered before, put in place of the bundle, if it is the same model."""
-    before = registry.of_launch(registry.name_of(ctx.config), ctx.run.launch_id)
+    before = registry.of_launch(name, ctx.run.launch_id)
     if before is None or before.bundle_sha256 == sha256(bundle / "bundle.json"):
         return None
     with scratch(bundle.parent, "bundle") as folder:
@@ -166,10 +175,19 @@ def build_bundle(ctx: StageContext, bundle: Path, disclosed: str) -> dict:
         write_text(made / "disclosure.json", disclosed)
         dictionary = keyboard_dictionary(model, words, usual, disclosed)
         write_dictionary(dictionary, made / ctx.config.locale)
+        with one_torch_thread():
+            settings = feature_settings.write(
+                ctx.config.features,
+                model,
+                lambda: ctx.run.input("ab_test", "comparison.json"),
+                made,
+                mixed=counts is not None,
+            )
         about = {
             "launch_id": ctx.run.launch_id,
             "locale": ctx.config.locale,
             "feature": ctx.config.feature,
+            "features": settings,
             "ships": "network" if counts is None else "mixture",
             "counts_bytes": 0 if counts is None else (made / artifacts.COUNTS).stat().st_size,
             "vocabulary_size": model.vocabulary_size,

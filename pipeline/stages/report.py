@@ -107,6 +107,7 @@ def disclosure(ctx: StageContext) -> Disclosure:
             name=config.name,
             locale=config.locale,
             feature=config.feature,
+            features=config.features,
             created_at=datetime.now(UTC).isoformat(timespec="seconds"),
             contact=config.report.contact,
             intended_use=config.report.intended_use,

@@ -60,7 +60,7 @@ def _stage(record: StageRecord, logged: Logged) -> list[str]:
 def _launch(config: LaunchConfig, records: Mapping[str, StageRecord], logged: Logged) -> list[str]:
     headline = {key: value for record in records.values() for key, value in record.result.get("headline", {}).items()}
     tags = {key: value for key, value in headline.items() if isinstance(value, str)}
-    tags |= {"config.sha256": config_digest(config), "locale": config.locale, "feature": config.feature}
+    tags |= {"config.sha256": config_digest(config), "locale": config.locale, "feature": ", ".join(config.features)}
     present = {
         key: [(0, logged.latest[key])] for key, points in logged.metrics.items() if (0, logged.latest[key]) in points
     }
@@ -91,32 +91,36 @@ def registered(
     if record is None or not record.result["published"]:
         return
     registry, stated = Registry(settings), record.result
-    name, version = stated["registered_model"], stated["version"]
-    about = StageContext(config, run, settings, "publish", None)
-    expected = registered_tags(about, run.path / "public" / "publish" / "bundle")
+    main = stated["registered_model"]
+    for name, version in (stated.get("versions") or {main: stated["version"]}).items():
+        about = StageContext(config, run, settings, "publish", None)
+        expected = registered_tags(about, run.path / "public" / "publish" / "bundle")
+        passed, detail = _version(registry, record, name, version, expected)
+        yield Check(id="registered" if name == main else f"registered:{name}", passed=passed, detail=detail)
+
+
+def _version(
+    registry: Registry, record: StageRecord, name: str, version: int, expected: Mapping[str, str]
+) -> tuple[bool | None, str]:
+    """Whether one feature's registered version is what was published, and why."""
     try:
         wrong = list(_tags(registry.tags(name, version), expected))
         with tempfile.TemporaryDirectory() as folder:
             present = registry.files(name, version, Path(folder))
     except ServiceUnavailable as error:
-        yield Check(id="registered", passed=None, detail=str(error))
-        return
+        return None, str(error)
     except (LaunchError, ValueError, OSError) as error:
-        yield Check(id="registered", passed=None, detail=f"version {version} of {name} cannot be fetched: {error}")
-        return
+        return None, f"version {version} of {name} cannot be fetched: {error}"
     bundle = {f"data/{file}": digest for file, digest in record.outputs.items() if file.startswith("bundle/")}
-    published = stated.get("registered_files") or {}
+    published = record.result.get("registered_files") or {}
     wrong += differences(bundle, {file: digest for file, digest in present.items() if file.startswith("data/")})
     if published:
         wrong += differences(published, present)
     if wrong:
-        yield Check(id="registered", passed=False, detail=f"version {version} of {name}: {in_words(wrong)}")
-    elif not published:
-        detail = f"the bundle of version {version} is what was published; the code beside it was not recorded then"
-        yield Check(id="registered", passed=None, detail=detail)
-    else:
-        detail = f"version {version} of {name}: {len(present)} files fetched, each as it was published"
-        yield Check(id="registered", passed=True, detail=detail)
+        return False, f"version {version} of {name}: {in_words(wrong)}"
+    if not published:
+        return None, f"the bundle of version {version} is what was published; the code beside it was not recorded then"
+    return True, f"version {version} of {name}: {len(present)} files fetched, each as it was published"
 
 
 def _tags(present: Mapping[str, str], expected: Mapping[str, str]) -> Iterator[str]:

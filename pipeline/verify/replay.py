@@ -21,7 +21,7 @@ from pipeline.config import LaunchConfig
 from pipeline.covered.spends import SPENDS
 from pipeline.errors import LaunchError, ServiceUnavailable
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.registry import Published, Registry
+from pipeline.registry import Had, Registry
 from pipeline.run_dir import KEY, RunDir, StageRecord
 from pipeline.run_dir import differences as file_differences
 from pipeline.settings import Settings
@@ -257,17 +257,23 @@ def _all_rounds(function: Callable[[StageContext], StageResult]) -> _Again:
 
 def _ab_test(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[str]:
     """Against what users had then, which later launches have replaced."""
-    then = _published_then(ctx, record.result["champion"])
+    others = {feature: each["champion"] for feature, each in record.result.get("others", {}).items()}
+    then = _published_then(ctx, record.result["champion"], others)
     yield from _made(lambda there: ab_test(there, then, again=True))(ctx, record, run)
 
 
-def _published_then(ctx: StageContext, stated: Mapping[str, Any] | None) -> Callable[[StageContext], Published | None]:
-    """The registered version that a stage says it used."""
+def _published_then(
+    ctx: StageContext, stated: Mapping[str, Any] | None, others: Mapping[str, Mapping[str, Any] | None] | None = None
+) -> Callable[[StageContext], Had]:
+    """The registered versions that a stage says it used, for the main feature and for others."""
 
-    def then(_: StageContext) -> Published | None:
-        if stated is None:
-            return None
-        return Registry(ctx.settings).published(stated["registered_model"], stated["version"])
+    def then(_: StageContext) -> Had:
+        named = {ctx.config.feature: stated, **(others or {})}
+        return {
+            feature: Registry(ctx.settings).published(each["registered_model"], each["version"])
+            for feature, each in named.items()
+            if each is not None
+        }
 
     return then
 

@@ -5,12 +5,13 @@ Shape legend: B rows, V vocabulary, P leading words, whose followers are listed.
 
 from collections.abc import Iterator
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from pretrain.dictionary.content import Word, fits, frequency
 from pretrain.model import KeyboardLM
-from pretrain.vocabulary import BOS, EOS, PAD, SPECIALS, Vocabulary
+from pretrain.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
 
 _SEED = 1
 _ROWS, _STEPS = 256, 64
@@ -38,12 +39,7 @@ def words_of_model(model: KeyboardLM, vocabulary: Vocabulary) -> dict[str, Word]
     left_out_V = torch.tensor(
         [number < len(SPECIALS) or not fits(word) for number, word in enumerate(vocabulary.words)]
     )
-    unigram_V = torch.zeros(model.vocabulary_size, dtype=torch.float64)
-    for _, next_BV in _made_up(model):
-        unigram_V += next_BV.sum(0, dtype=torch.float64)
-    unigram_V = _shares(unigram_V, left_out_V)
-    if not bool(unigram_V.isfinite().all()):
-        raise ArithmeticError("dictionary: the model's probabilities are not finite; train the model again")
+    unigram_V = _unigrams(model, left_out_V)
     frequencies = {number: frequency(float(unigram_V[number])) for number in (~left_out_V).nonzero()[:, 0].tolist()}
     leading = sorted(frequencies, key=lambda number: (-float(unigram_V[number]), number))[:_LEADING_WORDS]
     words = {vocabulary.words[number]: Word(value) for number, value in frequencies.items()}
@@ -54,6 +50,32 @@ def words_of_model(model: KeyboardLM, vocabulary: Vocabulary) -> dict[str, Word]
             lifted = max(frequency(float(shares_V[follower])), frequencies[follower])
             words[vocabulary.words[number]].bigrams[vocabulary.words[follower]] = lifted
     return words
+
+
+@torch.no_grad()
+def word_scores(model: KeyboardLM) -> np.ndarray:
+    """Log-probability of each word without context, float32 ``[V]``, as ``words_of_model`` has it before rounding.
+
+    ``<unk>`` has that of all words outside the vocabulary together, other special tokens none.
+
+    Guarantee: as of ``words_of_model``, post-processing of the released weights.
+
+    Raises:
+      ArithmeticError: the model's probabilities are no numbers.
+    """
+    words_V = torch.arange(model.vocabulary_size)
+    return _unigrams(model, (words_V < len(SPECIALS)) & (words_V != UNK)).log().float().numpy()
+
+
+def _unigrams(model: KeyboardLM, left_out_V: Tensor) -> Tensor:
+    """Mean next-word distribution over sentences that the model makes up, among what is not left out."""
+    unigram_V = torch.zeros(model.vocabulary_size, dtype=torch.float64)
+    for _, next_BV in _made_up(model):
+        unigram_V += next_BV.sum(0, dtype=torch.float64)
+    unigram_V = _shares(unigram_V, left_out_V)
+    if not bool(unigram_V.isfinite().all()):
+        raise ArithmeticError("dictionary: the model's probabilities are not finite; train the model again")
+    return unigram_V
 
 
 def _after(model: KeyboardLM, leading: list[int]) -> Tensor:

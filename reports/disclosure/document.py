@@ -41,6 +41,7 @@ class Launch(Config):
     name: str
     locale: str
     feature: str
+    features: tuple[str, ...] = Field(default=(), description="all, the main one first; empty: only that one")
     created_at: str
     contact: str
     intended_use: str
@@ -48,6 +49,11 @@ class Launch(Config):
     seeded_randomness: bool
 
     retired: ClassVar[Mapping[str, Any]] = {"simulated_report_goal": None}
+
+    @property
+    def named(self) -> str:
+        """Its features, in a row."""
+        return ", ".join(self.features or (self.feature,))
 
     @property
     def void(self) -> str:

@@ -16,6 +16,21 @@ class Champion(Config):
     launch_id: str
     bundle_sha256: str
     left_out: str = Field(default="", description="why it is no arm; empty where it is one")
+    arm: str = Field(default="champion", description="the arm that it is, where it is one")
+
+
+class OtherFeature(Config):
+    """What a feature beside the main one is held against, and what spoke against it; the model is the same.
+
+    Attributes:
+      attempt: the how-manieth launch on these held-out devices against what users of this feature have.
+      broken_margins, missing_metrics: None where nothing was judged.
+    """
+
+    champion: Champion | None
+    attempt: int
+    broken_margins: tuple[str, ...] | None
+    missing_metrics: tuple[str, ...] | None
 
 
 class ArmMetric(Config):
@@ -63,6 +78,7 @@ class Verdict(Config):
 
     candidate: str
     baseline: str
+    feature: str = Field(default="", description="that the primary metric is of; empty: the launch's only one")
     primary: str
     passes: bool
     failed: tuple[str, ...]
@@ -95,7 +111,8 @@ class Utility(Config):
     """The offline comparison; aggregates over held-out devices, without noise or, ``released``, under a budget.
 
     Attributes:
-      champion: None where no earlier launch of this locale and feature was published.
+      champion: of the main feature; None where no earlier launch of this locale and feature was published.
+      others: the launch's further features.
       simulation_without_privacy: an arm was trained without noise, which only a simulation may do.
       features: the metrics that each feature is told by (Xu et al. 2023, tables 1 and 2).
       judged_words: words typed again under this launch and what it is decided against; of launches from before that
@@ -114,6 +131,7 @@ class Utility(Config):
     attempt: int = 0
     margin: float | None = None
     champion: Champion | None
+    others: dict[str, OtherFeature] = Field(default={}, description="by name; empty: there are none")
     simulation_without_privacy: bool = Field(description="never true where the text is people's own")
     features: dict[str, tuple[str, ...]]
     compose_at_rate: tuple[str, ...] | None = Field(

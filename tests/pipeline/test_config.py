@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipeline.config import config_digest, launch_id, load_launch
+from pipeline.config import LaunchConfig, config_digest, launch_id, load_launch
 from tests.helpers.launches.pipeline_launch import RAW, launch_config
 
 
@@ -106,6 +106,41 @@ def test_files_that_are_no_launch(tmp_path: Path, text: str, message: str):
 
 def test_a_valid_file_loads(tmp_path: Path):
     assert load_launch(write(tmp_path, RAW)) == launch_config()
+
+
+@pytest.mark.parametrize(
+    ("features", "message"),
+    [
+        ([], "features: got 0 items; give at least 1 (what one model"),
+        (["NWP", "NWP"], "features: ['NWP', 'NWP'] names one twice; give each once"),
+        (["NWP", "swipe"], "features[1]: got 'swipe'; choose 'NWP', 'SC' or 'OTF'"),
+        ("OTF", "features: got 'OTF'; give a list, as in [OTF]"),
+        (None, "features: got None; give a list"),
+    ],
+)
+def test_a_list_of_features_names_each_once(tmp_path: Path, features: object, message: str):
+    raw = RAW | {"features": features}
+    with pytest.raises(ValueError, match="features") as failed:
+        load_launch(write(tmp_path, raw))
+    assert str(failed.value).startswith(message)
+    assert "\n" not in str(failed.value)
+
+
+def test_one_feature_is_a_list_of_one_and_keeps_its_launch_id(tmp_path: Path):
+    """As every launch before there were lists; the order says which is the main one."""
+    without = {name: value for name, value in RAW.items() if name != "features"}
+    as_list = load_launch(write(tmp_path, RAW))
+    assert as_list == load_launch(write(tmp_path, without | {"feature": "NWP"}))
+    assert "features" not in as_list.canonical()
+    assert as_list.canonical()["feature"] == "NWP"
+    several = [LaunchConfig.model_validate(without | {"features": names}) for names in (["NWP", "OTF"], ["OTF", "NWP"])]
+    assert len({launch_id(config) for config in (as_list, *several)}) == 3
+    assert [config.feature for config in several] == ["NWP", "OTF"]
+    assert LaunchConfig.model_validate(several[0].model_dump(mode="json")) == several[0]
+    with pytest.raises(ValueError, match="feature: 'NWP' beside features"):
+        load_launch(write(tmp_path, RAW | {"feature": "NWP"}))
+    with pytest.raises(ValueError, match="features: missing"):
+        load_launch(write(tmp_path, without))
 
 
 def test_launch_id_follows_what_can_change_a_result():

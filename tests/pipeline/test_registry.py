@@ -11,7 +11,6 @@ from pipeline.registry import Registry, promote
 from pipeline.release import rollback
 from pipeline.settings import Settings
 from pretrain.files import sha256
-from tests.helpers.launches.pipeline_launch import launch_config
 from tests.helpers.launches.publishable import NAME, launch
 
 pytestmark = [
@@ -98,5 +97,5 @@ def test_publishing_again_does_not_undo_a_rollback(tracked: Settings, tmp_path: 
     rollback("en-US", "NWP", tracked, "worse", "me")
     registry = Registry(tracked)
     assert registry.alias(NAME, "champion") == 1
-    promote(registry, launch_config(), 2)
+    promote(registry, NAME, 2)
     assert registry.alias(NAME, "champion") == 1

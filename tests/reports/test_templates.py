@@ -217,6 +217,37 @@ def test_the_launch_s_feature_comes_first_with_its_sums() -> None:
     assert "None of its metrics could be estimated" in rendered(utility=nothing)["report.md"]
 
 
+def test_each_feature_of_a_launch_has_its_rows_verdicts_and_champion() -> None:
+    utility = block("utility")
+    verdict = {**utility["verdicts"][0], "feature": "OTF", "primary": "words_modified"}
+    judged = [row | {"feature": "NWP"} for row in utility["verdicts"]]
+    theirs = {**utility["champion"], "registered_model": "keyboard-en-US-OTF", "launch_id": "test-fixture-77"}
+    other = {"champion": theirs, "attempt": 5, "broken_margins": [], "missing_metrics": []}
+    text = rendered(
+        launch=block("launch", features=["NWP", "OTF"]),
+        utility=utility | {"others": {"OTF": other}, "verdicts": [*judged, verdict]},
+    )["report.md"]
+    assert "# Privacy disclosure: NWP, OTF for en-US" in text
+    assert text.count(": a feature of this launch") == 2
+    assert "One model for NWP, OTF" in text
+    assert "attempt 5" in text
+    assert "keyboard-en-US-OTF" in text
+    assert "| OTF | this launch | public model with the new words | *yes* | words modified (WMR) |" in text
+    assert "Smart Compose (SC), with the same model" in text
+
+
+@pytest.mark.parametrize(
+    ("at_rate", "said"),
+    [
+        ([], "**equally precise** on other devices: Trigger Rates compare here, unless PRates differ."),
+        (["non_private"], "offering as often as public model with the new words instead: trained without privacy"),
+        (["start", "private", "non_private"], "all arms offer phrases **equally often**"),
+    ],
+)
+def test_how_phrases_were_made_comparable_is_said(at_rate: list[str], said: str) -> None:
+    assert said in rendered(utility=block("utility", compose_at_rate=at_rate))["report.md"]
+
+
 def test_an_arm_without_privacy_is_named_as_one_everywhere() -> None:
     for name in REPORTS:
         text = visible(rendered()[name])

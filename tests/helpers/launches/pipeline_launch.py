@@ -8,7 +8,7 @@ from pretrain.files import write_text
 RAW = {
     "name": "trial",
     "locale": "en-US",
-    "feature": "NWP",
+    "features": ["NWP"],
     "seed": 7,
     "public_text": {"source": "sample", "max_tokens": 1000},
     "private_text": {"source": "chitchat", "name": "people", "max_words_per_device": 100},

@@ -17,7 +17,12 @@ THEIRS = Vocabulary((*SPECIALS, "you", "later", "see"))
 
 
 def publish(
-    settings: Settings, folder: Path, launch_id: str, words: Vocabulary = THEIRS, trained_on: dict | None = None
+    settings: Settings,
+    folder: Path,
+    launch_id: str,
+    words: Vocabulary = THEIRS,
+    trained_on: dict | None = None,
+    features: tuple[str, ...] = ("NWP",),
 ) -> Path:
     """Register a bundle of an untrained model and make it the champion; returns the bundle.
 
@@ -33,9 +38,9 @@ def publish(
     files = {path.name: sha256(path) for path in sorted(bundle.iterdir())}
     (bundle / "bundle.json").write_text(json.dumps({"launch_id": launch_id, "files": files}), encoding="utf-8")
     tags = {"tacit.launch": launch_id, "bundle.sha256": sha256(bundle / "bundle.json")}
-    registry = Registry(settings)
-    version = registry.register(launch_config(), launch_id, bundle, tags)
-    registered.promote(registry, launch_config(), version)
+    registry, config = Registry(settings), launch_config(features=features)
+    for feature, name in registry.names_of(config).items():
+        registered.promote(registry, name, registry.register(config, launch_id, bundle, tags, feature))
     return bundle
 
 

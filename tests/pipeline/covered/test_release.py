@@ -19,7 +19,13 @@ from pretrain.randomness.noise import FIXED_POINT, gaussian, seeded_key
 from tests.helpers.launches.pipeline_launch import launch_config
 
 Z, SIZE = 1.5, 4
-THEN, NOW = (Published("keyboard-en-US-NWP", version, "earlier", "d" * 64) for version in (3, 4))
+THEN, NOW = (
+    {
+        "NWP": Published("keyboard-en-US-NWP", version, "earlier", "d" * 64),
+        "OTF": Published("keyboard-en-US-OTF", version - 2, "earlier", "d" * 64),
+    }
+    for version in (3, 4)
+)
 
 
 @pytest.fixture
@@ -50,17 +56,22 @@ def test_other_sums_never_get_the_same_noise(ctx: StageContext) -> None:
     assert retry.before(lambda ctx: NOW)(ctx) == THEN
     path = ctx.private / "released.json"
     assert path.stat().st_mode & 0o777 == 0o600
-    assert json.loads(path.read_text("utf-8"))["champion"]["version"] == 3
+    kept = json.loads(path.read_text("utf-8"))
+    assert (kept["champion"]["version"], kept["others"]["OTF"]["version"]) == (3, 1)
+    # As it was kept before a launch had several features.
+    del kept["others"]
+    path.write_text(json.dumps(kept), "utf-8")
+    assert retry.before(lambda ctx: NOW)(ctx) == {"NWP": THEN["NWP"]}
 
 
 def test_a_finished_launch_is_derived_from_its_devices(ctx: StageContext) -> None:
-    first = Kept.of(ctx, again=False).release(ctx, None, 1)(SIZE, lambda: vectors(0.1))
+    first = Kept.of(ctx, again=False).release(ctx, {}, 1)(SIZE, lambda: vectors(0.1))
     again = Kept.of(ctx, again=True)
-    np.testing.assert_array_equal(first, again.release(ctx, None, 1)(SIZE, lambda: vectors(0.1)))
-    assert not np.array_equal(first, again.release(ctx, None, 1)(SIZE, lambda: vectors(0.2)))
+    np.testing.assert_array_equal(first, again.release(ctx, {}, 1)(SIZE, lambda: vectors(0.1)))
+    assert not np.array_equal(first, again.release(ctx, {}, 1)(SIZE, lambda: vectors(0.2)))
     assert again.before(lambda ctx: NOW)(ctx) == NOW
     before = Kept.of(ctx, again=False).before(lambda ctx: NOW)
-    assert before(ctx) is None, "nothing was published then"
+    assert before(ctx) == {}, "nothing was published then"
 
 
 def test_vectors_are_made_after_the_noise(ctx: StageContext, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,12 +81,12 @@ def test_vectors_are_made_after_the_noise(ctx: StageContext, monkeypatch: pytest
     monkeypatch.setattr("pretrain.randomness.noise.gaussian", broken)
     asked = []
     with pytest.raises(ArithmeticError, match="no noise"):
-        Kept.of(ctx, again=False).release(ctx, None, 1)(SIZE, lambda: asked.append(1) or vectors(0.1))
+        Kept.of(ctx, again=False).release(ctx, {}, 1)(SIZE, lambda: asked.append(1) or vectors(0.1))
     assert asked == []
 
 
 def test_more_devices_than_a_sum_holds_are_refused_before(ctx: StageContext) -> None:
     with pytest.raises(ValueError, match="count at most"):
-        Kept.of(ctx, again=False).release(ctx, None, MOST_DEVICES + 1)
+        Kept.of(ctx, again=False).release(ctx, {}, MOST_DEVICES + 1)
     other = replace(ctx, key=seeded_key(5))
     assert not (other.private / "released.json").exists()

@@ -12,6 +12,7 @@ from pipeline.stages.audit import Audit
 from pipeline.stages.discover import Discover
 from pipeline.stages.fine_tune import FineTune
 from reports.disclosure.findings import AuditRow, ControlBlock, ControlRow
+from reports.disclosure.utility import OtherFeature
 from tests.helpers.launches.pipeline_launch import launch_config
 
 POLICY = launch_config(
@@ -87,6 +88,7 @@ GOOD = Evidence(
     broken_margins=(),
     missing_metrics=(),
     broken_typists=(),
+    launched_for=("NWP",),
     attempt=2,
     confidence=1 - 0.05 * 6 / (2 * math.pi) ** 2,
     ledger_problems=(),
@@ -153,11 +155,38 @@ def test_each_gate_holds_a_launch_alone(change: dict, gate: str):
     assert len(decision.reasons) == 1
 
 
-@pytest.mark.parametrize("name", [name for name in Evidence.model_fields if name != "random_continuations"])
+@pytest.mark.parametrize(
+    "name", [name for name in Evidence.model_fields if name not in ("random_continuations", "others")]
+)
 def test_missing_evidence_holds(name: str):
     decision = decide(GOOD.model_copy(update={name: () if name == "audits" else None}), POLICY)
     assert decision.decision == "hold"
     assert "missing" in decision.reasons[0]
+
+
+OF_OTF = OtherFeature(champion=None, attempt=1, broken_margins=(), missing_metrics=())
+
+
+@pytest.mark.parametrize(
+    ("found", "failed"),
+    [
+        (OF_OTF, []),
+        (OF_OTF.model_copy(update={"broken_margins": ("words modified",)}), ["typing_OTF"]),
+        (OF_OTF.model_copy(update={"missing_metrics": ("words_modified",)}), ["typing_OTF"]),
+        (OF_OTF.model_copy(update={"attempt": 3}), ["attempts_OTF"]),
+        # Nobody looked at the second feature.
+        (None, ["attempts_OTF", "typing_OTF"]),
+    ],
+)
+def test_one_feature_that_fails_holds_the_launch_and_is_named(found: OtherFeature | None, failed: list[str]) -> None:
+    both = GOOD.model_copy(update={"launched_for": ("NWP", "OTF"), "others": found and {"OTF": found}})
+    decision = decide(both, POLICY)
+    assert [gate.id for gate in decision.gates if not gate.passed] == failed
+    assert decision.decision == ("hold" if failed else "launch")
+    named = {gate.id: gate.title for gate in decision.gates}
+    assert {"attempts", "typing"} < named.keys()
+    assert all("(NWP)" in named[name] and "(OTF)" in named[f"{name}_OTF"] for name in ("attempts", "typing"))
+    assert all("(OTF)" in reason for reason in decision.reasons) == bool(failed)
 
 
 def test_without_typing_recall_is_held_by_its_margins_where_it_was_judged():

@@ -83,9 +83,9 @@ def test_arms_speak_one_vocabulary_and_the_champion_keeps_its_own(
     assert "champion" not in alone.arms
     assert alone.vocabulary == GROWN
     publish(tracked, tmp_path, "earlier")
-    both, champion, unfair = entrants.gather(ctx)
-    assert not unfair
-    assert champion.launch_id == "earlier"
+    both, (had,) = entrants.gather(ctx)
+    assert (had.feature, had.arm, had.left_out) == ("NWP", "champion", "")
+    assert had.published.launch_id == "earlier"
     assert ("private", "champion") in both.pairs
     assert both.vocabulary.words == (*GROWN.words, "later")
     assert both.launch_size == len(GROWN)
@@ -104,6 +104,25 @@ def test_arms_speak_one_vocabulary_and_the_champion_keeps_its_own(
 
 
 @pytest.mark.slow
+def test_each_feature_meets_what_its_own_users_have(tracked: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Users of two features have one launch's model, those of the third an older one: two arms, not three."""
+    ctx = context(tracked, monkeypatch, features=["NWP", "SC", "OTF"])
+    publish(tracked, tmp_path, "older", features=("SC",))
+    publish(tracked, tmp_path, "newer", GROWN, features=("NWP", "OTF"))
+    compared, had = entrants.gather(ctx)
+    assert [(each.feature, each.published.launch_id, each.arm) for each in had] == [
+        ("NWP", "newer", "champion"),
+        ("SC", "older", "champion_SC"),
+        ("OTF", "newer", "champion"),
+    ]
+    assert compared.only == {"champion": ("NWP", "OTF"), "champion_SC": ("SC",)}
+    assert compared.also_decisive == (("private", "champion"), ("private", "champion_SC"))
+    assert compared.pairs[-2:] == compared.also_decisive
+    assert {arm.vocabulary_size for arm in compared.arms.values()} == {len(compared.vocabulary)}
+    assert compared.vocabulary.words == (*GROWN.words, "later")
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("trained_on", "why"),
     [
@@ -119,9 +138,9 @@ def test_a_champion_that_may_have_trained_on_held_out_devices_is_no_arm(
 ):
     ctx = context(tracked, monkeypatch)
     publish(tracked, tmp_path, "earlier", trained_on=trained_on)
-    compared, champion, unfair = entrants.gather(ctx)
-    assert champion.launch_id == "earlier"
-    assert (why in unfair) if why else not unfair
+    compared, (had,) = entrants.gather(ctx)
+    assert had.published.launch_id == "earlier"
+    assert (why in had.left_out) if why else not had.left_out
     assert ("champion" in compared.arms) == (not why) == (("private", "champion") in compared.pairs)
 
 

@@ -15,6 +15,7 @@ from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.registry import Published
 from pipeline.run_dir import RunDir, StageRecord
 from pipeline.stage import StageContext
+from pipeline.stages.ab_arms import UsersHave
 from pipeline.stages.ab_test import ab_result, attempt_of, described
 from pipeline.verify import replay
 from tests.helpers.launches.pipeline_launch import launch_config
@@ -63,7 +64,7 @@ def compared(
     new_words = estimate(0.02, 0.01)
     return Comparison(
         table=table,
-        verdicts=tuple(verdicts.verdict(table, *pair, "prate") for pair in PAIRS),
+        verdicts=tuple(verdicts.verdict(table, *pair, "prate", feature="NWP") for pair in PAIRS),
         second_opinions=(
             verdicts.SecondOpinion(
                 candidate="private",
@@ -95,15 +96,17 @@ def compared(
 
 
 ARMS = ["start", "private", "champion"]
-CHAMPION = described(Published("keyboard-en-US-NWP", 3, "earlier", "d" * 64), "")
+THEIRS = Published("keyboard-en-US-NWP", 3, "earlier", "d" * 64)
+CHAMPION = described(UsersHave("NWP", THEIRS, "champion", ""))
+ASKED = {"NWP": (CHAMPION, 1)}
 
 
 def test_discovered_words_have_a_headline_and_evidence_of_their_own() -> None:
-    result = ab_result(compared({}), ARMS, CHAMPION, "NWP")
+    result = ab_result(compared({}), ARMS, ASKED)
     assert result.headline["new_words_top1_recall"] == 0.02
     assert result.headline["new_words_top3_recall"] == 0.08
     assert result.new_word_top3_low == pytest.approx(0.06)
-    nobody = ab_result(replace(compared({}), slices=()), ARMS, CHAMPION, "NWP")
+    nobody = ab_result(replace(compared({}), slices=()), ARMS, ASKED)
     assert nobody.new_word_top3_low is None
     assert not [name for name in nobody.headline if "new_words" in name]
 
@@ -129,7 +132,7 @@ def test_discovered_words_have_a_headline_and_evidence_of_their_own() -> None:
     ],
 )
 def test_only_what_is_clearly_worse_than_users_have_holds(changes: dict, broken: list[str], shown: bool) -> None:
-    result = ab_result(compared(changes), ARMS, CHAMPION, "NWP")
+    result = ab_result(compared(changes), ARMS, ASKED)
     assert len(result.broken_margins) == bool(broken)
     assert all(part in result.broken_margins[0] for part in broken)
     against = {row.baseline: row for row in result.verdicts}
@@ -138,7 +141,7 @@ def test_only_what_is_clearly_worse_than_users_have_holds(changes: dict, broken:
 
 
 def test_numbers_behind_the_tables_reach_mlflow_by_name() -> None:
-    shown = ab_result(compared({}), ARMS, CHAMPION, "NWP").metrics
+    shown = ab_result(compared({}), ARMS, ASKED).metrics
     assert shown["prate/champion"] == 0.1
     assert shown["prate/private minus champion/low"] == 0.0
     assert (shown["standard_error/prate/delta"], shown["standard_error/prate/bootstrap"]) == (0.11, 0.12)
@@ -148,7 +151,7 @@ def test_numbers_behind_the_tables_reach_mlflow_by_name() -> None:
 
 
 def test_without_sessions_there_are_no_margins_to_break() -> None:
-    result = ab_result(compared({}, session_words=0), ARMS, CHAMPION, "SC")
+    result = ab_result(compared({}, session_words=0), ARMS, {"SC": (CHAMPION, 1)})
     assert result.broken_margins is None
     assert result.broken_typists is None
     assert result.model_dump(mode="json")["features"] == {
@@ -166,14 +169,14 @@ def test_public_n_grams_are_beaten_alone_and_mixed(alone: float, mixed: float) -
         for arm, gain in (("ngram", alone), ("public_mixture", mixed))
     ]
     made = replace(made, table=replace(made.table, differences=(*made.table.differences, *rivals)))
-    assert ab_result(made, ARMS, CHAMPION, "NWP").ngram_gain_low is None, "neither was an arm"
+    assert ab_result(made, ARMS, ASKED).ngram_gain_low is None, "neither was an arm"
     rows = tuple(
         replace(made.table.arms[0], arm=arm, metric=metric)
         for arm in ("ngram", "public_mixture")
         for metric in ("top1_recall", "top3_recall")
     )
     made = replace(made, table=replace(made.table, arms=(*made.table.arms, *rows)))
-    both = ab_result(made, [*ARMS, "ngram", "public_mixture"], CHAMPION, "NWP")
+    both = ab_result(made, [*ARMS, "ngram", "public_mixture"], ASKED)
     assert both.ngram_gain_low == pytest.approx(0.004)
 
 
@@ -187,7 +190,7 @@ def test_typists_that_contradict_hold_and_say_how() -> None:
             ("words_per_minute", worse, (False, ("sloppy",))),
         )
     )
-    result = ab_result(compared({}, signs=signs), ARMS, CHAMPION, "NWP")
+    result = ab_result(compared({}, signs=signs), ARMS, ASKED)
     modified, speed = result.broken_typists
     assert modified.startswith("words modified (WMR) against public model with the new words: better under one, worse")
     assert speed.startswith(
@@ -198,7 +201,7 @@ def test_typists_that_contradict_hold_and_say_how() -> None:
 
 
 def test_verdicts_state_margin_standard_error_and_power() -> None:
-    result = ab_result(compared({("start", "prate"): (0.0, 0.03)}), ARMS, CHAMPION, "NWP", attempt=4)
+    result = ab_result(compared({("start", "prate"): (0.0, 0.03)}), ARMS, {"NWP": (CHAMPION, 4)})
     row = result.verdicts[0]
     assert (row.standard_error, row.margin) == (0.015, 0.05)
     assert 0.5 < row.power < 0.95
@@ -207,8 +210,8 @@ def test_verdicts_state_margin_standard_error_and_power() -> None:
 
 def test_what_is_worse_where_the_baseline_is_without_fault_is_said_so() -> None:
     check = verdicts.Check("errors_left", "guardrail", 0.02, -0.01, 0.0, 0.005, None, passes=False, clearly_worse=True)
-    held = replace(compared({}), verdicts=(verdicts.Verdict("private", "start", (check,), (), False, "errors_left"),))
-    (said,) = ab_result(held, ARMS, CHAMPION, "NWP").broken_margins
+    held = replace(compared({}), verdicts=(verdicts.Verdict("private", "start", (check,), (), False, "prate", "NWP"),))
+    (said,) = ab_result(held, ARMS, ASKED).broken_margins
     assert said == "words left wrong is worse by at least 1.00% where the baseline is without fault, 0.00% allowed"
 
 
@@ -217,9 +220,10 @@ def test_each_launch_against_what_users_have_is_an_attempt_and_publication_begin
     PrivacyLedger.create(url)
     here = replace(settings.load({"TACIT_HOME": str(tmp_path)}), ledger_url=url)
 
-    def attempt(number: int, champion: Published | None = None, *, again: bool = False, **changes: object) -> int:
+    def attempt(number: int, champion: Published | None = None, *, again: bool = False, feature: str = "NWP") -> int:
         run = RunDir(tmp_path, f"launch-{number}")
-        return attempt_of(StageContext(launch_config(**changes), run, here, "ab_test", None), champion, again=again)
+        ctx = StageContext(launch_config(), run, here, "ab_test", None)
+        return attempt_of(ctx, feature, champion, again=again)
 
     users_have = Published("keyboard-en-US-NWP", 3, "earlier", "d" * 64)
     assert [attempt(number) for number in (1, 2, 1, 2, 3)] == [1, 2, 1, 2, 3]
@@ -234,6 +238,44 @@ def test_each_launch_against_what_users_have_is_an_attempt_and_publication_begin
     assert [attempt(2, again=True), attempt(7, again=True)] == [2, 5]
     assert len(ledger.entries()) == before
     assert ledger.verify() == []
+
+
+def test_a_launch_for_two_features_is_an_attempt_at_each(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    PrivacyLedger.create(url)
+    here = replace(settings.load({"TACIT_HOME": str(tmp_path)}), ledger_url=url)
+
+    def attempt(number: int, feature: str) -> int:
+        run = RunDir(tmp_path, f"launch-{number}")
+        return attempt_of(StageContext(launch_config(), run, here, "ab_test", None), feature, None)
+
+    assert [attempt(1, "NWP"), attempt(1, "OTF"), attempt(2, "NWP")] == [1, 1, 2]
+    # The third launch is the second for OTF; asked again it is the same attempt at each.
+    assert [attempt(3, "OTF"), attempt(3, "NWP"), attempt(3, "OTF"), attempt(1, "OTF")] == [2, 3, 2, 1]
+
+
+def test_each_feature_has_its_own_margins_champion_and_verdicts() -> None:
+    """OTF is hurt, its users have another model, and NWP neither shows nor suffers it."""
+    made = compared({("champion", "words_modified"): (0.1, 0.02)})
+    hurt = [verdicts.verdict(made.table, *pair, "words_modified", feature="OTF") for pair in PAIRS]
+    fine = [replace(row, checks=row.checks[:1], passes=True) for row in made.verdicts]
+    theirs = described(UsersHave("OTF", replace(THEIRS, name="keyboard-en-US-OTF"), "champion", ""))
+    result = ab_result(replace(made, verdicts=(*fine, *hurt)), ARMS, {"NWP": (CHAMPION, 3), "OTF": (theirs, 1)})
+    assert (result.broken_margins, result.attempt) == ((), 3)
+    other = result.others["OTF"]
+    assert (other.attempt, other.champion.registered_model) == (1, "keyboard-en-US-OTF")
+    assert other.broken_margins
+    assert all("words modified" in said for said in other.broken_margins)
+    assert [(row.feature, row.primary, row.baseline) for row in result.verdicts] == [
+        *(("NWP", "prate", baseline) for _, baseline in PAIRS),
+        *(("OTF", "words_modified", baseline) for _, baseline in PAIRS),
+    ]
+    # An arm of its own: what is worse than that is nothing to NWP.
+    apart = described(UsersHave("OTF", THEIRS, "champion_OTF", ""))
+    renamed = [replace(row, baseline="champion_OTF") if row.baseline == "champion" else row for row in hurt]
+    result = ab_result(replace(made, verdicts=(*fine, *renamed)), ARMS, {"NWP": (CHAMPION, 1), "OTF": (apart, 1)})
+    assert result.others["OTF"].broken_margins == other.broken_margins
+    assert result.broken_margins == ()
 
 
 def test_a_launch_derived_again_asks_the_ledger_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

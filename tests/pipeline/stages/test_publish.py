@@ -16,7 +16,7 @@ from pipeline.config import LaunchConfig
 from pipeline.errors import ReleaseRefused
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.registry import Registry, promote
-from pipeline.release import rollback
+from pipeline.release import rollback, standing
 from pipeline.run_dir import RunDir
 from pipeline.settings import Settings
 from pipeline.stage import StageContext
@@ -202,6 +202,41 @@ def test_registered_model_loads_without_this_project_and_without_pickle(publishe
 
 
 @pytest.mark.slow
+def test_one_model_is_a_version_for_each_feature_and_each_goes_its_own_way(tracked: Settings, tmp_path: Path):
+    """Champions, rollbacks and what comes after them are a feature's own."""
+    names = {feature: f"keyboard-en-US-{feature}" for feature in ("NWP", "SC", "OTF")}
+    alone = launch(tracked, tmp_path)
+    done = launch(tracked, tmp_path, seed=8, features=["NWP", "OTF"])
+    assert alone["versions"] == {names["NWP"]: 1}
+    assert done["versions"] == {names["NWP"]: 2, names["OTF"]: 1}
+    assert (done["registered_model"], done["version"]) == (names["NWP"], 2)
+    registry, client = Registry(tracked), tracking.connect(tracked)
+    sources = [client.get_model_version(name, str(version)).source for name, version in done["versions"].items()]
+    assert len(set(sources)) == 1, "one logged model for both"
+    assert client.get_registered_model(names["OTF"]).tags["feature"] == "OTF"
+
+    def aliases(feature: str) -> tuple:
+        return tuple(registry.alias(names[feature], alias) for alias in ("champion", "previous"))
+
+    assert (aliases("NWP"), aliases("OTF")) == ((2, 1), (1, None))
+    assert registry.download(names["OTF"], "champion", tmp_path / "otf").is_dir()
+    with pytest.raises(ReleaseRefused, match="no previous version"):
+        rollback("en-US", "OTF", tracked, "worse", "me")
+    # Of another launch, under the same number: what was crowned is told by the model's name too.
+    last = launch(tracked, tmp_path, seed=9, features=["OTF", "NWP"])
+    assert last["versions"] == {names["OTF"]: 2, names["NWP"]: 3}
+    assert rollback("en-US", "OTF", tracked, "worse", "me")["champion"] == 1
+    assert (aliases("NWP"), aliases("OTF")) == ((3, 2), (1, None))
+    config = launch_config(seed=9, features=["OTF", "NWP"])
+    run, ledger = RunDir(tracked.runs_dir, last["run_id"]), PrivacyLedger(tracked.ledger_url)
+    now = standing(config, run, ledger.entries())
+    assert now.state == "published"
+    assert now.detail.startswith(f"as version 3 of {names['NWP']}; no longer for its other features, rolled back by me")
+    rollback("en-US", "NWP", tracked, "worse too", "me")
+    assert standing(config, run, ledger.entries()).state == "rolled back"
+
+
+@pytest.mark.slow
 def test_hold_publishes_nothing(tracked: Settings, tmp_path: Path):
     done = launch(tracked, tmp_path, decision="hold")
     assert not done["published"]
@@ -227,7 +262,7 @@ def test_aliases_move_forward_and_back(tracked: Settings, tmp_path: Path):
         return tuple(registry.alias(NAME, name) for name in ("candidate", "champion", "previous"))
 
     assert aliases() == (2, 2, 1)
-    promote(registry, launch_config(), 2)
+    promote(registry, NAME, 2)
     assert aliases() == (2, 2, 1), "promoting again loses nothing"
     launch(tracked, tmp_path, seed=9)
     assert aliases() == (3, 3, 2)
@@ -252,8 +287,8 @@ def test_populations_never_meet_in_the_registry(tracked: Settings, tmp_path: Pat
     assert (first["registered_model"], toy["registered_model"]) == (NAME, f"{NAME}-toy")
     assert (registry.alias(NAME, "champion"), registry.alias(f"{NAME}-toy", "champion")) == (1, 1)
     config = launch_config(private_text={"name": "toy"})
-    assert registry.champion_before(registry.name_of(config), toy["run_id"]) is None
-    assert registry.champion_before(registry.name_of(launch_config()), "another").launch_id == first["run_id"]
+    assert registry.champion_before(registry.names_of(config)["NWP"], toy["run_id"]) is None
+    assert registry.champion_before(registry.names_of(launch_config())["NWP"], "another").launch_id == first["run_id"]
 
 
 @pytest.mark.slow

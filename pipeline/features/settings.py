@@ -1,0 +1,62 @@
+"""What a bundle says to each feature of its launch: thresholds, weights, word scores.
+
+All of it is post-processing of the released model, of public text and of what the comparison says anyhow, so a feature
+more costs no device anything.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import TypeAdapter
+
+from evaluation.comparison.results import Comparison, ComposeSetting
+from evaluation.config import HISTORY_WEIGHT
+from evaluation.keyboard.sessions import PHRASE_WORDS, WEIGHT
+from evaluation.keyboard.strip import SHOWN, SPELLING_NATS
+from pretrain.dictionary.from_model import word_scores
+from pretrain.files import atomic
+from pretrain.model import KeyboardLM
+from pretrain.ngrams.counted import NETWORK_SHARE
+
+WORD_SCORES = "word_scores.npy"
+OURS = "private"
+
+
+def write(
+    features: tuple[str, ...], model: KeyboardLM, comparison: Callable[[], Path], folder: Path, *, mixed: bool
+) -> dict[str, Any]:
+    """Each feature's settings, for ``bundle.json``; what is no number goes into the bundle's folder.
+
+    Args:
+      comparison: ``comparison.json`` of the stage that compared, asked for where a setting stands there.
+      mixed: the bundle ships the network mixed with counts.
+
+    Raises:
+      ValueError: nothing says from where on Smart Compose may speak.
+    """
+    settings: dict[str, Any] = {}
+    if "NWP" in features:
+        settings["NWP"] = {"suggestions": SHOWN, "history_weight": HISTORY_WEIGHT}
+        settings["NWP"] |= {"network_weight": NETWORK_SHARE if mixed else 1.0}
+    if "SC" in features:
+        settings["SC"] = _compose(TypeAdapter(Comparison).validate_json(comparison().read_bytes()).compose)
+    if "OTF" in features:
+        with atomic(folder / WORD_SCORES) as temporary, temporary.open("wb") as file:
+            np.save(file, word_scores(model))
+        settings["OTF"] = {"weight": WEIGHT, "spelling_nats": SPELLING_NATS, "word_scores": WORD_SCORES}
+    return settings
+
+
+def _compose(rows: tuple[ComposeSetting, ...]) -> Mapping[str, Any]:
+    """From where on the launch's own arm was judged."""
+    row = next((row for row in rows if row.arm == OURS), None)
+    if row is None:
+        raise ValueError("features: SC, but the comparison set no threshold for phrases; run stage ab_test again")
+    return {
+        "threshold_nats": row.threshold_nats,
+        "phrase_words": PHRASE_WORDS,
+        "equal": row.equal,
+        "trigger_rate": row.trigger_rate,
+    }
