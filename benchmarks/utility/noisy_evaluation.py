@@ -19,7 +19,18 @@ from evaluation.arms.held_out import Ratio
 from evaluation.comparison.verdicts import delta_error
 from evaluation.noisy.compare import NEW, UNKNOWN
 from evaluation.noisy.estimates import estimate
-from evaluation.noisy.questions import CLIP_NORM, FINE, MOST_WORDS, RARE, WORDS, Layout, Question, differences, vectors
+from evaluation.noisy.questions import (
+    CLIP_NORM,
+    FINE,
+    MOST_WORDS,
+    RARE,
+    SOME,
+    WORDS,
+    Layout,
+    Question,
+    differences,
+    vectors,
+)
 
 LAUNCHES, PEOPLE, CONFIDENCE = 2000, 200_000, 0.95
 SETTINGS = ((130, 1.0), (263, 1.0), (263, 2.0), (263, 4.0), (2_000, 2.0), (20_000, 2.0), (20_000, 8.0))
@@ -51,8 +62,8 @@ def asked() -> tuple[Layout, dict[str, Question]]:
     """What a launch with counts and a champion asks."""
     levels = [Question(f"top{k}_recall") for k in (1, 3)]
     paired = [question for arm in _ARMS for question in differences(["top1_recall", "top3_recall"], arm)]
-    new = [Question(f"top{k}_recall of {NEW}", NEW, RARE, FINE) for k in (1, 3)]
-    coverage = Question(NEW, UNKNOWN, FINE, FINE)
+    new = [Question(f"top{k}_recall of {NEW}", NEW, RARE, SOME) for k in (1, 3)]
+    coverage = Question(NEW, UNKNOWN, SOME, FINE)
     return Layout((*levels, *paired, *new, coverage)), dict(
         zip(SHOWN, (levels[0], paired[0], new[1], coverage), strict=True)
     )

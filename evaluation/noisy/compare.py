@@ -26,6 +26,7 @@ from evaluation.noisy.questions import (
     FINE,
     MOST_WORDS,
     RARE,
+    SOME,
     WORDS,
     Layout,
     Question,
@@ -77,11 +78,11 @@ def layout(entrants: Entrants) -> Layout:
 
 def coverage() -> Question:
     """The share of the words that the public vocabulary lacks which discovery found."""
-    return Question(NEW, UNKNOWN, above=FINE, below=FINE)
+    return Question(NEW, UNKNOWN, above=SOME, below=FINE)
 
 
 def _of_new(metric: str) -> Question:
-    return Question(f"{metric} of {NEW}", NEW, above=RARE, below=FINE)
+    return Question(f"{metric} of {NEW}", NEW, above=RARE, below=SOME)
 
 
 def compare(

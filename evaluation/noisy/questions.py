@@ -22,15 +22,17 @@ CLIP_NORM = 1.25
 WORDS = "words"
 # What a cell is multiplied by, by the kind of its sum and of its products: about the inverse root of what one device
 # adds to it, so that noise costs each question as little as it can (docs/evaluation.md).
-_EVERY, COMMON, FINE, RARE = 0.5, 1.0, 4.0, 10.0
+_EVERY, COMMON, FINE, SOME, RARE = 0.5, 1.0, 4.0, 4.5, 25.0
 _PRODUCTS = {
     (_EVERY, _EVERY): 0.25,
     (COMMON, _EVERY): 2.0,
     (COMMON, COMMON): 6.0,
     (FINE, _EVERY): 1.5,
     (FINE, FINE): 25.0,
-    (RARE, FINE): 40.0,
-    (RARE, RARE): 100.0,
+    (SOME, FINE): 25.0,
+    (SOME, SOME): 40.0,
+    (RARE, SOME): 200.0,
+    (RARE, RARE): 700.0,
 }
 
 
@@ -41,7 +43,8 @@ class Question:
     Attributes:
       numerator, denominator: names of the sums.
       above, below: how much a device adds to each, as the weight of its cell: ``FINE`` for a difference of two arms or
-        where only some words count, ``RARE`` for some of those.
+        where only words count that the vocabulary lacked, ``SOME`` for those of them that discovery found, ``RARE``
+        for what is got right of these.
     """
 
     numerator: str

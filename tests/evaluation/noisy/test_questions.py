@@ -6,9 +6,9 @@ import pytest
 from evaluation.noisy import questions
 from evaluation.noisy.questions import (
     CLIP_NORM,
-    FINE,
     MOST_WORDS,
     RARE,
+    SOME,
     WORDS,
     Layout,
     Question,
@@ -17,7 +17,7 @@ from evaluation.noisy.questions import (
     vectors,
 )
 
-LEVEL, PAIR, NEW = Question("top1"), differences(["top1"], "start")[0], Question("new_top3", "new", RARE, FINE)
+LEVEL, PAIR, NEW = Question("top1"), differences(["top1"], "start")[0], Question("new_top3", "new", RARE, SOME)
 LAYOUT = Layout((LEVEL, PAIR, NEW))
 
 
