@@ -73,6 +73,11 @@ def test_production_files_have_the_papers_shape(path: Path):
     assert config.reviewers
 
 
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_no_stress_canary_ships(path: Path):
+    assert "stress" not in load_launch(path).audit.launched
+
+
 @pytest.mark.parametrize("path", PRODUCTION, ids=name_of)
 def test_a_schedule_fits_its_budget_for_ever(path: Path):
     """In every window there will be, with a week's delay, and no ceiling that adds up for ever."""

@@ -49,6 +49,38 @@ def test_two_populations_have_a_grid_each_and_share_no_canary() -> None:
         AuditConfig(users=(1,), examples=(1,), repeats=1, populations=("stress", "stress"))
 
 
+def test_each_population_is_in_the_launch_or_on_the_twin() -> None:
+    both = {"users": [1, 4], "examples": [1], "repeats": 1, "populations": ["compliant", "stress"]}
+    before = AuditConfig.model_validate(both)
+    assert (before.launched, before.on_twin) == (("compliant", "stress"), ())
+    assert "in_launch" not in before.canonical()  # a file that does not say keeps its id
+    for in_launch, on_twin in ((["compliant"], ("stress",)), ([], ("compliant", "stress"))):
+        config = AuditConfig.model_validate(both | {"in_launch": in_launch})
+        assert (config.launched, config.on_twin) == (tuple(in_launch), on_twin)
+        assert config.canonical()["in_launch"] == in_launch
+    for wrong in (["stress", "stress"], ["stress"]):
+        with pytest.raises(ValidationError, match="in_launch"):
+            AuditConfig.model_validate(both | {"populations": ["compliant"], "in_launch": wrong})
+
+
+def test_a_part_of_the_canaries_keeps_its_devices() -> None:
+    config = AuditConfig(users=(1, 4), examples=(1, 14), repeats=1, populations=("compliant", "stress"))
+    made = canaries.make(config, WORDS, filler(), seed=1)
+    for chosen, expected in (
+        (made.of(["stress"]), [canary.population == "stress" for canary in made.canaries]),
+        (made.on_fewest(), [canary.n_u == 1 for canary in made.canaries]),
+        (made.of([]), [False] * len(made.canaries)),
+    ):
+        numbers = np.flatnonzero(expected)
+        assert chosen.canaries == tuple(made.canaries[number] for number in numbers)
+        owners = [owner for owner in range(len(made.devices)) if made.canary_of_device_D[owner] in numbers]
+        assert len(chosen.devices) == len(chosen.canary_of_device_D) == len(owners)
+        for place, owner in enumerate(owners):
+            np.testing.assert_array_equal(chosen.devices.owner(place), made.devices.owner(owner))
+            number = made.canary_of_device_D[owner]
+            assert chosen.canaries[chosen.canary_of_device_D[place]] == made.canaries[number]
+
+
 def test_each_device_has_exactly_its_copies_and_public_sentences() -> None:
     text = filler()
     public = set(sentences(text.tokens_N))
