@@ -74,7 +74,7 @@ def audit(ctx: StageContext) -> Audit:
         everything = canaries.make(config.audit, artifacts.vocabulary(ctx, "build_vocabulary"), text, config.seed)
         apart = everything.of(config.audit.on_twin)
         canaries.save(apart, ctx.public / "canaries.json")
-        made, twin = _twin(ctx, text, apart)
+        made, twin = trained_twin(ctx, text, apart)
         rows += attack(made.model, apart, made.done.synthetic_joined_TD)
     memorised = memorisation.summed_up(rows, config.audit.random_continuations)
     learnt = control(
@@ -119,7 +119,7 @@ def _unbounded(ctx: StageContext, model: KeyboardLM, holds: CanarySet) -> list[C
     return _attack(ctx, model, holds, nobody)
 
 
-def _twin(ctx: StageContext, text: TokenStream, holds: CanarySet) -> tuple[Trained, TwinBlock]:
+def trained_twin(ctx: StageContext, text: TokenStream, holds: CanarySet) -> tuple[Trained, TwinBlock]:
     """The twin, trained, and what the report says of it.
 
     Guarantee: of the launch's private half it reads nothing but a key of its own; how many devices train is told as

@@ -107,7 +107,7 @@ def test_a_twin_reads_no_private_text_and_has_a_key_of_its_own(tmp_path: Path, m
     ctx, seen = context(monkeypatch, tmp_path, config), []
     monkeypatch.setattr(artifacts, "store", lambda ctx: pytest.fail("private text was read"))
     monkeypatch.setattr(audit, "train_twin", lambda *given: seen.append(given) or train_twin(*given))
-    made, block = audit._twin(ctx, text(), grid(config).of(["stress"]))
+    made, block = audit.trained_twin(ctx, text(), grid(config).of(["stress"]))
     (_, people, holds, rule, *_), *_ = seen
     assert set(sentences(people)) <= set(sentences(text()))
     assert rule.key not in {stage_key(config, ctx.run, stage) for stage in ("fine_tune", "audit", "count")}
@@ -125,7 +125,7 @@ def test_a_twin_has_as_many_devices_as_a_secret_sample_counts_on(
     sampled |= {"sampling": "poisson", "population": 15, "delta": 1e-6, "randomness": "seeded"}
     config = settings(audit={"populations": ["compliant"], "in_launch": []})
     config = config.model_copy(update={"mechanism": IndependentMechanism.model_validate(sampled)})
-    made, block = audit._twin(context(monkeypatch, tmp_path, config), text(), grid(config))
+    made, block = audit.trained_twin(context(monkeypatch, tmp_path, config), text(), grid(config))
     assert (block.pseudo_users, made.done.rounds) == (15, 2)
 
 
