@@ -18,6 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
+from tests.helpers.launches.tiny_launch import SHARED_NEW, SIZES
+
 CLIENTS = 60
 ROUNDS = 6
 CHECKPOINT_ROUNDS = 2
@@ -25,7 +27,6 @@ WORDS = """
 the of and to in is you that it he was for on are as with his they at be this have from or one had by word
 but not what all were we when your can said there use an each which she do how their if will up other about
 """.split()  # noqa: SIM905 - a list of so many quoted words reads worse
-NEW_WORDS = ("lol", "haha", "omg")
 
 _ANY = {"clip_norm": 0.3, "rounds": ROUNDS, "report_goal": 10, "delta": 1e-6, "randomness": "seeded"}
 _SPACED = _ANY | {"noise_multiplier": 4.0, "min_sep": 2, "max_participations": 2}
@@ -78,7 +79,7 @@ def write_data(folder: Path) -> None:
     for client in range(CLIENTS):
         for message in range(8):
             words = sentence()
-            words.insert(2, NEW_WORDS[message % len(NEW_WORDS)])
+            words.insert(2, SHARED_NEW[message % len(SHARED_NEW)])
             rows.append({"client_id": f"made-up-{client:03d}", "text": " ".join(words), "locale": "en-US"})
     pq.write_table(pa.Table.from_pylist(rows), folder / "clients.parquet")
 
@@ -110,34 +111,14 @@ def write_launch(folder: Path, mechanism: str, *, typing: bool = False, **mechan
             "test_fraction": 0.25,
         },
         "vocabulary": {"base_size": 50, "max_new_words": 8},
-        "model": {"embedding_dim": 8, "hidden_dim": 12, "tied": True},
-        "pretrain": {
-            "steps": 30,
-            "batch_sentences": 16,
-            "sequence_words": 10,
-            "learning_rate": 0.01,
-            "evaluate_every_steps": 10,
-            "checkpoint_every_steps": 10,
-        },
-        "discovery": {
-            "epsilon0": 8.0,
-            "delta": 1e-6,
-            "messages_per_device": 4,
-            "layers": 5,
-            "max_prefixes": 20,
-        },
-        "adapt": {"steps": 5, "batch_sentences": 16, "learning_rate": 0.003},
+        "model": SIZES["model"],
+        "pretrain": SIZES["pretrain"],
+        "discovery": SIZES["discovery"],
+        "adapt": SIZES["adapt"],
         "mechanism": MECHANISMS[mechanism] | mechanism_changes,
-        "local_training": {"learning_rate": 0.5, "batch_sentences": 4, "sequence_words": 10, "max_words": 60},
+        "local_training": SIZES["local_training"],
         "server": {"learning_rate": 0.5},
-        "audit": {
-            "users": [1],
-            "examples": [1, 4],
-            "repeats": 1,
-            "directions": 64,
-            "sentences_per_device": 10,
-            "random_continuations": 10_000,
-        },
+        "audit": SIZES["audit"],
         "ab_test": {"buckets": 5} if typing else {"buckets": 5, "session_words": 0},
         "policy": {
             "max_rho": 20.0,
@@ -147,7 +128,7 @@ def write_launch(folder: Path, mechanism: str, *, typing: bool = False, **mechan
             "min_top1_gain": -1.0,
             "max_top3_loss": 1.0,
         },
-        "report": {"contact": "the tests", "intended_use": "a test of the pipeline"},
+        "report": SIZES["report"],
         "runtime": {"chunk_devices": 4, "checkpoint_every_rounds": CHECKPOINT_ROUNDS, "evaluate_every_rounds": 2},
     }
     path = folder / f"tiny-{mechanism}.yaml"

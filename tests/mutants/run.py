@@ -1,4 +1,4 @@
-"""Seed each bug of the lists beside this file in a copy of the checkout; the tests named with it must fail.
+"""Seed each bug of the lists beside and below this file in a copy of the checkout; the tests named with it must fail.
 
 ``python -m tests.mutants.run`` runs all of them, ``python -m tests.mutants.run audits "float32 normals"`` a list or
 a bug by name. Ends with 1 if a bug survives, or if a list no longer fits the code.
@@ -21,7 +21,7 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
-LISTS = sorted(Path(__file__).parent.glob("*.yaml"))
+LISTS = sorted(Path(__file__).parent.rglob("*.yaml"))
 PARALLEL = 2
 TIMEOUT_SECONDS = 300
 NO_TESTS = 5

@@ -1,7 +1,11 @@
 """A launch configuration for tests of the pipeline, and small real stages."""
 
-from pipeline.config import LaunchConfig
-from pipeline.runner import Stages
+from collections.abc import Callable
+
+from pipeline.config import LaunchConfig, launch_id
+from pipeline.covered.spends import SPENDS
+from pipeline.runner import Stages, run_stage
+from pipeline.settings import Settings
 from pipeline.stage import Dataset, Spend, StageContext, StageResult, StageSpend
 from pretrain.files import write_text
 
@@ -62,6 +66,22 @@ def launch_config(**changes: object) -> LaunchConfig:
 class Counted(StageResult):
     value: int
     text: str = "ok"
+
+
+def after_stand_ins(before: tuple[str, ...], stage: Callable[[StageContext], StageResult]) -> Stages:
+    """A stage itself and what it spends; those before it are stand-ins."""
+    name = stage.__name__
+    return Stages(
+        functions={**{stand_in: lambda ctx: Counted(value=1) for stand_in in before}, name: stage},
+        spends={name: SPENDS[name]},
+    )
+
+
+def run_all(config: LaunchConfig, settings: Settings, stages: Stages) -> dict:
+    """The result of the last of some stages, run one after the other."""
+    for name in stages.functions:
+        done = run_stage(name, config, launch_id(config), settings, stages)
+    return done.result
 
 
 def spend(rho: float) -> Spend:

@@ -20,6 +20,36 @@ out many then them these so some her would make like him into time has look two 
 way could people my than first water been call who oil its now find long down day did get come made may part
 """.split()  # noqa: SIM905 - a list of a hundred quoted words reads worse
 SHARED_NEW = ("lol", "haha", "omg")
+# What small launches have in common; the golden one keeps its bits only as long as these stay.
+SIZES = {
+    "model": {"embedding_dim": 8, "hidden_dim": 12, "tied": True},
+    "pretrain": {
+        "steps": 30,
+        "batch_sentences": 16,
+        "sequence_words": 10,
+        "learning_rate": 0.01,
+        "evaluate_every_steps": 10,
+        "checkpoint_every_steps": 10,
+    },
+    "discovery": {
+        "epsilon0": 8.0,
+        "delta": 1e-6,
+        "messages_per_device": 4,
+        "layers": 5,
+        "max_prefixes": 20,
+    },
+    "adapt": {"steps": 5, "batch_sentences": 16, "learning_rate": 0.003},
+    "local_training": {"learning_rate": 0.5, "batch_sentences": 4, "sequence_words": 10, "max_words": 60},
+    "audit": {
+        "users": [1],
+        "examples": [1, 4],
+        "repeats": 1,
+        "directions": 64,
+        "sentences_per_device": 10,
+        "random_continuations": 10_000,
+    },
+    "report": {"contact": "the tests", "intended_use": "a test of the pipeline"},
+}
 
 
 def planted(client: int) -> str:
@@ -87,24 +117,10 @@ def write_launch(folder: Path, **changes: object) -> Path:
             "test_fraction": 0.35,
         },
         "vocabulary": {"base_size": 80, "max_new_words": 8},
-        "model": {"embedding_dim": 8, "hidden_dim": 12, "tied": True},
-        "pretrain": {
-            "steps": 30,
-            "batch_sentences": 16,
-            "sequence_words": 10,
-            "learning_rate": 0.01,
-            "evaluate_every_steps": 10,
-            "checkpoint_every_steps": 10,
-        },
-        "discovery": {
-            "epsilon0": 8.0,
-            "delta": 1e-6,
-            "messages_per_device": 4,
-            "layers": 5,
-            "max_prefixes": 20,
-            "false_discovery_rate": 0.05,
-        },
-        "adapt": {"steps": 5, "batch_sentences": 16, "learning_rate": 0.003},
+        "model": SIZES["model"],
+        "pretrain": SIZES["pretrain"],
+        "discovery": SIZES["discovery"] | {"false_discovery_rate": 0.05},
+        "adapt": SIZES["adapt"],
         "mechanism": {
             "kind": "tree",
             "noise_multiplier": 4.0,
@@ -116,22 +132,9 @@ def write_launch(folder: Path, **changes: object) -> Path:
             "delta": 1e-6,
             "randomness": "secure",
         },
-        "local_training": {
-            "learning_rate": 0.5,
-            "batch_sentences": 4,
-            "sequence_words": 10,
-            "epochs": 1,
-            "max_words": 60,
-        },
+        "local_training": SIZES["local_training"] | {"epochs": 1},
         "server": {"learning_rate": 0.5, "momentum": 0.9},
-        "audit": {
-            "users": [1],
-            "examples": [1, 4],
-            "repeats": 1,
-            "directions": 64,
-            "sentences_per_device": 10,
-            "random_continuations": 10_000,
-        },
+        "audit": SIZES["audit"],
         "ab_test": {"buckets": 5},
         "policy": {
             "max_rho": 2.0,
@@ -141,7 +144,7 @@ def write_launch(folder: Path, **changes: object) -> Path:
             "min_top1_gain": -1.0,
             "max_top3_loss": 1.0,
         },
-        "report": {"contact": "the tests", "intended_use": "a test of the pipeline"},
+        "report": SIZES["report"],
         "runtime": {"chunk_devices": 4, "checkpoint_every_rounds": 1, "evaluate_every_rounds": 1},
     }
     path = folder / "tiny.yaml"

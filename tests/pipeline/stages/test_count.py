@@ -10,13 +10,13 @@ from pydantic import ValidationError
 from federated.accounting.gaussian import epsilon_of_rho
 from federated.counts import cells as counted_cells
 from federated.devices import store as population
-from pipeline.config import LaunchConfig, config_digest, launch_id
+from pipeline.config import LaunchConfig, config_digest
 from pipeline.covered import spends
 from pipeline.errors import StageInputMissing
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.readiness import above_policy, too_few
 from pipeline.run_dir import RunDir
-from pipeline.runner import Stages, run_stage
+from pipeline.runner import Stages
 from pipeline.settings import Settings
 from pipeline.stage import StageContext
 from pipeline.stages import artifacts, decide
@@ -25,7 +25,7 @@ from pretrain import vocabulary
 from pretrain.ngrams import counted
 from pretrain.vocabulary import SPECIALS, Vocabulary
 from pretrain.words import write_words
-from tests.helpers.launches.pipeline_launch import RAW, Counted, launch_config
+from tests.helpers.launches.pipeline_launch import RAW, after_stand_ins, launch_config, run_all
 
 BASE = Vocabulary((*SPECIALS, "see", "you", "soon"))
 GROWN = vocabulary.extend(BASE, ["lol"], 1)
@@ -48,21 +48,11 @@ def stages(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Stages:
     monkeypatch.setattr(artifacts, "vocabulary", lambda ctx, stage: words[stage])
     monkeypatch.setattr(artifacts, "public_streams", lambda ctx, given: (public, public))
     monkeypatch.setattr(artifacts, "store", lambda ctx: store)
-    before = ("ingest_public", "ingest_private", "build_vocabulary", "plan")
-    return Stages(
-        functions={**{name: lambda ctx: Counted(value=1) for name in before}, "count": counting.count},
-        spends={"count": spends.SPENDS["count"]},
-    )
-
-
-def run(config: LaunchConfig, settings: Settings, stages: Stages) -> dict:
-    for name in stages.functions:
-        done = run_stage(name, config, launch_id(config), settings, stages)
-    return done.result
+    return after_stand_ins(("ingest_public", "ingest_private", "build_vocabulary", "plan"), counting.count)
 
 
 def test_what_is_spent_is_what_is_stated(settings: Settings, stages: Stages) -> None:
-    result = run(asked(), settings, stages)
+    result = run_all(asked(), settings, stages)
     ledger = PrivacyLedger(settings.ledger_url)
     rho = 1 / (2 * 1.3**2)
     assert [(entry.kind, entry.stage, entry.rho) for entry in ledger.spends()] == [
@@ -81,18 +71,18 @@ def test_cells_are_chosen_before_any_device_is_read(
     store = artifacts.store
     monkeypatch.setattr(artifacts, "store", lambda ctx: read.append("store") or store(ctx))
     monkeypatch.setattr(counted_cells, "choose", lambda *args, **more: read.append("cells") or chosen(*args, **more))
-    run(asked(), settings, stages)
+    run_all(asked(), settings, stages)
     assert read == ["cells", "store"]
 
 
 @pytest.mark.slow
 def test_a_retry_is_the_same_release(settings: Settings, stages: Stages) -> None:
-    run(asked(), settings, stages)
+    run_all(asked(), settings, stages)
     folder = next(settings.runs_dir.glob("trial-*")) / "public" / "count"
     first = counted.load(folder / "counts.npz")
     (folder / "result.json").unlink()
     (folder / "counts.npz").unlink()
-    run(asked(), settings, stages)
+    run_all(asked(), settings, stages)
     again = counted.load(folder / "counts.npz")
     np.testing.assert_array_equal(first.factor_V, again.factor_V)
     np.testing.assert_array_equal(first.pair_G, again.pair_G)
@@ -101,7 +91,7 @@ def test_a_retry_is_the_same_release(settings: Settings, stages: Stages) -> None
 
 def test_unasked_nothing_is_counted_or_spent(settings: Settings, stages: Stages) -> None:
     config = launch_config(policy=POLICY, private_text=MADE_UP)
-    assert run(config, settings, stages)["counts"] is None
+    assert run_all(config, settings, stages)["counts"] is None
     assert PrivacyLedger(settings.ledger_url).spends() == []
     assert not list(settings.runs_dir.rglob("counts.npz"))
 

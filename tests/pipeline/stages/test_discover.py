@@ -9,14 +9,14 @@ from pydantic import ValidationError
 
 from discovery.config import FAILURE_SHARE
 from federated.accounting.gaussian import epsilon_of_rho
-from pipeline.config import LaunchConfig, config_digest, launch_id, problems
+from pipeline.config import LaunchConfig, config_digest, problems
 from pipeline.covered import spends
 from pipeline.covered.accesses import accesses
 from pipeline.errors import StageInputMissing
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.readiness import above_policy, too_few
 from pipeline.run_dir import RunDir
-from pipeline.runner import Stages, run_stage
+from pipeline.runner import Stages
 from pipeline.settings import Settings
 from pipeline.stage import StageContext
 from pipeline.stages import artifacts, decide
@@ -24,7 +24,7 @@ from pipeline.stages import discover as discovering
 from pipeline.verify.check import Check
 from pipeline.verify.guarantee import words as words_again
 from pretrain.vocabulary import SPECIALS, Vocabulary
-from tests.helpers.launches.pipeline_launch import RAW, Counted, launch_config
+from tests.helpers.launches.pipeline_launch import RAW, after_stand_ins, launch_config, run_all
 
 BASE = Vocabulary((*SPECIALS, "see", "you", "soon"))
 CENTRAL = {"kind": "central", "noise_multiplier": 1.5, "words_per_device": 5, "delta": 1e-6}
@@ -56,21 +56,11 @@ def stages(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Stages:
     store = SimpleNamespace(device_words=typed.__getitem__)
     monkeypatch.setattr(artifacts, "vocabulary", lambda ctx, stage: BASE)
     monkeypatch.setattr(artifacts, "store", lambda ctx: store)
-    before = ("ingest_public", "ingest_private", "plan")
-    return Stages(
-        functions={**{name: lambda ctx: Counted(value=1) for name in before}, "discover": discovering.discover},
-        spends={"discover": spends.SPENDS["discover"]},
-    )
-
-
-def run(config: LaunchConfig, settings: Settings, stages: Stages) -> dict:
-    for name in stages.functions:
-        done = run_stage(name, config, launch_id(config), settings, stages)
-    return done.result
+    return after_stand_ins(("ingest_public", "ingest_private", "plan"), discovering.discover)
 
 
 def test_what_is_spent_is_what_is_stated_and_a_retry_is_the_same_release(settings: Settings, stages: Stages) -> None:
-    result = run(asked(), settings, stages)
+    result = run_all(asked(), settings, stages)
     ledger = PrivacyLedger(settings.ledger_url)
     assert [(entry.kind, entry.rho, entry.failure, entry.split) for entry in ledger.spends()] == [
         (kind, pytest.approx(RHO), pytest.approx(FAILURE), "train") for kind in ("reserve", "commit")
@@ -84,7 +74,7 @@ def test_what_is_spent_is_what_is_stated_and_a_retry_is_the_same_release(setting
     assert result["words_found"] == 1
     (private.parents[1] / "public" / "discover" / "result.json").unlink()
     (private / artifacts.WORDS).unlink()
-    run(asked(), settings, stages)
+    run_all(asked(), settings, stages)
     assert (private / artifacts.WORDS).read_text(encoding="utf-8") == words
     assert len(ledger.spends()) == 2
 
