@@ -4,6 +4,7 @@ All of it is post-processing of the released model, of public text and of what t
 more costs no device anything.
 """
 
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 from pydantic import TypeAdapter
 
-from evaluation.comparison.results import Comparison, ComposeSetting
+from evaluation.comparison.results import ComposeSetting
 from evaluation.config import HISTORY_WEIGHT
 from evaluation.keyboard.sessions import PHRASE_WORDS, WEIGHT
 from evaluation.keyboard.strip import SHOWN, SPELLING_NATS
@@ -41,7 +42,8 @@ def write(
         settings["NWP"] = {"suggestions": SHOWN, "history_weight": HISTORY_WEIGHT}
         settings["NWP"] |= {"network_weight": NETWORK_SHARE if mixed else 1.0}
     if "SC" in features:
-        settings["SC"] = _compose(TypeAdapter(Comparison).validate_json(comparison().read_bytes()).compose)
+        rows = json.loads(comparison().read_text(encoding="utf-8"))["compose"]
+        settings["SC"] = _compose(TypeAdapter(tuple[ComposeSetting, ...]).validate_python(rows))
     if "OTF" in features:
         with atomic(folder / WORD_SCORES) as temporary, temporary.open("wb") as file:
             np.save(file, word_scores(model))

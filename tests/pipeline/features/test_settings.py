@@ -36,11 +36,8 @@ def opinionated() -> KeyboardLM:
 
 
 def comparison(folder: Path, *rows: ComposeSetting) -> Path:
-    nothing = dict.fromkeys(("verdicts", "second_opinions", "slices", "head_words", "signs"), ())
-    table = {"devices_at_least": 10, "confidence": 0.95, "arms": (), "differences": ()}
-    made = {"table": table, "distinct_first_words": {}, "compose": [vars(row) for row in rows], **nothing}
     path = folder / "comparison.json"
-    path.write_text(json.dumps(made | {"session_words": 1, "judged_words": 1}), encoding="utf-8")
+    path.write_text(json.dumps({"compose": [vars(row) for row in rows]}), encoding="utf-8")
     return path
 
 
