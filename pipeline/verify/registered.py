@@ -92,7 +92,12 @@ def registered(
         return
     registry, stated = Registry(settings), record.result
     main = stated["registered_model"]
-    for name, version in (stated.get("versions") or {main: stated["version"]}).items():
+    versions = stated.get("versions") or {main: stated["version"]}  # Launches of before had one feature.
+    if versions.get(main) != stated["version"] or len(versions) != len(config.features):
+        detail = f"states version {stated['version']} of {main}, and of its features {versions}"
+        yield Check(id="registered", passed=False, detail=detail)
+        return
+    for name, version in versions.items():
         about = StageContext(config, run, settings, "publish", None)
         expected = registered_tags(about, run.path / "public" / "publish" / "bundle")
         passed, detail = _version(registry, record, name, version, expected)

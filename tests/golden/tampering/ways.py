@@ -181,6 +181,12 @@ REPORTED = (
     ),
     Tampering("the version that was registered", "publish", stated("publish", "version", more), "registered"),
     Tampering(
+        "the version for its feature",
+        "publish",
+        stated("publish", "versions.keyboard-en-US-NWP", more),
+        "registered",
+    ),
+    Tampering(
         "files of the registered model",
         "publish",
         stated("publish", "registered_files.MLmodel", "0" * 64),
