@@ -12,10 +12,10 @@ AIRFLOW := set -a; . dags/airflow.env; AIRFLOW__CORE__DAGS_FOLDER=$(CURDIR)/dags
 PYTHON = $(shell for name in python3.11 python3 python; do \
 	$$name -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && echo $$name && break; done)
 
-.PHONY: help setup launch web test mutants check bench up down lock clean
+.PHONY: help setup launch web test mutants check bench up down stack stack-status stack-down lock clean
 
 help: ## This list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-7s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 setup: ## Install both environments from requirements/*.lock; does nothing when they are up to date
 	@$(MAKE) -s -j2 .venv/airflow/.installed .venv/stages/.project
@@ -62,6 +62,15 @@ up: setup $(AIRFLOW_HOME)/.ready ## Start Airflow and the MLflow UI on this mach
 down: ## Stop what `make up` started, and nothing else
 	@bash docker/local.sh down
 
+stack: setup ## Start the production stack as processes of this machine: PostgreSQL, Redis, Airflow with Celery workers, MLflow
+	@.venv/airflow/bin/python docker/stack up
+
+stack-status: setup ## Say of each service of the stack whether it runs and is well
+	@.venv/airflow/bin/python docker/stack status
+
+stack-down: ## Stop what `make stack` started, and nothing else; its data stay in .stack/, the privacy ledger too
+	@.venv/airflow/bin/python docker/stack down
+
 lock: ## Compile requirements/*.in to *.lock in clean environments
 	@for name in airflow stages; do \
 		$(PYTHON) -m venv --clear build/lock-$$name && \
@@ -69,9 +78,9 @@ lock: ## Compile requirements/*.in to *.lock in clean environments
 		build/lock-$$name/bin/pip freeze | sed 's/+cpu//' >requirements/$$name.lock || exit; \
 	done
 
-clean: down ## Remove Airflow's state and caches; keeps the environments and runs/, which holds the privacy ledger
+clean: down ## Remove Airflow's state and caches; keeps the environments, and runs/ and .stack/, which hold privacy ledgers
 	@rm -rf .airflow build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis benchmarks/.envs
-	@find . -name __pycache__ -not -path './.venv/*' -not -path './runs/*' -prune -exec rm -rf {} +
+	@find . -name __pycache__ -not -path './.venv/*' -not -path './runs/*' -not -path './.stack/*' -prune -exec rm -rf {} +
 
 .venv/%/.installed: requirements/%.lock
 	@test -n "$(PYTHON)" || { echo "setup needs Python 3.11, as python3.11 or python3"; exit 1; }

@@ -13,10 +13,12 @@ one process runs all tasks (`airflow dags test`), the next command's process sta
 (``tacit ready``): what all stages import takes seconds.
 """
 
+import ctypes
 import json
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -38,6 +40,9 @@ GPU_STAGES = frozenset({"pretrain", "adapt", "fine_tune", "audit"})
 GRACE_SECONDS = 30
 # Workers of a stage wait as long for one another (federated/config/training.py).
 STAGE_TIMEOUT = timedelta(hours=12)
+
+_LIBC = ctypes.CDLL(None)  # looked up before any fork
+_PR_SET_PDEATHSIG = 1
 
 # Set by Ctrl-C under `airflow dags test`, which runs all tasks in one process and would go on with the next.
 interrupted = threading.Event()
@@ -78,6 +83,8 @@ class TacitOperator(BaseOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         if interrupted.is_set():
             raise AirflowFailException(f"{self.task_id}: not started, the launch was interrupted")
+        if os.environ.get("TACIT_AHEAD") != "1":
+            end_with_parent()
         arguments = self.command(context)
         self.log.info("tacit %s", " ".join(arguments))
         try:
@@ -173,6 +180,15 @@ class Stage(TacitOperator):
         return ["stage", self.task_id, "--launch", self.launch_path, "--run", launch_id, "--json"]
 
 
+def end_with_parent() -> None:
+    """Let Linux end this process when its parent dies, however it dies.
+
+    A worker that is killed would leave its stage behind, alone and holding its lock through all further tries.
+    """
+    if sys.platform == "linux":
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
 def public_model_asset(locale: str) -> Asset:
     """What ``public_model.py`` emits and scheduled launches of the locale wait for."""
     return Asset(name=f"public_model/{locale}", uri=f"x-tacit://public_model/{locale}")
@@ -254,6 +270,7 @@ def _start(arguments: Sequence[str], stdin: int = subprocess.DEVNULL) -> Running
         encoding="utf-8",
         errors="replace",
         start_new_session=True,
+        preexec_fn=end_with_parent,
     )
     return Running(process, answer)
 

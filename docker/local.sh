@@ -24,35 +24,7 @@ start() {
 passwords() {
     local users
     users=$(sed -n 's/^AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS=//p' dags/airflow.env | tr , '\n' | cut -d: -f1)
-    (umask 077 && mkdir -p "$secrets")
-    chmod 700 "$secrets"
-    .venv/airflow/bin/python - "$secrets" mlflow $users <<'PYTHON'
-import json, os, secrets, sys
-from pathlib import Path
-folder, mlflow, *users = Path(sys.argv[1]), *sys.argv[2:]
-os.umask(0o077)
-def password(name):
-    path = folder / name
-    if not path.is_file() or not path.read_text().strip():
-        path.write_text(secrets.token_urlsafe(18) + "\n")
-    path.chmod(0o600)
-    return path.read_text().strip()
-def write(path, text):
-    path.unlink(missing_ok=True)
-    path.write_text(text)
-write(folder / ".airflow.json", json.dumps({name: password(name) for name in users}) + "\n")
-# MLflow keeps only a hash of the password; the admin is made at the first start.
-write(folder / ".mlflow.ini", f"""[mlflow]
-default_permission = READ
-database_uri = sqlite:///{folder}/.mlflow.db
-admin_username = mlflow
-admin_password = {password(mlflow)}
-authorization_function = mlflow.server.auth:authenticate_request_basic_auth
-""")
-password(".mlflow-session")
-(folder / ".mlflow.db").touch()
-(folder / ".mlflow.db").chmod(0o600)
-PYTHON
+    .venv/airflow/bin/python docker/stack/passwords.py "$secrets" mlflow $users
 }
 
 running() { # pid file -> its process group, if that is still what was started

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -123,3 +124,14 @@ def dagbag(database):
 
     folder = ROOT / "dags"
     return BundleDagBag(dag_folder=folder, bundle_path=folder, bundle_name="dags-folder")
+
+
+def operator(dagbag):
+    return dagbag.dags["demo"].get_task("pretrain")
+
+
+def wait_for(condition, seconds: float = 20) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)

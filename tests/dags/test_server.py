@@ -1,82 +1,26 @@
 """`make up`: a scheduled launch through a real scheduler, an asset event, and a reviewer's answer."""
 
 import base64
-import contextlib
-import functools
-import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
+
+from tests.helpers.processes.proc import LOOPBACK, listening, processes
+from tests.helpers.processes.server import OPENER, Server, free_port, until
 
 from .conftest import ROOT, StandIn
 
 pytestmark = pytest.mark.slow
-
-_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-
-
-@dataclass(frozen=True)
-class Server:
-    """Airflow's public API as one user sees it."""
-
-    address: str
-    passwords: Path
-    tracking: str = ""
-    user: str = "admin"
-
-    def call(self, method: str, path: str, body: dict[str, Any] | None = None, token: str | None = None) -> Any:
-        headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.address + path, data=data, headers=headers, method=method)
-        with _OPENER.open(request, timeout=60) as answer:
-            return json.load(answer)
-
-    def api(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-        return self.call(method, f"/api/v2{path}", body, token_of(self))
-
-    def states(self, run: str) -> dict[str, str]:
-        answer = self.api("GET", f"/dags/scheduled/dagRuns/{run}/taskInstances")
-        return {instance["task_id"]: instance["state"] for instance in answer["task_instances"]}
-
-
-@functools.cache
-def token_of(server: Server) -> str:
-    password = (server.passwords / server.user).read_text(encoding="utf-8").strip()
-    return server.call("POST", "/auth/token", {"username": server.user, "password": password})["access_token"]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def until(condition, seconds: float = 300) -> Any:
-    """The first true answer of ``condition``; an HTTP error or no answer in time counts as not yet."""
-    end = time.monotonic() + seconds
-    while True:
-        try:
-            if answer := condition():
-                return answer
-        except urllib.error.HTTPError as error:
-            if error.code not in {404, 409}:
-                raise
-        except TimeoutError:
-            pass
-        assert time.monotonic() < end, "waited too long"
-        time.sleep(1)
 
 
 @pytest.fixture(scope="module")
@@ -101,18 +45,11 @@ def server() -> Iterator[Server]:
 
 
 def test_services_listen_on_loopback_only(server: Server):
-    # The kernel's table: a local address of zeros means every interface, state 0A is listening.
     groups = {int(path.read_text().split()[0]) for path in server.passwords.parent.glob("up/*.pid")}
     assert len(groups) == 4
-    sockets = set().union(*(sockets_of(pid) for pid in Path("/proc").glob("[0-9]*") if group_of(pid) in groups))
-    listening = 0
-    for table in ("tcp", "tcp6"):
-        for row in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
-            fields = row.split()
-            if fields[3] == "0A" and f"socket:[{fields[9]}]" in sockets:
-                listening += 1
-                assert fields[1].startswith(("0100007F:", "0000000000000000FFFF00000100007F:", "0" * 24 + "01000000:"))
-    assert listening == 2  # Airflow's API and MLflow
+    addresses = listening({int(process.name) for process in processes() if group_of(process) in groups})
+    assert len(addresses) == 2  # Airflow's API and MLflow
+    assert all(address.startswith(LOOPBACK) for address in addresses)
 
 
 def test_passwords_stand_apart_and_in_no_log(server: Server):
@@ -132,11 +69,11 @@ def test_mlflow_asks_for_a_login(server: Server):
         f"{server.tracking}/api/2.0/mlflow/registered-models/search", headers={"Accept": "application/json"}
     )
     with pytest.raises(urllib.error.HTTPError, match="401"):
-        _OPENER.open(search, timeout=60)
+        OPENER.open(search, timeout=60)
     password = (server.passwords / "mlflow").read_text(encoding="utf-8").strip()
     known = base64.b64encode(f"mlflow:{password}".encode()).decode()
     search.add_header("Authorization", f"Basic {known}")
-    with _OPENER.open(search, timeout=60) as answer:
+    with OPENER.open(search, timeout=60) as answer:
         assert answer.status == 200
 
 
@@ -147,14 +84,6 @@ def group_of(process: Path) -> int | None:
         return None
 
 
-def sockets_of(process: Path) -> set[str]:
-    found = set()
-    for descriptor in (process / "fd").glob("*"):
-        with contextlib.suppress(FileNotFoundError):
-            found.add(str(descriptor.readlink()))
-    return found
-
-
 def test_a_public_model_starts_a_dated_launch_that_a_reviewer_rejects(server: Server, stand_in: StandIn):
     until(lambda: server.api("GET", "/dags/public_model-scheduled"))
     until(lambda: server.api("GET", "/dags/scheduled"))
@@ -162,7 +91,7 @@ def test_a_public_model_starts_a_dated_launch_that_a_reviewer_rejects(server: Se
         server.api("PATCH", f"/dags/{dag_id}", {"is_paused": False})  # the schedule's latest date is due at once
 
     run = until(lambda: server.api("GET", "/dags/scheduled/dagRuns")["dag_runs"])[0]["dag_run_id"]
-    until(lambda: server.states(run).get("approve") == "awaiting_input")
+    until(lambda: server.states("scheduled", run).get("approve") == "awaiting_input")
     assert stand_in.stages().count("pretrain") == 2  # once for the public model, once (a no-op) for the launch
     launches = {call[5] for call in stand_in.calls() if call[0] == "stage"}
     assert len(launches) == 1
@@ -176,7 +105,7 @@ def test_a_public_model_starts_a_dated_launch_that_a_reviewer_rejects(server: Se
     reviewer = replace(server, user="privacy-reviewer")
     assert "rho 0.5, epsilon 6.5" in reviewer.api("GET", question)["body"]
     reviewer.api("PATCH", question, reject)
-    until(lambda: server.states(run).get("publish") == "skipped")
+    until(lambda: server.states("scheduled", run).get("publish") == "skipped")
     assert "publish" not in stand_in.stages()
     answer = server.api("GET", f"/dags/scheduled/dagRuns/{run}/taskInstances/approve/xcomEntries/answer")
     assert "Reject" in str(answer["value"])

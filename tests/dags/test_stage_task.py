@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import threading
-import time
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -16,7 +15,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from .conftest import HOME, LAUNCHES, ROOT, StandIn, fresh_stand_in
+from .conftest import HOME, LAUNCHES, ROOT, StandIn, fresh_stand_in, operator, wait_for
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -254,25 +253,6 @@ def test_a_process_that_ended_before_its_command_came_is_done_without(dagbag, st
     assert stand_in.stages() == ["plan", "pretrain"]
 
 
-def operator(dagbag):
-    return dagbag.dags["demo"].get_task("pretrain")
-
-
-def wait_for(condition, seconds: float = 20) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.05)
-
-
-def alive(group: int) -> bool:
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
 def left_behind() -> list[Path]:
     """Processes of the stand-in that still run."""
     return [line for line in Path("/proc").glob("[0-9]*/cmdline") if str(HOME / "tacit").encode() in read(line)]
@@ -283,23 +263,6 @@ def read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError:
         return b""
-
-
-def test_killing_a_task_stops_the_command_and_its_children(dagbag, stand_in: StandIn, tmp_path, monkeypatch):
-    task = operator(dagbag)
-    leader = tmp_path / "leader"
-    script = f"echo $$ > {leader}.new; mv {leader}.new {leader}; sleep 600 & sleep 600"
-    result: list[tuple[int, str]] = []
-    monkeypatch.setenv("TACIT_BIN", "/bin/bash")
-    thread = threading.Thread(target=lambda: result.append(task.run_command(["-c", script])))
-    thread.start()
-    wait_for(leader.exists)
-    group = int(leader.read_text())
-    assert alive(group)
-    task.on_kill()
-    thread.join(timeout=20)
-    assert result[0][0] < 0
-    wait_for(lambda: not alive(group))
 
 
 def test_a_task_over_its_time_limit_leaves_no_process_behind(dagbag, stand_in: StandIn):

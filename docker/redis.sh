@@ -1,0 +1,17 @@
+#!/bin/sh
+# Redis as the queue of tasks: what it took outlives it. For compose.yaml and `make stack`.
+# The password goes by a file of this user's: everyone reads a command line.
+set -eu
+umask 077
+folder=${REDIS_FOLDER:-/data}
+cat >"$folder/redis.conf" <<CONF
+bind ${REDIS_BIND:-0.0.0.0}
+port ${REDIS_PORT:-6379}
+dir $folder
+requirepass $REDIS_PASSWORD
+appendonly yes
+appendfsync always
+save ""
+maxmemory-policy noeviction
+CONF
+exec redis-server "$folder/redis.conf"

@@ -1,0 +1,80 @@
+"""Passwords and keys, made once, in files that this user alone reads, and in no log.
+
+Run as a script it makes those of `make up` (``local.sh``): FOLDER, MLflow's user, Airflow's users.
+"""
+
+import base64
+import json
+import secrets
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def password(path: Path) -> str:
+    """The password in a file, which is made if there is none."""
+    if not path.is_file() or not path.read_text(encoding="utf-8").strip():
+        replace(path, secrets.token_hex(24) + "\n")
+    path.chmod(0o600)
+    return path.read_text(encoding="utf-8").strip()
+
+
+def replace(path: Path, text: str) -> None:
+    """A file that nobody else ever could read: not even one that stood there open and was written over."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    path.touch(mode=0o600, exist_ok=False)
+    path.write_text(text, encoding="utf-8")
+
+
+def people(folder: Path, users: Sequence[str]) -> Path:
+    """A password a person; the file of all of them that Airflow's simple auth manager compares with.
+
+    It would make and log passwords that it does not find.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.chmod(0o700)
+    path = folder / ".airflow.json"
+    replace(path, json.dumps({user: password(folder / user) for user in users}) + "\n")
+    return path
+
+
+def stack_secrets(path: Path, mlflow: Path) -> dict[str, str]:
+    """All that ``compose.yaml`` asks for, made once; the file does for ``docker compose --env-file`` as it is.
+
+    Args:
+      mlflow: file with the password of MLflow's user, for the person who looks there.
+    """
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    made = dict(line.split("=", 1) for line in lines)
+    names = ("AIRFLOW_DB", "MLFLOW_DB", "MLFLOW_LOGIN_DB", "LEDGER_DB", "POSTGRES", "REDIS")
+    wanted = {f"{name}_PASSWORD": secrets.token_hex(24) for name in names}
+    wanted |= {"AIRFLOW_SECRET_KEY": secrets.token_hex(32), "MLFLOW_SECRET_KEY": secrets.token_hex(32)}
+    wanted |= {"AIRFLOW_JWT_SECRET": secrets.token_hex(64), "MLFLOW_PASSWORD": password(mlflow)}
+    wanted["AIRFLOW_FERNET_KEY"] = base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()
+    if wanted.keys() - made.keys():
+        made = wanted | made
+        replace(path, "".join(f"{name}={value}\n" for name, value in made.items()))
+    path.chmod(0o600)
+    return made
+
+
+def small_server(folder: Path, mlflow: str, users: Sequence[str]) -> None:
+    """Those of `make up`, whose MLflow keeps its logins in SQLite."""
+    people(folder, users)
+    # MLflow keeps only a hash of the password; the admin is made at the first start.
+    ini = f"""[mlflow]
+default_permission = READ
+database_uri = sqlite:///{folder}/.mlflow.db
+admin_username = {mlflow}
+admin_password = {password(folder / mlflow)}
+authorization_function = mlflow.server.auth:authenticate_request_basic_auth
+"""
+    replace(folder / ".mlflow.ini", ini)
+    password(folder / ".mlflow-session")
+    (folder / ".mlflow.db").touch(mode=0o600)
+    (folder / ".mlflow.db").chmod(0o600)
+
+
+if __name__ == "__main__":
+    small_server(Path(sys.argv[1]), sys.argv[2], sys.argv[3:])

@@ -1,0 +1,127 @@
+"""Where the stack of this machine keeps what, and what its services are told: the files that compose reads too."""
+
+import os
+import re
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+import passwords
+
+ROOT = Path(__file__).resolve().parents[2]
+BIN = ROOT / ".venv" / "airflow" / "bin"
+STAGES_BIN = ROOT / ".venv" / "stages" / "bin"
+# Which address is whose, and the variable that moves it.
+PORTS = {"POSTGRES_PORT": 15432, "REDIS_PORT": 16379, "AIRFLOW_PORT": 8080, "MLFLOW_PORT": 5000, "HEALTH_PORT": 8974}
+FILES = {"airflow": ("dags/airflow.env", "docker/stack.env"), "mlflow": ("docker/mlflow.env",)}
+FILES["worker"] = (*FILES["airflow"], "docker/worker.env")
+
+
+class StackError(Exception):
+    """What stops the stack, and what to do about it."""
+
+
+@dataclass(frozen=True)
+class Places:
+    """Folders and ports of one stack. ``home`` holds all of it, PostgreSQL's data and with it the ledger included."""
+
+    home: Path
+    ports: Mapping[str, int]
+
+    @property
+    def logs(self) -> Path:
+        return self.home / "logs"
+
+    @property
+    def started(self) -> Path:
+        """One file a service: what was started, and when."""
+        return self.home / "started"
+
+    @property
+    def passwords(self) -> Path:
+        return self.home / "passwords"
+
+    @property
+    def airflow(self) -> Path:
+        return self.home / "airflow"
+
+    @property
+    def runs(self) -> Path:
+        return self.home / "runs"
+
+    @property
+    def mlflow(self) -> Path:
+        return self.home / "mlflow"
+
+    def data(self, server: str) -> Path:
+        return self.home / server
+
+    def address(self, name: str) -> str:
+        return f"127.0.0.1:{self.ports[f'{name}_PORT']}"
+
+
+def places(environment: Mapping[str, str]) -> Places:
+    """Folder STACK_HOME (default: .stack of the project) and the ports, as the environment has them.
+
+    Raises:
+      StackError: a port is no number.
+    """
+    ports = {}
+    for name, usual in PORTS.items():
+        stated = environment.get(name) or str(usual)
+        if not re.fullmatch(r"[0-9]{1,5}", stated) or not 0 < int(stated) < 65536:
+            raise StackError(f"{name}: {stated!r} is no port; choose one from 1024 to 65535")
+        ports[name] = int(stated)
+    if len(set(ports.values())) < len(ports):
+        raise StackError(f"{', '.join(ports)}: two are the same; choose different ones")
+    return Places(Path(environment.get("STACK_HOME") or ROOT / ".stack").resolve(), ports)
+
+
+def told(place: Places, kind: str) -> dict[str, str]:
+    """The whole environment of a service of one kind: its files, with the addresses of this machine filled in.
+
+    Nothing else that configures Airflow or MLflow comes through from the shell.
+    """
+    secret = passwords.stack_secrets(place.home / "secrets.env", place.passwords / "mlflow")
+    ours = ("AIRFLOW_", "MLFLOW_", "MAKE", "MFLAGS", "TACIT_LEDGER", "TACIT_ARTIFACT", "TACIT_RUNS", *secret)
+    shell = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    addresses = {
+        **{name: str(port) for name, port in place.ports.items()},
+        "API_BIND": "127.0.0.1",
+        "API_PORT": str(place.ports["AIRFLOW_PORT"]),
+        "API_ADDRESS": place.address("AIRFLOW"),
+        "POSTGRES_ADDRESS": place.address("POSTGRES"),
+        "REDIS_ADDRESS": place.address("REDIS"),
+        "MLFLOW_ADDRESS": place.address("MLFLOW"),
+        "MLFLOW_BIND": place.address("MLFLOW"),
+        "MLFLOW_FOLDER": str(place.mlflow),
+    }
+    read = "set -aeu; " + " ".join(f". {ROOT / name};" for name in FILES[kind]) + " env -0"
+    done = subprocess.run(
+        ["bash", "-c", read], env={**shell, **addresses, **secret}, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise StackError(f"{', '.join(FILES[kind])}: {done.stderr.strip()}")
+    filled = dict(line.split("=", 1) for line in done.stdout.split("\0") if "=" in line)
+    # What only filled the files in is no business of the services.
+    environment = {name: value for name, value in filled.items() if name not in addresses and name not in secret}
+    if kind == "mlflow":
+        mine = {name: filled[name] for name in ("MLFLOW_BIND", "MLFLOW_FOLDER")}
+        return environment | mine | {"MLFLOW": str(STAGES_BIN / "mlflow")}
+    users = [user.partition(":")[0] for user in environment["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS"].split(",")]
+    return environment | {
+        "AIRFLOW_HOME": str(place.airflow),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags"),
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(passwords.people(place.passwords, users)),
+        "PATH": f"{BIN}:{os.environ['PATH']}",
+        "TACIT_HOME": environment.get("TACIT_HOME") or str(ROOT),
+        "TACIT_RUNS_DIR": str(place.runs),
+    }
+
+
+def compose_service(name: str) -> dict:
+    """What ``compose.yaml`` says of a service, so that its command is written once."""
+    return yaml.safe_load((ROOT / "docker" / "compose.yaml").read_text(encoding="utf-8"))["services"][name]

@@ -1,0 +1,84 @@
+"""`make stack`: every service as a real process, and a launch through them from the API to an approved champion."""
+
+import stat
+import time
+import urllib.error
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pipeline.config import launch_id, load_launch
+from tests.helpers.processes.forked import Forked
+from tests.helpers.processes.proc import LOOPBACK, arguments, listening, naming, tree
+from tests.helpers.processes.server import until
+from tests.helpers.processes.stack import DAG, PYTHON, REVIEWER, Stack, stack
+
+SERVICES = {"postgres", "redis", "mlflow", "api-server", "scheduler", "dag-processor", "triggerer"}
+SERVICES |= {"worker-cpu", "worker-gpu"}
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.services,
+    pytest.mark.skipif(not PYTHON.exists(), reason="the Airflow environment is not built; run `make setup`"),
+]
+
+
+@pytest.fixture(scope="module")
+def up(forked: Forked) -> Iterator[Stack]:
+    with stack(forked.tacit) as made:
+        yield made
+        assert naming(str(made.home)), "the search must find what runs"
+        said = made.done("down")
+        assert {line.removeprefix("stopped ") for line in said.splitlines()} == SERVICES
+        assert not naming(str(made.home))
+        assert made.done("down") == "nothing of this stack runs\n"
+
+
+def test_all_services_are_well_on_loopback_and_their_secrets_in_no_log(up: Stack) -> None:
+    before = {name: up.pid(name) for name in SERVICES}
+    assert up.done("status").count(" well\n") == len(SERVICES)
+    up.done("up")  # nothing to do
+    assert {name: up.pid(name) for name in SERVICES} == before
+    every = set().union(*(tree(number) for number in before.values()))
+    addresses = listening(every)
+    assert len(addresses) >= 5
+    assert all(address.startswith(LOOPBACK) for address in addresses), addresses
+    lines = (up.home / "secrets.env").read_text(encoding="utf-8").splitlines()
+    secret = [line.partition("=")[2] for line in lines]
+    assert len(secret) == 11
+    for place in (up.home / "secrets.env", *(up.home / "passwords").iterdir()):
+        assert stat.S_IMODE(place.stat().st_mode) == 0o600
+    logs = [path for folder in ("logs", "airflow/logs") for path in (up.home / folder).rglob("*") if path.is_file()]
+    said = "".join(path.read_text(encoding="utf-8", errors="replace") for path in logs)
+    said += "\n".join(arguments(number) for number in every)
+    assert "127.0.0.1" in said
+    assert not [value for value in secret if value in said]
+
+
+def test_a_launch_goes_from_the_api_to_an_approved_champion(up: Stack) -> None:
+    run = up.trigger()
+    until(lambda: up.state(run, "approve") == "awaiting_input" or "failed" in up.airflow.states(DAG, run).values())
+    states = up.airflow.states(DAG, run)
+    assert "failed" not in states.values(), states
+    time.sleep(4)  # an answer that comes at once may meet the task before it is parked
+    up.answer(run)
+    until(lambda: up.airflow.api("GET", f"/dags/{DAG}/dagRuns/{run}")["state"] in ("success", "failed"))
+    states = up.airflow.states(DAG, run)
+    assert set(states.values()) == {"success"}, states
+
+    launch = launch_id(load_launch(Path(up.environment["TACIT_LAUNCHES"], "tiny.yaml")))
+    entries = up.tacit("ledger", "show")["entries"]
+    spent = [entry["stage"] for entry in entries if entry["kind"] == "commit"]
+    assert sorted(spent) == ["discover", "fine_tune"]
+    assert any(REVIEWER in str(entry) for entry in entries)
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        up.mlflow("registered-models/search", login=False)
+    champion = up.mlflow("registered-models/alias", name="keyboard-en-US-NWP", alias="champion")["model_version"]
+    assert {"key": "tacit.launch", "value": launch} in champion["tags"]
+    tracked = up.mlflow("runs/get", run_id=champion["run_id"])["run"]["info"]
+    assert tracked["artifact_uri"].startswith("mlflow-artifacts:/")
+    # The server keeps what stages log; nothing of theirs is written beside it.
+    assert any((up.home / "mlflow" / "artifacts").rglob("*.onnx"))
+    assert not (up.home / "runs" / "mlflow.db").exists()
+    assert not (up.home / "runs" / "ledger.db").exists()

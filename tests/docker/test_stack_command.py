@@ -1,0 +1,102 @@
+"""What `make stack` says where it cannot start; what it makes, and from where it takes its settings."""
+
+import os
+import socket
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.helpers.processes.server import free_port
+from tests.helpers.processes.stack import PORTS, PYTHON, ROOT
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not PYTHON.exists(), reason="the Airflow environment is not built; run `make setup`"),
+]
+
+
+def command(home: Path, *words: str, **told: str) -> subprocess.CompletedProcess[str]:
+    environment = {"PATH": os.environ["PATH"], "STACK_HOME": str(home), **told}
+    return subprocess.run(
+        [str(PYTHON), "docker/stack", *words], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120
+    )
+
+
+def environment_of(home: Path, kind: str, **told: str) -> dict[str, str]:
+    done = command(home, "environment", kind, **told)
+    assert done.returncode == 0, done.stderr
+    return dict(line.split("=", 1) for line in done.stdout.split("\0") if line)
+
+
+@pytest.mark.parametrize("name", PORTS)
+def test_a_port_that_is_somebody_else_s_is_named(tmp_path: Path, name: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as theirs:
+        ports = {each: str(free_port()) for each in PORTS} | {name: str(theirs.getsockname()[1])}
+        refused = command(tmp_path / "stack", "up", **ports)
+    assert refused.returncode == 1
+    assert f"{name}: {ports[name]} is in use" in refused.stderr
+    assert not (tmp_path / "stack" / "postgres").exists()
+
+
+def test_what_is_wrong_is_said(tmp_path: Path) -> None:
+    assert "REDIS_PORT: 'redis' is no port" in command(tmp_path, "up", REDIS_PORT="redis").stderr
+    assert "two are the same" in command(tmp_path, "up", REDIS_PORT="4000", MLFLOW_PORT="4000").stderr
+    assert "kafka: no service" in command(tmp_path, "up", "kafka").stderr
+    assert command(tmp_path, "status").returncode == 3
+    assert command(tmp_path, "down").stdout == "nothing of this stack runs\n"
+    assert command(tmp_path, "restart").returncode == 2
+
+
+def test_secrets_are_made_once_for_this_user_alone_and_reach_only_whom_they_serve(tmp_path: Path) -> None:
+    home = tmp_path / "stack"
+    airflow, worker, mlflow = (environment_of(home, kind) for kind in ("airflow", "worker", "mlflow"))
+    assert environment_of(home, "airflow") == airflow
+    places = [home / "secrets.env", *(home / "passwords").iterdir()]
+    assert len(places) == 5
+    assert all(stat.S_IMODE(place.stat().st_mode) == 0o600 for place in places)
+    secret = dict(line.split("=", 1) for line in (home / "secrets.env").read_text(encoding="utf-8").splitlines())
+    serves = {
+        name: {kind for kind, told in who.items() if value in " ".join(told.values())}
+        for who in [{"airflow": airflow, "worker": worker, "mlflow": mlflow}]
+        for name, value in secret.items()
+    }
+    both = {"airflow", "worker"}
+    assert serves == {
+        "POSTGRES_PASSWORD": set(),
+        "LEDGER_DB_PASSWORD": {"worker"},
+        "MLFLOW_PASSWORD": {"worker", "mlflow"},
+        "MLFLOW_DB_PASSWORD": {"mlflow"},
+        "MLFLOW_LOGIN_DB_PASSWORD": {"mlflow"},
+        "MLFLOW_SECRET_KEY": {"mlflow"},
+        "AIRFLOW_DB_PASSWORD": both,
+        "REDIS_PASSWORD": both,
+        "AIRFLOW_SECRET_KEY": both,
+        "AIRFLOW_JWT_SECRET": both,
+        "AIRFLOW_FERNET_KEY": both,
+    }
+    asked = (ROOT / "docker" / "README.md").read_text(encoding="utf-8")
+    assert all(f"`{name}`" in asked for name in secret)
+
+
+def test_settings_of_the_shell_do_not_come_through(tmp_path: Path) -> None:
+    other = {"AIRFLOW__CORE__EXECUTOR": "LocalExecutor", "TACIT_LEDGER_URL": "sqlite:////tmp/other.db"}
+    told = environment_of(tmp_path, "worker", **other, POSTGRES_PORT="15999")
+    assert told["AIRFLOW__CORE__EXECUTOR"] == "CeleryExecutor"
+    assert told["TACIT_LEDGER_URL"].startswith("postgresql+psycopg2://ledger:")
+    assert told["TACIT_LEDGER_URL"].endswith("@127.0.0.1:15999/ledger")
+    assert not [value for value in told.values() if "0.0.0.0" in value]
+
+
+def test_compose_reads_the_same_files() -> None:
+    services = yaml.safe_load((ROOT / "docker" / "compose.yaml").read_text(encoding="utf-8"))["services"]
+    shared = ["../dags/airflow.env", "stack.env"]
+    for name in ("setup", "api-server", "scheduler", "dag-processor", "triggerer"):
+        assert services[name]["env_file"] == shared
+    for name in ("worker-cpu", "worker-gpu"):
+        assert services[name]["env_file"] == [*shared, "worker.env"]
+    assert services["mlflow"]["env_file"] == ["mlflow.env"]
+    for service in (services[name] for name in services.keys() - {"postgres"}):  # which makes databases for all
+        assert not [name for name in service.get("environment", {}) if name.startswith(("AIRFLOW__", "MLFLOW_"))]

@@ -1,0 +1,65 @@
+"""Airflow as one user of its public API sees it. Used in Airflow's environment too: no import of this project."""
+
+import functools
+import json
+import socket
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+@dataclass(frozen=True)
+class Server:
+    """Airflow's public API as one user sees it."""
+
+    address: str
+    passwords: Path
+    tracking: str = ""
+    user: str = "admin"
+
+    def call(self, method: str, path: str, body: dict[str, Any] | None = None, token: str | None = None) -> Any:
+        headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.address + path, data=data, headers=headers, method=method)
+        with OPENER.open(request, timeout=60) as answer:
+            return json.load(answer)
+
+    def api(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        return self.call(method, f"/api/v2{path}", body, token_of(self))
+
+    def states(self, dag: str, run: str) -> dict[str, str]:
+        answer = self.api("GET", f"/dags/{dag}/dagRuns/{run}/taskInstances")
+        return {instance["task_id"]: instance["state"] for instance in answer["task_instances"]}
+
+
+@functools.cache
+def token_of(server: Server) -> str:
+    password = (server.passwords / server.user).read_text(encoding="utf-8").strip()
+    return server.call("POST", "/auth/token", {"username": server.user, "password": password})["access_token"]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def until(condition, seconds: float = 300) -> Any:
+    """The first true answer of ``condition``; an HTTP error or no answer in time counts as not yet."""
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            if answer := condition():
+                return answer
+        except urllib.error.HTTPError as error:
+            if error.code not in {404, 409}:
+                raise
+        except TimeoutError:
+            pass
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(1)

@@ -1,0 +1,104 @@
+"""The production stack in a folder of a test's own, and a tiny launch that goes through it."""
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import urllib.parse
+import urllib.request
+from base64 import b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tests.helpers.launches.tiny_launch import write_launch
+from tests.helpers.processes.server import OPENER, Server, free_port, until
+
+ROOT = Path(__file__).resolve().parents[3]
+PYTHON = ROOT / ".venv" / "airflow" / "bin" / "python"
+REVIEWER = "privacy-reviewer"
+DAG = "tiny"
+PORTS = ("POSTGRES_PORT", "REDIS_PORT", "AIRFLOW_PORT", "MLFLOW_PORT", "HEALTH_PORT")
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A stack that is up. ``environment`` is that of its commands."""
+
+    home: Path
+    environment: dict[str, str]
+
+    def command(self, *words: str) -> subprocess.CompletedProcess[str]:
+        command = [str(PYTHON), "docker/stack", *words]
+        return subprocess.run(command, cwd=ROOT, env=self.environment, capture_output=True, text=True, timeout=900)
+
+    def done(self, *words: str) -> str:
+        done = self.command(*words)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def tacit(self, *words: str) -> dict[str, Any]:
+        return json.loads(self.done("tacit", *words, "--json"))
+
+    @property
+    def airflow(self) -> Server:
+        return Server(f"http://127.0.0.1:{self.environment['AIRFLOW_PORT']}", self.home / "passwords")
+
+    def pid(self, service: str) -> int:
+        return json.loads((self.home / "started" / f"{service}.json").read_text(encoding="utf-8"))["pid"]
+
+    def mlflow(self, path: str, login: bool = True, **query: str) -> dict[str, Any]:
+        address = f"http://127.0.0.1:{self.environment['MLFLOW_PORT']}/api/2.0/mlflow/{path}"
+        request = urllib.request.Request(f"{address}?{urllib.parse.urlencode(query)}")
+        if login:
+            password = (self.home / "passwords" / "mlflow").read_text(encoding="utf-8").strip()
+            request.add_header("Authorization", "Basic " + b64encode(f"mlflow:{password}".encode()).decode())
+        with OPENER.open(request, timeout=60) as answer:
+            return json.load(answer)
+
+    def trigger(self) -> str:
+        """Begin the tiny launch through the API; returns the run's id."""
+        until(lambda: self.airflow.api("GET", f"/dags/{DAG}"))
+        self.airflow.api("PATCH", f"/dags/{DAG}", {"is_paused": False})
+        body = {"conf": {}, "logical_date": None}
+        return self.airflow.api("POST", f"/dags/{DAG}/dagRuns", body)["dag_run_id"]
+
+    def state(self, run: str, task: str) -> str | None:
+        return self.airflow.states(DAG, run).get(task)
+
+    def answer(self, run: str, word: str = "Approve") -> dict[str, Any]:
+        """The reviewer's answer, once the launch asks."""
+        reviewer = replace(self.airflow, user=REVIEWER)
+        question = f"/dags/{DAG}/dagRuns/{run}/taskInstances/approve/-1/hitlDetails"
+        return reviewer.api("PATCH", question, {"chosen_options": [word], "params_input": {}})
+
+
+@contextmanager
+def stack(tacit: Path, **changes: object) -> Iterator[Stack]:
+    """A stack with the tiny launch's file and its population's budget; nothing of it is left afterwards.
+
+    Args:
+      tacit: what its workers run as `tacit`.
+      changes: fields of the launch file.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="tacit-stack-"))
+    folder.chmod(0o711)  # PostgreSQL's user passes through
+    launches = folder / "launches"
+    launches.mkdir()
+    (folder / "text").mkdir()
+    write_launch(folder / "text", reviewers=[REVIEWER], **changes).rename(launches / "tiny.yaml")
+    environment = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "PYTHONPATH") if name in os.environ}
+    environment |= {name: str(free_port()) for name in PORTS} | {"STACK_HOME": str(folder / "stack")}
+    environment |= {"TACIT_BIN": str(tacit), "TACIT_LAUNCHES": str(launches)}
+    made = Stack(folder / "stack", environment | {"TASK_HEARTBEAT_SECONDS": "20"})
+    try:
+        made.done("up")
+        made.done("tacit", "ledger", "init")
+        made.done("tacit", "ledger", "register", "tiny-clients", "--max-rho", "9", "--simulated")
+        yield made
+    finally:
+        made.command("down")
+        shutil.rmtree(folder, ignore_errors=True)
