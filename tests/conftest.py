@@ -32,7 +32,12 @@ _MAKE_NO_CLUSTER = Path("/etc/postgresql-common/createcluster.conf")
 
 
 # What takes longest, in this order: begun last, one worker would wait for it at the end.
-_FIRST = ("tests/end_to_end/test_tiny_launch.py", "tests/golden/", "tests/end_to_end/test_shipped_launches.py")
+_FIRST = (
+    "tests/docker/test_stack.py",
+    "tests/end_to_end/test_tiny_launch.py",
+    "tests/golden/",
+    "tests/end_to_end/test_shipped_launches.py",
+)
 # Tests of these folders share a launch, or a cluster of PostgreSQL.
 _TOGETHER = ("tests/golden/", "tests/pipeline/ledger/")
 
