@@ -4,6 +4,7 @@ These tests run in Airflow's environment (``make test``), which has no tacit: wh
 the contract between a task and a command, so any command that keeps the contract will do.
 """
 
+import copy
 import importlib.util
 import json
 import os
@@ -127,7 +128,8 @@ def dagbag(database):
 
 
 def operator(dagbag):
-    return dagbag.dags["demo"].get_task("pretrain")
+    """A task of its own: one that ran a command holds its process, and the session's DAGs are copied by other tests."""
+    return copy.copy(dagbag.dags["demo"].get_task("pretrain"))
 
 
 def wait_for(condition, seconds: float = 20) -> None:
