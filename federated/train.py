@@ -7,7 +7,8 @@ independent noise DP-FedAvg and DP-FedSGD (McMahan et al. 2018, algorithm 1).
 
 Guarantee: the sequence of all models is a post-processing of what ``federated.rounds.privatize`` releases
 from updates clipped to the clip norm in use. With correlated noise no device takes part twice
-within ``min_sep`` rounds or more than ``max_participations`` times. Zero-out adjacency, unit one device.
+within ``min_sep`` rounds or more than ``max_participations`` times, whatever a clock says. Zero-out
+adjacency, unit one device.
 What that is worth: ``accounting.guarantees.from_records(rule.config, result.observed)``. Between reading a
 device's text and adding noise nothing depends on the text but the sum.
 
@@ -190,7 +191,7 @@ def fine_tune(
             done = Done.of(unnoised, unnoised_sum_P, released_sum_P, rule.sensitivity == 1)
             probed = direction_canaries.observe(probe, probed, done, clip, worker)
             del unnoised, unnoised_sum_P, done
-            records = run.records.add(round_number, cohort)
+            records = run.records.add(round_number, cohort, timer.lasted)
             run = RunState(round_number + 1, stepped, privacy, timer, records, run.curve, probed)
             _check_finite(worker, run.rounds_done)
             run = _measured(run, worker, data, local, place, last)

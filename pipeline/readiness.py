@@ -57,9 +57,11 @@ def look(config: LaunchConfig, settings: Settings, run_id: str, taken_over: Coll
     kept = foreseen.kept
     unusable = unusable_files(config, kept)
     population = Look(()) if unusable else _population(config, kept)
+    estimated = _never_full(config, config.planning.population_estimate) if config.planning else []
     problems = (
         *unusable,
         *population.problems,
+        *(problem for problem in estimated if not population.problems),
         *above_policy(config, rho),
         *_unknown_reviewers(config, settings),
         *foreseen.problems,
@@ -252,7 +254,17 @@ def _hopeless(config: LaunchConfig, devices: int) -> list[str]:
         for name, part in expected.items()
     }
     sure = {line.partition(":")[0] for line in too_few(config, most)}
-    return [line for line in too_few(config, expected) if line.partition(":")[0] in sure]
+    lines = [line for line in too_few(config, expected) if line.partition(":")[0] in sure]
+    return lines + _never_full(config, most["train"])
+
+
+def _never_full(config: LaunchConfig, devices: int) -> list[str]:
+    """Why rounds by the clock would not fill, however long they wait."""
+    if config.mechanism.timer_days is None:
+        return []
+    from federated.planning.timer import shortfalls  # numpy is slow to import
+
+    return [f"mechanism: this plan cannot be carried out: {reason}" for reason in shortfalls(config.mechanism, devices)]
 
 
 def _unknown_reviewers(config: LaunchConfig, settings: Settings) -> list[str]:

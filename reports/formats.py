@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from reports.disclosure.document import Disclosure, GateResult
 from reports.disclosure.findings import AuditBlock, CanaryResult
-from reports.disclosure.guarantee import Participation
 from reports.disclosure.utility import ArmMetric, Difference, HeadWords, Utility
 
 _STRONG, _REASONABLE = 1.0, 10.0
@@ -136,18 +135,6 @@ def histogram(counts: dict[str, int]) -> str:
         for (first, last), count in bars(counts).items()
     )
     return "; ".join(shown) or "none"
-
-
-def turnout(seen: Participation, rounds: int) -> str:
-    """How full the rounds were, in a sentence; empty where the sample is secret."""
-    if seen.mean_devices is None:
-        return ""
-    return (
-        f"Rounds with fewer devices than the report goal: {seen.rounds_below_goal:,} of {rounds:,}; devices in a "
-        f"round, as a mean: {at_least(seen.mean_devices)}. Devices expected to check in in a round's hour, as a mean: "
-        f"{at_least(seen.check_ins)}, and in the worst hour {at_least(seen.fewest_check_ins)}. Rounds that are not "
-        "full weaken no guarantee, as neither noise nor denominator depends on who comes."
-    )
 
 
 def gate_value(gate: GateResult) -> str:

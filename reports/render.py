@@ -16,6 +16,7 @@ from markupsafe import Markup
 from pretrain.files import write_text
 from reports import formats, markdown
 from reports.disclosure.document import Disclosure
+from reports.turnout import turnout
 from reports.worst import worst_facts
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -44,7 +45,7 @@ _FILTERS = (
     formats.rows_of,
     formats.strength,
     formats.total,
-    formats.turnout,
+    turnout,
     formats.up,
     formats.verdict,
     formats.warnings,

@@ -6,7 +6,7 @@ In the field nobody configures this; it happens. Here it decides who trains, so 
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from pydantic import Field, PositiveFloat, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from pretrain.config import Config
 
@@ -16,12 +16,15 @@ NIGHT_FRACTION, DAY_FRACTION, BEST_HOUR = 0.9, 0.2, 2.0
 ZONE_SPREAD_HOURS = 3.0
 # Devices selected for each place in a round, and the probability that one of them does not report.
 OVER_SELECTION, DROPOUT = 1.3, 0.08
+# Text is kept for months at most, and so is what a device remembers of when it took part.
+MOST_TIMER_DAYS = 366
 
 
 class AvailabilityConfig(Config):
-    """The ``availability:`` block: how long a round of the simulated population takes.
+    """The ``availability:`` block: how long a round of the simulated population takes, or how long a device rests.
 
-    Devices train by night, on a charger; some that are selected never report (Bonawitz et al. 2019).
+    Devices train by night, on a charger; some that are selected never report (Bonawitz et al. 2019). With a timer,
+    rounds take as long as they take to fill, and ``min_sep`` is the least that is enforced beside the hours.
     """
 
     retired: ClassVar[Mapping[str, Any]] = {
@@ -33,8 +36,16 @@ class AvailabilityConfig(Config):
         "dropout": DROPOUT,
         "timer_hours": None,
     }
+    since_0_1: ClassVar[Mapping[str, Any]] = {"timer_days": None}
 
-    round_minutes: PositiveFloat = Field(ge=0.01, le=100_000, description="how long a round takes")
+    round_minutes: PositiveFloat | None = Field(
+        default=None, ge=0.01, le=100_000, description="how long every round takes, without a timer"
+    )
+    timer_days: PositiveInt | None = Field(
+        default=None,
+        le=MOST_TIMER_DAYS,
+        description="whole days that a device rests by the clock; rounds take as long as they take to fill",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -42,6 +53,15 @@ class AvailabilityConfig(Config):
         if not isinstance(block, dict) or "minutes_per_round" not in block or "round_minutes" in block:
             return block
         return {"round_minutes" if name == "minutes_per_round" else name: value for name, value in block.items()}
+
+    @model_validator(mode="after")
+    def _rounds_or_hours(self) -> "AvailabilityConfig":
+        if (self.round_minutes is None) == (self.timer_days is None):
+            raise ValueError(
+                f"round_minutes: {self.round_minutes}, timer_days: {self.timer_days}; give either how long a round "
+                "takes, or how many days a device rests by the clock"
+            )
+        return self
 
     def canonical(self) -> dict[str, Any]:
         """All fields as JSON values, under version 0.1's names."""

@@ -157,6 +157,11 @@ class _Correlated(_Mechanism):
         default=None, description="who checks in when, and who of the selected reports; default: everybody, always"
     )
 
+    @property
+    def timer_days(self) -> int | None:
+        """Whole days that a device rests; None where rounds are counted and not hours."""
+        return self.availability.timer_days if self.availability else None
+
 
 class _Restarted(_Correlated):
     any_min_sep: ClassVar[bool] = True
@@ -314,6 +319,11 @@ class IndependentMechanism(_Mechanism):
     def secret_sample(self) -> SecretSample:
         """The sample that the amplified epsilon counts on."""
         return SecretSample(self.sampling, self.report_goal / self.population, self.population)
+
+    @property
+    def timer_days(self) -> None:
+        """None: no device rests."""
+        return None
 
     @property
     def min_sep(self) -> int:

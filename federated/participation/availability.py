@@ -66,7 +66,11 @@ class Availability:
 
     def share(self, round_number: int) -> float:
         """Expected share of all devices that check in during this round's hour, over all their time zones."""
-        turn, first = 2 * math.pi / _DAY_HOURS, math.floor(self.hour(round_number)) - self.best_hour
+        return self.share_at(math.floor(self.hour(round_number)))
+
+    def share_at(self, hour: int) -> float:
+        """The same of an hour since the first round."""
+        turn, first = 2 * math.pi / _DAY_HOURS, hour - self.best_hour
         if self.zone_spread_hours:
             last = first + self.zone_spread_hours
             mean = (math.sin(last * turn) - math.sin(first * turn)) / (self.zone_spread_hours * turn)

@@ -27,10 +27,12 @@ class ParticipationState:
     Attributes:
       last_round_D: int32, the round it last joined; -1 if it never did.
       count_D: int32, the rounds it has joined.
+      lasted: hours at which the round before this state opened and ended; None without a clock.
     """
 
     last_round_D: np.ndarray
     count_D: np.ndarray
+    lasted: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -110,14 +112,17 @@ class Cohorts:
         return rng.permutation(devices[rng.random(len(devices)) < self.stress_rate])[: self.report_goal]
 
     def ready(self, state: ParticipationState, round_number: int, devices: np.ndarray | slice) -> np.ndarray:
-        last, count = state.last_round_D[devices], state.count_D[devices]
-        ready = ((last == _NEVER) | (round_number - last >= self.min_sep)) & (count < self.max_participations)
-        if self.stress_D is not None:
-            ready &= ~self.stress_D[devices]
+        ready = self.within_limits(state, round_number, devices)
         if self.availability is not None:
             numbers = np.arange(self.num_devices) if isinstance(devices, slice) else devices
             ready[ready] = self.availability.awake(numbers[ready], round_number)
         return ready
+
+    def within_limits(self, state: ParticipationState, round_number: int, devices: np.ndarray | slice) -> np.ndarray:
+        """Which devices timer and cap let into a round."""
+        last, count = state.last_round_D[devices], state.count_D[devices]
+        within = ((last == _NEVER) | (round_number - last >= self.min_sep)) & (count < self.max_participations)
+        return within if self.stress_D is None else within & ~self.stress_D[devices]
 
     def _select(
         self, state: ParticipationState, round_number: int, rng: np.random.Generator, wanted: int

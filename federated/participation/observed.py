@@ -3,6 +3,7 @@
 Shape legend: D devices of the population, N participations on record.
 """
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,26 @@ from federated.participation.secret_sample import SampledCohorts
 
 if TYPE_CHECKING:
     from federated.participation.records import Records
+
+# Parts of a run, for a picture of how rounds became longer or shorter.
+_PARTS = 10
+
+
+@dataclass(frozen=True)
+class Timetable:
+    """How long the rounds of a run took by the clock.
+
+    Attributes:
+      days: from the first round's begin to the last one's end.
+      shortest, median, longest: minutes of a round.
+      median_by_part: minutes, as a median of each of ten parts of the run, as far as there are so many rounds.
+    """
+
+    days: float
+    shortest: float
+    median: float
+    longest: float
+    median_by_part: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -25,12 +46,14 @@ class Turnout:
       check_ins: devices expected to check in during a round's hour, as a mean over rounds; all devices
         where no availability is simulated.
       fewest_check_ins: the same in the worst round.
+      timetable: when rounds were, by the clock; None without one.
     """
 
     rounds_below_goal: int
     mean_devices: float
     check_ins: float
     fewest_check_ins: float
+    timetable: Timetable | None = None
 
 
 @dataclass(frozen=True)
@@ -93,19 +116,35 @@ def observe(records: "Records", rounds: int, cohorts: Cohorts | SampledCohorts, 
         violations=violations,
         synthetic_devices=int(np.sum(synthetic_D)),
         # How many a secret sample drew is part of the secret.
-        turnout=_turnout(rounds_N, rounds, cohorts) if isinstance(cohorts, Cohorts) else None,
+        turnout=_turnout(records, rounds, cohorts) if isinstance(cohorts, Cohorts) else None,
     )
 
 
-def _turnout(rounds_N: np.ndarray, rounds: int, cohorts: Cohorts) -> Turnout:
-    joined_T = np.bincount(rounds_N, minlength=rounds)
+def _turnout(records: "Records", rounds: int, cohorts: Cohorts) -> Turnout:
+    joined_T = np.bincount(records.rounds_N, minlength=rounds)
     day = cohorts.availability
+    hours = [math.floor(begin) for _, begin, _ in records.hours]
     shares = [1.0 if day is None else day.share(number) for number in range(rounds)] or [0.0]
+    if day is not None and hours:
+        shares = [day.share_at(hour) for hour in hours]
     return Turnout(
         rounds_below_goal=int(np.sum(joined_T < cohorts.report_goal)),
         mean_devices=float(joined_T.mean()) if rounds else 0.0,
         check_ins=cohorts.num_devices * float(np.mean(shares)),
         fewest_check_ins=cohorts.num_devices * min(shares),
+        timetable=_timetable(records) if records.hours else None,
+    )
+
+
+def _timetable(records: "Records") -> Timetable:
+    minutes_T = np.array([(end - begin) * 60 for _, begin, end in records.hours])
+    parts = np.array_split(minutes_T, min(_PARTS, len(minutes_T)))
+    return Timetable(
+        days=records.hours[-1][2] / 24,
+        shortest=float(minutes_T.min()),
+        median=float(np.median(minutes_T)),
+        longest=float(minutes_T.max()),
+        median_by_part=tuple(float(np.median(part)) for part in parts),
     )
 
 

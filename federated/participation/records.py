@@ -7,6 +7,7 @@ those from 10 up to, not including, 15. Any reader of Parquet takes the folder f
 Shape legend: D devices of the population, N participations on record, T rounds.
 """
 
+import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,8 @@ from federated.participation.secret_sample import SampledCohorts
 from pretrain.files import PRIVATE, atomic, private_directory, sha256
 
 _PART = re.compile(r"rounds-([0-9]{8})-([0-9]{8})\.parquet")
+# Of each file's schema: when its rounds were, by the clock.
+_HOURS = b"round, begin and end in hours"
 
 
 @dataclass(frozen=True)
@@ -28,9 +31,11 @@ class Records:
 
     Attributes:
       cohorts: number and devices of each round, int32, ascending by round.
+      hours: by the clock, number, begin and end of each round, in hours since the first one opened; else empty.
     """
 
     cohorts: tuple[tuple[int, np.ndarray], ...] = ()
+    hours: tuple[tuple[int, float, float], ...] = ()
 
     @property
     def rounds_N(self) -> np.ndarray:
@@ -43,9 +48,14 @@ class Records:
         """Device of each participation, int32."""
         return np.concatenate([np.empty(0, dtype=np.int32), *(devices for _, devices in self.cohorts)])
 
-    def add(self, round_number: int, cohort: np.ndarray) -> "Records":
-        """These records and one more round; costs what the cohort costs."""
-        return Records((*self.cohorts, (round_number, cohort.astype(np.int32))))
+    def add(self, round_number: int, cohort: np.ndarray, lasted: tuple[float, float] | None = None) -> "Records":
+        """These records and one more round; costs what the cohort costs.
+
+        Args:
+          lasted: begin and end of the round by the clock; None without one.
+        """
+        hours = self.hours if lasted is None else (*self.hours, (round_number, *lasted))
+        return Records((*self.cohorts, (round_number, cohort.astype(np.int32))), hours)
 
     def participations(self, num_devices: int) -> np.ndarray:
         """How many rounds each device joined, int64 ``[D]``."""
@@ -61,7 +71,8 @@ class Records:
 
     def since(self, round_number: int) -> "Records":
         """The records of this round and later ones."""
-        return Records(tuple(entry for entry in self.cohorts if entry[0] >= round_number))
+        cohorts = tuple(entry for entry in self.cohorts if entry[0] >= round_number)
+        return Records(cohorts, tuple(entry for entry in self.hours if entry[0] >= round_number))
 
 
 def no_records() -> Records:
@@ -77,7 +88,7 @@ def by_the_rule(cohorts: Cohorts | SampledCohorts, rounds: int) -> tuple[Records
     state, records = cohorts.init(), no_records()
     for number in range(rounds):
         cohort, state = cohorts.draw(state, number)
-        records = records.add(number, cohort)
+        records = records.add(number, cohort, state.lasted)
     return records, state
 
 
@@ -97,6 +108,8 @@ def require_by_the_rule(records: Records, rounds: int, cohorts: Cohorts | Sample
             )
     if recorded:
         raise ValueError(f"participation records: round {min(recorded)} was never run; restore the records")
+    if records.hours != expected.hours:
+        raise ValueError("participation records: the rounds' hours are not those of their seed; restore the records")
     return state
 
 
@@ -112,8 +125,11 @@ def save_records(records: Records, folder: Path, rounds: int) -> None:
     if first >= rounds:
         return
     new = records.since(first)
+    table = pa.table({"round": new.rounds_N, "device": new.devices_N})
+    if new.hours:
+        table = table.replace_schema_metadata({_HOURS: json.dumps(new.hours)})
     with atomic(folder / _name(first, rounds), PRIVATE) as temporary:
-        pq.write_table(pa.table({"round": new.rounds_N, "device": new.devices_N}), temporary)
+        pq.write_table(table, temporary)
 
 
 def forget_records(folder: Path, rounds: int) -> None:
@@ -132,18 +148,19 @@ def load_records(folder: Path, rounds: int | None = None) -> Records:
     if not folder.is_dir():
         raise OSError(f"{folder.name}: there is no such folder of records")
     done = 0
-    cohorts: tuple[tuple[int, np.ndarray], ...] = ()
+    records = no_records()
     for first, last in sorted(_parts(folder)):
         if rounds is not None and done >= rounds:
             break
         name = _name(first, last)
         if first != done:
             raise OSError(f"{folder.name}/rounds-{done:08d}-*.parquet is missing, before {name}; restore it")
-        cohorts += _read(folder / name, first, last)
+        part = _read(folder / name, first, last)
+        records = Records(records.cohorts + part.cohorts, records.hours + part.hours)
         done = last
     if rounds is not None and done < rounds:
         raise OSError(f"{folder.name}/rounds-{done:08d}-*.parquet is missing, of {rounds} rounds; restore it")
-    return Records(cohorts)
+    return records
 
 
 def _parts(folder: Path) -> list[tuple[int, int]]:
@@ -156,14 +173,18 @@ def _name(first: int, last: int) -> str:
     return f"rounds-{first:08d}-{last:08d}.parquet"
 
 
-def _read(path: Path, first: int, last: int) -> tuple[tuple[int, np.ndarray], ...]:
+def _read(path: Path, first: int, last: int) -> Records:
     name = f"{path.parent.name}/{path.name}"
     try:
         table = pq.read_table(path)
         rounds_N, devices_N = table["round"].to_numpy(), table["device"].to_numpy()
-    except (pa.ArrowInvalid, KeyError, OSError) as error:
+        written = json.loads((table.schema.metadata or {}).get(_HOURS, b"[]"))
+        hours = tuple((int(number), float(begin), float(end)) for number, begin, end in written)
+    except (pa.ArrowInvalid, KeyError, OSError, TypeError, ValueError) as error:
         raise OSError(f"{name}: not a readable Parquet file of records; restore it: {error}") from error
-    if len(rounds_N) and not (first <= rounds_N.min() and rounds_N.max() < last):
-        raise OSError(f"{name}: holds rounds {rounds_N.min()} to {rounds_N.max()}; restore it")
+    numbers = [*([rounds_N.min(), rounds_N.max()] if len(rounds_N) else []), *(number for number, _, _ in hours)]
+    if numbers and not (first <= min(numbers) and max(numbers) < last):
+        raise OSError(f"{name}: holds rounds {min(numbers)} to {max(numbers)}; restore it")
     starts = np.flatnonzero(np.diff(rounds_N, prepend=-1))
-    return tuple(zip(rounds_N[starts].tolist(), np.split(devices_N, starts[1:]), strict=True)) if len(starts) else ()
+    parts = zip(rounds_N[starts].tolist(), np.split(devices_N, starts[1:]), strict=True) if len(starts) else ()
+    return Records(tuple(parts), hours)

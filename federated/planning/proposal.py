@@ -7,12 +7,13 @@ from pydantic import TypeAdapter
 
 from federated.accounting import guarantees as accounting
 from federated.config.mechanism import MechanismConfig
-from federated.config.planning import KINDS, SPARE_FRACTION
+from federated.config.planning import KINDS, SPARE_FRACTION, PlanningConfig
+from federated.participation.clock import whole_days
 from federated.planning import costs as plan_costs
 from federated.planning import search as plan_search
 from federated.planning.changes import Change, changes
 from federated.planning.search import Choice, Option, Terms
-from federated.planning.timer import Timer, timer
+from federated.planning.timer import Timer, of_launch, timer
 
 
 @dataclass(frozen=True)
@@ -66,11 +67,13 @@ def propose(
         nearest = plan_search.best(terms, rounds, goal, thorough=True) or nearest
     strategy = plan_costs.as_launched(nearest.strategy)
     nearest = Choice(plan_search.option(terms, strategy, nearest.option.report_goal), strategy)
-    block = mechanism_block(mechanism, nearest)
+    block = mechanism_block(mechanism, nearest, planning)
     option = _as_accounted(block, nearest.option)
     met = chosen is not None and option.rho is not None and option.rho <= terms.target.rho
     on_progress("the run by the clock")
-    rest = timer(planning, option.rounds, option.report_goal, option.min_sep)
+    rest = of_launch(block, planning.population_estimate) or timer(
+        planning, option.rounds, option.report_goal, option.min_sep
+    )
     on_progress("the same run by other mechanisms")
     return Proposal(
         feasible=met,
@@ -84,16 +87,23 @@ def propose(
     )
 
 
-def mechanism_block(mechanism: MechanismConfig, choice: Choice) -> MechanismConfig:
+def mechanism_block(
+    mechanism: MechanismConfig, choice: Choice, planning: PlanningConfig | None = None
+) -> MechanismConfig:
     """The launch file's ``mechanism:`` with everything that the plan decides replaced.
 
     What does not depend on the mechanism (clip norm, delta, randomness, clipping, secure
     aggregation, availability) is kept. Adaptive clipping is kept where the noise has restarts, which it needs.
+
+    Args:
+      planning: how long slow rounds take, from which follows the timer of a launch by the clock; None keeps it.
     """
     names = {"clip_norm", "delta", "randomness", "clipping", "secagg", "availability"}
     names |= {"adaptive_clipping"} if "restarts" in choice.strategy.parameters else set()
     shared = mechanism.model_dump(exclude_defaults=True, include=names)
     option = choice.option
+    if planning is not None and mechanism.timer_days is not None:
+        shared["availability"] = {"timer_days": whole_days(option.min_sep, planning.round_minutes)}
     decided = {
         "kind": option.kind,
         **choice.strategy.parameters,
@@ -186,7 +196,7 @@ def _reasons(
         f"min_sep {chosen.min_sep:,}: {planning.usable_population:,} devices ({1 - SPARE_FRACTION:.0%} of "
         f"{planning.population_estimate:,}) fill {chosen.min_sep:,} rounds of {chosen.report_goal:,} before one must "
         f"return, so {joins}.",
-        rest.in_words(chosen.min_sep),
+        rest.in_words(chosen.min_sep, by_the_clock=block.timer_days is not None),
         f"{chosen.label[0].upper() + chosen.label[1:]}: least rho at this ratio among {', '.join(terms.kinds)} "
         f"with at most {terms.most_copies} copies of the model for noise (this one keeps {chosen.copies}).",
     ]
@@ -198,7 +208,7 @@ def _reasons(
         reasons.append(
             f"Clip norm {block.clip_norm:g} stays fixed: adaptive clipping needs restarts, and this mechanism has none."
         )
-    if mechanism.model_dump().get("availability"):
+    if mechanism.timer_days is None and mechanism.model_dump().get("availability"):
         reasons.append(
             f"Who checks in when is not part of this search, which leaves out {SPARE_FRACTION:.0%} of the devices, "
             "no more: run 'tacit plan' on the file with this block to see how many rounds would not be full."

@@ -47,7 +47,7 @@ def training_at(
     ratio = strategy.loss / (goal * math.sqrt(2 * rho))
     held = plan_search.option(replace(terms, noise_to_signal=ratio), strategy, goal)
     fixed = mechanism.model_copy(update={"adaptive_clipping": None})
-    return mechanism_block(fixed, Choice(held, strategy))
+    return mechanism_block(fixed, Choice(held, strategy), planning)
 
 
 def shapes(mechanism: MechanismConfig, planning: PlanningConfig, limits: SmallTrade) -> Iterator[tuple[int, int]]:

@@ -11,6 +11,8 @@ from federated.accounting.guarantees import Guarantee, guarantee_of
 from federated.config.mechanism import MechanismConfig, SecretSample
 from federated.participation import turnout
 from federated.participation.availability import Availability
+from federated.planning.timer import Timer, of_launch
+from federated.planning.timer import shortfalls as never_full
 from federated.rounds.rule import RoundRule
 from federated.secagg.bounds import Encoding
 
@@ -47,7 +49,8 @@ class Plan:
     """The worst case that the enforced limits allow, before any device takes part.
 
     Attributes:
-      rounds_below_goal: expected; None where no availability is simulated.
+      rounds_below_goal: expected; None where no availability is simulated, or a round waits until it is full.
+      by_the_clock: what is expected of a launch by the clock; None for another.
     """
 
     guarantee: Guarantee
@@ -55,6 +58,7 @@ class Plan:
     reasons: tuple[str, ...]
     alternatives: tuple[Alternative, ...]
     rounds_below_goal: int | None = None
+    by_the_clock: Timer | None = None
 
 
 def plan(config: MechanismConfig, population_estimate: int, encoding: Encoding | None = None) -> Plan:
@@ -82,6 +86,7 @@ def plan(config: MechanismConfig, population_estimate: int, encoding: Encoding |
             report_goals=sorted({max(1, int(config.report_goal * factor)) for factor in _GOAL_FACTORS}),
         ),
         rounds_below_goal=rounds_below_goal(config, population_estimate),
+        by_the_clock=of_launch(config, population_estimate) if not reasons else None,
     )
 
 
@@ -145,20 +150,28 @@ def shortfalls(config: MechanismConfig, devices: int) -> list[str]:
         *_too_few_rested(config, devices),
         *_too_few_participations(config, devices),
         *_too_few_awake(config, devices),
+        *never_full(config, devices),
     ]
 
 
 def rounds_below_goal(config: MechanismConfig, devices: int) -> int | None:
     """Rounds expected to end with fewer devices than the report goal; None where no availability is simulated."""
-    # The seed decides who comes, not how many are expected.
-    day = RoundRule(config, seed=0).availability
+    day = _day(config)
     return None if day is None else _below_goal(config, devices, day)
+
+
+def _day(config: MechanismConfig) -> Availability | None:
+    """Who checks in during a round that takes its time, full or not; None for everybody, always, and by the clock."""
+    # The seed decides who comes, not how many are expected.
+    return None if config.timer_days is not None else RoundRule(config, seed=0).availability
 
 
 def most_rest(config: MechanismConfig, devices: int, goal: int) -> int:
     """The largest ``min_sep`` at which a typical round of ``goal`` devices is full; 0 if there is none."""
-    day = RoundRule(config, seed=0).availability
+    day = _day(config)
     rest = min(devices // goal, config.rounds)
+    if config.timer_days is not None:
+        rest = min((devices - Availability().selected(goal)) // goal + 1, config.rounds)
     if day is None:
         return rest
     low, high = 0, rest
@@ -207,7 +220,7 @@ def _too_few_participations(config: MechanismConfig, devices: int) -> list[str]:
 
 
 def _too_few_awake(config: MechanismConfig, devices: int) -> list[str]:
-    day = RoundRule(config, seed=0).availability
+    day = _day(config)
     if day is None:
         return []
     below = _below_goal(config, devices, day)

@@ -13,6 +13,7 @@ from federated import mechanisms
 from federated.config.mechanism import IndependentMechanism, MechanismConfig, secagg_neighbours
 from federated.local_training.clipping import Clip
 from federated.participation.availability import Availability
+from federated.participation.clock_cohorts import ROUND_MINUTES, ClockCohorts
 from federated.participation.cohorts import Cohorts
 from federated.participation.secret_sample import SampledCohorts
 from federated.rounds.privatize import PrivacyState, Privatizer, privatizer
@@ -74,7 +75,10 @@ class RoundRule:
     def availability(self) -> Availability | None:
         """Who checks in and reports; None for everybody, always. A secret sample has no availability."""
         block = None if isinstance(self.config, IndependentMechanism) else self.config.availability
-        return None if block is None else Availability(round_minutes=block.round_minutes, seed=self.seed)
+        if block is None:
+            return None
+        # By the clock, a round's hour is when it opens, and nobody asks for its minutes.
+        return Availability(round_minutes=block.round_minutes or ROUND_MINUTES, seed=self.seed)
 
     def cohorts(
         self, synthetic_D: np.ndarray, stress_D: np.ndarray | None = None, stress_rate: float = 0.0
@@ -95,7 +99,9 @@ class RoundRule:
         if not isinstance(config, IndependentMechanism):
             limits = (config.report_goal, config.min_sep, config.max_participations)
             outside = (stress_D, stress_rate) if stressed else (None, 0.0)
-            return Cohorts(num_devices, *limits, self.seed, self.availability, *outside)
+            shared = (num_devices, *limits, self.seed, self.availability, *outside)
+            days = config.timer_days
+            return Cohorts(*shared) if days is None else ClockCohorts(*shared, timer_days=days)
         if num_devices - int(np.sum(synthetic_D)) < config.population:
             # Fewer devices would be sampled at a higher rate than accounted (fixed rounds), or the mean be off.
             raise ValueError(

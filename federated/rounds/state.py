@@ -68,6 +68,7 @@ _FIELDS_OF_0_1 = (
     *("dropout", "timer_hours"),
     *("algorithm", "optimizer", "target_quantile", "learning_rate", "bit_noise_std", "batch_sentences"),
     *("sequence_words", "epochs", "max_words", "momentum", "second_momentum", "adaptivity"),
+    "timer_days",  # newer, where a file sets it
 )
 _log = logging.getLogger(__name__)
 

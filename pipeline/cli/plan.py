@@ -263,6 +263,7 @@ def _worst_case(planned: "Plan") -> dict:
         "feasible": planned.feasible,
         "reasons": list(planned.reasons),
         "rounds_below_goal": planned.rounds_below_goal,
+        "by_the_clock": asdict(planned.by_the_clock) if planned.by_the_clock else None,
         "alternatives": [asdict(row) for row in planned.alternatives],
     }
 
@@ -275,6 +276,13 @@ def _worst_case_text(planned: "Plan", devices: int) -> str:
     ]
     lines += [f"  epsilon {round_up(value)} at delta {delta:g}" for delta, value in worst.epsilon.items()]
     lines.append(f"  per {worst.unit}, {worst.adjacency} adjacency, at worst within the enforced limits")
+    clock = planned.by_the_clock
+    if planned.feasible and clock is not None and clock.run_days is not None:
+        lines.append(
+            f"  feasible: by the clock, {devices:,} devices that rest for {clock.days} days fill every round; the run "
+            f"takes about {clock.run_days:.1f} days, and devices come back after {clock.min_sep:,} rounds or more"
+        )
+        return "\n".join(lines)
     below = planned.rounds_below_goal
     if planned.feasible and below:
         lines.append(f"  feasible: {devices:,} devices fill a typical round")

@@ -7,12 +7,13 @@ from typing import Literal
 from evaluation.audit import canaries
 from federated.accounting import amplification
 from federated.accounting import guarantees as accounting
+from federated.participation import observed as participated
 from federated.participation.observed import Observed
 from pipeline.covered import spends
 from pipeline.stage import StageContext, StageResult
 from pipeline.stages import audit_trace, fine_tune_workers
 from pretrain import export
-from reports.disclosure.guarantee import Amplified, ObservedParticipation, PrivacyLoss
+from reports.disclosure.guarantee import Amplified, ObservedParticipation, PrivacyLoss, Timetable
 from reports.formats import MOST_BARS, bars
 
 
@@ -86,6 +87,18 @@ def participation(observed: Observed) -> ObservedParticipation:
         mean_devices=None if turnout is None else _ten(turnout.mean_devices),
         check_ins=None if turnout is None else _ten(turnout.check_ins),
         fewest_check_ins=None if turnout is None else _ten(turnout.fewest_check_ins),
+        timetable=None if turnout is None or turnout.timetable is None else timetable(turnout.timetable),
+    )
+
+
+def timetable(of_rounds: participated.Timetable) -> Timetable:
+    """What may be shown of the rounds' hours: two digits."""
+    return Timetable(
+        run_days=_two_digits(of_rounds.days),
+        shortest_minutes=_two_digits(of_rounds.shortest),
+        median_minutes=_two_digits(of_rounds.median),
+        longest_minutes=_two_digits(of_rounds.longest),
+        median_minutes_by_part=tuple(map(_two_digits, of_rounds.median_by_part)),
     )
 
 
@@ -113,6 +126,10 @@ def _amplified(sampled: amplification.Amplified | None, delta: float) -> Amplifi
 
 def _tens(histogram: Mapping[int, int]) -> dict[str, int]:
     return {str(key): _ten(count) for key, count in histogram.items()}
+
+
+def _two_digits(amount: float) -> float:
+    return float(f"{amount:.2g}")
 
 
 def _ten(count: float) -> int:

@@ -30,6 +30,8 @@ class Plan(StageResult):
     feasible: bool
     reasons: list[str]
     rounds_below_goal: int | None
+    min_sep_by_the_clock: int | None = None
+    run_days: float | None = None
     sensitivity_squared: float
     rho: float
     delta: float
@@ -70,6 +72,8 @@ def plan(ctx: StageContext) -> Plan:
         feasible=planned.feasible,
         reasons=planned.reasons,
         rounds_below_goal=planned.rounds_below_goal,
+        min_sep_by_the_clock=planned.by_the_clock.min_sep if planned.by_the_clock else None,
+        run_days=planned.by_the_clock.run_days if planned.by_the_clock else None,
         sensitivity_squared=planned.guarantee.sensitivity_squared,
         rho=planned.guarantee.rho,
         delta=mechanism.delta,

@@ -66,6 +66,16 @@ class MechanismBlock(Config):
     server: dict[str, float | str]
 
 
+class Timetable(Config):
+    """How long the rounds took by the clock; minutes in two digits, as exact ones would tell how many devices wait."""
+
+    run_days: float
+    shortest_minutes: float
+    median_minutes: float
+    longest_minutes: float
+    median_minutes_by_part: tuple[float, ...] = Field(description="of each tenth of the run")
+
+
 class ObservedParticipation(Config):
     """What the records show for protected devices.
 
@@ -84,6 +94,7 @@ class ObservedParticipation(Config):
     mean_devices: int | None = Field(default=None, description="devices in a round, rounded down to tens")
     check_ins: int | None = Field(default=None, description="expected in a round's hour, as a mean; in tens")
     fewest_check_ins: int | None = Field(default=None, description="the same in the worst round")
+    timetable: Timetable | None = Field(default=None, description="by the clock; none where rounds are counted")
 
 
 class Participation(ObservedParticipation):

@@ -4,7 +4,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from reports.disclosure.document import Disclosure
-from reports.disclosure.guarantee import Accounting, Curves, Participation
+from reports.disclosure.guarantee import Accounting, Curves, Participation, Timetable
 from reports.figures.style import BLUE, GREEN, ORANGE, RED, svg
 from reports.formats import up
 
@@ -23,6 +23,8 @@ def of_training(disclosure: Disclosure) -> dict[str, str]:
         figures["epsilon"] = _epsilon(disclosure.accounting)
     if disclosure.participation.participation_histogram:
         figures["participation"] = _participation(disclosure.participation)
+    if disclosure.participation.timetable is not None:
+        figures["round_minutes"] = _round_minutes(disclosure.participation.timetable)
     return figures
 
 
@@ -110,3 +112,16 @@ def _participation(seen: Participation) -> str:
 
     most = seen.observed_max_participations
     return svg("Participation of protected devices", f"At most {most} rounds of {limit} allowed.", draw)
+
+
+def _round_minutes(table: Timetable) -> str:
+    minutes = table.median_minutes_by_part
+    tenths = [(part + 0.5) * 100 / len(minutes) for part in range(len(minutes))]
+
+    def draw(axes: Axes) -> None:
+        axes.bar(tenths, minutes, color=BLUE, width=80 / len(minutes))
+        axes.set(xlabel="rounds done (%)", ylabel="minutes a round,\nmedian of a tenth")
+        axes.set_xlim(0, 100)
+        axes.grid(visible=True, axis="y")
+
+    return svg("How long rounds took", f"From {min(minutes):g} to {max(minutes):g} minutes a round.", draw)

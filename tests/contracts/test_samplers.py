@@ -1,5 +1,6 @@
 """What every rule that picks a round's devices promises, whichever it is."""
 
+import copy
 import inspect
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 from federated.participation.availability import Availability
+from federated.participation.clock_cohorts import ClockCohorts
 from federated.participation.cohorts import Cohorts, ParticipationState
 from federated.participation.observed import observe
 from federated.participation.records import Records, load_records, no_records, save_records
@@ -20,6 +22,7 @@ TIMED = Cohorts(DEVICES, GOAL, 4, 3, seed=9)
 SAMPLERS = {
     "timer and cap": TIMED,
     "who checks in": replace(TIMED, availability=Availability(round_minutes=30.0, seed=9)),
+    "by the clock": ClockCohorts(DEVICES, GOAL, 4, 3, seed=9, timer_days=1),
     "with stress devices": replace(TIMED, stress_D=np.arange(DEVICES) >= DEVICES - 2, stress_rate=0.5),
     "poisson": SampledCohorts(DEVICES, GOAL, GOAL / DEVICES, True, KEY, ROUNDS),
     "fixed": SampledCohorts(DEVICES, GOAL, GOAL / DEVICES, False, KEY, ROUNDS),
@@ -39,7 +42,7 @@ def run(rule: Cohorts | SampledCohorts, rounds: int = ROUNDS) -> tuple[list[np.n
     for number in range(rounds):
         cohort, state = rule.draw(state, number)
         cohorts.append(cohort)
-        records = records.add(number, cohort)
+        records = records.add(number, cohort, state.lasted)
     return cohorts, state, records
 
 
@@ -89,18 +92,19 @@ def test_killed_and_resumed_at_any_round_draws_the_same(name: str) -> None:
     rule, whole = SAMPLERS[name], run(SAMPLERS[name])[0]
     for cut in (1, 7, ROUNDS - 1):
         _, state, _ = run(rule, cut)
-        kept = ParticipationState(state.last_round_D.copy(), state.count_D.copy())
-        np.testing.assert_array_equal(rule.draw(kept, cut)[0], whole[cut])
+        np.testing.assert_array_equal(rule.draw(copy.deepcopy(state), cut)[0], whole[cut])
 
 
 @every_sampler
 def test_records_come_back_as_they_were(name: str, tmp_path) -> None:
     records = run(SAMPLERS[name])[2]
-    save_records(Records(tuple(entry for entry in records.cohorts if entry[0] < 10)), tmp_path / "records", 10)
+    first = Records(tuple(entry for entry in records.cohorts if entry[0] < 10), records.hours[:10])
+    save_records(first, tmp_path / "records", 10)
     save_records(records, tmp_path / "records", ROUNDS)
     again = load_records(tmp_path / "records", ROUNDS)
     np.testing.assert_array_equal(again.rounds_N, records.rounds_N)
     np.testing.assert_array_equal(again.devices_N, records.devices_N)
+    assert again.hours == records.hours
 
 
 @every_sampler

@@ -141,6 +141,9 @@ def test_a_shipped_file_launches_and_its_report_states_the_guarantee(path: Path,
     squared = strategy.sensitivity_squared(
         6, rounds["observed_min_sep"] or config.mechanism.min_sep, max(rounds["observed_max_participations"], 1)
     )
+    # By the clock the floor and the cap are what was reserved, and what came out is what is paid.
+    assert squared <= mechanisms.sensitivity_squared(config.mechanism)
+    assert (disclosure.participation.timetable is not None) == (config.mechanism.timer_days is not None)
     assert disclosure.accounting.rho == answer["rho"]
     # What secure aggregation's rounding may add to a norm counts too.
     rounding = 1e-3 if config.mechanism.secagg else None

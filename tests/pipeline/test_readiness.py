@@ -155,6 +155,10 @@ def test_the_population_s_files_are_counted_before_anything_else(settings: Setti
     (line,) = seen(900, ab_test={"buckets": 400}).problems
     assert line.startswith("ab_test.buckets: 400")
     assert seen(30, discovery={"layers": 40}).problems[0].startswith("discovery.layers: 40")
+    by_the_clock = {"report_goal": 300, "min_sep": 4, "availability": {"timer_days": 1}}
+    (line,) = seen(900, mechanism=by_the_clock).problems
+    assert line.startswith("mechanism: this plan cannot be carried out: report_goal 300: a round selects 390 devices")
+    assert seen(900, mechanism=by_the_clock | {"report_goal": 20}).problems == ()
     # Parts are drawn: what one population of a thousand could still have is not refused here.
     assert seen(900, ab_test={"buckets": 110}).problems == ()
     assert ledger.spends() == []

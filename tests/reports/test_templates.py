@@ -161,6 +161,16 @@ def test_turnout_is_told_where_it_is_known() -> None:
     assert "fewer devices than the report goal" not in rendered()["report.md"]
 
 
+def test_the_rounds_hours_are_told_by_the_clock() -> None:
+    table = {"run_days": 3.0, "shortest_minutes": 3.8, "median_minutes": 44.0, "longest_minutes": 1600.0}
+    full = {"rounds_below_goal": 0, "mean_devices": 200, "check_ins": 430, "fewest_check_ins": 90}
+    seen = block("participation", **full, timetable=table | {"median_minutes_by_part": [4.0, 44.0, 1300.0]})
+    text = rendered(participation=seen)["report.md"]
+    assert "the run took 3 days; a round took 3.8 to 1600 minutes, 44 as a median." in text
+    assert "reserved at 4 apart, the least that the server let in, and 4 came out." in text
+    assert "By the clock" not in rendered(participation=block("participation", **full))["report.md"]
+
+
 def test_histograms_are_told_and_drawn() -> None:
     files = rendered()
     for name in REPORTS:

@@ -12,8 +12,17 @@ from federated.participation.availability import Availability
 ALWAYS = Availability(night_fraction=1.0, day_fraction=1.0, dropout=0.0, over_selection=1.0, seed=3)
 
 
-def by_a_plain_loop(rounds: int, num_devices: int, goal: int, days: int, availability: Availability, minutes: float):
+def by_a_plain_loop(
+    rounds: int,
+    num_devices: int,
+    goal: int,
+    days: int,
+    availability: Availability,
+    minutes: float,
+    limits: tuple[int, int],
+):
     """Rounds as (start, end, cohort), one device and one check-in after the other."""
+    joined: dict[int, list[int]] = {device: [] for device in range(num_devices)}
     rests_until = dict.fromkeys(range(num_devices), 0.0)
     done: list[tuple[float, float, list[int]]] = []
     waiting: list[int] = []
@@ -26,7 +35,9 @@ def by_a_plain_loop(rounds: int, num_devices: int, goal: int, days: int, availab
             if device not in waiting and availability.awake_at(number, hour)[0] and time >= rests_until[device]:
                 arrivals.append((time, device))
         for time, device in sorted(arrivals):
-            if time < opened or len(done) == rounds:
+            if time < opened or len(done) == rounds or len(joined[device]) == limits[1]:
+                continue
+            if joined[device] and len(done) - joined[device][-1] < limits[0]:
                 continue
             waiting.append(device)
             if len(waiting) == availability.selected(goal):
@@ -36,17 +47,21 @@ def by_a_plain_loop(rounds: int, num_devices: int, goal: int, days: int, availab
                     rests_until[each] = end
                 for each in cohort:
                     rests_until[each] = end + 24 * days
+                    joined[each].append(len(done))
                 done.append((opened, end, cohort))
                 waiting, opened = [], end
         hour += 1
     return done
 
 
-@pytest.mark.parametrize(("devices", "goal", "minutes"), [(40, 5, 3.0), (23, 7, 45.0), (60, 2, 90.0)])
-def test_a_run_is_that_of_a_plain_loop(devices: int, goal: int, minutes: float) -> None:
+@pytest.mark.parametrize(
+    ("devices", "goal", "minutes", "limits"),
+    [(40, 5, 3.0, None), (23, 5, 45.0, (3, 9)), (60, 2, 90.0, (11, 2))],
+)
+def test_a_run_is_that_of_a_plain_loop(devices: int, goal: int, minutes: float, limits: tuple[int, int] | None) -> None:
     availability = Availability(seed=11)
-    played = clock.run(25, devices, goal, 1, availability, minutes)
-    expected = by_a_plain_loop(25, devices, goal, 1, availability, minutes)
+    played = clock.run(25, devices, goal, 1, availability, minutes, limits)
+    expected = by_a_plain_loop(25, devices, goal, 1, availability, minutes, limits or (1, 25))
     assert played.start_T.tolist() == pytest.approx([start for start, _, _ in expected])
     assert played.end_T.tolist() == pytest.approx([end for _, end, _ in expected])
     assert played.devices_T.tolist() == [len(cohort) for _, _, cohort in expected]
@@ -56,7 +71,7 @@ def test_a_run_is_that_of_a_plain_loop(devices: int, goal: int, minutes: float) 
             joined.setdefault(device, []).append(number)
     apart = Counter(later - earlier for each in joined.values() for earlier, later in pairwise(each))
     assert played.separations == dict(sorted(apart.items()))
-    assert played.min_sep == min(apart)
+    assert played.min_sep == min(apart, default=25)
     assert played.max_participations == max(map(len, joined.values()))
 
 
@@ -81,7 +96,7 @@ def test_slow_rounds_bring_devices_back_sooner() -> None:
 
 
 def test_a_goal_beyond_all_devices_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"report_goal: round 0 of 5 did not fill in 60 days.*lower report_goal"):
+    with pytest.raises(ValueError, match=r"report_goal: round 0 of 5 did not fill in 2 days.*lower report_goal"):
         clock.run(5, 20, 30, 1, ALWAYS)
     with pytest.raises(ValueError, match="give at least 1 of each"):
         clock.run(5, 20, 3, 0, ALWAYS)

@@ -51,7 +51,7 @@ def test_a_block_of_0_1_is_the_same_launch():
     assert config.canonical()["availability"] == OF_0_1
     assert config.model_validate(config.model_dump()) == config
     assert config.availability is not None
-    assert config.availability.model_dump() == NIGHTS
+    assert config.availability.model_dump(exclude_none=True) == NIGHTS
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from federated.accounting import guarantees as accounting
+from federated.config.availability import AvailabilityConfig
 from federated.config.mechanism import MechanismConfig, TreeMechanism
 from federated.config.planning import KINDS, PlanningConfig
 from federated.mechanisms import optimise_blt
@@ -97,6 +98,17 @@ def test_the_block_goes_into_a_launch_file_and_gives_exactly_the_stated_rho(chan
     assert plan_costs.noise_to_signal(block) >= 0.07
     assert plan(block, wanted.planning.population_estimate).feasible
     assert (block.clip_norm, block.delta, block.randomness) == (0.3, 1e-10, "seeded")
+
+
+@pytest.mark.slow
+def test_the_timer_that_is_proposed_is_the_one_that_a_launch_by_the_clock_takes() -> None:
+    by_the_clock = MECHANISM.model_copy(update={"availability": AvailabilityConfig(timer_days=9)})
+    proposal = propose(by_the_clock, terms(round_minutes=100.0))
+    days = -(-proposal.chosen.min_sep * 100 // (24 * 60))
+    assert again(proposal).timer_days == proposal.timer.days == days < 9
+    assert f"timer_days: {days}" in to_yaml(proposal.mechanism)
+    assert proposal.timer.min_sep >= proposal.chosen.min_sep, "the floor holds"
+    assert propose(MECHANISM, terms(round_minutes=100.0)).mechanism.timer_days is None
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ KINDS = {
     "tree, per layer": SPACED | {"kind": "tree", "clipping": "per-layer"},
     "blt": SPACED | {"kind": "blt", "preset": "min-sep-100"},
     "blt, adaptive": SPACED | {"kind": "blt", "preset": "min-sep-100", "restarts": [4], "adaptive_clipping": ADAPTIVE},
+    "blt, by the clock": SPACED | {"kind": "blt", "preset": "min-sep-100", "availability": {"timer_days": 1}},
     "banded": SPACED | {"kind": "banded", "bands": 3},
     "tree, secagg": SPACED | {"kind": "tree", "secagg": {"bits": 32}},
     "poisson, secagg": DRAWN | {"sampling": "poisson", "secagg": {"bits": 24}},

@@ -25,7 +25,8 @@ LAUNCHES = {
     "plain": Launch(),
     **{kind: Launch(mechanism=PARSER.validate_python(KINDS[kind])) for kind in ("blt, adaptive", "clipped estimator")},
     "secagg": Launch(mechanism=PARSER.validate_python(KINDS["tree, secagg"] | {"secagg": SECURE})),
-    "fedsgd": replace(Launch(), device=ONE_STEP),
+    # By the clock, too: every worker plays it by itself.
+    "fedsgd": Launch(mechanism=PARSER.validate_python(KINDS["blt, by the clock"]), device=ONE_STEP),
 }
 
 

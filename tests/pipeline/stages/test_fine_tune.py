@@ -12,12 +12,12 @@ from federated import mechanisms
 from federated.accounting.guarantees import guarantee_of
 from federated.participation.availability import Availability
 from federated.participation.cohorts import Cohorts
-from federated.participation.observed import Observed, observe
+from federated.participation.observed import Observed, Timetable, observe
 from federated.participation.records import no_records
 from federated.secagg.bounds import plan_encoding
 from pipeline.shown import numbers
 from pipeline.stages import fine_tune as stage
-from pipeline.stages.fine_tune import histogram_metrics, participation
+from pipeline.stages.fine_tune import histogram_metrics, participation, timetable
 from reports.disclosure.guarantee import ObservedParticipation
 from tests.helpers.launches.pipeline_launch import launch_config
 
@@ -54,6 +54,13 @@ def test_histograms_are_those_of_the_records_in_tens():
     for prefix, name in (("devices that joined/", "participation"), ("participations apart by/", "separation")):
         total = sum(value for key, value in metrics.items() if key.startswith(prefix))
         assert total == sum(getattr(shown, f"{name}_histogram").values()) > 0
+
+
+def test_the_rounds_hours_are_shown_in_two_digits():
+    exact = Timetable(days=12.3456, shortest=3.14159, median=27.182, longest=1618.03, median_by_part=(3.2109, 1499.9))
+    shown = timetable(exact)
+    assert (shown.run_days, shown.shortest_minutes, shown.median_minutes) == (12, 3.1, 27)
+    assert (shown.longest_minutes, shown.median_minutes_by_part) == (1600, (3.2, 1500))
 
 
 def test_what_happened_is_accounted_with_its_encoding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

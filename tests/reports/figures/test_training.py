@@ -23,6 +23,11 @@ def test_one_point_is_enough_and_none_draws_nothing() -> None:
         participation=block("participation", participation_histogram={}),
     )
     assert of_training(none) == {}
+    minutes = {"run_days": 3.0, "shortest_minutes": 3.8, "median_minutes": 44.0, "longest_minutes": 1600.0}
+    timetable = minutes | {"median_minutes_by_part": [4.0, 44.0, 1300.0]}
+    clocked = block("participation", participation_histogram={}, timetable=timetable)
+    (picture,) = of_training(none.model_copy(update={"participation": example(participation=clocked).participation}))
+    assert picture == "round_minutes"
 
 
 @pytest.mark.slow
