@@ -52,7 +52,7 @@ _SIZES = {
         "min_distinct_first_words": 1,
         "min_ngram_gain": -1.0,
     },
-    "audit": {"users": [1], "examples": [1, 4], "repeats": 1, "sentences_per_device": 10, "directions": 64},
+    "audit": {"users": [1], "examples": [1, 200], "repeats": 1, "directions": 64},
     "ab_test": {"buckets": 5, "session_words": 100},
     "evaluation": {"noise_multiplier": 0.5},
     # Training by several processes gives the bits of one: test_workers.py.
