@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, get_args
@@ -121,6 +122,11 @@ class LaunchConfig(Config):
         return self.discovery if isinstance(self.discovery, CentralConfig) else None
 
     @property
+    def trains(self) -> bool:
+        """Whether a network is trained on devices; not where counts ship alone."""
+        return self.counts is None or self.counts.model != "counts"
+
+    @property
     def beside_training(self) -> dict[str, float]:
         """What else costs a train device something, by the name of its block: rho, known beforehand."""
         blocks = {"counts": self.counts, "discovery": self.central_discovery}
@@ -185,13 +191,14 @@ class LaunchConfig(Config):
                     "population's budget"
                 )
         beside = self.beside_training
-        if sum(beside.values()) >= self.policy.max_rho:
+        spent, room = math.fsum(beside.values()), self.policy.max_rho
+        if spent >= room if self.trains else spent > room:
             name = max(beside, key=beside.__getitem__)
-            room = self.policy.max_rho - sum(beside.values()) + beside[name]
+            left = room - spent + beside[name]
             raise ValueError(
                 f"{name}.noise_multiplier: {(2 * beside[name]) ** -0.5:g} is rho {beside[name]:g} and leaves nothing "
-                f"of policy.max_rho {self.policy.max_rho:g} for training; raise it"
-                + (f" above {(2 * room) ** -0.5:.3g}" if room > 0 else "")
+                f"of policy.max_rho {room:g} for {'training' if self.trains else 'the rest'}; raise it"
+                + (f" above {(2 * left) ** -0.5:.3g}" if left > 0 else "")
             )
         if self.policy.min_new_word_top3 is not None and not self.vocabulary.max_new_words:
             raise ValueError(
@@ -286,6 +293,11 @@ class LaunchConfig(Config):
 
     @model_validator(mode="after")
     def _only_a_simulation_goes_without_noise(self) -> "LaunchConfig":
+        if self.ab_test.non_private_upper_bound and not self.trains:
+            raise ValueError(
+                "ab_test.non_private_upper_bound: true, but with counts.model 'counts' nothing is trained on devices, "
+                "so there is no training to do again without noise; set it to false"
+            )
         if self.ab_test.non_private_upper_bound and self.private_text.source not in SIMULATIONS:
             raise ValueError(
                 "ab_test.non_private_upper_bound: true, but private_text.source is "

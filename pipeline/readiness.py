@@ -52,7 +52,7 @@ def look(config: LaunchConfig, settings: Settings, run_id: str, taken_over: Coll
     from pipeline.ledger.foresee import costs, foresee
 
     mechanism = config.mechanism
-    rho = mechanisms.sensitivity_squared(mechanism) / (2 * mechanism.noise_multiplier**2)
+    rho = mechanisms.sensitivity_squared(mechanism) / (2 * mechanism.noise_multiplier**2) if config.trains else 0.0
     foreseen = foresee(config, settings, run_id, *costs(config, rho, taken_over))
     kept = foreseen.kept
     unusable = unusable_files(config, kept)

@@ -3,10 +3,11 @@
 This file and ``pretrain/`` travel inside the registered model (MLflow calls ``_load_pyfunc``),
 so it needs no torch and nothing else of this project. Nothing in a bundle is pickled.
 
-    model.onnx        one step of the model, float32
+    model.onnx        one step of the network, float32; none where counts ship alone
     model.int8.onnx   the same with int8 weights, where it passed the thresholds of ``evaluation/int8.py``
     word_scores.npy   for on-the-fly rescoring: each word's log-probability without context, by id
-    counts.npz        where network and counts ship mixed: what counts made of public n-grams (``ngrams/counted.py``)
+    counts.npz        where counts ship, alone or mixed with the network: what they made of public n-grams
+                      (``ngrams/counted.py``)
     vocabulary.json   words by id
     truecase.json     how they are usually written; none in a bundle of version 0.1
     bundle.json       locale, launch, digests, what was measured, and each feature's settings
@@ -99,6 +100,14 @@ def step(session: onnxruntime.InferenceSession, token_B: np.ndarray, state: Stat
     return logits_BV, {"cell": cell, "out": out}
 
 
+def _after(session: onnxruntime.InferenceSession, state: State, tokens: list[int]) -> np.ndarray:
+    """Probabilities ``[1, V]`` of the network after a sentence's first tokens, ``<bos>`` among them."""
+    for token in tokens:
+        logits_1V, state = step(session, np.array([token]), state)
+    prob_1V = np.exp(logits_1V.astype(np.float64) - logits_1V.max())
+    return prob_1V / prob_1V.sum()
+
+
 def _read_about(bundle: Path) -> dict[str, Any]:
     """``bundle.json``, with a locale that text can be cut by."""
     about = read_json(bundle / "bundle.json", "bundle", _FIX)
@@ -143,15 +152,17 @@ class KeyboardPredictor:
           ValueError: the folder is not a bundle, or a file in it is not the one that was published.
         """
         require_folder(bundle, "bundle", _FIX)
-        missing = [name for name in (filename, "vocabulary.json", "bundle.json") if not (bundle / name).exists()]
+        self.about = _read_about(bundle) if (bundle / "bundle.json").exists() else {}
+        alone = self.about.get("ships") == "counts"
+        of_the_model = "counts.npz" if alone else filename
+        missing = [name for name in (of_the_model, "vocabulary.json", "bundle.json") if not (bundle / name).exists()]
         if missing:
             raise ValueError(f"bundle: {shown(bundle)} lacks {', '.join(missing)}; {_FIX}")
-        self.about = _read_about(bundle)
-        for name in (filename, "vocabulary.json", "truecase.json", "counts.npz", "word_scores.npy"):
+        for name in dict.fromkeys((of_the_model, "vocabulary.json", "truecase.json", "counts.npz", "word_scores.npy")):
             _require_published(bundle / name, self.about)
         self._vocabulary = vocabulary.load(bundle / "vocabulary.json")
         self._usual = truecasing.load(bundle / "truecase.json")
-        self._session, self._start = open_graph(bundle / filename)
+        self._network = None if alone else open_graph(bundle / filename)
         mixes = (bundle / "counts.npz").exists()
         self._counts: CountedNGram | None = counted.load(bundle / "counts.npz") if mixes else None
         self._try()
@@ -159,10 +170,12 @@ class KeyboardPredictor:
     def _try(self) -> None:
         """ValueError unless graph, words and counts fit together: what no user should be the first to find."""
         words = len(self._vocabulary)
-        logits_1V, _ = step(self._session, np.array([words - 1]), self._start)
-        if logits_1V.shape != (1, words) or not np.isfinite(logits_1V).all():
-            what = f"{logits_1V.shape[-1]:,} logits" if np.isfinite(logits_1V).all() else "logits that are not finite"
-            raise ValueError(f"bundle: the graph gives {what} for {words:,} words of vocabulary.json; {_FIX}")
+        if self._network is not None:
+            logits_1V, _ = step(self._network[0], np.array([words - 1]), self._network[1])
+            finite = np.isfinite(logits_1V).all()
+            if logits_1V.shape != (1, words) or not finite:
+                what = f"{logits_1V.shape[-1]:,} logits" if finite else "logits that are not finite"
+                raise ValueError(f"bundle: the graph gives {what} for {words:,} words of vocabulary.json; {_FIX}")
         if self._counts is not None and self._counts.vocabulary_size != words:
             raise ValueError(
                 f"bundle: counts.npz is of {self._counts.vocabulary_size:,} words, vocabulary.json of {words:,}; {_FIX}"
@@ -170,16 +183,15 @@ class KeyboardPredictor:
 
     def probabilities(self, words: list[str]) -> np.ndarray:
         """Probabilities ``[V]`` of every next word after the words of a sentence so far."""
-        tokens, state = [BOS, *self._vocabulary.ids(words).tolist()], self._start
-        for token in tokens:
-            logits_1V, state = step(self._session, np.array([token]), state)
-        prob_1V = np.exp(logits_1V.astype(np.float64) - logits_1V.max())
-        prob_1V /= prob_1V.sum()
-        if self._counts is not None:
-            before = self._counts.order - 1
-            last_1K = np.array([([-1] * before + tokens)[-before:]], dtype=np.int64)
-            prob_1V = mixed(prob_1V, self._counts.dense(last_1K))
-        return prob_1V[0]
+        tokens = [BOS, *self._vocabulary.ids(words).tolist()]
+        of_network = None if self._network is None else _after(*self._network, tokens)
+        if self._counts is None:
+            assert of_network is not None, "a bundle has a network or counts"
+            return of_network[0]
+        before = self._counts.order - 1
+        last_1K = np.array([([-1] * before + tokens)[-before:]], dtype=np.int64)
+        of_counts = self._counts.dense(last_1K)
+        return (of_counts if of_network is None else mixed(of_network, of_counts))[0]
 
     def suggest(self, text: str, count: int = 3) -> list[str]:
         """The ``count`` likeliest words after ``text``, best first, as they are usually written.

@@ -103,6 +103,8 @@ def bundle_of(run: Path, disclosure: Disclosure) -> Path | None:
     if not stage["result"]["published"]:
         return None
     bundle = record.parent / "bundle"
+    if f"bundle/{_MODEL}" not in stage["outputs"]:
+        return None  # Counts ship alone, and the page types on a network.
     for name in (_MODEL, _WORDS, _USUAL, "bundle.json", "disclosure.json"):
         digest = stage["outputs"].get(f"bundle/{name}")
         # Version 0.1 wrote no usual forms.

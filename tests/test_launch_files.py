@@ -88,7 +88,7 @@ def worst_rho(config: LaunchConfig) -> float:
     """rho of a device that joined as often as the enforced limits let it."""
     mechanism = config.mechanism
     (row,) = rho_for(mechanism, 1, noise_multipliers=[mechanism.noise_multiplier])
-    return row.rho + sum(config.beside_training.values())
+    return (row.rho if config.trains else 0.0) + sum(config.beside_training.values())
 
 
 @pytest.mark.parametrize("path", [path for path in FILES if load_launch(path).mechanism.timed], ids=name_of)

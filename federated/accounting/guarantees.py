@@ -126,6 +126,12 @@ def guarantee_of(
     )
 
 
+def untrained(deltas: Iterable[float]) -> Guarantee:
+    """The guarantee of a training that does not happen: no device loses anything to it."""
+    none = dict.fromkeys(deltas, 0.0)
+    return Guarantee(0, 1, 0, 0.0, 0.0, 0.0, none, none, METHODS)
+
+
 def second_opinion(noise_multipliers: Sequence[float], exact: Mapping[float, float]) -> dict[float, float]:
     """Delta -> epsilon of Gaussian releases together, by the second accountant.
 

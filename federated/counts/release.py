@@ -42,11 +42,11 @@ def released_counts(
         raise ValueError(
             f"devices: token ids must lie below {cells.vocabulary_size}; encode them with the cells' vocabulary"
         )
-    return released_sum(_vectors(devices, cells), len(cells), noise_multiplier, key, STREAM, clip_norm)
+    return released_sum(weighted(devices, cells), len(cells), noise_multiplier, key, STREAM, clip_norm)
 
 
-def _vectors(devices: TokenStream, cells: Cells) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The cells that each device fills, and its weighted counts; private."""
+def weighted(devices: TokenStream, cells: Cells) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The cells that each device fills, and its weighted counts, before they are clipped; private."""
     for device in range(len(devices)):
         filled, times = cells.counts(devices.owner(device))
         yield filled, times * cells.weight_U[filled]

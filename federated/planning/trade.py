@@ -94,7 +94,8 @@ def rehearse(trade: TradeSetting, best: Rehearsal, work: Path, on_progress: Call
         if share < 1 and block is not None:
             parts[share] = Training(block, rate, splits.own_rho(block))
     counts = {share: splits.counts_at(share * trade.rho) for share in limits.shares}
-    tried: list[Tried] = [(own, trade.counts)]
+    alone = trade.counts is not None and trade.counts.model == "counts"
+    tried: list[Tried] = [(None if alone else own, trade.counts)]
     tried += [(training, None) for training in dict.fromkeys([*whole, *parts.values()]) if training != own]
     tried += [(parts[train], counts[count]) for train, count in splits.pairs(limits.shares) if train in parts]
     tried += [(None, release) for release in counts.values()]

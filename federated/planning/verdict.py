@@ -31,7 +31,7 @@ class Outcome:
       gradient_rho, counts_rho: of training and of counts; 0 for none.
       rounds, report_goal: of the launch, not of its rehearsal; 0 without training.
       noise_to_signal: of training, the same in the launch and in its rehearsal; 0 without.
-      ships: what would be suggested from. A launch cannot ship counts alone: that is a comparison.
+      ships: what would be suggested from.
       gain, error: top-1 recall over the start's on the same held-out pseudo-users, as a share, and the paired
         standard error.
       run: what a launch file would say, as ``run_of`` gives it; {} where none can say it.
@@ -166,7 +166,7 @@ def judged(verdict: Verdict, headroom: float, least_headroom: float) -> Verdict:
         f"({best.label}; {best.rounds:,} rounds of {best.report_goal:,} devices){beside} alone."
     )
     if counts is not None and counts.gain >= best.gain - best.error:
-        sentence += " So training itself adds nothing that could be told; a launch cannot ship counts without it."
+        sentence += " So training itself adds nothing that could be told: counts.model 'counts' ships them without it."
     return replace(verdict, answer="go", best=outcomes.index(best), sentence=sentence + for_nothing)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from federated import mechanisms
 from federated.accounting.amplification import amplified
 from federated.accounting.gaussian import epsilon_of_rho
-from federated.accounting.guarantees import Guarantee, guarantee_of
+from federated.accounting.guarantees import Guarantee, guarantee_of, untrained
 from federated.config.mechanism import MechanismConfig, SecretSample
 from federated.participation import turnout
 from federated.participation.availability import Availability
@@ -88,6 +88,11 @@ def plan(config: MechanismConfig, population_estimate: int, encoding: Encoding |
         rounds_below_goal=rounds_below_goal(config, population_estimate),
         by_the_clock=of_launch(config, population_estimate) if not reasons else None,
     )
+
+
+def nothing(config: MechanismConfig) -> Plan:
+    """The plan of a launch that trains nothing on devices: it costs nothing, and no cohort has to be filled."""
+    return Plan(untrained((config.delta,)), feasible=True, reasons=(), alternatives=())
 
 
 def rho_for(

@@ -61,7 +61,7 @@ def plan(
         raise ValueError(f"devices: got {devices:,}; give a number from 1 to {MOST_DEVICES:,}")
     splits = None if devices is None else readiness.expected_splits(config, devices)
     estimate = _devices(config, planning) if splits is None else splits["train"]
-    planned = core.plan(config.mechanism, estimate)
+    planned = core.plan(config.mechanism, estimate) if config.trains else core.nothing(config.mechanism)
     more_reasons = (
         *readiness.above_policy(config, planned.guarantee.rho),
         *(() if splits is None else readiness.too_few(config, splits)),
@@ -287,6 +287,8 @@ def _worst_case_text(planned: "Plan", devices: int) -> str:
     if planned.feasible and below:
         lines.append(f"  feasible: {devices:,} devices fill a typical round")
         return "\n".join([*lines, f"  about {below:,} of {worst.rounds:,} rounds will miss the report goal"])
+    if planned.feasible and not worst.rounds:
+        return "\n".join([*lines, "  feasible: nothing is trained on devices"])
     if planned.feasible:
         return "\n".join([*lines, f"  feasible: {devices:,} devices can fill every round"])
     return "\n".join([*lines, "  not feasible:", *(f"  - {reason}" for reason in planned.reasons)])

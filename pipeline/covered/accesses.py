@@ -40,11 +40,10 @@ def uncovered(config: LaunchConfig) -> tuple[str, ...]:
 
 def accesses(config: LaunchConfig) -> tuple[DataAccess, ...]:
     """The table, in the order of the stages."""
-    training = f"{config.mechanism.kind} noise, multiplier {config.mechanism.noise_multiplier:g}"
     discovery = _discovered(config)
     trained = (
         *((_counted(config.counts),) if config.counts else ()),
-        DataAccess(stage="fine_tune", data="private", covered=True, mechanism=training, unit="device"),
+        *((_trained(config),) if config.trains else ()),
     )
     uses = (
         _without_noise(discovery, trained, config)
@@ -74,6 +73,7 @@ def _without_noise(
 ) -> tuple[DataAccess, ...]:
     """The uses of a launch that evaluates held-out devices as they are."""
     held_out = "aggregate metrics of held-out devices, released without noise; their text trains nothing"
+    watched = DataAccess(stage="fine_tune: validation curve", data="private", covered=False, reason=held_out)
     return (
         DataAccess(
             stage="ingest_private",
@@ -90,7 +90,7 @@ def _without_noise(
             reason="one share over validation devices, released without noise; their text trains nothing",
         ),
         *trained,
-        DataAccess(stage="fine_tune: validation curve", data="private", covered=False, reason=held_out),
+        *((watched,) if config.trains else ()),
         DataAccess(stage="ab_test", data="private", covered=False, reason=held_out),
         *((_WITHOUT_PRIVACY,) if config.ab_test.non_private_upper_bound else ()),
     )
@@ -115,6 +115,11 @@ def _discovered(config: LaunchConfig) -> DataAccess:
         f"{central.noise_multiplier:g}, a threshold that fails with probability {central.failure:g} at most"
     )
     return DataAccess(stage="discover", data="private", covered=True, mechanism=noise, unit="device")
+
+
+def _trained(config: LaunchConfig) -> DataAccess:
+    noise = f"{config.mechanism.kind} noise, multiplier {config.mechanism.noise_multiplier:g}"
+    return DataAccess(stage="fine_tune", data="private", covered=True, mechanism=noise, unit="device")
 
 
 def _counted(config: CountsConfig) -> DataAccess:

@@ -17,8 +17,10 @@ from pretrain.config import Config
 from reports.disclosure.guarantee import ReleasedEvaluation
 
 
-def planned_training(config: LaunchConfig, run: RunDir) -> Spend:
-    """The planned mechanism at its enforced limits, as the plan stage accounted it."""
+def planned_training(config: LaunchConfig, run: RunDir) -> Spend | None:
+    """The planned mechanism at its enforced limits, as the plan stage accounted it; None where nothing is trained."""
+    if not config.trains:
+        return None
     planned = run.result("plan")
     return Spend(
         unit="device",
@@ -106,6 +108,7 @@ def device_spends(config: LaunchConfig, run: RunDir) -> list[Spend]:
       StageInputMissing: it has not trained, or not released something else that it was asked to.
     """
     asked = {"discover": config.central_discovery is not None, "count": config.counts is not None, "ab_test": False}
+    asked["fine_tune"] = config.trains
     stated = [run.result(name)["spend"] for name in SPENDS if asked.get(name, True)]
     held_out = planned_evaluation(config)
     spends = [Spend.model_validate(spend) for spend in stated] + ([held_out] if held_out else [])

@@ -19,20 +19,21 @@ from evaluation.keyboard.strip import SHOWN, SPELLING_NATS
 from pretrain.dictionary.from_model import word_scores
 from pretrain.files import atomic
 from pretrain.model import KeyboardLM
-from pretrain.ngrams.counted import NETWORK_SHARE
+from pretrain.ngrams.counted import NETWORK_SHARE, CountedNGram
 
 WORD_SCORES = "word_scores.npy"
 OURS = "private"
+_NETWORK_WEIGHTS = {"network": 1.0, "mixture": NETWORK_SHARE, "counts": 0.0}
 
 
 def write(
-    features: tuple[str, ...], model: KeyboardLM, comparison: Callable[[], Path], folder: Path, *, mixed: bool
+    features: tuple[str, ...], model: KeyboardLM | CountedNGram, comparison: Callable[[], Path], folder: Path, ships: str
 ) -> dict[str, Any]:
     """Each feature's settings, for ``bundle.json``; what is no number goes into the bundle's folder.
 
     Args:
       comparison: ``comparison.json`` of the stage that compared, asked for where a setting stands there.
-      mixed: the bundle ships the network mixed with counts.
+      ships: what the bundle holds: network, counts, or their mixture.
 
     Raises:
       ValueError: nothing says from where on Smart Compose may speak.
@@ -40,7 +41,7 @@ def write(
     settings: dict[str, Any] = {}
     if "NWP" in features:
         settings["NWP"] = {"suggestions": SHOWN, "history_weight": HISTORY_WEIGHT}
-        settings["NWP"] |= {"network_weight": NETWORK_SHARE if mixed else 1.0}
+        settings["NWP"] |= {"network_weight": _NETWORK_WEIGHTS[ships]}
     if "SC" in features:
         rows = json.loads(comparison().read_text(encoding="utf-8"))["compose"]
         settings["SC"] = _compose(TypeAdapter(tuple[ComposeSetting, ...]).validate_python(rows))

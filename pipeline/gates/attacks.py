@@ -12,12 +12,28 @@ RELEASED = (
     *("sequence", "noise_added", "update_lengths", "canary_lengths"),
     *("cohorts", "trained_rows", "noise_variance", "noise_values"),
 )
+# The same of noisy counts, where they are all that was released.
+COUNTED = ("noise_variance", "noise_values")
 # An audit that would not notice a tenth less noise, or updates a tenth too long, nine times out of ten says nothing.
 LEAST_NOISE, LEAST_CLIP = 0.9, 1.1
 
 
 def of_attacks(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateResult]:
-    """Memorised canaries, audits of the noise, what was released, the power of it all."""
+    """Memorised canaries where something was trained, audits of the noise, what was released, the power of it all."""
+    if not evidence.counts_alone:
+        yield from _of_canaries(evidence, policy)
+    yield at_most(
+        "noise_audit",
+        "audits of the noise",
+        _contradictions(evidence),
+        0,
+        "audits that speak against the claimed noise, clipping, separation or accounting",
+    )
+    yield _released(evidence)
+    yield _power(evidence)
+
+
+def _of_canaries(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateResult]:
     among = f" among {evidence.random_continuations} continuations" if evidence.random_continuations else ""
     yield at_least(
         "canaries",
@@ -48,15 +64,6 @@ def of_attacks(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateResult]
         "chance of one-device canaries so well remembered, if the guarantee holds,",
     )
     yield _control(evidence)
-    yield at_most(
-        "noise_audit",
-        "audits of the noise",
-        _contradictions(evidence),
-        0,
-        "audits that speak against the claimed noise, clipping, separation or accounting",
-    )
-    yield _released(evidence)
-    yield _power(evidence)
 
 
 def _control(evidence: Evidence) -> GateResult:
@@ -82,23 +89,27 @@ def _contradictions(evidence: Evidence) -> int | None:
 
 def _released(evidence: Evidence) -> GateResult:
     """Each row about what was released must be there, and pass."""
-    rows = {row.type: row for row in evidence.audits if row.type in RELEASED}
+    wanted = COUNTED if evidence.counts_alone else RELEASED
+    rows = {row.type: row for row in evidence.audits if row.type in wanted}
     problems = [rows[kind].reason or kind for kind in rows if rows[kind].passed is not True]
-    missing = [kind.replace("_", " ") for kind in RELEASED if kind not in rows]
+    missing = [kind.replace("_", " ") for kind in wanted if kind not in rows]
     if missing:
         problems.append(f"missing: {', '.join(missing)}")
-    text = "; ".join(problems) or "models follow from released sums, and these from recorded devices and all the noise"
+    whole = "models follow from released sums, and these from recorded devices and all the noise"
+    if evidence.counts_alone:
+        whole = "what was released, less its sum made again, is all the noise"
+    text = "; ".join(problems) or whole
     count = None if missing else len(problems)
     return gate("released", "noise in what was released", count, 0, not problems, text)
 
 
 def _power(evidence: Evidence) -> GateResult:
-    """Some audit must notice little less noise, and some a clip norm that is little too loose."""
+    """Some audit must notice little less noise and, in training, some a clip norm that is little too loose."""
     noise = max((row.least_noise for row in evidence.audits if row.least_noise is not None), default=None)
     clip = min((row.least_clip for row in evidence.audits if row.least_clip is not None), default=None)
-    passed = finite(noise) and finite(clip) and noise >= LEAST_NOISE and clip <= LEAST_CLIP
-    text = (
-        f"with 90% power they notice {show(noise)} of the noise, {LEAST_NOISE} needed, "
-        f"and {show(clip)} clip norms, {LEAST_CLIP} needed"
-    )
+    passed = finite(noise) and noise >= LEAST_NOISE
+    text = f"with 90% power they notice {show(noise)} of the noise, {LEAST_NOISE} needed"
+    if not evidence.counts_alone:
+        passed = passed and finite(clip) and clip <= LEAST_CLIP
+        text += f", and {show(clip)} clip norms, {LEAST_CLIP} needed"
     return gate("audit_power", "what the audits would notice", noise, LEAST_NOISE, passed, text)

@@ -15,6 +15,7 @@ class Evidence(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     # The launch file and the ledger.
+    counts_alone: bool = Field(default=False, description="nothing was trained on devices, so no canary was planted")
     enforced_min_sep: int | None = None
     enforced_max_participations: int | None = None
     population_rho: float | None = Field(default=None, description="the ledger's total, this launch included")

@@ -122,8 +122,10 @@ def _bundle(published: Published) -> tuple[str, str]:
 
 
 def _arm(champion: artifacts.Champion) -> NextWord:
-    network = neural(champion.network)
-    return network if champion.counts is None else Mixture(network, PublicNGram(champion.counts))
+    """What was published before, as it suggests: network, counts, or both mixed."""
+    parts: list[NextWord] = [] if champion.network is None else [neural(champion.network)]
+    parts += [] if champion.counts is None else [PublicNGram(champion.counts)]
+    return Mixture(*parts) if len(parts) == 2 else parts[0]
 
 
 def left_out(theirs: tuple[str, str] | None, ingested: dict) -> str:
@@ -152,6 +154,8 @@ def _shipped(ctx: StageContext, network: NextWord, counts: CountedNGram | None) 
     if ctx.config.counts is None or counts is None:
         return network, {}
     alone = PublicNGram(counts)
+    if not ctx.config.trains:
+        return alone, {}
     mixture = Mixture(network, alone)
     if ctx.config.counts.model == "mixture":
         return mixture, {"network": network, "counts": alone}

@@ -26,7 +26,7 @@ from pretrain.ngrams.counted import CountedNGram
 from pretrain.vocabulary import TokenStream, Vocabulary, join_streams
 from pretrain.words import WordStore
 
-MECHANISM, COUNTS = "mechanism.json", "counts.npz"
+MECHANISM, COUNTS, RELEASED = "mechanism.json", "counts.npz", "released.npy"
 SELECTION, WORDS, SHARES = "selection.npy", "words.json", "shares.json"
 _log = logging.getLogger(__name__)
 
@@ -158,12 +158,13 @@ class Champion:
     Attributes:
       published: version and launch.
       words: its own vocabulary.
+      network: None where counts ship alone.
       counts: None where the network ships alone.
       devices: whom it trained on, as its disclosure says: population and split; None where it does not say.
     """
 
     published: Published
-    network: KeyboardLM
+    network: KeyboardLM | None
     words: Vocabulary
     counts: CountedNGram | None
     devices: tuple[str, str] | None
@@ -183,8 +184,9 @@ def champion(ctx: StageContext, published: Published) -> Champion:
     """A registered version, fetched."""
     with scratch(ctx.private, "champion") as folder:
         bundle = Registry(ctx.settings).fetch(published, folder)
-        model, words = export.load_graph(bundle / "model.onnx"), vocabularies.load(bundle / "vocabulary.json")
+        words = vocabularies.load(bundle / "vocabulary.json")
+        network = export.load_graph(bundle / "model.onnx") if (bundle / "model.onnx").is_file() else None
         mixed_in = counted.load(bundle / COUNTS) if (bundle / COUNTS).is_file() else None
         disclosed = json.loads((bundle / "disclosure.json").read_text(encoding="utf-8"))
     _log.info("%s: the champion is version %d of launch %s", published.name, published.version, published.launch_id)
-    return Champion(published, model, words, mixed_in, trained_on(disclosed["population"]))
+    return Champion(published, network, words, mixed_in, trained_on(disclosed["population"]))

@@ -12,15 +12,18 @@ import numpy as np
 
 from evaluation.audit import canaries, memorisation
 from evaluation.audit.canaries import CanarySet
+from evaluation.audit.counted import counts_audit
 from evaluation.audit.memorisation import CanaryRow
 from evaluation.audit.noise import NoiseAudit, noise_audit
 from evaluation.audit.released import rows as released
 from evaluation.config import ALPHA
+from federated.counts.release import CLIP_NORM, weighted
 from federated.rounds.rule import RoundRule
 from federated.rounds.server import flat_weights
 from pipeline.config import LaunchConfig
 from pipeline.stage import StageContext, StageResult, stage_key
 from pipeline.stages import artifacts, audit_trace, fine_tune_workers
+from pipeline.stages.count import asked_of_devices
 from pipeline.twin.control import control
 from pipeline.twin.pseudo_people import pseudo_people
 from pipeline.twin.training import Trained, train_twin
@@ -57,6 +60,8 @@ class Audit(StageResult, AuditBlock):
 
 def audit(ctx: StageContext) -> Audit:
     """What the private model remembers of the canaries, and whether the noise was what it should have been."""
+    if not ctx.config.trains:
+        return _of_counts(ctx)
     config, trained, mechanism = ctx.config, ctx.run.result("fine_tune"), artifacts.mechanism(ctx.run)
     planted = canaries.load(ctx.run.input("fine_tune", "canaries.json"))
     joined_TD, trace, directions = audit_trace.load(ctx.run.private("fine_tune") / audit_trace.FILE)
@@ -139,6 +144,37 @@ def trained_twin(ctx: StageContext, text: TokenStream, holds: CanarySet) -> tupl
         pseudo_users=len(people),
         words_per_user=round(float(np.mean(people.tokens_N != EOS)) * len(people.tokens_N) / len(people), 1),
         weights_sha256=made.weights_sha256,
+    )
+
+
+def _of_counts(ctx: StageContext) -> Audit:
+    """Where counts ship alone: no canary was planted, so the noise of their release is what is looked at."""
+    asked, words = ctx.config.counts, artifacts.vocabulary(ctx, "build_vocabulary")
+    assert asked is not None
+    cells = asked_of_devices(ctx, words, artifacts.public_streams(ctx, words)[0])
+    rows = counts_audit(
+        np.load(ctx.run.input("count", artifacts.RELEASED)),
+        weighted(artifacts.store(ctx).encode(words, "train"), cells),
+        ((len(words),), (len(cells.context_K), len(words))),
+        asked.noise_multiplier,
+        CLIP_NORM,
+        ALPHA,
+    )
+    return Audit(
+        random_continuations=ctx.config.audit.random_continuations,
+        alpha=ALPHA,
+        worst_rank_single_user=None,
+        max_exposure_bits=0.0,
+        found_single_user=0,
+        found_by_beam=0,
+        stress=None,
+        broken_ceilings=None,
+        pooled_p_value=None,
+        seed_commitment=None,
+        noise_audit_passed=all(row.passed for row in rows),
+        canaries=(),
+        audits=tuple(NoiseAuditRow.model_validate(vars(row)) for row in rows),
+        metrics={f"noise_audit/{row.type}": row.estimate for row in rows},
     )
 
 

@@ -1,5 +1,7 @@
 """Stage ``count``: noisy counts of what devices typed, where the launch asks for them, and the model they make."""
 
+import numpy as np
+
 from evaluation.config import NGRAM_ORDER
 from federated.accounting.composition import compose
 from federated.counts import cells as counted_cells
@@ -8,8 +10,10 @@ from federated.counts.release import CLIP_NORM, released_counts
 from pipeline.covered import spends
 from pipeline.stage import PrivateStage, StageContext, StageResult
 from pipeline.stages import artifacts
+from pretrain.files import atomic
 from pretrain.ngrams import counted
 from pretrain.ngrams.ngram import NGram
+from pretrain.vocabulary import TokenStream, Vocabulary
 from reports.disclosure.guarantee import ReleasedCounts
 
 
@@ -48,10 +52,13 @@ def count(ctx: StageContext) -> Count:
     loss = compose([config.rho], [delta])
     words, base = artifacts.vocabulary(ctx, "build_vocabulary"), artifacts.vocabulary(ctx, "ingest_public")
     public, _ = artifacts.public_streams(ctx, words)
-    cells = counted_cells.choose(public, words, frequency_N=artifacts.frequencies(ctx, public))
+    cells = asked_of_devices(ctx, words, public)
     fitted = NGram.fit(public, words, NGRAM_ORDER)
     devices = artifacts.store(ctx).encode(words, "train")
     released_U = released_counts(devices, cells, config.noise_multiplier, ctx.noise_key)
+    if not ctx.config.trains:  # All that is released of devices: the audit looks at its noise.
+        with atomic(ctx.public / artifacts.RELEASED) as temporary, temporary.open("wb") as file:
+            np.save(file, released_U)
     model = counted_ngram(released_U, cells, fitted, len(base), config.noise_multiplier)
     counted.save(model, ctx.public / artifacts.COUNTS)
     return Count(
@@ -67,3 +74,8 @@ def count(ctx: StageContext) -> Count:
         metrics={"rho": config.rho, "epsilon": loss.epsilon[delta]},
         spend=spends.counts(config.rho, delta),
     )
+
+
+def asked_of_devices(ctx: StageContext, words: Vocabulary, public: TokenStream) -> counted_cells.Cells:
+    """What is counted, from public text, the vocabulary and what discovery released."""
+    return counted_cells.choose(public, words, frequency_N=artifacts.frequencies(ctx, public))

@@ -37,6 +37,7 @@ def evidence(ctx: StageContext) -> Evidence:
         results |= _together(ctx)
     results |= {
         "launched_for": ctx.config.features,
+        "counts_alone": not ctx.config.trains,
         "epsilon0": optional(ctx, "discover").get("epsilon0"),
         "enforced_min_sep": ctx.config.mechanism.min_sep,
         "enforced_max_participations": ctx.config.mechanism.max_participations,

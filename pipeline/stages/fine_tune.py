@@ -11,7 +11,7 @@ from federated.participation import observed as participated
 from federated.participation.observed import Observed
 from pipeline.covered import spends
 from pipeline.stage import StageContext, StageResult
-from pipeline.stages import audit_trace, fine_tune_workers
+from pipeline.stages import artifacts, audit_trace, fine_tune_workers
 from pretrain import export
 from reports.disclosure.guarantee import Amplified, ObservedParticipation, PrivacyLoss, Timetable
 from reports.formats import MOST_BARS, bars
@@ -28,14 +28,19 @@ class FineTune(StageResult, PrivacyLoss, ObservedParticipation):
     norm_inflation: float
     secagg: dict[str, int | float | None] | None
     synthetic_participations: tuple[int, ...]
-    validation_recall_before: float
-    validation_recall_after: float
+    validation_recall_before: float | None
+    validation_recall_after: float | None
 
 
 def fine_tune(ctx: StageContext) -> FineTune:
-    """DP-FTRL on train devices and synthetic canary devices; accounted from what happened."""
+    """DP-FTRL on train devices and synthetic canary devices; accounted from what happened.
+
+    Guarantee: where counts ship alone no device is read and nothing is spent; the network stays the public one.
+    """
     config = ctx.config
     planned = ctx.run.result("plan")
+    if not config.trains:
+        return _untrained(ctx)
     if not planned["feasible"]:  # A plan of before this was refused by the plan itself.
         with ctx.before_devices():
             raise ValueError(f"mechanism: this plan cannot be carried out: {'; '.join(planned['reasons'])}")
@@ -69,6 +74,31 @@ def fine_tune(ctx: StageContext) -> FineTune:
         spend=spends.training(guarantee, delta, f"{config.mechanism.kind}, from participation records"),
         headline={"rho": guarantee.rho, "epsilon": guarantee.epsilon[delta], "delta": delta},
         metrics=histogram_metrics(observed),
+    )
+
+
+def _untrained(ctx: StageContext) -> FineTune:
+    """The network as public text left it, and that nobody took part."""
+    export.save_model(artifacts.model(ctx, "adapt"), ctx.public / "model.safetensors")
+    delta = ctx.config.mechanism.delta
+    guarantee = accounting.untrained((delta,))
+    return FineTune(
+        rounds=0,
+        report_goal=ctx.config.mechanism.report_goal,
+        sensitivity_squared=guarantee.sensitivity_squared,
+        rho=guarantee.rho,
+        mu=guarantee.mu,
+        delta=delta,
+        epsilon=guarantee.epsilon[delta],
+        epsilon_pld=guarantee.epsilon_pld[delta],
+        accountants_agree=True,
+        accounting_methods=guarantee.methods,
+        norm_inflation=guarantee.norm_inflation,
+        secagg=None,
+        **dict(participation(Observed(0, None, None, 0, {}, {}, 0, 0))),
+        synthetic_participations=(),
+        validation_recall_before=None,
+        validation_recall_after=None,
     )
 
 

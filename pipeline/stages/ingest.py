@@ -118,6 +118,11 @@ def _select(ctx: StageContext, shards: list[WordStore], before: Callable[[StageC
         )
     champion = artifacts.champion(ctx, published)
     model, words = champion.network, champion.words
+    if model is None:
+        raise PermanentError(
+            f"public_text.select_by: 'champion', but version {published.version} of {published.name} ships counts "
+            "alone, and a network is what weighs sentences; remove the line"
+        )
     # Both models see the champion's words and unknown ones alike.
     stream = artifacts.encode(shards, words)
     private_S = selection.log_probabilities(model, stream, ctx.config.pretrain.sequence_words)

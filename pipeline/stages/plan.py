@@ -53,9 +53,12 @@ def plan(ctx: StageContext) -> Plan:
     # The figure of the report, not the exact one: what a plan says may be shown.
     splits = ctx.run.result("ingest_private")["devices_by_split"]
     devices = splits["train"]
-    rule = RoundRule(mechanism, ctx.config.seed)
-    encoding = rule.encoding(artifacts.most_parameters(ctx.config), artifacts.most_devices(ctx))
-    planned = planner.plan(mechanism, devices, encoding)
+    if ctx.config.trains:
+        rule = RoundRule(mechanism, ctx.config.seed)
+        encoding = rule.encoding(artifacts.most_parameters(ctx.config), artifacts.most_devices(ctx))
+        planned = planner.plan(mechanism, devices, encoding)
+    else:
+        planned = planner.nothing(mechanism)
     mechanism_file.save(mechanisms.build(mechanism), ctx.public / artifacts.MECHANISM)
     if worth is None:
         _log.warning("plan: nobody rehearsed this run, so nobody knows that it will gain anything: 'tacit rehearse'")

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from pydantic import Field
@@ -25,10 +26,11 @@ from pipeline.stages import artifacts
 from pretrain import corpus, export, vocabulary
 from pretrain.dictionary import binary, combined
 from pretrain.dictionary.content import Dictionary
-from pretrain.dictionary.from_model import words_of_model
+from pretrain.dictionary.from_model import words_of_counts, words_of_model
 from pretrain.files import scratch, sha256, text_sha256, write_bytes, write_text
 from pretrain.model import KeyboardLM, sentence_rows
 from pretrain.ngrams import counted
+from pretrain.ngrams.counted import CountedNGram
 from pretrain.threads import one_torch_thread
 from pretrain.vocabulary import Vocabulary
 from pretrain.writing import truecasing
@@ -93,7 +95,7 @@ def publish(ctx: StageContext) -> Publish:
         version=versions[name],
         versions=versions,
         alias="champion",
-        parity_max_difference=about["parity"]["model.onnx"]["max_logit_difference"],
+        parity_max_difference=_furthest(about),
         int8=about["int8"],
         dictionary_words=about["dictionary_words"],
         files=tuple(sorted(f"bundle/{path.name}" for path in bundle.iterdir())),
@@ -152,7 +154,8 @@ def build_bundle(ctx: StageContext, bundle: Path, disclosed: str) -> dict:
       disclosed: ``disclosure.json``.
     """
     words = vocabulary.load(ctx.run.input("build_vocabulary", "vocabulary.json"))
-    model = export.load_model(ctx.run.input("fine_tune", "model.safetensors"), ctx.config.model)
+    ships = ctx.config.counts.model if ctx.config.counts else "network"
+    counts = None if ships == "network" else artifacts.counts(ctx)
     rows_RT = _held_out_rows(ctx, words)
     with scratch(bundle.parent, "bundle") as folder:
         made = folder / "bundle"
@@ -160,18 +163,19 @@ def build_bundle(ctx: StageContext, bundle: Path, disclosed: str) -> dict:
         vocabulary.save(words, made / "vocabulary.json")
         usual = truecasing.of_words(corpus.usual_forms(ctx.run.input("ingest_public", "corpus")), words.words)
         truecasing.save(usual, made / "truecase.json")
-        export.export_onnx(model, made / "model.onnx")
-        exact = export.parity(model, made / "model.onnx", rows_RT)
-        export.quantise(made / "model.onnx", made / "model.int8.onnx")
-        small = _measured_before(bundle, made) or int8.measure(
-            model, made / "model.onnx", made / "model.int8.onnx", rows_RT
-        )
-        if not small.shipped:
-            _log.info("publish: model.int8.onnx is left out: %s", "; ".join(small.reasons))
-            (made / "model.int8.onnx").unlink()
-        counts = artifacts.counts(ctx) if ctx.config.counts and ctx.config.counts.model == "mixture" else None
         if counts is not None:
             counted.save(counts, made / artifacts.COUNTS)
+        model: KeyboardLM | CountedNGram
+        measured: dict[str, object]
+        if ships == "counts":
+            assert counts is not None
+            model, measured = (
+                counts,
+                {"parity": {artifacts.COUNTS: _counts_parity(counts, made, rows_RT)}, "int8": None},
+            )
+        else:
+            model = export.load_model(ctx.run.input("fine_tune", "model.safetensors"), ctx.config.model)
+            measured = _add_network(model, made, bundle, rows_RT)
         write_text(made / "disclosure.json", disclosed)
         dictionary = keyboard_dictionary(model, words, usual, disclosed)
         write_dictionary(dictionary, made / ctx.config.locale)
@@ -181,30 +185,59 @@ def build_bundle(ctx: StageContext, bundle: Path, disclosed: str) -> dict:
                 model,
                 lambda: ctx.run.input("ab_test", "comparison.json"),
                 made,
-                mixed=counts is not None,
+                ships,
             )
         about = {
             "launch_id": ctx.run.launch_id,
             "locale": ctx.config.locale,
             "feature": ctx.config.feature,
             "features": settings,
-            "ships": "network" if counts is None else "mixture",
+            "ships": ships,
             "counts_bytes": 0 if counts is None else (made / artifacts.COUNTS).stat().st_size,
             "vocabulary_size": model.vocabulary_size,
             "dictionary_words": len(dictionary.words),
-            "parity": {
-                "model.onnx": {
-                    "max_logit_difference": exact.max_abs_logit_diff,
-                    "top1_agreement": exact.top1_agreement,
-                },
-            },
-            "int8": small.model_dump(mode="json"),
+            **measured,
             "files": {path.name: sha256(path) for path in sorted(made.iterdir())},
         }
         write_text(made / "bundle.json", json.dumps(about, indent=2, sort_keys=True) + "\n")
         shutil.rmtree(bundle, ignore_errors=True)
         made.rename(bundle)
     return about
+
+
+def _furthest(about: Mapping[str, Any]) -> float:
+    """The difference of what ships from the model, as ``bundle.json`` states it."""
+    (measured,) = about["parity"].values()
+    return measured["max_probability_difference" if about["ships"] == "counts" else "max_logit_difference"]
+
+
+def _add_network(model: KeyboardLM, made: Path, bundle: Path, rows_RT: np.ndarray) -> dict[str, object]:
+    """Export the network, and with int8 weights where that does no harm; what was measured of both."""
+    export.export_onnx(model, made / "model.onnx")
+    exact = export.parity(model, made / "model.onnx", rows_RT)
+    export.quantise(made / "model.onnx", made / "model.int8.onnx")
+    small = _measured_before(bundle, made) or int8.measure(
+        model, made / "model.onnx", made / "model.int8.onnx", rows_RT
+    )
+    if not small.shipped:
+        _log.info("publish: model.int8.onnx is left out: %s", "; ".join(small.reasons))
+        (made / "model.int8.onnx").unlink()
+    agreement = {"max_logit_difference": exact.max_abs_logit_diff, "top1_agreement": exact.top1_agreement}
+    return {"parity": {"model.onnx": agreement}, "int8": small.model_dump(mode="json")}
+
+
+def _counts_parity(model: CountedNGram, made: Path, rows_RT: np.ndarray) -> dict[str, float]:
+    """How far what a keyboard loads predicts otherwise than what was compared.
+
+    Raises:
+      ArithmeticError: it does at all.
+    """
+    last_RK = rows_RT[:, : model.order - 1].astype(np.int64)
+    ours, theirs = model.dense(last_RK), counted.load(made / artifacts.COUNTS).dense(last_RK)
+    furthest = float(np.abs(ours - theirs).max())
+    if furthest:
+        raise ArithmeticError(f"{artifacts.COUNTS}: probabilities differ from the model by {furthest:g}; report this")
+    return {"max_probability_difference": furthest, "top1_agreement": 1.0}
 
 
 def _measured_before(bundle: Path, made: Path) -> Int8 | None:
@@ -216,7 +249,9 @@ def _measured_before(bundle: Path, made: Path) -> Int8 | None:
     return Int8.model_validate(about["int8"]) if same else None
 
 
-def keyboard_dictionary(model: KeyboardLM, words: Vocabulary, usual: Mapping[str, Usual], disclosed: str) -> Dictionary:
+def keyboard_dictionary(
+    model: KeyboardLM | CountedNGram, words: Vocabulary, usual: Mapping[str, Usual], disclosed: str
+) -> Dictionary:
     """The model's words for a keyboard, as they are usually written, with what the launch discloses in the header.
 
     Guarantee: a function of four files of the bundle. The model, its vocabulary and the disclosure are released and
@@ -239,8 +274,11 @@ def keyboard_dictionary(model: KeyboardLM, words: Vocabulary, usual: Mapping[str
         **({} if launch.void else numbers),
         "disclosure_sha256": text_sha256(disclosed),
     }
+    written = _written(words, usual)
+    if isinstance(model, CountedNGram):
+        return Dictionary(attributes, words_of_counts(model, written))
     with one_torch_thread():
-        return Dictionary(attributes, words_of_model(model, _written(words, usual)))
+        return Dictionary(attributes, words_of_model(model, written))
 
 
 def _written(words: Vocabulary, usual: Mapping[str, Usual]) -> Vocabulary:

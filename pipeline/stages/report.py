@@ -117,14 +117,8 @@ def disclosure(ctx: StageContext) -> Disclosure:
         decision=block(DecisionBlock, result("decide")),
         data_accesses=accesses(config),
         unit="device",
-        adjacency="zero-out: one device's updates replaced by zeros in every round"
-        + (", and its counts too" if config.counts else "")
-        + (", and its words left out of discovery" if config.central_discovery else "")
-        + (", or what a test device adds to the evaluation" if config.evaluation else ""),
-        output=("the discovered words with their noisy weights, " if config.central_discovery else "")
-        + ("the noisy counts and every model made from them, " if config.counts else "")
-        + "the final model and, by post-processing, every noisy intermediate model"
-        + ("" if config.central_discovery else _WORDS_APART),
+        adjacency=_adjacency(config),
+        output=_output(config),
         assumptions=(*_ASSUMPTIONS, *((_TRUSTED_WITH_WORDS,) if config.central_discovery else ())),
         public_text=block(PublicText, public),
         population=block(Population, private, name=private["population"]),
@@ -152,11 +146,30 @@ def disclosure(ctx: StageContext) -> Disclosure:
     )
 
 
+def _adjacency(config: LaunchConfig) -> str:
+    of_training = "updates replaced by zeros in every round" + (", and its counts too" if config.counts else "")
+    return (
+        f"zero-out: one device's {of_training if config.trains else 'counts replaced by zeros'}"
+        + (", and its words left out of discovery" if config.central_discovery else "")
+        + (", or what a test device adds to the evaluation" if config.evaluation else "")
+    )
+
+
+def _output(config: LaunchConfig) -> str:
+    parts = (
+        ("the discovered words with their noisy weights", config.central_discovery is not None),
+        ("the noisy counts and every model made from them", config.counts is not None),
+        ("the final model and, by post-processing, every noisy intermediate model", config.trains),
+    )
+    return ", ".join(part for part, asked in parts if asked) + ("" if config.central_discovery else _WORDS_APART)
+
+
 def _mechanism(config: LaunchConfig) -> MechanismBlock:
     mechanism = config.mechanism.model_dump()
     elsewhere = {*MechanismBlock.model_fields, "min_sep", "max_participations"}
+    more = {} if config.trains else {"rounds": 0}  # Configured, but nothing is trained.
     return MechanismBlock(
-        **{name: mechanism[name] for name in MechanismBlock.model_fields if name in mechanism},
+        **{name: mechanism[name] for name in MechanismBlock.model_fields if name in mechanism} | more,
         parameters={name: _shown(value) for name, value in mechanism.items() if name not in elsewhere and value},
         local_training=config.local_training.model_dump(),
         server=config.server.model_dump(),
@@ -245,7 +258,12 @@ def _limitations(config: LaunchConfig, private: dict[str, Any]) -> tuple[str, ..
         )
     if config.mechanism.randomness == "seeded":
         more.append("Noise was seeded: anyone with the launch file can subtract it, so there is no privacy at all.")
-    if config.counts is not None:
+    if not config.trains:
+        more.append(
+            "Nothing was trained on devices and no canary was planted: what bounds the counts is their noise alone. "
+            "That was tested; no attack here has tried it."
+        )
+    elif config.counts is not None:
         more.append(
             "Canaries are planted in training, not in the counts: what bounds the counts is their noise alone, which "
             "no attack here has tried."

@@ -32,6 +32,11 @@ def guarantee(config: LaunchConfig, run: RunDir, records: Mapping[str, StageReco
     if "fine_tune" not in records or "plan" not in records:
         return
     stated = records["fine_tune"].result
+    if not config.trains:
+        yield Check(
+            id="untrained", passed=_untrained(stated), detail="counts ship alone: nothing trained, no device read"
+        )
+        return
     same = mechanisms.fits(config.mechanism, artifacts.mechanism(run))
     detail = "the mechanism file is what the launch file asks for" if same else "not what the launch file asks for"
     yield Check(id="mechanism", passed=same, detail=detail)
@@ -54,10 +59,18 @@ def guarantee(config: LaunchConfig, run: RunDir, records: Mapping[str, StageReco
         )
 
 
+def _untrained(stated: Mapping[str, object]) -> bool:
+    """Whether a stage states what it does of a launch without training: no round, no loss, nobody."""
+    nothing = ("rounds", "rho", "epsilon", "observed_max_participations", "violations", "synthetic_devices")
+    return stated["spend"] is None and all(stated[name] == 0 for name in nothing)
+
+
 def participation(
     config: LaunchConfig, run: RunDir, records: Mapping[str, StageRecord], gone: tuple[bool | None, str]
 ) -> Iterator[Check]:
     """Who took part is what the rule picks, by the seed or the key, and gives the figures that were stated."""
+    if not config.trains:
+        return  # Nobody took part, as ``guarantee`` sees.
     path = run.path / "private" / "fine_tune" / "rounds" / "participation.parquet"
     store = run.path / "private" / "ingest_private" / "store"
     if "fine_tune" not in records or not path.exists() or not store.exists():
@@ -181,6 +194,8 @@ def guarantee_again(config: LaunchConfig, run: RunDir, deltas: Iterable[float] =
     Raises:
       StageInputMissing: it has not trained, or a file is lost.
     """
+    if not config.trains:
+        return accounting.untrained(tuple(deltas) or (config.mechanism.delta,))
     stated = run.result("fine_tune")
     agreed, encoding = config.mechanism.secagg, None
     if agreed is not None:

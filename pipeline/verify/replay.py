@@ -102,7 +102,8 @@ def replay_one(
         return replay_one(name, *made[:2], settings, made[2], of_this_code, from_nothing)
     keyed = ("ab_test",) if name == "ab_test" and config.evaluation is not None else ()
     keyed = ("audit",) if name == "audit" and record.private_outputs else keyed
-    if any(is_gone(run, each) for each in (*_PRIVATE.get(name, ()), *keyed)):
+    untrained = frozenset() if config.trains else frozenset({"fine_tune"})  # which reads nothing private then
+    if any(is_gone(run, each) for each in (*(set(_PRIVATE.get(name, ())) - untrained), *keyed)):
         passed, detail = missing(run, PrivacyLedger(settings.ledger_url))
         return Check(id=check_id, passed=passed, detail=detail)
     with _beside(config, run, settings, name) as ctx:
@@ -220,6 +221,9 @@ def _measured(ctx: StageContext, record: StageRecord, model: KeyboardLM, words: 
 
 def _fine_tune(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[str]:
     """From the last checkpoint, which holds the weights after the last round; then measured on held-out devices."""
+    if not ctx.config.trains:
+        yield from _made(fine_tune)(ctx, record, run)
+        return
     rounds = ctx.private / "rounds" / f"round-{ctx.config.mechanism.rounds:08d}.ckpt"
     if not rounds.is_file():
         yield f"{rounds.name} is lost"

@@ -3,7 +3,7 @@
 Shape legend: B rows, V vocabulary, P leading words, whose followers are listed.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from pretrain.dictionary.content import Word, fits, frequency
 from pretrain.model import KeyboardLM
+from pretrain.ngrams.counted import CountedNGram
 from pretrain.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
 
 _SEED = 1
@@ -36,14 +37,50 @@ def words_of_model(model: KeyboardLM, vocabulary: Vocabulary) -> dict[str, Word]
     Raises:
       ArithmeticError: the model's probabilities are no numbers.
     """
+    return _listed(_typed(model), lambda leading: _after(model, leading), vocabulary)
+
+
+def words_of_counts(model: CountedNGram, vocabulary: Vocabulary) -> dict[str, Word]:
+    """The same of counts that ship alone: words as they are anywhere, and after each leading word.
+
+    Guarantee: reads the released counts and the released vocabulary alone, so it is post-processing of them.
+
+    Raises:
+      ArithmeticError: the model's probabilities are no numbers.
+    """
+
+    def after(leading: list[int]) -> Tensor:
+        return torch.from_numpy(model.dense(_after_word(leading, model.order - 1)))
+
+    return _listed(_anywhere(model), after, vocabulary)
+
+
+def _anywhere(model: CountedNGram) -> Tensor:
+    """Next-word distribution ``[V]`` of counts where nothing stands before."""
+    return torch.from_numpy(model.dense(np.full((1, model.order - 1), -1, dtype=np.int64))[0])
+
+
+def _after_word(leading: list[int], places: int) -> np.ndarray:
+    """``[P, places]``: each word last, and nothing before it."""
+    last_PK = np.full((len(leading), places), -1, dtype=np.int64)
+    last_PK[:, -1] = leading
+    return last_PK
+
+
+def _listed(weight_V: Tensor, after: Callable[[list[int]], Tensor], vocabulary: Vocabulary) -> dict[str, Word]:
+    """Words with their frequencies, and the likeliest followers of those that lead.
+
+    Args:
+      weight_V: how often each word comes, up to a factor. after: the same after each of some words, ``[P, V]``.
+    """
     left_out_V = torch.tensor(
         [number < len(SPECIALS) or not fits(word) for number, word in enumerate(vocabulary.words)]
     )
-    unigram_V = _unigrams(model, left_out_V)
+    unigram_V = _unigrams(weight_V, left_out_V)
     frequencies = {number: frequency(float(unigram_V[number])) for number in (~left_out_V).nonzero()[:, 0].tolist()}
     leading = sorted(frequencies, key=lambda number: (-float(unigram_V[number]), number))[:_LEADING_WORDS]
     words = {vocabulary.words[number]: Word(value) for number, value in frequencies.items()}
-    for number, after_V in zip(leading, _after(model, leading), strict=True):
+    for number, after_V in zip(leading, after(leading), strict=True):
         shares_V = _shares(after_V, left_out_V)
         best = shares_V.topk(min(_FOLLOWERS, len(leading))).indices.tolist()
         for follower in best:
@@ -53,26 +90,32 @@ def words_of_model(model: KeyboardLM, vocabulary: Vocabulary) -> dict[str, Word]
 
 
 @torch.no_grad()
-def word_scores(model: KeyboardLM) -> np.ndarray:
-    """Log-probability of each word without context, float32 ``[V]``, as ``words_of_model`` has it before rounding.
+def word_scores(model: KeyboardLM | CountedNGram) -> np.ndarray:
+    """Log-probability of each word without context, float32 ``[V]``, as a dictionary has it before rounding.
 
     ``<unk>`` has that of all words outside the vocabulary together, other special tokens none.
 
-    Guarantee: as of ``words_of_model``, post-processing of the released weights.
+    Guarantee: as of ``words_of_model``, post-processing of what is released.
 
     Raises:
       ArithmeticError: the model's probabilities are no numbers.
     """
     words_V = torch.arange(model.vocabulary_size)
-    return _unigrams(model, (words_V < len(SPECIALS)) & (words_V != UNK)).log().float().numpy()
+    weight_V = _anywhere(model) if isinstance(model, CountedNGram) else _typed(model)
+    return _unigrams(weight_V, (words_V < len(SPECIALS)) & (words_V != UNK)).log().float().numpy()
 
 
-def _unigrams(model: KeyboardLM, left_out_V: Tensor) -> Tensor:
-    """Mean next-word distribution over sentences that the model makes up, among what is not left out."""
-    unigram_V = torch.zeros(model.vocabulary_size, dtype=torch.float64)
+def _typed(model: KeyboardLM) -> Tensor:
+    """Sum of next-word distributions ``[V]`` over sentences that the model makes up."""
+    weight_V = torch.zeros(model.vocabulary_size, dtype=torch.float64)
     for _, next_BV in _made_up(model):
-        unigram_V += next_BV.sum(0, dtype=torch.float64)
-    unigram_V = _shares(unigram_V, left_out_V)
+        weight_V += next_BV.sum(0, dtype=torch.float64)
+    return weight_V
+
+
+def _unigrams(weight_V: Tensor, left_out_V: Tensor) -> Tensor:
+    """Shares of each word among what is not left out."""
+    unigram_V = _shares(weight_V, left_out_V)
     if not bool(unigram_V.isfinite().all()):
         raise ArithmeticError("dictionary: the model's probabilities are not finite; train the model again")
     return unigram_V

@@ -141,7 +141,7 @@ class Amplified(Config):
 class ReleasedCounts(Config):
     """One Gaussian release of every device's counts of words and pairs of words."""
 
-    ships: Literal["network", "mixture"]
+    ships: Literal["network", "mixture", "counts"]
     noise_multiplier: float
     clip_norm: float = Field(description="bound on a device's counts of all cells together, in weighted occurrences")
     cells: int

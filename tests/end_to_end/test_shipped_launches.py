@@ -148,13 +148,15 @@ def test_a_shipped_file_launches_and_its_report_states_the_guarantee(path: Path,
     # What secure aggregation's rounding may add to a norm counts too.
     rounding = 1e-3 if config.mechanism.secagg else None
     counted, beside = config.counts.rho if config.counts else 0.0, sum(config.beside_training.values())
-    trains, held_out = beside + squared / (2 * strategy.noise_multiplier**2), config.evaluation
+    training = squared / (2 * strategy.noise_multiplier**2) if config.trains else 0.0
+    trains, held_out = beside + training, config.evaluation
     # A device trains or is held out; the larger of the two losses is the launch's.
     assert answer["rho"] == pytest.approx(max(trains, held_out.rho if held_out else 0.0), rel=rounding)
     uncovered = [access for access in disclosure.data_accesses if access.data == "private" and not access.covered]
     assert (not uncovered) == (held_out is not None)
     if answer["decision"] == "launch":
         assert (public / "publish" / "bundle" / "counts.npz").exists() == (counted > 0)
+        assert (public / "publish" / "bundle" / "model.onnx").exists() == config.trains
     assert ("compose by adding ρ" in (public / "report" / "report.md").read_text(encoding="utf-8")) == (counted > 0)
     failure = config.central_discovery.failure if config.central_discovery else 0.0
     committed = answered(tmp_path, "ledger", "show")["totals"][config.private_text.name]
@@ -163,7 +165,7 @@ def test_a_shipped_file_launches_and_its_report_states_the_guarantee(path: Path,
     norms = {point["clip_norm"] for point in disclosure.curves.fine_tuning}
     assert (len(norms) > 1) == (config.mechanism.adaptive_clipping is not None)
     html = (public / "report" / "report.html").read_text(encoding="utf-8")
-    assert NAMES[config.mechanism.kind] in html
+    assert (NAMES[config.mechanism.kind] in html) == config.trains
     assert ("Under secure aggregation (32-bit sums" in html) == (config.mechanism.secagg is not None)
     assert ("With sampling counted" in html) == (config.mechanism.kind == "independent")
     assert answered(tmp_path, "verify", answer["launch_id"])["ok"]

@@ -67,15 +67,19 @@ def test_sentences_in_step_are_scored_as_one_by_one(mixture: Mixture, tmp_path: 
     np.testing.assert_array_equal(together.rank_P, alone.rank_P)
 
 
-@pytest.mark.parametrize("mixes", [True, False])
-def test_a_bundle_alone_predicts_what_the_arm_predicts(mixture: Mixture, tmp_path: Path, mixes: bool) -> None:
+@pytest.mark.parametrize("ships", ["mixture", "network", "counts"])
+def test_a_bundle_alone_predicts_what_the_arm_predicts(mixture: Mixture, tmp_path: Path, ships: str) -> None:
     vocabulary.save(VOCABULARY, tmp_path / "vocabulary.json")
-    model = build_model(ModelConfig(embedding_dim=8, hidden_dim=12, tied=True), SIZE, 2)
-    export.export_onnx(model, tmp_path / "model.onnx")
-    (tmp_path / "bundle.json").write_text(json.dumps({"locale": "en-US"}), encoding="utf-8")
-    if mixes:
+    if ships != "counts":
+        model = build_model(ModelConfig(embedding_dim=8, hidden_dim=12, tied=True), SIZE, 2)
+        export.export_onnx(model, tmp_path / "model.onnx")
+    # Bundles of version 0.1 do not say what they ship.
+    about = {"locale": "en-US"} | ({"ships": ships} if ships == "counts" else {})
+    (tmp_path / "bundle.json").write_text(json.dumps(about), encoding="utf-8")
+    if ships != "network":
         counted.save(mixture.counts.ngram, tmp_path / "counts.npz")
-    predictor, arm = KeyboardPredictor(tmp_path), mixture if mixes else mixture.network
+    arm = {"mixture": mixture, "network": mixture.network, "counts": mixture.counts}[ships]
+    predictor = KeyboardPredictor(tmp_path)
     for words in SENTENCES:
         expected_V = after(arm, words)
         np.testing.assert_allclose(predictor.probabilities(words), expected_V, atol=1e-5)

@@ -4,15 +4,22 @@ import gzip
 import json
 from pathlib import Path
 
+import numpy as np
+
 from pipeline import runner, tracking
 from pipeline.config import STAGE_NAMES, LaunchConfig, launch_id
+from pipeline.covered import spends
 from pipeline.runner import Stages
 from pipeline.settings import Settings
 from pipeline.stage import StageContext
+from pipeline.stages import artifacts
 from pipeline.stages.publish import publish
 from pretrain import corpus, export, vocabulary
 from pretrain.files import sha256, write_text
 from pretrain.model import build_model
+from pretrain.ngrams import counted
+from pretrain.ngrams.counted import CountedNGram
+from pretrain.ngrams.ngram import NGram
 from pretrain.vocabulary import SPECIALS, Vocabulary
 from tests.helpers.launches.pipeline_launch import Counted, launch_config
 from tests.helpers.reports.reports_example import example
@@ -50,6 +57,18 @@ def stages(decision: str, created_at: str | None = None) -> Stages:
         vocabulary.save(WORDS, ctx.public / "vocabulary.json")
         return Counted(value=1)
 
+    def count(ctx: StageContext) -> Counted:
+        if ctx.config.counts is None:
+            return Counted(value=0)
+        public = artifacts.public_streams(ctx, WORDS)[0]
+        row_V = np.full(len(WORDS), -1)
+        nothing = np.empty(0, dtype=np.int64)
+        model = CountedNGram(
+            NGram.fit(public, WORDS, 3), np.ones(len(WORDS)), row_V, nothing, nothing / 1.0, np.zeros(1)
+        )
+        counted.save(model, ctx.public / artifacts.COUNTS)
+        return Counted(value=1, spend=spends.counts(ctx.config.counts.rho, 1e-6))
+
     def fine_tune(ctx: StageContext) -> Trained:
         model = build_model(ctx.config.model, len(WORDS), ctx.config.seed)
         export.save_model(model, ctx.public / "model.safetensors")
@@ -65,7 +84,7 @@ def stages(decision: str, created_at: str | None = None) -> Stages:
         write_text(ctx.public / "disclosure.json", stated.model_dump_json())
         return Reported(value=1, disclosure_sha256=sha256(ctx.public / "disclosure.json"))
 
-    made = (ingest_public, build_vocabulary, fine_tune, decide, report, publish)
+    made = (ingest_public, build_vocabulary, count, fine_tune, decide, report, publish)
     return Stages(functions={function.__name__: function for function in made}, spends={})
 
 

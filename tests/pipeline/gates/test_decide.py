@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from pipeline.gates.attacks import RELEASED
+from pipeline.gates.attacks import COUNTED, RELEASED
 from pipeline.gates.decide import decide
 from pipeline.gates.evidence import Evidence
 from pipeline.stages.ab_test import AbTest
@@ -156,7 +156,7 @@ def test_each_gate_holds_a_launch_alone(change: dict, gate: str):
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in Evidence.model_fields if name not in ("random_continuations", "others")]
+    "name", sorted(Evidence.model_fields.keys() - {"random_continuations", "others", "counts_alone"})
 )
 def test_missing_evidence_holds(name: str):
     decision = decide(GOOD.model_copy(update={name: () if name == "audits" else None}), POLICY)
@@ -270,3 +270,40 @@ def test_units_do_not_stand_in_for_each_other():
     items = decide(GOOD.model_copy(update={"population_discovery_epsilon": 6.1, "population_rho": 0.0}), POLICY)
     assert [gate.id for gate in devices.gates if not gate.passed] == ["population_budget"]
     assert [gate.id for gate in items.gates if not gate.passed] == ["population_discovery"]
+
+
+CANARIES = ("canaries", "extraction", "ceilings", "pooled", "control")
+NO_CANARIES = {
+    "counts_alone": True,
+    "worst_rank_single_user": None,
+    "found_single_user": None,
+    "broken_ceilings": None,
+    "pooled_p_value": None,
+    "control": None,
+    "observed_min_sep": None,
+    "observed_max_participations": 0,
+}
+COUNTED_ROWS = tuple(
+    NOISE.model_copy(update={"type": kind, "least_noise": 0.95 if kind == COUNTED[0] else None}) for kind in COUNTED
+)
+OF_COUNTS = GOOD.model_copy(update={**NO_CANARIES, "audits": COUNTED_ROWS})
+
+
+def test_counts_alone_need_their_noise_audited_and_no_canary() -> None:
+    decision = decide(OF_COUNTS, POLICY)
+    assert decision.decision == "launch", decision.reasons
+    assert not {gate.id for gate in decision.gates} & set(CANARIES)
+    for missing in range(2):
+        rows = COUNTED_ROWS[:missing] + COUNTED_ROWS[missing + 1 :]
+        failed = decide(OF_COUNTS.model_copy(update={"audits": rows}), POLICY)
+        assert failed.decision == "hold"
+        assert "released" in {gate.id for gate in failed.gates if not gate.passed}
+    weak = tuple(row.model_copy(update={"least_noise": 0.5}) for row in COUNTED_ROWS)
+    assert decide(OF_COUNTS.model_copy(update={"audits": weak}), POLICY).decision == "hold"
+    for nothing in ({"noise_audit_passed": None}, {"noise_audit_passed": False}, {"audits": ()}):
+        assert decide(OF_COUNTS.model_copy(update=nothing), POLICY).decision == "hold"
+
+
+def test_what_trains_cannot_do_without_canaries() -> None:
+    failed = decide(OF_COUNTS.model_copy(update={"counts_alone": False}), POLICY)
+    assert set(CANARIES) <= {gate.id for gate in failed.gates if not gate.passed}

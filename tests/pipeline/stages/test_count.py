@@ -12,6 +12,7 @@ from federated.counts import cells as counted_cells
 from federated.devices import store as population
 from pipeline.config import LaunchConfig, config_digest
 from pipeline.covered import spends
+from pipeline.covered.accesses import accesses
 from pipeline.errors import StageInputMissing
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.readiness import above_policy, too_few
@@ -125,6 +126,27 @@ def test_a_launch_loses_both() -> None:
     assert both.epsilon_pld == pytest.approx(both.epsilon, abs=1e-3)
     alone = spends.launch_loss(launch_config(), SimpleNamespace(result=results.__getitem__))
     assert alone.model_dump() == trained | {"failure": 0.0}
+
+
+def test_counts_alone_cost_what_counts_cost_and_may_take_all_of_the_ceiling(settings: Settings) -> None:
+    alone = {"noise_multiplier": 1.0, "model": "counts"}
+    policy = {**POLICY, "max_rho": 0.5}
+    config = launch_config(counts=alone, policy=policy, private_text=MADE_UP)
+    assert not config.trains
+    assert asked().trains
+    with pytest.raises(ValidationError, match=r"leaves nothing of policy.max_rho 0.5 for training"):
+        launch_config(counts={**alone, "model": "mixture"}, policy=policy, private_text=MADE_UP)
+    with pytest.raises(ValidationError, match=r"counts.noise_multiplier: 0.99 is rho 0.51\d* and leaves nothing"):
+        launch_config(counts={**alone, "noise_multiplier": 0.99}, policy=policy, private_text=MADE_UP)
+    with pytest.raises(ValidationError, match=r"non_private_upper_bound: true, but with counts.model .counts."):
+        launch_config(counts=alone, policy=policy, private_text=MADE_UP, ab_test={"non_private_upper_bound": True})
+    assert spends.planned_training(config, RunDir(settings.runs_dir, "trial-x")) is None
+    untrained = {"rho": 0.0, "mu": 0.0, "delta": 1e-6, "epsilon": 0.0, "epsilon_pld": 0.0, "spend": None}
+    results = {"count": {"spend": spends.counts(0.5, 1e-6).model_dump()}, "fine_tune": untrained}
+    loss = spends.launch_loss(config, SimpleNamespace(result=results.__getitem__))
+    assert loss.rho == 0.5
+    assert loss.epsilon == pytest.approx(epsilon_of_rho(0.5, 1e-6))
+    assert [row.stage for row in accesses(config) if row.covered and row.unit == "device"] == ["count"]
 
 
 def test_counts_that_are_missing_leave_no_evidence(settings: Settings) -> None:

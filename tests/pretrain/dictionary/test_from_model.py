@@ -5,9 +5,12 @@ import pytest
 import torch
 
 from pretrain.dictionary.content import frequency
-from pretrain.dictionary.from_model import words_of_model
+from pretrain.dictionary.from_model import words_of_counts, words_of_model
 from pretrain.model import KeyboardLM
+from pretrain.ngrams.counted import CountedNGram
+from pretrain.ngrams.ngram import NGram
 from pretrain.vocabulary import BOS, EOS, PAD, SPECIALS, Vocabulary
+from tests.helpers.text.counted_devices import VOCABULARY, typed
 
 FIRST = len(SPECIALS)
 
@@ -111,3 +114,26 @@ def test_a_broken_model_makes_no_dictionary(tiny_model: KeyboardLM, tiny_vocabul
         tiny_model.output_bias[FIRST] = float("nan")
     with pytest.raises(ArithmeticError, match="not finite"):
         words_of_model(tiny_model, tiny_vocabulary)
+
+
+def test_counts_alone_have_the_frequencies_of_their_own_predictions() -> None:
+    """Word by word, from what a keyboard would be told after it and after nothing."""
+    size = len(VOCABULARY)
+    row_V = np.full(size, -1)
+    row_V[[BOS, FIRST + 1]] = [0, 1]
+    factor_V = np.exp(np.random.default_rng(3).standard_normal(size))
+    key_G = np.array([size + FIRST + 5, size + FIRST + 30])
+    public = NGram.fit(typed(60, 1), VOCABULARY, 3)
+    model = CountedNGram(public, factor_V, row_V, key_G, np.array([0.3, 0.2]), np.array([0.5, 0.9]))
+    words = words_of_counts(model, VOCABULARY)
+    assert list(words) == list(VOCABULARY.words[FIRST:])
+    anywhere_V = among_words(public.levels[0].prob_G * factor_V)
+    assert [word.frequency for word in words.values()] == [frequency(float(share)) for share in anywhere_V]
+    after_V = among_words(model.dense(np.array([[-1, FIRST + 1]]))[0])
+    bigrams = words[VOCABULARY.words[FIRST + 1]].bigrams
+    best = np.argsort(-after_V, kind="stable")[:10]
+    assert set(bigrams) == {VOCABULARY.words[FIRST + place] for place in best}
+    assert {VOCABULARY.words[FIRST + 5], VOCABULARY.words[FIRST + 30]} <= set(bigrams)
+    for place in best:
+        expected = max(frequency(float(after_V[place])), frequency(float(anywhere_V[place])))
+        assert bigrams[VOCABULARY.words[FIRST + place]] == expected
