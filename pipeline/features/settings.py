@@ -27,7 +27,11 @@ _NETWORK_WEIGHTS = {"network": 1.0, "mixture": NETWORK_SHARE, "counts": 0.0}
 
 
 def write(
-    features: tuple[str, ...], model: KeyboardLM | CountedNGram, comparison: Callable[[], Path], folder: Path, ships: str
+    features: tuple[str, ...],
+    model: KeyboardLM | CountedNGram,
+    comparison: Callable[[], Path],
+    folder: Path,
+    ships: str,
 ) -> dict[str, Any]:
     """Each feature's settings, for ``bundle.json``; what is no number goes into the bundle's folder.
 

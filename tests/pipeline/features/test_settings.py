@@ -48,7 +48,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     export.export_onnx(model, folder / "model.onnx")
     vocabulary.save(WORDS, folder / "vocabulary.json")
     rows = replace(ROW, arm="start", threshold_nats=-1.0), ROW
-    stated = settings.write(("NWP", "SC", "OTF"), model, lambda: comparison(folder, *rows), folder, mixed=False)
+    stated = settings.write(("NWP", "SC", "OTF"), model, lambda: comparison(folder, *rows), folder, "network")
     (folder / "bundle.json").write_text(json.dumps({"locale": "en-US", "features": stated}), encoding="utf-8")
     return folder
 
@@ -67,11 +67,11 @@ def test_the_bundle_says_what_the_comparison_used(bundle: Path, tmp_path: Path) 
     for feature in ("NWP", "OTF"):
         folder = tmp_path / feature
         folder.mkdir()
-        alone = settings.write((feature,), opinionated(), lambda: pytest.fail("not needed"), folder, mixed=True)
+        alone = settings.write((feature,), opinionated(), lambda: pytest.fail("not needed"), folder, "mixture")
         assert set(alone) == {feature}
         assert [path.name for path in folder.iterdir()] == (["word_scores.npy"] if feature == "OTF" else [])
     with pytest.raises(ValueError, match="no threshold for phrases"):
-        settings.write(("SC",), opinionated(), lambda: comparison(tmp_path), tmp_path, mixed=False)
+        settings.write(("SC",), opinionated(), lambda: comparison(tmp_path), tmp_path, "network")
 
 
 def test_phrases_are_those_of_the_sessions(bundle: Path, text: HeldOut) -> None:
