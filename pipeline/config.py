@@ -181,10 +181,8 @@ class LaunchConfig(Config):
                 "policy.budget: missing, and policy.population_max_rho too, so nothing bounds what one device loses to "
                 "all launches; add one of them, as in budget: {rho: 1.5, days: 60}"
             )
-        for field, bound in (
-            ("population_max_rho", policy.population_max_rho),
-            ("budget.rho", policy.budget.rho if policy.budget else None),
-        ):
+        window = policy.budget.rho if policy.budget else None
+        for field, bound in {"population_max_rho": policy.population_max_rho, "budget.rho": window}.items():
             if mechanism.noise_multiplier and bound is not None and policy.max_rho > bound:
                 raise ValueError(
                     f"policy.max_rho: {policy.max_rho} is above policy.{field} {bound}: one launch may not exceed the "
@@ -263,9 +261,7 @@ class LaunchConfig(Config):
     @model_validator(mode="after")
     def _the_model_fits_into_memory(self) -> "LaunchConfig":
         model, words = self.model, self.vocabulary.base_size + self.vocabulary.max_new_words
-        weights = words * (model.embedding_dim * (1 if model.tied else 2) + 1)
-        weights += model.hidden_dim * (7 * model.embedding_dim + 3)
-        if weights > MOST_WEIGHTS:
+        if (weights := model.weights(words)) > MOST_WEIGHTS:
             raise ValueError(
                 f"model: embedding_dim {model.embedding_dim:,} and hidden_dim {model.hidden_dim:,} with {words:,} "
                 f"words make {weights:,} weights, and at most {MOST_WEIGHTS:,} are trained; lower one of them"

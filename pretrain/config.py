@@ -167,6 +167,11 @@ class ModelConfig(Config):
     hidden_dim: PositiveInt = Field(le=16_384)
     tied: bool = Field(description="one matrix for input and output embeddings")
 
+    def weights(self, words: int) -> int:
+        """How many there are in a model of so many words."""
+        rows = words * (self.embedding_dim * (1 if self.tied else 2) + 1)
+        return rows + self.hidden_dim * (7 * self.embedding_dim + 3)
+
 
 class PretrainConfig(Config):
     """Training on public text by Adam."""
