@@ -15,7 +15,7 @@ from discovery.config import TrieConfig
 from discovery.device.answer import letters_of
 from discovery.device.typed import TypedWords
 from discovery.device.votes import Workers, ask, workers
-from discovery.results import DiscoveryResult, LayerState, by_share
+from discovery.results import DiscoveryResult, FoundWord, LayerState, by_share
 from discovery.trie import close_layer, question_of
 
 _log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ def discover(
     """Find words that devices type, in passes over the population, each without the words found before.
 
     Args:
-      device_words: the words of each device, in its order of typing.
+      device_words: the words of each device, in its order of typing, with the signs of their forms.
       known_words: public; every device removes them, and what earlier passes found, before it answers.
       alphabet: letters of the locale.
       key: 32 secret bytes that all devices' random bits derive from in this simulation.
@@ -84,7 +84,7 @@ def discover(
     rows = tuple(layer.row for layer in done)
     participation.check(directory, rows, config.messages_per_device)
     return DiscoveryResult(
-        words=tuple(sorted((word for layer in done for word in layer.words), key=by_share)),
+        words=tuple(sorted((_as_typed(word, done) for layer in done for word in layer.words), key=by_share)),
         rows=rows,
         epsilon0=config.epsilon0,
         messages_per_device=config.messages_per_device,
@@ -95,6 +95,12 @@ def discover(
         device_epsilon_central=_worst([row.device for row in rows]),
         delta=config.delta,
     )
+
+
+def _as_typed(word: FoundWord, done: Sequence[LayerState]) -> FoundWord:
+    """A word in the form that a later layer of its pass heard of."""
+    forms = [layer.forms[word.word] for layer in done if word.word in layer.forms]
+    return word.model_copy(update={"form": forms[0]}) if forms else word
 
 
 def _worst(epsilons: Sequence[float | None]) -> float | None:

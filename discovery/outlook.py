@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from scipy import optimize, stats
 
 from discovery.central.select import passes_of
-from discovery.central.weighted_gaussian import threshold
 from discovery.certificates.blanket import blanket
 from discovery.certificates.group import group
 from discovery.config import MOST_NOISE, SIGNIFICANCE_Z, CentralConfig, TrieConfig
@@ -82,7 +81,7 @@ def as_far_reaching(config: TrieConfig, devices: int, alphabet: str) -> CentralC
     least = _local_share(config, devices, alphabet) * devices / config.messages_per_device**0.5
 
     def too_far(noise: float) -> float:
-        return threshold(noise, config.messages_per_device, central(noise).failure) - least
+        return passes_of(central(noise))[-1].threshold - least
 
     if too_far(_LEAST_NOISE) >= 0:
         return central(_LEAST_NOISE)

@@ -16,7 +16,7 @@ import numpy as np
 from scipy import stats
 
 from discovery.config import TrieConfig
-from discovery.device.answer import END, Question, letters_of
+from discovery.device.answer import END, Question, letters_of, spelling
 from discovery.device.randomizer import SubsetSelection
 from discovery.participation import group_sizes
 from discovery.results import ProjectedCoverage
@@ -172,13 +172,16 @@ class _Layer:
 
 def _layers(pretended: PretendedTypists, letters: str, config: TrieConfig) -> list[_Layer]:
     typed = frozenset(letters) - {END}
-    sayable_V = np.array([len(word) < config.layers and typed.issuperset(word) for word in pretended.words])
-    length_V = np.array([len(word) + 1 for word in pretended.words])
+    paths = [spelling(word) for word in pretended.words]
+    sayable_V = np.array(
+        [path.index(END) < config.layers and typed.issuperset(path[: path.index(END)]) for path in paths]
+    )
+    length_V = np.array(list(map(len, paths)))
     before: dict[str, int] = {"": 0}
     layers = []
     for layer in range(1, config.layers + 1):
         speaking = np.flatnonzero(sayable_V & (length_V >= layer))
-        starts = [(pretended.words[word] + END)[:layer] for word in speaking.tolist()]
+        starts = [paths[word][:layer] for word in speaking.tolist()]
         places = {candidate: place for place, candidate in enumerate(dict.fromkeys(starts))}
         candidate_V = np.full(len(length_V), -1)
         candidate_V[speaking] = [places[start] for start in starts]
@@ -211,9 +214,9 @@ def _discover(
             votes_d = votes_for_tuning_only(
                 PublicHistogram(pretended.source, counts_d), question.randomizer, (*place, 1)
             )
-            prefixes, words = choose(question, votes_d, messages, word_votes(question, votes_d, messages))
-            discovered |= {word.word for word in words}
-            survivors = set(prefixes)
+            chosen = choose(question, votes_d, messages, word_votes(question, votes_d, messages))
+            discovered |= {word.word for word in chosen.words}
+            prefixes, survivors = chosen.prefixes, set(chosen.prefixes)
             alive_M = np.array([candidate in survivors for candidate in layer.candidates], dtype=bool)
             if not prefixes:
                 break

@@ -1,5 +1,7 @@
 """What a discovery says to the world, and what it keeps between layers."""
 
+from pydantic import Field
+
 from pretrain.config import Config
 
 # Standard errors from an estimate to the upper end of its 95% interval.
@@ -9,6 +11,7 @@ _UPPER = 1.96
 class FoundWord(Config):
     """A finished word and the share of messages that hold it, with a 95% interval (``selection.share_interval``).
 
+    ``word`` is lower-cased, as the model has it, and ``form`` how it is typed, of ``pretrain.writing.case.FORMS``.
     Words are chosen for having many votes, so those just above the threshold are on average rarer than
     their estimate; the interval allows for it.
     """
@@ -19,6 +22,7 @@ class FoundWord(Config):
     low: float
     high: float
     pass_number: int = 1
+    form: str = "lower"
 
     @property
     def shrunk(self) -> float:
@@ -86,6 +90,7 @@ class LayerState(Config):
     row: LayerRow
     prefixes: tuple[str, ...]
     words: tuple[FoundWord, ...]
+    forms: dict[str, str] = Field(default_factory=dict, description="of words that earlier layers found")
 
 
 class ProjectedCoverage(Config):
@@ -130,10 +135,11 @@ class DiscoveryResult(Config):
 
 
 class CentralResult(Config):
-    """Words of a central discovery, and the noisy weight that those of each pass have at least.
+    """Words of a central discovery, the noisy weight that those of each pass have at least, and what forms cost.
 
     Guarantee: ``central.select.select``.
     """
 
     words: tuple[FoundWord, ...]
     thresholds: tuple[float, ...]
+    forms_share: float

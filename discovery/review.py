@@ -14,6 +14,7 @@ from discovery.filters import PASSED, verdicts
 from discovery.results import FoundWord, by_share
 from pretrain.config import Config
 from pretrain.files import PRIVATE, write_text
+from pretrain.writing.case import form_of
 
 _COLUMNS = ("number", "decision", "word", "share", "low", "high", "pass_number", "layer", "verdict")
 # A spreadsheet takes a cell that begins so for a formula.
@@ -24,6 +25,7 @@ class Candidate(Config):
     """One word under review.
 
     Attributes:
+      word: as the model has it; shown: as a keyboard would, which is what filters and people judge.
       share, low, high: estimated share of its layer's messages that held it, with a 95% interval.
       verdict: ``filters.PASSED`` or the reason why a filter stopped it.
       decision: what a person wrote; empty where nobody did.
@@ -31,6 +33,7 @@ class Candidate(Config):
 
     number: int
     word: str
+    shown: str
     share: float
     low: float
     high: float
@@ -45,13 +48,14 @@ class Candidate(Config):
         return self.decision == "keep" or (self.decision == "" and self.verdict == PASSED)
 
 
-def candidates(words: Iterable[FoundWord], blocked: Iterable[str] = ()) -> tuple[Candidate, ...]:
-    """All discovered words, most frequent first, with what the filters say."""
+def candidates(words: Iterable[FoundWord], blocked: Iterable[str] = (), locale: str = "en-US") -> tuple[Candidate, ...]:
+    """All discovered words, most frequent first, as a keyboard of the locale shows them, with what the filters say."""
     ranked = sorted(words, key=by_share)
-    judged = zip(ranked, verdicts((entry.word for entry in ranked), blocked), strict=True)
+    shown = [form_of(entry.word, entry.form, locale) for entry in ranked]
+    judged = zip(ranked, shown, verdicts(shown, blocked), strict=True)
     return tuple(
-        Candidate(number=number, verdict=verdict, **entry.model_dump())
-        for number, (entry, verdict) in enumerate(judged, start=1)
+        Candidate(number=number, shown=form, verdict=verdict, **entry.model_dump(exclude={"form"}))
+        for number, (entry, form, verdict) in enumerate(judged, start=1)
     )
 
 
@@ -61,9 +65,9 @@ def write_review(directory: Path, listed: Sequence[Candidate]) -> None:
     rows = csv.DictWriter(sheet, _COLUMNS)
     rows.writeheader()
     for candidate in listed:
-        row = candidate.model_dump()
-        if candidate.word.startswith(_FORMULA):
-            row["word"] = "'" + candidate.word
+        row = candidate.model_dump(exclude={"shown"}) | {"word": candidate.shown}
+        if candidate.shown.startswith(_FORMULA):
+            row["word"] = "'" + candidate.shown
         rows.writerow({name: f"{value:.6f}" if isinstance(value, float) else value for name, value in row.items()})
     write_text(directory / "review.csv", sheet.getvalue(), PRIVATE)
     write_text(directory / "review.json", json.dumps([row.model_dump() for row in listed], indent=1), PRIVATE)
@@ -75,7 +79,9 @@ def read_review(directory: Path) -> tuple[Candidate, ...]:
     Raises:
       ValueError: a row that is missing, that is not of this list, or whose decision is unknown.
     """
-    listed = [Candidate.model_validate(row) for row in json.loads((directory / "review.json").read_text("utf-8"))]
+    rows = json.loads((directory / "review.json").read_text("utf-8"))
+    # Until 0.1 a word was shown as it is.
+    listed = [Candidate.model_validate({"shown": row["word"], **row}) for row in rows]
     with (directory / "review.csv").open(encoding="utf-8", newline="") as file:
         decisions = {row["number"]: row["decision"].strip().lower() for row in csv.DictReader(file)}
     if decisions.keys() != {str(candidate.number) for candidate in listed}:

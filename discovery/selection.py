@@ -47,13 +47,13 @@ def word_votes(question: Question, votes_d: np.ndarray, messages: int) -> int:
     Args:
       messages: at least those that gave the votes; more only make it stricter.
     """
-    config, randomizer, letters = question.config, question.randomizer, len(question.broadcast.letters)
+    config, randomizer = question.config, question.randomizer
     if question.broadcast.layer == 1:
         return messages + 1  # nothing but the empty word ends here
     if config.false_discovery_rate is None:
         needed = significant_votes(randomizer, messages, float(stats.norm.sf(SIGNIFICANCE_Z)))
     else:
-        finished_M = votes_d[letters - 1 : -1 : letters]
+        finished_M = votes_d[question.broadcast.ends]
         chances_M = np.sort(stats.binom.sf(finished_M - 1, messages, randomizer.background))
         allowed_M = config.false_discovery_rate * np.arange(1, len(chances_M) + 1) / len(chances_M)
         below = np.flatnonzero(chances_M <= allowed_M)

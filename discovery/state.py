@@ -21,7 +21,7 @@ def fingerprint(
 ) -> str:
     """Changes with anything that the answers depend on; keyed, so that it tells nothing about the words."""
     settings = {name: value for name, value in config.canonical().items() if name not in AFTERWARDS}
-    digest = hmac.new(key, b"tacit discovery 4", hashlib.sha256)
+    digest = hmac.new(key, b"tacit discovery 5", hashlib.sha256)
     for part in (settings, letters, sorted(known_words), typed.distinct):
         digest.update(json.dumps(part, sort_keys=True).encode() + b"\n")
     for numbers in (typed.starts, typed.numbers):

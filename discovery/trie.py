@@ -3,6 +3,8 @@
 The server sees summed votes only; raw messages are never stored.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from discovery.certificates.anonymity import ANONYMITY_CHANCE, anonymous_holders, lemma_1, publication_chance
@@ -11,11 +13,12 @@ from discovery.certificates.blanket import blanket
 from discovery.certificates.clones import clones, closed_2023
 from discovery.certificates.group import group
 from discovery.config import TrieConfig
-from discovery.device.answer import END, Broadcast, Question
+from discovery.device.answer import DIGIT, END, Broadcast, Question, spelt
 from discovery.device.randomizer import estimate, noise_variance, subset_selection
 from discovery.device.votes import ShardVotes
 from discovery.results import FoundWord, LayerRow, LayerState
 from discovery.selection import rounded_down, rounded_up, share_interval, word_votes
+from pretrain.writing import case
 
 _NO_GAIN = 1e-4
 _DIGITS = 4
@@ -29,7 +32,7 @@ def question_of(
     known_words: frozenset[str],
     config: TrieConfig,
 ) -> Question:
-    """What a layer asks; ``letters`` sorted, with ``END`` as the last."""
+    """What a layer asks; ``letters`` as of ``letters_of``."""
     broadcast = Broadcast(layer, prefixes, letters)
     return Question(pass_number, broadcast, subset_selection(config.epsilon0, broadcast.domain), known_words, config)
 
@@ -47,7 +50,7 @@ def close_layer(question: Question, votes: ShardVotes) -> LayerState:
     messages = votes.devices * config.messages_per_device
     fewest, most = (count(votes.devices) * config.messages_per_device for count in (rounded_down, rounded_up))
     needed = word_votes(question, votes.votes_d, most)
-    survivors, words = choose(question, votes.votes_d, messages, needed)
+    chosen = choose(question, votes.votes_d, messages, needed)
     anonymity = anonymous_holders(randomizer, most, needed, ANONYMITY_CHANCE)
     row = LayerRow(
         pass_number=question.pass_number,
@@ -62,47 +65,79 @@ def close_layer(question: Question, votes: ShardVotes) -> LayerState:
         one_holder_chance=publication_chance(randomizer, most, 1, needed),
         anonymity=anonymity,
         lemma_1=lemma_1(randomizer, fewest, config.max_prefixes, min(anonymity, fewest)),
-        kept=len(survivors),
-        finished=len(words),
+        kept=len(chosen.prefixes),
+        finished=len(chosen.words),
         **certify(question, fewest),
     )
-    return LayerState(row=row, prefixes=survivors, words=words)
+    return LayerState(row=row, prefixes=chosen.prefixes, words=chosen.words, forms=chosen.forms)
 
 
-def choose(
-    question: Question, votes_d: np.ndarray, messages: int, needed: int
-) -> tuple[tuple[str, ...], tuple[FoundWord, ...]]:
-    """Survivors, sorted, and words among the ``max_prefixes`` candidates with most votes.
+@dataclass(frozen=True)
+class Chosen:
+    """What a layer's votes say: prefixes that go on, sorted; words that are found; forms of words found before."""
+
+    prefixes: tuple[str, ...]
+    words: tuple[FoundWord, ...]
+    forms: dict[str, str]
+
+
+def choose(question: Question, votes_d: np.ndarray, messages: int, needed: int) -> Chosen:
+    """Survivors and words among the ``max_prefixes`` candidates with most votes, digits and forms of words found.
 
     Post-processing of votes. Only words must stand out from noise: asking it of prefixes would cost more
-    words than it saves, since a false prefix rarely ends in a false word. Shares keep four digits, as
+    words than it saves, since a false prefix rarely ends in a false word. A digit, and a form that is not lower-case,
+    must stand out like a word, and a form have more votes than the word's others. Shares keep four digits, as
     votes are whole numbers and an exact quotient would give the number of messages away.
     """
-    broadcast, randomizer, contributions = question.broadcast, question.randomizer, question.config.messages_per_device
+    broadcast, layers = question.broadcast, question.config.layers
+    estimates_d = estimate(question.randomizer, votes_d, messages)
+    survivors, words = [], []
+    asked = np.array([END in prefix for prefix in broadcast.prefixes for _ in broadcast.letters_after(prefix)], bool)
+    order = np.argsort(-votes_d[:-1], kind="stable")
+    # Most votes first; equals in the order of the domain, which no device can influence. Words that were found already
+    # take no prefix's place.
+    for item in (*order[~asked[order]][: question.config.max_prefixes].tolist(), *order[asked[order]].tolist()):
+        if estimates_d[item] <= 0:
+            continue
+        candidate = broadcast.candidate(item)
+        letters, end, behind = candidate.partition(END)
+        if not end:
+            survivors.append(candidate)
+        elif votes_d[item] >= needed and len(behind) <= letters.count(DIGIT):
+            if len(behind) == letters.count(DIGIT):
+                words.append(_found(question, spelt(candidate), votes_d[item], messages, needed))
+            if broadcast.layer < layers:
+                survivors.append(candidate)
+    return Chosen(tuple(sorted(survivors)), tuple(words), _forms(broadcast, votes_d, needed))
+
+
+def _found(question: Question, word: str, votes: int, messages: int, needed: int) -> FoundWord:
+    randomizer, contributions = question.randomizer, question.config.messages_per_device
     devices = rounded_down(messages // contributions)
     counted = devices * contributions / messages
-    estimates_d = estimate(randomizer, votes_d, messages)
-    survivors, words = [], []
-    # Most votes first; equals in the order of the domain, which no device can influence.
-    for item in np.argsort(-votes_d[:-1], kind="stable")[: question.config.max_prefixes].tolist():
-        if estimates_d[item] <= 0:
-            break
-        candidate = broadcast.candidate(item)
-        if not candidate.endswith(END):
-            survivors.append(candidate)
-        elif votes_d[item] >= needed:
-            low, high = share_interval(randomizer, votes_d[item] * counted, needed * counted, devices, contributions)
-            words.append(
-                FoundWord(
-                    word=candidate[:-1],
-                    layer=broadcast.layer,
-                    share=float(f"{estimates_d[item] / messages:.{_DIGITS}g}"),
-                    low=float(f"{low:.{_DIGITS}g}"),
-                    high=float(f"{high:.{_DIGITS}g}"),
-                    pass_number=question.pass_number,
-                )
-            )
-    return tuple(sorted(survivors)), tuple(words)
+    low, high = share_interval(randomizer, votes * counted, needed * counted, devices, contributions)
+    return FoundWord(
+        word=word,
+        layer=question.broadcast.layer,
+        share=float(f"{float(estimate(randomizer, np.array(votes), messages)) / messages:.{_DIGITS}g}"),
+        low=float(f"{low:.{_DIGITS}g}"),
+        high=float(f"{high:.{_DIGITS}g}"),
+        pass_number=question.pass_number,
+    )
+
+
+def _forms(broadcast: Broadcast, votes_d: np.ndarray, needed: int) -> dict[str, str]:
+    """Words that are mostly typed with a capital or in capitals, each with its form; the others are lower-case."""
+    forms = {}
+    for prefix in broadcast.prefixes:
+        if broadcast.letters_after(prefix) == case.SIGNS:
+            first = broadcast.item(prefix + case.SIGNS[0])
+            assert first is not None
+            votes = votes_d[first : first + len(case.SIGNS)].tolist()
+            best = votes.index(max(votes))
+            if best and votes[best] >= needed:
+                forms[spelt(prefix)] = case.FORMS[best]
+    return forms
 
 
 def certify(question: Question, messages: int) -> dict[str, float | None]:

@@ -79,7 +79,7 @@ def compare(people: People, local: TrieConfig, seeds: int) -> None:
     """One table: the local discovery, central ones, and the central one of the local one's coverage."""
     print(f"{len(people.typed):,} devices answer, {len(people.held_out):,} others")
     print(f"{'way':>24}{'epsilon':>10}{'shuffled':>10}{'coverage %':>16}{'words':>8}{'false':>7}{'CPU s':>8}")
-    held = set(people.typed.distinct)
+    held = set(people.typed.parted()[0].distinct)
 
     def row(name: str, epsilon: float, shuffled: float | None, runs: list[set[str]], seconds: float) -> float:
         shares = [100 * coverage(run, people.held_out, 0.95)[0] for run in runs]
@@ -140,7 +140,7 @@ def real(config: ChitchatPopulation | FilePopulation, locale: str) -> People:
         known = frozenset(from_counts(counts, demo.vocabulary.base_size).words)
         store.build_store(config, locale, demo.seed, Path(folder) / "store")
         devices = store.open_store(Path(folder) / "store")
-        typed = TypedWords.gather(devices.device_words("train"))
+        typed = TypedWords.gather(devices.typed_words("train"))
         held_out = tuple(
             Counter(word for word in words if word not in known)
             for split in ("validation", "test")

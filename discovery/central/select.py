@@ -11,6 +11,7 @@ from scipy import special
 from discovery import state
 from discovery.central import adaptive_degree, weighted_gaussian
 from discovery.central.contributions import Contributions, contribute
+from discovery.central.forms import forms_of
 from discovery.central.histogram import Shard, shards_of, summed
 from discovery.config import CentralConfig
 from discovery.device.typed import TypedWords
@@ -20,6 +21,8 @@ from discovery.selection import OUTSIDE, rounded_down
 _DIGITS = 4
 # Of rho, by the number of passes. With 0.1, 0.3 and 0.5 in the first, 0.3 found most where two pay at all (LOG).
 _SHARES = {1: (1.0,), 2: (0.3, 0.7)}
+# Of rho, what asks how the words are written that were found.
+FORMS_SHARE = 0.05
 
 
 def discover(
@@ -61,14 +64,17 @@ class Pass:
     threshold: float
 
 
-def passes_of(config: CentralConfig) -> tuple[Pass, ...]:
-    """The releases of a discovery, whose rho and failures add up to the configuration's.
+def passes_of(config: CentralConfig, forms_share: float = FORMS_SHARE) -> tuple[Pass, ...]:
+    """The releases of words of a discovery, whose failures add up to the configuration's, and their rho to its rest.
 
     The first of two costs less: it is there to find what is so frequent that the second need not hear of it again.
+
+    Args:
+      forms_share: of rho, what is left for the forms of words; 0 of discoveries before there were any.
     """
     parts = []
     for number, share in enumerate(_SHARES[config.passes], start=1):
-        noise, failure = config.noise_multiplier / share**0.5, config.failure * share
+        noise, failure = config.noise_multiplier / (share * (1 - forms_share)) ** 0.5, config.failure * share
         least = weighted_gaussian.threshold(noise, config.words_per_device, failure)
         parts.append(Pass(number, noise, failure, least))
     return tuple(parts)
@@ -84,10 +90,11 @@ def select(
     length at most 1 (``weighted_gaussian.weights``, ``adaptive_degree.later_weights``), words that it alone holds
     hardly ever pass (``threshold``), and all else is computed from noisy weights (``release``) and from the number of
     devices in whole tens. A second pass is chosen in the light of the first, and both add up: rho with rho, failure
-    with failure. Hence (epsilon, delta) by the Gaussian curve at ``delta - failure``.
+    with failure; so does the release of the forms of what was found (``forms.forms_of``). Hence (epsilon, delta) by the
+    Gaussian curve at ``delta - failure``.
 
     Args:
-      shards: those of the population, anew at each call: once a pass.
+      shards: those of the population, anew at each call: once a pass and for forms; words with the signs of forms.
     """
     found: list[FoundWord] = []
     for one in passes_of(config):
@@ -97,8 +104,12 @@ def select(
         )
         noisy = weighted_gaussian.release(weight_of, one.noise_multiplier, one.threshold, key, one.number - 1)
         found += [_found(word, weight, one, devices, config) for word, weight in noisy.items()]
+    forms = forms_of([word.word for word in found], shards(), config.noise_multiplier / FORMS_SHARE**0.5, key)
+    words = (word.model_copy(update={"form": forms.get(word.word, word.form)}) for word in found)
     return CentralResult(
-        words=tuple(sorted(found, key=by_share)), thresholds=tuple(one.threshold for one in passes_of(config))
+        words=tuple(sorted(words, key=by_share)),
+        thresholds=tuple(one.threshold for one in passes_of(config)),
+        forms_share=FORMS_SHARE,
     )
 
 
@@ -106,7 +117,7 @@ def _contributed(
     shard: Shard, known_words: frozenset[str], config: CentralConfig, key: bytes, one: Pass
 ) -> Contributions:
     most = config.words_per_device
-    return contribute(shard.typed, known_words, most, key, shard.first_device, stream=one.number)
+    return contribute(shard.typed.parted()[0], known_words, most, key, shard.first_device, stream=one.number)
 
 
 def _weights(

@@ -13,32 +13,54 @@ import numpy as np
 from discovery.config import TrieConfig
 from discovery.device.keystream import Keystream
 from discovery.device.randomizer import SubsetSelection, randomise
+from pretrain.writing import case
 
 END = "\x03"  # ends a word; outside every alphabet, so no typed character can stand for it
+DIGIT = "\x04"  # stands for any digit until the word has ended
+_DIGITS = "0123456789"
+_HIDE = str.maketrans(dict.fromkeys(_DIGITS, DIGIT))
+
+
+def spelling(typed: str) -> str:
+    """A typed word's path through the trie: its characters, digits as ``DIGIT``; ``END``; its digits; its form.
+
+    So *Gr8* shares all votes with *gr8*, and with *gr9* up to its end, and ten digits and three forms make no
+    prefix's question longer. Only words that were found are asked for what stands behind their end.
+    """
+    word, form = case.parted(typed)
+    return word.translate(_HIDE) + END + "".join(filter(_DIGITS.__contains__, word)) + case.SIGNS[form]
+
+
+def spelt(candidate: str) -> str:
+    """The word of a finished candidate whose digits are all there, without its form."""
+    letters, _, rest = candidate.partition(END)
+    digits = iter(rest)
+    return "".join(next(digits) if character == DIGIT else character for character in letters)
 
 
 def letters_of(alphabet: str) -> str:
-    """The letters of a question: the alphabet's, sorted, then ``END``.
+    """The letters of a question: the alphabet's, sorted, then ``DIGIT`` and ``END``.
 
     Raises:
       ValueError: no letters.
     """
-    letters = "".join(sorted(set(alphabet) - {END}))
+    letters = "".join(sorted(set(alphabet) - {END, DIGIT, *_DIGITS}))
     if not letters:
         raise ValueError("alphabet: it is empty; give the letters that words of this locale hold")
-    return letters + END
+    return letters + DIGIT + END
 
 
 @dataclass(frozen=True)
 class Broadcast:
     """What the server tells every device of a layer.
 
-    Items of the domain: ``prefix number * len(letters) + letter number``, then one None item.
+    Items of the domain: those of each prefix in turn, one for each letter after it, then one None item.
 
     Attributes:
       layer: 1, 2, ...; candidates of layer l have l characters, ``END`` counted.
-      prefixes: those that survived the previous layer, sorted.
-      letters: the alphabet, sorted, then ``END``.
+      prefixes: those that survived the previous layer, sorted; one that holds ``END`` is a word that was found, and
+        asks for its next digit or, where it has them all, for its form.
+      letters: the alphabet, sorted, then ``DIGIT`` if words may hold digits, then ``END``.
     """
 
     layer: int
@@ -48,7 +70,7 @@ class Broadcast:
     @property
     def domain(self) -> int:
         """Number of items that a message may hold, the None item included."""
-        return len(self.prefixes) * len(self.letters) + 1
+        return int(self._starts[-1]) + 1
 
     @property
     def none(self) -> int:
@@ -58,17 +80,37 @@ class Broadcast:
     def item(self, candidate: str) -> int | None:
         """Number of a candidate; None if its prefix did not survive or a letter is foreign."""
         prefix = self._prefix_numbers.get(candidate[:-1])
-        letter = self._letter_numbers.get(candidate[-1])
-        return None if prefix is None or letter is None else prefix * len(self.letters) + letter
+        letter = -1 if prefix is None else self.letters_after(candidate[:-1]).find(candidate[-1])
+        return None if prefix is None or letter < 0 else int(self._starts[prefix]) + letter
 
     def candidate(self, item: int) -> str:
         """The candidate with this number."""
-        prefix, letter = divmod(item, len(self.letters))
-        return self.prefixes[prefix] + self.letters[letter]
+        prefix = int(np.searchsorted(self._starts, item, side="right")) - 1
+        return self.prefixes[prefix] + self.letters_after(self.prefixes[prefix])[item - int(self._starts[prefix])]
+
+    def letters_after(self, prefix: str) -> str:
+        """What may follow a prefix: letters, or behind the end of a word its digits, then its forms."""
+        word, end, digits = prefix.partition(END)
+        if not end:
+            return self.letters
+        return _DIGITS if len(digits) < word.count(DIGIT) else case.SIGNS
+
+    @cached_property
+    def ends(self) -> np.ndarray:
+        """Items that say that a word is finished, or which digit it holds; int64, ascending."""
+        return np.array(
+            [
+                start + place
+                for start, prefix in zip(self._starts[:-1].tolist(), self.prefixes, strict=True)
+                for place, letter in enumerate(self.letters_after(prefix))
+                if letter == END or letter in _DIGITS
+            ],
+            dtype=np.int64,
+        )
 
     @cached_property
     def typed(self) -> frozenset[str]:
-        """Letters that words may hold: the alphabet without ``END``."""
+        """Letters that words may hold: the question's without ``END``."""
         return frozenset(self.letters) - {END}
 
     @cached_property
@@ -76,8 +118,9 @@ class Broadcast:
         return {prefix: number for number, prefix in enumerate(self.prefixes)}
 
     @cached_property
-    def _letter_numbers(self) -> dict[str, int]:
-        return {letter: number for number, letter in enumerate(self.letters)}
+    def _starts(self) -> np.ndarray:
+        """The first item of each prefix, and the None item; int64."""
+        return np.cumsum([0, *(len(self.letters_after(prefix)) for prefix in self.prefixes)], dtype=np.int64)
 
 
 def spoken_item(word: str, known_words: frozenset[str], broadcast: Broadcast, config: TrieConfig) -> int | None:
@@ -85,11 +128,15 @@ def spoken_item(word: str, known_words: frozenset[str], broadcast: Broadcast, co
 
     Words that can never be finished (too long, empty, a foreign letter, ``END`` inside) are left
     out here, on the device, as are known words and words whose prefix did not survive.
+
+    Args:
+      word: as typed, with the sign of its form (``pretrain.writing.case``); known words have none.
     """
-    long_enough = max(broadcast.layer - 1, 1) <= len(word) <= config.layers - 1
-    if not long_enough or word in known_words or not broadcast.typed.issuperset(word):
+    lowered, path = case.parted(word)[0], spelling(word)
+    long_enough = 1 <= len(lowered) <= config.layers - 1 and broadcast.layer <= len(path)
+    if not long_enough or lowered in known_words or not broadcast.typed.issuperset(path[: len(lowered)]):
         return None
-    return broadcast.item((word + END)[: broadcast.layer])
+    return broadcast.item(path[: broadcast.layer])
 
 
 def sample(

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pretrain.writing import case
+
 
 @dataclass(frozen=True)
 class TypedWords:
@@ -30,6 +32,15 @@ class TypedWords:
     def of(self, device: int) -> list[str]:
         """The words of one device."""
         return [self.distinct[word] for word in self.numbers[self.starts[device] : self.starts[device + 1]].tolist()]
+
+    def parted(self) -> tuple["TypedWords", np.ndarray]:
+        """The same without the signs of forms, and the form of each occurrence, uint8 ``[N]``."""
+        number_of: dict[str, int] = {}
+        pairs = [case.parted(word) for word in self.distinct]
+        numbers = np.array([number_of.setdefault(word, len(number_of)) for word, _ in pairs], dtype=np.int32)
+        forms = np.array([form for _, form in pairs], dtype=np.uint8)
+        words = TypedWords(tuple(number_of), self.starts, numbers[self.numbers] if len(pairs) else self.numbers)
+        return words, forms[self.numbers] if len(pairs) else np.zeros(0, np.uint8)
 
     def take(self, devices: np.ndarray) -> "TypedWords":
         """Only these devices, in this order, with only their words."""

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -26,13 +27,14 @@ from federated.config.population import (
 from federated.devices import readers as sources
 from federated.devices import synthetic
 from pretrain.files import PRIVATE, atomic, private_directory, write_text
-from pretrain.text import require_spaced_script, sentences
+from pretrain.text import require_spaced_script, sentences, written
 from pretrain.vocabulary import TokenStream, Vocabulary
 from pretrain.words import SENTENCE_END, WordStore, open_words, write_words
+from pretrain.writing import case
 
 SPLITS = ("train", "validation", "test")
 _FORMAT = "tacit-devices-1"
-_SUMMARY_FILE = "store.json"
+_SUMMARY_FILE, _FORMS_FILE = "store.json", "forms.bin"
 _LOG_EVERY = 100_000
 _log = logging.getLogger(__name__)
 
@@ -71,10 +73,13 @@ class DeviceStore:
     Attributes:
       words: one owner a device, sorted by client id, memory-mapped.
       split_D: uint8, 0 train, 1 validation, 2 test.
+      forms_N: uint8, of each of ``words.tokens_N`` the number of its form in ``case.FORMS``; None of stores that were
+        built before forms were kept.
     """
 
     words: WordStore
     split_D: np.ndarray
+    forms_N: np.ndarray | None = None
 
     def devices(self, split: str) -> np.ndarray:
         """Numbers of the devices of a split, ascending."""
@@ -90,6 +95,17 @@ class DeviceStore:
         """The words of each device of a split, in order, without sentence ends."""
         for device in self.devices(split):
             yield [self.words.lexicon[number - 1] for number in self.words.owner(device) if number != SENTENCE_END]
+
+    def typed_words(self, split: str) -> Iterator[list[str]]:
+        """``device_words`` as discovery hears them: with the sign of the form in which each was written."""
+        if self.forms_N is None:
+            yield from self.device_words(split)
+            return
+        signs = ("", *case.SIGNS[1:])
+        for device in self.devices(split):
+            first, last = self.words.offsets_D1[device], self.words.offsets_D1[device + 1]
+            pairs = zip(self.words.tokens_N[first:last].tolist(), self.forms_N[first:last].tolist(), strict=True)
+            yield [self.words.lexicon[number - 1] + signs[form] for number, form in pairs if number != SENTENCE_END]
 
 
 def split_key(name: str, secret: bytes) -> bytes:
@@ -142,8 +158,9 @@ def build_store(
     private_directory(directory)
     (directory / _SUMMARY_FILE).unlink(missing_ok=True)
     clients: list[str] = []
-    devices = _with_words(typed.devices, locale, config.max_words_per_device, clients)
-    words = write_words(private_directory(directory / "words"), devices, PRIVATE)
+    with atomic(directory / _FORMS_FILE, PRIVATE) as temporary, temporary.open("wb") as forms:
+        devices = _with_words(typed.devices, locale, config.max_words_per_device, clients, forms)
+        words = write_words(private_directory(directory / "words"), devices, PRIVATE)
     if not words.num_words:
         raise ValueError(
             f"private_text: no device of population {config.name!r} has a word of {locale}"
@@ -162,7 +179,7 @@ def build_store(
         source=config.source,
         synthetic=config.source == "synthetic",
         devices=_tens(len(clients)),
-        digest=_digest(words, split_D, clients),
+        digest=_digest(words, split_D, clients, _forms(directory)),
         schema=typed.schema,
         devices_by_split={name: _tens(int(np.sum(split_D == number))) for number, name in enumerate(SPLITS)},
         other_locales=typed.other_locales // 100 * 100,
@@ -187,9 +204,10 @@ def open_store(directory: Path) -> DeviceStore:
         raise ValueError(f"{directory.name}: format {content.get('format')!r}, not {_FORMAT!r}; build it again")
     words = open_words(directory / "words")
     split_D = np.load(directory / "split.npy")
-    if _digest(words, split_D, device_ids(directory)) != content["summary"]["digest"]:
+    forms_N = _forms(directory)
+    if _digest(words, split_D, device_ids(directory), forms_N) != content["summary"]["digest"]:
         raise ValueError(f"{directory.name}: the digest does not match; the device store is damaged, build it again")
-    return DeviceStore(words, split_D)
+    return DeviceStore(words, split_D, forms_N)
 
 
 def device_ids(directory: Path) -> list[str]:
@@ -224,14 +242,31 @@ def identity(config: PopulationConfig) -> object:
 
 
 def _with_words(
-    devices: Iterable[tuple[str, Iterable[str]]], locale: str, max_words: int, clients: list[str]
+    devices: Iterable[tuple[str, Iterable[str]]], locale: str, max_words: int, clients: list[str], forms: BinaryIO
 ) -> Iterator[list[list[str]]]:
-    """Capped sentences of each device, none for a silent one; notes its id in ``clients``."""
+    """Capped sentences of each device, none for a silent one; notes its id in ``clients`` and words' forms in a file.
+
+    Args:
+      forms: gets a byte for each word and for the end of each sentence, as ``write_words`` writes them.
+    """
     for client, texts in devices:
         clients.append(client)
-        yield _capped((words for text in texts for words in sentences(text, locale)), max_words)
+        capped = _capped((words for text in texts for words in _typed_sentences(text, locale)), max_words)
+        forms.write(bytes(form for words in capped for form in (*(case.parted(word)[1] for word in words), 0)))
+        yield [case.plain(words) for words in capped]
         if len(clients) % _LOG_EVERY == 0:
             _log.info("device store: %d devices so far", len(clients))
+
+
+def _typed_sentences(text: str, locale: str) -> list[list[str]]:
+    lowered = sentences(text, locale)
+    # Most of what is typed is small already, and need not be cut twice.
+    return lowered if text == text.lower() else case.signed(lowered, written(text, locale), locale)
+
+
+def _forms(directory: Path) -> np.ndarray | None:
+    path = directory / _FORMS_FILE
+    return np.fromfile(path, dtype=np.uint8) if path.exists() else None
 
 
 def _capped(texts: Iterable[list[str]], max_words: int) -> list[list[str]]:
@@ -261,7 +296,9 @@ def _tens(count: int) -> int:
     return count // 10 * 10
 
 
-def _digest(words: WordStore, split_D: np.ndarray, clients: list[str]) -> str:
+def _digest(words: WordStore, split_D: np.ndarray, clients: list[str], forms_N: np.ndarray | None) -> str:
     total = hashlib.sha256(words.digest.encode() + split_D.tobytes())
+    if forms_N is not None:
+        total.update(hashlib.sha256(forms_N.tobytes()).digest())
     total.update(json.dumps(clients).encode())
     return total.hexdigest()

@@ -27,7 +27,7 @@ from pretrain.vocabulary import TokenStream, Vocabulary, join_streams
 from pretrain.words import WordStore
 
 MECHANISM, COUNTS, RELEASED = "mechanism.json", "counts.npz", "released.npy"
-SELECTION, WORDS, SHARES = "selection.npy", "words.json", "shares.json"
+SELECTION, WORDS, SHARES, SHOWN = "selection.npy", "words.json", "shares.json", "shown.json"
 _log = logging.getLogger(__name__)
 
 
@@ -68,6 +68,13 @@ def added_words(ctx: StageContext) -> tuple[str, ...]:
     """
     base, grown = vocabulary(ctx, "ingest_public"), vocabulary(ctx, "build_vocabulary")
     return grown.words[len(base) :]
+
+
+def shown_words(ctx: StageContext) -> tuple[str, ...]:
+    """``added_words`` as devices mostly type them; as they are in launches before discovery heard of it."""
+    if SHOWN not in ctx.run.outputs("build_vocabulary"):
+        return added_words(ctx)
+    return tuple(json.loads(ctx.run.input("build_vocabulary", SHOWN).read_text(encoding="utf-8")))
 
 
 def frequencies(ctx: StageContext, public: TokenStream) -> np.ndarray | None:

@@ -44,7 +44,7 @@ def _reads(config: LaunchConfig) -> tuple[str, ...]:
 REUSE = PrivateStage(
     reads=_reads,
     given=lambda ctx: {"known": ctx.run.result("ingest_public")["vocabulary_digest"], **artifacts.people(ctx.run)},
-    code=("discovery", "pretrain/randomness", "pipeline/stages/discover.py"),
+    code=("discovery", "pretrain/randomness", "pretrain/writing/case.py", "pipeline/stages/discover.py"),
     sees=("discovery", "runtime"),
     files=(artifacts.WORDS,),
 )
@@ -52,7 +52,7 @@ REUSE = PrivateStage(
 
 def discover(ctx: StageContext) -> Discover | DiscoverCentral:
     """New words from train devices."""
-    typed = TypedWords.gather(artifacts.store(ctx).device_words("train"))
+    typed = TypedWords.gather(artifacts.store(ctx).typed_words("train"))
     if isinstance(ctx.config.discovery, CentralConfig):
         return _central(ctx, ctx.config.discovery, typed)
     return _local(ctx, ctx.config.discovery, typed)
@@ -74,6 +74,7 @@ def _central(ctx: StageContext, config: CentralConfig, typed: TypedWords) -> Dis
         noise_multiplier=config.noise_multiplier,
         words_per_device=config.words_per_device,
         thresholds=discovered.thresholds,
+        forms_share=discovered.forms_share,
         rho=spend.rho,
         epsilon=spend.epsilon,
         delta=spend.delta,

@@ -162,6 +162,7 @@ def build_bundle(ctx: StageContext, bundle: Path, disclosed: str) -> dict:
         made.mkdir()
         vocabulary.save(words, made / "vocabulary.json")
         usual = truecasing.of_words(corpus.usual_forms(ctx.run.input("ingest_public", "corpus")), words.words)
+        usual |= truecasing.discovered(artifacts.added_words(ctx), artifacts.shown_words(ctx))
         truecasing.save(usual, made / "truecase.json")
         if counts is not None:
             counted.save(counts, made / artifacts.COUNTS)

@@ -210,7 +210,7 @@ def _accounting(ctx: StageContext, trained: dict[str, Any], planned: dict[str, A
 
 
 def _discovery(ctx: StageContext) -> DiscoveryBlock | CentralBlock:
-    words = artifacts.added_words(ctx) if ctx.config.report.show_new_words else None
+    words = artifacts.shown_words(ctx) if ctx.config.report.show_new_words else None
     guarantee, built = ctx.run.result("discover"), ctx.run.result("build_vocabulary")
     # Under a budget what the words cover is among what was asked of test devices.
     compared = {} if ctx.config.evaluation is None else optional(ctx, "ab_test")

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from discovery.central.select import passes_of
+from discovery.central.select import FORMS_SHARE, passes_of
 from evaluation.audit import canaries
 from evaluation.config import STRESS_RATE
 from federated import mechanisms
@@ -116,9 +116,12 @@ def words(config: LaunchConfig, records: Mapping[str, StageRecord]) -> Iterator[
     central, stated = config.central_discovery, records["discover"].result
     spend = central_discovery(central)
     derived: dict[str, list] = {"rho": [spend.rho], "epsilon": [spend.epsilon], "failure": [spend.failure]}
-    derived["thresholds"] = [one.threshold for one in passes_of(central)]
+    # Of discoveries that did not ask for forms, nothing was left for them.
+    forms_share = FORMS_SHARE if stated.get("forms_share") else 0.0
+    derived["forms_share"] = [forms_share]
+    derived["thresholds"] = [one.threshold for one in passes_of(central, forms_share)]
     for name, again in derived.items():
-        said = stated[name] if name == "thresholds" else [stated[name]]
+        said = stated[name] if name == "thresholds" else [stated.get(name, 0.0)]
         yield Check(
             id=f"words {name}",
             passed=np.shape(said) == np.shape(again) and np.allclose(said, again, rtol=TOLERANCE, atol=0),

@@ -4,9 +4,9 @@ A table from public text tells how each word is written where it does not begin 
 public words and, for the words of a vocabulary, in the bundle; a keyboard shows suggestions in that form, and with a
 capital where a sentence begins.
 
-Guarantee: only public counts come in, so the table is public, and what it makes of a model's suggestions is
-post-processing: no privacy is spent, by it or by looking words of a private vocabulary up in it. A word that public
-text does not hold is shown as it is.
+Guarantee: only public counts come in, and the forms that a private discovery released with its words, so the table is
+public, and what it makes of a model's suggestions is post-processing: no privacy is spent, by it or by looking words
+of a private vocabulary up in it. A word of which neither tells is shown as it is.
 """
 
 import json
@@ -62,6 +62,14 @@ def usual_forms(forms: Forms) -> dict[str, Usual]:
 def of_words(usual: Mapping[str, Usual], words: Iterable[str]) -> dict[str, Usual]:
     """The entries of a vocabulary's words."""
     return {word: usual[word] for word in words if word in usual}
+
+
+def discovered(words: Sequence[str], shown: Sequence[str]) -> dict[str, Usual]:
+    """Entries of discovered words that people type with capitals, which goes before what public text has.
+
+    That many type a name in small letters tells nothing: there public text decides. How often is not known, so 0.
+    """
+    return {word: Usual(form, 0, 1.0) for word, form in zip(words, shown, strict=True) if form != word}
 
 
 def save(usual: Mapping[str, Usual], path: Path) -> None:

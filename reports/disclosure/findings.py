@@ -93,6 +93,7 @@ class CentralGuarantee(Config):
     delta: float
     failure: float = Field(description="chance that a word of one device alone is released, at most")
     words_found: int
+    forms_share: float = Field(default=0.0, description="of rho, what was spent on how the found words are written")
 
 
 class WordCoverage(Config):

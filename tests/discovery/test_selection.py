@@ -89,7 +89,7 @@ def test_the_empty_word_is_none() -> None:
         epsilon0=8.0, delta=1e-6, messages_per_device=1, layers=5, max_prefixes=99, false_discovery_rate=0.9
     )
     first = question_of(1, 1, ("",), LETTERS + END, frozenset(), config)
-    assert not choose(first, np.full(28, 50), 50, word_votes(first, np.full(28, 50), 50))[1]
+    assert not choose(first, np.full(28, 50), 50, word_votes(first, np.full(28, 50), 50)).words
 
 
 @pytest.mark.slow
@@ -108,7 +108,7 @@ def test_intervals_of_chosen_words_hold_the_population_s_share(epsilon0: float, 
         counts_d[-1] = devices * contributions - counts_d.sum()
         votes_d = votes_for_tuning_only(PublicHistogram("made up, CC0", counts_d), asked.randomizer, seed)
         needed = word_votes(asked, votes_d, devices * contributions)
-        _, words = choose(asked, votes_d, devices * contributions, needed)
+        words = choose(asked, votes_d, devices * contributions, needed).words
         for word in words:
             truth = holder_chances[asked.broadcast.prefixes.index(word.word)] / contributions
             assert word.low <= word.share <= word.high

@@ -7,7 +7,7 @@ import pytest
 
 from discovery.central import weighted_gaussian
 from discovery.central.histogram import Shard, shards_of, summed
-from discovery.central.select import discover, passes_of, require_devices, select
+from discovery.central.select import FORMS_SHARE, discover, passes_of, require_devices, select
 from discovery.config import FAILURE_SHARE, CentralConfig
 from discovery.device.typed import TypedWords
 from pretrain.randomness import noise
@@ -30,7 +30,7 @@ def test_finds_what_many_type_with_its_share_and_nothing_that_one_types(tmp_path
     for word in found.words:
         assert 0 < word.low < word.share < word.high < 1
         assert word.share == pytest.approx(0.44 * 3**-0.5 / 2, rel=0.2)
-    assert found.thresholds == (weighted_gaussian.threshold(2.0, 4, FAILURE_SHARE * 1e-6),)
+    assert found.thresholds == (weighted_gaussian.threshold(2 / (1 - FORMS_SHARE) ** 0.5, 4, FAILURE_SHARE * 1e-6),)
 
 
 @pytest.mark.parametrize(("passes", "adaptive"), [(1, False), (2, False), (1, True)])
@@ -51,7 +51,9 @@ def test_passes_cost_together_what_the_file_says(passes: int) -> None:
     config = CONFIG.model_copy(update={"passes": passes})
     parts = passes_of(config)
     assert [one.number for one in parts] == list(range(1, passes + 1))
-    assert sum(1 / (2 * one.noise_multiplier**2) for one in parts) == pytest.approx(config.rho)
+    assert sum(1 / (2 * one.noise_multiplier**2) for one in parts) == pytest.approx((1 - FORMS_SHARE) * config.rho)
+    before = passes_of(config, 0.0)
+    assert sum(1 / (2 * one.noise_multiplier**2) for one in before) == pytest.approx(config.rho)
     assert sum(one.failure for one in parts) == pytest.approx(config.failure)
     for one in parts:
         assert one.threshold == weighted_gaussian.threshold(one.noise_multiplier, 4, one.failure)
@@ -75,7 +77,7 @@ def test_each_pass_has_noise_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(noise, "gaussian", lambda *which: drawn.append(which[:3]) or gaussian(*which))
     config = CONFIG.model_copy(update={"passes": 2})
     select(lambda: [Shard(0, devices(60))], 60, KNOWN, config, KEY)
-    assert len(drawn) == len(set(drawn)) == 2
+    assert len(drawn) == len(set(drawn)) == 2 + 1  # and that of forms
 
 
 def test_sums_leave_out_what_nobody_contributes() -> None:

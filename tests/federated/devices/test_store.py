@@ -1,5 +1,6 @@
 import json
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from pydantic import TypeAdapter
 from federated.config.population import PopulationConfig
 from federated.devices.store import SPLITS, StoreSummary, build_store, open_store, split_key
 from pretrain.vocabulary import EOS, UNK, Vocabulary
+from pretrain.writing import case
 
 Row = dict[str, object]
 
@@ -259,6 +261,19 @@ def test_encode_and_words_agree(tmp_path):
             assert [token for token in stream.owner(device) if token != EOS] == expected
     with pytest.raises(ValueError, match="split"):
         store.devices("holdout")
+
+
+def test_forms_of_words_are_kept_for_discovery_alone(tmp_path):
+    texts = ["I go to BYU. Georgetown is far", "", "so Gr8"]
+    rows = [{"client_id": f"c{number}", "text": text} for number, text in enumerate(texts * 9)]
+    summary, store = build(tmp_path, rows)
+    heard = [word for split in SPLITS for words in store.typed_words(split) for word in words]
+    said = [word for split in SPLITS for words in store.device_words(split) for word in words]
+    assert case.plain(heard) == said
+    assert {word for word in heard if case.parted(word)[1]} == {"byu" + case.SIGNS[2], "gr8" + case.SIGNS[1]}
+    before = replace(store, forms_N=None)
+    assert [*before.typed_words("train")] == [*before.device_words("train")]
+    assert build(tmp_path, [row | {"text": row["text"].lower()} for row in rows])[0].digest != summary.digest
 
 
 @pytest.mark.slow
