@@ -56,6 +56,8 @@ def build(launch: LaunchFile) -> DAG:
         check >> [ingest_public, ingest_private]
         ingest_public >> [pretrain, discover]
         ingest_private >> plan >> discover
+        if launch.votes:
+            [pretrain, plan] >> Stage(launch=launch, name="vote") >> adapt
         [pretrain, discover] >> build_vocabulary >> adapt >> count >> fine_tune >> [audit, ab_test] >> decide
         chain(decide, report, gate, *approve, publish)
     return dag

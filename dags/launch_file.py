@@ -30,6 +30,7 @@ class LaunchFile:
     schedule: str | None
     reviewers: tuple[str, ...]
     device: str
+    votes: bool = False
     error: str = ""
 
 
@@ -89,5 +90,6 @@ def read_launch_file(path: Path) -> LaunchFile:
         features=tuple(name for name in named if isinstance(name, str)) if isinstance(named, list) else (),
         schedule=schedule,
         reviewers=tuple(reviewers),
+        votes=isinstance(raw.get("vote"), dict),
         device="cuda" if runtime.get("device") == "cuda" else "cpu",
     )

@@ -16,8 +16,10 @@ from federated.config.mechanism import MechanismConfig
 from federated.config.planning import PlanningConfig
 from federated.config.population import PopulationConfig
 from federated.config.training import LocalTrainingConfig, RuntimeConfig, ServerConfig
+from federated.config.votes import VotesConfig
 from pipeline import config_errors
 from pipeline.policy.config import PolicyConfig
+from pipeline.policy.discovery import require_allowed_discovery
 from pretrain.config import (
     AdaptConfig,
     Config,
@@ -41,6 +43,7 @@ STAGE_NAMES = (
     "ingest_private",
     "pretrain",
     "plan",
+    "vote",
     "discover",
     "build_vocabulary",
     "adapt",
@@ -64,7 +67,7 @@ _NOT_PART_OF_THE_LAUNCH = frozenset({"runtime", "schedule", "reviewers"})
 class LaunchConfig(Config):
     """One attempt to ship a model for one locale, for one or several features of the keyboard."""
 
-    since_0_1: ClassVar[Mapping[str, Any]] = {"counts": None, "evaluation": None}
+    since_0_1: ClassVar[Mapping[str, Any]] = {"counts": None, "evaluation": None, "vote": None}
 
     name: str = Field(
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=64, description="letters, digits, '.', '_' and '-'"
@@ -86,6 +89,9 @@ class LaunchConfig(Config):
     mechanism: MechanismConfig
     counts: CountsConfig | None = Field(
         default=None, description="noisy counts of words and pairs beside training; left out, nothing is counted"
+    )
+    vote: VotesConfig | None = Field(
+        default=None, description="what public_text.select_by 'vote' costs; left out, nobody votes"
     )
     evaluation: EvaluationConfig | None = Field(
         default=None, description="budget of what held-out devices tell; left out, they are evaluated without noise"
@@ -129,7 +135,7 @@ class LaunchConfig(Config):
     @property
     def beside_training(self) -> dict[str, float]:
         """What else costs a train device something, by the name of its block: rho, known beforehand."""
-        blocks = {"counts": self.counts, "discovery": self.central_discovery}
+        blocks = {"counts": self.counts, "discovery": self.central_discovery, "vote": self.vote}
         return {name: block.rho for name, block in blocks.items() if block is not None}
 
     @model_validator(mode="before")
@@ -207,35 +213,7 @@ class LaunchConfig(Config):
 
     @model_validator(mode="after")
     def _discovery_is_what_the_policy_allows(self) -> "LaunchConfig":
-        policy, discovery = self.policy, self.discovery
-        if isinstance(discovery, CentralConfig):
-            if not policy.trusted_aggregator:
-                raise ValueError(
-                    "discovery.kind: central, but policy.trusted_aggregator is false: nobody may see the words that a "
-                    "device contributes; write ldp-triehh, whose devices answer with noise of their own"
-                )
-            if policy.max_discovery_epsilon0 is not None:
-                raise ValueError(
-                    f"policy.max_discovery_epsilon0: {policy.max_discovery_epsilon0:g}, but a central discovery sends "
-                    "no randomised messages; its rho is bound by policy.max_rho: remove the line"
-                )
-            if discovery.delta > self.mechanism.delta:
-                raise ValueError(
-                    f"discovery.delta: {discovery.delta:g} is more than mechanism.delta {self.mechanism.delta:g}, at "
-                    "which the whole launch is stated; lower it to that or less"
-                )
-            return self
-        if policy.max_discovery_epsilon0 is None:
-            raise ValueError(
-                "policy.max_discovery_epsilon0: missing, and discovery is local; add it (ceiling on the local epsilon "
-                "of one message)"
-            )
-        ceiling, epsilon0 = policy.population_max_discovery_epsilon, discovery.epsilon0
-        if ceiling is not None and epsilon0 > ceiling:
-            raise ValueError(
-                f"policy.population_max_discovery_epsilon: {ceiling:g} is below discovery.epsilon0 {epsilon0:g}, so "
-                f"not even one launch fits; raise it to {epsilon0:g} or more, or lower discovery.epsilon0"
-            )
+        require_allowed_discovery(self.policy, self.discovery, self.mechanism.delta)
         return self
 
     @model_validator(mode="after")
@@ -265,6 +243,21 @@ class LaunchConfig(Config):
             raise ValueError(
                 f"model: embedding_dim {model.embedding_dim:,} and hidden_dim {model.hidden_dim:,} with {words:,} "
                 f"words make {weights:,} weights, and at most {MOST_WEIGHTS:,} are trained; lower one of them"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _votes_have_a_budget(self) -> "LaunchConfig":
+        asked = self.public_text.select_by == "vote"
+        if asked and self.vote is None:
+            raise ValueError(
+                "public_text.select_by: 'vote', but nothing says what devices may lose by voting; add the block vote "
+                "with a noise_multiplier"
+            )
+        if self.vote is not None and not asked:
+            raise ValueError(
+                f"vote: noise_multiplier {self.vote.noise_multiplier:g}, but public_text.select_by is "
+                f"{self.public_text.select_by!r}, so nothing is done with votes; set it to vote, or remove the block"
             )
         return self
 

@@ -231,10 +231,12 @@ def too_few(config: LaunchConfig, devices_by_split: Mapping[str, int]) -> list[s
                 f"evaluation.noise_multiplier: {config.evaluation.noise_multiplier:g} drowns whatever fewer than "
                 f"{needed} test devices type, and there are {test}+; lower it, or raise private_text.test_fraction"
             )
-    if config.counts is not None and train + 10 > MOST_DEVICES:
-        lines.append(
-            f"counts: {train:,}+ devices, but a 64-bit fixed-point sum holds {MOST_DEVICES:,}; remove 'counts'"
-        )
+    sums = {"counts": config.counts, "vote": config.vote}
+    lines += [
+        f"{name}: {train:,}+ devices, but a 64-bit fixed-point sum holds {MOST_DEVICES:,}; remove '{name}'"
+        for name, block in sums.items()
+        if block is not None and train + 10 > MOST_DEVICES
+    ]
     return lines
 
 

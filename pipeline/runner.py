@@ -193,7 +193,7 @@ def run_launch(
             if now.state not in ("approved", "published"):
                 _log.warning("publish: left out, the launch is %s: %s", now.state, now.detail)
                 continue
-        if name == "count" and config.counts is None:
+        if {"count": config.counts, "vote": config.vote}.get(name, config) is None:
             continue  # Not asked for; under Airflow the stage is a task all the same, and says so.
         done = find_done(name, config, run_id, settings, tracker)
         try:

@@ -134,8 +134,9 @@ def test_every_field_is_set_by_a_file_and_there_are_few_names() -> None:
     # 110 in the launches of the papers, and what came since: two gates on utility, select_by, counts; a gate on how
     # often discovered words are suggested; words that a trusted aggregator finds, by either of two weights; a
     # budget of so much rho in so many days; evaluation (its budget), cover_everything; the
-    # paper's Greedy; in_launch, which says what canaries a model ships with; the timer of launches by the clock.
-    assert len(names) <= 126
+    # paper's Greedy; in_launch, which says what canaries a model ships with; the timer of launches by the clock; vote:
+    # what a device loses by it.
+    assert len(names) <= 127
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,23 @@ def planned_counts(config: LaunchConfig, run: RunDir) -> Spend | None:
     return None if config.counts is None else counts(config.counts.rho, config.mechanism.delta)
 
 
+def planned_votes(config: LaunchConfig, run: RunDir) -> Spend | None:
+    """The one release of votes, the first of a launch that asks for it; None where it asks for none.
+
+    Raises:
+      ValueError: a rehearsal of exactly this run says that it does not pay.
+    """
+    if config.vote is None:
+        return None
+    require_worth(config, run.root)
+    return votes(config.vote.rho, config.mechanism.delta)
+
+
+def votes(rho: float, delta: float) -> Spend:
+    """A device-level spend of one Gaussian release of votes."""
+    return counts(rho, delta).model_copy(update={"note": "votes"})
+
+
 def counts(rho: float, delta: float) -> Spend:
     """A device-level spend of one Gaussian release."""
     epsilon = epsilon_of_rho(rho, delta)
@@ -108,7 +125,7 @@ def device_spends(config: LaunchConfig, run: RunDir) -> list[Spend]:
       StageInputMissing: it has not trained, or not released something else that it was asked to.
     """
     asked = {"discover": config.central_discovery is not None, "count": config.counts is not None, "ab_test": False}
-    asked["fine_tune"] = config.trains
+    asked |= {"fine_tune": config.trains, "vote": config.vote is not None}
     stated = [run.result(name)["spend"] for name in SPENDS if asked.get(name, True)]
     held_out = planned_evaluation(config)
     spends = [Spend.model_validate(spend) for spend in stated] + ([held_out] if held_out else [])
@@ -116,7 +133,7 @@ def device_spends(config: LaunchConfig, run: RunDir) -> list[Spend]:
 
 
 def launch_loss(config: LaunchConfig, run: RunDir) -> Loss:
-    """What one device loses to a launch that has trained: over words, counts, training and evaluation.
+    """What one device loses to a launch that has trained: over votes, words, counts, training and evaluation.
 
     Guarantee: releases on the same devices, a later one chosen in the light of the earlier ones, add up: their rho
     (see ``composition.compose``) and the probabilities with which they fail. A device is in one split, and has nothing
@@ -198,6 +215,7 @@ def seeded(config: LaunchConfig) -> tuple[str, ...]:
 # What the arms are made of; what users have is written down beside the noise's key (``pipeline.covered.release``).
 _COMPARED = ("ingest_public", "ingest_private", "build_vocabulary", "adapt", "fine_tune")
 SPENDS: Mapping[str, StageSpend] = {
+    "vote": StageSpend(planned=planned_votes, inputs=("ingest_public", "ingest_private", "pretrain", "plan")),
     "discover": StageSpend(planned=planned_discovery, inputs=("ingest_public", "ingest_private")),
     "count": StageSpend(planned=planned_counts, inputs=("ingest_public", "ingest_private", "build_vocabulary", "plan")),
     "fine_tune": StageSpend(planned=planned_training, inputs=("ingest_private", "build_vocabulary", "adapt", "plan")),

@@ -67,7 +67,7 @@ def costs(config: LaunchConfig, training_rho: float, taken_over: Collection[str]
     Args:
       taken_over: stages that another launch made for it, so that they spend nothing here.
     """
-    made = {"counts": "count", "discovery": "discover"}
+    made = {"counts": "count", "discovery": "discover", "vote": "vote"}
     rho = training_rho + sum(cost for name, cost in config.beside_training.items() if made[name] not in taken_over)
     return rho, 0.0 if "discover" in taken_over else epsilon_of_a_word(config)
 

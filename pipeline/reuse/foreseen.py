@@ -81,7 +81,7 @@ def foreseen(
 
 
 def _public(ctx: StageContext, stage: PublicStage) -> tuple[Foreseen, StageRecord] | None:
-    if ctx.config.public_text.select_by:
+    if ctx.config.public_text.select_by == "champion":
         return None
     restricted = replace(ctx, config=sharing.restricted(ctx.config, stage))
     content = sharing.content_key(restricted, ctx.config, stage)

@@ -27,6 +27,8 @@ from pretrain.vocabulary import TokenStream, Vocabulary, join_streams
 from pretrain.words import WordStore
 
 MECHANISM, COUNTS, RELEASED = "mechanism.json", "counts.npz", "released.npy"
+# What is made before anybody can have voted.
+BEFORE_VOTES = frozenset({"pretrain", "vote", "rehearsal"})
 SELECTION, WORDS, SHARES, SHOWN = "selection.npy", "words.json", "shares.json", "shown.json"
 _log = logging.getLogger(__name__)
 
@@ -130,16 +132,27 @@ def people(run: RunDir) -> dict[str, object]:
     return {name: stated[name] for name in ("population", "store_digest", "split")}
 
 
+def voted(config: LaunchConfig) -> tuple[str, ...]:
+    """The stage whose outputs decide what public text is, where devices vote."""
+    return ("vote",) if config.public_text.select_by == "vote" else ()
+
+
 def outputs(run: RunDir, *stages: str) -> dict[str, object]:
     """Digests of the public files that stages wrote."""
     return {stage: run.outputs(stage) for stage in stages}
 
 
 def public_streams(ctx: StageContext, words: Vocabulary) -> tuple[TokenStream, TokenStream]:
-    """Public train and validation text in a vocabulary's ids; train text as it was selected."""
+    """Public train and validation text in a vocabulary's ids; train text as it was selected.
+
+    A vote needs a public model, so what comes before it has text as it is.
+    """
     opened = corpus.open_corpus(ctx.run.input("ingest_public", "corpus"))
     train, validation = encode(opened.train, words), encode(opened.validation, words)
-    if ctx.config.public_text.select_by:
+    select_by = ctx.config.public_text.select_by
+    if select_by == "vote" and ctx.stage not in BEFORE_VOTES:
+        train = selection.resampled(train, np.load(ctx.run.input("vote", SELECTION)))
+    if select_by == "champion":
         train = selection.resampled(train, np.load(ctx.run.input("ingest_public", SELECTION)))
     return train, validation
 

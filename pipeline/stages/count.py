@@ -26,7 +26,8 @@ class Count(StageResult):
 def _given(ctx: StageContext) -> dict[str, object] | None:
     if ctx.config.counts is None:
         return None
-    return artifacts.outputs(ctx.run, "ingest_public", "build_vocabulary") | artifacts.people(ctx.run)
+    public = artifacts.outputs(ctx.run, "ingest_public", "build_vocabulary", *artifacts.voted(ctx.config))
+    return public | artifacts.people(ctx.run)
 
 
 REUSE = PrivateStage(

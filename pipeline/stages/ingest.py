@@ -55,14 +55,16 @@ class IngestPrivate(StageResult):
 
 
 def _reads(config: LaunchConfig) -> tuple[str, ...]:
-    selecting = ("features", "seed", "pretrain.sequence_words") if config.public_text.select_by else ()
+    by_champion = config.public_text.select_by == "champion"
+    selecting = ("features", "seed", "pretrain.sequence_words") if by_champion else ()
     return ("locale", "public_text", "vocabulary.base_size", *selecting)
 
 
 def _given(ctx: StageContext) -> dict[str, object]:
     """The text, and the champion where it chooses among sentences."""
     config = ctx.config
-    published = artifacts.published_before(ctx).get(config.feature) if config.public_text.select_by else None
+    by_champion = config.public_text.select_by == "champion"
+    published = artifacts.published_before(ctx).get(config.feature) if by_champion else None
     return {
         "text": sources.identity(config.public_text, config.locale),
         "champion": asdict(published) if published else None,
@@ -89,7 +91,7 @@ def ingest_public(
         source=summary.source,
         licence=summary.licence,
         parts=summary.parts,
-        selection=_select(ctx, opened.train, before) if config.public_text.select_by else None,
+        selection=_select(ctx, opened.train, before) if config.public_text.select_by == "champion" else None,
         documents=summary.documents,
         train_tokens=summary.train_tokens,
         validation_tokens=summary.validation_tokens,

@@ -35,7 +35,9 @@ PUBLIC = PublicStage(
 # Of public text, in a vocabulary that discovery has a part in.
 REUSE = PrivateStage(
     reads=lambda config: ("seed", "model", "adapt", "pretrain.sequence_words", "public_text.select_by"),
-    given=lambda ctx: artifacts.outputs(ctx.run, "ingest_public", "pretrain", "build_vocabulary"),
+    given=lambda ctx: artifacts.outputs(
+        ctx.run, "ingest_public", "pretrain", "build_vocabulary", *artifacts.voted(ctx.config)
+    ),
     code=("pretrain", "pipeline/stage.py", "pipeline/stages", "reports/disclosure"),
     libraries=LIBRARIES,
 )

@@ -150,6 +150,7 @@ def _adjacency(config: LaunchConfig) -> str:
     of_training = "updates replaced by zeros in every round" + (", and its counts too" if config.counts else "")
     return (
         f"zero-out: one device's {of_training if config.trains else 'counts replaced by zeros'}"
+        + (", and its votes" if config.vote else "")
         + (", and its words left out of discovery" if config.central_discovery else "")
         + (", or what a test device adds to the evaluation" if config.evaluation else "")
     )
@@ -157,11 +158,13 @@ def _adjacency(config: LaunchConfig) -> str:
 
 def _output(config: LaunchConfig) -> str:
     parts = (
+        ("the noisy votes for groups of public sentences and every model of the text drawn by them", config.vote),
         ("the discovered words with their noisy weights", config.central_discovery is not None),
         ("the noisy counts and every model made from them", config.counts is not None),
         ("the final model and, by post-processing, every noisy intermediate model", config.trains),
     )
-    return ", ".join(part for part, asked in parts if asked) + ("" if config.central_discovery else _WORDS_APART)
+    said = ", ".join(part for part, asked in parts if asked not in (None, False))
+    return said if config.central_discovery else said + _WORDS_APART
 
 
 def _mechanism(config: LaunchConfig) -> MechanismBlock:
@@ -189,6 +192,8 @@ def _accounting(ctx: StageContext, trained: dict[str, Any], planned: dict[str, A
     if is_sum(config):
         # What sampling gains covers training alone, so it is not shown beside a sum.
         together = {"training_rho": trained["rho"], "amplified": None}
+    if config.vote is not None:
+        together["votes"] = ctx.run.result("vote")["votes"]
     if config.counts is not None:
         together["counts"] = ctx.run.result("count")["counts"]
     if config.central_discovery is not None:
@@ -287,7 +292,7 @@ def _item_losses(config: LaunchConfig) -> str:
 
 
 def _artifacts(ctx: StageContext) -> tuple[Artifact, ...]:
-    names = ("ingest_public", "pretrain", "discover", "build_vocabulary", "adapt", "count", "fine_tune")
+    names = ("ingest_public", "pretrain", "vote", "discover", "build_vocabulary", "adapt", "count", "fine_tune")
     records = [record for name in names if (record := ctx.run.record(name))]
     return tuple(
         Artifact(stage=record.stage, file=file, sha256=digest, made_by=record.reused_from)

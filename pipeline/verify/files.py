@@ -53,7 +53,8 @@ def _state(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger) -> Check:
 
 def _may_lack(name: str, config: LaunchConfig) -> bool:
     """Whether a launch may be without this stage: one of before there were counts, one that waits for its reviewers."""
-    return (name == "count" and config.counts is None) or (name == "publish" and bool(config.reviewers))
+    unasked = {"count": config.counts, "vote": config.vote}.get(name, config) is None
+    return unasked or (name == "publish" and bool(config.reviewers))
 
 
 def _stage_files(name: str, config: LaunchConfig, run: RunDir, record: StageRecord | None) -> Check:

@@ -39,6 +39,7 @@ from pipeline.stages.ingest import ingest_public
 from pipeline.stages.plan import plan
 from pipeline.stages.public_model import adapt, pretrain
 from pipeline.stages.publish import build_bundle
+from pipeline.stages.vote import vote
 from pipeline.verify.check import Check, differences, in_words
 from pipeline.verify.files import is_gone, missing
 from pipeline.verify.report import of_this_code as made_by_this_code
@@ -317,6 +318,7 @@ _AGAIN: Mapping[str, _Again] = {
     "build_vocabulary": _made(build_vocabulary),
     "adapt": _adapt,
     "plan": _made(plan, _MOVING),
+    "vote": _made(vote),
     "count": _made(count),
     "fine_tune": _fine_tune,
     "audit": _made(audit),
@@ -337,6 +339,7 @@ _PRIVATE = {
     "ingest_private": ("ingest_private",),
     "discover": ("ingest_private", "discover"),
     "build_vocabulary": ("ingest_private",),
+    "vote": ("ingest_private", "vote"),
     "count": ("ingest_private", "count"),
     "fine_tune": ("ingest_private", "fine_tune"),
     "audit": ("ingest_private", "fine_tune"),

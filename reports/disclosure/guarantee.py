@@ -150,6 +150,17 @@ class ReleasedCounts(Config):
     epsilon: float
 
 
+class ReleasedVotes(Config):
+    """One Gaussian release of every device's votes for groups of public sentences, by which these are drawn again."""
+
+    noise_multiplier: float
+    clip_norm: float = Field(description="bound on a device's votes for all groups together")
+    groups: int
+    effective_share: float = Field(description="how many equal sentences the drawn ones are worth")
+    rho: float
+    epsilon: float
+
+
 class ReleasedEvaluation(Config):
     """One Gaussian release of sums over test devices, from which every figure about them follows."""
 
@@ -180,6 +191,7 @@ class Accounting(PrivacyLoss):
     planned_rho: float
     secagg: SecAgg | None = None
     counts: ReleasedCounts | None = None
+    votes: ReleasedVotes | None = None
     evaluation: ReleasedEvaluation | None = Field(default=None, description="on other devices than training")
     training_rho: float | None = Field(default=None, description="what of rho is training's, beside other releases")
     words_rho: float | None = Field(default=None, description="what of rho is that of words found centrally")
@@ -188,14 +200,15 @@ class Accounting(PrivacyLoss):
 
     @property
     def trains(self) -> float:
-        """What a device loses that trains: to words and counts, where they are released of devices, and to training."""
+        """What a device loses that trains: to votes, words and counts, where there are any, and to training."""
         if self.training_rho is None:
             return self.rho
-        return self.training_rho + (self.words_rho or 0.0) + (self.counts.rho if self.counts else 0.0)
+        sums = [release.rho for release in (self.votes, self.counts) if release]
+        return math.fsum((self.training_rho, self.words_rho or 0.0, *sums))
 
     @model_validator(mode="after")
     def _releases_add_up(self) -> "Accounting":
-        more = (self.counts, self.words_rho, self.evaluation) != (None, None, None)
+        more = any(part is not None for part in (self.votes, self.counts, self.words_rho, self.evaluation))
         if more != (self.training_rho is not None):
             raise ValueError("training_rho: it stands beside what else makes up rho, and only there")
         # A device either trains or is held out.

@@ -38,6 +38,7 @@ feature: NWP
 schedule: "@monthly"
 reviewers: [privacy-reviewer]
 runtime: {device: cuda}
+vote: {noise_multiplier: 3.0}
 """
 
 

@@ -32,6 +32,8 @@ STAGE_EDGES = {
     ("decide", "report"),
     ("report", "launch_or_hold"),
 }
+# Only where the launch file asks devices.
+VOTE_EDGES = {("pretrain", "vote"), ("plan", "vote"), ("vote", "adapt")}
 
 
 def edges(dag: DAG) -> set[tuple[str, str]]:
@@ -67,7 +69,7 @@ def test_graph_without_reviewers(dagbag):
 
 def test_graph_with_reviewers_asks_them_before_publishing(dagbag):
     dag = dagbag.dags["scheduled"]
-    assert edges(dag) == STAGE_EDGES | {("launch_or_hold", "approve"), ("approve", "publish")}
+    assert edges(dag) == STAGE_EDGES | VOTE_EDGES | {("launch_or_hold", "approve"), ("approve", "publish")}
     approve = dag.get_task("approve")
     assert isinstance(approve, ApprovalOperator)
     assert approve.assigned_users == [{"id": "privacy-reviewer", "name": "privacy-reviewer"}]

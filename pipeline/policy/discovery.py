@@ -1,0 +1,43 @@
+"""What a policy says of how words are discovered."""
+
+from discovery.config import CentralConfig, DiscoveryConfig
+from pipeline.policy.config import PolicyConfig
+
+
+def require_allowed_discovery(policy: PolicyConfig, discovery: DiscoveryConfig, delta: float) -> None:
+    """See that nobody is trusted whom the policy does not trust, and that each discovery has the ceiling of its kind.
+
+    Args:
+      delta: at which the whole launch is stated.
+
+    Raises:
+      ValueError: with field, value and fix.
+    """
+    if isinstance(discovery, CentralConfig):
+        if not policy.trusted_aggregator:
+            raise ValueError(
+                "discovery.kind: central, but policy.trusted_aggregator is false: nobody may see the words that a "
+                "device contributes; write ldp-triehh, whose devices answer with noise of their own"
+            )
+        if policy.max_discovery_epsilon0 is not None:
+            raise ValueError(
+                f"policy.max_discovery_epsilon0: {policy.max_discovery_epsilon0:g}, but a central discovery sends "
+                "no randomised messages; its rho is bound by policy.max_rho: remove the line"
+            )
+        if discovery.delta > delta:
+            raise ValueError(
+                f"discovery.delta: {discovery.delta:g} is more than mechanism.delta {delta:g}, at "
+                "which the whole launch is stated; lower it to that or less"
+            )
+        return
+    if policy.max_discovery_epsilon0 is None:
+        raise ValueError(
+            "policy.max_discovery_epsilon0: missing, and discovery is local; add it (ceiling on the local epsilon "
+            "of one message)"
+        )
+    ceiling, epsilon0 = policy.population_max_discovery_epsilon, discovery.epsilon0
+    if ceiling is not None and epsilon0 > ceiling:
+        raise ValueError(
+            f"policy.population_max_discovery_epsilon: {ceiling:g} is below discovery.epsilon0 {epsilon0:g}, so "
+            f"not even one launch fits; raise it to {epsilon0:g} or more, or lower discovery.epsilon0"
+        )
