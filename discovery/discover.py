@@ -14,7 +14,7 @@ from discovery import participation, state
 from discovery.config import TrieConfig
 from discovery.device.answer import letters_of
 from discovery.device.typed import TypedWords
-from discovery.device.votes import Workers, ask, workers
+from discovery.device.votes import AddUp, Workers, ask, workers
 from discovery.results import DiscoveryResult, FoundWord, LayerState, by_share
 from discovery.trie import close_layer, question_of
 
@@ -32,6 +32,7 @@ class _Run:
     directory: Path
     groups: dict[tuple[int, int], np.ndarray]
     progress: Callable[[dict], None] | None
+    add_up: AddUp | None
 
 
 def require_devices(config: TrieConfig, devices: int) -> None:
@@ -53,6 +54,7 @@ def discover(
     directory: Path,
     progress: Callable[[dict], None] | None = None,
     processes: int = 1,
+    add_up: AddUp | None = None,
 ) -> DiscoveryResult:
     """Find words that devices type, in passes over the population, each without the words found before.
 
@@ -63,6 +65,7 @@ def discover(
       key: 32 secret bytes that all devices' random bits derive from in this simulation.
       directory: private; participation records and one file for each finished layer, so that a killed run goes on.
       processes: that share a layer's devices; the result does not depend on it.
+      add_up: how a layer's votes are summed, such as by secure aggregation; the sums are the same.
 
     Raises:
       ValueError: fewer devices than layers, no letters, a key that is not 32 bytes, or a directory
@@ -75,7 +78,7 @@ def discover(
     letters = letters_of(alphabet)
     state.claim(directory, state.fingerprint(typed, known_words, letters, config, key))
     groups = participation.assign(len(typed), config, key, known_words)
-    run = _Run(typed, letters, config, key, directory, groups, progress)
+    run = _Run(typed, letters, config, key, directory, groups, progress, add_up)
     done: list[LayerState] = []
     with workers(processes) as shared:
         for number in range(1, config.passes + 1):
@@ -117,7 +120,7 @@ def _one_pass(run: _Run, number: int, known_words: frozenset[str], shared: Worke
             question = question_of(number, layer, prefixes, run.letters, known_words, run.config)
             group = run.groups[number, layer]
             participation.record(run.directory, number, layer, group)
-            closed = close_layer(question, ask(question, group, run.typed, run.key, shared))
+            closed = close_layer(question, ask(question, group, run.typed, run.key, shared, run.add_up))
             state.save(run.directory, closed)
         done.append(closed)
         prefixes = closed.prefixes

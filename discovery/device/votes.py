@@ -10,7 +10,7 @@ Legend: N devices of a shard, W random words of a device, d domain.
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -27,6 +27,8 @@ _CHUNK_WORDS = 2**22  # 16 MiB of random words at a time
 SHARD_DEVICES = 50_000
 # Fewer devices have answered one by one before the batched route is compiled.
 WORTH_COMPILING = 1_000
+# Adds up votes of so many devices for so many items, in a stream's name.
+AddUp = Callable[[Iterable[np.ndarray], int, int, str], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -105,16 +107,28 @@ def workers(count: int) -> Iterator[Workers]:
 
 
 def ask(
-    question: Question, group: np.ndarray, typed: TypedWords, key: bytes, shared: Workers = Workers()
+    question: Question,
+    group: np.ndarray,
+    typed: TypedWords,
+    key: bytes,
+    shared: Workers = Workers(),
+    add_up: AddUp | None = None,
 ) -> ShardVotes:
     """Votes of a group, int64 numbers of devices, whose words are rows of ``typed`` by number.
 
     They do not depend on who works on them: a device's random bits come from the key, the question
     and its own number.
 
+    Args:
+      add_up: how votes are summed, device by device; None: as they come.
+
     Raises:
       OSError: a worker process was killed; finished layers stay.
     """
+    if add_up is not None:
+        each = _each(question, group, typed.take(group), key)
+        votes_d = add_up(each, len(group), question.broadcast.domain, question.stream)
+        return merge(question, [ShardVotes(question.stream, len(group), votes_d)])
     size = min(SHARD_DEVICES, max(-(-len(group) // shared.count), WORTH_COMPILING))
     chunks = [group[first : first + size] for first in range(0, len(group), size)]
     if shared.pool is None or len(chunks) == 1:
@@ -134,6 +148,14 @@ def in_processes(
             for chunk in chunks[first : first + count]
         ]
         yield from (future.result() for future in waiting)
+
+
+def _each(question: Question, devices_N: np.ndarray, typed: TypedWords, key: bytes) -> Iterator[np.ndarray]:
+    """The votes ``[d]`` of each device alone."""
+    for row in range(len(devices_N)):
+        votes_d = np.zeros(question.broadcast.domain, dtype=np.int64)
+        one_by_one(votes_d, question, devices_N[row : row + 1], typed.take(np.array([row])), key)
+        yield votes_d
 
 
 def one_by_one(votes_d: np.ndarray, question: Question, devices_N: np.ndarray, typed: TypedWords, key: bytes) -> None:

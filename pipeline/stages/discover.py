@@ -3,19 +3,25 @@
 import json
 from collections.abc import Iterable
 
+import numpy as np
+
 from discovery import discover as trie
+from discovery import participation
 from discovery.central import select
 from discovery.certificates.blanket import CERTIFICATE
 from discovery.config import CentralConfig, TrieConfig
 from discovery.device.typed import TypedWords
+from discovery.device.votes import AddUp
 from discovery.results import DiscoveryResult, FoundWord
 from discovery.state import AFTERWARDS
+from federated.secagg.votes import require_devices, secure_votes
 from pipeline.config import LaunchConfig
 from pipeline.covered import spends
 from pipeline.stage import PrivateStage, StageContext, StageResult
 from pipeline.stages import artifacts
 from pretrain import text
 from pretrain.files import PRIVATE, text_sha256, write_text
+from pretrain.randomness.noise import subkey
 from reports.disclosure.findings import CentralGuarantee, DiscoveryGuarantee, DiscoveryLayer
 
 
@@ -38,7 +44,8 @@ class DiscoverCentral(StageResult, CentralGuarantee):
 def _reads(config: LaunchConfig) -> tuple[str, ...]:
     """Fields that the answers depend on; what is done with the words afterwards is not among them."""
     asked = (f"discovery.{name}" for name in type(config.discovery).model_fields if name not in AFTERWARDS)
-    return ("locale", "mechanism.randomness", *asked, *spends.seeded(config))
+    summed = ("mechanism.secagg",) if config.mechanism.secagg else ()
+    return ("locale", "mechanism.randomness", *summed, *asked, *spends.seeded(config))
 
 
 REUSE = PrivateStage(
@@ -86,8 +93,12 @@ def _central(ctx: StageContext, config: CentralConfig, typed: TypedWords) -> Dis
 def _local(ctx: StageContext, config: TrieConfig, typed: TypedWords) -> Discover:
     """Each device randomises its own messages."""
     base = artifacts.vocabulary(ctx, "ingest_public")
+    secagg = ctx.config.mechanism.secagg is not None
     with ctx.before_devices():
         trie.require_devices(config, len(typed))
+        if secagg:
+            sizes = participation.group_sizes(len(typed) // config.passes, config, frozenset(base.words))
+            require_devices(min(sizes))
     discovered = trie.discover(
         typed,
         known_words=frozenset(base.words),
@@ -97,6 +108,7 @@ def _local(ctx: StageContext, config: TrieConfig, typed: TypedWords) -> Discover
         directory=ctx.private / "layers",
         progress=artifacts.progress(ctx),
         processes=ctx.config.runtime.workers,
+        add_up=_securely(ctx, config) if secagg else None,
     )
     note = f"local; central {discovered.epsilon_blanket:.4g} at delta {discovered.delta:g} by the privacy blanket"
     layers = _layers(discovered)
@@ -105,6 +117,7 @@ def _local(ctx: StageContext, config: TrieConfig, typed: TypedWords) -> Discover
         words_sha256=_written(ctx, discovered.words),
         epsilon0=discovered.epsilon0,
         messages_per_device=discovered.messages_per_device,
+        secure_aggregation=secagg,
         device_level_epsilon0=discovered.device_level_epsilon0,
         device_epsilon_central=discovered.device_epsilon_central,
         epsilon_central=discovered.epsilon_blanket,
@@ -116,6 +129,16 @@ def _local(ctx: StageContext, config: TrieConfig, typed: TypedWords) -> Discover
         curve=tuple({"step": step} | row.model_dump() for step, row in enumerate(layers, start=1)),
         spend=spends.discovery(discovered.epsilon0, note),
     )
+
+
+def _securely(ctx: StageContext, config: TrieConfig) -> AddUp:
+    """Votes added by secure aggregation, as the launch's updates are; each layer under a key of its own."""
+
+    def add_up(votes: Iterable[np.ndarray], devices: int, items: int, stream: str) -> np.ndarray:
+        key = subkey(ctx.noise_key, f"secagg votes|{stream}")
+        return secure_votes(votes, devices, items, config.messages_per_device, key, ctx.config.seed)
+
+    return add_up
 
 
 def _written(ctx: StageContext, words: Iterable[FoundWord]) -> str:

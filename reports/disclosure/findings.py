@@ -64,6 +64,7 @@ class DiscoveryGuarantee(Config):
 
     epsilon0: float
     messages_per_device: int
+    secure_aggregation: bool = Field(default=False, description="votes were added without the server seeing an addend")
     device_level_epsilon0: float
     device_epsilon_central: float | None = None
     epsilon_central: float

@@ -23,7 +23,7 @@ def devices(count: int = 1200) -> list[list[str]]:
     return [["the", rare[number], *rng.choice(PLANTED, size=3).tolist()] for number in range(count)]
 
 
-def run(folder: Path, people: list[list[str]] | None = None, progress=None, **changes) -> DiscoveryResult:
+def run(folder: Path, people: list[list[str]] | None = None, progress=None, add_up=None, **changes) -> DiscoveryResult:
     config = TrieConfig.model_validate(CONFIG.model_dump() | changes)
     people = devices() if people is None else people
     return trie.discover(
@@ -34,6 +34,7 @@ def run(folder: Path, people: list[list[str]] | None = None, progress=None, **ch
         key=KEY,
         directory=folder,
         progress=progress,
+        add_up=add_up,
     )
 
 
@@ -147,3 +148,21 @@ def test_k_anonymity_raises_the_threshold_and_is_kept(tmp_path):
 def test_too_few_devices_for_all_passes_is_said(tmp_path):
     with pytest.raises(ValueError, match="2 passes"):
         run(tmp_path, devices(11))
+
+
+def test_votes_that_somebody_else_adds_up_find_the_same(tmp_path):
+    """The sums are the same to the bit, so nothing else may differ; each is of single devices, and of one stream."""
+    streams: list[tuple[int, int, str]] = []
+
+    def add_up(votes, count, items, stream):
+        each = list(votes)
+        assert {int(votes_d.sum()) for votes_d in each} == {each[0].sum()}
+        streams.append((len(each), items, stream))
+        assert len(each) == count
+        return np.sum(each, axis=0)
+
+    people = devices(240)
+    plain, summed = run(tmp_path / "plain", people), run(tmp_path / "summed", people, add_up=add_up)
+    assert summed == plain
+    assert len({stream for _, _, stream in streams}) == len(streams) == len(plain.rows)
+    assert sum(count for count, _, _ in streams) == sum(row.messages for row in plain.rows) // 4

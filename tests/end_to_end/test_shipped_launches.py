@@ -168,6 +168,7 @@ def test_a_shipped_file_launches_and_its_report_states_the_guarantee(path: Path,
     html = (public / "report" / "report.html").read_text(encoding="utf-8")
     assert (NAMES[config.mechanism.kind] in html) == config.trains
     assert ("Under secure aggregation (32-bit sums" in html) == (config.mechanism.secagg is not None)
+    assert ("Votes are added by secure aggregation" in html) == (config.mechanism.secagg is not None)
     assert ("With sampling counted" in html) == (config.mechanism.kind == "independent")
     assert answered(tmp_path, "verify", answer["launch_id"])["ok"]
     again = answered(tmp_path, "account", config.mechanism.kind, "--run", answer["launch_id"])
