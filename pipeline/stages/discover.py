@@ -52,7 +52,7 @@ REUSE = PrivateStage(
     reads=_reads,
     given=lambda ctx: {"known": ctx.run.result("ingest_public")["vocabulary_digest"], **artifacts.people(ctx.run)},
     code=("discovery", "pretrain/randomness", "pretrain/writing/case.py", "pipeline/stages/discover.py"),
-    sees=("discovery", "runtime"),
+    sees=("discovery", "runtime", "mechanism.secagg", "seed"),
     files=(artifacts.WORDS,),
 )
 
