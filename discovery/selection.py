@@ -48,12 +48,12 @@ def word_votes(question: Question, votes_d: np.ndarray, messages: int) -> int:
       messages: at least those that gave the votes; more only make it stricter.
     """
     config, randomizer = question.config, question.randomizer
-    if question.broadcast.layer == 1:
-        return messages + 1  # nothing but the empty word ends here
+    finished_M = votes_d[question.broadcast.ends]
+    if question.broadcast.layer == 1 or not len(finished_M):
+        return messages + 1  # nothing but the empty word ends here, or nothing at all
     if config.false_discovery_rate is None:
         needed = significant_votes(randomizer, messages, float(stats.norm.sf(SIGNIFICANCE_Z)))
     else:
-        finished_M = votes_d[question.broadcast.ends]
         chances_M = np.sort(stats.binom.sf(finished_M - 1, messages, randomizer.background))
         allowed_M = config.false_discovery_rate * np.arange(1, len(chances_M) + 1) / len(chances_M)
         below = np.flatnonzero(chances_M <= allowed_M)

@@ -92,6 +92,14 @@ def test_the_empty_word_is_none() -> None:
     assert not choose(first, np.full(28, 50), 50, word_votes(first, np.full(28, 50), 50)).words
 
 
+def test_where_nothing_can_end_there_is_no_word() -> None:
+    """A later layer that asks of nothing but the forms of finished words."""
+    config = TrieConfig(epsilon0=4.0, delta=1e-6, messages_per_device=1, layers=4, max_prefixes=10)
+    forms = question_of(1, 4, ("ab" + END, "ba" + END), LETTERS + END, frozenset(), config)
+    assert not len(forms.broadcast.ends)
+    assert word_votes(forms, np.full(forms.broadcast.domain, 90), 100) == 101
+
+
 @pytest.mark.slow
 @pytest.mark.statistical
 @pytest.mark.parametrize(("epsilon0", "contributions"), [(4.0, 1), (8.0, 10), (20.0, 10)])

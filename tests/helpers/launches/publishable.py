@@ -51,6 +51,7 @@ def stages(decision: str, created_at: str | None = None) -> Stages:
 
     def ingest_public(ctx: StageContext) -> Counted:
         corpus.build_corpus(ctx.config.public_text, ctx.config.locale, ctx.public / "corpus")
+        vocabulary.save(WORDS, ctx.public / "vocabulary.json")
         return Counted(value=1)
 
     def build_vocabulary(ctx: StageContext) -> Counted:

@@ -29,7 +29,7 @@ RECORD = StageRecord(
 def test_a_stage_is_a_short_table():
     text = io.StringIO()
     show_stage(StageOutcome(RECORD, skipped=False), Console(file=text, width=80))
-    assert "9/14 fine_tune (12.3 s)" in text.getvalue()
+    assert "10/15 fine_tune (12.3 s)" in text.getvalue()
     assert "1,600" in text.getvalue()
     assert "curve" not in text.getvalue()
     assert "device" in text.getvalue()

@@ -78,8 +78,8 @@ def test_arms_speak_one_vocabulary_and_the_champion_keeps_its_own(
     tracked: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     ctx = context(tracked, monkeypatch)
-    alone, champion, _ = entrants.gather(ctx)
-    assert champion is None
+    alone, had = entrants.gather(ctx)
+    assert had == ()
     assert "champion" not in alone.arms
     assert alone.vocabulary == GROWN
     publish(tracked, tmp_path, "earlier")
