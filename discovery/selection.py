@@ -48,9 +48,10 @@ def word_votes(question: Question, votes_d: np.ndarray, messages: int) -> int:
       messages: at least those that gave the votes; more only make it stricter.
     """
     config, randomizer = question.config, question.randomizer
-    finished_M = votes_d[question.broadcast.ends]
-    if question.broadcast.layer == 1 or not len(finished_M):
-        return messages + 1  # nothing but the empty word ends here, or nothing at all
+    if question.broadcast.layer == 1:
+        return messages + 1  # nothing but the empty word ends here
+    # Where nothing ends, all that is asked for are forms of words found before, which must stand out as words do.
+    finished_M = votes_d[question.broadcast.ends] if len(question.broadcast.ends) else votes_d[:-1]
     if config.false_discovery_rate is None:
         needed = significant_votes(randomizer, messages, float(stats.norm.sf(SIGNIFICANCE_Z)))
     else:

@@ -11,6 +11,7 @@ from discovery.projection import PublicHistogram, votes_for_tuning_only
 from discovery.results import FoundWord
 from discovery.selection import rounded_down, rounded_up, share_interval, word_votes
 from discovery.trie import choose, close_layer, question_of
+from pretrain.writing.case import SIGNS
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
@@ -92,12 +93,18 @@ def test_the_empty_word_is_none() -> None:
     assert not choose(first, np.full(28, 50), 50, word_votes(first, np.full(28, 50), 50)).words
 
 
-def test_where_nothing_can_end_there_is_no_word() -> None:
+def test_where_nothing_can_end_there_are_forms_to_tell_from_noise() -> None:
     """A later layer that asks of nothing but the forms of finished words."""
     config = TrieConfig(epsilon0=4.0, delta=1e-6, messages_per_device=1, layers=4, max_prefixes=10)
-    forms = question_of(1, 4, ("ab" + END, "ba" + END), LETTERS + END, frozenset(), config)
-    assert not len(forms.broadcast.ends)
-    assert word_votes(forms, np.full(forms.broadcast.domain, 90), 100) == 101
+    asked = question_of(1, 4, ("ab" + END, "ba" + END), LETTERS + END, frozenset(), config)
+    assert not len(asked.broadcast.ends)
+    noise_d = np.random.default_rng(0).binomial(100, asked.randomizer.background, asked.broadcast.domain)
+    capital = asked.broadcast.item(f"ab{END}{SIGNS[1]}")
+    votes_d = noise_d.copy()
+    votes_d[capital] = 60
+    for given_d, forms in ((noise_d, {}), (votes_d, {"ab": "capital"})):
+        chosen = choose(asked, given_d, 100, word_votes(asked, given_d, 100))
+        assert (chosen.words, chosen.forms) == ((), forms)
 
 
 @pytest.mark.slow
