@@ -22,8 +22,9 @@ from federated.rounds.rule import RoundRule
 from federated.rounds.server import flat_weights
 from pipeline.config import LaunchConfig
 from pipeline.stage import StageContext, StageResult, stage_key
-from pipeline.stages import artifacts, audit_trace, fine_tune_workers
+from pipeline.stages import artifacts
 from pipeline.stages.count import asked_of_devices
+from pipeline.stages.training import audit_trace, fine_tune_workers
 from pipeline.twin.control import control
 from pipeline.twin.pseudo_people import pseudo_people
 from pipeline.twin.training import Trained, train_twin

@@ -11,7 +11,8 @@ from federated.participation import observed as participated
 from federated.participation.observed import Observed
 from pipeline.covered import spends
 from pipeline.stage import StageContext, StageResult
-from pipeline.stages import artifacts, audit_trace, fine_tune_workers
+from pipeline.stages import artifacts
+from pipeline.stages.training import audit_trace, fine_tune_workers
 from pretrain import export
 from reports.disclosure.guarantee import Amplified, ObservedParticipation, PrivacyLoss, Timetable
 from reports.formats import MOST_BARS, bars

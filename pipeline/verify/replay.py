@@ -34,11 +34,11 @@ from pipeline.stages.count import count
 from pipeline.stages.decide import decide
 from pipeline.stages.discover import discover
 from pipeline.stages.fine_tune import fine_tune
-from pipeline.stages.fine_tune_workers import watched_on
 from pipeline.stages.ingest import ingest_public
 from pipeline.stages.plan import plan
 from pipeline.stages.public_model import adapt, pretrain
 from pipeline.stages.publish import build_bundle
+from pipeline.stages.training.fine_tune_workers import watched_on
 from pipeline.stages.vote import vote
 from pipeline.verify.check import Check, differences, in_words
 from pipeline.verify.files import is_gone, missing

@@ -89,7 +89,7 @@ def workers_of(home: Path) -> dict[int, int]:
             command, variables = (path / "cmdline").read_bytes(), (path / "environ").read_bytes()
         except OSError:
             continue  # ended meanwhile
-        if b"pipeline.stages.fine_tune_workers" in command and str(home).encode() in command:
+        if b"pipeline.stages.training.fine_tune_workers" in command and str(home).encode() in command:
             rank = [value for value in variables.split(b"\0") if value.startswith(b"RANK=")]
             found[int(rank[0][5:]) if rank and b"torch.distributed.run" not in command else -1] = int(path.name)
     return found

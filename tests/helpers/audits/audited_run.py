@@ -20,7 +20,7 @@ from federated.rounds import server, witness
 from federated.rounds.rule import RoundRule
 from federated.rounds.state import RECORDS
 from federated.train import FineTuneResult, TrainingData
-from pipeline.stages.audit_trace import cohorts_row, looked_through, trained_row
+from pipeline.stages.training.audit_trace import cohorts_row, looked_through, trained_row
 from pretrain.config import ModelConfig
 from pretrain.model import KeyboardLM, build_model
 from tests.helpers.launches.small_run import WORDS, Launch, run

@@ -11,7 +11,8 @@ from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run_dir import RunDir
 from pipeline.settings import Settings
 from pipeline.stage import StageContext
-from pipeline.stages import artifacts, build_vocabulary, fine_tune_workers, ingest
+from pipeline.stages import artifacts, build_vocabulary, ingest
+from pipeline.stages.training import fine_tune_workers
 from pretrain import corpus
 from pretrain.vocabulary import SPECIALS, TokenStream, Vocabulary
 from tests.helpers.launches.pipeline_launch import launch_config

@@ -9,7 +9,8 @@ import torch
 from federated import mechanisms
 from federated.accounting.guarantees import guarantee_of
 from federated.config.mechanism import TreeMechanism
-from pipeline.stages import artifacts, audit, audit_trace
+from pipeline.stages import artifacts, audit
+from pipeline.stages.training import audit_trace
 from tests.helpers.audits.mechanism_kinds import SPACED
 
 

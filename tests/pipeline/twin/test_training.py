@@ -15,7 +15,8 @@ from federated.rounds.rule import RoundRule
 from federated.rounds.server import flat_weights
 from pipeline.config import LaunchConfig
 from pipeline.stage import stage_key
-from pipeline.stages import artifacts, audit, fine_tune_workers
+from pipeline.stages import artifacts, audit
+from pipeline.stages.training import fine_tune_workers
 from pipeline.twin import control as controls
 from pipeline.twin.control import MOST_ROUNDS, control, summed_up
 from pipeline.twin.pseudo_people import pseudo_people

@@ -47,7 +47,7 @@ from pretrain.randomness.noise import subkey
 from pretrain.vocabulary import TokenStream
 
 FILE = "audit.npz"
-_MODULE = "pipeline.stages.audit_trace"
+_MODULE = "pipeline.stages.training.audit_trace"
 _TRAINING = "fine_tune"
 _WITNESS = "witness."
 # Rows of so many devices are made again, those of whole rounds spread over a longer run.

@@ -31,14 +31,15 @@ from pipeline.config import LaunchConfig
 from pipeline.errors import PERMANENT, TEMPORARY, LaunchError, PermanentError, exit_code
 from pipeline.run_dir import RunDir
 from pipeline.stage import StageContext, stage_key
-from pipeline.stages import artifacts, audit_trace
+from pipeline.stages import artifacts
+from pipeline.stages.training import audit_trace
 from pretrain import corpus
 from pretrain.files import PRIVATE, write_text
 from pretrain.model import KeyboardLM
 from pretrain.vocabulary import TokenStream, join_streams
 
 FAILED = ".failed.json"
-_MODULE = "pipeline.stages.fine_tune_workers"
+_MODULE = "pipeline.stages.training.fine_tune_workers"
 # What training reads of the public half: fetched by the stage, once, before workers read it.
 _INPUTS = (("build_vocabulary", "vocabulary.json"), ("ingest_public", "corpus"), ("adapt", "model.safetensors"))
 _STOP_SECONDS = 30.0
