@@ -74,9 +74,9 @@ def invoked(arguments: Sequence[str], variables: dict[str, str | None] | None = 
 
 
 def ended(*arguments: str, code: int = 0, variables: dict[str, str | None] | None = None) -> Result:
-    """What the command printed; it must end with ``code``."""
+    """What the command printed; it must end with ``code``, or the end of what it printed says why not."""
     done = invoked(arguments, variables)
-    assert done.exit_code == code, done.output
+    assert done.exit_code == code, f"exit code {done.exit_code}: ...{done.output[-3000:]}"
     return done
 
 
