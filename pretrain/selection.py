@@ -10,6 +10,8 @@ seed. Post-processing costs nothing; there is no access to anything else.
 Shape legend: S sentences, N tokens, R rows.
 """
 
+from pathlib import Path
+
 import numpy as np
 import torch
 from torch.nn import functional
@@ -52,17 +54,20 @@ def log_probabilities(model: KeyboardLM, stream: TokenStream, sequence_words: in
     return np.bincount(sentence_R, weights=log_R, minlength=len(words_S))
 
 
-def unread(stream: TokenStream, words: Vocabulary) -> np.ndarray:
+def unread(stream: TokenStream, words: Vocabulary, folder: Path | None = None) -> np.ndarray:
     """float64 ``[S]``: log-probability of each sentence by an n-gram of the other half of the documents.
 
     An n-gram that has read a sentence finds it likelier than any other model would.
+
+    Args:
+      folder: see ``NGram.fit``.
     """
     owner_N = np.repeat(np.arange(len(stream)), np.diff(stream.offsets_D1))
     log_N = np.zeros(len(stream.tokens_N))
     for half in (0, 1):
         mine, others = (stream.select(np.arange(first, len(stream), 2)) for first in (half, 1 - half))
         if len(mine):
-            log_N[owner_N % 2 == half] = NGram.fit(others, words, _PUBLIC_ORDER).log_probabilities(mine)
+            log_N[owner_N % 2 == half] = NGram.fit(others, words, _PUBLIC_ORDER, folder).log_probabilities(mine)
     words_S = targets(stream)
     return np.add.reduceat(log_N, np.cumsum(words_S) - words_S)
 

@@ -54,7 +54,7 @@ def count(ctx: StageContext) -> Count:
     words, base = artifacts.vocabulary(ctx, "build_vocabulary"), artifacts.vocabulary(ctx, "ingest_public")
     public, _ = artifacts.public_streams(ctx, words)
     cells = asked_of_devices(ctx, words, public)
-    fitted = NGram.fit(public, words, NGRAM_ORDER)
+    fitted = NGram.fit(public, words, NGRAM_ORDER, ctx.private)
     devices = artifacts.store(ctx).encode(words, "train")
     released_U = released_counts(devices, cells, config.noise_multiplier, ctx.noise_key)
     if not ctx.config.trains:  # All that is released of devices: the audit looks at its noise.

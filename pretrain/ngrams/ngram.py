@@ -10,13 +10,21 @@ A k-gram is stored as ``(number of its first k-1 words among the (k-1)-grams) * 
 so each length is one sorted int64 array, looked up by bisection for many positions at once.
 """
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
-from pretrain.vocabulary import BOS, EOS, PAD, TokenStream, Vocabulary
+from pretrain.ngrams import counting
+from pretrain.ngrams.columns import Column
+from pretrain.ngrams.counting import Counted, pieces
+from pretrain.vocabulary import BOS, PAD, TokenStream, Vocabulary
 
 FALLBACK_DISCOUNTS = (0.5, 1.0, 1.5)
+# K-grams that are smoothed together.
+_AT_ONCE = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -44,18 +52,25 @@ class NGram:
     levels: tuple[Level, ...]
 
     @classmethod
-    def fit(cls, stream: TokenStream, vocabulary: Vocabulary, order: int) -> "NGram":
+    def fit(cls, stream: TokenStream, vocabulary: Vocabulary, order: int, folder: Path | None = None) -> "NGram":
         """Count and smooth. Give it public text only: counts are exact, so nothing here is private.
+
+        However much text there is, few of its k-grams are in memory at a time (``counting``), and a large model is
+        mapped.
+
+        Args:
+          folder: of a disk with room for some 60 bytes a token, in files without a name; the system's for temporary
+            files if None.
 
         Raises:
           ValueError: order below 1, or no text.
         """
         if order < 1:
             raise ValueError(f"order: {order} is below 1; use 1 to 5")
-        tokens_N, place_N = _with_starts(stream.tokens_N)
-        if not len(tokens_N):
+        if not len(stream.tokens_N):
             raise ValueError("stream: no sentence to count; give the n-gram public text")
-        return cls(len(vocabulary), tuple(_fit_levels(tokens_N, place_N, len(vocabulary), order)))
+        levels = counting.count(stream.tokens_N, len(vocabulary), order, folder)
+        return cls(len(vocabulary), tuple(_smoothed(levels, len(vocabulary), folder)))
 
     @property
     def order(self) -> int:
@@ -86,7 +101,10 @@ class NGram:
 
     def log_probabilities(self, stream: TokenStream) -> np.ndarray:
         """float64 ``[N]``: log-probability of every token after those before it in its sentence, in nats."""
-        tokens_N, place_N = _with_starts(stream.tokens_N)
+        return np.concatenate([np.empty(0), *map(self._log_probabilities, counting.blocks(stream.tokens_N))])
+
+    def _log_probabilities(self, tokens_N: np.ndarray) -> np.ndarray:
+        tokens_N, place_N = counting.with_starts(tokens_N)
         number_N, prob_N = tokens_N, self.levels[0].prob_G[tokens_N]
         for k in range(2, self.order + 1):
             context_N = np.where(place_N >= k - 1, np.roll(number_N, 1), -1)
@@ -99,83 +117,74 @@ class NGram:
         return np.log(prob_N[place_N > 0])
 
 
-def _with_starts(tokens_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens with ``<bos>`` before every sentence, and each one's place in its sentence (``<bos>`` is 0)."""
-    tokens_N = np.asarray(tokens_N, dtype=np.int64)
-    ends = np.flatnonzero(tokens_N == EOS) + 1
-    starts = np.concatenate([[0], ends[:-1]])[: len(ends)]
-    whole = np.insert(tokens_N, starts, BOS)
-    begins = np.flatnonzero(whole == BOS)
-    place = np.arange(len(whole)) - np.repeat(begins, np.diff(np.append(begins, len(whole))))
-    return whole, place
+def _smoothed(levels: list[Counted], vocabulary_size: int, folder: Path | None) -> Iterator[Level]:
+    key_V, count_V = levels[0].key_G, levels[0].count.closed()
+    # Below the unigrams lies the uniform distribution over events.
+    never_V = np.isin(key_V, (PAD, BOS))
+    count_V, lower_V = np.where(never_V, 0, count_V), np.where(never_V, 0.0, 1 / (vocabulary_size - 2))
+    discounts = _discounts(_counts_of_counts(count_V))
+    prob_G, _ = _interpolated(count_V, np.zeros_like(key_V), discounts, lower_V)
+    for shorter, level in itertools.pairwise(levels):
+        of_shorter, discounts = discounts, _discounts_of(level.count)
+        prob, backoff = Column(np.float64, folder), Column(np.float64, folder)
+        for first, last in _whole_contexts(level.key_G, vocabulary_size):
+            context_G = level.key_G[first:last] // vocabulary_size
+            backoff.append(np.ones(context_G[0] - len(backoff)))
+            longer_G, backoff_C = _interpolated(
+                level.count.read(first, last),
+                context_G - context_G[0],
+                discounts,
+                prob_G[level.suffix_G[first:last]],
+            )
+            prob.append(longer_G)
+            backoff.append(backoff_C)
+        backoff.append(np.ones(len(shorter.key_G) - len(backoff)))
+        level.count.closed()
+        yield Level(shorter.key_G, prob_G, backoff.closed(), of_shorter)
+        prob_G = prob.closed()
+    yield Level(levels[-1].key_G, prob_G, np.broadcast_to(1.0, len(prob_G)), discounts)
 
 
-def _fit_levels(tokens_N: np.ndarray, place_N: np.ndarray, vocabulary_size: int, order: int) -> list[Level]:
-    number_N = tokens_N
-    keys = [np.arange(vocabulary_size)]
-    raw = [np.bincount(tokens_N, minlength=vocabulary_size)]
-    suffixes, begins = [np.zeros(vocabulary_size, dtype=np.int64)], [np.arange(vocabulary_size) == BOS]
-    for k in range(2, order + 1):
-        last = np.flatnonzero(place_N >= k - 1)
-        key_G, first, inverse, count_G = np.unique(
-            number_N[last - 1] * vocabulary_size + tokens_N[last],
-            return_index=True,
-            return_inverse=True,
-            return_counts=True,
-        )
-        keys.append(key_G)
-        raw.append(count_G)
-        suffixes.append(number_N[last[first]])
-        begins.append(place_N[last[first]] == k - 1)
-        number_N = np.full(len(tokens_N), -1)
-        number_N[last] = inverse
-    return _smooth(keys, raw, suffixes, begins, vocabulary_size)
+def _interpolated(
+    count_G: np.ndarray, context_G: np.ndarray, discounts: tuple[float, float, float], lower_G: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Probabilities ``[G]`` of some k-grams, all of each of their contexts, and the contexts' weights ``[C]``."""
+    contexts = int(context_G[-1]) + 1
+    taken_G = np.array([0.0, *discounts])[np.minimum(count_G, 3)]
+    total_C = np.bincount(context_G, weights=count_G, minlength=contexts)
+    held_C = np.bincount(context_G, weights=taken_G, minlength=contexts)
+    backoff_C = np.divide(held_C, total_C, out=np.ones(contexts), where=total_C > 0)
+    return (count_G - taken_G) / total_C[context_G] + backoff_C[context_G] * lower_G, backoff_C
 
 
-def _smooth(
-    keys: list[np.ndarray],
-    raw: list[np.ndarray],
-    suffixes: list[np.ndarray],
-    begins: list[np.ndarray],
-    vocabulary_size: int,
-) -> list[Level]:
-    order = len(keys)
-    probs: list[np.ndarray] = []
-    backoffs: list[np.ndarray] = []
-    all_discounts = []
-    for k in range(order):
-        count_G = raw[k]
-        if k < order - 1:
-            neighbours_G = np.bincount(suffixes[k + 1], minlength=len(keys[k]))
-            count_G = np.where(begins[k], raw[k], neighbours_G)
-        if k == 0:
-            count_G = np.where(np.isin(keys[0], (PAD, BOS)), 0, count_G)
-        context_G = keys[k] // vocabulary_size
-        contexts = len(keys[k - 1]) if k else 1
-        discounts = _discounts(count_G)
-        taken_G = np.array([0.0, *discounts])[np.minimum(count_G, 3)]
-        total_C = np.bincount(context_G, weights=count_G, minlength=contexts)
-        held_C = np.bincount(context_G, weights=taken_G, minlength=contexts)
-        backoff_C = np.divide(held_C, total_C, out=np.ones(contexts), where=total_C > 0)
-        if k == 0:
-            # Below the unigrams lies the uniform distribution over events.
-            lower_G = np.where(np.isin(keys[0], (PAD, BOS)), 0.0, 1 / (vocabulary_size - 2))
-        else:
-            lower_G = probs[k - 1][suffixes[k]]
-            backoffs.append(backoff_C)
-        probs.append((count_G - taken_G) / total_C[context_G] + backoff_C[context_G] * lower_G)
-        all_discounts.append(discounts)
-    backoffs.append(np.ones(len(keys[-1])))
-    return [Level(*level) for level in zip(keys, probs, backoffs, all_discounts, strict=True)]
+def _whole_contexts(key_G: np.ndarray, vocabulary_size: int) -> Iterator[tuple[int, int]]:
+    """Ends of parts of sorted keys; no context is in two of them, as its sum would be another in two parts."""
+    first = 0
+    while first < len(key_G):
+        last = first + max(_AT_ONCE, vocabulary_size)
+        if last < len(key_G):
+            last = int(np.searchsorted(key_G, key_G[last] // vocabulary_size * vocabulary_size))
+        yield first, min(last, len(key_G))
+        first = last
 
 
-def _discounts(count_G: np.ndarray) -> tuple[float, float, float]:
+def _discounts_of(count: Column) -> tuple[float, float, float]:
+    parts = (_counts_of_counts(count.read(first, last)) for first, last in pieces(len(count), _AT_ONCE))
+    return _discounts(sum(parts, start=np.zeros(4, dtype=np.int64)))
+
+
+def _counts_of_counts(count_G: np.ndarray) -> np.ndarray:
+    """How many k-grams occur once, twice, three and four times."""
+    return np.array([np.count_nonzero(count_G == times) for times in range(1, 5)])
+
+
+def _discounts(counts_4: np.ndarray) -> tuple[float, float, float]:
     """D1, D2, D3+ from counts of counts (Chen & Goodman 1998, equation 26).
 
     Small corpora may lack some count of counts, or give a discount below 0; then lmplz's
     fallback values are used.
     """
-    n1, n2, n3, n4 = (int(np.count_nonzero(count_G == times)) for times in range(1, 5))
+    n1, n2, n3, n4 = counts_4.tolist()
     if not (n1 and n2 and n3 and n4):
         return FALLBACK_DISCOUNTS
     y = n1 / (n1 + 2 * n2)

@@ -1,0 +1,44 @@
+"""Long columns of numbers on the disk, in files without a name: whatever ends the process takes them away."""
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+# Shorter ones end in memory.
+_HELD_BYTES = 1 << 26
+
+
+class Column:
+    """Numbers that are written from one end to the other, and read in parts or, in the end, as an array."""
+
+    def __init__(self, dtype: type, folder: Path | None) -> None:
+        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - open for as long as the column is
+        self._dtype = np.dtype(dtype)
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def append(self, values: np.ndarray) -> None:
+        """Add values behind the others."""
+        self._file.seek(self._size * self._dtype.itemsize)
+        self._file.write(np.ascontiguousarray(values, dtype=self._dtype).data)
+        self._size += len(values)
+
+    def read(self, first: int, last: int) -> np.ndarray:
+        """The values from a place up to another one, in memory."""
+        content = np.empty(max(min(last, self._size) - first, 0), dtype=self._dtype)
+        self._file.seek(first * self._dtype.itemsize)
+        self._file.readinto(content.data)
+        return content
+
+    def closed(self) -> np.ndarray:
+        """All values, read-only: few in memory, many mapped. The column itself is over."""
+        if self._size * self._dtype.itemsize > _HELD_BYTES:
+            self._file.flush()
+            values: np.ndarray = np.memmap(self._file, dtype=self._dtype, mode="r", shape=(self._size,))
+        else:
+            values = self.read(0, self._size)
+        self._file.close()
+        return values
