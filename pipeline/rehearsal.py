@@ -23,7 +23,7 @@ from pipeline.stages import artifacts
 from pretrain import corpus
 from pretrain.files import write_text
 from pretrain.ngrams.ngram import NGram
-from pretrain.vocabulary import EOS, TokenStream, Vocabulary, join_streams
+from pretrain.vocabulary import EOS, TokenStream, Vocabulary
 from reports.figures import plan as figures_plan
 
 _STAGES = ("ingest_public", "pretrain")
@@ -207,8 +207,7 @@ def _public_text(
     directory = opened.private(rehearsed.NAME) / "corpus"
     corpus.build_corpus(chosen, ctx.config.locale, directory)
     built = corpus.open_corpus(directory)
-    train, held_out = ([shard.encode(words) for shard in shards] for shards in (built.train, built.validation))
-    return join_streams(train), join_streams(held_out)
+    return artifacts.encode(built.train, words), artifacts.encode(built.validation, words)
 
 
 def _draw(best: Rehearsal, small: SmallLaunch, directory: Path) -> None:

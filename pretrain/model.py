@@ -6,6 +6,7 @@ The coupled gate ``i = 1 - f`` and the recurrent projection follow Xu et al. 202
 (CIFG-LSTM, one layer, 670 hidden units, embedding and projection 96).
 """
 
+import copy
 import math
 
 import numpy as np
@@ -84,6 +85,22 @@ def build_model(config: ModelConfig, vocabulary_size: int, seed: int) -> Keyboar
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return KeyboardLM(vocabulary_size, config.embedding_dim, config.hidden_dim, tied=config.tied)
+
+
+def require_device(device: str) -> None:
+    """OSError if ``runtime.device`` is not there."""
+    if device == "cuda" and not torch.cuda.is_available():
+        raise OSError("runtime.device: 'cuda', but no GPU is visible here; run on a GPU worker or set 'cpu'")
+
+
+def placed(model: KeyboardLM, device: str) -> KeyboardLM:
+    """A model on ``runtime.device``; itself if it is there, otherwise a copy.
+
+    Raises:
+      OSError: a GPU is asked for where there is none.
+    """
+    require_device(device)
+    return model if model.embedding.device.type == device else copy.deepcopy(model).to(device)
 
 
 def parameter_count(model: nn.Module) -> int:

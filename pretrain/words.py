@@ -6,7 +6,7 @@ store's own lexicon, so one table turns a whole store into any later vocabulary'
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,14 +55,37 @@ class WordStore:
 
     def encode(self, vocabulary: Vocabulary, owners: np.ndarray | None = None) -> TokenStream:
         """The chosen owners (all if None) in a vocabulary's ids, in the given order."""
+        if owners is None:
+            return TokenStream(self._table(vocabulary)[self.tokens_N], self.offsets_D1)
+        pieces = [np.empty(0, dtype=np.int32), *self.encoded(vocabulary, owners)]
+        return TokenStream(np.concatenate(pieces), np.cumsum([0, *np.diff(self.offsets_D1)[owners]], dtype=np.int64))
+
+    def encoded(self, vocabulary: Vocabulary, owners: np.ndarray) -> Iterator[np.ndarray]:
+        """The tokens of ``encode``, some at a time."""
+        table = self._table(vocabulary)
+        ends = np.cumsum(np.diff(self.offsets_D1)[owners])
+        first = 0
+        while first < len(owners):
+            begun = ends[first - 1] if first else 0
+            last = max(first + 1, int(np.searchsorted(ends, begun + FLUSH_TOKENS, side="right")))
+            yield table[np.concatenate([self.owner(number) for number in owners[first:last]])]
+            first = last
+
+    def _table(self, vocabulary: Vocabulary) -> np.ndarray:
         table = np.full(len(self.lexicon) + 1, UNK, dtype=np.int32)
         table[SENTENCE_END] = EOS
         table[1:] = vocabulary.ids(self.lexicon)
-        if owners is None:
-            return TokenStream(table[self.tokens_N], self.offsets_D1)
-        spans = [self.owner(number) for number in owners]
-        tokens = np.concatenate(spans) if spans else np.empty(0, dtype=np.uint32)
-        return TokenStream(table[tokens], np.cumsum([0, *(len(span) for span in spans)], dtype=np.int64))
+        return table
+
+
+def encode_all(stores: Sequence[WordStore], vocabulary: Vocabulary) -> TokenStream:
+    """All owners of all stores in a vocabulary's ids, held once."""
+    ends = np.cumsum([0, *(len(store.tokens_N) for store in stores)])
+    tokens_N = np.empty(ends[-1], dtype=np.int32)
+    for store, first in zip(stores, ends, strict=False):
+        tokens_N[first : first + len(store.tokens_N)] = store._table(vocabulary)[store.tokens_N]
+    offsets = [first + store.offsets_D1[1:] for store, first in zip(stores, ends, strict=False)]
+    return TokenStream(tokens_N, np.concatenate([np.zeros(1, dtype=np.int64), *offsets]))
 
 
 def write_words(directory: Path, owners: Iterable[Sequence[Sequence[str]]], mode: int = PUBLIC) -> WordStore:

@@ -3,6 +3,7 @@
 Shape legend: V distinct words, D devices, N occurrences.
 """
 
+from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -58,9 +59,8 @@ class TypedWords:
     def gather(device_words: Iterable[Sequence[str]]) -> "TypedWords":
         """From a list of words for each device."""
         number_of: dict[str, int] = {}
-        numbers, starts = [], [0]
+        numbers, starts = array("i"), array("q", [0])
         for words in device_words:
-            numbers.append(np.array([number_of.setdefault(word, len(number_of)) for word in words], dtype=np.int32))
-            starts.append(starts[-1] + len(words))
-        joined = np.concatenate(numbers) if numbers else np.empty(0, dtype=np.int32)
-        return TypedWords(tuple(number_of), np.array(starts, dtype=np.int64), joined)
+            numbers.extend([number_of.setdefault(word, len(number_of)) for word in words])
+            starts.append(len(numbers))
+        return TypedWords(tuple(number_of), np.array(starts), np.frombuffer(numbers, dtype=np.int32))

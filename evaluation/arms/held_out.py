@@ -85,20 +85,17 @@ def held_out(words: WordStore, owners: np.ndarray, max_words: int | None = None)
       max_words: stop after the sentence that reaches this many, sentence by sentence over all devices
         (everybody's first, then everybody's second), so that a small number still hears many devices.
     """
-    sentences: list[np.ndarray] = []
-    device: list[int] = []
-    number: list[int] = []
-    for place, owner in enumerate(owners):
-        tokens = np.asarray(words.owner(int(owner)), dtype=np.int64)
-        pieces = np.split(tokens, np.flatnonzero(tokens == SENTENCE_END) + 1)[:-1]
-        sentences += [piece[:-1] for piece in pieces]
-        device += [place] * len(pieces)
-        number += range(len(pieces))
-    lengths_S = np.array([len(piece) for piece in sentences], dtype=np.int64)
-    keep_S = np.arange(len(sentences))
+    lexicon_N = np.concatenate([np.empty(0, words.tokens_N.dtype), *(words.owner(int(owner)) for owner in owners)])
+    ends_S = np.flatnonzero(lexicon_N == SENTENCE_END)
+    lengths_S = np.diff(ends_S, prepend=-1) - 1
+    device_S = np.searchsorted(np.cumsum(np.diff(words.offsets_D1)[owners]), ends_S, side="right")
+    keep_S = np.arange(len(ends_S))
     if max_words is not None:
-        keep_S = np.flatnonzero(_in_turn(np.array(device), np.array(number), lengths_S, max_words))
-    lexicon_P = np.concatenate([np.empty(0, np.int64), *(sentences[place] for place in keep_S)])
+        number_S = keep_S - np.searchsorted(device_S, device_S)
+        keep_S = np.flatnonzero(_in_turn(device_S, number_S, lengths_S, max_words))
+    keep_N = np.repeat(np.isin(np.arange(len(ends_S)), keep_S), lengths_S + 1)
+    lexicon_P = lexicon_N[: len(keep_N)][keep_N]
+    lexicon_P = lexicon_P[lexicon_P != SENTENCE_END]
     used, word_P = np.unique(lexicon_P, return_inverse=True)
     lengths_S = lengths_S[keep_S]
     return HeldOut(
@@ -106,7 +103,7 @@ def held_out(words: WordStore, owners: np.ndarray, max_words: int | None = None)
         word_P=word_P.astype(np.int64),
         starts_S=np.cumsum(lengths_S) - lengths_S,
         lengths_S=lengths_S,
-        device_S=np.array(device, dtype=np.int64)[keep_S],
+        device_S=device_S[keep_S],
         devices=len(owners),
     )
 

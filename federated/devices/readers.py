@@ -3,9 +3,9 @@
 import importlib.util
 import itertools
 import json
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from importlib import metadata
 from pathlib import Path
 
@@ -13,19 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from federated.config.population import Kept
+from federated.devices.files import FIELD, kept_rows, order_of, taken_rows
+from federated.devices.order import in_order
 from pretrain.reading import rows
-from pretrain.reading.rows import Column
 from pretrain.sources import contents
 
-_BATCH_ROWS = 10_000
-_FIELD = "private_text.paths"
+_LOG_EVERY = 1_000_000
 _NO_CHITCHAT = "private_text.source: 'chitchat' needs the package chitchat-dataset==0.9.0; install it"
-_COLUMNS = (
-    Column("client_id", "id"),
-    Column("text"),
-    Column("locale", required=False),
-    Column("ts", "order", required=False),
-)
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -62,31 +57,39 @@ class Counted:
     older: int = 0
 
 
-def from_files(patterns: Sequence[str], locale: str, kept: Kept | None = None) -> Typed:
+def from_files(patterns: Sequence[str], locale: str, kept: Kept | None = None, folder: Path | None = None) -> Typed:
     """Parquet or JSON lines with ``client_id, text[, locale, ts]``; other columns are ignored.
 
     Rows of another locale are skipped, and those that are not ``kept`` dropped before anything reads them. Texts go in
     order of ``ts`` (a time, or a number), rows
     without one after those with one; ties and files without ``ts`` in the order of the files.
-    A row that repeats text and ``ts`` of its client is an upload sent twice, and is dropped.
+    A row that repeats text and ``ts`` of its client is an upload sent twice, and is dropped. However many rows there
+    are, few are in memory at a time (``order``).
+
+    Args:
+      folder: where rows are put in order.
 
     Raises:
-      ValueError: no such file, damaged, missing column, wrong type, null client id; names file, column and fix.
+      ValueError: no such file, damaged, missing column, wrong type, null client id; names file, row group, column, fix.
       OSError: the disk does not answer.
     """
-    checked = [(path, *_checked(path, locale)) for path in rows.matching(patterns, _FIELD)]
-    tables = [table if kept is None else _kept(table, kept, path.name) for path, table, _ in checked]
-    older = sum(len(table) for _, table, _ in checked) - sum(map(len, tables))
-    kinds = {table.schema.field("ts").type for table in tables} - {pa.null()}
-    if len(kinds) > 1:
-        raise ValueError("private_text.paths: ts is a time in one file and a number in another; write one of them")
-    kind = kinds.pop() if kinds else pa.float64()
-    unified = [table.set_column(2, "ts", table["ts"].cast(kind)) for table in tables]
-    schema = {name: shown for table in tables for name, shown in _shown(table).items()}
-    return Typed(schema, _by_device(pa.concat_tables(unified)), sum(others for *_, others in checked), older)
+    schema, others, older, count = {"client_id": "string", "text": "string"}, 0, 0, 0
+
+    def tables() -> Iterator[pa.Table]:
+        nonlocal others, older, count
+        for taken in taken_rows(patterns, locale, kept):
+            schema.update(taken.shown)
+            others, older = others + taken.other_locales, older + taken.older
+            if (count + taken.rows) // _LOG_EVERY > count // _LOG_EVERY:
+                _log.info("private text: %d rows read", (count + taken.rows) // _LOG_EVERY * _LOG_EVERY)
+            count += taken.rows
+            yield taken.table
+
+    ordered = in_order(tables(), folder)
+    return Typed(schema, _by_device(ordered), others, older)
 
 
-def from_chitchat(locale: str) -> Typed:
+def from_chitchat(locale: str, folder: Path | None = None) -> Typed:
     """Every message with sender and time of the chitchat-dataset package (real typed chat, MIT).
 
     Raises:
@@ -108,8 +111,8 @@ def from_chitchat(locale: str) -> Typed:
             "ts": pa.array([message["timestamp"] for message in messages]),
         }
     )
-    table = raw.set_column(2, "ts", _order(raw["ts"], "dataset.json"))
-    return Typed({"sender": "string", "text": "string", "timestamp": "time"}, _by_device(table))
+    table = raw.set_column(2, "ts", order_of(raw["ts"], "dataset.json"))
+    return Typed({"sender": "string", "text": "string", "timestamp": "time"}, _by_device(in_order([table], folder)))
 
 
 def chitchat_version() -> str:
@@ -131,7 +134,7 @@ def identity(patterns: Sequence[str]) -> list[tuple[str, str]]:
       ValueError: nothing matches, or no ordinary file.
       OSError: the disk does not answer.
     """
-    return contents(rows.matching(patterns, _FIELD))
+    return contents(rows.matching(patterns, FIELD))
 
 
 def inspect(patterns: Sequence[str], kept: Kept | None = None) -> None:
@@ -141,147 +144,38 @@ def inspect(patterns: Sequence[str], kept: Kept | None = None) -> None:
       ValueError: nothing matches, no ordinary file, damaged at its ends, a column missing; names file, column and fix.
       OSError: the disk does not answer.
     """
-    for path in rows.matching(patterns, _FIELD):
-        names = rows.fields(path, _FIELD)
+    for path in rows.matching(patterns, FIELD):
+        names = rows.fields(path, FIELD)
         for column in ("client_id", "text"):
             if column not in names:
-                raise ValueError(f"{_FIELD}: {path.name}: column {column!r} is missing; it needs client_id and text")
+                raise ValueError(f"{FIELD}: {path.name}: column {column!r} is missing; it needs client_id and text")
         # A later line may say when it was typed; of Parquet all is known.
         if kept is not None and path.suffix == ".parquet" and "ts" not in names:
-            _kept(pa.table({"ts": pa.nulls(1)}), kept, path.name)
+            kept_rows(pa.table({"ts": pa.nulls(1)}), kept, path.name)
 
 
 def count(patterns: Sequence[str], locale: str, kept: Kept | None = None) -> Counted:
     """Count devices and rows as ``from_files`` would take them; text is not read, so nothing is known of it.
 
     Raises:
-      ValueError: no such file, damaged, missing column, wrong type; names file, column and fix.
+      ValueError: no such file, damaged, missing column, wrong type; names file, row group, column and fix.
       OSError: the disk does not answer.
     """
     clients: set[str] = set()
     total = others = older = 0
-    timed = (Column("ts", "order", required=False),) if kept else ()
-    for path in rows.matching(patterns, _FIELD):
-        raw = _read(path, (Column("client_id", "id"), Column("locale", required=False), *timed))
-        order = _order(raw["ts"], path.name) if "ts" in raw.column_names else pa.nulls(len(raw))
-        table, left_out = _of_locale(pa.table({"client_id": raw["client_id"], "ts": order}), raw, locale)
-        total, others, before = total + len(raw), others + left_out, len(table)
-        table = _kept(table, kept, path.name) if kept else table
-        older += before - len(table)
-        clients.update(client for client in pc.unique(table["client_id"]).to_pylist() if client)
+    for taken in taken_rows(patterns, locale, kept, read_text=False):
+        total, others, older = total + taken.rows, others + taken.other_locales, older + taken.older
+        clients.update(client for client in pc.unique(taken.table["client_id"]).to_pylist() if client)
     return Counted(len(clients), total, others, older)
 
 
-def _of_locale(table: pa.Table, raw: pa.Table, locale: str) -> tuple[pa.Table, int]:
-    """Rows whose tag in ``raw`` is the locale's, all if there are no tags, and how many others there are."""
-    if "locale" not in raw.column_names:
-        return table, 0
-    tags = pc.utf8_lower(pc.replace_substring(raw["locale"], "_", "-"))
-    taken = table.filter(pc.fill_null(pc.equal(tags, locale.lower()), False))
-    return taken, len(table) - len(taken)
-
-
-def _checked(path: Path, locale: str) -> tuple[pa.Table, int]:
-    """Columns client_id, text, ts (null if the file has none) of the locale's rows, and how many others there are."""
-    raw = _read(path)
-    clients = raw["client_id"]
-    unnamed = pc.sum(pc.or_(pc.is_null(clients), pc.equal(pc.fill_null(clients, ""), ""))).as_py() or 0
-    if unnamed:
-        raise ValueError(
-            f"{path.name}: column 'client_id' is null, empty or missing in {unnamed} of {len(raw)} rows; "
-            "give every row the id of its device"
-        )
-    order = _order(raw["ts"], path.name) if "ts" in raw.column_names else pa.nulls(len(raw))
-    table = pa.table({"client_id": clients, "text": raw["text"], "ts": order})
-    return _of_locale(table, raw, locale)
-
-
-def _kept(table: pa.Table, kept: Kept, file_name: str) -> pa.Table:
-    """The rows of a checked table that are kept; one that does not say when it was typed is not.
-
-    Guarantee: no row that was typed before the days that are kept is left, so no launch of a later date reads it; and
-    whether a row is left depends on that row alone.
-
-    Raises:
-      ValueError: no row says when it was typed.
-    """
-    if not len(table):
-        return table
-    if not pa.types.is_int64(table["ts"].type):
-        what = "is missing" if pa.types.is_null(table["ts"].type) else "is a number and no time"
-        raise ValueError(
-            f"{_FIELD}: {file_name}: column 'ts' {what}, and text of this population is kept for {kept.days} days "
-            "(policy.budget.days, or the window it was registered with), so every row must say when it was typed; add "
-            "the column, as in 2026-01-31T12:00:00Z"
-        )
-    first, last = ((each - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) for each in kept.between)
-    within = pc.and_(pc.greater_equal(table["ts"], first), pc.less_equal(table["ts"], last))
-    return table.filter(pc.fill_null(within, False))
-
-
-def _read(path: Path, columns: Sequence[Column] = _COLUMNS) -> pa.Table:
-    """The wanted columns of a file; of JSON lines those that some row has."""
-    read = list(rows.batches(path, _FIELD, columns))
-    if not read:
-        empty = pa.schema({"client_id": pa.large_string(), "text": pa.large_string()})
-        return empty.empty_table()
-    try:
-        table = pa.concat_tables([pa.Table.from_batches([batch]) for batch in read], promote_options="permissive")
-    except pa.ArrowException as error:
-        raise ValueError(
-            f"{path.name}: column 'ts' is text in one row and a number in another; write one of them"
-        ) from error
-    if path.suffix == ".parquet":
-        return table
-    optional = [column.name for column in columns if not column.required]
-    absent = [name for name in optional if table[name].null_count == len(table)]
-    return table.drop_columns(absent)
-
-
-def _plain(kind: pa.DataType) -> pa.DataType:
-    return kind.value_type if pa.types.is_dictionary(kind) else kind
-
-
-def _order(column: pa.ChunkedArray, file_name: str) -> pa.ChunkedArray:
-    """Time as int64 microseconds, numbers as float64."""
-    kind = _plain(column.type)
-    if pa.types.is_null(kind):
-        return column
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        return column.cast(pa.float64())
-    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-        zone = getattr(kind, "tz", None)
-        return column.cast(pa.timestamp("us", tz=zone), safe=False).cast(pa.int64())
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        import pandas as pd  # Slow to import, and needed here only.
-
-        try:
-            times = pd.to_datetime(column.to_pylist(), utc=True, format="ISO8601")
-        except ValueError as error:
-            raise ValueError(
-                f"{file_name}: column 'ts' is text that is not ISO 8601; write 2026-01-31T12:00:00Z or a number"
-            ) from error
-        microseconds = times.tz_convert(None).to_numpy().astype("datetime64[us]")
-        return pa.chunked_array([pa.array(microseconds, from_pandas=True).cast(pa.int64())])
-    raise ValueError(f"{file_name}: column 'ts' is {column.type}; write a timestamp, a number or ISO 8601 text")
-
-
-def _shown(table: pa.Table) -> dict[str, str]:
-    times = {pa.int64(): "time", pa.float64(): "number"}
-    optional = {} if pa.types.is_null(table["ts"].type) else {"ts": times[table["ts"].type]}
-    return {"client_id": "string", "text": "string", **optional}
-
-
-def _by_device(table: pa.Table) -> Iterator[tuple[str, Iterable[str]]]:
-    # A stable sort: ties stay in the order of the files.
-    order = pc.sort_indices(table, sort_keys=[("client_id", "ascending"), ("ts", "ascending")])
-    ordered = table.take(order)
-    for client, typed in itertools.groupby(_rows(ordered), key=lambda row: row[0]):
+def _by_device(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, Iterable[str]]]:
+    for client, typed in itertools.groupby(_rows(batches), key=lambda row: row[0]):
         yield client, _texts(typed)
 
 
-def _rows(table: pa.Table) -> Iterator[tuple[str, str | None, float | None]]:
-    for batch in table.to_batches(max_chunksize=_BATCH_ROWS):
+def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, str | None, float | None]]:
+    for batch in batches:
         yield from zip(*(batch[name].to_pylist() for name in ("client_id", "text", "ts")), strict=True)
 
 
@@ -292,7 +186,8 @@ def _texts(typed: Iterable[tuple[str, str | None, float | None]]) -> Iterator[st
         if time != now:
             now = time
             seen.clear()
-        if not text or (time is not None and text in seen):
+        if not text or text in seen:
             continue
-        seen.add(text)
+        if time is not None:
+            seen.add(text)
         yield text

@@ -9,6 +9,7 @@ import json
 import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
@@ -26,6 +27,7 @@ from federated.config.population import (
 )
 from federated.devices import readers as sources
 from federated.devices import synthetic
+from federated.devices.encoded import mapped
 from pretrain.files import PRIVATE, atomic, private_directory, write_text
 from pretrain.text import require_spaced_script, sentences, written
 from pretrain.vocabulary import TokenStream, Vocabulary
@@ -73,12 +75,16 @@ class DeviceStore:
     Attributes:
       words: one owner a device, sorted by client id, memory-mapped.
       split_D: uint8, 0 train, 1 validation, 2 test.
-      forms_N: uint8, of each of ``words.tokens_N`` the number of its form in ``case.FORMS``; None of stores that were
-        built before forms were kept.
+      directory: where it lies. Whatever is mapped of it is written there, hidden, and may be removed at any time.
+      digest: over words, splits, ids and forms.
+      forms_N: uint8, memory-mapped, of each of ``words.tokens_N`` the number of its form in ``case.FORMS``; None of
+        stores that were built before forms were kept.
     """
 
     words: WordStore
     split_D: np.ndarray
+    directory: Path
+    digest: str
     forms_N: np.ndarray | None = None
 
     def devices(self, split: str) -> np.ndarray:
@@ -87,9 +93,16 @@ class DeviceStore:
             raise ValueError(f"split: {split!r} is none of {', '.join(SPLITS)}")
         return np.flatnonzero(self.split_D == SPLITS.index(split))
 
-    def encode(self, vocabulary: Vocabulary, split: str) -> TokenStream:
-        """The devices of a split in a vocabulary's ids."""
-        return self.words.encode(vocabulary, self.devices(split))
+    def encode(self, vocabulary: Vocabulary, split: str, more: TokenStream | None = None) -> TokenStream:
+        """The devices of a split in a vocabulary's ids, memory-mapped, and others behind them."""
+        devices = self.devices(split)
+        others = TokenStream(np.empty(0, np.int32), np.zeros(1, np.int64)) if more is None else more
+        named = hashlib.sha256(f"{self.digest} {vocabulary.digest} {split}".encode())
+        named.update(others.tokens_N.tobytes())
+        pieces = chain(self.words.encoded(vocabulary, devices), [others.tokens_N])
+        tokens_N = mapped(self.directory / f".encoded-{named.hexdigest()[:32]}.bin", pieces)
+        lengths_D = np.diff(self.words.offsets_D1)[devices]
+        return TokenStream(tokens_N, np.cumsum(np.concatenate([[0], lengths_D, np.diff(others.offsets_D1)])))
 
     def device_words(self, split: str) -> Iterator[list[str]]:
         """The words of each device of a split, in order, without sentence ends."""
@@ -154,8 +167,7 @@ def build_store(
             f"private_text.test_fraction: {config.test_fraction} and the {VALIDATION_FRACTION} that training is "
             "watched on leave no device to train on; lower it"
         )
-    typed = _typed(config, locale, seed, kept)
-    private_directory(directory)
+    typed = _typed(config, locale, seed, kept, private_directory(directory))
     (directory / _SUMMARY_FILE).unlink(missing_ok=True)
     clients: list[str] = []
     with atomic(directory / _FORMS_FILE, PRIVATE) as temporary, temporary.open("wb") as forms:
@@ -207,7 +219,7 @@ def open_store(directory: Path) -> DeviceStore:
     forms_N = _forms(directory)
     if _digest(words, split_D, device_ids(directory), forms_N) != content["summary"]["digest"]:
         raise ValueError(f"{directory.name}: the digest does not match; the device store is damaged, build it again")
-    return DeviceStore(words, split_D, forms_N)
+    return DeviceStore(words, split_D, directory, content["summary"]["digest"], forms_N)
 
 
 def device_ids(directory: Path) -> list[str]:
@@ -215,12 +227,12 @@ def device_ids(directory: Path) -> list[str]:
     return pq.read_table(directory / "clients.parquet")["client_id"].to_pylist()
 
 
-def _typed(config: PopulationConfig, locale: str, seed: int, kept: Kept | None) -> sources.Typed:
+def _typed(config: PopulationConfig, locale: str, seed: int, kept: Kept | None, folder: Path) -> sources.Typed:
     match config:
         case FilePopulation():
-            return sources.from_files(config.paths, locale, kept)
+            return sources.from_files(config.paths, locale, kept, folder)
         case ChitchatPopulation():
-            return sources.from_chitchat(locale)
+            return sources.from_chitchat(locale, folder)
         case SyntheticPopulation():
             return synthetic.typists(config, locale, seed)
 
@@ -266,7 +278,10 @@ def _typed_sentences(text: str, locale: str) -> list[list[str]]:
 
 def _forms(directory: Path) -> np.ndarray | None:
     path = directory / _FORMS_FILE
-    return np.fromfile(path, dtype=np.uint8) if path.exists() else None
+    if not path.exists():
+        return None
+    # An empty file cannot be mapped.
+    return np.memmap(path, dtype=np.uint8, mode="r") if path.stat().st_size else np.empty(0, dtype=np.uint8)
 
 
 def _capped(texts: Iterable[list[str]], max_words: int) -> list[list[str]]:
@@ -299,6 +314,6 @@ def _tens(count: int) -> int:
 def _digest(words: WordStore, split_D: np.ndarray, clients: list[str], forms_N: np.ndarray | None) -> str:
     total = hashlib.sha256(words.digest.encode() + split_D.tobytes())
     if forms_N is not None:
-        total.update(hashlib.sha256(forms_N.tobytes()).digest())
+        total.update(hashlib.sha256(forms_N.data).digest())
     total.update(json.dumps(clients).encode())
     return total.hexdigest()

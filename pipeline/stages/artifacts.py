@@ -20,11 +20,11 @@ from pipeline.stage import StageContext
 from pretrain import corpus, export, new_words, selection
 from pretrain import vocabulary as vocabularies
 from pretrain.files import scratch, sha256
-from pretrain.model import KeyboardLM, build_model, parameter_count
+from pretrain.model import KeyboardLM, build_model, parameter_count, placed
 from pretrain.ngrams import counted
 from pretrain.ngrams.counted import CountedNGram
-from pretrain.vocabulary import TokenStream, Vocabulary, join_streams
-from pretrain.words import WordStore
+from pretrain.vocabulary import TokenStream, Vocabulary
+from pretrain.words import WordStore, encode_all
 
 MECHANISM, COUNTS, RELEASED = "mechanism.json", "counts.npz", "released.npy"
 # What is made before anybody can have voted.
@@ -96,6 +96,15 @@ def model(ctx: StageContext, stage: str) -> KeyboardLM:
     return export.load_model(ctx.run.input(stage, "model.safetensors"), ctx.config.model)
 
 
+def on_device(ctx: StageContext, model: KeyboardLM) -> KeyboardLM:
+    """A model where everything that trains or scores does so, ``runtime.device``.
+
+    Raises:
+      OSError: a GPU is asked for where there is none.
+    """
+    return placed(model, ctx.config.runtime.device)
+
+
 def counts(ctx: StageContext) -> CountedNGram | None:
     """The model that counts made; None where the launch asked for none."""
     return None if ctx.config.counts is None else counted.load(ctx.run.input("count", COUNTS))
@@ -159,7 +168,7 @@ def public_streams(ctx: StageContext, words: Vocabulary) -> tuple[TokenStream, T
 
 def encode(shards: list[WordStore], words: Vocabulary) -> TokenStream:
     """Shards in a vocabulary's ids, as one stream."""
-    return join_streams([shard.encode(words) for shard in shards])
+    return encode_all(shards, words)
 
 
 def published_before(ctx: StageContext) -> Had:

@@ -36,9 +36,9 @@ from pipeline.stages.training import audit_trace
 from pretrain import corpus
 from pretrain.files import PRIVATE, write_text
 from pretrain.model import KeyboardLM
-from pretrain.vocabulary import TokenStream, join_streams
+from pretrain.vocabulary import TokenStream
 
-FAILED = ".failed.json"
+FAILED, _PLANTED = ".failed.json", ".planted.json"
 _MODULE = "pipeline.stages.training.fine_tune_workers"
 # What training reads of the public half: fetched by the stage, once, before workers read it.
 _INPUTS = (("build_vocabulary", "vocabulary.json"), ("ingest_public", "corpus"), ("adapt", "model.safetensors"))
@@ -73,9 +73,7 @@ def train(ctx: StageContext, process: Worker = ALONE) -> Trained:
       process: which of the workers this is; every one calls this with the same run folder.
     """
     config = ctx.config
-    words = artifacts.vocabulary(ctx, "build_vocabulary")
-    planted = canaries.make(config.audit, words, artifacts.public_streams(ctx, words)[0], config.seed)
-    planted = planted.of(config.audit.launched)
+    planted = planted_in(ctx)
     model, mechanism = artifacts.model(ctx, "adapt"), artifacts.mechanism(ctx.run)
     probe = audit_trace.directions(model, config.audit.directions, ctx.noise_key)
     data = training_data(ctx, planted)
@@ -85,15 +83,25 @@ def train(ctx: StageContext, process: Worker = ALONE) -> Trained:
     return Trained(model, mechanism, planted, probe, done)
 
 
+def planted_in(ctx: StageContext) -> canaries.CanarySet:
+    """The canaries that the launched model is trained on, as the stage noted them for its workers or made anew."""
+    config, words, noted = ctx.config, artifacts.vocabulary(ctx, "build_vocabulary"), ctx.private / _PLANTED
+    if noted.is_file() and (planted := canaries.load(noted)).vocabulary_digest == words.digest:
+        return planted
+    filler = artifacts.public_streams(ctx, words)[0]
+    return canaries.make(config.audit, words, filler, config.seed).of(config.audit.launched)
+
+
 def training_data(ctx: StageContext, planted: canaries.CanarySet) -> TrainingData:
     """Whose text is trained on: the devices of the train split, then those of the canaries."""
     words, store = artifacts.vocabulary(ctx, "build_vocabulary"), artifacts.store(ctx)
-    devices = store.encode(words, "train")
+    devices = store.encode(words, "train", planted.devices)
+    real = len(devices) - len(planted.devices)
     return TrainingData(
-        join_streams([devices, planted.devices]),
-        np.arange(len(devices) + len(planted.devices)) >= len(devices),
+        devices,
+        np.arange(len(devices)) >= real,
         watched_on(ctx),
-        np.concatenate([np.zeros(len(devices), dtype=bool), planted.stress_D]),
+        np.concatenate([np.zeros(real, dtype=bool), planted.stress_D]),
         STRESS_RATE,
     )
 
@@ -124,6 +132,11 @@ def train_together(ctx: StageContext) -> Trained:
         for stage, name in _INPUTS:
             ctx.run.input(stage, name)
         artifacts.mechanism(ctx.run)
+        # Once for all of them: public text is not read by each, and the devices' tokens are there to be mapped.
+        planted = planted_in(ctx)
+        canaries.save(planted, ctx.private / _PLANTED)
+        (ctx.private / _PLANTED).chmod(PRIVATE)
+        training_data(ctx, planted)
         _run_workers(ctx, workers)
     return train(ctx)
 

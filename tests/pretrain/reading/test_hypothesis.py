@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from pretrain.reading import rows, yaml_text
-from pretrain.reading.rows import Column
+from pretrain.reading.columns import Column
 
 COLUMNS = (Column("client_id", "id"), Column("text"), Column("ts", "order", required=False))
 SOME = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -1,0 +1,183 @@
+"""What it takes to read a large population: memory, CPU time and words a second, of ingest and of those who read it.
+
+    .venv/stages/bin/python -m benchmarks.speed.ingest --work FOLDER [--devices 1000000] [--words 200] [--result FILE]
+
+Devices are made up, in pieces: words are drawn from a Zipf law with a long tail, so that the lexicon grows as that of
+a real population; the rows of each device are spread over all files, in no order, with times, locales and texts that
+were sent twice. Files that are there already are not made again, so a run that was ended goes on. Every part is
+measured in a process of its own: ``peak`` is its largest resident memory, mapped files included, ``own`` what of it
+is no file's.
+"""
+
+import argparse
+import json
+import resource
+import string
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks.speed.memory_use import own_bytes
+from discovery.device.typed import TypedWords
+from evaluation.arms.held_out import held_out
+from federated.config.population import FilePopulation
+from federated.devices import store
+from pretrain.vocabulary import from_counts
+
+FILES, ROW_GROUP, SENTENCE = 8, 1 << 17, 8
+_WORDS, _EXPONENT = 1_500_000, 1.05
+_VOCABULARY = 20_000
+
+
+def _spelt() -> np.ndarray:
+    """Words of letters, the frequent ones short."""
+    letters = np.array(list(string.ascii_lowercase))
+    numbers = np.arange(26, 26 + _WORDS)
+    digits = [letters[numbers // 26**place % 26] for place in range(5)]
+    lengths = np.ceil(np.log(numbers + 1) / np.log(26)).astype(int)
+    whole = digits[4]
+    for digit in digits[3::-1]:
+        whole = np.char.add(whole, digit)
+    return np.array([word[-length:] for word, length in zip(whole.tolist(), lengths.tolist(), strict=True)], object)
+
+
+def write_files(folder: Path, devices: int, words: int) -> None:
+    """Parquet files of all devices' texts."""
+    folder.mkdir(parents=True, exist_ok=True)
+    spelt = None
+    rows = devices * words // SENTENCE // FILES
+    for number in range(FILES):
+        path = folder / f"part-{number}.parquet"
+        if path.exists():
+            continue
+        spelt = _spelt() if spelt is None else spelt
+        rng = np.random.default_rng((devices, words, number))
+        writer = None
+        partial = path.with_suffix(".partial")
+        for first in range(0, rows, ROW_GROUP):
+            table = _rows(rng, spelt, devices, min(ROW_GROUP, rows - first))
+            writer = writer or pq.ParquetWriter(partial, table.schema)
+            writer.write_table(table)
+        assert writer is not None
+        writer.close()
+        partial.replace(path)
+
+
+def _rows(rng: np.random.Generator, spelt: np.ndarray, devices: int, count: int) -> pa.Table:
+    chance = np.cumsum((np.arange(_WORDS) + 2.7) ** -_EXPONENT)
+    number = np.minimum(np.searchsorted(chance, rng.random(count * SENTENCE) * chance[-1]), _WORDS - 1)
+    word = spelt[number].reshape(count, SENTENCE).tolist()
+    capital = rng.random(count) < 0.3
+    texts = [" ".join(some) for some in word]
+    texts = [text.capitalize() + "." if big else text for text, big in zip(texts, capital, strict=True)]
+    times = rng.integers(1_760_000_000, 1_762_600_000, count)
+    client = rng.integers(devices, size=count)
+    again = rng.random(count) < 0.01
+    again[0] = False
+    place = np.maximum.accumulate(np.where(again, 0, np.arange(count)))
+    return pa.table(
+        {
+            "client_id": pa.array([f"device-{name:09d}" for name in client[place].tolist()]),
+            "text": pa.array([texts[row] for row in place.tolist()]),
+            "ts": pa.array(times[place] * 1_000_000, pa.timestamp("us")),
+            "locale": pa.array(np.where(rng.random(count) < 0.02, "es-ES", "en-US")),
+        }
+    )
+
+
+def ingest(work: Path) -> dict[str, float]:
+    """Read all files into the store."""
+    paths = (str(work / "typed" / "*.parquet"),)
+    config = FilePopulation(source="files", name="many", max_words_per_device=10_000, paths=paths)
+    summary = store.build_store(config, "en-US", 1, work / "store")
+    return {"devices": summary.devices}
+
+
+def train(work: Path) -> dict[str, float]:
+    """Map the devices as a training worker does, and read a round of them."""
+    opened = store.open_store(work / "store")
+    counts = opened.words.word_counts()
+    devices = opened.encode(from_counts(counts, _VOCABULARY), "train")
+    cohort = np.random.default_rng(0).choice(len(devices), min(6_500, len(devices)), replace=False)
+    return {"words": int(sum(len(devices.owner(device)) for device in cohort.tolist()))}
+
+
+def discover(work: Path) -> dict[str, float]:
+    """Gather what devices typed, as discovery does."""
+    typed = TypedWords.gather(store.open_store(work / "store").typed_words("train"))
+    return {"words": len(typed.numbers)}
+
+
+def evaluate(work: Path) -> dict[str, float]:
+    """Read what test devices typed."""
+    opened = store.open_store(work / "store")
+    return {"words": len(held_out(opened.words, opened.devices("test")).word_P)}
+
+
+PARTS: dict[str, Callable[[Path], dict[str, float]]] = {
+    "ingest": ingest,
+    "train": train,
+    "discover": discover,
+    "evaluate": evaluate,
+}
+
+
+def measured(part: str, work: Path) -> dict[str, float]:
+    """One part, in this process."""
+    began = time.monotonic()
+    made = PARTS[part](work)
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return made | {
+        "peak_bytes": usage.ru_maxrss * 1024,
+        "own_bytes": own_bytes(),
+        "cpu_seconds": usage.ru_utime + usage.ru_stime,
+        "seconds": time.monotonic() - began,
+    }
+
+
+def main() -> None:
+    """Command line."""
+    asked = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    asked.add_argument("--work", type=Path, required=True)
+    asked.add_argument("--devices", type=int, default=1_000_000)
+    asked.add_argument("--words", type=int, default=200)
+    asked.add_argument("--result", type=Path)
+    asked.add_argument("--part", choices=PARTS, help="of one process: print its numbers as JSON")
+    given = asked.parse_args()
+    work = given.work / f"{given.devices}x{given.words}"
+    if given.part:
+        print(json.dumps(measured(given.part, work)))
+        return
+    write_files(work / "typed", given.devices, given.words)
+    table = "".join(f"{line}\n" for line in _report(work, given.devices, given.words))
+    print(table)
+    if given.result:
+        with given.result.open("a", encoding="utf-8") as file:
+            file.write(table + "\n")
+
+
+def _report(work: Path, devices: int, words: int) -> Iterator[str]:
+    size = sum(path.stat().st_size for path in (work / "typed").glob("*.parquet"))
+    yield f"{devices:,} devices, {devices * words:,} words in {FILES} Parquet files of {size / 1e9:.2f} GB"
+    yield ""
+    yield "| part | peak, MiB | own, MiB | CPU s | words a CPU second |"
+    yield "|---|---|---|---|---|"
+    for part in PARTS:
+        command = [sys.executable, "-m", "benchmarks.speed.ingest", "--work", str(work.parent), "--part", part]
+        command += ["--devices", str(devices), "--words", str(words)]
+        numbers = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+        share = {"ingest": 1.0, "train": 0.8, "discover": 0.8, "evaluate": 0.1}[part]
+        yield (
+            f"| {part} | {numbers['peak_bytes'] / 2**20:,.0f} | {numbers['own_bytes'] / 2**20:,.0f} | "
+            f"{numbers['cpu_seconds']:,.1f} | {share * devices * words / numbers['cpu_seconds']:,.0f} |"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,173 @@
+"""Rows of a population's files: which of them a launch takes, and when each was typed."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from federated.config.population import Kept
+from pretrain.reading import rows
+from pretrain.reading.columns import Column
+
+FIELD = "private_text.paths"
+_COLUMNS = (Column("client_id", "id"), Column("text"), Column("locale", required=False))
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What is taken of some rows of a file: ``client_id``, ``ts`` (null if there is none) and, if asked for, ``text``.
+
+    Attributes:
+      rows: that were read.
+      other_locales, older: rows of these that were left out.
+    """
+
+    table: pa.Table
+    rows: int
+    other_locales: int
+    older: int
+
+    @property
+    def shown(self) -> dict[str, str]:
+        """Columns that not every file has, with their types."""
+        times = {pa.int64(): "time", pa.float64(): "number"}
+        kind = self.table.schema.field("ts").type
+        return {} if pa.types.is_null(kind) else {"ts": times[kind]}
+
+
+def taken_rows(patterns: Sequence[str], locale: str, kept: Kept | None, *, read_text: bool = True) -> Iterator[Taken]:
+    """The rows of files that a launch takes, some at a time, in their order.
+
+    Args:
+      read_text: without, and where all rows are kept, times are not read either, and ids are not required.
+
+    Raises:
+      ValueError: no such file, damaged, missing column, wrong type, null client id; names file, row group, column, fix.
+      OSError: the disk does not answer.
+    """
+    columns = _COLUMNS if read_text else tuple(column for column in _COLUMNS if column.name in ("client_id", "locale"))
+    columns += (Column("ts", "order", required=False),) if read_text or kept else ()
+    kinds: set[pa.DataType] = set()
+    for path in rows.matching(patterns, FIELD):
+        filled = _filled(path, columns)
+        for batch, order, at in _batches(path, columns):
+            if read_text:
+                _require_ids(batch["client_id"], at)
+            kinds |= {order.type} - {pa.null()}
+            if len(kinds) > 1:
+                raise ValueError(f"{FIELD}: ts is a time in one file and a number in another ({at}); write one of them")
+            table = pa.table({name: batch[name] for name in ("client_id", "text") if name in batch.schema.names})
+            mine = _of_locale(table.append_column("ts", order), batch["locale"] if "locale" in filled else None, locale)
+            # A line without a time may stand before one that has one.
+            timed = "ts" in filled and path.suffix != ".parquet"
+            left = mine if kept is None else kept_rows(mine, kept, path.name, timed=timed)
+            yield Taken(left, len(batch), len(batch) - len(mine), len(mine) - len(left))
+
+
+def _filled(path: Path, columns: Sequence[Column]) -> set[str]:
+    """The columns of a file; of JSON lines those that some row has, be it the last."""
+    names = {column.name for column in columns}
+    if path.suffix == ".parquet":
+        return names & set(rows.fields(path, FIELD))
+    optional = [column for column in columns if not column.required]
+    absent = {column.name for column in optional}
+    for batch in rows.batches(path, FIELD, optional):
+        absent -= {name for name in absent if batch[name].null_count < len(batch)}
+        if not absent:
+            break
+    return names - absent
+
+
+def _batches(path: Path, columns: Sequence[Column]) -> Iterator[tuple[pa.RecordBatch, pa.ChunkedArray, str]]:
+    """Rows of a file, their times or numbers, and where they stand."""
+    kinds: set[bool] = set()
+    for place, batch in rows.placed_batches(path, FIELD, columns):
+        at = f"{path.name}, {place}"
+        column = (
+            pa.chunked_array([batch["ts"]]) if "ts" in batch.schema.names else pa.chunked_array([pa.nulls(len(batch))])
+        )
+        if not pa.types.is_null(column.type):
+            kinds.add(_is_text(_plain(column.type)))
+        if len(kinds) > 1:
+            raise ValueError(f"{at}: column 'ts' is text in one row and a number in another; write one of them")
+        yield batch, order_of(column, at), at
+
+
+def _of_locale(table: pa.Table, tags: pa.Array | None, locale: str) -> pa.Table:
+    """Rows whose tag is the locale's; all if there are no tags."""
+    if tags is None:
+        return table
+    tags = pc.utf8_lower(pc.replace_substring(tags, "_", "-"))
+    return table.filter(pc.fill_null(pc.equal(tags, locale.lower()), False))
+
+
+def _require_ids(clients: pa.Array, at: str) -> None:
+    unnamed = pc.sum(pc.or_(pc.is_null(clients), pc.equal(pc.fill_null(clients, ""), ""))).as_py() or 0
+    if unnamed:
+        raise ValueError(
+            f"{at}: column 'client_id' is null, empty or missing in {unnamed} of {len(clients)} rows; "
+            "give every row the id of its device"
+        )
+
+
+def kept_rows(table: pa.Table, kept: Kept, at: str, *, timed: bool = False) -> pa.Table:
+    """The rows of a checked table that are kept; one that does not say when it was typed is not.
+
+    Guarantee: no row that was typed before the days that are kept is left, so no launch of a later date reads it; and
+    whether a row is left depends on that row alone.
+
+    Args:
+      timed: other rows of the same file say when they were typed.
+
+    Raises:
+      ValueError: no row says when it was typed.
+    """
+    if not len(table):
+        return table
+    if timed and pa.types.is_null(table["ts"].type):
+        return table.slice(0, 0)
+    if not pa.types.is_int64(table["ts"].type):
+        what = "is missing" if pa.types.is_null(table["ts"].type) else "is a number and no time"
+        raise ValueError(
+            f"{FIELD}: {at}: column 'ts' {what}, and text of this population is kept for {kept.days} days "
+            "(policy.budget.days, or the window it was registered with), so every row must say when it was typed; add "
+            "the column, as in 2026-01-31T12:00:00Z"
+        )
+    first, last = ((each - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) for each in kept.between)
+    within = pc.and_(pc.greater_equal(table["ts"], first), pc.less_equal(table["ts"], last))
+    return table.filter(pc.fill_null(within, False))
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def order_of(column: pa.ChunkedArray, at: str) -> pa.ChunkedArray:
+    """Time as int64 microseconds, numbers as float64."""
+    kind = _plain(column.type)
+    if pa.types.is_null(kind):
+        return column
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        return column.cast(pa.float64())
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        zone = getattr(kind, "tz", None)
+        return column.cast(pa.timestamp("us", tz=zone), safe=False).cast(pa.int64())
+    if _is_text(kind):
+        import pandas as pd  # Slow to import, and needed here only.
+
+        try:
+            times = pd.to_datetime(column.to_pylist(), utc=True, format="ISO8601")
+        except ValueError as error:
+            raise ValueError(
+                f"{at}: column 'ts' is text that is not ISO 8601; write 2026-01-31T12:00:00Z or a number"
+            ) from error
+        microseconds = times.tz_convert(None).to_numpy().astype("datetime64[us]")
+        return pa.chunked_array([pa.array(microseconds, from_pandas=True).cast(pa.int64())])
+    raise ValueError(f"{at}: column 'ts' is {column.type}; write a timestamp, a number or ISO 8601 text")
