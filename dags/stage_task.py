@@ -36,7 +36,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from launch_file import HOME, LaunchFile
 
 PERMANENT, TEMPORARY = 65, 75
-GPU_STAGES = frozenset({"pretrain", "adapt", "fine_tune", "audit"})
+GPU_STAGES = frozenset({"pretrain", "adapt", "fine_tune", "audit", "ab_test"})
 GRACE_SECONDS = 30
 # Workers of a stage wait as long for one another (federated/config/training.py).
 STAGE_TIMEOUT = timedelta(hours=12)

@@ -53,7 +53,7 @@ from federated.rounds.witness import Done
 from federated.secagg.bounds import Encoding
 from federated.workers import ALONE, Worker
 from pretrain.files import private_directory
-from pretrain.model import KeyboardLM, parameter_count
+from pretrain.model import KeyboardLM, parameter_count, require_device
 from pretrain.threads import one_torch_thread
 from pretrain.vocabulary import BOS, PAD, TokenStream
 
@@ -223,8 +223,7 @@ def _check(model: KeyboardLM, data: TrainingData, rule: RoundRule, runtime: Runt
             f"devices: token ids must lie in {BOS + 1} to {model.vocabulary_size - 1}; "
             "encode them with the vocabulary that the model was built for"
         )
-    if runtime.device == "cuda" and not torch.cuda.is_available():
-        raise OSError("runtime.device: 'cuda', but no GPU is visible here; run on a GPU worker or set 'cpu'")
+    require_device(runtime.device)
 
 
 def _resume(

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -40,6 +41,7 @@ _EXACT_FRACTION = 0.15
 _HALVES = 2
 
 Gradient = Callable[[np.ndarray, int], tuple[float, int]]
+Kernel = Literal["hand", "float32", "bfloat16"]
 
 
 class CurvePoint(Config):
@@ -66,8 +68,9 @@ def pretrain(
     directory: Path,
     seed: int,
     on_progress: Callable[[dict], None] | None = None,
+    kernel: Kernel | None = None,
 ) -> TrainingCurve:
-    """Train ``model`` in place on public text; returns the curve.
+    """Train ``model`` in place on public text, where it lies; returns the curve.
 
     A killed run that is called again with the same arguments goes on from ``directory/checkpoint``
     and ends in bitwise the same weights, on a machine of the same kind. Batches are a
@@ -77,6 +80,8 @@ def pretrain(
 
     Args:
       on_progress: gets each curve point as a dict, as soon as it is measured.
+      kernel: what makes gradients; None: what is fastest where the model lies, ``hand`` on a CPU and ``bfloat16`` on
+        a GPU.
 
     Raises:
       ValueError: no sentences to train or validate on; the checkpoint belongs to another run.
@@ -113,13 +118,13 @@ def pretrain(
     # Loss per batch over the AVERAGE number of words: dividing by the batch's own would give words
     # of short sentences more weight, because rows of one length share a batch.
     usual_words = float(rows.length_R.mean()) * config.batch_sentences
-    by_hand = model.embedding.device.type == "cpu"
+    kernel = kernel or ("hand" if model.embedding.device.type == "cpu" else "bfloat16")
     sampled_steps = int(config.steps * (1 - _EXACT_FRACTION))
     dropped = dropped_share(config.steps, config.batch_sentences, len(rows))
     with (
         gradients_by_hand(model, rows, 1 / usual_words, sampled_steps, seed, dropped)
-        if by_hand
-        else gradients_by_autograd(model, rows, 1 / usual_words, seed, dropped)
+        if kernel == "hand"
+        else gradients_by_autograd(model, rows, 1 / usual_words, seed, dropped, bfloat16=kernel == "bfloat16")
     ) as add_gradient:
         while step < config.steps:
             for parameter in model.parameters():
@@ -197,14 +202,18 @@ def gradients_by_hand(
 
 @contextmanager
 def gradients_by_autograd(
-    model: KeyboardLM, rows: Rows, weight: float, seed: int = 0, dropped: float = 0.0
+    model: KeyboardLM, rows: Rows, weight: float, seed: int = 0, dropped: float = 0.0, *, bfloat16: bool = False
 ) -> Iterator[Gradient]:
-    """For anything but a CPU: the same by torch's graph, over all words; products in bfloat16 on a GPU."""
+    """For anything but a CPU: the same by torch's graph, over all words.
+
+    Args:
+      bfloat16: of products alone; weights, moments and the softmax stay as they are.
+    """
     _zeroed_gradients(model)
     device = model.embedding.device.type
 
     def add_gradient(rows_B: np.ndarray, step: int) -> tuple[float, int]:
-        with torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda"):
+        with torch.autocast(device, dtype=torch.bfloat16, enabled=bfloat16):
             inputs_BT, targets_BT = rows.batch(rows_B)
             words = int((targets_BT != PAD).sum())
             kept_ME = kept_outputs(words, model.embedding_dim, dropped, _dropout_generator(seed, step, 0))

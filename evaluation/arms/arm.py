@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from evaluation.inference import float64_copy, rows_of
-from pretrain.model import KeyboardLM
+from pretrain.model import KeyboardLM, placed
 from pretrain.ngrams.counted import CountedNGram, mixed
 from pretrain.ngrams.ngram import NGram
 from pretrain.vocabulary import BOS, UNK, Vocabulary
@@ -59,33 +59,36 @@ class Neural:
     def step(self, words_B: np.ndarray, state: Any) -> tuple[np.ndarray, Any]:
         """See ``NextWord``; ArithmeticError if the model's logits are not finite."""
         known_B = np.where(words_B < self.model.vocabulary_size, words_B, UNK)
-        features_B1E, state = self.model.features(torch.as_tensor(known_B)[:, None], state)
+        known_B1 = torch.as_tensor(known_B[:, None], device=self.model.embedding.device)
+        features_B1E, state = self.model.features(known_B1, state)
         logits_BV = torch.addmm(self.model.output_bias, features_B1E[:, 0], self.model.output_VE.T)
         total_B1 = torch.logsumexp(logits_BV, dim=1, keepdim=True)
         if not bool(torch.isfinite(total_B1).all()):
             raise ArithmeticError("the model's logits are not finite, so nothing can be predicted")
-        return _padded(logits_BV.sub_(total_B1).numpy(), self.vocabulary_size), state
+        return _padded(logits_BV.sub_(total_B1).cpu().numpy(), self.vocabulary_size), state
 
     def rows(self, state: Any, rows_B: np.ndarray) -> Any:
         """See ``NextWord``."""
-        return rows_of(state, torch.as_tensor(rows_B))
+        return rows_of(state, torch.as_tensor(rows_B, device=self.model.embedding.device))
 
 
-def neural(model: KeyboardLM, vocabulary_size: int | None = None) -> Neural:
+def neural(model: KeyboardLM, vocabulary_size: int | None = None, device: str = "cpu") -> Neural:
     """A model as an arm, in its own vocabulary or in a larger one that begins with it.
 
     Args:
       vocabulary_size: of the comparison, if the model's own is smaller; its ids must come first there.
+      device: ``runtime.device``, where it predicts.
 
     Raises:
       ValueError: the model's vocabulary is larger than the comparison's.
+      OSError: a GPU is asked for where there is none.
     """
     size = model.vocabulary_size if vocabulary_size is None else vocabulary_size
     if size < model.vocabulary_size:
         raise ValueError(
             f"vocabulary_size: {size} is below the model's {model.vocabulary_size}; compare in the largest vocabulary"
         )
-    return Neural(float64_copy(model.cpu()), size)
+    return Neural(float64_copy(placed(model, device)), size)
 
 
 @dataclass(frozen=True)

@@ -61,12 +61,12 @@ def gather(
       PermanentError: a champion's bundle is damaged.
       ServiceUnavailable: MLflow does not answer.
     """
-    grown = artifacts.vocabulary(ctx, "build_vocabulary")
+    grown, device = artifacts.vocabulary(ctx, "build_vocabulary"), ctx.config.runtime.device
     sizes = len(artifacts.vocabulary(ctx, "ingest_public")), len(grown)
-    network, counts = neural(artifacts.model(ctx, "fine_tune")), artifacts.counts(ctx)
+    network, counts = neural(artifacts.model(ctx, "fine_tune"), device=device), artifacts.counts(ctx)
     private, beside = _shipped(ctx, network, counts)
-    public = PublicNGram(NGram.fit(artifacts.public_streams(ctx, grown)[0], grown, NGRAM_ORDER))
-    start = neural(artifacts.model(ctx, "adapt"))
+    public = PublicNGram(NGram.fit(artifacts.public_streams(ctx, grown)[0], grown, NGRAM_ORDER, ctx.private))
+    start = neural(artifacts.model(ctx, "adapt"), device=device)
     # The strongest that public text gives for nothing is what private training has to beat.
     ours: dict[str, NextWord] = {
         "start": start,
@@ -81,7 +81,7 @@ def gather(
     pairs.append(("private_history", "ngram_history"))
     pairs += [("private", other) for other in beside]
     if ctx.config.ab_test.non_private_upper_bound:
-        ours[NON_PRIVATE] = neural(without_privacy(ctx))
+        ours[NON_PRIVATE] = neural(without_privacy(ctx), device=device)
         pairs.append(("private", NON_PRIVATE))
     had, champions = _champions(ctx, before(ctx))
     both = grown
@@ -89,7 +89,7 @@ def gather(
         both = vocabularies.extend(both, champion.words.words, len(champion.words))
     # History inside: a cache must not remember words that its arm does not know.
     wide = {name: translated(arm, grown, both) for name, arm in ours.items()} if len(both) > len(grown) else ours
-    theirs = {name: translated(_arm(champion), champion.words, both) for name, champion in champions.items()}
+    theirs = {name: translated(_arm(champion, device), champion.words, both) for name, champion in champions.items()}
     last = tuple(("private", name) for name in theirs)
     only = {name: tuple(each.feature for each in had if each.arm == name) for name in theirs}
     return Entrants({**wide, **theirs}, (*pairs, *last), both, *sizes, last, only), had
@@ -121,9 +121,9 @@ def _bundle(published: Published) -> tuple[str, str]:
     return published.launch_id, published.bundle_sha256
 
 
-def _arm(champion: artifacts.Champion) -> NextWord:
+def _arm(champion: artifacts.Champion, device: str) -> NextWord:
     """What was published before, as it suggests: network, counts, or both mixed."""
-    parts: list[NextWord] = [] if champion.network is None else [neural(champion.network)]
+    parts: list[NextWord] = [] if champion.network is None else [neural(champion.network, device=device)]
     parts += [] if champion.counts is None else [PublicNGram(champion.counts)]
     return Mixture(*parts) if len(parts) == 2 else parts[0]
 

@@ -115,7 +115,13 @@ def _attack(ctx: StageContext, model: KeyboardLM, holds: CanarySet, rounds: memo
     config, words = ctx.config, artifacts.vocabulary(ctx, "build_vocabulary")
     with one_torch_thread():
         return memorisation.attacked(
-            model, holds, config.audit, words, config.seed, rounds, workers=len(os.sched_getaffinity(0))
+            artifacts.on_device(ctx, model),
+            holds,
+            config.audit,
+            words,
+            config.seed,
+            rounds,
+            workers=len(os.sched_getaffinity(0)),
         )
 
 

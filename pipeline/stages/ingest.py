@@ -56,7 +56,7 @@ class IngestPrivate(StageResult):
 
 def _reads(config: LaunchConfig) -> tuple[str, ...]:
     by_champion = config.public_text.select_by == "champion"
-    selecting = ("features", "seed", "pretrain.sequence_words") if by_champion else ()
+    selecting = ("features", "seed", "pretrain.sequence_words", "runtime.device") if by_champion else ()
     return ("locale", "public_text", "vocabulary.base_size", *selecting)
 
 
@@ -127,8 +127,8 @@ def _select(ctx: StageContext, shards: list[WordStore], before: Callable[[StageC
         )
     # Both models see the champion's words and unknown ones alike.
     stream = artifacts.encode(shards, words)
-    private_S = selection.log_probabilities(model, stream, ctx.config.pretrain.sequence_words)
-    weight_S = selection.importance(private_S, selection.unread(stream, words), selection.targets(stream))
+    private_S = selection.log_probabilities(artifacts.on_device(ctx, model), stream, ctx.config.pretrain.sequence_words)
+    weight_S = selection.importance(private_S, selection.unread(stream, words, ctx.private), selection.targets(stream))
     with atomic(ctx.public / artifacts.SELECTION) as temporary, temporary.open("wb") as file:
         np.save(file, selection.copies(weight_S, ctx.config.seed))
     return Selection(

@@ -7,7 +7,7 @@ from pipeline.stage import PrivateStage, PublicStage, StageContext, StageResult
 from pipeline.stages import artifacts
 from pretrain import export, extend, new_words
 from pretrain import train as public_training
-from pretrain.model import KeyboardLM, build_model, parameter_count
+from pretrain.model import KeyboardLM, build_model, parameter_count, placed
 from pretrain.vocabulary import join_streams
 from reports.disclosure.findings import NewWordAdaptation
 
@@ -27,14 +27,18 @@ class Adaptation(Training, NewWordAdaptation):
     new_words: int
 
 
+# A GPU multiplies in bfloat16, so where it trains decides the model.
 PUBLIC = PublicStage(
-    reads=lambda config: ("seed", "model", "pretrain", "public_text.select_by"), after=("ingest_public",)
+    reads=lambda config: ("seed", "model", "pretrain", "public_text.select_by", "runtime.device"),
+    after=("ingest_public",),
 )
 
 
 # Of public text, in a vocabulary that discovery has a part in.
 REUSE = PrivateStage(
-    reads=lambda config: ("seed", "model", "adapt", "pretrain.sequence_words", "public_text.select_by"),
+    reads=lambda config: (
+        *("seed", "model", "adapt", "pretrain.sequence_words", "public_text.select_by", "runtime.device"),
+    ),
     given=lambda ctx: artifacts.outputs(
         ctx.run, "ingest_public", "pretrain", "build_vocabulary", *artifacts.voted(ctx.config)
     ),
@@ -47,7 +51,7 @@ def pretrain(ctx: StageContext) -> Training:
     """A next-word model from public text alone."""
     base = artifacts.vocabulary(ctx, "ingest_public")
     train, validation = artifacts.public_streams(ctx, base)
-    model = build_model(ctx.config.model, len(base), ctx.config.seed)
+    model = artifacts.on_device(ctx, build_model(ctx.config.model, len(base), ctx.config.seed))
     public_training.start_from_frequencies(model, train.tokens_N)
     config = ctx.config.pretrain
     work = ctx.private / "work"
@@ -63,7 +67,7 @@ def adapt(ctx: StageContext) -> Adaptation:
     config, base = ctx.config.adapt, artifacts.vocabulary(ctx, "ingest_public")
     grown = artifacts.vocabulary(ctx, "build_vocabulary")
     train, validation = artifacts.public_streams(ctx, grown)
-    model = extend.grow(artifacts.model(ctx, "pretrain"), base, grown, public=train)
+    model = extend.grow(artifacts.on_device(ctx, artifacts.model(ctx, "pretrain")), base, grown, public=train)
     frequency_N = artifacts.frequencies(ctx, train)
     if frequency_N is not None and len(frequency_N):
         extend.set_biases(model, len(base), train, frequency_N)
@@ -88,7 +92,7 @@ def adapt(ctx: StageContext) -> Adaptation:
 
 
 def _trained(ctx: StageContext, model: KeyboardLM, curve: public_training.TrainingCurve) -> Training:
-    export.save_model(model, ctx.public / "model.safetensors")
+    export.save_model(placed(model, "cpu"), ctx.public / "model.safetensors")
     shutil.rmtree(ctx.private / "work", ignore_errors=True)
     last = curve.points[-1]
     return Training(

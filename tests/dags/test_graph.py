@@ -99,7 +99,7 @@ def test_only_training_on_a_gpu_is_sent_to_the_gpu_queue(dagbag):
     def on_gpu(name: str) -> set[str]:
         return {task.task_id for task in dagbag.dags[name].tasks if task.queue == task.pool == "gpu"}
 
-    assert on_gpu("scheduled") == {"pretrain", "adapt", "fine_tune", "audit"}
+    assert on_gpu("scheduled") == {"pretrain", "adapt", "fine_tune", "audit", "ab_test"}
     assert on_gpu("demo") == set()
     assert dagbag.dags["scheduled"].get_task("audit").execution_timeout == timedelta(hours=12)
 

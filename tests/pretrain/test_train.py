@@ -4,6 +4,7 @@ import math
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import torch
 
 from pretrain.batches import batches, find_rows
 from pretrain.model import KeyboardLM, build_model, sentence_rows
-from pretrain.train import TrainingCurve, evaluate, gradients_by_autograd, gradients_by_hand, pretrain
+from pretrain.train import Kernel, TrainingCurve, evaluate, gradients_by_autograd, gradients_by_hand, pretrain
 from pretrain.vocabulary import EOS, UNK, join_owners
 from tests.helpers.audits.close import assert_close
 from tests.helpers.text.pretrain_streams import PRETRAIN, TINY, WORDS, chain_stream, next_word_loss, pretrain_tiny
@@ -53,21 +54,55 @@ class Killed(Exception):
     pass
 
 
-def test_resumes_bitwise_after_an_exception(tmp_path: Path) -> None:
-    whole, whole_curve = pretrain_tiny(tmp_path / "whole")
+@pytest.mark.parametrize("kernel", ["hand", "bfloat16"])
+def test_resumes_bitwise_after_an_exception(tmp_path: Path, kernel: Kernel) -> None:
+    """By a CPU's step, and on a CPU by the one that a GPU takes."""
+    config = PRETRAIN.model_copy(update={"steps": 24, "checkpoint_every_steps": 6, "evaluate_every_steps": 8})
+    train = partial(pretrain_tiny, config=config, kernel=kernel)
+    whole, whole_curve = train(tmp_path / "whole")
+
+    def killer(point: dict) -> None:
+        if point["step"] == 16:
+            raise Killed
+
+    with pytest.raises(Killed):
+        train(tmp_path / "killed", on_progress=killer)
+    seen: list[dict] = []
+    resumed, curve = train(tmp_path / "killed", on_progress=seen.append)
+    # Step 12 was saved, so 16 is measured again and nothing before it.
+    assert [point["step"] for point in seen] == [16, 24]
+    assert same_weights(resumed, whole)
+    assert without_seconds(curve) == without_seconds(whole_curve)
+
+
+def test_bfloat16_is_of_products_alone(tmp_path: Path) -> None:
+    """Weights, moments and loss stay float32, and it learns as much."""
+    short = PRETRAIN.model_copy(update={"steps": 20})
+    model, curve = pretrain_tiny(tmp_path / "bfloat16", short, kernel="bfloat16")
+    _, exact = pretrain_tiny(tmp_path / "float32", short, kernel="float32")
+    assert {weight.dtype for weight in model.state_dict().values()} == {torch.float32}
+    losses = [
+        (point.validation_loss, other.validation_loss) for point, other in zip(curve.points, exact.points, strict=True)
+    ]
+    assert losses[-1][0] != losses[-1][1]
+    assert losses[-1] == pytest.approx((losses[-1][1],) * 2, abs=0.03)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_a_gpu_trains_as_a_cpu_does_and_resumes_bitwise(tmp_path: Path) -> None:
+    whole, curve = pretrain_tiny(tmp_path / "whole", device="cuda")
+    _, here = pretrain_tiny(tmp_path / "cpu")
+    assert curve.points[-1].validation_loss == pytest.approx(here.points[-1].validation_loss, abs=0.05)
 
     def killer(point: dict) -> None:
         if point["step"] == 40:
             raise Killed
 
     with pytest.raises(Killed):
-        pretrain_tiny(tmp_path / "killed", on_progress=killer)
-    seen: list[dict] = []
-    resumed, curve = pretrain_tiny(tmp_path / "killed", on_progress=seen.append)
-    # Step 30 was saved, so 40 is measured again and nothing before it.
-    assert [point["step"] for point in seen] == [40, 60]
+        pretrain_tiny(tmp_path / "killed", on_progress=killer, device="cuda")
+    resumed, _ = pretrain_tiny(tmp_path / "killed", device="cuda")
     assert same_weights(resumed, whole)
-    assert without_seconds(curve) == without_seconds(whole_curve)
 
 
 CHILD = """

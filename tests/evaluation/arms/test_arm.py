@@ -222,3 +222,12 @@ def test_an_arm_of_another_vocabulary_in_ours(words: HeldOut) -> None:
     assert np.isfinite(scoring.score(mixed, words, words.ids(ours)).loss_P[known]).all()
     with pytest.raises(ValueError, match="spoken: 34 words, the arm speaks 33"):
         arms.translated(own, ours, ours)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_a_gpu_scores_as_a_cpu_does(words: HeldOut) -> None:
+    known = vocabulary()
+    here, there = (arms.neural(model(len(known)), device=device) for device in ("cpu", "cuda"))
+    assert there.model.embedding.is_cuda
+    same(*(scoring.score(arm, words, words.ids(known), workers=2).ratios() for arm in (here, there)))

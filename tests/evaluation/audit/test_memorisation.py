@@ -11,7 +11,7 @@ from evaluation.audit.memorisation import AuditResult, Rounds, audit, own_mu
 from evaluation.config import ALPHA, AuditConfig
 from pretrain.config import ModelConfig
 from pretrain.kernel.adam import Adam
-from pretrain.model import KeyboardLM, build_model, sentence_rows
+from pretrain.model import KeyboardLM, build_model, placed, sentence_rows
 from pretrain.vocabulary import EOS, SPECIALS, TokenStream, Vocabulary, join_owners
 from tests.helpers.text.pretrain_streams import next_word_loss
 
@@ -180,3 +180,13 @@ def test_other_vocabularies_are_refused(trained: KeyboardLM, planted: canaries.C
         audit(larger, planted, CONFIG, WORDS, seed=1, rounds=rounds_of(planted))
     with pytest.raises(ValueError, match="2 entries for 20 synthetic devices"):
         audit(trained, planted, CONFIG, WORDS, seed=1, rounds=replace(rounds_of(planted), participations_D=np.zeros(2)))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_a_gpu_ranks_as_a_cpu_does(trained: KeyboardLM, planted: canaries.CanarySet, result: AuditResult) -> None:
+    participations = replace(rounds_of(planted), participations_D=np.arange(len(planted.devices)))
+    there = audit(placed(trained, "cuda"), planted, CONFIG, WORDS, seed=1, rounds=participations, workers=2)
+    for row, other in zip(there.canaries, result.canaries, strict=True):
+        assert (row.words, row.method, row.found_by_beam) == (other.words, other.method, other.found_by_beam)
+        assert row.rank == pytest.approx(other.rank, rel=1e-6, abs=1)

@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from pretrain.config import ModelConfig, PretrainConfig
-from pretrain.model import KeyboardLM, build_model
-from pretrain.train import TrainingCurve, pretrain
+from pretrain.model import KeyboardLM, build_model, placed
+from pretrain.train import Kernel, TrainingCurve, pretrain
 from pretrain.vocabulary import EOS, PAD, SPECIALS, TokenStream, join_owners
 
 TINY = ModelConfig(embedding_dim=8, hidden_dim=12, tied=True)
@@ -46,11 +46,16 @@ def next_word_loss(logits_BTV: Tensor, targets_BT: Tensor) -> Tensor:
 
 
 def pretrain_tiny(
-    directory: Path, config: PretrainConfig = PRETRAIN, on_progress: Callable[[dict], None] | None = None, seed: int = 1
+    directory: Path,
+    config: PretrainConfig = PRETRAIN,
+    on_progress: Callable[[dict], None] | None = None,
+    seed: int = 1,
+    kernel: Kernel | None = None,
+    device: str = "cpu",
 ) -> tuple[KeyboardLM, TrainingCurve]:
     """Train a fresh tiny model on made-up text."""
-    model = build_model(TINY, WORDS, seed=3)
-    curve = pretrain(config, model, chain_stream(120, 7), chain_stream(30, 8), directory, seed, on_progress)
+    model = placed(build_model(TINY, WORDS, seed=3), device)
+    curve = pretrain(config, model, chain_stream(120, 7), chain_stream(30, 8), directory, seed, on_progress, kernel)
     return model, curve
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from pydantic import ValidationError
 
 from evaluation.arms.arm import neural
@@ -17,6 +18,7 @@ from pipeline.settings import Settings
 from pipeline.stage import StageContext
 from pipeline.stages import ab_arms as entrants
 from pipeline.stages import artifacts as load
+from pipeline.stages import public_model
 from pretrain import vocabulary
 from pretrain.files import sha256
 from pretrain.ngrams.counted import CountedNGram
@@ -215,3 +217,18 @@ def test_private_is_what_would_ship_and_the_rest_is_compared(
         "what public text gives for nothing"
     )
     assert ("private", "public_mixture") in compared.pairs
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_a_gpu_that_is_not_there_is_infrastructure(settings: Settings, monkeypatch: pytest.MonkeyPatch):
+    """Arms, public training and the scoring of canaries are where ``runtime.device`` says, or nowhere."""
+    ctx = context(settings, monkeypatch, runtime={"device": "cuda"})
+    network = model_of(GROWN, 1)
+    for act in (
+        lambda: entrants.gather(ctx, lambda ctx: {}),
+        lambda: public_model.pretrain(ctx),
+        lambda: load.on_device(ctx, network),
+    ):
+        with pytest.raises(OSError, match=r"runtime\.device: 'cuda', but no GPU"):
+            act()
+    assert load.on_device(context(settings, monkeypatch), network) is network
