@@ -110,7 +110,7 @@ def train(work: Path) -> dict[str, float]:
 
 def discover(work: Path) -> dict[str, float]:
     """Gather what devices typed, as discovery does."""
-    typed = TypedWords.gather(store.open_store(work / "store").typed_words("train"))
+    typed = TypedWords.gather(store.open_store(work / "store").typed_words("train"), work)
     return {"words": len(typed.numbers)}
 
 

@@ -6,10 +6,14 @@ Shape legend: V distinct words, D devices, N occurrences.
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
+from pretrain.ngrams.columns import Column
 from pretrain.writing import case
+
+_PENDING = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -56,11 +60,19 @@ class TypedWords:
         return TypedWords(distinct, starts, renumbered[numbers])
 
     @staticmethod
-    def gather(device_words: Iterable[Sequence[str]]) -> "TypedWords":
-        """From a list of words for each device."""
+    def gather(device_words: Iterable[Sequence[str]], folder: Path | None = None) -> "TypedWords":
+        """From a list of words for each device.
+
+        Args:
+          folder: a private one; many numbers are mapped from a file in it that has no name.
+        """
         number_of: dict[str, int] = {}
-        numbers, starts = array("i"), array("q", [0])
+        numbers, pending, starts = Column(np.int32, folder), array("i"), array("q", [0])
         for words in device_words:
-            numbers.extend([number_of.setdefault(word, len(number_of)) for word in words])
-            starts.append(len(numbers))
-        return TypedWords(tuple(number_of), np.array(starts), np.frombuffer(numbers, dtype=np.int32))
+            pending.extend([number_of.setdefault(word, len(number_of)) for word in words])
+            starts.append(len(numbers) + len(pending))
+            if len(pending) >= _PENDING:
+                numbers.append(np.array(pending))
+                del pending[:]
+        numbers.append(np.array(pending))
+        return TypedWords(tuple(number_of), np.array(starts), numbers.closed())

@@ -59,7 +59,7 @@ REUSE = PrivateStage(
 
 def discover(ctx: StageContext) -> Discover | DiscoverCentral:
     """New words from train devices."""
-    typed = TypedWords.gather(artifacts.store(ctx).typed_words("train"))
+    typed = TypedWords.gather(artifacts.store(ctx).typed_words("train"), ctx.private)
     if isinstance(ctx.config.discovery, CentralConfig):
         return _central(ctx, ctx.config.discovery, typed)
     return _local(ctx, ctx.config.discovery, typed)
