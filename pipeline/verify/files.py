@@ -30,7 +30,7 @@ def files(
     bound = ledger.bound_results(run.launch_id)
     for name in STAGE_NAMES:
         record = records.get(name)
-        if record is None and name not in bound and _may_lack(name, config):
+        if record is None and name not in bound and _may_lack(name, config, records):
             continue
         yield _stage_files(name, config, run, record)
         if record is not None:
@@ -51,10 +51,12 @@ def _state(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger) -> Check:
     return Check(id="state", passed=same, detail=detail)
 
 
-def _may_lack(name: str, config: LaunchConfig) -> bool:
-    """Whether a launch may be without this stage: one of before there were counts, one that waits for its reviewers."""
+def _may_lack(name: str, config: LaunchConfig, records: Mapping[str, StageRecord]) -> bool:
+    """Whether a launch may be without this stage: one of before there were counts, one that waits for its reviewers,
+    one that is held, whose publication Airflow skips."""
     unasked = {"count": config.counts, "vote": config.vote}.get(name, config) is None
-    return unasked or (name == "publish" and bool(config.reviewers))
+    held = "decide" in records and records["decide"].result.get("decision") == "hold"
+    return unasked or (name == "publish" and (bool(config.reviewers) or held))
 
 
 def _stage_files(name: str, config: LaunchConfig, run: RunDir, record: StageRecord | None) -> Check:

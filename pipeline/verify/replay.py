@@ -103,8 +103,9 @@ def replay_one(
         return replay_one(name, *made[:2], settings, made[2], of_this_code, from_nothing)
     keyed = ("ab_test",) if name == "ab_test" and config.evaluation is not None else ()
     keyed = ("audit",) if name == "audit" and record.private_outputs else keyed
-    untrained = frozenset() if config.trains else frozenset({"fine_tune"})  # which reads nothing private then
-    if any(is_gone(run, each) for each in (*(set(_PRIVATE.get(name, ())) - untrained), *keyed)):
+    asked = {"fine_tune": config.trains, "count": config.counts is not None, "vote": config.vote is not None}
+    unasked = {stage for stage, wanted in asked.items() if not wanted}  # which leave nothing private then
+    if any(is_gone(run, each) for each in (*(set(_PRIVATE.get(name, ())) - unasked), *keyed)):
         passed, detail = missing(run, PrivacyLedger(settings.ledger_url))
         return Check(id=check_id, passed=passed, detail=detail)
     with _beside(config, run, settings, name) as ctx:
