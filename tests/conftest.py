@@ -104,12 +104,12 @@ def _install_postgres() -> None:
 
 
 @pytest.fixture(scope="session")
-def forked() -> "Iterator[Forked]":
-    """Commands that have nothing to import any more."""
+def forked(tmp_path_factory: pytest.TempPathFactory) -> "Forked":
+    """Commands that have nothing to import any more; the workers of a test run share what forks."""
     from tests.helpers.processes.forked import begun
 
-    with begun() as scripts:
-        yield scripts
+    base, shared = tmp_path_factory.getbasetemp(), "PYTEST_XDIST_WORKER" in os.environ
+    return begun(base.parent, os.getppid()) if shared else begun(base, os.getpid())
 
 
 @pytest.fixture

@@ -19,11 +19,13 @@ from pipeline import settings as settings_module
 from pipeline.config import STAGE_NAMES, launch_id, load_launch
 from pipeline.errors import PermanentError
 from pipeline.stages.table import STAGES
-from tests.helpers.launches.command import TACIT, environment
+from tests.helpers.launches.command import environment
 from tests.helpers.launches.installed import installed
 from tests.helpers.launches.tiny_launch import write_launch
+from tests.helpers.processes.forked import Forked
 
-pytestmark = pytest.mark.slow
+# Nine processes that have nothing to import; that real ones find each other is seen to in federated/test_workers.py.
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_python")]
 
 ROUNDS = 60
 MECHANISM = {
@@ -70,17 +72,17 @@ def copied(planned: tuple[Path, str], home: Path, workers: int) -> Path:
     return home
 
 
-def start(home: Path, run_id: str, log: Path) -> subprocess.Popen:
+def start(forked: Forked, home: Path, run_id: str, log: Path) -> subprocess.Popen:
     arguments = ["stage", "fine_tune", "--launch", str(home / "tiny.yaml"), "--run", run_id, "--json"]
     variables = environment(home)
     with log.open("w") as errors:
         return subprocess.Popen(
-            [TACIT, *arguments], cwd=home, env=variables, stdout=subprocess.PIPE, stderr=errors, text=True
+            [forked.tacit, *arguments], cwd=home, env=variables, stdout=subprocess.PIPE, stderr=errors, text=True
         )
 
 
 def workers_of(home: Path) -> dict[int, int]:
-    """Process id of each rank at work under this home, launchers as rank -1."""
+    """Process id of each rank at work under this home, launchers as rank -1; of the scripts that the forks end with."""
     found = {}
     for path in Path("/proc").iterdir():
         if not path.name.isdecimal():
@@ -117,11 +119,13 @@ def left_behind(home: Path, run_id: str) -> dict[str, object]:
     return {"result": record["result"], "outputs": record["outputs"], "audit": audit, "records": records}
 
 
-def test_two_workers_lost_stopped_and_gone_on_with_give_the_bits_of_one(planned, tmp_path: Path) -> None:
+def test_two_workers_lost_stopped_and_gone_on_with_give_the_bits_of_one(
+    planned, tmp_path: Path, forked: Forked
+) -> None:
     run_id = planned[1]
     home, log = copied(planned, tmp_path / "two", 2), tmp_path / "log"
 
-    first = start(home, run_id, log)
+    first = start(forked, home, run_id, log)
     wait_for(lambda: last_round(home, run_id) >= 3 or first.poll() is not None)
     os.kill(workers_of(home)[1], signal.SIGKILL)
     answer, _ = first.communicate(timeout=120)
@@ -133,7 +137,7 @@ def test_two_workers_lost_stopped_and_gone_on_with_give_the_bits_of_one(planned,
     assert 3 <= reached < ROUNDS
     assert not workers_of(home)
 
-    second = start(home, run_id, log)
+    second = start(forked, home, run_id, log)
     wait_for(lambda: last_round(home, run_id) > reached or second.poll() is not None)
     assert set(workers_of(home)) == {-1, 0, 1}
     second.terminate()

@@ -4,9 +4,7 @@ import io
 import json
 import pickle
 import shutil
-import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +20,7 @@ from federated.rounds import state
 from federated.train import FineTuneResult
 from pretrain.randomness.noise import seeded_key
 from tests.helpers.launches.small_run import DEVICES, Launch, mechanism, run, stream
+from tests.helpers.processes.forked import KILLED, Forked
 
 
 @pytest.fixture(scope="module")
@@ -41,35 +40,20 @@ def test_a_finished_run_is_not_done_again(finished):
     assert before == {path.name: path.stat().st_mtime_ns for path in directory.iterdir()}
 
 
-CHILD = """
-import os, pickle, signal, sys
-sys.path.insert(0, sys.argv[1])
-from tests.helpers.launches.small_run import Launch, run
-directory, kill_at, out = sys.argv[2], int(sys.argv[3]), sys.argv[4]
-from pathlib import Path
-def on_round(message):
-    if message["round"] == kill_at:
-        os.kill(os.getpid(), signal.SIGKILL)
-weights, result = run(Launch(), Path(directory), on_round)
-Path(out).write_bytes(pickle.dumps((weights, result)))
-"""
-
-
-def child(directory: Path, kill_at: int, out: Path) -> int:
-    arguments = [str(Path(__file__).parents[2]), str(directory), str(kill_at), str(out)]
-    # A process killed for real: no handler runs, nothing is flushed.
-    return subprocess.run([sys.executable, "-c", CHILD, *arguments], check=False, timeout=120).returncode
+def child(forked: Forked, directory: Path, kill_at: int, out: Path) -> int:
+    command = [forked.python, "-m", "tests.helpers.processes.killed_run", directory, str(kill_at), out]
+    return subprocess.run(command, check=False, timeout=120).returncode
 
 
 @pytest.mark.slow
-def test_killed_twice_and_resumed_is_bitwise_the_same(finished, tmp_path):
+def test_killed_twice_and_resumed_is_bitwise_the_same(finished, tmp_path, forked: Forked):
     _, weights_P, result = finished
     work, out = tmp_path / "work", tmp_path / "out"
     # Checkpoints stand after rounds 3, 6 and 9: round 2 is before the first, round 5 between two.
     for kill_at in (2, 5):
-        assert child(work, kill_at, out) == -signal.SIGKILL
+        assert child(forked, work, kill_at, out) == KILLED
         assert not out.exists()
-    assert child(work, 0, out) == 0
+    assert child(forked, work, 0, out) == 0
     resumed_P, resumed = pickle.loads(out.read_bytes())
     assert resumed_P.tobytes() == weights_P.tobytes()
     assert resumed == result

@@ -5,20 +5,20 @@ to that process, which forks, and ends as the fork ends. A command still has a p
 is made once. Tests of the start itself run the real commands.
 """
 
+import fcntl
 import gc
 import importlib
 import json
 import os
 import runpy
+import select
+import shutil
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -26,6 +26,8 @@ from typing import NoReturn
 ROOT = Path(__file__).resolve().parents[3]
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 _MOST_BYTES = 1 << 20
+# The exit code of a script whose fork was killed.
+KILLED = 70
 _TACIT = "tests.helpers.processes.forked_tacit"
 _SCRIPT = """#!{python} -IS
 import json, os, socket, sys
@@ -37,7 +39,7 @@ with socket.socket(socket.AF_UNIX) as door:
     request = [os.getcwd(), dict(os.environ), arguments]
     socket.send_fds(door, [json.dumps(request).encode() + b"\\n"], [0, 1, 2])
     code = door.recv(16)
-sys.exit(int(code) if code else 70)
+sys.exit(int(code) if code else {killed})
 """
 
 
@@ -49,29 +51,45 @@ class Forked:
     tacit: Path
 
 
-@contextmanager
-def begun() -> Iterator[Forked]:
-    """The scripts, and the process that they ask; it ends with the context."""
-    # Not among pytest's folders: the name of a socket may have a hundred characters.
-    with tempfile.TemporaryDirectory(prefix="tacit-forked-") as folder:
-        door = f"{folder}/door"
-        scripts = Forked(Path(folder, "python"), Path(folder, "tacit"))
-        for path, before in ((scripts.python, []), (scripts.tacit, ["-m", _TACIT])):
-            path.write_text(_SCRIPT.format(python=sys.executable, door=door, before=before), encoding="utf-8")
-            path.chmod(0o755)
-        command = [sys.executable, "-m", __name__, door, str(scripts.python)]
-        with subprocess.Popen(command, cwd=ROOT, env=os.environ | _ONE_THREAD, stdin=subprocess.DEVNULL) as process:
-            try:
-                while not Path(door).exists():
-                    assert process.poll() is None, "it ended before it could be asked"
-                    time.sleep(0.05)
-                yield scripts
-            finally:
-                process.kill()
+def begun(meeting: Path, keeper: int) -> Forked:
+    """The scripts of a test run and the process that they ask, which the first of its workers begins.
+
+    Args:
+      meeting: a folder that the workers share.
+      keeper: id of the process that everything ends with.
+    """
+    with (meeting / "forked.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        written = meeting / "forked"
+        if not written.exists():
+            # Not among pytest's folders: the name of a socket may have a hundred characters.
+            folder = Path(tempfile.mkdtemp(prefix="tacit-forked-"))
+            _begin(folder, keeper)
+            written.write_text(str(folder), encoding="utf-8")
+        folder = Path(written.read_text(encoding="utf-8"))
+        return Forked(folder / "python", folder / "tacit")
 
 
-def serve(door: str, python: str) -> None:
-    """Import everything, then fork for each connection until somebody ends this."""
+def _begin(folder: Path, keeper: int) -> None:
+    door = folder / "door"
+    for name, before in (("python", []), ("tacit", ["-m", _TACIT])):
+        script = _SCRIPT.format(python=sys.executable, door=str(door), before=before, killed=KILLED)
+        (folder / name).write_text(script, encoding="utf-8")
+        (folder / name).chmod(0o755)
+    # No object that warns that the process still runs: it goes on when the worker that began it has ended.
+    number = os.posix_spawn(
+        sys.executable,
+        [sys.executable, "-m", __name__, str(folder), str(keeper)],
+        os.environ | _ONE_THREAD | {"PYTHONPATH": str(ROOT)},
+        file_actions=[(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)],
+    )
+    while not door.exists():
+        assert os.waitpid(number, os.WNOHANG) == (0, 0), "it ended before it could be asked"
+        time.sleep(0.05)
+
+
+def serve(folder: Path, keeper: int) -> None:
+    """Import everything, then fork for each connection until the keeper has ended."""
     from pipeline import settings, tracking
 
     settings.let_threads_sleep()
@@ -80,20 +98,22 @@ def serve(door: str, python: str) -> None:
         importlib.import_module(name)
     gc.collect()
     gc.freeze()  # What is imported lives to the end: looking through it would copy its pages in every fork.
+    end, new = os.pidfd_open(keeper), folder / "door.new"
     listener = socket.socket(socket.AF_UNIX)
-    listener.bind(door + ".new")
+    listener.bind(str(new))
     listener.listen()
-    Path(door + ".new").rename(door)
+    new.rename(folder / "door")
     forks = set[int]()
-    while True:
+    while end not in select.select([listener, end], [], [])[0]:
         asked, _ = listener.accept()
         forks -= {fork for fork in forks if os.waitpid(fork, os.WNOHANG)[0]}
         fork = os.fork()
         if fork == 0:
             listener.close()
-            _answer(asked, python)
+            _answer(asked, str(folder / "python"))
         forks.add(fork)
         asked.close()
+    shutil.rmtree(folder)
 
 
 def _answer(asked: socket.socket, python: str) -> NoReturn:
@@ -132,4 +152,4 @@ def _end_with(asked: socket.socket) -> None:
 
 
 if __name__ == "__main__":
-    serve(*sys.argv[1:])
+    serve(Path(sys.argv[1]), int(sys.argv[2]))
