@@ -2,6 +2,7 @@
 
 import csv
 import json
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from federated.accounting.gaussian import epsilon_of_rho
 from pipeline.config import launch_id, load_launch
 from pipeline.errors import PERMANENT
 from reports.disclosure.document import Disclosure
+from tests.helpers.audits.made_once import made_once
 from tests.helpers.launches.command import answered
 from tests.helpers.launches.installed import installed
 from tests.helpers.launches.tiny_launch import write_launch
@@ -72,6 +74,12 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning"),
     pytest.mark.filterwarnings("ignore:.*Any type hint is inferred as AnyType.*:UserWarning"),
 ]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def once() -> Iterator[None]:
+    with made_once():
+        yield
 
 
 def small(path: Path, folder: Path) -> Path:
@@ -169,6 +177,8 @@ def test_a_shipped_file_launches_and_its_report_states_the_guarantee(path: Path,
     assert (NAMES[config.mechanism.kind] in html) == config.trains
     assert ("Under secure aggregation (32-bit sums" in html) == (config.mechanism.secagg is not None)
     assert ("Votes are added by secure aggregation" in html) == (config.mechanism.secagg is not None)
+    assert ("population is synthetic" in html) == (config.private_text.source == "synthetic")
+    assert ("trained without privacy, simulation only" in html) == config.ab_test.non_private_upper_bound
     assert ("With sampling counted" in html) == (config.mechanism.kind == "independent")
     assert answered(tmp_path, "verify", answer["launch_id"])["ok"]
     again = answered(tmp_path, "account", config.mechanism.kind, "--run", answer["launch_id"])

@@ -11,6 +11,7 @@ import pytest
 from pipeline import settings as settings_module
 from pipeline.run_dir import RunDir
 from tests.golden.tampering.edits import Launch
+from tests.helpers.audits.made_once import made_once
 from tests.helpers.launches.launched import Launched
 
 _DATABASES = ("ledger.db", "mlflow.db")
@@ -52,6 +53,12 @@ def _stamps(runs: Path) -> dict[Path, tuple[int, ...]]:
         written = () if stat.S_ISDIR(seen.st_mode) else (seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
         stamps[path] = (seen.st_mode, *written)
     return stamps
+
+
+@pytest.fixture(scope="module", autouse=True)
+def once() -> Iterator[None]:
+    with made_once():
+        yield
 
 
 @pytest.fixture(scope="module")
