@@ -1,5 +1,6 @@
 """Passes and participation: nobody answers twice, and only what arrived is certified."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -70,10 +71,17 @@ def test_layers_have_devices_by_what_is_alive_in_them():
     assert participation.group_sizes(6, config, words) == [1] * 6
 
 
+@pytest.fixture(scope="module")
+def twice(tmp_path_factory) -> tuple[Path, DiscoveryResult]:
+    """Both passes over all devices, and where they were written; to be read alone."""
+    folder = tmp_path_factory.mktemp("twice")
+    return folder, run(folder)
+
+
 @pytest.mark.slow
-def test_a_device_answers_in_one_layer_of_one_pass_only(tmp_path):
-    found = run(tmp_path)
-    table = pq.read_table(tmp_path / "participation")
+def test_a_device_answers_in_one_layer_of_one_pass_only(twice):
+    folder, found = twice
+    table = pq.read_table(folder / "participation")
     asked = table["device"].to_numpy()
     assert len(np.unique(asked)) == len(asked) == 1200
     assert {(row.pass_number, row.layer) for row in found.rows} == set(
@@ -83,8 +91,8 @@ def test_a_device_answers_in_one_layer_of_one_pass_only(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_second_pass_looks_past_what_the_first_one_found(tmp_path):
-    found = run(tmp_path)
+def test_the_second_pass_looks_past_what_the_first_one_found(twice, tmp_path):
+    _, found = twice
     first = {word.word for word in found.words if word.pass_number == 1}
     second = {word.word for word in found.words if word.pass_number == 2}
     assert first == set(PLANTED)
@@ -103,9 +111,7 @@ def test_a_cap_that_hides_words_lifts_in_the_second_pass(tmp_path):
 
 
 @pytest.mark.slow
-def test_killed_in_the_second_pass_ends_the_same(tmp_path):
-    whole = run(tmp_path / "whole")
-
+def test_killed_in_the_second_pass_ends_the_same(twice, tmp_path):
     class Killed(Exception):
         pass
 
@@ -117,12 +123,13 @@ def test_killed_in_the_second_pass_ends_the_same(tmp_path):
         run(tmp_path / "cut", progress=stop)
     # What was asked just before the crash is asked again of the same devices, and answered the same.
     (tmp_path / "cut" / "pass-02-layer-02.json").unlink()
-    assert run(tmp_path / "cut") == whole
+    assert run(tmp_path / "cut") == twice[1]
 
 
 @pytest.mark.slow
-def test_records_that_contradict_the_layers_are_noticed(tmp_path):
-    found = run(tmp_path)
+def test_records_that_contradict_the_layers_are_noticed(twice, tmp_path):
+    found = twice[1]
+    shutil.copytree(twice[0], tmp_path, dirs_exist_ok=True)
     participation.check(tmp_path, found.rows, 4)
     with pytest.raises(ArithmeticError, match="certificate is not true"):
         participation.check(tmp_path, (found.rows[0].model_copy(update={"messages": 404}),), 4)
@@ -134,8 +141,8 @@ def test_records_that_contradict_the_layers_are_noticed(tmp_path):
 
 
 @pytest.mark.slow
-def test_k_anonymity_raises_the_threshold_and_is_kept(tmp_path):
-    plain = run(tmp_path / "plain")
+def test_k_anonymity_raises_the_threshold_and_is_kept(twice, tmp_path):
+    plain = twice[1]
     strict = run(tmp_path / "strict", anonymity=60)
     assert all(a.word_votes < b.word_votes for a, b in zip(plain.rows, strict.rows, strict=False) if a.layer > 1)
     assert all(row.one_holder_chance < 1e-3 for row in plain.rows)
@@ -150,6 +157,7 @@ def test_too_few_devices_for_all_passes_is_said(tmp_path):
         run(tmp_path, devices(11))
 
 
+@pytest.mark.slow
 def test_votes_that_somebody_else_adds_up_find_the_same(tmp_path):
     """The sums are the same to the bit, so nothing else may differ; each is of single devices, and of one stream."""
     streams: list[tuple[int, int, str]] = []

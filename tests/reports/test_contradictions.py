@@ -29,9 +29,7 @@ def compared(*changes: tuple, metric: str = "prate", failed: tuple[str, ...] = (
 @pytest.mark.parametrize("metric", ["prate", "words_modified", "top1_recall", "keystroke_savings"])
 @pytest.mark.parametrize("changes", list(itertools.product(GAINS, GAINS)))
 def test_tables_and_pictures_tell_the_same_of_any_two_intervals(changes: tuple, metric: str) -> None:
-    disclosure = compared(*changes, metric=metric)
-    assert contradictions(disclosure) == []
-    told = verdict(disclosure.utility.differences[0])
+    told = verdict(compared(*changes, metric=metric).utility.differences[0])
     failed = (metric,) if told != "better" else ()
     assert contradictions(compared(*changes, metric=metric, failed=failed)) == []
 
