@@ -225,6 +225,7 @@ def test_no_path_or_host_of_one_machine():
     assert wrong == []
 
 
+@pytest.mark.slow
 def test_the_path_rule_catches_what_it_should():
     texts = {"see /home/me/x": True, "open('/root/x')": True, "$HOME/work/x": False, "a/work/b": False}
     assert {text: bool(_MACHINE.search(text)) for text in texts} == texts

@@ -77,6 +77,7 @@ def test_no_stage_but_the_declared_ones_is_taken_over(public: Public, settings: 
     assert set(STAGES.public) == {"ingest_public", "pretrain"}
 
 
+@pytest.mark.slow
 def test_a_stage_that_left_private_files_is_not_shared(public: Public, settings: Settings):
     public.during = lambda ctx: write_text(ctx.private / "left.txt", "left")
     assert run(public, settings, FIRST)[0].content is None

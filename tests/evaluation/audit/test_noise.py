@@ -17,6 +17,7 @@ def audited(seen: tuple[np.ndarray, np.ndarray, np.ndarray], seed: int = 0) -> N
     return noise_audit(Trace(seen[0], seen[1]), directions, change_P, claim(blt()))
 
 
+@pytest.mark.slow
 def test_an_honest_run_passes_every_row() -> None:
     found = audited(honest_run(blt(), 0))
     assert found.passed
@@ -76,6 +77,7 @@ def test_a_one_run_bound_above_the_claim_refutes_it() -> None:
     assert "is refuted" in bound.reason
 
 
+@pytest.mark.slow
 def test_families_share_the_chance_of_a_false_alarm() -> None:
     found = audited(honest_run(blt(), 0))
     rows = {row.type: row for row in found.rows}

@@ -54,6 +54,7 @@ def by_a_plain_loop(
     return done
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("devices", "goal", "minutes", "limits"),
     [(40, 5, 3.0, None), (23, 5, 45.0, (3, 9)), (60, 2, 90.0, (11, 2))],

@@ -51,6 +51,7 @@ def test_a_launch_that_counts_rounds_is_asked_nothing() -> None:
     assert timer.of_launch(mechanism(), 100) is None
 
 
+@pytest.mark.slow
 def test_a_plan_says_how_long_a_launch_takes_and_what_comes_out() -> None:
     made = plan(launch(20, 120, 10, 12), 600)
     assert made.feasible

@@ -15,6 +15,7 @@ def some_votes(devices: int) -> list[np.ndarray]:
     return list(np.random.default_rng(devices).integers(0, MOST + 1, size=(devices, ITEMS)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("devices", [3, 4, 11, 60])
 def test_the_sum_is_the_plain_one(devices: int) -> None:
     votes = some_votes(devices)
@@ -34,6 +35,7 @@ def test_large_groups_are_added_in_cohorts(monkeypatch: pytest.MonkeyPatch) -> N
     assert secure_votes(votes, 29, ITEMS, MOST, seeded_key(1), 5).tolist() == np.sum(votes, axis=0).tolist()
 
 
+@pytest.mark.slow
 def test_what_a_device_sends_says_nothing_of_its_votes(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[np.ndarray] = []
 

@@ -99,6 +99,7 @@ def test_another_launch_s_record_is_not_this_one_s(run, settings: Settings, shel
     assert opened.record("fine_tune") is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damaged", [b"", b"rounds", b"rounds 9\n"])
 def test_a_damaged_file_comes_back_by_its_digest(run, settings: Settings, shelf: Shelf, damaged: bytes):
     run()
@@ -183,6 +184,7 @@ def test_results_in_the_ledger_cannot_be_changed_unnoticed(settings: Settings, s
     assert ledger.verify(receipts), statement
 
 
+@pytest.mark.slow
 def test_a_receipt_leaves_out_only_receipts(run, settings: Settings, shelf: Shelf):
     run()
     record = runner.open_run(CONFIG, ID, settings, shelf).record("plan")

@@ -35,6 +35,7 @@ def look(private: Private, settings: Settings, config: LaunchConfig) -> list[For
     return foreseen(config, launch_id(config), settings, stages.public, stages.private, stages.spends)
 
 
+@pytest.mark.slow
 def test_what_will_be_taken_over_is_known_before(private: Private, settings: Settings):
     assert look(private, settings, FIRST) == []
     run(private, settings, FIRST)
@@ -54,6 +55,7 @@ def test_what_will_be_taken_over_is_known_before(private: Private, settings: Set
     assert "so it is made anew" in str(discovered)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("what", "message"),
     [

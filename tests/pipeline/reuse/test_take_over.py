@@ -39,6 +39,7 @@ def words(settings: Settings, run_id: str) -> bytes:
     return (settings.runs_dir / run_id / "private" / "discover" / "words.json").read_bytes()
 
 
+@pytest.mark.slow
 def test_another_noise_multiplier_asks_nobody_again(private: Private, settings: Settings):
     first = run(private, settings, FIRST)
     second = run(private, settings, SECOND)
@@ -65,6 +66,7 @@ def test_another_noise_multiplier_asks_nobody_again(private: Private, settings: 
     assert "epsilon 1 per item" in checked(settings, B).detail
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "made_again"),
     [
@@ -186,6 +188,7 @@ def test_what_was_taken_over_outlives_the_launch_that_paid(private: Private, set
     assert PrivacyLedger(settings.ledger_url).verify() == []
 
 
+@pytest.mark.slow
 def test_devices_that_were_asked_are_not_forgotten(
     private: Private, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ):
@@ -243,6 +246,7 @@ def test_a_stage_sees_no_field_that_it_does_not_say_it_reads(
         run(private, settings, FIRST)
 
 
+@pytest.mark.slow
 def test_half_of_it_begun_on_other_text_is_not_used_again(private: Private, settings: Settings):
     folder = RunDir(settings.runs_dir, A).private("ingest_private") / "store"
     folder.mkdir()

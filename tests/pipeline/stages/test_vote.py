@@ -64,6 +64,7 @@ def run(config: LaunchConfig, settings: Settings, stages: Stages) -> dict:
     return done.result
 
 
+@pytest.mark.slow
 def test_what_is_spent_is_what_is_stated_and_a_retry_is_the_same_release(settings: Settings, stages: Stages) -> None:
     result = run(asked(), settings, stages)
     ledger = PrivacyLedger(settings.ledger_url)
@@ -82,6 +83,7 @@ def test_what_is_spent_is_what_is_stated_and_a_retry_is_the_same_release(setting
     assert len(ledger.spends()) == 2
 
 
+@pytest.mark.slow
 def test_too_little_public_text_gives_the_reservation_back(
     settings: Settings, stages: Stages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
