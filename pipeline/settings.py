@@ -10,6 +10,9 @@ TACIT_WEB              what `make web` installed         default: $TACIT_HOME/.v
 TACIT_RETENTION_DAYS   keep keys and client text of      default: until `tacit erase`
                        launches that are over
 TACIT_GIT_COMMIT       commit an image was built from    default: what git says
+TACIT_LOG              text, or json: an object a line   default: text
+MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING  how busy the machine is, with each stage's run  default: no
+TACIT_TELEMETRY_FILE   spans and metrics, as OTLP's JSON lines; with OTEL_*, the standard's own variables  default: none
 
 None of them depends on the working directory: the same command elsewhere must find the same ledger.
 """
@@ -49,6 +52,21 @@ class Settings:
     retention_days: float | None = None
 
 
+@dataclass(frozen=True)
+class Telemetry:
+    """Where spans and metrics go; nowhere unless somebody says so.
+
+    Attributes:
+      traces: ``otlp``, ``console`` or ``none``.
+      metrics: likewise.
+      file: a file that both are appended to.
+    """
+
+    traces: str = "none"
+    metrics: str = "none"
+    file: Path | None = None
+
+
 def load(environment: Mapping[str, str] | None = None) -> Settings:
     """Read the settings from ``environment`` (default: the process environment).
 
@@ -82,6 +100,67 @@ def load(environment: Mapping[str, str] | None = None) -> Settings:
             for path in sorted((home / "requirements").glob("*.lock"))
         },
     )
+
+
+def telemetry(environment: Mapping[str, str] | None = None) -> Telemetry:
+    """What the standard's variables ask for (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_EXPORTER, ...), and a file.
+
+    The exporters read the rest of them themselves.
+
+    Raises:
+      ValueError: an exporter or protocol that is not here, or a file that would follow the working directory.
+    """
+    environment = os.environ if environment is None else environment
+    if environment.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return Telemetry()
+    stated = environment.get("TACIT_TELEMETRY_FILE")
+    if stated and not Path(stated).is_absolute():
+        raise ValueError(f"TACIT_TELEMETRY_FILE: {shown(stated)!r} follows the working directory; write it whole")
+    chosen = {signal: _exporter(environment, signal) for signal in ("traces", "metrics")}
+    return Telemetry(**chosen, file=Path(stated) if stated else None)
+
+
+def _exporter(environment: Mapping[str, str], signal: str) -> str:
+    def stated(name: str) -> str:
+        own = environment.get(f"OTEL_EXPORTER_OTLP_{signal.upper()}_{name}")
+        return own or environment.get(f"OTEL_EXPORTER_OTLP_{name}") or ""
+
+    name = f"OTEL_{signal.upper()}_EXPORTER"
+    chosen = environment.get(name) or ("otlp" if stated("ENDPOINT") else "none")
+    if chosen not in ("otlp", "console", "none"):
+        raise ValueError(f"{name}: {shown(chosen)!r} is no exporter that tacit has; use otlp, console or none")
+    if chosen == "otlp" and stated("PROTOCOL") not in ("", "http/protobuf"):
+        raise ValueError(
+            f"OTEL_EXPORTER_OTLP_PROTOCOL: {shown(stated('PROTOCOL'))!r} is not spoken here; use http/protobuf"
+        )
+    return chosen
+
+
+def system_metrics(environment: Mapping[str, str] | None = None) -> float | None:
+    """Seconds between looks at the machine, where MLflow's own switch for system metrics is on; None elsewhere.
+
+    Raises:
+      ValueError: MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL is no number of seconds.
+    """
+    environment = os.environ if environment is None else environment
+    if environment.get("MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING", "").lower() not in ("true", "1"):
+        return None
+    seconds = environment.get("MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL") or "10"
+    if not re.fullmatch(r"[0-9]{1,5}(\.[0-9]+)?", seconds) or float(seconds) <= 0:
+        raise ValueError(f"MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL: {shown(seconds)!r} is no number of seconds")
+    return float(seconds)
+
+
+def log_form(environment: Mapping[str, str] | None = None) -> str:
+    """How log lines are written: ``text`` for people or ``json``.
+
+    Raises:
+      ValueError: TACIT_LOG is neither.
+    """
+    form = (os.environ if environment is None else environment).get("TACIT_LOG") or "text"
+    if form not in ("text", "json"):
+        raise ValueError(f"TACIT_LOG: {shown(form)!r} is no form of log lines; use text or json")
+    return form
 
 
 def _check_tracking(uri: str) -> None:
