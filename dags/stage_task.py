@@ -38,6 +38,8 @@ from launch_file import HOME, LaunchFile
 PERMANENT, TEMPORARY = 65, 75
 GPU_STAGES = frozenset({"pretrain", "adapt", "fine_tune", "audit", "ab_test"})
 GRACE_SECONDS = 30
+# Where stages are pods (docker/kubernetes), what one with a GPU is made from; other executors do not read it.
+_GPU_POD = {"pod_template_file": "/opt/tacit/pods/gpu.yaml"}
 # Workers of a stage wait as long for one another (federated/config/training.py).
 STAGE_TIMEOUT = timedelta(hours=12)
 
@@ -167,6 +169,7 @@ class Stage(TacitOperator):
             task_id=name,
             queue=place,
             pool=place,
+            executor_config=_GPU_POD if place == "gpu" else {},
             execution_timeout=STAGE_TIMEOUT,
             doc_md=f"`tacit stage {name}`; see `tacit stage --help`.",
             **kwargs,
@@ -177,7 +180,8 @@ class Stage(TacitOperator):
         if checked is None:  # A task that runs whatever became of those before it gets here.
             raise AirflowFailException(f"{self.task_id}: nothing to do, as check did not pass")
         launch_id = checked["launch_id"]
-        return ["stage", self.task_id, "--launch", self.launch_path, "--run", launch_id, "--json"]
+        attempt = str(context["ti"].try_number)
+        return ["stage", self.task_id, "--launch", self.launch_path, "--run", launch_id, "--attempt", attempt, "--json"]
 
 
 def end_with_parent() -> None:

@@ -37,7 +37,7 @@ from pipeline.run_dir import (
     record_text,
 )
 from pipeline.run_dir import receipts as anchors
-from pipeline.settings import Settings
+from pipeline.settings import Settings, system_metrics
 from pipeline.stage import (
     PrivateStage,
     PublicStage,
@@ -48,6 +48,8 @@ from pipeline.stage import (
     binding_of,
     stage_key,
 )
+from pipeline.telemetry.machine import sampled
+from pipeline.telemetry.signals import watched
 from pretrain.files import remove_leavings, write_text
 
 _log = logging.getLogger(__name__)
@@ -158,14 +160,18 @@ def run_stage(
     if name not in stages.functions:
         raise ValueError(f"stage: {name!r} does not exist; choose one of {', '.join(stages.functions)}")
     run = open_run(config, run_id, settings, tracker)
-    with run.lock(name):
+    busy = sampled(system_metrics(), settings.runs_dir)
+    with watched(config, run_id, name) as finished, run.lock(name), busy:
         if left := [*remove_leavings(run.public(name)), *remove_leavings(run.private(name))]:
             _log.info("%s: removed what an interrupted attempt left: %s", name, ", ".join(left))
         record = run.record(name)
         if record and still_true(record, config, run):
             outcome_path(run, name).unlink(missing_ok=True)
+            finished(record)
             return StageOutcome(record, skipped=True)
-        return StageOutcome(_run_held(name, config, run, settings, stages, tracker), skipped=False)
+        record = _run_held(name, config, run, settings, stages, tracker)
+        finished(record)
+        return StageOutcome(record, skipped=False)
 
 
 def run_launch(

@@ -11,7 +11,6 @@ are logged, and only those that the stage's record names by digest.
 import fcntl
 import logging
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
@@ -25,6 +24,7 @@ from pipeline.config import LaunchConfig, config_digest
 from pipeline.errors import PermanentError, ServiceUnavailable
 from pipeline.run_dir import RESULT, RunDir, StageRecord, record_text
 from pipeline.settings import Settings, quiet_mlflow
+from pipeline.telemetry import machine
 from pretrain.files import atomic, scratch, sha256, text_sha256
 
 if TYPE_CHECKING:
@@ -247,8 +247,7 @@ class MlflowTracker:
     def _log_numbers(self, run_id: str, record: StageRecord) -> None:
         from mlflow.entities import Metric
 
-        now = int(time.time() * 1000)
-        metrics = [Metric(key, value, now, step) for key, step, value in shown.points(record)]
+        metrics = [Metric(*point) for point in (*machine.stamped(shown.points(record)), *machine.points())]
         for start in range(0, len(metrics), 10 * _BATCH):
             self._client.log_batch(run_id, metrics=metrics[start : start + 10 * _BATCH])
 

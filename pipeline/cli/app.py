@@ -37,6 +37,7 @@ from pipeline.cli.support import (
 )
 from pipeline.errors import PERMANENT
 from pipeline.run_dir import RESULT
+from pipeline.telemetry import logs, work
 from pretrain.reading.paths import shown
 
 if TYPE_CHECKING:
@@ -72,18 +73,11 @@ Date = Annotated[str | None, typer.Option(help="YYYYMMDD of a scheduled run; it 
 
 @app.callback()
 def _configure(quiet: Annotated[bool, typer.Option("--quiet", "-q", help="warnings and errors only")] = False) -> None:
-    logging.basicConfig(
-        level=logging.WARNING if quiet else logging.INFO,
-        format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
-        datefmt="%H:%M:%S",
-        stream=sys.stderr,
-        force=True,
-    )
-    # The quantiser of onnxruntime tells the root logger about every tensor.
-    for handler in logging.getLogger().handlers:
-        handler.addFilter(lambda record: record.name != "root" or record.levelno >= logging.WARNING)
-    for noisy in ("mlflow", "alembic", "httpx", "datasets", "matplotlib", "fontTools"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
+    try:
+        logs.configure(logging.WARNING if quiet else logging.INFO, settings.log_form())
+        settings.telemetry()
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 @app.command()
@@ -142,7 +136,7 @@ def launch(file: LaunchPath, date: Date = None, as_json: AsJson = False) -> None
         for each in told:
             _log.info("%s", each)
         readiness.require(parsed, here, run_id, taken_over(told))
-    console, tracker = Console(stderr=True), tracking.MlflowTracker(here, parsed, run_id)
+    console, tracker = _console(), tracking.MlflowTracker(here, parsed, run_id)
     with tracker.failing():
         outcomes = runner.run_launch(
             parsed,
@@ -188,6 +182,7 @@ def stage(
     name: Annotated[str, typer.Argument(help=", ".join(config.STAGE_NAMES))],
     file: Annotated[Path, typer.Option("--launch", metavar="FILE", help="the launch file")],
     run: RunId,
+    attempt: Annotated[int, typer.Option(help="of the task that the stage is; logs and telemetry say it")] = 1,
     as_json: AsJson = False,
 ) -> None:
     """Run one stage of a launch, which is what Airflow does. A finished stage is not redone.
@@ -195,6 +190,7 @@ def stage(
     Example: tacit stage pretrain --launch dags/launches/demo-en-US.yaml --run demo-en-US-0123abcd
     """
     parsed, here = read_launch(file), settings.load()
+    work.attempt(attempt)
     if name not in config.STAGE_NAMES:
         raise ValueError(f"stage: {shown(repr(name))} does not exist; choose one of {', '.join(config.STAGE_NAMES)}")
     from pipeline import runner, tracking
@@ -204,7 +200,7 @@ def stage(
     outcome = runner.find_done(name, parsed, run, here, tracker)
     with tracker.failing():
         outcome = outcome or runner.run_stage(name, parsed, run, here, _load_stages(), tracker)
-    display.show_stage(outcome, Console(stderr=True))
+    display.show_stage(outcome, _console())
     if name in ("report", "publish") and not outcome.skipped:
         show_state(parsed, runner.open_run(parsed, run, here, tracker), here)
     if name == config.STAGE_NAMES[-1]:
@@ -261,6 +257,11 @@ def ready() -> None:
     _load_stages()
     if line := sys.stdin.readline():
         app(json.loads(line), prog_name="tacit")
+
+
+def _console() -> Console:
+    """Standard error for people's tables; where log lines are JSON nothing else stands among them."""
+    return Console(stderr=True, quiet=settings.log_form() == "json")
 
 
 def _load_stages() -> "Stages":

@@ -53,7 +53,10 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
             if code is None:
                 raise
             _log.debug("what led to the error below", exc_info=True)
-            typer.echo(printable(f"error: {error}"), err=True)
+            if settings_module.log_form() == "json":
+                _log.error("%s", printable(str(error)))
+            else:
+                typer.echo(printable(f"error: {error}"), err=True)
             if asked.get("as_json"):
                 typer.echo(json.dumps({"ok": False, "error": str(error), "exit_code": code}))
             raise typer.Exit(code) from error

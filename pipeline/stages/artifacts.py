@@ -17,6 +17,7 @@ from pipeline.errors import StageInputMissing
 from pipeline.registry import Had, Published, Registry
 from pipeline.run_dir import RunDir
 from pipeline.stage import StageContext
+from pipeline.telemetry import signals
 from pretrain import corpus, export, new_words, selection
 from pretrain import vocabulary as vocabularies
 from pretrain.files import scratch, sha256
@@ -34,12 +35,13 @@ _log = logging.getLogger(__name__)
 
 
 def progress(ctx: StageContext) -> Callable[..., None]:
-    """A callback that logs the numbers of a point."""
+    """A callback that logs the numbers of a point, and tells telemetry of a round."""
 
     def log(point: dict | object) -> None:
         values = point if isinstance(point, dict) else vars(point)
         numbers = {name: value for name, value in values.items() if isinstance(value, int | float)}
         _log.info("%s: %s", ctx.stage, ", ".join(f"{name} {value:.4g}" for name, value in numbers.items()))
+        signals.progress(numbers)
 
     return log
 

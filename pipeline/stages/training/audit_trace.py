@@ -41,6 +41,7 @@ from pipeline.config import LaunchConfig
 from pipeline.run_dir import RunDir
 from pipeline.stage import StageContext, stage_key
 from pipeline.stages import artifacts
+from pipeline.telemetry import logs
 from pretrain.files import PRIVATE, atomic
 from pretrain.model import KeyboardLM
 from pretrain.randomness.noise import subkey
@@ -210,7 +211,7 @@ def _rule(config: LaunchConfig, run: RunDir) -> RoundRule:
 
 def main(root: Path, launch_id: str) -> None:
     """Draw the noise of all rounds again and write what the audit needs of it to standard output."""
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
+    logs.configure(logging.WARNING, settings.log_form())
     run = RunDir(root, launch_id)
     config = LaunchConfig.model_validate_json((run.public("launch") / "launch.json").read_bytes())
     _, trace, planted = load(run.private(_TRAINING) / FILE)

@@ -1,8 +1,8 @@
 """The rounds of a launch: one definition, run by this process or by workers that it starts.
 
 As a program this module is one of those workers, started through torch.distributed.run. Its arguments: folder of
-all runs, launch id, process id of the stage, logging level. The key of the noise is no argument, which any user of
-the machine could read: it is in the run's private folder.
+all runs, launch id, process id of the stage, logging level, attempt. The key of the noise is no argument, which any
+user of the machine could read: it is in the run's private folder.
 """
 
 import json
@@ -33,6 +33,7 @@ from pipeline.run_dir import RunDir
 from pipeline.stage import StageContext, stage_key
 from pipeline.stages import artifacts
 from pipeline.stages.training import audit_trace
+from pipeline.telemetry import logs, work
 from pretrain import corpus
 from pretrain.files import PRIVATE, write_text
 from pretrain.model import KeyboardLM
@@ -145,7 +146,8 @@ def _run_workers(ctx: StageContext, workers: int) -> None:
     failed = ctx.private / FAILED
     failed.unlink(missing_ok=True)
     level = logging.getLevelName(logging.getLogger().getEffectiveLevel())
-    command = launch_command(workers, _MODULE, [str(ctx.run.root), ctx.run.launch_id, str(os.getpid()), level])
+    arguments = [str(ctx.run.root), ctx.run.launch_id, str(os.getpid()), level, str(work.now().attempt)]
+    command = launch_command(workers, _MODULE, arguments)
     _log.info("%s: %d workers", ctx.stage, workers)
     # Standard output is the answer's.
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=2)
@@ -188,16 +190,18 @@ def context(root: Path, launch_id: str) -> StageContext:
     return StageContext(config, run, settings.load(), _STAGE, stage_key(config, run, _STAGE))
 
 
-def main(root: Path, launch_id: str, stage_pid: int, level: str) -> int:
+def main(root: Path, launch_id: str, stage_pid: int, level: str, attempt: int) -> int:
     """Exit code, as of a stage; what is permanent is also told to the stage, which sees only that a worker failed."""
     end_with(stage_pid)
     end_with(os.getppid())
-    logging.basicConfig(
-        level=level, format="%(asctime)s %(levelname)-7s %(name)s: %(message)s", datefmt="%H:%M:%S", stream=sys.stderr
-    )
+    logs.configure(level, settings.log_form())
     ctx = context(root, launch_id)
+    work.attempt(attempt)
     try:
-        with joined(ctx.config.runtime.device, 60 * STAGE_TIMEOUT_MINUTES) as process:
+        with (
+            work.at(launch_id, _STAGE, ctx.config.locale, ctx.config.features),
+            joined(ctx.config.runtime.device, 60 * STAGE_TIMEOUT_MINUTES) as process,
+        ):
             if process.rank:
                 logging.getLogger().setLevel(logging.WARNING)
             train(ctx, process)
@@ -212,4 +216,4 @@ def main(root: Path, launch_id: str, stage_pid: int, level: str) -> int:
 
 if __name__ == "__main__":
     settings.let_threads_sleep()
-    sys.exit(main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]))
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4], int(sys.argv[5])))

@@ -37,20 +37,28 @@ class Launched:
         return self.home / "runs" / self.run_id
 
 
+def watched(home: Path) -> dict[str, str]:
+    """Every way of watching a launch, switched on; spans and metrics go where the search for leaks looks."""
+    places = {"TACIT_TELEMETRY_FILE": str(home / "runs" / "telemetry.jsonl"), "TACIT_LOG": "json"}
+    return places | {"MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING": "true"}
+
+
 def environment(home: Path, **more: str) -> dict[str, str]:
     """Only what a user's shell would hold, and everything kept under ``home``."""
     names = ("PATH", "HOME", "LANG", "LC_ALL", "PYTHONPATH")  # the last: where a checkout is not the installed one
     return {name: os.environ[name] for name in names if name in os.environ} | {"TACIT_HOME": str(home)} | more
 
 
-def tacit(home: Path, *arguments: str, program: Path = TACIT) -> subprocess.CompletedProcess:
+def tacit(home: Path, *arguments: str, program: Path = TACIT, **variables: str) -> subprocess.CompletedProcess:
     """Run the command as a user would.
 
     Args:
       program: another that does the same, such as a forked one, which has nothing to import.
+      variables: of the environment, beside those of a user's shell.
     """
+    told = environment(home, **variables)
     return subprocess.run(
-        [program, *arguments], cwd=home, env=environment(home), capture_output=True, text=True, timeout=600, check=False
+        [program, *arguments], cwd=home, env=told, capture_output=True, text=True, timeout=600, check=False
     )
 
 

@@ -1,0 +1,118 @@
+"""A stage as a span and as metrics, from its configuration and its public result; off unless somebody asks.
+
+with watched(config, launch_id, stage) as finished:
+    finished(record)
+"""
+
+import math
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+from pipeline import settings
+from pipeline.config import LaunchConfig
+from pipeline.errors import exit_code
+from pipeline.run_dir import StageRecord
+from pipeline.telemetry import export, work
+from pipeline.telemetry.allowed import Value, error_type
+
+_BUG = 1
+_ROUND = {"round": "tacit.rounds.done", "rounds": "tacit.rounds.total", "seconds": "tacit.round.duration"}
+# What a metric has beside the labels of its stage.
+_BESIDE = {
+    "tacit.spend.rho": ("unit",),
+    "tacit.spend.epsilon": ("unit",),
+    "tacit.stage.exit_code": ("error_type",),
+}
+
+
+@contextmanager
+def watched(config: LaunchConfig, launch_id: str, stage: str) -> Iterator[Callable[[StageRecord], None]]:
+    """Tell how a stage goes, from beginning to end; the value takes its record once there is one.
+
+    Guarantee: everything that leaves the process passes ``allowed.only``, and comes from the launch file, the stage's
+    public result, the clock, or this process's use of memory; of an error its class alone.
+    """
+    with work.at(launch_id, stage, config.locale, config.features) as at_work:
+        emitter = export.emitter(settings.telemetry())
+        if emitter is None:
+            yield lambda record: None
+            return
+        labels = _labels(at_work)
+        begun, told = time.monotonic(), dict[str, Value](_planned(config, stage))
+        emitter.record(told, labels)
+        span = emitter.begin(launch_id, labels | told)
+        ended: dict[str, Value] = {}
+        try:
+            yield lambda record: told.update(_facts(record))
+        except BaseException as error:
+            ended = {"tacit.stage.exit_code": exit_code(error) or _BUG, "error_type": error_type(error)}
+            raise
+        finally:
+            failed = bool(ended)
+            told |= {"tacit.stage.exit_code": 0, "tacit.stage.duration": time.monotonic() - begun} | _memory() | ended
+            for name, value in told.items():
+                beside = {more: told[more] for more in _BESIDE.get(name, ()) if more in told}
+                emitter.record({name: value}, labels | beside)
+            emitter.end(span, told, failed)
+            emitter.flush()
+
+
+def progress(point: Mapping[str, object]) -> None:
+    """Tell of a round that is done; of other points nothing."""
+    emitter = export.emitter(settings.telemetry()) if "round" in point else None
+    if emitter is not None:
+        values = {name: point[key] for key, name in _ROUND.items() if isinstance(point.get(key), int | float)}
+        emitter.record(values, _labels(work.now()))  # type: ignore[arg-type]  # numbers, as was just looked at
+
+
+def _labels(at_work: work.Work) -> dict[str, Value]:
+    return {
+        "launch_id": at_work.launch_id,
+        "stage": at_work.stage,
+        "attempt": at_work.attempt,
+        "locale": at_work.locale,
+        "features": at_work.features,
+    }
+
+
+def _planned(config: LaunchConfig, stage: str) -> dict[str, Value]:
+    """What the launch file says of rounds, devices and noise, where the stage trains on devices."""
+    if stage != "fine_tune" or not config.trains:
+        return {}
+    mechanism = config.mechanism
+    return {
+        "tacit.rounds.total": mechanism.rounds,
+        "tacit.devices.goal": mechanism.report_goal,
+        "tacit.noise.multiplier": mechanism.noise_multiplier,
+        "tacit.noise.clip_norm": mechanism.clip_norm,
+    }
+
+
+def _facts(record: StageRecord) -> dict[str, Value]:
+    """What a stage's public result says that is on the list."""
+    facts: dict[str, Value] = {"tacit.stage.reused": int(record.reused_from is not None)}
+    spend, decision = record.result.get("spend") or {}, record.result.get("decision")
+    facts |= {f"tacit.spend.{name}": spend[name] for name in ("rho", "epsilon") if spend.get(name) is not None}
+    facts |= {"unit": spend["unit"]} if "unit" in spend else {}
+    if record.stage == "fine_tune" and "rounds" in record.result:
+        facts["tacit.rounds.done"] = record.result["rounds"]
+    if decision in ("launch", "hold"):
+        facts |= {"decision": decision, "tacit.launch.held": int(decision == "hold")}
+    return facts
+
+
+def _memory() -> dict[str, Value]:
+    """Most memory so far, to two digits: how much text there is shows in it."""
+    peak = {"tacit.memory.peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        peak["tacit.memory.gpu_peak"] = torch.cuda.max_memory_allocated()
+    return {name: _two_digits(amount) for name, amount in peak.items() if amount > 0}
+
+
+def _two_digits(amount: int) -> int:
+    unit = 10 ** max(0, math.floor(math.log10(amount)) - 1)
+    return round(amount / unit) * unit
