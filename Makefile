@@ -12,13 +12,16 @@ AIRFLOW := set -a; . dags/airflow.env; AIRFLOW__CORE__DAGS_FOLDER=$(CURDIR)/dags
 PYTHON = $(shell for name in python3.11 python3 python; do \
 	$$name -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && echo $$name && break; done)
 
-.PHONY: help setup launch web test mutants check bench up down stack stack-status stack-down lock clean
+.PHONY: help setup shell launch web test mutants check bench up down stack stack-status stack-down lock hashes clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 setup: ## Install both environments from requirements/*.lock; does nothing when they are up to date
 	@$(MAKE) -s -j2 .venv/airflow/.installed .venv/stages/.project
+
+shell: setup ## A shell with `tacit` and the tools on PATH; for a shell of your own: source .venv/stages/bin/activate
+	@PATH="$(CURDIR)/$(STAGES):$$PATH" exec "$${SHELL:-/bin/bash}"
 
 launch: setup $(AIRFLOW_HOME)/.ready ## Launch FILE=dags/launches/NAME.yaml (default: the demo) through Airflow, no server needed
 	@mkdir -p $(dir $(LOG)); echo "launch $(LAUNCH) (Airflow's own log: $(LOG))"
@@ -41,7 +44,7 @@ test: setup ## Run every test: the stages' in their environment and, beside them
 mutants: setup ## Seed each bug of tests/mutants in a copy: the tests beside the code must find it
 	@OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(STAGES)/python -m tests.mutants.run
 
-check: setup ## Lint, format, import directions, types, environments, launch files, lock files
+check: setup ## Lint, format, import directions, types, environments, launch files, lock files, images, compose, manifests
 	$(STAGES)/ruff check .
 	$(STAGES)/ruff format --check .
 	$(STAGES)/lint-imports
@@ -50,6 +53,9 @@ check: setup ## Lint, format, import directions, types, environments, launch fil
 	.venv/airflow/bin/pip check
 	@for file in dags/launches/*.yaml; do echo "tacit check $$file"; $(STAGES)/tacit check --alone $$file || exit; done
 	@! grep -nE '://| @ |\+cpu' requirements/*.lock
+	$(STAGES)/hadolint docker/*.Dockerfile
+	$(STAGES)/check-jsonschema --builtin-schema vendor.compose-spec docker/compose.yaml
+	$(STAGES)/kubernetes-validate --strict --quiet $(filter-out %/kustomization.yaml,$(wildcard docker/kubernetes/*.yaml))
 
 BENCHES ?= privacy.accounting privacy.mechanisms speed.simulation speed.growth speed.memory speed.workers privacy.secagg privacy.discovery privacy.audit keyboard.typing_sessions
 
@@ -77,6 +83,16 @@ lock: ## Compile requirements/*.in to *.lock in clean environments
 		build/lock-$$name/bin/pip install -r requirements/$$name.in && \
 		build/lock-$$name/bin/pip freeze | sed 's/+cpu//' >requirements/$$name.lock || exit; \
 	done
+	@$(MAKE) -s hashes
+
+# torch is not hashed with the stages' packages: its build for a CPU is no file of the registry that has its build for CUDA.
+hashes: ## Hashes of every file of what is pinned, which images are built by; make lock does it too
+	@$(PYTHON) -m venv --clear build/hashes && build/hashes/bin/pip install --quiet uv && mkdir -p requirements/hashes
+	@cp requirements/airflow.lock build/hashes/airflow.in
+	@grep -v '^torch==' requirements/stages.lock >build/hashes/stages.in
+	@grep -h '^torch==' requirements/stages.lock requirements/cuda.lock | cat requirements/cuda.lock - >build/hashes/cuda.in
+	@for name in airflow stages cuda; do build/hashes/bin/uv pip compile --quiet --no-deps --generate-hashes --no-header \
+		--no-annotate --python-version 3.11 build/hashes/$$name.in -o requirements/hashes/$$name.txt || exit; done
 
 clean: down ## Remove Airflow's state and caches; keeps the environments, and runs/ and .stack/, which hold privacy ledgers
 	@rm -rf .airflow build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis benchmarks/.envs

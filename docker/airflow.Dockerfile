@@ -1,19 +1,24 @@
-# The scheduler's image: Airflow and the DAG files; no torch, no MLflow, no client data.
+# The scheduler's image: Airflow and the DAG files; no torch, no MLflow, no client data. Launch files are mounted.
 # Build from the project's root: docker build -f docker/airflow.Dockerfile .
-FROM python:3.11-slim-bookworm
-
-COPY requirements/airflow.lock /tmp/airflow.lock
+FROM python:3.11-slim-bookworm AS packages
+COPY requirements /requirements
 RUN python -m venv /opt/airflow-env \
-    && /opt/airflow-env/bin/pip install --no-cache-dir -r /tmp/airflow.lock \
-    && /opt/airflow-env/bin/pip check \
-    && useradd --uid 50000 --gid 0 --create-home tacit \
-    && install -d -o 50000 -g 0 -m 0770 /opt/airflow /opt/airflow/logs
+    && /opt/airflow-env/bin/pip install --no-cache-dir --require-hashes --no-deps -r /requirements/hashes/airflow.txt \
+    && /opt/airflow-env/bin/pip check
 
+FROM python:3.11-slim-bookworm
+RUN useradd --uid 50000 --gid 0 --create-home tacit \
+    && install -d -o 50000 -g 0 -m 0770 /opt/airflow/state /opt/airflow/logs
+COPY --from=packages /opt/airflow-env /opt/airflow-env
 COPY dags /opt/tacit/dags
 ENV PATH=/opt/airflow-env/bin:$PATH \
-    AIRFLOW_HOME=/opt/airflow \
+    PYTHONDONTWRITEBYTECODE=1 \
+    AIRFLOW_HOME=/opt/airflow/state \
+    AIRFLOW__LOGGING__BASE_LOG_FOLDER=/opt/airflow/logs \
     AIRFLOW__CORE__DAGS_FOLDER=/opt/tacit/dags \
     TACIT_HOME=/opt/tacit
 WORKDIR /opt/tacit
 USER 50000:0
+# Each service of compose.yaml and of the pods says for itself what health is; this is for whoever runs the image alone.
+HEALTHCHECK --interval=60s --timeout=30s --start-period=60s CMD ["airflow", "db", "check"]
 ENTRYPOINT ["airflow"]

@@ -1,20 +1,38 @@
 # The workers' image: the stages' environment, and beside it Airflow's, whose Celery worker runs `tacit`.
-# Also serves MLflow, which the stages' environment holds. The same image runs on a CPU or a GPU.
-# Build from the project's root: docker build -f docker/stages.Dockerfile --build-arg GIT_COMMIT=$(git rev-parse HEAD) .
-FROM python:3.11-slim-bookworm
+# Also serves MLflow, which the stages' environment holds. Launch files are mounted, never baked in.
+# Build from the project's root, for a CPU (--target cpu) or a GPU (--target gpu):
+#   docker build -f docker/stages.Dockerfile --target cpu --build-arg GIT_COMMIT=$(git rev-parse HEAD) .
+FROM python:3.11-slim-bookworm AS airflow-packages
+COPY requirements /requirements
+RUN python -m venv /opt/airflow-env \
+    && /opt/airflow-env/bin/pip install --no-cache-dir --require-hashes --no-deps -r /requirements/hashes/airflow.txt \
+    && /opt/airflow-env/bin/pip check
 
-COPY requirements /opt/tacit/requirements
+# torch for a CPU is on no registry that has the rest, so it comes first, from PyTorch's own index, and by no hash of ours.
+FROM python:3.11-slim-bookworm AS cpu-packages
+ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
+COPY requirements /requirements
 RUN python -m venv /opt/stages-env \
-    && /opt/stages-env/bin/pip install --no-cache-dir -r /opt/tacit/requirements/stages.lock \
-    && /opt/stages-env/bin/pip check \
-    && python -m venv /opt/airflow-env \
-    && /opt/airflow-env/bin/pip install --no-cache-dir -r /opt/tacit/requirements/airflow.lock \
-    && /opt/airflow-env/bin/pip check \
-    && useradd --uid 50000 --gid 0 --create-home tacit \
-    && install -d -o 50000 -g 0 -m 0770 /opt/airflow /opt/airflow/logs /opt/tacit/runs /mlflow
+    && grep '^torch==' /requirements/stages.lock >/torch.txt \
+    && /opt/stages-env/bin/pip install --no-cache-dir --no-deps --index-url "$TORCH_INDEX" -r /torch.txt \
+    && /opt/stages-env/bin/pip install --no-cache-dir --require-hashes --no-deps -r /requirements/hashes/stages.txt \
+    && /opt/stages-env/bin/pip check
 
+# cuda.lock is what torch's build for CUDA needs beside stages.lock.
+FROM python:3.11-slim-bookworm AS gpu-packages
+COPY requirements /requirements
+RUN python -m venv /opt/stages-env \
+    && /opt/stages-env/bin/pip install --no-cache-dir --require-hashes --no-deps \
+        -r /requirements/hashes/stages.txt -r /requirements/hashes/cuda.txt \
+    && /opt/stages-env/bin/pip check
+
+FROM python:3.11-slim-bookworm AS project
+RUN useradd --uid 50000 --gid 0 --create-home tacit \
+    && install -d -o 50000 -g 0 -m 0770 /opt/airflow/state /opt/airflow/logs /opt/tacit/runs /mlflow
+COPY --from=airflow-packages /opt/airflow-env /opt/airflow-env
 WORKDIR /opt/tacit
-COPY pyproject.toml README.md ./
+COPY pyproject.toml README.md LICENSE ./
+COPY requirements requirements
 COPY pretrain pretrain
 COPY discovery discovery
 COPY federated federated
@@ -22,14 +40,29 @@ COPY evaluation evaluation
 COPY reports reports
 COPY pipeline pipeline
 COPY dags dags
-RUN /opt/stages-env/bin/pip install --no-cache-dir --no-deps .
-
 ARG GIT_COMMIT
+# numba and matplotlib keep what they compiled and found beside the code or at home, which nobody can write to.
 ENV PATH=/opt/airflow-env/bin:$PATH \
-    AIRFLOW_HOME=/opt/airflow \
+    PYTHONDONTWRITEBYTECODE=1 \
+    NUMBA_CACHE_DIR=/tmp/numba \
+    MPLCONFIGDIR=/tmp/matplotlib \
+    AIRFLOW_HOME=/opt/airflow/state \
+    AIRFLOW__LOGGING__BASE_LOG_FOLDER=/opt/airflow/logs \
     AIRFLOW__CORE__DAGS_FOLDER=/opt/tacit/dags \
     TACIT_HOME=/opt/tacit \
     TACIT_BIN=/opt/stages-env/bin/tacit \
     TACIT_GIT_COMMIT=${GIT_COMMIT}
+
+FROM project AS cpu
+COPY --from=cpu-packages /opt/stages-env /opt/stages-env
+RUN /opt/stages-env/bin/pip install --no-cache-dir --no-deps .
 USER 50000:0
+HEALTHCHECK --interval=60s --timeout=30s --start-period=60s CMD ["/opt/stages-env/bin/tacit", "--help"]
+ENTRYPOINT ["airflow"]
+
+FROM project AS gpu
+COPY --from=gpu-packages /opt/stages-env /opt/stages-env
+RUN /opt/stages-env/bin/pip install --no-cache-dir --no-deps .
+USER 50000:0
+HEALTHCHECK --interval=60s --timeout=30s --start-period=60s CMD ["/opt/stages-env/bin/tacit", "--help"]
 ENTRYPOINT ["airflow"]

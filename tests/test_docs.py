@@ -1,6 +1,7 @@
 """The documents name only what exists, and every command's help shows an example."""
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -8,20 +9,12 @@ import typer
 
 from pipeline.cli.app import app
 from pipeline.config import load_launch
+from tests.helpers.launches.checkout import tracked
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = (
-    "README.md",
-    "CONTRIBUTING.md",
-    "PITFALLS.md",
-    "federated/README.md",
-    "docker/README.md",
-    "docs/features.md",
-    "docs/fine_tuning.md",
-    "docs/public_text.md",
-    "docs/keyboard.md",
-    "docs/typed_text.md",
-    "docs/typing_simulator.md",
+    *("README.md", "CONTRIBUTING.md", "PITFALLS.md", "SECURITY.md", "federated/README.md", "docker/README.md"),
+    *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")),
 )
 
 
@@ -57,6 +50,38 @@ def test_documents_name_commands_that_exist(document: str) -> None:
         assert named & known.keys() or first in known, f"tacit {words}"
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE))
     assert set(re.findall(r"\bmake ([a-z]+)", " ".join(re.findall(r"`[^`]+`|^make .*$", text, flags=re.M)))) <= targets
+
+
+def test_environment_variables_are_documented_and_no_others() -> None:
+    page = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(TACIT_[A-Z_]+)`", page))
+    sources = [path for path in tracked() if path.relative_to(ROOT).parts[0] not in ("tests", "docs", "benchmarks")]
+    text = "".join(path.read_text(encoding="utf-8", errors="replace") for path in sources if path.suffix != ".md")
+    read = set(re.findall(r"\bTACIT_[A-Z_]+\b", text))
+    # What is not in the page may be the beginning of names that are.
+    assert {name for name in read - named if not any(each.startswith(f"{name}_") for each in named)} == set()
+    assert named <= read
+
+
+def test_a_shell_of_the_project_has_its_commands() -> None:
+    command = ["make", "-o", "setup", "shell", "SHELL=/bin/sh"]
+    done = subprocess.run(command, cwd=ROOT, input="command -v tacit\n", capture_output=True, text=True, check=True)
+    assert done.stdout == f"{ROOT}/.venv/stages/bin/tacit\n"
+
+
+def test_a_build_is_sent_nothing_but_what_images_copy() -> None:
+    """Private runs, the ledger and secrets lie beside the code: what is sent is named, not what is left out."""
+    lines = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    rules = [line for line in lines if line and not line.startswith("#")]
+    assert rules[0] == "*"
+    sent = {rule.removeprefix("!") for rule in rules if rule.startswith("!")}
+    copied = {
+        word
+        for path in (ROOT / "docker").glob("*Dockerfile")
+        for line in re.findall(r"^COPY (?!--from)(.*) \S+$", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+        for word in line.split()
+    }
+    assert {word.split("/")[0] for word in copied} == sent
 
 
 def test_readme_gives_two_commands_first() -> None:

@@ -191,15 +191,43 @@ def test_a_private_name_in_a_string_is_one(tmp_path: Path):
     assert private_names(path) == {"_BLOCK", "_gone"}
 
 
+_LOCKS = ("airflow", "stages", "cuda")
+_PIN = re.compile(r"[A-Za-z0-9._-]+==[A-Za-z0-9.!]+")
+
+
 @pytest.mark.parametrize("name", ["airflow", "stages"])
 def test_lock_files_hold_exact_pins_and_nothing_else(name: str):
     lines = (ROOT / "requirements" / f"{name}.lock").read_text(encoding="utf-8").splitlines()
     assert len(lines) > 50
-    assert [line for line in lines if not re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.!]+", line)] == []
+    assert [line for line in lines if not _PIN.fullmatch(line)] == []
     pinned = {re.sub(r"[-_.]+", "-", line.split("==")[0]).lower() for line in lines}
     for line in (ROOT / "requirements" / f"{name}.in").read_text(encoding="utf-8").splitlines():
         wanted = re.match(r"[A-Za-z0-9._-]+", line)
         assert wanted is None or re.sub(r"[-_.]+", "-", wanted[0]).lower() in pinned
+
+
+def test_what_cuda_needs_is_pinned_beside_the_stages_packages_and_not_among_them():
+    lines = (ROOT / "requirements" / "cuda.lock").read_text(encoding="utf-8").splitlines()
+    assert [line for line in lines if not _PIN.fullmatch(line)] == []
+    stages = (ROOT / "requirements" / "stages.lock").read_text(encoding="utf-8").splitlines()
+    assert not {line.split("==")[0] for line in lines} & {line.split("==")[0] for line in stages}
+    assert {"triton", "nvidia-cublas", "nvidia-nccl-cu13"} <= {line.split("==")[0] for line in lines}
+
+
+def test_hashes_are_of_what_is_pinned():
+    """Of all of it, or building an image ends with pip's check: who adds a pin runs `make hashes`."""
+    pinned = {name: (ROOT / "requirements" / f"{name}.lock").read_text("utf-8").split() for name in _LOCKS}
+    for name, pins in pinned.items():
+        text = (ROOT / "requirements" / "hashes" / f"{name}.txt").read_text(encoding="utf-8")
+        hashed = dict(re.findall(r"^(\S+==\S+) \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", text, flags=re.M))
+        lines = [line for line in text.splitlines() if not line.startswith("    --hash=")]
+        assert len(lines) == len(hashed) > 15, f"{name}: something without a hash"
+        known = pins + [pin for pin in pinned["stages"] if name == "cuda" and pin.startswith("torch==")]
+        assert {_plain(pin) for pin in hashed} <= {_plain(pin) for pin in known}, name
+
+
+def _plain(pin: str) -> str:
+    return re.sub(r"[-_.]+", "-", pin.partition("==")[0]).lower() + pin.partition("==")[2]
 
 
 def test_the_environments_stay_apart():
@@ -212,7 +240,7 @@ def test_the_environments_stay_apart():
 # Not a link in a document but an address that code would reach, or a path of one machine.
 _MACHINE = re.compile(r"(?<![\w.$}/~])/(?:home|Users|root|work|mnt)/[\w.]")
 _HOST = re.compile(
-    r"\b(?:[a-z0-9-]+\.)+(?:(?:internal|lan|corp)\b|local(?=[:/\x22\x27]))|\b(?:10|172|192)\.\d+\.\d+\.\d+\b"
+    r"\b(?:[a-z0-9-]+\.)+(?:(?:internal|lan|corp)\b|local(?=[:/\x22\x27]))|(?<!==)\b(?:10|172|192)\.\d+\.\d+\.\d+\b"
 )
 
 

@@ -4,6 +4,7 @@ up [NAME ...]       start what does not run (all services, or those named); what
 down                end what `up` started and nothing else; data stay
 status              what runs and is well; exit 0: all of it, 1: not all, 3: none
 tacit ARGUMENTS     `tacit` with the stack's ledger, runs and MLflow
+kubernetes FOLDER   the same for Kubernetes, rendered into a folder (default: docker/kubernetes)
 environment KIND    what a service of a kind (airflow, worker, mlflow) is told, NUL between: for `env -S` and tests
 """
 
@@ -15,9 +16,11 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import passwords
 import places
+import pods
 import processes
 import servers
 import services
@@ -30,6 +33,7 @@ PATIENCE_SECONDS = 300
 
 def main(arguments: list[str]) -> int:
     words = {"up": up, "down": down, "status": status, "tacit": tacit, "environment": environment}
+    words["kubernetes"] = manifests_into
     if not arguments or arguments[0] not in words:
         print(__doc__)
         return 0 if arguments in (["help"], ["--help"]) else 2
@@ -102,6 +106,12 @@ def tacit(place: Places, *arguments: str) -> int:
 
 def environment(place: Places, kind: str) -> int:
     sys.stdout.write("".join(f"{name}={value}\0" for name, value in places.told(place, kind).items()))
+    return 0
+
+
+def manifests_into(_place: Places, folder: str = str(ROOT / "docker" / "kubernetes")) -> int:
+    for path in pods.render(Path(folder)):
+        print(path)
     return 0
 
 

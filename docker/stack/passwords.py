@@ -10,6 +10,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+_HEX = {"AIRFLOW_SECRET_KEY": 32, "MLFLOW_SECRET_KEY": 32, "AIRFLOW_JWT_SECRET": 64}
+_HEX |= {f"{name}_PASSWORD": 24 for name in ("AIRFLOW_DB", "MLFLOW_DB", "MLFLOW_LOGIN_DB", "LEDGER_DB", "POSTGRES")}
+_HEX |= {"REDIS_PASSWORD": 24}
+# All that ``compose.yaml`` asks for.
+NAMES = (*_HEX, "MLFLOW_PASSWORD", "AIRFLOW_FERNET_KEY")
+
 
 def password(path: Path) -> str:
     """The password in a file, which is made if there is none."""
@@ -47,10 +53,8 @@ def stack_secrets(path: Path, mlflow: Path) -> dict[str, str]:
     """
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
     made = dict(line.split("=", 1) for line in lines)
-    names = ("AIRFLOW_DB", "MLFLOW_DB", "MLFLOW_LOGIN_DB", "LEDGER_DB", "POSTGRES", "REDIS")
-    wanted = {f"{name}_PASSWORD": secrets.token_hex(24) for name in names}
-    wanted |= {"AIRFLOW_SECRET_KEY": secrets.token_hex(32), "MLFLOW_SECRET_KEY": secrets.token_hex(32)}
-    wanted |= {"AIRFLOW_JWT_SECRET": secrets.token_hex(64), "MLFLOW_PASSWORD": password(mlflow)}
+    wanted = {name: secrets.token_hex(size) for name, size in _HEX.items()}
+    wanted["MLFLOW_PASSWORD"] = password(mlflow)
     wanted["AIRFLOW_FERNET_KEY"] = base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()
     if wanted.keys() - made.keys():
         made = wanted | made

@@ -99,13 +99,7 @@ def told(place: Places, kind: str) -> dict[str, str]:
         "MLFLOW_BIND": place.address("MLFLOW"),
         "MLFLOW_FOLDER": str(place.mlflow),
     }
-    read = "set -aeu; " + " ".join(f". {ROOT / name};" for name in FILES[kind]) + " env -0"
-    done = subprocess.run(
-        ["bash", "-c", read], env={**shell, **addresses, **secret}, capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise StackError(f"{', '.join(FILES[kind])}: {done.stderr.strip()}")
-    filled = dict(line.split("=", 1) for line in done.stdout.split("\0") if "=" in line)
+    filled = filled_in(kind, {**shell, **addresses, **secret})
     # What only filled the files in is no business of the services.
     environment = {name: value for name, value in filled.items() if name not in addresses and name not in secret}
     if kind == "mlflow":
@@ -120,6 +114,15 @@ def told(place: Places, kind: str) -> dict[str, str]:
         "TACIT_HOME": environment.get("TACIT_HOME") or str(ROOT),
         "TACIT_RUNS_DIR": str(place.runs),
     }
+
+
+def filled_in(kind: str, given: Mapping[str, str]) -> dict[str, str]:
+    """What the files of a kind say with these variables filled in, and the variables."""
+    read = "set -aeu; " + " ".join(f". {ROOT / name};" for name in FILES[kind]) + " env -0"
+    done = subprocess.run(["bash", "-c", read], env=dict(given), capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise StackError(f"{', '.join(FILES[kind])}: {done.stderr.strip()}")
+    return dict(line.split("=", 1) for line in done.stdout.split("\0") if "=" in line)
 
 
 def compose_service(name: str) -> dict:
