@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.speed.memory_use import own_bytes
+from benchmarks.speed.memory_use import own_bytes, peak_bytes
 from discovery.device.typed import TypedWords
 from evaluation.arms.held_out import held_out
 from federated.config.population import FilePopulation
@@ -134,7 +134,7 @@ def measured(part: str, work: Path) -> dict[str, float]:
     made = PARTS[part](work)
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return made | {
-        "peak_bytes": usage.ru_maxrss * 1024,
+        "peak_bytes": peak_bytes(),
         "own_bytes": own_bytes(),
         "cpu_seconds": usage.ru_utime + usage.ru_stime,
         "seconds": time.monotonic() - began,

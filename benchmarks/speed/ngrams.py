@@ -9,7 +9,6 @@ more distinct trigrams than text of people, which is the worse case. Every size 
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import time
@@ -17,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.speed.memory_use import own_bytes
+from benchmarks.speed.memory_use import own_bytes, peak_bytes
 from pretrain.ngrams.ngram import NGram
 from pretrain.vocabulary import EOS, SPECIALS, UNK, TokenStream, Vocabulary
 
@@ -58,7 +57,7 @@ def measured(words: int, order: int, work: Path) -> dict[str, float]:
         "tokens": len(tokens_N),
         "grams": [len(level.key_G) for level in fitted.levels],
         "cpu_seconds": time.process_time() - began,
-        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "peak_bytes": peak_bytes(),
         "own_bytes": own_bytes(),
     }
 

@@ -31,7 +31,7 @@ _FREQUENT = 1e-4
 # many standard deviations of a cell.
 HALF_TRUSTED = 20.0
 # Pairs below this probability are not stored, the public history divides what they have.
-_LEAST_PAIR = 1e-4
+LEAST_PAIR = 1e-4
 
 
 def counted_ngram(
@@ -121,6 +121,6 @@ def _law(likelihood_MR: np.ndarray) -> np.ndarray:
 def _sparse(
     public: NGram, factor_V: np.ndarray, cells: Cells, next_KV: np.ndarray, trust_K: np.ndarray
 ) -> CountedNGram:
-    row, word = np.nonzero(next_KV >= _LEAST_PAIR)
+    row, word = np.nonzero(next_KV >= LEAST_PAIR)
     key_G = row * cells.vocabulary_size + word
     return CountedNGram(public, factor_V, cells.row_V, key_G, next_KV[row, word], trust_K)

@@ -5,7 +5,7 @@ import numpy as np
 from evaluation.config import NGRAM_ORDER
 from federated.accounting.composition import compose
 from federated.counts import cells as counted_cells
-from federated.counts.posterior import counted_ngram
+from federated.counts.posterior import LEAST_PAIR, counted_ngram
 from federated.counts.release import CLIP_NORM, released_counts
 from pipeline.covered import spends
 from pipeline.stage import PrivateStage, StageContext, StageResult
@@ -44,6 +44,7 @@ def count(ctx: StageContext) -> Count:
     """One Gaussian release of all train devices' counts, and the public n-gram moved by it.
 
     Raises:
+      RefusedUntouched: the model would be too large to load; before anything is released.
       ArithmeticError: the two accountants differ; before anything is released.
     """
     config = ctx.config.counts
@@ -55,6 +56,8 @@ def count(ctx: StageContext) -> Count:
     public, _ = artifacts.public_streams(ctx, words)
     cells = asked_of_devices(ctx, words, public)
     fitted = NGram.fit(public, words, NGRAM_ORDER, ctx.private)
+    with ctx.before_devices():
+        counted.require_loadable(fitted, len(cells.context_K) * min(len(words), round(1 / LEAST_PAIR)))
     devices = artifacts.store(ctx).encode(words, "train")
     released_U = released_counts(devices, cells, config.noise_multiplier, ctx.noise_key)
     if not ctx.config.trains:  # All that is released of devices: the audit looks at its noise.

@@ -86,6 +86,16 @@ def mixed(network_BV: np.ndarray, counts_BV: np.ndarray) -> np.ndarray:
     return NETWORK_SHARE * network_BV + (1 - NETWORK_SHARE) * counts_BV
 
 
+def require_loadable(public: NGram, most_pairs: int) -> None:
+    """ValueError if a model of this n-gram, with so many pairs, would be larger than what ``load`` reads."""
+    size = 3 * 8 * sum(len(level.key_G) for level in public.levels) + 2 * 8 * (most_pairs + public.vocabulary_size)
+    if size > _MOST_BYTES:
+        raise ValueError(
+            f"public_text.max_tokens: the n-gram of so much text and its counts take {size:,} bytes, and a bundle has "
+            f"at most {_MOST_BYTES:,}; lower it, or remove the block counts"
+        )
+
+
 def save(model: CountedNGram, path: Path) -> None:
     """Write a model; what is loaded predicts exactly what was saved.
 

@@ -69,3 +69,11 @@ def test_a_context_whose_pairs_cover_every_word(model: CountedNGram) -> None:
     row_V[7] = 0
     whole = CountedNGram(model.public, model.factor_V, row_V, np.arange(SIZE), np.full(SIZE, 1 / SIZE), np.array([1.0]))
     np.testing.assert_allclose(whole.dense(np.array([[BOS, 7]]))[0], 1 / SIZE)
+
+
+def test_what_could_not_be_loaded_is_refused_before_it_is_made(model: CountedNGram, tmp_path: Path) -> None:
+    counted.require_loadable(model.public, len(model.key_G))
+    counted.save(model, tmp_path / "counts.npz")
+    counted.load(tmp_path / "counts.npz")
+    with pytest.raises(ValueError, match=r"public_text\.max_tokens.*268,435,456; lower it"):
+        counted.require_loadable(model.public, 1 << 24)
