@@ -33,12 +33,16 @@ class Column:
         self._file.readinto(content.data)
         return content
 
+    def array(self) -> np.ndarray:
+        """All values so far: few in memory, many mapped, read-only."""
+        if self._size * self._dtype.itemsize <= _HELD_BYTES:
+            return self.read(0, self._size)
+        self._file.flush()
+        values: np.ndarray = np.memmap(self._file, dtype=self._dtype, mode="r", shape=(self._size,))
+        return values
+
     def closed(self) -> np.ndarray:
-        """All values, read-only: few in memory, many mapped. The column itself is over."""
-        if self._size * self._dtype.itemsize > _HELD_BYTES:
-            self._file.flush()
-            values: np.ndarray = np.memmap(self._file, dtype=self._dtype, mode="r", shape=(self._size,))
-        else:
-            values = self.read(0, self._size)
+        """``array``, after which the column is over."""
+        values = self.array()
         self._file.close()
         return values

@@ -9,7 +9,7 @@ Shape legend: N tokens of a block, G distinct k-grams of one length, V vocabular
 
 import bisect
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -26,17 +26,17 @@ class Counted:
     """All k-grams of one length, sorted by their words.
 
     Attributes:
-      sorted_G: int64, each as one number.
-      key_G: int64, number of the first k - 1 words among the (k - 1)-grams times V, plus the last word.
-      suffix_G: int64, number of the last k - 1 words among the (k - 1)-grams; 0 of single words.
-      begins_G: whether the first word is ``<bos>``.
+      sorted_G: int64, each as one number; empty of the longest.
+      key: int64, number of the first k - 1 words among the (k - 1)-grams times V, plus the last word.
+      suffix: int64, number of the last k - 1 words among the (k - 1)-grams; 0 of single words.
+      begins: whether the first word is ``<bos>``; empty of the longest.
       count: how often each occurs; below the longest, unless it begins a sentence, how many words stand before it.
     """
 
     sorted_G: np.ndarray
-    key_G: np.ndarray
-    suffix_G: np.ndarray
-    begins_G: np.ndarray
+    key: Column
+    suffix: Column
+    begins: Column
     count: Column
 
 
@@ -77,16 +77,15 @@ def count(tokens_N: np.ndarray, vocabulary_size: int, order: int, folder: Path |
       folder: for files that are gone when it returns, or when nothing refers to them any more; the system's for
         temporary files if None.
     """
-    raw = Column(np.int64, folder)
     total_V = np.zeros(vocabulary_size, dtype=np.int64)
     for block in blocks(tokens_N):
         total_V += np.bincount(with_starts(block)[0], minlength=vocabulary_size)
-    raw.append(total_V)
     words_V = np.arange(vocabulary_size)
-    levels = [Counted(words_V, words_V, np.zeros(vocabulary_size, dtype=np.int64), words_V == BOS, raw)]
+    columns = (words_V, np.zeros_like(words_V), words_V == BOS, total_V)
+    levels = [Counted(words_V, *(_column(values, folder) for values in columns))]
     for k in range(2, order + 1):
-        neighbours_G = np.zeros(len(levels[-1].key_G), dtype=np.uint32)
-        longer = _level(tokens_N, vocabulary_size, k, levels, neighbours_G, folder)
+        neighbours_G = np.zeros(len(levels[-1].key), dtype=np.uint32)
+        longer = _level(tokens_N, vocabulary_size, k, levels, neighbours_G, folder, longest=k == order)
         levels[-1] = _by_neighbours(levels[-1], neighbours_G, folder)
         levels.append(longer)
     return levels
@@ -98,6 +97,12 @@ def pieces(size: int, at_once: int) -> Iterator[tuple[int, int]]:
         yield first, min(first + at_once, size)
 
 
+def _column(values: np.ndarray, folder: Path | None) -> Column:
+    column = Column(values.dtype.type, folder)
+    column.append(values)
+    return column
+
+
 def _level(
     tokens_N: np.ndarray,
     vocabulary_size: int,
@@ -105,25 +110,32 @@ def _level(
     shorter: Sequence[Counted],
     neighbours_G: np.ndarray,
     folder: Path | None,
+    *,
+    longest: bool,
 ) -> Counted:
     """The k-grams, from those that are shorter; counts in ``neighbours_G`` the words before each of the longest."""
     before, packed = shorter[-1], _packs(vocabulary_size, k)
+    begins_C = before.begins.array()
     sorted_, key, suffix = (Column(np.int64, folder) for _ in range(3))
     begins, raw = Column(np.bool_, folder), Column(np.int64, folder)
     runs = _runs(tokens_N, vocabulary_size, k, shorter, folder)
+    key_G = before.key.array()
     for gram_G, count_G in _merged(runs):
         prefix_G, word_G = np.divmod(gram_G, vocabulary_size)
         context_G = np.searchsorted(before.sorted_G, prefix_G) if packed else prefix_G
         suffix_G = word_G
         if k > 2:
-            suffix_G = np.searchsorted(before.key_G, before.suffix_G[context_G] * vocabulary_size + word_G)
+            first, last = int(context_G[0]), int(context_G[-1]) + 1
+            middle_G = before.suffix.read(first, last)[context_G - first]
+            suffix_G = np.searchsorted(key_G, middle_G * vocabulary_size + word_G)
         np.add.at(neighbours_G, suffix_G, 1)
-        sorted_.append(gram_G)
         key.append(context_G * vocabulary_size + word_G)
         suffix.append(suffix_G)
-        begins.append(before.begins_G[context_G])
         raw.append(count_G)
-    return Counted(sorted_.closed(), key.closed(), suffix.closed(), begins.closed(), raw)
+        if not longest:
+            sorted_.append(gram_G)
+            begins.append(begins_C[context_G])
+    return Counted(sorted_.closed(), key, suffix, begins, raw)
 
 
 def _by_neighbours(level: Counted, neighbours_G: np.ndarray, folder: Path | None) -> Counted:
@@ -131,9 +143,9 @@ def _by_neighbours(level: Counted, neighbours_G: np.ndarray, folder: Path | None
     changed = Column(np.int64, folder)
     for first, last in pieces(len(level.count), _MERGED_GRAMS):
         raw_G = level.count.read(first, last)
-        changed.append(np.where(level.begins_G[first:last], raw_G, neighbours_G[first:last]))
+        changed.append(np.where(level.begins.read(first, last), raw_G, neighbours_G[first:last]))
     level.count.closed()
-    return Counted(level.sorted_G, level.key_G, level.suffix_G, level.begins_G, changed)
+    return replace(level, count=changed)
 
 
 def _packs(vocabulary_size: int, k: int) -> bool:

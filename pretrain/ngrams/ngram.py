@@ -118,7 +118,7 @@ class NGram:
 
 
 def _smoothed(levels: list[Counted], vocabulary_size: int, folder: Path | None) -> Iterator[Level]:
-    key_V, count_V = levels[0].key_G, levels[0].count.closed()
+    key_V, count_V = levels[0].key.array(), levels[0].count.closed()
     # Below the unigrams lies the uniform distribution over events.
     never_V = np.isin(key_V, (PAD, BOS))
     count_V, lower_V = np.where(never_V, 0, count_V), np.where(never_V, 0.0, 1 / (vocabulary_size - 2))
@@ -127,22 +127,29 @@ def _smoothed(levels: list[Counted], vocabulary_size: int, folder: Path | None) 
     for shorter, level in itertools.pairwise(levels):
         of_shorter, discounts = discounts, _discounts_of(level.count)
         prob, backoff = Column(np.float64, folder), Column(np.float64, folder)
-        for first, last in _whole_contexts(level.key_G, vocabulary_size):
-            context_G = level.key_G[first:last] // vocabulary_size
+        for first, last in _whole_contexts(level.key.array(), vocabulary_size):
+            context_G = level.key.read(first, last) // vocabulary_size
             backoff.append(np.ones(context_G[0] - len(backoff)))
             longer_G, backoff_C = _interpolated(
                 level.count.read(first, last),
                 context_G - context_G[0],
                 discounts,
-                prob_G[level.suffix_G[first:last]],
+                prob_G[level.suffix.read(first, last)],
             )
             prob.append(longer_G)
             backoff.append(backoff_C)
-        backoff.append(np.ones(len(shorter.key_G) - len(backoff)))
+        backoff.append(np.ones(len(shorter.key) - len(backoff)))
         level.count.closed()
-        yield Level(shorter.key_G, prob_G, backoff.closed(), of_shorter)
+        yield Level(_key(shorter), prob_G, backoff.closed(), of_shorter)
         prob_G = prob.closed()
-    yield Level(levels[-1].key_G, prob_G, np.broadcast_to(1.0, len(prob_G)), discounts)
+    yield Level(_key(levels[-1]), prob_G, np.broadcast_to(1.0, len(prob_G)), discounts)
+
+
+def _key(level: Counted) -> np.ndarray:
+    """The keys; nothing else of the level is needed any more."""
+    level.suffix.closed()
+    level.begins.closed()
+    return level.key.closed()
 
 
 def _interpolated(

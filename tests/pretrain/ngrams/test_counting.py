@@ -69,8 +69,9 @@ def test_runs_on_the_disk_count_what_memory_counts(
     levels = counting.count(text.tokens_N, size, order, tmp_path)
     assert not list(tmp_path.iterdir()), "files have no names: a crash leaves none"
     for level, expected in zip(levels, at_once(text, size, order), strict=True):
-        np.testing.assert_array_equal(level.key_G, expected["key_G"])
-        np.testing.assert_array_equal(level.suffix_G, expected["suffix_G"])
+        np.testing.assert_array_equal(level.key.closed(), expected["key_G"])
+        np.testing.assert_array_equal(level.suffix.closed(), expected["suffix_G"])
+        level.begins.closed()
         np.testing.assert_array_equal(level.count.closed(), expected["count"])
 
 
