@@ -244,7 +244,8 @@ def _released(ctx: StageContext, stages: Stages, spend: StageSpend, planned: Spe
     # None where a launch of version 0.1 goes on, whose reservation is older than registration.
     population = ledger.registered(ctx.population)
     require_secure(config, population)
-    binding = binding_of(config, run, key, spend)
+    before = ledger.reserved(run.launch_id, name)
+    binding = binding_of(config, run, key, spend, None if before is None else before.content)
     reserved = ledger.reserve(
         population=ctx.population,
         launch_id=run.launch_id,
@@ -253,7 +254,7 @@ def _released(ctx: StageContext, stages: Stages, spend: StageSpend, planned: Spe
         budget_rho=config.policy.population_max_rho,
         budget_discovery_epsilon=config.policy.population_max_discovery_epsilon,
         window=config.policy.budget,
-        binding=binding | _counted_by(ctx, population, ledger.reserved(run.launch_id, name)),
+        binding=binding | _counted_by(ctx, population, before),
         anchors=anchors(ctx.settings.runs_dir),
     )
     note_receipt(run, name, reserved.hash)

@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -140,11 +140,13 @@ class StageSpend:
     ``planned`` is a worst case from the configuration and what earlier stages planned; it looks at no
     private data, and is None where the configuration asks for no release. The outputs of ``inputs`` are
     written into the reservation together with a commitment to the stage's key, so that a retry is the same
-    release or is refused.
+    release or is refused. So are constants of ours that decide it (``says``): a release that was begun before they
+    changed, or were named, goes on as it was begun.
     """
 
     planned: Callable[[LaunchConfig, RunDir], Spend | None]
     inputs: tuple[str, ...]
+    says: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -192,13 +194,21 @@ def stage_key(config: LaunchConfig, run: RunDir, name: str) -> bytes:
     return run.secret(name)
 
 
-def binding_of(config: LaunchConfig, run: RunDir, key: bytes, spend: StageSpend) -> dict[str, str]:
-    """What makes a retry the same release: configuration, key (by commitment) and inputs."""
+def binding_of(
+    config: LaunchConfig, run: RunDir, key: bytes, spend: StageSpend, begun: Mapping[str, Any] | None
+) -> dict[str, str]:
+    """What makes a retry the same release: configuration, key (by commitment), inputs and constants.
+
+    Args:
+      begun: what the reservation that stands says; None if there is none.
+    """
     inputs = {}
     for stage in spend.inputs:
         run.result(stage)
         inputs[stage] = run.used[f"{stage}/{RESULT}"]
+    constants = spend.says if begun is None else {name: begun[name] for name in spend.says if name in begun}
     return {
+        **constants,
         "config": config_digest(config),
         "inputs": hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest(),
         "key": hashlib.sha256(b"tacit key commitment" + key).hexdigest(),

@@ -55,9 +55,11 @@ VARIED = {
     "contexts": (50, 200, 500, 1000),
     "typical_words": (0.0, 100.0, 1000.0, 10_000.0),
     "pair_weight": (0.5, 1.0, 2.0),
+    "start_weight": (1.0, 2.0, 3.0),
     "clip_norm": (1.0, 5.0, 20.0),
     "half_trusted": (5.0, 20.0, 100.0),
 }
+_OF_CELLS = ("contexts", "typical_words", "pair_weight", "start_weight")
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ class Setting:
     def counts(self, rho: float, draw: int, **changed: float) -> CountedNGram:
         """A model from one release."""
         z = (2 * rho) ** -0.5
-        of_cells = {name: changed.pop(name) for name in ("contexts", "typical_words", "pair_weight") if name in changed}
+        of_cells = {name: changed.pop(name) for name in _OF_CELLS if name in changed}
         cells = counted.choose(self.public, self.vocabulary, **of_cells)
         clip = {name: value for name, value in changed.items() if name == "clip_norm"}
         released_U = released_counts(self.devices, cells, z, seeded_key(draw), **clip)

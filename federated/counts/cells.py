@@ -19,6 +19,10 @@ CONTEXTS = 500
 TYPICAL_WORDS = 1000.0
 # Of an occurrence in a cell of pairs, beside one in a cell of words.
 PAIR_WEIGHT = 1.0
+# Of a pair at the start of a sentence, beside one after a word. It is one context among hundreds, where most of what
+# counts can teach lies (every seventh word is typed there, and half of the uses of discovered words): twice halves its
+# noise, and what devices lose of all else to the clip was not measurable; three times costs a tenth of a point.
+START_WEIGHT = 2.0
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,7 @@ class Cells:
       next_KV: float64, probability of each word after each context, by the same.
       prior_V: float64, how much likelier each word is than in public text, as far as discovery says; 1 for the others.
       weight_U: float64 ``[V + K V]``, what one occurrence adds to its cell.
+      start_weight: how many times as much a pair at the start of a sentence adds as one after a word would.
     """
 
     context_K: np.ndarray
@@ -41,6 +46,7 @@ class Cells:
     next_KV: np.ndarray
     prior_V: np.ndarray
     weight_U: np.ndarray
+    start_weight: float
 
     @property
     def vocabulary_size(self) -> int:
@@ -66,12 +72,13 @@ def choose(
     typical_words: float = TYPICAL_WORDS,
     pair_weight: float = PAIR_WEIGHT,
     frequency_N: np.ndarray | None = None,
+    start_weight: float = START_WEIGHT,
 ) -> Cells:
     """The cells for a vocabulary.
 
     Contexts are the start of a sentence and the most frequent words. A frequent cell is weighted down, as
     ``(1 + expected count)^-1/2``: its large count bears more noise, and leaves room under the clip norm for the
-    rare ones.
+    rare ones. Pairs at the start of a sentence weigh ``start_weight`` times as much.
 
     Args:
       public: public text, in the vocabulary's ids.
@@ -79,6 +86,7 @@ def choose(
       typical_words, pair_weight: see the constants.
       frequency_N: float64, how often each of the last words of the vocabulary is typed, as a share of all, where
         discovery says it (``pretrain.new_words.frequencies``): public text hardly holds them.
+      start_weight: another one for a release that was begun with it.
 
     Raises:
       ValueError: no public text.
@@ -106,4 +114,5 @@ def choose(
     share_V, before_K = count_V / count_V.sum(), before_K / count_V.sum()
     word_V = 1 / np.sqrt(1 + typical_words * share_V)
     pair_KV = pair_weight / np.sqrt(1 + typical_words * before_K[:, None] * next_KV)
-    return Cells(context_K, row_V, share_V, next_KV, prior_V, np.concatenate([word_V, pair_KV.ravel()]))
+    pair_KV[context_K == BOS] *= start_weight
+    return Cells(context_K, row_V, share_V, next_KV, prior_V, np.concatenate([word_V, pair_KV.ravel()]), start_weight)

@@ -25,8 +25,9 @@ def released_counts(
     """Noisy sums of weighted counts, float64 ``[U]``.
 
     Guarantee: that of ``released_sum``, for the vectors of weighted counts, words and pairs bounded together: zCDP
-    with ``rho = 1 / (2 noise_multiplier^2)``. It holds for whatever a device typed. Which cells there are depends on
-    public text and the vocabulary alone.
+    with ``rho = 1 / (2 noise_multiplier^2)``. It holds for whatever a device typed, and whatever the weights are, as it
+    is the weighted vector that is clipped. Which cells there are, and their weights, depend on public text and the
+    vocabulary alone.
 
     Args:
       devices: everything that each device of the population's train split typed, in the vocabulary's ids.

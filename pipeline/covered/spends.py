@@ -8,6 +8,7 @@ from evaluation.noisy.questions import CLIP_NORM, MOST_WORDS
 from federated.accounting import guarantees as accounting
 from federated.accounting.composition import compose
 from federated.accounting.gaussian import epsilon_of_rho
+from federated.counts.cells import START_WEIGHT
 from pipeline.config import LaunchConfig
 from pipeline.errors import StageInputMissing
 from pipeline.rehearsed import require_worth
@@ -214,10 +215,11 @@ def seeded(config: LaunchConfig) -> tuple[str, ...]:
 
 # What the arms are made of; what users have is written down beside the noise's key (``pipeline.covered.release``).
 _COMPARED = ("ingest_public", "ingest_private", "build_vocabulary", "adapt", "fine_tune")
+_COUNTED = ("ingest_public", "ingest_private", "build_vocabulary", "plan")
 SPENDS: Mapping[str, StageSpend] = {
     "vote": StageSpend(planned=planned_votes, inputs=("ingest_public", "ingest_private", "pretrain", "plan")),
     "discover": StageSpend(planned=planned_discovery, inputs=("ingest_public", "ingest_private")),
-    "count": StageSpend(planned=planned_counts, inputs=("ingest_public", "ingest_private", "build_vocabulary", "plan")),
+    "count": StageSpend(planned=planned_counts, inputs=_COUNTED, says={"start_weight": repr(START_WEIGHT)}),
     "fine_tune": StageSpend(planned=planned_training, inputs=("ingest_private", "build_vocabulary", "adapt", "plan")),
     "ab_test": StageSpend(planned=planned_evaluation, inputs=_COMPARED),
 }

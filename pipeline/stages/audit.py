@@ -33,6 +33,7 @@ from pretrain.randomness.noise import subkey
 from pretrain.threads import one_torch_thread
 from pretrain.vocabulary import EOS, TokenStream
 from reports.disclosure.findings import AuditBlock, AuditRow, CanaryResult, ControlBlock, TwinBlock
+from reports.disclosure.guarantee import ReleasedCounts
 
 
 class Canary(CanaryResult):
@@ -158,7 +159,8 @@ def _of_counts(ctx: StageContext) -> Audit:
     """Where counts ship alone: no canary was planted, so the noise of their release is what is looked at."""
     asked, words = ctx.config.counts, artifacts.vocabulary(ctx, "build_vocabulary")
     assert asked is not None
-    cells = asked_of_devices(ctx, words, artifacts.public_streams(ctx, words)[0])
+    stated = ReleasedCounts.model_validate(ctx.run.result("count")["counts"])
+    cells = asked_of_devices(ctx, words, artifacts.public_streams(ctx, words)[0], stated.start_weight)
     rows = counts_audit(
         np.load(ctx.run.input("count", artifacts.RELEASED)),
         weighted(artifacts.store(ctx).encode(words, "train"), cells),

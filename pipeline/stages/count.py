@@ -8,6 +8,7 @@ from federated.counts import cells as counted_cells
 from federated.counts.posterior import LEAST_PAIR, counted_ngram
 from federated.counts.release import CLIP_NORM, released_counts
 from pipeline.covered import spends
+from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.stage import PrivateStage, StageContext, StageResult
 from pipeline.stages import artifacts
 from pretrain.files import atomic
@@ -54,7 +55,7 @@ def count(ctx: StageContext) -> Count:
     loss = compose([config.rho], [delta])
     words, base = artifacts.vocabulary(ctx, "build_vocabulary"), artifacts.vocabulary(ctx, "ingest_public")
     public, _ = artifacts.public_streams(ctx, words)
-    cells = asked_of_devices(ctx, words, public)
+    cells = asked_of_devices(ctx, words, public, begun_with(ctx))
     fitted = NGram.fit(public, words, NGRAM_ORDER, ctx.private)
     with ctx.before_devices():
         counted.require_loadable(fitted, len(cells.context_K) * min(len(words), round(1 / LEAST_PAIR)))
@@ -70,6 +71,7 @@ def count(ctx: StageContext) -> Count:
             ships=config.model,
             noise_multiplier=config.noise_multiplier,
             clip_norm=CLIP_NORM,
+            start_weight=cells.start_weight,
             cells=len(cells),
             contexts=len(cells.context_K),
             rho=config.rho,
@@ -80,6 +82,20 @@ def count(ctx: StageContext) -> Count:
     )
 
 
-def asked_of_devices(ctx: StageContext, words: Vocabulary, public: TokenStream) -> counted_cells.Cells:
-    """What is counted, from public text, the vocabulary and what discovery released."""
-    return counted_cells.choose(public, words, frequency_N=artifacts.frequencies(ctx, public))
+def begun_with(ctx: StageContext) -> float:
+    """The weight of a sentence's start in this launch's release, from its reservation.
+
+    Guarantee: noise is a function of the key, so a retry under another weight would put the same noise on other sums,
+    and both together would tell what these differ by. What was reserved before there was a weight has 1.
+    """
+    reserved = PrivacyLedger(ctx.settings.ledger_url).reserved(ctx.run.launch_id, ctx.stage)
+    return counted_cells.START_WEIGHT if reserved is None else float(reserved.names("start_weight") or 1.0)
+
+
+def asked_of_devices(
+    ctx: StageContext, words: Vocabulary, public: TokenStream, start_weight: float
+) -> counted_cells.Cells:
+    """What is counted, and how much it weighs, from public text, the vocabulary and what discovery released."""
+    return counted_cells.choose(
+        public, words, frequency_N=artifacts.frequencies(ctx, public), start_weight=start_weight
+    )

@@ -62,6 +62,18 @@ def test_with_little_noise_counted_contexts_go_on_as_devices_do(cells: Cells, pu
         assert np.abs(after(model, context) - wanted).sum() < 0.4 * before
 
 
+def test_what_a_sentence_s_start_weighs_is_divided_out_again(public: NGram) -> None:
+    devices, models = typed(900, 3), []
+    for start_weight in (1.0, 3.0):
+        cells = counted.choose(PUBLIC, VOCABULARY, contexts=12, start_weight=start_weight)
+        released_U = released_counts(devices, cells, 1e-6, seeded_key(2), clip_norm=100.0)
+        models.append(counted_ngram(released_U, cells, public, BASE, 1e-6, clip_norm=100.0))
+    even, weighed = map(after, models)
+    np.testing.assert_allclose(weighed, even, atol=1e-6)
+    wanted = shares(devices, EOS)
+    assert np.abs(even - wanted).sum() < 0.4 * np.abs(after(public) - wanted).sum()
+
+
 def test_with_nothing_but_noise_the_public_model_stays(cells: Cells, public: NGram) -> None:
     model = fitted(typed(300, 3), cells, public, 1e4)
     for context in ((), (5,), (5, 9)):

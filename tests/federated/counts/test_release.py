@@ -1,6 +1,7 @@
 """The release of counts: cells from public text alone, sensitivity by brute force, the scale of the noise."""
 
 import inspect
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -83,7 +84,7 @@ def test_short_devices_are_not_stretched(cells: Cells) -> None:
 
 def test_cells_depend_on_public_text_and_vocabulary_alone(cells: Cells) -> None:
     # The last is how often discovered words are typed: as much a release of discovery as the vocabulary is.
-    settings = ["contexts", "typical_words", "pair_weight", "frequency_N"]
+    settings = ["contexts", "typical_words", "pair_weight", "frequency_N", "start_weight"]
     assert list(inspect.signature(counted.choose).parameters) == ["public", "vocabulary", *settings]
     assert len(cells) == SIZE + 7 * SIZE
     count = np.bincount(typed(60, 1).tokens_N, minlength=SIZE)
@@ -100,7 +101,33 @@ def test_weights_are_those_of_public_shares(cells: Cells) -> None:
     assert cells.weight_U[EOS] == pytest.approx(1 / np.sqrt(1 + 1000 * cells.share_V[EOS]))
     start = SIZE + np.arange(SIZE)
     expected = 1 / np.sqrt(1 + 1000 * cells.share_V[EOS] * cells.next_KV[0])
-    np.testing.assert_allclose(cells.weight_U[start], expected)
+    np.testing.assert_allclose(cells.weight_U[start], 2 * expected)
+    even = counted.choose(typed(60, 1), VOCABULARY, contexts=7, start_weight=1.0)
+    assert (cells.start_weight, even.start_weight) == (2.0, 1.0)
+    np.testing.assert_array_equal(np.flatnonzero(cells.weight_U != even.weight_U), start)
+
+
+@pytest.mark.parametrize("start_weight", [1.0, 2.0, 3.0])
+def test_weights_divided_out_the_sums_are_what_was_typed_and_noise_at_the_start_is_less(start_weight: float) -> None:
+    cells = counted.choose(typed(60, 1), VOCABULARY, contexts=7, start_weight=start_weight)
+    devices = typed(9, 2)
+    # No device is that long: nothing is clipped. Counted by hand, words and pairs after each context.
+    plain = np.zeros((1 + len(cells.context_K), SIZE))
+    for device in range(9):
+        before = BOS
+        for token in devices.owner(device):
+            plain[0, token] += 1
+            for place in np.flatnonzero(cells.context_K == before):
+                plain[1 + place, token] += 1
+            before = BOS if token == EOS else token
+    estimate = 1e3 * unnoised(devices, cells, 1e3) / cells.weight_U
+    np.testing.assert_allclose(estimate, plain.ravel(), atol=1e-3)
+    silent = join_owners([np.empty(0, dtype=np.int64)])
+    weighs = cells.weight_U[SIZE : 2 * SIZE] * np.sqrt(1 + 1000 * cells.share_V[EOS] * cells.next_KV[0])
+    np.testing.assert_allclose(weighs, start_weight)
+    # The noise of the release knows no weights; divided out, that at the start is so many times less.
+    unweighted = replace(cells, weight_U=np.ones(len(cells)))
+    np.testing.assert_array_equal(*(released_counts(silent, each, Z, KEY) for each in (cells, unweighted)))
 
 
 @pytest.mark.statistical

@@ -1,6 +1,7 @@
 """Stage ``count``: what it spends is what is disclosed, it spends nothing unasked, and what fits is known before."""
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,8 +10,9 @@ from pydantic import ValidationError
 
 from federated.accounting.gaussian import epsilon_of_rho
 from federated.counts import cells as counted_cells
+from federated.counts import release
 from federated.devices import store as population
-from pipeline.config import LaunchConfig, config_digest
+from pipeline.config import LaunchConfig, config_digest, launch_id
 from pipeline.covered import spends
 from pipeline.covered.accesses import accesses
 from pipeline.errors import StageInputMissing
@@ -20,7 +22,7 @@ from pipeline.run_dir import RunDir
 from pipeline.runner import Stages
 from pipeline.settings import Settings
 from pipeline.stage import StageContext
-from pipeline.stages import artifacts, decide
+from pipeline.stages import artifacts, audit, decide
 from pipeline.stages import count as counting
 from pretrain import vocabulary
 from pretrain.ngrams import counted
@@ -63,6 +65,8 @@ def test_what_is_spent_is_what_is_stated(settings: Settings, stages: Stages) -> 
     assert ledger.total("made-up") == result["counts"]["rho"] == rho
     assert result["counts"]["epsilon"] == pytest.approx(epsilon_of_rho(rho, 1e-6))
     assert result["counts"]["cells"] == len(GROWN) * (1 + result["counts"]["contexts"])
+    assert result["counts"]["start_weight"] == 2
+    assert [entry.names("start_weight") for entry in ledger.spends()] == ["2.0", "2.0"]
 
 
 def test_cells_are_chosen_before_any_device_is_read(
@@ -88,6 +92,32 @@ def test_a_retry_is_the_same_release(settings: Settings, stages: Stages) -> None
     np.testing.assert_array_equal(first.factor_V, again.factor_V)
     np.testing.assert_array_equal(first.pair_G, again.pair_G)
     assert len(PrivacyLedger(settings.ledger_url).spends()) == 2
+
+
+def test_a_release_begun_before_there_was_a_weight_goes_on_without(
+    settings: Settings, stages: Stages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ended(*_: object) -> None:
+        raise OSError("the disk is full")
+
+    config = launch_config(counts={**ASKED, "model": "counts"}, policy=POLICY, private_text=MADE_UP)
+    before = Stages(stages.functions, {"count": replace(stages.spends["count"], says={})})
+    with monkeypatch.context() as then:
+        then.setattr(counted, "save", ended)
+        with pytest.raises(OSError, match="the disk is full"):
+            run_all(config, settings, before)
+    (reserved,) = PrivacyLedger(settings.ledger_url).spends()
+    assert "start_weight" not in reserved.content
+    # The noise of then is on sums of today's weights nowhere: not in the retry, and not where its noise is looked at.
+    weighed, of_devices = [], release.weighted
+    for module in (release, audit):
+        monkeypatch.setattr(
+            module, "weighted", lambda devices, cells: weighed.append(cells.start_weight) or of_devices(devices, cells)
+        )
+    assert run_all(config, settings, stages)["counts"]["start_weight"] == 1
+    run = RunDir(settings.runs_dir, launch_id(config))
+    audit.audit(StageContext(config, run, settings, "audit", None))
+    assert weighed == [1, 1]
 
 
 def test_unasked_nothing_is_counted_or_spent(settings: Settings, stages: Stages) -> None:
