@@ -1,15 +1,18 @@
 """How often intervals of an evaluation under a budget cover, and how wide they are.
 
-    .venv/stages/bin/python -m benchmarks.utility.noisy_evaluation    about ten minutes of CPU
+    .venv/stages/bin/python -m benchmarks.utility.noisy_evaluation [--work FOLDER] [--most SETTINGS]
+
+About ten minutes of CPU; WORK keeps each setting's rows, so that it may be measured in pieces.
 
 2,000 launches each of populations and budgets, on made-up devices of which each has rates of its own. A launch draws
 its devices anew from a large population, whose clipped sums are the truth, and the noise with them.
 """
 
 import argparse
+import json
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
 
@@ -144,8 +147,22 @@ def main() -> None:
     """Measure every setting and write the result file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--launches", type=int, default=LAUNCHES, help="of each setting")
-    launches = parser.parse_args().launches
-    rows = [row for setting in SETTINGS for row in measure(*setting, launches, seed=1)]
+    parser.add_argument("--work", type=Path, help="goes on from here; default: all at once")
+    parser.add_argument("--most", type=int, default=len(SETTINGS), help="settings of this call")
+    chosen = parser.parse_args()
+    kept: list[list[Row]] = []
+    if chosen.work is not None and (chosen.work / "noisy.json").exists():
+        kept = [[Row(**row) for row in rows] for rows in json.loads((chosen.work / "noisy.json").read_text("utf-8"))]
+    for setting in SETTINGS[len(kept) :][: chosen.most]:
+        kept.append(list(measure(*setting, chosen.launches, seed=1)))
+        if chosen.work is not None:
+            chosen.work.mkdir(parents=True, exist_ok=True)
+            content = json.dumps([[asdict(row) for row in rows] for rows in kept])
+            (chosen.work / "noisy.json").write_text(content, encoding="utf-8")
+    rows = [row for measured in kept for row in measured]
+    if len(kept) < len(SETTINGS):
+        sys.stdout.write(report(rows))
+        return
     path = Path(__file__).parents[1] / "results" / f"{date.today()}-noisy-evaluation.md"
     path.write_text(report(rows), encoding="utf-8")
     sys.stdout.write(report(rows))
