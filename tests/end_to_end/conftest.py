@@ -20,14 +20,15 @@ def tracking_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def tables(tmp_path: Path, tracking_database: Path) -> None:
-    """Give a test's own home MLflow's tables; ``launched`` makes them itself, as a user's first launch does."""
+    """Give a test's own home MLflow's tables; that a first launch makes them is seen to in test_mlflow_file.py."""
     put(tracking_database, tmp_path)
 
 
 @pytest.fixture(scope="session")
-def launched(tmp_path_factory: pytest.TempPathFactory) -> Launched:
+def launched(tmp_path_factory: pytest.TempPathFactory, tracking_database: Path) -> Launched:
     """The tiny launch through the command line, with a twin. Its tests share a file, as workers share no session."""
     home = tmp_path_factory.mktemp("tiny")
+    put(tracking_database, home)
     file = write_launch(home)
     launch = yaml.safe_load(file.read_text(encoding="utf-8"))
     launch["audit"] |= {"populations": ["compliant", "stress"], "in_launch": ["compliant"]}
