@@ -137,6 +137,7 @@ def test_a_wrong_number_of_votes_stops_the_layer():
         shards.merge(asked(FIRST, of_size(1.0, 10, 4), config(), pass_number=2), [good])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parts", [1, 2, 7])
 def test_shards_add_up_to_one_process(parts):
     question = asked(FIRST, of_size(1.0, 10, 4), config())

@@ -121,6 +121,7 @@ def erased(launch: Path) -> None:
 DAMAGES = (changed_words, changed_words_and_seal, lost_words, erased, changed_record)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda each: each.__name__)
 def test_a_tampered_or_erased_source_is_refused(
     private: Private, settings: Settings, caplog: pytest.LogCaptureFixture, damage: Callable[[Path], None]

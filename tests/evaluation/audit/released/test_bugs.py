@@ -96,6 +96,7 @@ def test_a_last_round_that_is_drawn_without_noise_is_seen(tmp_path: Path) -> Non
     assert "noise_added" not in found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SHARED_OF_NOISE)
 def test_a_generator_that_is_wrong_is_seen_in_the_noise_itself(tmp_path: Path, name: str) -> None:
     """The audit draws the same wrong noise, so it must look at the noise."""

@@ -42,6 +42,7 @@ def test_an_honest_run_follows(tmp_path: Path, kind: str) -> None:
     assert rows["noise_added"].estimate < 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", OPTIMISERS)
 def test_an_unnoised_sum_handed_to_the_server_is_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
