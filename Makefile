@@ -12,7 +12,7 @@ AIRFLOW := set -a; . dags/airflow.env; AIRFLOW__CORE__DAGS_FOLDER=$(CURDIR)/dags
 PYTHON = $(shell for name in python3.11 python3 python; do \
 	$$name -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && echo $$name && break; done)
 
-.PHONY: help setup shell launch web test mutants check bench up down stack stack-status stack-down lock hashes clean
+.PHONY: help setup shell launch web test mutants check bench up backfill down stack stack-status stack-down lock hashes clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -64,6 +64,12 @@ bench: setup ## Run BENCHES (default: all that need no data of yours; an hour, p
 
 up: setup $(AIRFLOW_HOME)/.ready ## Start Airflow and the MLflow UI on this machine, loopback only
 	@bash docker/local.sh up
+
+backfill: setup ## What FILE's launches of dates FROM to TO would spend (2026-09-01); with GO=1 Airflow (make up) runs them one by one
+	@$(STAGES)/tacit --quiet ledger forecast $(FILE) --from "$(FROM)" --to "$(TO)"
+	@test -n "$(GO)" || { echo "nothing runs yet: the same with GO=1 asks Airflow for these runs"; exit 0; }
+	@test -z "$(GO)" || ($(AIRFLOW) backfill create --dag-id public_model-$(LAUNCH) --from-date "$(FROM)" --to-date "$(TO)" \
+		--max-active-runs 1 --reprocess-behavior none)
 
 down: ## Stop what `make up` started, and nothing else
 	@bash docker/local.sh down

@@ -10,6 +10,7 @@ from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from launch_file import HOME, LaunchFile
+from notify import Notice
 from stage_task import PERMANENT, tacit_path
 
 ANSWER = "answer"
@@ -22,6 +23,12 @@ Launch `{{ ti.xcom_pull(task_ids='check')['launch_id'] }}` passed every automati
 - report: {{ ti.xcom_pull(task_ids='report')['files'] | join(', ') }}, of a disclosure with SHA-256
   `{{ ti.xcom_pull(task_ids='report')['disclosure_sha256'] }}`
 - decision: {{ ti.xcom_pull(task_ids='decide')['reasons'] | join('; ') }}
+
+| gate | what it saw |
+|---|---|
+{% for gate in ti.xcom_pull(task_ids='decide').get('gates', []) -%}
+| {{ gate['title'] }} | {{ gate['evidence'] | replace('|', '/') }} |
+{% endfor %}
 
 Read the report before you answer. Your answer goes into the privacy ledger, and a rejection is final. Without an
 answer in seven days nothing is published; run this task again to be asked again.
@@ -48,8 +55,11 @@ class LaunchApproval(ApprovalOperator):
             # An answer in the second after the question can fail the task; it then asks again.
             retries=2,
             retry_delay=timedelta(seconds=5),
+            notifiers=[Notice("approval", launch)],
+            on_failure_callback=Notice("failed", launch),
             **kwargs,
         )
+        self.unanswered = Notice("unanswered", launch)
 
     def execute(self, context: Context) -> Any:
         if context["dag_run"].triggering_user_name == "dag_test":
@@ -64,6 +74,8 @@ class LaunchApproval(ApprovalOperator):
         answer = {key: event.get(key) for key in ("chosen_options", "responded_by_user", "responded_at")}
         if answer["responded_by_user"] and "error" not in event:
             answer |= self.write_down(context, event)
+        else:
+            self.unanswered(context)
         context["ti"].xcom_push(key=ANSWER, value=answer)
         return super().execute_complete(context, event)
 

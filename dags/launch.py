@@ -5,20 +5,32 @@ keeps the schedule); a file without one is triggered by hand. Each task is one s
 process of its own; this file imports neither torch nor MLflow nor tacit.
 """
 
+import logging
 from datetime import UTC, datetime, timedelta
 
 from airflow.sdk import DAG, Context, TriggerRule, chain, get_parsing_context, task
 from airflow.sdk.exceptions import AirflowException
 
 from approval import LaunchApproval
+from dates import date_param, on_public_model, on_schedule
+from deadlines import of_launch
 from launch_file import LaunchFile, broken, read_launch_files
-from stage_task import CheckLaunch, Stage, date_param, public_model_asset, require_schedule
+from notify import Notice
+from stage_task import CheckLaunch, Stage
+
+_log = logging.getLogger(__name__)
 
 
 @task.short_circuit(task_id="launch_or_hold", retries=2, pool="cpu", execution_timeout=timedelta(minutes=5))
 def launch_or_hold(**context: Context) -> bool:
     """A hold skips everything below: it has its report and publishes nothing."""
-    return context["ti"].xcom_pull(task_ids="decide")["decision"] == "launch"
+    decided = context["ti"].xcom_pull(task_ids="decide")
+    if decided["decision"] == "launch":
+        return True
+    for reason in decided["reasons"]:
+        _log.warning("held: %s", reason)
+    _log.warning("nothing is published, what was spent stays spent; what now: docs/operations.md, 'A launch is held'")
+    return False
 
 
 def build(launch: LaunchFile) -> DAG:
@@ -26,11 +38,12 @@ def build(launch: LaunchFile) -> DAG:
     with DAG(
         dag_id=launch.name,
         description=f"{', '.join(launch.features)} for {launch.locale}",
-        doc_md=f"One launch, as `{launch.path.name}` states it. Change the file to change the launch.",
-        schedule=[public_model_asset(launch.locale)] if launch.schedule else None,
+        doc_md=about(launch),
+        schedule=on_public_model(launch.locale) if launch.schedule else None,
         start_date=datetime(2026, 1, 1, tzinfo=UTC),
         catchup=False,
         max_active_runs=1,
+        deadline=of_launch(launch),
         params={"date": date_param()},
         tags=["launch", launch.locale, *launch.features],
     ) as dag:
@@ -49,7 +62,9 @@ def build(launch: LaunchFile) -> DAG:
         # What is spent is reported: an audit that failed for good holds the launch, and its report says so.
         decide = Stage(launch=launch, name="decide", trigger_rule=TriggerRule.ALL_DONE)
         report = Stage(launch=launch, name="report")
-        gate = launch_or_hold()
+        gate = launch_or_hold.override(
+            on_success_callback=Notice("held", launch), on_failure_callback=Notice("failed", launch)
+        )()
         approve = [LaunchApproval(launch=launch)] if launch.reviewers else []
         publish = Stage(launch=launch, name="publish")
 
@@ -61,6 +76,15 @@ def build(launch: LaunchFile) -> DAG:
         [pretrain, discover] >> build_vocabulary >> adapt >> count >> fine_tune >> [audit, ab_test] >> decide
         chain(decide, report, gate, *approve, publish)
     return dag
+
+
+def about(launch: LaunchFile) -> str:
+    """The page of a DAG: what it launches, word for word, and where to read what became of it."""
+    return (
+        f"One launch, as `{launch.path.name}` states it. Change the file to change the launch.\n\n"
+        "A run's task `check` names its launch; its report is `runs/LAUNCH/public/report/report.html`, and an artifact "
+        f"of the launch in MLflow.\n\n```yaml\n{launch.path.read_text(encoding='utf-8')}\n```"
+    )
 
 
 def build_broken(launch: LaunchFile) -> DAG:
@@ -85,8 +109,8 @@ def build_or_say_why_not(launch: LaunchFile) -> DAG:
     if launch.error:
         return build_broken(launch)
     try:
-        # It is the public model's (``public_model.py``), but a bad one is said here.
-        require_schedule(launch.schedule)
+        if launch.schedule:
+            on_schedule(launch.schedule)  # It is the public model's (``public_model.py``), but a bad one is said here.
         return build(launch)
     except (AirflowException, ValueError, TypeError) as error:
         # Such as a schedule that Airflow does not understand.

@@ -1,19 +1,23 @@
 """One DAG per launch file that has a ``schedule``: its public stages, ahead of the launch.
 
-It trains the public model of one dated launch and then emits ``public_model/<locale>`` with that
-date, which starts the launch itself (``launch.py``). The launch finds these stages done and goes on
-from there. Where text, settings and code are those of an earlier launch, the stages take its public
-model over in seconds. Nothing here touches private text or spends privacy budget.
+It trains the public model of one dated launch and then emits the partition of ``public_model/<locale>`` that is
+that date, which starts the launch itself (``launch.py``). The launch finds these stages done and goes on from there.
+A backfill of this DAG launches dates that passed; `make backfill` says before what they would spend. Where text,
+settings and code are those of an earlier launch, the stages take its public model over in seconds. Nothing here
+touches private text or spends privacy budget.
 """
 
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
-from airflow.sdk import DAG, Asset, Context, Metadata, get_parsing_context, task
+from airflow.sdk import DAG, Asset, Context, get_parsing_context, task
 from airflow.sdk.exceptions import AirflowException
 
+from dates import UNDATED, date_param, launch_date, on_schedule, public_model_asset
+from deadlines import of_public_model
 from launch_file import LaunchFile, read_launch_files
-from stage_task import CheckLaunch, Stage, date_param, launch_date, public_model_asset, require_schedule
+from notify import Notice
+from stage_task import CheckLaunch, Stage
 
 
 def build(launch: LaunchFile) -> DAG:
@@ -23,10 +27,11 @@ def build(launch: LaunchFile) -> DAG:
         dag_id=f"public_model-{launch.name}",
         description=f"public model of {launch.name}",
         doc_md=f"The public stages of `{launch.path.name}`, on its schedule; then the launch starts.",
-        schedule=launch.schedule,
+        schedule=on_schedule(launch.schedule),
         start_date=datetime(2026, 1, 1, tzinfo=UTC),
         catchup=False,
         max_active_runs=1,
+        deadline=of_public_model(launch),
         params={"date": date_param()},
         tags=["public_model", launch.locale, *launch.features],
     ) as dag:
@@ -34,16 +39,25 @@ def build(launch: LaunchFile) -> DAG:
         ingest_public = Stage(launch=launch, name="ingest_public")
         pretrain = Stage(launch=launch, name="pretrain")
 
-        check >> ingest_public >> pretrain >> emit(launch.name, asset)
+        check >> ingest_public >> pretrain >> emit(launch, asset)
     return dag
 
 
-def emit(launch_name: str, asset: Asset):
+def emit(launch: LaunchFile, asset: Asset):
     """The task that tells Airflow which dated launch now has its public model."""
 
-    @task(outlets=[asset], retries=2, pool="cpu", execution_timeout=timedelta(minutes=5))
+    @task(
+        outlets=[asset],
+        retries=2,
+        pool="cpu",
+        execution_timeout=timedelta(minutes=5),
+        on_failure_callback=Notice("failed", launch),
+    )
     def announce(**context: Context):
-        yield Metadata(asset, {"launch_file": launch_name, "date": launch_date(context, launch_name)})
+        date = launch_date(context, launch.name)
+        event = context["outlet_events"][asset]
+        event.extra = {"launch_file": launch.name, "date": date}
+        event.add_partitions(date or UNDATED)
 
     return announce()
 
@@ -52,5 +66,4 @@ for _launch in read_launch_files():
     if _launch.schedule and get_parsing_context().dag_id in (None, f"public_model-{_launch.name}"):
         # A schedule that is none is said by the launch's own DAG.
         with suppress(AirflowException, ValueError, TypeError):
-            require_schedule(_launch.schedule)
             globals()[f"public_model_{_launch.name}"] = build(_launch)

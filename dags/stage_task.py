@@ -26,14 +26,16 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import IO, Any
 
-from airflow.sdk import DAG, Asset, BaseOperator, Context, Param
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+from airflow.sdk import BaseOperator, Context
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from dates import launch_date
 from launch_file import HOME, LaunchFile
+from notify import Notice, late
 
 PERMANENT, TEMPORARY = 65, 75
 GPU_STAGES = frozenset({"pretrain", "adapt", "fine_tune", "audit", "ab_test"})
@@ -42,6 +44,8 @@ GRACE_SECONDS = 30
 _GPU_POD = {"pod_template_file": "/opt/tacit/pods/gpu.yaml"}
 # Workers of a stage wait as long for one another (federated/config/training.py).
 STAGE_TIMEOUT = timedelta(hours=12)
+# People hear of a try that takes so long while there is time to look at it before it is ended.
+LATE_AFTER = timedelta(hours=9)
 
 _LIBC = ctypes.CDLL(None)  # looked up before any fork
 _PR_SET_PDEATHSIG = 1
@@ -73,8 +77,10 @@ class TacitOperator(BaseOperator):
             retry_delay=timedelta(seconds=30),
             retry_exponential_backoff=True,
             max_retry_delay=timedelta(minutes=10),
+            on_failure_callback=Notice("failed", launch),
             **kwargs,
         )
+        self.launch = launch
         self.launch_path = str(launch.path)
         self._process: subprocess.Popen[str] | None = None
 
@@ -90,7 +96,8 @@ class TacitOperator(BaseOperator):
         arguments = self.command(context)
         self.log.info("tacit %s", " ".join(arguments))
         try:
-            code, answer = self.run_command(arguments)
+            with late(self.launch, context, LATE_AFTER):
+                code, answer = self.run_command(arguments)
         except KeyboardInterrupt as error:
             interrupted.set()
             raise AirflowFailException(f"{self.task_id}: interrupted; run the launch again to resume") from error
@@ -191,46 +198,6 @@ def end_with_parent() -> None:
     """
     if sys.platform == "linux":
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
-def public_model_asset(locale: str) -> Asset:
-    """What ``public_model.py`` emits and scheduled launches of the locale wait for."""
-    return Asset(name=f"public_model/{locale}", uri=f"x-tacit://public_model/{locale}")
-
-
-def require_schedule(schedule: str | None) -> None:
-    """See that Airflow understands a schedule, in a DAG that no file holds: one built with tasks is registered.
-
-    Raises:
-      AirflowException: it does not.
-    """
-    DAG("schedule", schedule=schedule, start_date=datetime(2026, 1, 1, tzinfo=UTC)).timetable.validate()
-
-
-def date_param() -> Param:
-    """The run parameter with which a person names the dated launch to run or to finish."""
-    return Param(None, type=["null", "string"], format="date", description="empty: the file's own, undated launch")
-
-
-def launch_date(context: Context, launch_name: str) -> str | None:
-    """The date (YYYYMMDD) that makes each scheduled run a launch of its own; None for the undated launch.
-
-    In this order: the run's ``date`` parameter (a person's choice), the date of the public
-    model that started the run, the run's own date if a schedule started it.
-
-    Raises:
-      AirflowSkipException: the public model that started the run is another launch file's.
-    """
-    if date := context["params"].get("date"):
-        return date.replace("-", "")
-    events = [event for group in context["triggering_asset_events"].values() for event in group]
-    if events:
-        dates = [event.extra["date"] for event in events if event.extra.get("launch_file") == launch_name]
-        if not dates:
-            raise AirflowSkipException(f"this public model was trained for another launch file than {launch_name}")
-        return dates[-1]
-    run = context["dag_run"]
-    return f"{run.logical_date:%Y%m%d}" if run.run_type == "scheduled" and run.logical_date else None
 
 
 def tacit_path() -> str:

@@ -48,11 +48,9 @@ def look(config: LaunchConfig, settings: Settings, run_id: str, taken_over: Coll
     Args:
       taken_over: stages that another launch made for it, so that they spend nothing here.
     """
-    from federated import mechanisms  # scipy is slow to import
     from pipeline.ledger.foresee import costs, foresee
 
-    mechanism = config.mechanism
-    rho = mechanisms.sensitivity_squared(mechanism) / (2 * mechanism.noise_multiplier**2) if config.trains else 0.0
+    rho = training_rho(config)
     foreseen = foresee(config, settings, run_id, *costs(config, rho, taken_over))
     kept = foreseen.kept
     unusable = unusable_files(config, kept)
@@ -67,6 +65,14 @@ def look(config: LaunchConfig, settings: Settings, run_id: str, taken_over: Coll
         *foreseen.problems,
     )
     return Look(problems, (*population.notes, *foreseen.notes))
+
+
+def training_rho(config: LaunchConfig) -> float:
+    """What training costs one device at worst, within the limits that are enforced."""
+    from federated import mechanisms  # scipy is slow to import
+
+    mechanism = config.mechanism
+    return mechanisms.sensitivity_squared(mechanism) / (2 * mechanism.noise_multiplier**2) if config.trains else 0.0
 
 
 def require(config: LaunchConfig, settings: Settings, run_id: str, taken_over: Collection[str] = ()) -> tuple[str, ...]:

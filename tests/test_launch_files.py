@@ -18,7 +18,7 @@ from pretrain.config import C4Corpus
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = sorted((ROOT / "dags" / "launches").glob("*.yaml"))
-PRODUCTION = [path for path in FILES if path.stem in {"en-US", "es-ES", "fr-FR", "pt-BR"}]
+PRODUCTION = [path for path in FILES if path.stem in {"de-DE", "en-US", "es-ES", "fr-FR", "pt-BR"}]
 
 
 def name_of(path: Path) -> str:
@@ -56,7 +56,7 @@ def test_says_every_privacy_parameter_itself(path: Path):
 
 
 def test_the_production_locales_are_there():
-    assert [path.stem for path in PRODUCTION] == ["en-US", "es-ES", "fr-FR", "pt-BR"]
+    assert [path.stem for path in PRODUCTION] == ["de-DE", "en-US", "es-ES", "fr-FR", "pt-BR"]
 
 
 @pytest.mark.parametrize("path", PRODUCTION, ids=name_of)

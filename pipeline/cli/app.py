@@ -9,6 +9,8 @@ import json
 import logging
 import re
 import sys
+from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -107,11 +109,16 @@ def check(
             here = settings.load()
             told = foreseen(launch, run_id, here)
             notes = readiness.require(launch, here, run_id, taken_over(told))
+            if date is not None:
+                notes += cli_ledger.would_spend(launch, here, run_id, taken_over(told))
     except ValueError as error:
         if as_json:  # The log of whoever asked, such as Airflow's first task, says it too.
             typer.echo(printable(str(error)), err=True)
         answer({"ok": False, "errors": str(error).splitlines()}, as_json, text=str(error))
         raise typer.Exit(PERMANENT) from error
+    if as_json:
+        for note in notes:
+            typer.echo(printable(note), err=True)
     reuse = [vars(each) for each in told]
     content = {"ok": True, "errors": [], "notes": list(notes), "launch_id": run_id, "reuse": reuse}
     answer(content, as_json, text="\n".join((f"{file}: ok, launch {run_id}", *notes, *map(str, told))))
@@ -279,9 +286,13 @@ def _erase_expired(here: settings.Settings) -> None:
 
 
 def _date(date: str | None) -> str | None:
-    if date is not None and not re.fullmatch(r"[0-9]{8}", date):
-        raise ValueError(f"date: {shown(repr(date))} is not YYYYMMDD; write it as in 20261121")
-    return date
+    if date is None:
+        return None
+    # What is no day of any month would be no date in the id either, and the launch would count as today's.
+    with suppress(ValueError):
+        if re.fullmatch(r"[0-9]{8}", date) and datetime.fromisoformat(date):
+            return date
+    raise ValueError(f"date: {shown(repr(date))} is not YYYYMMDD; write it as in 20261121")
 
 
 def main() -> None:

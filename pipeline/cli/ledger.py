@@ -1,6 +1,10 @@
 """``tacit ledger``: what every launch spent."""
 
+import math
 import re
+from collections.abc import Collection
+from dataclasses import asdict
+from datetime import date, timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -8,7 +12,8 @@ from pydantic import ValidationError
 
 from federated.config.population import NAME
 from pipeline import settings
-from pipeline.cli.support import AsJson, answer, command
+from pipeline.cli.support import AsJson, LaunchPath, answer, command, foreseen, read_launch, taken_over
+from pipeline.config import LaunchConfig, launch_id
 from pipeline.errors import PERMANENT, LedgerMissing, LedgerTampered
 from pipeline.ledger.budget import Budget, Population
 from pipeline.ledger.entries import NO_UNIT, Entry
@@ -16,7 +21,11 @@ from pipeline.run_dir import receipts
 from pretrain.reading.paths import shown
 
 if TYPE_CHECKING:
+    from pipeline.ledger.foresee import Forecast
     from pipeline.ledger.ledger import PrivacyLedger
+
+# A schedule has as many dates in as many years; nobody fills more in at once.
+_MOST_DAYS = 1830
 
 app = typer.Typer(no_args_is_help=True, help="What every launch spent. Example: tacit ledger show")
 
@@ -164,6 +173,82 @@ def ledger_export(as_json: AsJson = False) -> None:
     Example: tacit ledger export > ledger.json
     """
     answer(_ledger().export(), as_json=True)
+
+
+@app.command("forecast")
+@command
+def ledger_forecast(
+    file: LaunchPath,
+    first: Annotated[str, typer.Option("--from", help="the first date, as in 2026-11-01")],
+    last: Annotated[str, typer.Option("--to", help="the last date")],
+    as_json: AsJson = False,
+) -> None:
+    """What the launches of a schedule's dates would spend, one after the other, before any of them runs.
+
+    Nothing is written. A date that has spent spends nothing again; one that would be refused is named with the reason,
+    and the command then ends with 65. 'make backfill' asks it before Airflow is asked for the runs.
+
+    Example: tacit ledger forecast dags/launches/en-US.yaml --from 2026-09-01 --to 2026-11-30
+    """
+    from pipeline.ledger import schedule
+    from pipeline.ledger.foresee import forecast
+    from pipeline.readiness import training_rho
+
+    config, here = read_launch(file), settings.load()
+    begins, ends = _day(first, "--from"), _day(last, "--to")
+    if not begins <= ends <= begins + timedelta(days=_MOST_DAYS):
+        raise ValueError(f"--to: {ends} is not from {begins} to {_MOST_DAYS} days later; correct one of them")
+    if config.schedule is None:
+        raise ValueError(f"schedule: {file} has none, so it has no dates; 'tacit plan' says what its launch costs")
+    ids = [launch_id(config, f"{day:%Y%m%d}") for day in schedule.launch_dates(config.schedule, begins, ends)]
+    if not ids:
+        raise ValueError(f"--to: {config.schedule!r} has no date from {begins} to {ends}")
+    rows = forecast(config, here, ids, training_rho(config), lambda run_id: taken_over(foreseen(config, run_id, here)))
+    spending = [row for row in rows if not row.problem]
+    rho = math.fsum(max(row.rho, row.held_out_rho) for row in spending)
+    epsilon, refused = math.fsum(row.epsilon for row in spending), len(rows) - len(spending)
+    name = config.private_text.name
+    ending = f"together: rho {rho:.6g} of one device and epsilon {epsilon:.6g} of one typed word of population {name!r}"
+    lines = [f"{name}: {len(rows)} launches of {config.schedule!r} from {begins} to {ends}", *map(_forecast_line, rows)]
+    content = {"ok": not refused, "population": name, "dates": [asdict(row) for row in rows]}
+    content |= {"rho": rho, "epsilon": epsilon, "refused": refused}
+    text = [*lines, ending + (f"; {refused} would be refused" if refused else "")]
+    answer(content, as_json, text="\n".join(text))
+    if refused:
+        raise typer.Exit(PERMANENT)
+
+
+def would_spend(config: LaunchConfig, here: settings.Settings, run_id: str, made: Collection[str]) -> tuple[str, ...]:
+    """What a dated launch would spend now, in a line; none where no ledger is there to ask.
+
+    Args:
+      made: stages that another launch made for it.
+    """
+    from pipeline.ledger.foresee import forecast
+    from pipeline.readiness import training_rho
+
+    try:
+        rows = forecast(config, here, [run_id], training_rho(config), lambda run_id: made)
+    except LedgerMissing:
+        return ()
+    return tuple(f"would spend, at worst: {_forecast_line(row).strip()}" for row in rows)
+
+
+def _forecast_line(row: "Forecast") -> str:
+    if row.problem:
+        return f"  {row.launch_id}: refused: {row.problem}"
+    before = f", as {', '.join(row.has_spent)} spent before" if row.has_spent else ""
+    if not (row.rho or row.held_out_rho or row.epsilon):
+        return f"  {row.launch_id}: spends nothing{before}"
+    held_out = f" (held out: {row.held_out_rho:.4g})" if row.held_out_rho else ""
+    return f"  {row.launch_id}: rho {row.rho:.4g}{held_out}, epsilon {row.epsilon:g} per typed word{before}"
+
+
+def _day(given: str, option: str) -> date:
+    try:
+        return date.fromisoformat(given)
+    except ValueError as error:
+        raise ValueError(f"{option}: {shown(repr(given))} is no date; write it as in 2026-11-01") from error
 
 
 def _windows(ledger: "PrivacyLedger", name: str) -> list[str]:

@@ -38,6 +38,7 @@ from pipeline.ledger.chain import (
     standing_reservation,
 )
 from pipeline.ledger.entries import AS_OF, GENESIS, NO_UNIT, SPLIT_RULE, Entry, canonical
+from pipeline.ledger.launch import require_once
 from pipeline.ledger.loss import Unit, most_in_any, releases, total_spent
 from pipeline.ledger.room import Asking, require_room
 from pipeline.policy.config import BudgetConfig
@@ -164,7 +165,7 @@ class PrivacyLedger:
 
         Raises:
           PopulationUnknown: nobody registered the population.
-          BudgetExceeded: there is no room, or the launch asks for more than the registered budget.
+          BudgetExceeded: there is no room, the launch asks for more than the registered budget, or its date has spent.
           LedgerConflict: this stage of this launch already reserved something else.
           LedgerTampered: the ledger cannot be relied on.
         """
@@ -177,6 +178,7 @@ class PrivacyLedger:
             registered = budgets.require_registered(entries, population)
             asked = budgets.Asked(budget_rho, budget_discovery_epsilon, window)
             budgets.require_no_more(registered, asked)
+            require_once(entries, population, launch_id)
             asking = Asking(population, launch_id, binding.get(SPLIT_RULE, ""), binding.get(AS_OF, ""))
             require_room(entries, asking, spend, budgets.ceilings(registered, asked, spend.unit))
             kind = numbered(connection, "reserve", launch_id, stage)

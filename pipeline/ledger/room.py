@@ -56,15 +56,24 @@ class Asking:
     as_of: str = ""
 
 
-def require_room(entries: Iterable[Entry], asking: Asking, spend: Spend, ceilings: Sequence[Ceiling]) -> None:
+def require_room(
+    entries: Iterable[Entry],
+    asking: Asking,
+    spend: Spend,
+    ceilings: Sequence[Ceiling],
+    at: datetime | None = None,
+) -> None:
     """See that a spend fits under every ceiling on its unit, with all that counts.
+
+    Args:
+      at: when it would be reserved, to know it beforehand; by default now.
 
     Raises:
       BudgetExceeded: it does not; the numbers, the day from which on it would, and the fix are in the message.
     """
     before, release = releases(entries, asking.population, spend.unit), release_of(spend, asking.rule)
     for ceiling in ceilings:
-        since = clock.counts_since(ceiling.days, asking.as_of)
+        since = clock.counts_since(ceiling.days, asking.as_of, at)
         if not ceiling.holds(before, release, since):
             spent = together(each for each in before if each.written >= since)[0]
             raise BudgetExceeded(_refusal(asking, spend, ceiling, spent, _first_day(before, release, ceilings)))

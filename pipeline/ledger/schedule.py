@@ -3,7 +3,7 @@
 import math
 from bisect import bisect_left
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, time
 
 from croniter import croniter, croniter_range
 
@@ -22,7 +22,7 @@ _PRESETS = {
     "@annually": "0 0 1 1 *",
 }
 # All lengths of months and positions of leap years.
-_FIRST, _YEARS = datetime(2026, 1, 1, tzinfo=UTC), 8
+_FIRST, _YEARS = date(2026, 1, 1), 8
 # Pretraining and people's answers take days, so that two launches may come nearer to one another than their dates.
 _LATE_DAYS = 7
 _CRON_FIELDS = 5
@@ -94,7 +94,13 @@ def most_in(days: list[int], span: int) -> int:
 
 
 def launch_days(schedule: str) -> list[int]:
-    """The days on which a schedule launches, as ordinals, over some years; empty if it is none that is known here.
+    """The days on which a schedule launches, as ordinals, over some years; empty if it is none that is known here."""
+    last = date(_FIRST.year + _YEARS - 1, 12, 31)
+    return [day.toordinal() for day in launch_dates(schedule, _FIRST, last)]
+
+
+def launch_dates(schedule: str, first: date, last: date) -> list[date]:
+    """The days on which a schedule launches, both ends included; empty if it is none that is known here.
 
     However often it fires on a day, launches of one date are one launch.
     """
@@ -103,5 +109,5 @@ def launch_days(schedule: str) -> list[int]:
     if not croniter.is_valid(expression) or len(fields) != _CRON_FIELDS:
         return []
     once_a_day = " ".join(("0", "0", *fields[2:]))  # However many hours and minutes it names.
-    days = croniter_range(_FIRST, _FIRST.replace(year=_FIRST.year + _YEARS), once_a_day, exclude_ends=False)
-    return [day.toordinal() for day in days if day.year < _FIRST.year + _YEARS]
+    begins, ends = (datetime.combine(day, time(), UTC) for day in (first, last))
+    return [day.date() for day in croniter_range(begins, ends, once_a_day, exclude_ends=False)]

@@ -90,6 +90,10 @@ class StandIn:
     def decide(self, decision: str) -> None:
         (self.home / "decision").write_text(decision, encoding="utf-8")
 
+    def stands(self, state: str) -> None:
+        """What ``tacit review`` says of every launch."""
+        (self.home / "state").write_text(state, encoding="utf-8")
+
     def calls(self) -> list[list[str]]:
         path = self.home / "calls.jsonl"
         return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
@@ -99,7 +103,7 @@ class StandIn:
 
 
 def fresh_stand_in() -> StandIn:
-    for name in ("behaviour.json", "decision", "calls.jsonl"):
+    for name in ("behaviour.json", "decision", "state", "calls.jsonl"):
         (HOME / name).unlink(missing_ok=True)
     return StandIn(HOME)
 

@@ -44,11 +44,14 @@ if command == "check":
 if command == "decide":
     decision = home / "decision"
     word = decision.read_text(encoding="utf-8") if decision.exists() else "launch"
-    answer = {"decision": word, "reasons": ["fine"], "headline": {"decision": word}}
+    gates = [{"id": "max_rho", "title": "rho", "evidence": "0.5 of 1", "passed": word == "launch"}]
+    answer = {"decision": word, "reasons": ["fine"], "gates": gates, "headline": {"decision": word}}
 if command == "fine_tune":
     answer = {"rho": 0.5, "epsilon": 6.5, "delta": 1e-10}
 if command == "report":
     answer = {"files": ["report.html"], "disclosure_sha256": "e" * 64}
 if command == "review":
-    answer = {"state": {"approve": "approved", "reject": "rejected"}[arguments[arguments.index("--answer") + 1]]}
+    given = arguments[arguments.index("--answer") + 1] if "--answer" in arguments else ""
+    state = {"approve": "approved", "reject": "rejected"}.get(given)
+    answer = {"state": state or (home / "state").read_text(encoding="utf-8")}
 sys.stdout.write(json.dumps(answer) + "\n")

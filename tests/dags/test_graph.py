@@ -95,6 +95,10 @@ def test_every_task_has_a_retry_a_time_limit_and_a_pool_that_exists(dagbag):
             assert task.pool in pools, task.task_id
 
 
+def test_a_dags_page_shows_its_launch_file(dagbag):
+    assert "locale: es-ES\nfeature: NWP" in dagbag.dags["scheduled"].doc_md
+
+
 def test_only_training_on_a_gpu_is_sent_to_the_gpu_queue(dagbag):
     def on_gpu(name: str) -> set[str]:
         return {task.task_id for task in dagbag.dags[name].tasks if task.queue == task.pool == "gpu"}
@@ -106,6 +110,7 @@ def test_only_training_on_a_gpu_is_sent_to_the_gpu_queue(dagbag):
 
 def test_the_schedule_is_the_public_models_and_starts_the_launch(dagbag):
     assert dagbag.dags["demo"].schedule is None
+    assert dagbag.dags["public_model-scheduled"].timetable.key_format == "%Y%m%d"
     assert "public_model/es-ES" in str(dagbag.dags["scheduled"].timetable.asset_condition)
     assert dagbag.dags["public_model-scheduled"].timetable.expression == "0 0 1 * *"
 

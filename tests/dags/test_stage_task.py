@@ -26,6 +26,7 @@ DATED_LAUNCH = "demo-0123abcd-20260301"
 def run(dag, only: Collection[str] = (), **conf: str):
     """One run of a DAG in this process, without waiting between tries; tasks not in ``only`` count as done."""
     dag = copy.deepcopy(dag)
+    dag.deadline = None  # As under `make launch`: `airflow dags test` cannot read deadlines.
     for task in dag.tasks:
         task.params = copy.deepcopy(task.params)  # a run writes its own into them, and the copies share them
         task.retry_delay = timedelta(0)
@@ -194,29 +195,45 @@ def test_the_public_model_announces_its_date(dagbag, stand_in: StandIn):
     with create_session() as session:
         event = session.query(AssetEvent).order_by(AssetEvent.id.desc()).first()
         assert event.extra["launch_file"] == "scheduled"
-        assert event.extra["date"] == "20260301"
+        assert (event.extra["date"], event.partition_key) == ("20260301", "20260301")
 
 
 @pytest.mark.parametrize(
-    ("run_type", "events", "expected"),
+    ("run_type", "key", "expected"),
     [
-        ("manual", [], None),
-        ("scheduled", [], "20260501"),
-        ("asset_triggered", [{"launch_file": "es-ES", "date": "20260401"}], "20260401"),
+        ("manual", None, None),
+        ("manual", "20990101", "20990101"),
+        ("scheduled", "20260501", "20260501"),
+        ("backfill", "20260301", "20260301"),
+        ("asset_triggered", "20260401", "20260401"),
+        ("asset_triggered", "undated", None),
     ],
 )
-def test_where_the_date_comes_from(dagbag, run_type, events, expected):
-    from stage_task import launch_date
+def test_where_the_date_comes_from(dagbag, run_type, key, expected):
+    from dates import launch_date
 
+    event = SimpleNamespace(extra={"launch_file": "es-ES"})
     context = {
         "params": {"date": None},
-        "triggering_asset_events": {"asset": [SimpleNamespace(extra=extra) for extra in events]},
-        "dag_run": SimpleNamespace(run_type=run_type, logical_date=datetime(2026, 5, 1, tzinfo=UTC)),
+        "triggering_asset_events": {"asset": [event]} if run_type == "asset_triggered" else {},
+        "dag_run": SimpleNamespace(run_type=run_type, partition_key=key),
     }
     assert launch_date(context, "es-ES") == expected
-    if events:
+    assert launch_date(context | {"params": {"date": "2026-01-31"}}, "es-ES") == "20260131"
+    if run_type == "asset_triggered":
         with pytest.raises(AirflowSkipException, match="another launch file than es-MX"):
             launch_date(context, "es-MX")
+
+
+@pytest.mark.parametrize(
+    ("run_type", "key"), [("manual", "today"), ("backfill", "20990101"), ("scheduled", "20990101")]
+)
+def test_a_partition_that_is_no_date_or_is_to_come_is_refused(dagbag, run_type, key):
+    from dates import launch_date
+
+    run = SimpleNamespace(run_type=run_type, partition_key=key)
+    with pytest.raises(AirflowFailException, match="partition"):
+        launch_date({"params": {}, "triggering_asset_events": {}, "dag_run": run}, "es-ES")
 
 
 def test_the_next_command_starts_ahead_and_nothing_else_changes(dagbag, launched: Launch, monkeypatch, tmp_path):

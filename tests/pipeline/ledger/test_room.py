@@ -23,7 +23,7 @@ from tests.helpers.launches.spends import BINDING, device, item, reserve
 
 SPLITS = ("train", "validation", "test")
 START = datetime(2026, 1, 1, 9, 30, tzinfo=UTC)
-PRODUCTION = ("en-US", "es-ES", "fr-FR", "pt-BR")
+PRODUCTION = ("de-DE", "en-US", "es-ES", "fr-FR", "pt-BR")
 WINDOW = BudgetConfig(rho=1.0, days=30)
 
 

@@ -1,0 +1,186 @@
+"""The production locales under Airflow's own scheduler: dates, partitions, pools, backfills and deadlines."""
+
+import re
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.cli import cli_parser
+from airflow.executors.base_executor import BaseExecutor
+from airflow.jobs.job import Job
+from airflow.jobs.scheduler_job_runner import SchedulerJobRunner
+from airflow.models import DagRun
+from airflow.models.asset import AssetModel
+from airflow.models.backfill import Backfill
+from airflow.models.dag import DagModel
+from airflow.models.deadline import Deadline
+from airflow.models.taskinstance import TaskInstance
+from airflow.utils.session import create_session
+from sqlalchemy import select, update
+
+from .conftest import ROOT, StandIn
+
+pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
+
+LOCALES = ("de-DE", "en-US", "es-ES", "fr-FR", "pt-BR")
+PUBLIC = tuple(f"public_model-{name}" for name in LOCALES)
+DATES = ("20260301", "20260401")
+SLOTS = {"cpu": 2, "gpu": 1}
+
+
+class Patient(BaseExecutor):
+    """Takes whatever the scheduler hands out, and runs nothing."""
+
+    supports_callbacks = True
+
+    def queue_workload(self, workload: Any, session: Any) -> None:
+        pass
+
+
+class Scheduler(SchedulerJobRunner):
+    """Airflow's scheduler, one turn at a time."""
+
+    def turn(self) -> None:
+        with create_session() as session:
+            self._do_scheduling(session)
+
+
+@pytest.fixture(scope="module")
+def scheduler(dagbag) -> Scheduler:
+    """With the shipped launch files' DAGs in the database, and those of the production locales switched on."""
+    from airflow.dag_processing.bundles.manager import DagBundlesManager
+    from airflow.dag_processing.dagbag import BundleDagBag, sync_bag_to_db
+
+    folder = ROOT / "dags"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TACIT_LAUNCHES", str(folder / "launches"))
+        bag = BundleDagBag(dag_folder=folder, bundle_path=folder, bundle_name="dags-folder")
+    assert bag.import_errors == {}
+    bag.dags = {name: dag for name, dag in bag.dags.items() if name in LOCALES + PUBLIC}
+    DagBundlesManager().sync_bundles_to_db()
+    sync_bag_to_db(bag, "dags-folder", None)
+    job = Job()
+    with create_session() as session:
+        session.execute(update(DagModel).where(DagModel.dag_id.in_(LOCALES + PUBLIC)).values(is_paused=False))
+    return Scheduler(job=job, executors=[Patient(parallelism=100)])
+
+
+def runs(*dag_ids: str) -> list[DagRun]:
+    with create_session() as session:
+        return list(session.scalars(select(DagRun).where(DagRun.dag_id.in_(dag_ids)).order_by(DagRun.id)))
+
+
+def test_each_locale_has_its_schedule_its_asset_and_its_pools(scheduler: Scheduler):
+    with create_session() as session:
+        models = {model.dag_id: model for model in session.scalars(select(DagModel))}
+        for name in LOCALES:
+            assert models[name].timetable_partitioned
+            assert models[name].timetable_summary.startswith("Partitioned Asset")
+            asset = session.scalar(select(AssetModel).where(AssetModel.name == f"public_model/{name}"))
+            assert [one.dag_id for one in asset.scheduled_dags] == [name]
+            assert [one.dag_id for one in asset.producing_tasks] == [f"public_model-{name}"]
+            # The latest date is due; those that passed while nobody scheduled are for a backfill.
+            key = models[f"public_model-{name}"].next_dagrun_partition_key
+            assert key == f"{datetime.now(UTC):%Y%m}01"
+
+
+def test_a_schedule_makes_one_run_a_date_and_no_second_one(scheduler: Scheduler):
+    for _ in range(3):
+        scheduler.turn()
+    made = Counter((run.dag_id, run.partition_key) for run in runs(*PUBLIC))
+    assert made == {(name, f"{datetime.now(UTC):%Y%m}01"): 1 for name in PUBLIC}
+
+
+def test_a_backfill_makes_a_run_of_each_date_once(scheduler: Scheduler):
+    from dates import launch_date
+
+    words = ["backfill", "create", "--dag-id", PUBLIC[0], "--from-date", "2026-02-10", "--to-date", "2026-04-30"]
+    for _ in range(2):
+        args = cli_parser.get_parser().parse_args([*words, "--max-active-runs", "1", "--reprocess-behavior", "none"])
+        args.func(args)
+        with create_session() as session:
+            session.execute(
+                update(DagRun)
+                .where(DagRun.backfill_id.is_not(None))
+                .values(state="success", end_date=datetime.now(UTC))
+            )
+            session.execute(update(Backfill).values(completed_at=datetime.now(UTC)))
+    filled = [run for run in runs(PUBLIC[0]) if run.run_type == "backfill"]
+    assert [run.partition_key for run in filled] == list(DATES)
+    contexts = [{"params": {}, "triggering_asset_events": {}, "dag_run": run} for run in filled]
+    assert [launch_date(context, LOCALES[0]) for context in contexts] == list(DATES)
+
+
+@pytest.fixture(scope="module")
+def launched(scheduler: Scheduler) -> list[dict[str, int]]:
+    """Two dates of every locale become ready at once, and every task ends a turn later: what ran, by pool, by turn."""
+    from airflow.assets.manager import asset_manager
+
+    with create_session() as session:
+        session.execute(update(DagModel).where(DagModel.dag_id.in_(PUBLIC)).values(is_paused=True))
+        for name in LOCALES:
+            asset = session.scalar(select(AssetModel).where(AssetModel.name == f"public_model/{name}"))
+            for date in DATES:
+                extra = {"launch_file": name, "date": date}
+                asset_manager.register_asset_change(asset=asset, extra=extra, session=session, partition_key=date)
+    turns = []
+    for _ in range(30):
+        scheduler.turn()
+        with create_session() as session:
+            query = select(TaskInstance).where(TaskInstance.state == "queued")
+            under_way = list(session.scalars(query))
+            turns.append(dict(Counter(ti.pool for ti in under_way)))
+            for ti in under_way:
+                ti.set_state("success", session=session)
+    return turns
+
+
+def test_every_date_of_every_locale_has_a_run_of_its_own(launched: list, scheduler: Scheduler):
+    made = Counter((run.dag_id, run.partition_key) for run in runs(*LOCALES))
+    assert made == {(name, date): 1 for name in LOCALES for date in DATES}
+    # One after the other, as the second must know what the first has spent.
+    assert Counter((run.dag_id, run.state) for run in runs(*LOCALES)) == {
+        (name, state): 1 for name in LOCALES for state in ("running", "queued")
+    }
+
+
+def test_several_locales_at_once_stay_within_the_pools(launched: list[dict[str, int]]):
+    assert all(turn.get(pool, 0) <= slots for turn in launched for pool, slots in SLOTS.items())
+    assert {pool: max(turn.get(pool, 0) for turn in launched) for pool in SLOTS} == SLOTS
+
+
+def test_a_run_that_is_late_asks_where_its_launch_stands(
+    launched: list, scheduler: Scheduler, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
+):
+    import deadlines
+
+    heard: list[dict[str, str]] = []
+    monkeypatch.setattr(deadlines, "send", lambda told, speaker: heard.append(told))
+    monkeypatch.setenv("TACIT_LAUNCHES", str(ROOT / "dags" / "launches"))
+    with create_session() as session:
+        run = session.scalar(select(DagRun).where(DagRun.dag_id == "fr-FR").order_by(DagRun.id).limit(1))
+        waits = session.scalars(select(Deadline).where(Deadline.dagrun_id == run.id).order_by(Deadline.deadline_time))
+        stages, approval = list(waits)
+        assert stages.deadline_time - run.queued_at == timedelta(days=5)
+        assert approval.deadline_time - run.queued_at == timedelta(days=8)
+        calls = []
+        for missed in (stages, approval):
+            missed.handle_miss(session)
+            calls.append(dict(missed.callback.data))
+    assert {call["path"] for call in calls} == {"deadlines.missed"}
+    stand_in.stands("waiting")
+    for call in calls:
+        assert execute(call) == (True, None)
+    (told,) = heard
+    assert (told["event"], told["launch_file"], told["task"], told["date"]) == ("late", "fr-FR", "approve", DATES[0])
+    assert re.search(r"/dags/fr-FR/runs/asset_triggered__[^/]+$", told["link"])
+
+
+def execute(call: dict[str, Any]) -> tuple[bool, str | None]:
+    """What the process of a missed deadline does with what the scheduler wrote down."""
+    import structlog
+    from airflow.sdk.execution_time.callback_supervisor import execute_callback
+
+    return execute_callback(call["path"], call["kwargs"], Path("launch.py"), ROOT / "dags", structlog.get_logger())

@@ -1,0 +1,242 @@
+"""What is sent when somebody is needed: facts on a list, by Airflow's own notifiers, and nothing of a run beside."""
+
+import email
+import json
+import re
+import socketserver
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from .conftest import LAUNCHES, StandIn
+
+pytestmark = pytest.mark.timeout(300)
+
+SECRET = "zwetschgenkuchen"
+LAUNCH_ID = "demo-0123abcd-20260301"
+
+
+@dataclass
+class Listeners:
+    """A mail server and a web server on loopback, and what came to them."""
+
+    mail: list[str] = field(default_factory=list)
+    posts: list[tuple[str, str]] = field(default_factory=list)
+
+
+@pytest.fixture
+def listeners(monkeypatch: pytest.MonkeyPatch) -> Iterator[Listeners]:
+    heard = Listeners()
+
+    class Mail(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            self.wfile.write(b"220 here\r\n")
+            while line := self.rfile.readline():
+                word = line.split()[0].upper()
+                if word == b"DATA":
+                    self.wfile.write(b"354 go on\r\n")
+                    lines = list(iter(self.rfile.readline, b".\r\n"))
+                    heard.mail.append(b"".join(lines).decode())
+                self.wfile.write(b"221 bye\r\n" if word == b"QUIT" else b"250 well\r\n")
+                if word == b"QUIT":
+                    return
+
+    class Web(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            heard.posts.append((self.path, self.rfile.read(int(self.headers["Content-Length"])).decode()))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    servers = [socketserver.ThreadingTCPServer(("127.0.0.1", 0), Mail), HTTPServer(("127.0.0.1", 0), Web)]
+    threads = [threading.Thread(target=server.serve_forever, args=(0.05,)) for server in servers]
+    for thread in threads:
+        thread.start()
+    mail, web = (server.server_address[1] for server in servers)
+    plain = json.dumps({"from_email": "tacit@example.org", "disable_ssl": True, "disable_tls": True, "retry_limit": 1})
+    told = {"conn_type": "smtp", "host": "127.0.0.1", "port": mail, "extra": plain}
+    monkeypatch.setenv("AIRFLOW_CONN_SMTP_DEFAULT", json.dumps(told))
+    monkeypatch.setenv("AIRFLOW_CONN_HOOK", f"http://127.0.0.1:{web}")
+    monkeypatch.setenv("TACIT_MAIL_TO", "team@example.org, reviewer@example.org")
+    monkeypatch.setenv("TACIT_WEBHOOK", "hook")
+    yield heard
+    for server, thread in zip(servers, threads, strict=True):
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def launch():
+    from launch_file import read_launch_file
+
+    return read_launch_file(LAUNCHES / "scheduled.yaml")
+
+
+def context(**more: Any) -> dict[str, Any]:
+    """What Airflow hands to a callback, with a secret everywhere but in what is on the list."""
+    gates = [
+        {"id": "max_rho", "passed": False, "title": SECRET, "evidence": SECRET},
+        {"id": SECRET.upper(), "passed": False, "title": SECRET, "evidence": SECRET},
+        {"id": "ledger", "passed": True, "title": SECRET, "evidence": SECRET},
+    ]
+    results = {
+        "check": {"launch_id": LAUNCH_ID, "notes": [SECRET], "errors": [SECRET]},
+        "decide": {"decision": "hold", "reasons": [SECRET], "gates": gates[::2], "headline": {SECRET: SECRET}},
+        "report": {"files": [SECRET]},
+    }
+    run = SimpleNamespace(partition_key="20260301", conf={SECRET: SECRET}, note=SECRET)
+    ti = SimpleNamespace(
+        dag_id="scheduled",
+        run_id="scheduled__2026-03-01",
+        task_id="fine_tune",
+        log_url=f"http://{SECRET}",
+        xcom_pull=lambda task_ids: results[task_ids],
+    )
+    error = RuntimeError(f"fine_tune: tacit exited with 65 ({SECRET})")
+    given = {"ti": ti, "dag_run": run, "params": {"date": SECRET}, "exception": error, "reason": SECRET}
+    return given | {"conf": SECRET, "var": SECRET, "results": results} | more
+
+
+def body(message: str) -> str:
+    parts = [part for part in email.message_from_string(message).walk() if not part.is_multipart()]
+    return "\n".join(part.get_payload(decode=True).decode() for part in parts)
+
+
+@pytest.mark.parametrize("event", ["failed", "held", "approval", "unanswered", "late"])
+def test_an_event_reaches_log_mail_and_webhook_and_nothing_private_goes_along(dagbag, listeners, capsys, event):
+    from notify import FORMS, Notice
+
+    Notice(event, launch())(context())
+    logged = capsys.readouterr().out
+    (mail,), ((path, post),) = listeners.mail, listeners.posts
+    facts = json.loads(post)
+    assert path == "/"
+    assert facts["event"] == event
+    assert set(facts) - {"text"} <= set(FORMS)
+    assert all(re.fullmatch(FORMS[name], value) for name, value in facts.items() if name != "text")
+    expected = {"launch_id": LAUNCH_ID, "date": "20260301", "task": "fine_tune", "exit_code": "65", "locale": "es-ES"}
+    assert expected.items() <= facts.items()
+    assert facts.get("gates") == ("max_rho" if event == "held" else None)
+    assert facts["link"].endswith("/dags/scheduled/runs/scheduled__2026-03-01/tasks/fine_tune")
+    assert LAUNCH_ID in body(mail)
+    assert "team@example.org, reviewer@example.org" in mail
+    assert LAUNCH_ID in logged
+    for sent in (mail, body(mail), post, logged):
+        assert SECRET not in sent.lower()
+
+
+def test_what_has_not_the_form_is_left_out(dagbag):
+    from notify import FORMS, facts, in_form
+
+    assert in_form(dict.fromkeys(FORMS, f"{SECRET} {SECRET}\n")) == {}
+    assert in_form({name: {"a": SECRET} for name in FORMS}) == {}
+    told = context()
+    told["results"]["check"]["launch_id"] = f"a b {SECRET}"
+    told["results"]["decide"]["gates"] = [{"id": f"{SECRET}: {SECRET}", "passed": False}]
+    told["dag_run"].partition_key = SECRET
+    assert SECRET not in json.dumps(facts("held", launch(), told))
+
+
+def test_a_launch_that_goes_on_is_no_hold(dagbag, listeners):
+    from notify import Notice
+
+    told = context()
+    told["results"]["decide"]["decision"] = "launch"
+    Notice("held", launch())(told)
+    assert (listeners.mail, listeners.posts) == ([], [])
+
+
+def test_a_channel_that_does_not_answer_takes_no_other_with_it(dagbag, listeners, monkeypatch, capsys):
+    from notify import Notice
+
+    closed = json.dumps({"conn_type": "smtp", "host": "127.0.0.1", "port": 1, "password": SECRET})
+    monkeypatch.setenv("AIRFLOW_CONN_SMTP_DEFAULT", closed)
+    Notice("failed", launch())(context())
+    assert len(listeners.posts) == 1
+    logged = capsys.readouterr().out
+    assert "was not sent by SmtpNotifier" in logged
+    assert SECRET not in logged
+    monkeypatch.setenv("TACIT_WEBHOOK", "nobody_made_it")
+    Notice("failed", launch())(context())
+    assert "was not sent by HttpNotifier" in capsys.readouterr().out
+
+
+def test_where_airflow_knows_little_it_is_told_all_the_same(dagbag, listeners):
+    """As of a task whose process died: the callback runs elsewhere, without the results of its run."""
+    from notify import Notice
+
+    def pull(task_ids: str) -> None:
+        raise RuntimeError(SECRET)
+
+    ti = SimpleNamespace(dag_id="scheduled", run_id="r", task_id="fine_tune", xcom_pull=pull)
+    Notice("failed", launch())({"ti": ti})
+    Notice("failed", launch())({})
+    first, second = (json.loads(post) for _, post in listeners.posts)
+    assert (first["task"], first["launch_file"], first.get("launch_id")) == ("fine_tune", "scheduled", None)
+    assert second["launch_file"] == "scheduled"
+
+
+def test_what_takes_too_long_is_told_once_while_it_goes_on(dagbag, listeners):
+    from notify import late
+
+    with late(launch(), context(), timedelta(hours=1)):
+        pass
+    gone_on = threading.Event()
+    with late(launch(), context(), timedelta(seconds=0)):
+        for _ in range(200):
+            if gone_on.wait(0.02) or len(listeners.posts) == 1:
+                break
+    ((_, post),) = listeners.posts
+    assert json.loads(post)["event"] == "late"
+    assert json.loads(post)["task"] == "fine_tune"
+
+
+def test_every_task_tells_of_its_failure_and_the_gates_of_what_people_are_needed_for(dagbag):
+    for dag in dagbag.dags.values():
+        for task in dag.tasks:
+            assert [notice.event for notice in as_list(task.on_failure_callback)] == ["failed"], task.task_id
+    scheduled = dagbag.dags["scheduled"]
+    assert [notice.event for notice in as_list(scheduled.get_task("launch_or_hold").on_success_callback)] == ["held"]
+    assert [notice.event for notice in scheduled.get_task("approve").notifiers] == ["approval"]
+
+
+def as_list(callbacks: Any) -> list[Any]:
+    return list(callbacks) if isinstance(callbacks, list | tuple) else [callbacks]
+
+
+RUN = {"dag_id": "scheduled", "dag_run_id": "r", "state": "running", "partition_key": "20260301", "conf": {}}
+
+
+@pytest.mark.parametrize(
+    ("state", "states", "told"),
+    [
+        ("unfinished", ["unfinished"], True),
+        ("waiting", ["unfinished"], False),
+        ("held", ["waiting"], False),
+        ("waiting", ["waiting"], True),
+        ("waiting", [], True),
+        ("", ["waiting"], True),  # tacit did not answer
+    ],
+)
+def test_a_deadline_is_told_where_the_launch_is_not_past_it(dagbag, stand_in: StandIn, listeners, state, states, told):
+    from deadlines import missed
+
+    stand_in.stands(state)
+    stand_in.behave(review=[] if state else [75])
+    deadline = {"deadline": {"id": "1", "deadline_time": "2026-03-09 00:00:00+00:00"}}
+    missed(str(LAUNCHES / "scheduled.yaml"), states, {"dag_run": RUN, **deadline})
+    assert [json.loads(post)["event"] for _, post in listeners.posts] == (["late"] if told else [])
+    for _, post in listeners.posts:
+        facts = json.loads(post)
+        assert (facts["launch_id"], facts["due"]) == (LAUNCH_ID, "2026-03-09T00:00:00+00:00")
+    over = {"dag_run": RUN | {"state": "failed"}, **deadline}
+    missed(str(LAUNCHES / "scheduled.yaml"), [], over)
+    assert len(listeners.posts) == told
