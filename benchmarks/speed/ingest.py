@@ -16,7 +16,7 @@ import string
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +27,7 @@ from benchmarks.speed.memory_use import own_bytes, peak_bytes
 from discovery.device.typed import TypedWords
 from evaluation.arms.held_out import held_out
 from federated.config.population import FilePopulation
-from federated.devices import store
+from federated.devices import readers, store
 from pretrain.vocabulary import from_counts
 
 FILES, ROW_GROUP, SENTENCE = 8, 1 << 17, 8
@@ -91,6 +91,12 @@ def _rows(rng: np.random.Generator, spelt: np.ndarray, devices: int, count: int)
     )
 
 
+def order(work: Path) -> dict[str, float]:
+    """Put all rows in order, as ingest does before it cuts them into words."""
+    typed = readers.from_files([str(work / "typed" / "*.parquet")], "en-US", folder=work)
+    return {"rows": sum(1 for _, texts in typed.devices for _ in texts)}
+
+
 def ingest(work: Path) -> dict[str, float]:
     """Read all files into the store."""
     paths = (str(work / "typed" / "*.parquet"),)
@@ -121,6 +127,7 @@ def evaluate(work: Path) -> dict[str, float]:
 
 
 PARTS: dict[str, Callable[[Path], dict[str, float]]] = {
+    "order": order,
     "ingest": ingest,
     "train": train,
     "discover": discover,
@@ -148,6 +155,7 @@ def main() -> None:
     asked.add_argument("--devices", type=int, default=1_000_000)
     asked.add_argument("--words", type=int, default=200)
     asked.add_argument("--result", type=Path)
+    asked.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     asked.add_argument("--part", choices=PARTS, help="of one process: print its numbers as JSON")
     given = asked.parse_args()
     work = given.work / f"{given.devices}x{given.words}"
@@ -155,24 +163,24 @@ def main() -> None:
         print(json.dumps(measured(given.part, work)))
         return
     write_files(work / "typed", given.devices, given.words)
-    table = "".join(f"{line}\n" for line in _report(work, given.devices, given.words))
+    table = "".join(f"{line}\n" for line in _report(work, given.devices, given.words, given.parts))
     print(table)
     if given.result:
         with given.result.open("a", encoding="utf-8") as file:
             file.write(table + "\n")
 
 
-def _report(work: Path, devices: int, words: int) -> Iterator[str]:
+def _report(work: Path, devices: int, words: int, parts: Sequence[str]) -> Iterator[str]:
     size = sum(path.stat().st_size for path in (work / "typed").glob("*.parquet"))
     yield f"{devices:,} devices, {devices * words:,} words in {FILES} Parquet files of {size / 1e9:.2f} GB"
     yield ""
     yield "| part | peak, MiB | own, MiB | CPU s | words a CPU second |"
     yield "|---|---|---|---|---|"
-    for part in PARTS:
+    for part in parts:
         command = [sys.executable, "-m", "benchmarks.speed.ingest", "--work", str(work.parent), "--part", part]
         command += ["--devices", str(devices), "--words", str(words)]
         numbers = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
-        share = {"ingest": 1.0, "train": 0.8, "discover": 0.8, "evaluate": 0.1}[part]
+        share = {"order": 1.0, "ingest": 1.0, "train": 0.8, "discover": 0.8, "evaluate": 0.1}[part]
         yield (
             f"| {part} | {numbers['peak_bytes'] / 2**20:,.0f} | {numbers['own_bytes'] / 2**20:,.0f} | "
             f"{numbers['cpu_seconds']:,.1f} | {share * devices * words / numbers['cpu_seconds']:,.0f} |"
