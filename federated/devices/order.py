@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 
 RUN_BYTES = 1 << 28
 # Of each run at a time; all runs that are merged at once together take this many times their number.
-_PIECE_ROWS, _PIECE_BYTES = 8_192, 1 << 22
-_MOST_RUNS = 64
+PIECE_ROWS, _PIECE_BYTES = 8_192, 1 << 22
+MOST_RUNS = 64
 _KEYS = [("client_id", "ascending"), ("ts", "ascending"), ("row", "ascending")]
 _Key = tuple[str, int, float, int]
 
@@ -38,8 +38,8 @@ def in_order(tables: Iterable[pa.Table], folder: Path | None = None) -> Iterator
     with contextlib.ExitStack() as opened:
         runs = [opened.enter_context(run) for run in _written(tables, folder)]
         kind = _kind(runs)
-        while len(runs) > _MOST_RUNS:
-            first, runs = runs[:_MOST_RUNS], runs[_MOST_RUNS:]
+        while len(runs) > MOST_RUNS:
+            first, runs = runs[:MOST_RUNS], runs[MOST_RUNS:]
             runs.append(opened.enter_context(_run(_merged(first, kind), folder)))
             for run in first:
                 run.close()
@@ -75,8 +75,8 @@ def _sorted(tables: list[pa.Table]) -> Iterator[pa.RecordBatch]:
     order = pc.sort_indices(
         pa.table({"client_id": table["client_id"], "ts": time, "row": table["row"]}), sort_keys=_KEYS
     )
-    for first in range(0, len(order), _PIECE_ROWS):
-        for batch in table.take(order.slice(first, _PIECE_ROWS)).combine_chunks().to_batches():
+    for first in range(0, len(order), PIECE_ROWS):
+        for batch in table.take(order.slice(first, PIECE_ROWS)).combine_chunks().to_batches():
             yield from _pieces(batch)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 # Shorter ones end in memory.
-_HELD_BYTES = 1 << 26
+HELD_BYTES = 1 << 26
 
 
 class Column:
@@ -35,7 +35,7 @@ class Column:
 
     def array(self) -> np.ndarray:
         """All values so far: few in memory, many mapped, read-only."""
-        if self._size * self._dtype.itemsize <= _HELD_BYTES:
+        if self._size * self._dtype.itemsize <= HELD_BYTES:
             return self.read(0, self._size)
         self._file.flush()
         values: np.ndarray = np.memmap(self._file, dtype=self._dtype, mode="r", shape=(self._size,))

@@ -18,7 +18,7 @@ from pretrain.ngrams.columns import Column
 from pretrain.vocabulary import BOS, EOS
 
 BLOCK_TOKENS, RUN_GRAMS = 1 << 21, 1 << 24
-_MERGED_GRAMS, _SAMPLED = 1 << 23, 1 << 16
+MERGED_GRAMS, SAMPLED = 1 << 23, 1 << 16
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ def _level(
 def _by_neighbours(level: Counted, neighbours_G: np.ndarray, folder: Path | None) -> Counted:
     """A level whose counts are numbers of words before, but for what begins a sentence."""
     changed = Column(np.int64, folder)
-    for first, last in pieces(len(level.count), _MERGED_GRAMS):
+    for first, last in pieces(len(level.count), MERGED_GRAMS):
         raw_G = level.count.read(first, last)
         changed.append(np.where(level.begins.read(first, last), raw_G, neighbours_G[first:last]))
     level.count.closed()
@@ -189,7 +189,7 @@ def _runs(
         gathered.clear()
         gram_M.sort()
         first_G = np.flatnonzero(np.diff(gram_M, prepend=-1))
-        run = _Run(Column(np.int64, folder), Column(np.uint32, folder), gram_M[first_G[::_SAMPLED]])
+        run = _Run(Column(np.int64, folder), Column(np.uint32, folder), gram_M[first_G[::SAMPLED]])
         run.count.append(np.diff(first_G, append=len(gram_M)))
         run.gram.append(gram_M[first_G])
         runs.append(run)
@@ -205,7 +205,7 @@ def _runs(
 def _merged(runs: list[_Run]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Distinct k-grams of all runs, ascending, and how often each occurs; some at a time. The runs are over then."""
     sample = np.sort(np.concatenate([run.sample for run in runs]))
-    bounds = np.unique(sample[:: max(_MERGED_GRAMS // _SAMPLED, 1)])[1:]
+    bounds = np.unique(sample[:: max(MERGED_GRAMS // SAMPLED, 1)])[1:]
     before = [0] * len(runs)
     for bound in [*bounds.tolist(), None]:
         ends = [len(run.gram) if bound is None else _place(run.gram, bound) for run in runs]

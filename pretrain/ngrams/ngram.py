@@ -24,7 +24,7 @@ from pretrain.vocabulary import BOS, PAD, TokenStream, Vocabulary
 
 FALLBACK_DISCOUNTS = (0.5, 1.0, 1.5)
 # K-grams that are smoothed together.
-_AT_ONCE = 1 << 22
+AT_ONCE = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ def _whole_contexts(key_G: np.ndarray, vocabulary_size: int) -> Iterator[tuple[i
     """Ends of parts of sorted keys; no context is in two of them, as its sum would be another in two parts."""
     first = 0
     while first < len(key_G):
-        last = first + max(_AT_ONCE, vocabulary_size)
+        last = first + max(AT_ONCE, vocabulary_size)
         if last < len(key_G):
             last = int(np.searchsorted(key_G, key_G[last] // vocabulary_size * vocabulary_size))
         yield first, min(last, len(key_G))
@@ -176,7 +176,7 @@ def _whole_contexts(key_G: np.ndarray, vocabulary_size: int) -> Iterator[tuple[i
 
 
 def _discounts_of(count: Column) -> tuple[float, float, float]:
-    parts = (_counts_of_counts(count.read(first, last)) for first, last in pieces(len(count), _AT_ONCE))
+    parts = (_counts_of_counts(count.read(first, last)) for first, last in pieces(len(count), AT_ONCE))
     return _discounts(sum(parts, start=np.zeros(4, dtype=np.int64)))
 
 

@@ -46,8 +46,8 @@ def test_in_order_whatever_fits_into_memory(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, times: str, run_bytes: int, piece: int, most: int
 ):
     monkeypatch.setattr(order, "RUN_BYTES", run_bytes)
-    monkeypatch.setattr(order, "_PIECE_ROWS", piece)
-    monkeypatch.setattr(order, "_MOST_RUNS", most)
+    monkeypatch.setattr(order, "PIECE_ROWS", piece)
+    monkeypatch.setattr(order, "MOST_RUNS", most)
     some = rows(90, 1, times=times)
     kind = pa.int64() if times == "time" else pa.float64()
     parts = tables(some, 4, kind)
@@ -74,7 +74,7 @@ def test_what_is_wrong_is_known_at_once(tmp_path: Path):
 def test_little_is_in_memory_however_few_devices_there_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """One device may have typed everything, all at one time."""
     monkeypatch.setattr(order, "RUN_BYTES", 1 << 14)
-    monkeypatch.setattr(order, "_PIECE_ROWS", 16)
+    monkeypatch.setattr(order, "PIECE_ROWS", 16)
     some: list[Row] = [("one", f"text {number}", None) for number in range(5_000)]
     batches = list(order.in_order(tables(some, 100, pa.float64()), tmp_path))
     assert [text for batch in batches for text in batch["text"].to_pylist()] == [row[1] for row in some]

@@ -62,9 +62,9 @@ def test_runs_on_the_disk_count_what_memory_counts(
 ):
     """Of nine thousand words five do not fit into an int64, so that the last levels are numbered."""
     if small:
-        for name, value in {"BLOCK_TOKENS": 7, "RUN_GRAMS": 20, "_MERGED_GRAMS": 6, "_SAMPLED": 2}.items():
+        for name, value in {"BLOCK_TOKENS": 7, "RUN_GRAMS": 20, "MERGED_GRAMS": 6, "SAMPLED": 2}.items():
             monkeypatch.setattr(counting, name, value)
-        monkeypatch.setattr(columns, "_HELD_BYTES", 64)
+        monkeypatch.setattr(columns, "HELD_BYTES", 64)
     text, size = stream(words, 60, seed=order), len(vocabulary(words))
     levels = counting.count(text.tokens_N, size, order, tmp_path)
     assert not list(tmp_path.iterdir()), "files have no names: a crash leaves none"
@@ -79,10 +79,10 @@ def test_the_size_of_parts_changes_no_bit_of_a_model(monkeypatch: pytest.MonkeyP
     """Sums of a context are never made of two parts."""
     text, words = stream(40, 300, seed=9), vocabulary(40)
     whole = NGram.fit(text, words, 4, tmp_path)
-    for name, value in {"BLOCK_TOKENS": 30, "RUN_GRAMS": 100, "_MERGED_GRAMS": 40, "_SAMPLED": 8}.items():
+    for name, value in {"BLOCK_TOKENS": 30, "RUN_GRAMS": 100, "MERGED_GRAMS": 40, "SAMPLED": 8}.items():
         monkeypatch.setattr(counting, name, value)
-    monkeypatch.setattr(ngram, "_AT_ONCE", 1)
-    monkeypatch.setattr(columns, "_HELD_BYTES", 100)
+    monkeypatch.setattr(ngram, "AT_ONCE", 1)
+    monkeypatch.setattr(columns, "HELD_BYTES", 100)
     for ours, theirs in zip(NGram.fit(text, words, 4, tmp_path).levels, whole.levels, strict=True):
         for name in ("key_G", "prob_G", "backoff_G"):
             np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name))
