@@ -27,6 +27,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -90,6 +91,7 @@ class Workplace:
       threads: chunks of devices at work at the same time; None for this process's share of the cores it may use.
       process: which of the workers this is, see ``workers.joined``.
       on_round: gets ``round``, ``rounds``, ``seconds``, and the curve point's numbers where there is one.
+      writing: around every write of a checkpoint; raises where another run has taken this one's place.
     """
 
     directory: Path
@@ -97,6 +99,7 @@ class Workplace:
     threads: int | None = None
     process: Worker = ALONE
     on_round: Progress | None = None
+    writing: Callable[[], AbstractContextManager[None]] = nullcontext
 
     @property
     def leads(self) -> bool:
@@ -246,7 +249,8 @@ def _trainer(model: KeyboardLM, local: LocalTrainingConfig, place: Workplace, ro
     """What trains the rounds that are left, once what was recorded of them is forgotten."""
     chunk = chunk_of_run(model, local, place.runtime, place.directory, place.process)
     if place.leads:
-        state.forget_later(place.directory, rounds_done)
+        with place.writing():
+            state.forget_later(place.directory, rounds_done)
     return Trainer(model, local, chunk, place.chunks_at_once, place.process)
 
 
@@ -272,7 +276,8 @@ def _save(run: RunState, place: Workplace, digest: str, privatizer: Privatizer, 
         return
     place.process.agree(_number(run.server.weights_P.data), "weights")
     if place.leads:
-        state.save(run, place.directory, digest, privatizer)
+        with place.writing():
+            state.save(run, place.directory, digest, privatizer)
 
 
 def _tell(run: RunState, place: Workplace, rounds: int, seconds: float) -> None:

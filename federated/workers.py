@@ -4,12 +4,12 @@ Shape legend: P parameters.
 
 Processes are started by ``python -m torch.distributed.run`` and find each other through it. Every one
 runs the whole round loop; noise is a function of (key, round) and the server's step one of the sum,
-so models stay equal without being sent. What is sent is one vector of integers a round.
+so models stay equal without being sent. What is sent is one vector of integers a round, masked wherever the
+workers share a secret.
 """
 
 import logging
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -17,6 +17,8 @@ from datetime import timedelta
 import numpy as np
 import torch
 from torch import Tensor, distributed
+
+from federated.wire.masked_sum import MaskedSum
 
 _log = logging.getLogger(__name__)
 
@@ -28,10 +30,12 @@ class Worker:
     Attributes:
       rank: 0 writes checkpoints and tells of progress.
       size: how many there are.
+      masked: adds up what others must not read; None where all are on this machine and share nothing.
     """
 
     rank: int = 0
     size: int = 1
+    masked: MaskedSum | None = None
 
     def sum(self, sum_P: Tensor, counts: np.ndarray) -> tuple[Tensor, np.ndarray]:
         """Sum over all workers of int64 ``[P]`` on the CPU and a few int64 numbers: one all-reduce.
@@ -43,49 +47,50 @@ class Worker:
         """
         if self.size == 1:
             return sum_P, counts
-        flat = torch.cat([sum_P, torch.from_numpy(counts)])
-        self._all_reduce(flat)
+        flat = self._total(torch.cat([sum_P, torch.from_numpy(counts)]))
         return flat[: len(sum_P)], flat[len(sum_P) :].numpy()
 
     def first(self, number: int) -> int:
         """The number that worker 0 gave, known to every worker."""
         if self.size == 1:
             return number
-        flat = torch.tensor([number if self.rank == 0 else 0])
-        self._all_reduce(flat)
-        return int(flat)
+        return int(self._total(torch.tensor([number if self.rank == 0 else 0])))
 
     def agree(self, number: int, what: str) -> None:
         """OSError unless every worker gives the same number; nobody goes on before all have."""
         if self.size == 1:
             return
-        bounds = torch.tensor([number, -number])
-        self._all_reduce(bounds, distributed.ReduceOp.MAX)
-        if bounds[0] != -bounds[1]:
+        numbers = torch.zeros(self.size, dtype=torch.int64)
+        numbers[self.rank] = number
+        numbers = self._total(numbers)
+        if numbers.min() != numbers.max():
             raise OSError(
-                f"{what}: workers differ, {-int(bounds[1])} to {int(bounds[0])}; do they see the same directory?"
+                f"{what}: workers differ, {int(numbers.min())} to {int(numbers.max())}; do they see the same directory?"
             )
 
-    def _all_reduce(self, flat: Tensor, operation: distributed.ReduceOp.RedOpType = distributed.ReduceOp.SUM) -> None:
+    def _total(self, flat: Tensor) -> Tensor:
+        if self.masked is not None:
+            return torch.from_numpy(self.masked.add_up(flat.numpy()))
         moved = flat.cuda() if distributed.get_backend() == "nccl" else flat
-        try:
-            distributed.all_reduce(moved, operation)
-        except RuntimeError as error:
-            # What gloo and NCCL raise when a connection closes or time is up.
-            raise OSError(f"worker {self.rank} of {self.size} lost another one; run the stage again") from error
-        flat.copy_(moved)
+        with _others_there():
+            distributed.all_reduce(moved)
+        return moved.cpu()
 
 
 ALONE = Worker()
 
 
 @contextmanager
-def joined(device: str = "cpu", timeout_seconds: float = 600.0) -> Iterator[Worker]:
+def joined(
+    device: str = "cpu", timeout_seconds: float = 600.0, secret: bytes | None = None, attempt: str = ""
+) -> Iterator[Worker]:
     """This process among those that ``torch.distributed.run`` started; alone if it was not started so.
 
     Args:
-      device: ``cpu`` (gloo) or ``cuda`` (NCCL, one GPU a process).
+      device: ``cpu`` (gloo) or ``cuda`` (one GPU a process; NCCL, or gloo where sums are masked).
       timeout_seconds: how long to wait for others, in a round too: more than the slowest share takes.
+      secret: 32 bytes that only the workers know: sums are masked. None: they are sent as they are, over loopback.
+      attempt: names launch, stage and attempt, where there is a secret.
 
     Raises:
       OSError: the others are not there in time.
@@ -95,34 +100,49 @@ def joined(device: str = "cpu", timeout_seconds: float = 600.0) -> Iterator[Work
         return
     try:
         distributed.init_process_group(
-            "nccl" if device == "cuda" else "gloo", timeout=timedelta(seconds=timeout_seconds)
+            "nccl" if device == "cuda" and secret is None else "gloo", timeout=timedelta(seconds=timeout_seconds)
         )
     except (RuntimeError, ValueError) as error:
         raise OSError("workers did not find each other; run the stage again") from error
-    worker = Worker(distributed.get_rank(), distributed.get_world_size())
-    _log.info("worker %d of %d", worker.rank, worker.size)
+    rank, size = distributed.get_rank(), distributed.get_world_size()
+    masked = None
+    _log.info("worker %d of %d", rank, size)
     try:
         if device == "cuda":
-            # All on this machine, each with a GPU of its own: NCCL refuses to share one.
-            if worker.size > torch.cuda.device_count():
+            # Each with a GPU of its own: NCCL refuses to share one.
+            place = distributed.get_node_local_rank()
+            if place >= torch.cuda.device_count():
                 raise OSError(
-                    f"runtime.workers: {worker.size}, but {torch.cuda.device_count()} GPUs are visible here; "
+                    f"runtime.workers: {place + 1} or more, but {torch.cuda.device_count()} GPUs are visible here; "
                     "run on a machine with more, or lower it"
                 )
-            torch.cuda.set_device(worker.rank)
-        yield worker
+            torch.cuda.set_device(place)
+        if secret is not None and size > 1:
+            masked = MaskedSum(secret, attempt, rank, size, _pass_on)
+        yield Worker(rank, size, masked)
     finally:
+        if masked is not None:
+            masked.close()
         distributed.destroy_process_group()
 
 
-def launch_command(workers: int, module: str, arguments: Sequence[str]) -> list[str]:
-    """Command that starts the workers on this machine, over loopback.
+def _pass_on(sent: np.ndarray, size: int) -> np.ndarray:
+    """Bytes of the worker before this one, which sends them as this one sends to the next."""
+    rank, workers = distributed.get_rank(), distributed.get_world_size()
+    received = torch.empty(size, dtype=torch.uint8)
+    with _others_there():
+        sending = distributed.isend(torch.tensor(sent), (rank + 1) % workers)
+        distributed.recv(received, (rank - 1) % workers)
+        if sending is not None:
+            sending.wait()
+    return received.numpy()
 
-    Its exit code is not 0 if any worker's was not; the others are stopped then.
-    """
-    # Sums of devices travel between workers: never over a network. One thread, as ``one_torch_thread`` has it.
-    settings = ["GLOO_SOCKET_IFNAME=lo", "NCCL_SOCKET_IFNAME=lo", "OMP_NUM_THREADS=1"]
-    run = [sys.executable, "-m", "torch.distributed.run", "--nnodes=1", f"--nproc-per-node={workers}"]
-    # Port 0: any free one. No restarts: the stage's own retry goes on from the last checkpoint.
-    meeting = ["--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1", "--max-restarts=0"]
-    return ["env", *settings, *run, *meeting, "-m", module, *arguments]
+
+@contextmanager
+def _others_there() -> Iterator[None]:
+    """OSError for what gloo and NCCL raise when a connection closes or time is up."""
+    try:
+        yield
+    except RuntimeError as error:
+        rank, workers = distributed.get_rank(), distributed.get_world_size()
+        raise OSError(f"worker {rank} of {workers} lost another one; run the stage again") from error

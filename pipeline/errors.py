@@ -12,6 +12,7 @@
     │   └── ReleaseRefused        nothing to publish: the decision is hold, or there is no such version
     └── TemporaryError          exit 75: infrastructure, try again later
         ├── StageBusy             another process is running this stage of this launch
+        ├── StaleAttempt          a newer attempt at the stage has begun; this one may write no more
         └── ServiceUnavailable    the ledger's database or MLflow did not answer
 
 Besides these, ``ValueError`` (the caller's mistake) and ``ArithmeticError`` (numbers gone
@@ -72,6 +73,10 @@ class TemporaryError(LaunchError):
 
 class StageBusy(TemporaryError):
     """Another process holds this stage of this launch."""
+
+
+class StaleAttempt(TemporaryError):
+    """An attempt at a stage that a newer one has shut out."""
 
 
 class ServiceUnavailable(TemporaryError):

@@ -13,6 +13,7 @@ from pathlib import Path
 from discovery.config import TrieConfig
 from federated.config.population import VALIDATION_FRACTION, FilePopulation, Kept, SyntheticPopulation
 from pipeline.config import LaunchConfig
+from pipeline.hosts.gang import require_hosts
 from pipeline.settings import Settings
 from pretrain.config import FileCorpus
 
@@ -62,6 +63,7 @@ def look(config: LaunchConfig, settings: Settings, run_id: str, taken_over: Coll
         *(problem for problem in estimated if not population.problems),
         *above_policy(config, rho),
         *_unknown_reviewers(config, settings),
+        *_no_hosts(config, settings),
         *foreseen.problems,
     )
     return Look(problems, (*population.notes, *foreseen.notes))
@@ -81,6 +83,14 @@ def require(config: LaunchConfig, settings: Settings, run_id: str, taken_over: C
     if seen.problems:
         raise ValueError("\n".join(seen.problems))
     return seen.notes
+
+
+def _no_hosts(config: LaunchConfig, settings: Settings) -> list[str]:
+    try:
+        require_hosts(config.runtime.hosts, settings.hosts)
+    except ValueError as error:
+        return [str(error)]
+    return []
 
 
 def _population(config: LaunchConfig, kept: Kept | None) -> Look:

@@ -18,6 +18,7 @@ from typing import Protocol
 from pipeline import sharing
 from pipeline.config import STAGE_NAMES, LaunchConfig, config_digest, launch_id, launch_id_without_reviewers
 from pipeline.errors import PermanentError, RefusedUntouched
+from pipeline.hosts import fence
 from pipeline.ledger.budget import Population
 from pipeline.ledger.entries import AS_OF, SPLIT_RULE, Entry
 from pipeline.ledger.foresee import require_secure
@@ -258,17 +259,19 @@ def _released(ctx: StageContext, stages: Stages, spend: StageSpend, planned: Spe
         anchors=anchors(ctx.settings.runs_dir),
     )
     note_receipt(run, name, reserved.hash)
+    attempt = fence.begin(run.private(name))
     record = interrupted(run, name, config, binding)
     if record is None:
         try:
-            record = _computed(replace(ctx, key=key), stages, binding)
+            record = _computed(replace(ctx, key=key, attempt=attempt), stages, binding)
         except RefusedUntouched as error:
             if not run.left_by_devices(name):
                 ledger.release(run.launch_id, name, str(error))
             raise
     if record.result.get("spend") is None:
         raise PermanentError(f"{name}: the stage reserved a spend but its result states none; this launch is held")
-    commit = ledger.commit(run.launch_id, name, Spend.model_validate(record.result["spend"]))
+    with fence.standing(run.private(name), "attempt", attempt):
+        commit = ledger.commit(run.launch_id, name, Spend.model_validate(record.result["spend"]))
     return record.model_copy(update={"ledger": {"reserve": reserved.hash, "commit": commit.hash}})
 
 

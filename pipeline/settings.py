@@ -7,6 +7,8 @@ AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS, _AUTH_MANAGER  who can approve   defau
 MLFLOW_TRACKING_URI    tracking and registry             default: SQLite in the runs directory
 TACIT_ARTIFACT_ROOT    where MLflow keeps artifacts      default: the runs directory; a server decides for itself
 TACIT_WEB              what `make web` installed         default: $TACIT_HOME/.venv/web
+TACIT_HOSTS            agents of other machines,         default: none, this machine alone
+                       as in 198.51.100.1:7117,198.51.100.2:7117
 TACIT_RETENTION_DAYS   keep keys and client text of      default: until `tacit erase`
                        launches that are over
 TACIT_GIT_COMMIT       commit an image was built from    default: what git says
@@ -50,6 +52,7 @@ class Settings:
     git_commit: str | None
     lock_digests: Mapping[str, str]
     retention_days: float | None = None
+    hosts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,7 @@ def load(environment: Mapping[str, str] | None = None) -> Settings:
         web_dir=Path(environment.get("TACIT_WEB") or home / ".venv" / "web").expanduser().resolve(),
         airflow_users=_airflow_users(environment, home),
         retention_days=float(kept) if kept else None,
+        hosts=tuple(name.strip() for name in environment.get("TACIT_HOSTS", "").split(",") if name.strip()),
         git_commit=environment.get("TACIT_GIT_COMMIT") or _git_commit(home),
         lock_digests={
             path.name: hashlib.sha256(path.read_bytes()).hexdigest()

@@ -28,7 +28,8 @@ from federated.config.mechanism import BltMechanism
 from federated.config.training import RuntimeConfig, ServerConfig
 from federated.rounds import server
 from federated.rounds.rule import RoundRule
-from federated.workers import Worker, joined, launch_command
+from federated.wire.launcher import launch_command
+from federated.workers import Worker, joined
 from pretrain.model import build_model
 from pretrain.randomness.noise import seeded_key
 from pretrain.vocabulary import join_owners

@@ -62,6 +62,11 @@ class RuntimeConfig(Config):
         description="processes of one machine that share the devices of a round, or of a layer of discovery; on a GPU "
         "one for each GPU",
     )
+    hosts: Annotated[int, Field(ge=1, le=256)] = Field(
+        default=1,
+        description="machines that share the devices of a round of fine-tuning, each with so many workers: those of "
+        "TACIT_HOSTS that are there, so many at most",
+    )
     device: Literal["cpu", "cuda"] = "cpu"
     chunk_devices: Batch | None = Field(
         default=None,

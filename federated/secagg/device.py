@@ -16,7 +16,8 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from federated.secagg.encode import low_bits
-from federated.secagg.masks import add_mask, split_secret
+from federated.secagg.masks import split_secret
+from federated.wire.streams import add_mask
 from pretrain.randomness import noise
 
 _NUMBER_BYTES = 4

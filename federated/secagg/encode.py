@@ -10,7 +10,8 @@ import numpy as np
 
 from federated.secagg.bounds import Encoding
 from federated.secagg.hadamard import Rotation
-from federated.secagg.masks import uniform_blocks, word_of
+from federated.secagg.masks import word_of
+from federated.wire.streams import uniform_blocks
 from pretrain.randomness import noise
 from pretrain.randomness.noise import FIXED_POINT
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from pipeline.config import STAGE_NAMES, LaunchConfig, config_digest
+from pipeline.hosts import fence, gang
 from pipeline.ledger.entries import SPENDING, Entry
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.release import standing
@@ -20,7 +21,8 @@ _BESIDE: dict[str, dict[str, set[str] | None]] = {
     "private": {"rehearsal": None},
 }
 # Bookkeeping that a finished stage leaves.
-_HIDDEN = frozenset({".content", ".lock", ".manifest.json", ".reserved"})
+_KEYLESS = frozenset({".lock", ".reserved", *fence.FILES, gang.FILE})
+_HIDDEN = _KEYLESS | {".content", ".manifest.json", ".planted.json"}
 # Devices' tokens in a vocabulary's ids, which whoever maps them writes, and may remove.
 _MAPPED = "ingest_private/store/.encoded-*.bin"
 
@@ -96,7 +98,7 @@ def _bound(name: str, record: StageRecord, bound: Mapping[str, tuple[str, str]],
 def is_gone(run: RunDir, stage: str) -> bool:
     """Whether nothing is left of a stage's private folder but bookkeeping."""
     folder = run.path / "private" / stage
-    return not folder.is_dir() or {entry.name for entry in folder.iterdir()} <= {".lock", ".reserved"}
+    return not folder.is_dir() or {entry.name for entry in folder.iterdir()} <= _KEYLESS
 
 
 def missing(run: RunDir, ledger: PrivacyLedger) -> tuple[bool | None, str]:

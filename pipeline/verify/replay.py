@@ -139,7 +139,7 @@ def _beside(config: LaunchConfig, run: RunDir, settings: Settings, name: str) ->
         if name not in _LINKED and (private / name).is_dir():
             # Checkpoints, sheets: files are only ever replaced whole, so a second name for each costs nothing.
             shutil.copytree(private / name, there.path / "private" / name, copy_function=os.link)
-        alone = config.model_copy(update={"runtime": config.runtime.model_copy(update={"workers": 1})})
+        alone = config.model_copy(update={"runtime": config.runtime.model_copy(update={"workers": 1, "hosts": 1})})
         # Without its key, which only a stage that spends has, none is drawn.
         has_key = name in SPENDS and (config.mechanism.randomness == "seeded" or (private / name / KEY).is_file())
         key = stage_key(config, run, name) if has_key else None

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable
@@ -63,13 +64,29 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return home, run_id
 
 
-def copied(planned: tuple[Path, str], home: Path, workers: int) -> Path:
+@pytest.fixture(scope="module")
+def expected(planned: tuple[Path, str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+    """What one process leaves behind."""
+    home, run_id = copied(planned, tmp_path_factory.mktemp("alone") / "one", workers=1), planned[1]
+    run_here(home, run_id)
+    made = left_behind(home, run_id)
+    assert len(made["records"]) == ROUNDS
+    return made
+
+
+def copied(planned: tuple[Path, str], home: Path, workers: int, hosts: int = 1) -> Path:
     shutil.copytree(planned[0], home)
     file = home / "tiny.yaml"
     raw = yaml.safe_load(file.read_text(encoding="utf-8"))
-    raw["runtime"]["workers"] = workers
+    raw["runtime"] |= {"workers": workers, "hosts": hosts}
     file.write_text(yaml.safe_dump(raw), encoding="utf-8")
     return home
+
+
+def run_here(home: Path, run_id: str, **variables: str) -> None:
+    """Fine-tuning by this process, or by what it starts."""
+    here = settings_module.load({"TACIT_HOME": str(home), **variables})
+    runner.run_stage("fine_tune", load_launch(home / "tiny.yaml"), run_id, here, STAGES)
 
 
 def start(forked: Forked, home: Path, run_id: str, log: Path) -> subprocess.Popen:
@@ -120,7 +137,7 @@ def left_behind(home: Path, run_id: str) -> dict[str, object]:
 
 
 def test_two_workers_lost_stopped_and_gone_on_with_give_the_bits_of_one(
-    planned, tmp_path: Path, forked: Forked
+    planned, expected, tmp_path: Path, forked: Forked
 ) -> None:
     run_id = planned[1]
     home, log = copied(planned, tmp_path / "two", 2), tmp_path / "log"
@@ -146,14 +163,43 @@ def test_two_workers_lost_stopped_and_gone_on_with_give_the_bits_of_one(
     wait_for(lambda: not workers_of(home), seconds=40)
     assert reached < last_round(home, run_id) < ROUNDS
 
-    alone = copied(planned, tmp_path / "one", 1)
-    for place in (home, alone):
-        config = load_launch(place / "tiny.yaml")
-        runner.run_stage("fine_tune", config, run_id, settings_module.load({"TACIT_HOME": str(place)}), STAGES)
-    expected, found = left_behind(alone, run_id), left_behind(home, run_id)
-    assert len(expected["records"]) == ROUNDS
+    run_here(home, run_id)
+    found = left_behind(home, run_id)
     for name, made in expected.items():
         assert found[name] == made, name
+
+
+def test_two_hosts_give_the_bits_of_one_process(planned, expected, forked, tmp_path: Path) -> None:
+    """Agents as `tacit host`, on two addresses of the loopback interface."""
+    home, run_id = copied(planned, tmp_path / "hosts", workers=1, hosts=2), planned[1]
+    addresses = [f"{host}:{free_port(host)}" for host in ("127.0.0.1", "127.0.0.2")]
+    agents = [
+        subprocess.Popen([forked.tacit, "host", "--address", address], cwd=home, env=environment(home))
+        for address in addresses
+    ]
+    try:
+        for address in addresses:
+            wait_for(lambda address=address: answers(address))
+        run_here(home, run_id, TACIT_HOSTS=",".join(addresses))
+    finally:
+        for agent in agents:
+            agent.terminate()
+            agent.wait(timeout=20)
+    found = left_behind(home, run_id)
+    for name, made in expected.items():
+        assert found[name] == made, name
+
+
+def free_port(host: str) -> int:
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        return probe.getsockname()[1]
+
+
+def answers(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    with socket.socket() as probe:
+        return probe.connect_ex((host, int(port))) == 0
 
 
 def test_what_no_retry_can_mend_is_permanent(planned, tmp_path: Path) -> None:

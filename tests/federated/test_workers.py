@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 import torch
 
-from federated.workers import Worker, joined, launch_command
+from federated.wire.launcher import launch_command
+from federated.workers import Worker, joined
 from tests.helpers.launches import shared_run
 
 ROOT = Path(__file__).parents[2]

@@ -84,6 +84,12 @@ def test_a_reviewer_that_does_not_exist_is_known(settings: Settings):
     assert "'nobody' is no user of Airflow" in line
 
 
+def test_hosts_that_nobody_named_are_known(settings: Settings):
+    config = launch_config(runtime={"hosts": 2})
+    assert any("TACIT_HOSTS names no agents here" in problem for problem in found(config, settings))
+    assert found(config, replace(settings, hosts=("127.0.0.1:7117",))) == []
+
+
 def test_seeded_noise_is_for_text_that_is_nobody_s(settings: Settings):
     ledger = PrivacyLedger(settings.ledger_url)
     seeded = launch_config(private_text=PEOPLE, mechanism={"randomness": "seeded"})

@@ -9,8 +9,9 @@ from pydantic import ValidationError
 
 from federated.config.mechanism import TreeMechanism, secagg_neighbours, secagg_threshold
 from federated.secagg.bounds import plan_encoding
-from federated.secagg.masks import add_mask, combine_shares, split_secret, uniform_blocks, word_of
+from federated.secagg.masks import combine_shares, split_secret, word_of
 from federated.secagg.protocol import check_graph, circulant, secure_sum
+from federated.wire.streams import add_mask, uniform_blocks
 from pretrain.randomness.noise import FIXED_POINT, seeded_key
 
 P = 700

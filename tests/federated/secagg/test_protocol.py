@@ -11,9 +11,10 @@ from scipy import stats
 from federated.config.mechanism import secagg_threshold
 from federated.secagg.device import Device, Opened, pair_seed, pair_sign
 from federated.secagg.encode import low_bits
-from federated.secagg.masks import add_mask, combine_shares, word_of
+from federated.secagg.masks import combine_shares, word_of
 from federated.secagg.protocol import circulant, exchange_keys, run_protocol
 from federated.secagg.server import Server
+from federated.wire.streams import add_mask
 from pretrain.randomness.noise import seeded_key
 
 ROUND = 4

@@ -15,6 +15,7 @@ import numpy as np
 from evaluation.audit.directions import Directions
 from federated.config.training import LocalTrainingConfig
 from federated.workers import ALONE, Worker, joined
+from pretrain.randomness.noise import seeded_key
 from tests.helpers.audits.mechanism_kinds import KINDS, PARSER
 from tests.helpers.launches.small_run import DEVICES, SYNTHETIC, Launch, run
 
@@ -46,7 +47,7 @@ def main(directory: Path, wait: bool) -> int:
             (directory / "waiting").touch()
             time.sleep(0.01)
 
-    with joined(timeout_seconds=60) as process:
+    with joined(timeout_seconds=60, secret=seeded_key(9), attempt="tests|shared_run|1") as process:
         if wait:
             try:
                 outcome("plain", directory / "run", process, on_round)

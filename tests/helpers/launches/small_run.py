@@ -1,5 +1,7 @@
 """A run of the round loop on a model of a few hundred weights, for the tests beside this file."""
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -75,12 +77,13 @@ def run(
     process: Worker = ALONE,
     probe: Probe | None = None,
     model: KeyboardLM | None = None,
+    writing: Callable[[], AbstractContextManager[None]] = nullcontext,
     **stress: object,
 ) -> tuple[np.ndarray, FineTuneResult]:
     """Flat weights at the end, and the result."""
     model = model or model_at_start()
     data = TrainingData(launch.devices, launch.synthetic_D, stream(8, 99), **stress)
     rule = RoundRule(launch.mechanism, launch.seed, launch.key, stored)
-    place = Workplace(directory, launch.runtime, threads, process, on_round)
+    place = Workplace(directory, launch.runtime, threads, process, on_round, writing)
     result = fine_tune(model, data, rule, launch.device, launch.server, place, probe)
     return server.flat_weights(model), result

@@ -100,7 +100,7 @@ def context(monkeypatch: pytest.MonkeyPatch, folder: Path, config: LaunchConfig)
     monkeypatch.setattr(artifacts, "public_streams", lambda ctx, words: (text(), text()))
     results = {"ingest_private": {"devices_by_split": {"train": 12}}}
     run = SimpleNamespace(result=results.__getitem__)
-    return SimpleNamespace(config=config, run=run, stage="audit", private=folder, noise_key=KEY)
+    return SimpleNamespace(config=config, run=run, stage="audit", private=folder, noise_key=KEY, attempt=0)
 
 
 def test_a_twin_reads_no_private_text_and_has_a_key_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
