@@ -23,7 +23,7 @@ from pipeline.twin.pseudo_people import pseudo_people
 from pipeline.twin.training import CONTROL_ROUNDS, train_twin
 from pretrain.config import ModelConfig
 from pretrain.model import KeyboardLM, build_model
-from pretrain.vocabulary import EOS, SPECIALS, TokenStream, Vocabulary, join_owners
+from pretrain.vocabulary import EOS, SPECIALS, TokenStream, Vocabulary, join_owners, join_streams
 from tests.helpers.launches.pipeline_launch import launch_config
 
 WORDS = Vocabulary(SPECIALS + tuple(f"w{number}" for number in range(40)))
@@ -136,7 +136,7 @@ def test_the_launch_trains_on_the_canaries_it_holds_and_no_others(
 ) -> None:
     config, seen = settings(audit={"in_launch": in_launch}), []
     ctx = context(monkeypatch, tmp_path, config)
-    store = SimpleNamespace(encode=lambda words, split: text(8))
+    store = SimpleNamespace(encode=lambda words, split, beside: join_streams([text(8), beside]))
     monkeypatch.setattr(artifacts, "store", lambda ctx: store)
     monkeypatch.setattr(artifacts, "progress", lambda ctx: None)
     monkeypatch.setattr(fine_tune_workers, "train_rounds", lambda model, data, *rest: seen.append(data))
