@@ -56,6 +56,8 @@ class RuntimeConfig(Config):
         "stage_timeout_minutes": STAGE_TIMEOUT_MINUTES,
     }
 
+    since_0_1: ClassVar[Mapping[str, Any]] = {"hosts": 1}
+
     workers: PositiveInt = Field(
         default=1,
         le=1_024,
