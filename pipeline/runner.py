@@ -154,9 +154,8 @@ def run_stage(
 
     Raises:
       ValueError: unknown stage, or a run id of another configuration.
-      StageBusy: another process is running it.
       BudgetExceeded, LedgerConflict: the ledger refuses; nothing was run.
-      StageInputMissing: an earlier stage has not finished.
+      StageBusy, StageInputMissing: another process is running it; an earlier stage has not finished.
     """
     if name not in stages.functions:
         raise ValueError(f"stage: {name!r} does not exist; choose one of {', '.join(stages.functions)}")
@@ -238,8 +237,7 @@ def _run_held(
 def _released(ctx: StageContext, stages: Stages, spend: StageSpend, planned: Spend) -> StageRecord:
     """Reserve, run, commit."""
     config, run, name = ctx.config, ctx.run, ctx.stage
-    key = stage_key(config, run, name)
-    ledger = PrivacyLedger(ctx.settings.ledger_url)
+    key, ledger = stage_key(config, run, name), PrivacyLedger(ctx.settings.ledger_url)
     _log.info("%s: spends from the privacy ledger %s", name, ledger.address)
     register_simulation(config, ledger)
     # None where a launch of version 0.1 goes on, whose reservation is older than registration.
