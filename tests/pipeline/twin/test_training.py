@@ -136,7 +136,7 @@ def test_the_launch_trains_on_the_canaries_it_holds_and_no_others(
 ) -> None:
     config, seen = settings(audit={"in_launch": in_launch}), []
     ctx = context(monkeypatch, tmp_path, config)
-    store = SimpleNamespace(encode=lambda words, split, beside: join_streams([text(8), beside]))
+    store = SimpleNamespace(encode=lambda words, split, *beside: join_streams([text(8), *beside]))
     monkeypatch.setattr(artifacts, "store", lambda ctx: store)
     monkeypatch.setattr(artifacts, "progress", lambda ctx: None)
     monkeypatch.setattr(fine_tune_workers, "train_rounds", lambda model, data, *rest: seen.append(data))
