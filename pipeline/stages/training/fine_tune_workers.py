@@ -168,7 +168,9 @@ def train_together(ctx: StageContext) -> Trained:
                 raise
             why = json.loads(failed.read_text(encoding="utf-8"))["error"]
             raise PermanentError(f"{ctx.stage}: {why}") from error
-    return train(ctx)
+    done = train(ctx)
+    (ctx.private / _PLANTED).unlink(missing_ok=True)
+    return done
 
 
 def _run_hosts(ctx: StageContext) -> None:
