@@ -188,7 +188,7 @@ class Stage(TacitOperator):
             raise AirflowFailException(f"{self.task_id}: nothing to do, as check did not pass")
         launch_id = checked["launch_id"]
         attempt = str(context["ti"].try_number)
-        return ["stage", self.task_id, "--launch", self.launch_path, "--run", launch_id, "--attempt", attempt, "--json"]
+        return ["stage", self.task_id, self.launch_path, "--id", launch_id, "--attempt", attempt, "--json"]
 
 
 def end_with_parent() -> None:

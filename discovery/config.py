@@ -32,7 +32,7 @@ class TrieConfig(Config):
     }
     since_0_1: ClassVar[Mapping[str, Any]] = {"kind": _LOCAL, "false_discovery_rate": None}
 
-    kind: Literal["ldp-triehh"] = _LOCAL
+    kind: Literal["ldp-triehh"] = Field(default=_LOCAL, description="nobody is trusted with words: LDP TrieHH")
     epsilon0: PositiveFloat = Field(ge=1e-3, le=100, description="local epsilon of one message (item level)")
     delta: Fraction = Field(ge=1e-30, description="delta of the shuffled, central statement")
     messages_per_device: PositiveInt = Field(
@@ -61,7 +61,7 @@ class TrieConfig(Config):
 class CentralConfig(Config):
     """A discovery by an aggregator that is trusted, as training's is. Privacy parameters have no defaults."""
 
-    kind: Literal["central"]
+    kind: Literal["central"] = Field(description="an aggregator is trusted with words, as training's is")
     noise_multiplier: Annotated[float, Field(ge=LEAST_AMOUNT, le=MOST_NOISE)] = Field(
         description="deviation of the noise, where a device moves all sums by at most 1"
     )

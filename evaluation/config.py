@@ -63,8 +63,12 @@ class AuditConfig(Config):
     directions: NonNegativeInt = Field(
         default=1000, le=1_000_000, description="direction canaries of the noise audit, in the launch; 0: none"
     )
-    sentences_per_device: GridCount = 200
-    random_continuations: PositiveInt = Field(default=2_000_000, le=100_000_000)
+    sentences_per_device: GridCount = Field(
+        default=200, description="sentences of a synthetic device, canaries included"
+    )
+    random_continuations: PositiveInt = Field(
+        default=2_000_000, le=100_000_000, description="continuations among which each canary is ranked"
+    )
 
     @model_validator(mode="after")
     def _copies_fit(self) -> "AuditConfig":

@@ -116,6 +116,12 @@ class LaunchConfig(Config):
         """The main feature: what its users have chooses public text, where that is asked for."""
         return self.features[0]
 
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """Stages that this launch runs, in order; under Airflow the others are tasks too, which say so."""
+        left_out = {name for name, block in (("count", self.counts), ("vote", self.vote)) if block is None}
+        return tuple(name for name in STAGE_NAMES if name not in left_out)
+
     def canonical(self) -> dict[str, Any]:
         """All fields as JSON values; a list of one feature as it was written before there were lists."""
         content = super().canonical()

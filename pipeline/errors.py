@@ -21,10 +21,55 @@ person can change: nothing is there, it may not be opened, its name is too long.
 is a bug of ours.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
 from pretrain.reading.paths import LASTING
 
+DONE, BUG, COMMAND_LINE, HELD = 0, 1, 2, 3
 PERMANENT = 65  # EX_DATAERR of sysexits.h
 TEMPORARY = 75  # EX_TEMPFAIL of sysexits.h
+
+
+@dataclass(frozen=True)
+class Ending:
+    """What an exit code means, and what to do about it."""
+
+    means: str
+    then: str
+
+
+ENDINGS: Mapping[int, Ending] = MappingProxyType(
+    {
+        DONE: Ending("Done; a launch was published, or waits for its reviewers.", "Nothing, or what the answer says."),
+        BUG: Ending(
+            "A bug of tacit's own, with its traceback.",
+            "Report it with the traceback, which holds no text of anybody's. What was reserved stays spent; the same "
+            "command again goes on from the last checkpoint.",
+        ),
+        COMMAND_LINE: Ending(
+            "A wrong command line: no such command, option or number of arguments.",
+            "Read the command's --help, which shows an example. Nothing was begun.",
+        ),
+        HELD: Ending(
+            "'tacit launch' ran to its end, and gates hold the launch: it is not published. What it spent stays spent.",
+            "Read which gates failed and what to do about each ('tacit status LAUNCH' says it again), change the "
+            "launch file, which makes another launch, and look at what is left of the budget before it spends. To "
+            "Airflow a held launch is no failure: its stages end with 0, and publication is skipped.",
+        ),
+        PERMANENT: Ending(
+            "Permanent: trying again changes nothing. A bad launch file or bad data, no budget, numbers gone wrong, a "
+            "ledger that cannot be relied on, or something that did not verify.",
+            "Do what the error says, then run the same command again. Airflow fails the task and tries no more.",
+        ),
+        TEMPORARY: Ending(
+            "Temporary: infrastructure, such as a database that does not answer, a full disk, or another process that "
+            "runs the same stage.",
+            "Run the same command again later; it goes on where it was. Airflow tries again by itself.",
+        ),
+    }
+)
 
 
 class LaunchError(Exception):

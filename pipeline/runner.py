@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from pipeline import sharing
-from pipeline.config import STAGE_NAMES, LaunchConfig, config_digest, launch_id, launch_id_without_reviewers
+from pipeline.config import LaunchConfig, config_digest, launch_id, launch_id_without_reviewers
 from pipeline.errors import PermanentError, RefusedUntouched
 from pipeline.hosts import fence
 from pipeline.ledger.budget import Population
@@ -30,6 +30,7 @@ from pipeline.reuse.finished import interrupted, keep_outcome, outcome_path, sti
 from pipeline.reuse.sources import content_key
 from pipeline.reuse.take_over import take_over
 from pipeline.run_dir import (
+    PROGRESS,
     RESULT,
     RunDir,
     StageRecord,
@@ -51,6 +52,7 @@ from pipeline.stage import (
 )
 from pipeline.telemetry.machine import sampled
 from pipeline.telemetry.signals import watched
+from pretrain import progress
 from pretrain.files import remove_leavings, write_text
 
 _log = logging.getLogger(__name__)
@@ -190,7 +192,7 @@ def run_launch(
     """
     outcomes: dict[str, StageOutcome] = {}
     failed: Exception | None = None
-    for name in STAGE_NAMES:
+    for name in config.stages:
         if name == "publish" and failed:
             raise failed
         if name == "publish" and config.reviewers:
@@ -199,8 +201,6 @@ def run_launch(
             if now.state not in ("approved", "published"):
                 _log.warning("publish: left out, the launch is %s: %s", now.state, now.detail)
                 continue
-        if {"count": config.counts, "vote": config.vote}.get(name, config) is None:
-            continue  # Not asked for; under Airflow the stage is a task all the same, and says so.
         done = find_done(name, config, run_id, settings, tracker)
         try:
             outcomes[name] = done or run_stage(name, config, run_id, settings, load_stages(), tracker)
@@ -306,7 +306,8 @@ def _compute(ctx: StageContext, config: LaunchConfig, function: StageFunction) -
     """Call the stage and take stock of what it left."""
     started, clock = _now(), time.monotonic()
     _log.info("%s: started", ctx.stage)
-    result = function(ctx)
+    with progress.kept_in(ctx.private / PROGRESS):
+        result = function(ctx)
     record = StageRecord(
         launch_id=ctx.run.launch_id,
         stage=ctx.stage,

@@ -109,10 +109,12 @@ class C4Corpus(PublicCorpus):
 
     retired: ClassVar[Mapping[str, Any]] = {"dataset": C4_DATASET, "tokens_per_shard": TOKENS_PER_SHARD}
 
-    source: Literal["c4"]
+    source: Literal["c4"] = Field(description="C4 or mC4, streamed from the hub")
     subset: Line = Field(description="config name on the hub: 'en', or a language of mC4 such as 'es'")
-    max_tokens: CorpusWords
-    max_validation_tokens: CorpusWords = 200_000
+    max_tokens: CorpusWords = Field(description="words to read of the train split, at most")
+    max_validation_tokens: CorpusWords = Field(
+        default=200_000, description="words to read of the validation split, at most"
+    )
 
 
 class FileCorpus(PublicCorpus):
@@ -120,11 +122,15 @@ class FileCorpus(PublicCorpus):
 
     retired: ClassVar[Mapping[str, Any]] = {"tokens_per_shard": TOKENS_PER_SHARD}
 
-    source: Literal["files"]
+    source: Literal["files"] = Field(description="your own public text")
     train: tuple[Line, ...] = Field(min_length=1, description="paths or globs")
-    validation: tuple[Line, ...] = ()
-    max_tokens: CorpusWords
-    max_validation_tokens: CorpusWords = 200_000
+    validation: tuple[Line, ...] = Field(
+        default=(), description="paths or globs of text to watch training on; default: one document of train in twenty"
+    )
+    max_tokens: CorpusWords = Field(description="words to read of the train split, at most")
+    max_validation_tokens: CorpusWords = Field(
+        default=200_000, description="words to read of the validation split, at most"
+    )
 
 
 class SampleCorpus(PublicCorpus):
@@ -132,9 +138,11 @@ class SampleCorpus(PublicCorpus):
 
     retired: ClassVar[Mapping[str, Any]] = {"tokens_per_shard": TOKENS_PER_SHARD}
 
-    source: Literal["sample"]
-    max_tokens: CorpusWords
-    max_validation_tokens: CorpusWords = 50_000
+    source: Literal["sample"] = Field(description="English texts that ship inside packages")
+    max_tokens: CorpusWords = Field(description="words to read of the train split, at most")
+    max_validation_tokens: CorpusWords = Field(
+        default=50_000, description="words to read of the validation split, at most"
+    )
 
 
 CorpusConfig = Annotated[C4Corpus | FileCorpus | SampleCorpus, Field(discriminator="source")]
@@ -164,8 +172,8 @@ class VocabularyConfig(Config):
 class ModelConfig(Config):
     """Shape of ``KeyboardLM``. Paper size: embedding 96, hidden 670 (Xu et al. 2023)."""
 
-    embedding_dim: PositiveInt = Field(le=4_096)
-    hidden_dim: PositiveInt = Field(le=16_384)
+    embedding_dim: PositiveInt = Field(le=4_096, description="length of a word's vector")
+    hidden_dim: PositiveInt = Field(le=16_384, description="size of the recurrent layer")
     tied: bool = Field(description="one matrix for input and output embeddings")
 
     def weights(self, words: int) -> int:
@@ -177,12 +185,12 @@ class ModelConfig(Config):
 class PretrainConfig(Config):
     """Training on public text by Adam."""
 
-    steps: Steps
-    batch_sentences: Batch
+    steps: Steps = Field(description="steps of Adam on public text")
+    batch_sentences: Batch = Field(description="sentences in one step")
     sequence_words: RowWords = Field(description="longest row in words; longer sentences are cut into rows")
-    learning_rate: Rate
-    evaluate_every_steps: Steps
-    checkpoint_every_steps: Steps
+    learning_rate: Rate = Field(description="of Adam, at its highest")
+    evaluate_every_steps: Steps = Field(description="steps between two points of the curve")
+    checkpoint_every_steps: Steps = Field(description="steps that a crash costs at most")
 
 
 class AdaptConfig(Config):
@@ -190,6 +198,6 @@ class AdaptConfig(Config):
 
     retired: ClassVar[Mapping[str, Any]] = {"new_word_share": NEW_WORD_SHARE, "most_copies": MOST_COPIES}
 
-    steps: Annotated[int, Field(ge=0, le=100_000_000)]
-    batch_sentences: Batch
-    learning_rate: Rate
+    steps: Annotated[int, Field(ge=0, le=100_000_000)] = Field(description="further public steps; 0: none")
+    batch_sentences: Batch = Field(description="sentences in one step")
+    learning_rate: Rate = Field(description="of Adam, at its highest")

@@ -88,7 +88,7 @@ class Launch:
         return self.runs / self.id / "private" / "fine_tune"
 
     def stage(self, name: str) -> None:
-        self.servers.tacit("stage", name, "--launch", str(self.file), "--run", self.id)
+        self.servers.tacit("stage", name, str(self.file), "--id", self.id)
 
     def prepare(self) -> None:
         """The stages before training, kept aside; then training as it is when nothing happens."""

@@ -21,6 +21,7 @@ from evaluation.comparison.results import Comparison, ComposeSetting, SliceRow
 from evaluation.config import COMPOSE_RATE, CONFIDENCE, MOST_TYPED, RARE_AFTER
 from evaluation.features import FEATURES
 from evaluation.keyboard import script, sessions, typist
+from pretrain import progress
 from pretrain.vocabulary import Vocabulary
 from pretrain.words import WordStore
 
@@ -111,7 +112,8 @@ def run(entrants: Entrants, devices: Devices, rules: Rules, workers: int = 1) ->
     arms, pairs, vocabulary = entrants.arms, entrants.pairs, entrants.vocabulary
     text = held_out(devices.words, devices.test)
     id_P = text.ids(vocabulary)
-    scored = {arm: scoring.score(model, text, id_P, workers=workers) for arm, model in arms.items()}
+    told = progress.along(f"scoring {len(arms)} arms", float(len(arms) * text.lengths_S.sum()))
+    scored = {arm: scoring.score(model, text, id_P, workers=workers, told=told) for arm, model in arms.items()}
     tables: dict[str, dict[str, Ratio]] = {arm: each.ratios() for arm, each in scored.items()}
     settings: tuple[ComposeSetting, ...] = ()
     signs: list[verdicts.SignCheck] = []
@@ -190,7 +192,7 @@ def _words_at_length(tables: Mapping[str, Mapping[str, Ratio]], entrants: Entran
 
 def _typed_again(
     entrants: Entrants,
-    text: tuple[HeldOut, np.ndarray],
+    texts: tuple[HeldOut, np.ndarray],
     rules: Rules,
     thresholds: Mapping[str, float],
     workers: int,
@@ -202,9 +204,9 @@ def _typed_again(
     what the launch is about.
 
     Args:
-      text: and which of its words, ``[P]``, come first.
+      texts: a text, and which of its words, ``[P]``, come first.
     """
-    long, first_P = text
+    long, first_P = texts
     short = long.only(first_P)
     of_compose, decisive = FEATURES["SC"].metrics, {arm for pair in entrants.decisive for arm in pair}
     long_script, short_script = (
@@ -212,16 +214,22 @@ def _typed_again(
     )
     typed: dict[str, dict[str, Ratio]] = {arm: {} for arm in entrants.arms}
     at_length: dict[str, dict[str, Ratio]] = {arm: {} for arm in entrants.arms if arm in decisive}
+
+    def is_long(arm: str, offers: bool) -> bool:
+        return arm in decisive and ("SC" in rules.features or not offers)
+
+    each_way = [(arm, offers) for arm in entrants.arms for offers in (False, True)]
+    words = sum(float((long if is_long(*way) else short).lengths_S.sum()) for way in each_way)
+    told = progress.along(f"typing again under {len(entrants.arms)} arms", words)
     for arm, model in entrants.arms.items():
         for offers in (False, True):
-            threshold = thresholds[arm] if offers else None
-            if arm in decisive and ("SC" in rules.features or not offers):
-                session = sessions.simulate(long_script, long, model, compose_threshold=threshold, workers=workers)
-                first, whole = session.ratios(first_P), session.ratios()
+            threshold, at_full = thresholds[arm] if offers else None, is_long(arm, offers)
+            text, prepared = (long, long_script) if at_full else (short, short_script)
+            session = sessions.simulate(prepared, text, model, compose_threshold=threshold, workers=workers, told=told)
+            first = session.ratios(first_P) if at_full else session.ratios()
+            if at_full:
+                whole = session.ratios()
                 at_length[arm] |= {metric: whole[metric] for metric in whole if (metric in of_compose) == offers}
-            else:
-                session = sessions.simulate(short_script, short, model, compose_threshold=threshold, workers=workers)
-                first = session.ratios()
             typed[arm] |= {metric: first[metric] for metric in first if (metric in of_compose) == offers}
     return typed, at_length
 
@@ -235,11 +243,13 @@ def _signs(
 ) -> list[verdicts.SignCheck]:
     """The decisive pairs under every calibration: the median's at length, the others' on ``session_words``."""
     tables = {typist.MEDIAN.name: at_length}
+    others = len(typist.CALIBRATIONS) - 1
+    told = progress.along(f"{others} other kinds of typists", float(others * len(at_length) * text.lengths_S.sum()))
     for calibration in typist.CALIBRATIONS:
         if calibration is not typist.MEDIAN:
             prepared = script.prepare(text, entrants.vocabulary, rules.locale, calibration, rules.seed)
             tables[calibration.name] = {
-                arm: sessions.simulate(prepared, text, entrants.arms[arm], workers=workers).ratios()
+                arm: sessions.simulate(prepared, text, entrants.arms[arm], workers=workers, told=told).ratios()
                 for arm in at_length
             }
     by_calibration = {

@@ -34,6 +34,7 @@ from evaluation.noisy.questions import (
     difference,
     vectors,
 )
+from pretrain import progress
 from pretrain.vocabulary import UNK
 from pretrain.words import WordStore
 
@@ -144,7 +145,8 @@ def _phrases(entrants: Entrants, text: HeldOut, rules: Rules, workers: int) -> t
 
 def parts(entrants: Entrants, text: HeldOut, workers: int = 1) -> dict[str, np.ndarray]:
     """What each device adds to each sum, in words, ``[D]`` by name. Private."""
-    ours = _scored(entrants, OURS, text, workers)
+    told = progress.along("scoring arms", float((1 + len(baselines(entrants))) * text.lengths_S.sum()))
+    ours = _scored(entrants, OURS, text, workers, told)
     new_P = (ours.id_P >= entrants.base_size) & (ours.id_P < entrants.launch_size)
     unknown_P = new_P | (ours.id_P == UNK) | (ours.id_P >= entrants.launch_size)
     known, of_new, of_unknown = ours.ratios(), ours.ratios(new_P), ours.ratios(unknown_P)
@@ -152,13 +154,15 @@ def parts(entrants: Entrants, text: HeldOut, workers: int = 1) -> dict[str, np.n
     added |= {metric: known[metric][0] for metric in RECALLS}
     added |= {_of_new(metric).numerator: of_new[metric][0] for metric in RECALLS}
     for other in baselines(entrants):
-        theirs = _scored(entrants, other, text, workers).ratios()
+        theirs = _scored(entrants, other, text, workers, told).ratios()
         added |= {difference(metric, other): known[metric][0] - theirs[metric][0] for metric in RECALLS}
     return added
 
 
-def _scored(entrants: Entrants, arm: str, text: HeldOut, workers: int) -> scoring.Scored:
-    return scoring.score(entrants.arms[arm], text, text.ids(entrants.vocabulary), workers=workers)
+def _scored(
+    entrants: Entrants, arm: str, text: HeldOut, workers: int, told: Callable[[float], None] = progress.nothing
+) -> scoring.Scored:
+    return scoring.score(entrants.arms[arm], text, text.ids(entrants.vocabulary), workers=workers, told=told)
 
 
 def _table(entrants: Entrants, sums: Sums, confidence: float, devices: int) -> AbResult | None:

@@ -82,17 +82,21 @@ class _Mechanism(Config):
         description="noise std per clip norm, before sensitivity; not comparable between mechanisms"
     )
     clip_norm: Amount = Field(description="L2 bound C of one device's whole update; adaptive clipping starts here")
-    rounds: Round
+    rounds: Round = Field(description="rounds of training; more of them learn more and cost more")
     report_goal: PositiveInt = Field(le=MOST_COHORT, description="devices aggregated in a round; the fixed denominator")
-    delta: Delta
+    delta: Delta = Field(description="delta at which every epsilon of the launch is stated")
     randomness: Literal["secure", "seeded"] = Field(
         description="'secure' draws a 256-bit key from the operating system; 'seeded' is for tests and is marked"
     )
     clipping: Literal["flat", "per-layer"] = Field(
         default="flat", description="one norm for the whole update, or C / sqrt(layers) for each layer"
     )
-    adaptive_clipping: AdaptiveClipping | None = None
-    secagg: SecAggConfig | None = None
+    adaptive_clipping: AdaptiveClipping | None = Field(
+        default=None, description="move the clip norm where the noise begins anew; left out, it stays"
+    )
+    secagg: SecAggConfig | None = Field(
+        default=None, description="secure aggregation: the server sees sums alone; left out, it sees updates"
+    )
 
     retired: ClassVar[Mapping[str, Any]] = {"simulated_report_goal": None}
     # Whether a timer keeps two participations of a device apart, and a cap their number down.
@@ -188,7 +192,7 @@ class _Restarted(_Correlated):
 class TreeMechanism(_Restarted):
     """DP-FTRL with tree aggregation and Honaker's variance reduction (Kairouz et al. 2021)."""
 
-    kind: Literal["tree"]
+    kind: Literal["tree"] = Field(description="binary tree aggregation, for any min_sep")
     max_participations: PositiveInt = Field(
         le=MOST_TREE_PARTICIPATIONS, description="rounds one device may join; enforced"
     )
@@ -197,7 +201,7 @@ class TreeMechanism(_Restarted):
 class BltMechanism(_Restarted):
     """DP-FTRL with a buffered linear Toeplitz mechanism (McMahan et al. 2024)."""
 
-    kind: Literal["blt"]
+    kind: Literal["blt"] = Field(description="a buffered linear Toeplitz mechanism, for many rounds")
     theta: tuple[Annotated[float, Field(gt=0.0, lt=1.0)], ...] = Field(
         default=(), max_length=64, description="decays of buffers"
     )
@@ -246,8 +250,8 @@ class BandedMechanism(_Correlated):
 
     retired: ClassVar[Mapping[str, Any]] = {**_Mechanism.retired, "form": lambda block: block.form}
 
-    kind: Literal["banded"]
-    rounds: Annotated[int, Field(ge=1, le=MOST_BANDED_ROUNDS)]
+    kind: Literal["banded"] = Field(description="a banded strategy, for few rounds")
+    rounds: Annotated[int, Field(ge=1, le=MOST_BANDED_ROUNDS)] = Field(description="rounds of training")
     bands: Round = Field(description="rounds whose noise is remembered, and model copies that takes; <= min_sep")
 
     @property
@@ -277,7 +281,7 @@ class IndependentMechanism(_Mechanism):
     retired: ClassVar[Mapping[str, Any]] = {**_Mechanism.retired, "round_weight": None}
     timed: ClassVar[bool] = False
 
-    kind: Literal["independent"]
+    kind: Literal["independent"] = Field(description="fresh noise every round, on a secret sample")
     sampling: Literal["poisson", "fixed"] = Field(
         description="each device joins by its own coin, or rounds of exactly report_goal devices"
     )

@@ -41,21 +41,23 @@ class _Population(Config):
         pattern=NAME,
         description="letters, digits, '.', '_' and '-'; the ledger adds up spends under this name",
     )
-    max_words_per_device: PositiveInt = Field(le=10_000_000)
-    test_fraction: Fraction = 0.1
+    max_words_per_device: PositiveInt = Field(
+        le=10_000_000, description="words of one device that are kept, in the order typed"
+    )
+    test_fraction: Fraction = Field(default=0.1, description="share of the devices held out to compare on")
 
 
 class FilePopulation(_Population):
     """Bring your own Parquet or JSON lines: ``client_id, text[, locale, ts]``; a budget in a window needs ``ts``."""
 
-    source: Literal["files"]
+    source: Literal["files"] = Field(description="your own Parquet or JSON lines")
     paths: tuple[Line, ...] = Field(min_length=1, description="paths or globs")
 
 
 class ChitchatPopulation(_Population):
     """The packaged demo: real typed chat of 1,315 senders (chitchat-dataset 0.9.0, MIT)."""
 
-    source: Literal["chitchat"]
+    source: Literal["chitchat"] = Field(description="the packaged demo, which simulates devices")
 
 
 class SyntheticPopulation(_Population):
@@ -63,8 +65,8 @@ class SyntheticPopulation(_Population):
 
     retired: ClassVar[Mapping[str, Any]] = {**_Population.retired, "topics": TOPICS, "mean_words": MEAN_WORDS}
 
-    source: Literal["synthetic"]
-    devices: PositiveInt = Field(le=10_000_000)
+    source: Literal["synthetic"] = Field(description="made-up typists")
+    devices: PositiveInt = Field(le=10_000_000, description="made-up devices")
 
 
 PopulationConfig = Annotated[FilePopulation | ChitchatPopulation | SyntheticPopulation, Field(discriminator="source")]

@@ -19,11 +19,13 @@ STAGE_TIMEOUT_MINUTES = 720.0
 class LocalTrainingConfig(Config):
     """What one device does in one round: epochs of plain SGD (fedavg), or one gradient step (fedsgd)."""
 
-    algorithm: Literal["fedavg", "fedsgd"] = "fedavg"
-    learning_rate: Rate
-    batch_sentences: Batch
-    sequence_words: RowWords
-    epochs: PositiveInt = Field(default=1, le=1_000)
+    algorithm: Literal["fedavg", "fedsgd"] = Field(
+        default="fedavg", description="epochs of SGD on the device, or one gradient step a round"
+    )
+    learning_rate: Rate = Field(description="of a device's own steps; 'tacit rehearse' looks for the server's")
+    batch_sentences: Batch = Field(description="sentences in one step of a device")
+    sequence_words: RowWords = Field(description="longest row in words; longer sentences are cut into rows")
+    epochs: PositiveInt = Field(default=1, le=1_000, description="passes over a device's words in one round")
     max_words: PositiveInt = Field(
         le=10_000_000, description="words of one device used in one round, from a per-round offset"
     )
@@ -40,8 +42,10 @@ class ServerConfig(Config):
 
     retired: ClassVar[Mapping[str, Any]] = {"second_momentum": SECOND_MOMENTUM, "adaptivity": ADAPTIVITY}
 
-    optimizer: Literal["momentum", "nesterov", "sgd", "adam"] = "momentum"
-    learning_rate: Rate
+    optimizer: Literal["momentum", "nesterov", "sgd", "adam"] = Field(
+        default="momentum", description="what is done with the noisy mean update"
+    )
+    learning_rate: Rate = Field(description="of the server's step; 'tacit rehearse' finds one on public text")
     momentum: Annotated[float, Field(ge=0.0, lt=1.0)] = Field(default=0.9, description="Adam's beta1; sgd ignores it")
 
 
@@ -69,10 +73,10 @@ class RuntimeConfig(Config):
         description="machines that share the devices of a round of fine-tuning, each with so many workers: those of "
         "TACIT_HOSTS that are there, so many at most",
     )
-    device: Literal["cpu", "cuda"] = "cpu"
+    device: Literal["cpu", "cuda"] = Field(default="cpu", description="what trains; Airflow queues GPU stages by it")
     chunk_devices: Batch | None = Field(
         default=None,
         description="devices trained side by side; changes low bits of the result. None: measured as the run begins",
     )
-    checkpoint_every_rounds: Steps = 5
-    evaluate_every_rounds: Steps = 5
+    checkpoint_every_rounds: Steps = Field(default=5, description="rounds that a crash costs at most")
+    evaluate_every_rounds: Steps = Field(default=5, description="rounds between two points of the training curve")

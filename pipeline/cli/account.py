@@ -19,6 +19,7 @@ from pipeline.cli.account_options import (
     stated,
 )
 from pipeline.cli.paper import paper
+from pipeline.cli.spelling import ARGUMENT, formerly
 from pipeline.cli.support import AsJson, answer, command, open_existing, round_up
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def account(
     paper(slow, as_json)
 
 
-@app.command()
+@app.command(cls=formerly(run=ARGUMENT))
 @command
 def tree(shape: SpacedRounds, strategy: TreeStrategy, source: Source, as_json: AsJson = False) -> None:
     """Tree aggregation with Honaker's estimate, by device under zero-out adjacency.
@@ -64,7 +65,7 @@ def tree(shape: SpacedRounds, strategy: TreeStrategy, source: Source, as_json: A
     _account("tree", shape, strategy, source, as_json)
 
 
-@app.command()
+@app.command(cls=formerly(run=ARGUMENT))
 @command
 def blt(shape: SpacedRounds, strategy: BltStrategy, source: Source, as_json: AsJson = False) -> None:
     """A buffered linear Toeplitz mechanism (McMahan et al. 2024), by device under zero-out adjacency.
@@ -75,7 +76,7 @@ def blt(shape: SpacedRounds, strategy: BltStrategy, source: Source, as_json: AsJ
     _account("blt", shape, strategy, source, as_json)
 
 
-@app.command()
+@app.command(cls=formerly(run=ARGUMENT))
 @command
 def banded(shape: SpacedRounds, strategy: BandedStrategy, source: Source, as_json: AsJson = False) -> None:
     """A banded strategy of least error (Choquette-Choo et al. 2023), by device under zero-out adjacency.
@@ -88,7 +89,7 @@ def banded(shape: SpacedRounds, strategy: BandedStrategy, source: Source, as_jso
     _account("banded", shape, strategy, source, as_json)
 
 
-@app.command()
+@app.command(cls=formerly(run=ARGUMENT))
 @command
 def independent(shape: AnyRounds, strategy: IndependentStrategy, source: Source, as_json: AsJson = False) -> None:
     """DP-FedAvg with independent noise: what holds whoever knows the sample, and what a secret sample gains.
@@ -169,12 +170,12 @@ def _account(kind: str, shape: AnyRounds, strategy: Strategy, source: Source, as
 
 
 def _guarantee(kind: str, shape: AnyRounds, strategy: Strategy, source: Source) -> "Guarantee":
-    if source.run is not None:
-        alone("run", stated(strategy, shape) | {"mechanism": source.mechanism})
-        return _of_launch(source.run, kind, source.deltas())
+    if source.launch is not None:
+        alone(f"launch {source.launch}", stated(strategy, shape) | {"mechanism": source.mechanism})
+        return _of_launch(source.launch, kind, source.deltas())
     limits, mechanism = shape.limits(), None
     if source.mechanism is not None:
-        alone("mechanism", stated(strategy))
+        alone("--mechanism", stated(strategy))
         mechanism = source.read(kind)
     deltas = source.deltas() or (_DEFAULT_DELTA,)
     from federated.accounting.guarantees import guarantee_of
@@ -189,12 +190,12 @@ def _guarantee(kind: str, shape: AnyRounds, strategy: Strategy, source: Source) 
     )
 
 
-def _of_launch(run: str, kind: str, deltas: tuple[float, ...]) -> "Guarantee":
+def _of_launch(launch: str, kind: str, deltas: tuple[float, ...]) -> "Guarantee":
     """The guarantee of a launch that has trained, from what happened in it."""
-    config, folder, _ = open_existing(run)
+    config, folder, _ = open_existing(launch)
     used = config.mechanism.kind
     if used != kind:
-        raise ValueError(f"run: {run} used kind {used}; use: tacit account {used} --run {run}")
+        raise ValueError(f"launch: {launch} used kind {used}; use: tacit account {used} {launch}")
     from pipeline.verify.guarantee import guarantee_again, of_launch
 
     return of_launch(config, guarantee_again(config, folder, deltas))

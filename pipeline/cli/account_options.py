@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Protocol, TypeVar
 
 import typer
 
+from pipeline.cli.launches.named import complete
 from pretrain.config import LEAST_AMOUNT, MOST_AMOUNT
 
 if TYPE_CHECKING:
@@ -71,12 +72,19 @@ class SpacedRounds(AnyRounds):
 class Source:
     """Where a mechanism comes from if not from options, and the deltas asked for."""
 
+    launch: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="LAUNCH",
+            help="instead of all options: a launch that has trained, by its file, its id or how that begins",
+            autocompletion=complete,
+        ),
+    ] = None
     mechanism: Annotated[
         Path | None,
         typer.Option("--mechanism", metavar="FILE", help="a mechanism file; it says the noise and the strategy"),
     ] = None
     delta: Annotated[list[float] | None, typer.Option(help="may be given several times; default 1e-10")] = None
-    run: Annotated[str | None, typer.Option("--run", help="instead of all others: a launch that has trained")] = None
     twice: Annotated[
         bool, typer.Option("--twice", help="ask dp_accounting too, as a launch does: takes two seconds more")
     ] = False
@@ -202,7 +210,7 @@ class IndependentStrategy:
         if sampling == "fixed" and rate is not None:
             raise ValueError("sampling-rate: rounds of a fixed size need --population and --report-goal instead")
         if rate is not None:
-            alone("sampling-rate", {"population": self.population, "report-goal": self.report_goal})
+            alone("--sampling-rate", {"population": self.population, "report-goal": self.report_goal})
             if not 1 / MOST_DEVICES <= rate <= 1:
                 raise ValueError(f"sampling-rate: got {rate:g}; give a number above 0 and at most 1, as in 0.01")
             # Poisson sampling is accounted by its rate alone; this is the smallest population with a device a round.
@@ -226,16 +234,16 @@ def stated(*groups: AnyRounds | Strategy) -> dict[str, object]:
 
 
 def alone(option: str, others: Mapping[str, object]) -> None:
-    """ValueError if options are stated that ``option`` already answers."""
+    """ValueError if options are stated that another one, or the launch that was named, already answers."""
     doubled = [f"--{name}" for name, value in others.items() if value is not None]
     if doubled:
-        raise ValueError(f"{doubled[0][2:]}: --{option} says this already; leave out {', '.join(doubled)}")
+        raise ValueError(f"{doubled[0][2:]}: {option} says this already; leave out {', '.join(doubled)}")
 
 
 def needed(name: str, value: _Value | None) -> _Value:
     """The option's value; ValueError if there is none."""
     if value is None:
-        raise ValueError(f"{name}: missing; give --{name}, or --run ID of a launch that has trained")
+        raise ValueError(f"{name}: missing; give --{name}, or name a launch that has trained")
     return value
 
 

@@ -1,8 +1,8 @@
 """The ``tacit`` command.
 
 Standard output holds the answer and, with ``--json``, one JSON object and nothing else. Logs,
-progress and tables go to standard error. Exit codes: 0 done, 65 permanent (a person must act),
-75 temporary (try again later), 1 a bug, 2 a wrong command line.
+progress and tables go to standard error. Exit codes: 0 done, 3 a launch that is held, 65 permanent
+(a person must act), 75 temporary (try again later), 1 a bug, 2 a wrong command line.
 """
 
 import json
@@ -11,7 +11,6 @@ import re
 import sys
 from contextlib import suppress
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,25 +18,28 @@ from rich.console import Console
 
 from pipeline import config, settings
 from pipeline.cli import account as cli_account
+from pipeline.cli import explain as cli_explain
 from pipeline.cli import ledger as cli_ledger
 from pipeline.cli import optimize as cli_optimize
 from pipeline.cli import plan as cli_plan
+from pipeline.cli import progress
 from pipeline.cli import release as cli_release
 from pipeline.cli import results as cli_judge
+from pipeline.cli.launches import commands as cli_launches
+from pipeline.cli.launches import known
+from pipeline.cli.launches.named import LaunchName, to_run
+from pipeline.cli.spelling import ARGUMENT, formerly
 from pipeline.cli.support import (
     AsJson,
-    LaunchPath,
-    RunId,
     answer,
     command,
     foreseen,
     open_existing,
     printable,
-    read_launch,
     show_state,
     taken_over,
 )
-from pipeline.errors import PERMANENT
+from pipeline.errors import HELD, PERMANENT
 from pipeline.run_dir import RESULT
 from pipeline.telemetry import logs, work
 from pretrain.reading.paths import shown
@@ -62,8 +64,11 @@ app.add_typer(cli_ledger.app, name="ledger")
 app.add_typer(cli_optimize.app, name="optimize")
 app.command("plan")(cli_plan.plan)
 app.command("rehearse")(cli_plan.rehearse)
-app.command("audit")(cli_judge.audit)
-app.command("ab")(cli_judge.ab)
+app.command("runs")(cli_launches.runs)
+app.command("status")(cli_launches.status)
+app.command("explain")(cli_explain.explain)
+app.command("audit", cls=formerly(run=ARGUMENT))(cli_judge.audit)
+app.command("ab", cls=formerly(run=ARGUMENT))(cli_judge.ab)
 app.command("predict")(cli_release.predict)
 app.command("erase")(cli_release.erase)
 app.command("rollback")(cli_release.rollback)
@@ -80,12 +85,13 @@ def _configure(quiet: Annotated[bool, typer.Option("--quiet", "-q", help="warnin
         settings.telemetry()
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
+    progress.show(logging.getLogger().handlers, progress.Shown(quiet=quiet, console=_console()))
 
 
 @app.command()
 @command
 def check(
-    file: LaunchPath,
+    launch: LaunchName,
     date: Date = None,
     alone: Annotated[bool, typer.Option("--alone", help="the launch file alone, not this installation")] = False,
     as_json: AsJson = False,
@@ -96,21 +102,21 @@ def check(
     """
     told = []
     try:
-        launch = read_launch(file)
-        run_id = config.launch_id(launch, _date(date))
+        named = to_run(launch, _date(date))
+        parsed, run_id = named.config, named.run_id
         notes: tuple[str, ...] = ()
         if alone:
             from pipeline.ledger import schedule
 
-            notes = schedule.require_fits(launch)
+            notes = schedule.require_fits(parsed)
         else:
             from pipeline import readiness
 
             here = settings.load()
-            told = foreseen(launch, run_id, here)
-            notes = readiness.require(launch, here, run_id, taken_over(told))
+            told = foreseen(parsed, run_id, here)
+            notes = readiness.require(parsed, here, run_id, taken_over(told))
             if date is not None:
-                notes += cli_ledger.would_spend(launch, here, run_id, taken_over(told))
+                notes += cli_ledger.would_spend(parsed, here, run_id, taken_over(told))
     except ValueError as error:
         if as_json:  # The log of whoever asked, such as Airflow's first task, says it too.
             typer.echo(printable(str(error)), err=True)
@@ -121,13 +127,16 @@ def check(
             typer.echo(printable(note), err=True)
     reuse = [vars(each) for each in told]
     content = {"ok": True, "errors": [], "notes": list(notes), "launch_id": run_id, "reuse": reuse}
-    answer(content, as_json, text="\n".join((f"{file}: ok, launch {run_id}", *notes, *map(str, told))))
+    answer(content, as_json, text="\n".join((f"{launch}: ok, launch {run_id}", *notes, *map(str, told))))
 
 
 @app.command()
 @command
-def launch(file: LaunchPath, date: Date = None, as_json: AsJson = False) -> None:
+def launch(launch: LaunchName, date: Date = None, as_json: AsJson = False) -> None:
     """Run every stage of a launch in this process, without Airflow. Run it again to resume.
+
+    Ends with 0 where it is published, or waits for its reviewers, and with 3 where gates hold it: then it says which,
+    at which values, what was spent, and what to do next ('tacit explain 3').
 
     Example: tacit launch dags/launches/demo-en-US.yaml
     """
@@ -135,8 +144,8 @@ def launch(file: LaunchPath, date: Date = None, as_json: AsJson = False) -> None
     from pipeline.cli import display
     from pipeline.ledger.ledger import PrivacyLedger
 
-    parsed, here = read_launch(file), settings.load()
-    run_id = config.launch_id(parsed, _date(date))
+    named, here = to_run(launch, _date(date)), settings.load()
+    parsed, run_id = named.config, named.run_id
     PrivacyLedger(here.ledger_url)  # Without it nothing could be spent in the end.
     if not (here.runs_dir / run_id / "public" / "ingest_private" / RESULT).is_file():
         told = foreseen(parsed, run_id, here)
@@ -151,7 +160,7 @@ def launch(file: LaunchPath, date: Date = None, as_json: AsJson = False) -> None
             here,
             _load_stages,
             tracker,
-            on_stage=lambda outcome: display.show_stage(outcome, console),
+            on_stage=lambda outcome: display.show_stage(outcome, console, parsed.stages),
         )
     _erase_expired(here)
     result = {name: outcome.result for name, outcome in outcomes.items()}
@@ -163,7 +172,7 @@ def launch(file: LaunchPath, date: Date = None, as_json: AsJson = False) -> None
         release.show(run, now)
         tracker.show_state(now.state)
     # Where more than training was released the decision states what all of it costs.
-    spent = result["fine_tune"] | result["decide"]["headline"]
+    spent = known.cost(result)
     content = {
         "launch_id": run_id,
         "decision": result["decide"]["decision"],
@@ -180,23 +189,33 @@ def launch(file: LaunchPath, date: Date = None, as_json: AsJson = False) -> None
         else None,
         "tracking_uri": here.tracking_uri,
     }
-    answer(content, as_json, text=display.ending(content, now))
+    held = cli_launches.held(here, run_id) if now.state == "held" else None
+    if held:
+        content |= held.content
+    answer(content, as_json, text=display.ending(content, now, held.lines if held else ()))
+    if held:
+        raise typer.Exit(HELD)
 
 
-@app.command()
+@app.command(cls=formerly(launch=ARGUMENT, run="--id"))
 @command
 def stage(
     name: Annotated[str, typer.Argument(help=", ".join(config.STAGE_NAMES))],
-    file: Annotated[Path, typer.Option("--launch", metavar="FILE", help="the launch file")],
-    run: RunId,
+    launch: LaunchName,
+    date: Date = None,
+    run: Annotated[
+        str | None,
+        typer.Option("--id", help="the id that 'tacit check' gave: a file that is another launch by now is refused"),
+    ] = None,
     attempt: Annotated[int, typer.Option(help="of the task that the stage is; logs and telemetry say it")] = 1,
     as_json: AsJson = False,
 ) -> None:
     """Run one stage of a launch, which is what Airflow does. A finished stage is not redone.
 
-    Example: tacit stage pretrain --launch dags/launches/demo-en-US.yaml --run demo-en-US-0123abcd
+    Example: tacit stage pretrain dags/launches/demo-en-US.yaml
     """
-    parsed, here = read_launch(file), settings.load()
+    named, here = to_run(launch, _date(date)), settings.load()
+    parsed, run = named.config, run or named.run_id
     work.attempt(attempt)
     if name not in config.STAGE_NAMES:
         raise ValueError(f"stage: {shown(repr(name))} does not exist; choose one of {', '.join(config.STAGE_NAMES)}")
@@ -207,7 +226,7 @@ def stage(
     outcome = runner.find_done(name, parsed, run, here, tracker)
     with tracker.failing():
         outcome = outcome or runner.run_stage(name, parsed, run, here, _load_stages(), tracker)
-    display.show_stage(outcome, _console())
+    display.show_stage(outcome, _console(), parsed.stages)
     if name in ("report", "publish") and not outcome.skipped:
         show_state(parsed, runner.open_run(parsed, run, here, tracker), here)
     if name == config.STAGE_NAMES[-1]:
@@ -218,7 +237,7 @@ def stage(
 @app.command()
 @command
 def verify(
-    run: Annotated[str, typer.Argument(help="launch id")],
+    launch: LaunchName,
     thorough: Annotated[
         bool, typer.Option("--thorough", help="train again too, public and private, from the first step")
     ] = False,
@@ -232,7 +251,7 @@ def verify(
 
     Example: tacit verify demo-en-US-0123abcd
     """
-    launched = open_existing(run)
+    launched = open_existing(launch)
     from pipeline.verify.launch import SUBJECTS, THOROUGH
     from pipeline.verify.launch import verify as checks_of
 

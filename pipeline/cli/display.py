@@ -1,14 +1,13 @@
 """What a person sees: one short table per stage, and the end of a launch."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from pipeline.cli.support import round_up
-from pipeline.config import STAGE_NAMES
 from pipeline.release import Standing
 from pipeline.runner import StageOutcome
 
@@ -17,10 +16,14 @@ _HIDDEN = frozenset({"headline", "metrics", "datasets", "curve", "spend"})
 _LONGEST_TEXT = 72
 
 
-def show_stage(outcome: StageOutcome, console: Console) -> None:
-    """Print a stage's name, time and top-level values."""
+def show_stage(outcome: StageOutcome, console: Console, stages: Sequence[str]) -> None:
+    """Print a stage's name, time and top-level values.
+
+    Args:
+      stages: that its launch runs, in order.
+    """
     record = outcome.record
-    number = f"{STAGE_NAMES.index(record.stage) + 1}/{len(STAGE_NAMES)}" if record.stage in STAGE_NAMES else ""
+    number = f"{stages.index(record.stage) + 1}/{len(stages)}" if record.stage in stages else ""
     done = "done before, nothing redone" if outcome.skipped else f"{record.seconds:.1f} s"
     if record.reused_from and not outcome.skipped:
         done = f"taken over from {record.reused_from}, {done}"
@@ -58,11 +61,15 @@ def shown(value: object) -> str | None:
     return None
 
 
-def ending(content: Mapping[str, Any], now: Standing) -> str:
-    """What a launch came to, and where to look."""
+def ending(content: Mapping[str, Any], now: Standing, held: Sequence[str] = ()) -> str:
+    """What a launch came to, and where to look.
+
+    Args:
+      held: lines in the place of the reasons of one that is held.
+    """
     lines = [
         f"launch {content['launch_id']}: {now.state if now.state != 'published' else content['decision']}",
-        *(f"  - {reason}" for reason in content["reasons"]),
+        *(held or [f"  - {reason}" for reason in content["reasons"]]),
         f"guarantee: device-level rho {content['rho']:.6g}, "
         f"epsilon {round_up(content['epsilon'])} at delta {content['delta']:g}",
         f"ledger:    {content['ledger']}",

@@ -12,7 +12,8 @@ from pydantic import ValidationError
 
 from federated.config.population import NAME
 from pipeline import settings
-from pipeline.cli.support import AsJson, LaunchPath, answer, command, foreseen, read_launch, taken_over
+from pipeline.cli.launches.named import LaunchName, to_run
+from pipeline.cli.support import AsJson, answer, command, foreseen, taken_over
 from pipeline.config import LaunchConfig, launch_id
 from pipeline.errors import PERMANENT, LedgerMissing, LedgerTampered
 from pipeline.ledger.budget import Budget, Population
@@ -178,7 +179,7 @@ def ledger_export(as_json: AsJson = False) -> None:
 @app.command("forecast")
 @command
 def ledger_forecast(
-    file: LaunchPath,
+    launch: LaunchName,
     first: Annotated[str, typer.Option("--from", help="the first date, as in 2026-11-01")],
     last: Annotated[str, typer.Option("--to", help="the last date")],
     as_json: AsJson = False,
@@ -194,12 +195,12 @@ def ledger_forecast(
     from pipeline.ledger.foresee import forecast
     from pipeline.readiness import training_rho
 
-    config, here = read_launch(file), settings.load()
+    config, here = to_run(launch).config, settings.load()
     begins, ends = _day(first, "--from"), _day(last, "--to")
     if not begins <= ends <= begins + timedelta(days=_MOST_DAYS):
         raise ValueError(f"--to: {ends} is not from {begins} to {_MOST_DAYS} days later; correct one of them")
     if config.schedule is None:
-        raise ValueError(f"schedule: {file} has none, so it has no dates; 'tacit plan' says what its launch costs")
+        raise ValueError(f"schedule: {launch} has none, so it has no dates; 'tacit plan' says what its launch costs")
     ids = [launch_id(config, f"{day:%Y%m%d}") for day in schedule.launch_dates(config.schedule, begins, ends)]
     if not ids:
         raise ValueError(f"--to: {config.schedule!r} has no date from {begins} to {ends}")

@@ -1,6 +1,5 @@
 """``tacit account --paper``: every published number beside ours."""
 
-import io
 import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -10,7 +9,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from pipeline.cli.support import answer
+from pipeline.cli.support import answer, table_text
 from pipeline.errors import PERMANENT
 
 if TYPE_CHECKING:
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_WIDTH = 140  # where no terminal says how wide it is
 _MARKS = {True: "yes", False: "NO", None: "-"}
 
 
@@ -90,11 +88,7 @@ def _text(outcome: _Outcome) -> str:
         style = None if checked.fine and row.follows else ("dim" if checked.fine else "bold red")
         printed = row.printed if len(row.printed) <= 10 else f"{row.published:.6g}"
         table.add_row(row.source, row.table, row.row, row.quantity, printed, ours, mark, style=style)
-    terminal = Console()
-    page = io.StringIO()
-    Console(file=page, width=terminal.width if terminal.is_terminal else _WIDTH).print(table)
-    lines = [line.rstrip() for line in page.getvalue().splitlines()]
-    return "\n".join([*lines, *_endings(outcome)])
+    return "\n".join([table_text(table), *_endings(outcome)])
 
 
 def _endings(outcome: _Outcome) -> list[str]:

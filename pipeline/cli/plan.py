@@ -12,8 +12,9 @@ from rich.table import Table
 
 from federated.config.mechanism import MOST_DEVICES
 from pipeline import readiness, rehearsed, settings
-from pipeline.cli.support import AsJson, LaunchPath, answer, command, foreseen, read_launch, round_up, taken_over
-from pipeline.config import LaunchConfig, launch_id
+from pipeline.cli.launches.named import LaunchName, to_run
+from pipeline.cli.support import AsJson, answer, command, foreseen, round_up, taken_over
+from pipeline.config import LaunchConfig
 from pipeline.run_dir import RunDir
 from pretrain.config import LEAST_AMOUNT, MOST_AMOUNT
 
@@ -30,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 @command
 def plan(
-    file: LaunchPath,
+    launch: LaunchName,
     devices: Annotated[
         int | None,
         typer.Option(help="devices of the population; default: planning.population_estimate, or what was ingested"),
@@ -55,12 +56,13 @@ def plan(
     from federated.planning import worst_case as core
     from pipeline.cli import words
 
-    config = read_launch(file)
+    asked = to_run(launch)
+    config, run_id = asked.config, asked.run_id
     planning = config.planning
     if devices is not None and not 1 <= devices <= MOST_DEVICES:
         raise ValueError(f"devices: got {devices:,}; give a number from 1 to {MOST_DEVICES:,}")
     splits = None if devices is None else readiness.expected_splits(config, devices)
-    estimate = _devices(config, planning) if splits is None else splits["train"]
+    estimate = _devices(config, run_id, planning) if splits is None else splits["train"]
     planned = core.plan(config.mechanism, estimate) if config.trains else core.nothing(config.mechanism)
     more_reasons = (
         *readiness.above_policy(config, planned.guarantee.rho),
@@ -88,8 +90,8 @@ def plan(
     rows, lines = words.both_ways(config, estimate)
     content |= {"words": rows}
     text += "".join(f"\n{line}" for line in lines)
-    told = foreseen(config, launch_id(config), settings.load())
-    room = _room(config, planned.guarantee.rho, taken_over(told))
+    told = foreseen(config, run_id, settings.load())
+    room = _room(config, run_id, planned.guarantee.rho, taken_over(told))
     content |= {"ledger": {"problems": list(room.problems), "notes": list(room.notes)}}
     text += "".join(f"\n  ledger: {line}" for line in (*room.problems, *room.notes))
     content |= {"reuse": [vars(each) for each in told]}
@@ -108,12 +110,12 @@ def plan(
                 "noise_to_signal: only the planner holds it; give the launch file a planning block, or drop "
                 "--noise-to-signal"
             )
-        answer(content, as_json, text=f"{text}\nFor a proposal, add a planning block to {file}.")
+        answer(content, as_json, text=f"{text}\nFor a proposal, add a planning block to its launch file.")
         return
 
     if devices is not None:
         planning = planning.model_copy(update={"population_estimate": estimate})
-    directory = out or RunDir(settings.load().runs_dir, launch_id(config)).path / "public" / "planning"
+    directory = out or RunDir(settings.load().runs_dir, run_id).path / "public" / "planning"
     if noise_to_signal is not None:
         more, lines = _searched(config, planning, noise_to_signal, directory, show=not as_json)
     else:
@@ -121,7 +123,7 @@ def plan(
         if verdict is None and out is not None:
             raise ValueError("out: nothing to draw before a rehearsal; run 'tacit rehearse', or drop --out")
         if verdict is None:
-            more, lines = _unrehearsed(config, planning, file)
+            more, lines = _unrehearsed(config, planning, launch)
         else:
             more, lines = _rehearsed(config, verdict, directory)
             if not as_json:
@@ -148,13 +150,13 @@ def _searched(
     return content, [*_proposal_text(proposal), "", f"files: {directory}"]
 
 
-def _unrehearsed(config: LaunchConfig, planning: "PlanningConfig", file: Path) -> tuple[dict, list[str]]:
+def _unrehearsed(config: LaunchConfig, planning: "PlanningConfig", launch: str) -> tuple[dict, list[str]]:
     """No recommendation, and why there is none."""
     from federated.planning import costs
 
     ratio, minutes = costs.noise_to_signal(config.mechanism), rehearsed.minutes(config, planning)
     sentence = (
-        f"not rehearsed: run tacit rehearse {file} (about {minutes:,} minutes of CPU). The file's noise-to-signal "
+        f"not rehearsed: run tacit rehearse {launch} (about {minutes:,} minutes of CPU). The file's noise-to-signal "
         f"ratio, {ratio:.4g}, is untried: so much noise stays in the model, per coordinate and in clip norms of the "
         "mean update, whatever people type, and nobody knows whether a model trained under it is better than the one "
         "that it starts from. So no mechanism is recommended"
@@ -188,7 +190,7 @@ def _rehearsed(config: LaunchConfig, verdict: "Verdict", directory: Path) -> tup
 
 @command
 def rehearse(
-    file: LaunchPath,
+    launch: LaunchName,
     as_json: AsJson = False,
 ) -> None:
     """Simulate the launch on its public text: does it pay, how to split its rho, clip norm, server rate, noise.
@@ -198,11 +200,11 @@ def rehearse(
 
     Example: tacit rehearse dags/launches/en-US.yaml
     """
-    config, here = read_launch(file), settings.load()
-    run_id = launch_id(config)
+    asked, here = to_run(launch), settings.load()
+    config, run_id = asked.config, asked.run_id
     planning = config.planning
     if planning is None:
-        raise ValueError(f"planning: {file} has no such block, and the rehearsal is described in it; add one")
+        raise ValueError(f"planning: {launch} has no such block, and the rehearsal is described in it; add one")
     from pipeline import rehearsal as core
     from pipeline import tracking
     from pipeline.stages.table import STAGES
@@ -223,7 +225,7 @@ def rehearse(
         f"Noise that it can bear: {'none of those tried' if ratio is None else f'noise-to-signal {ratio:g}'}",
         f"Verdict: {done.verdict.answer}. {done.verdict.sentence}",
         *(f"note: {note}" for note in done.verdict.notes),
-        f"Then: tacit plan {file}",
+        f"Then: tacit plan {launch}",
         f"files: {done.directory}",
     ]
     answer({**core.as_json(done), "directory": str(done.directory)}, as_json, text="\n".join(lines))
@@ -233,21 +235,21 @@ def _tell(message: str) -> None:
     _log.info("plan: %s", message)
 
 
-def _devices(config: LaunchConfig, planning: "PlanningConfig | None") -> int:
+def _devices(config: LaunchConfig, run_id: str, planning: "PlanningConfig | None") -> int:
     """Devices that train, as far as anybody said."""
     if planning is not None:
         return planning.population_estimate
-    record = RunDir(settings.load().runs_dir, launch_id(config)).record("ingest_private")
+    record = RunDir(settings.load().runs_dir, run_id).record("ingest_private")
     if record is None:
         raise ValueError("devices: unknown before 'ingest_private' ran; give an estimate, as in --devices 100000")
     return record.result["devices_by_split"]["train"]
 
 
-def _room(config: LaunchConfig, training_rho: float, reused: Collection[str]) -> "Foreseen":
+def _room(config: LaunchConfig, run_id: str, training_rho: float, reused: Collection[str]) -> "Foreseen":
     """What the ledger has to say of the launch, as far as it is known here."""
     from pipeline.ledger.foresee import costs, foresee
 
-    return foresee(config, settings.load(), launch_id(config), *costs(config, training_rho, reused))
+    return foresee(config, settings.load(), run_id, *costs(config, training_rho, reused))
 
 
 def _worst_case(planned: "Plan") -> dict:

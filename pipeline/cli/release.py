@@ -8,7 +8,9 @@ from typing import Annotated
 import typer
 
 from pipeline import settings
-from pipeline.cli.support import AsJson, answer, command, launch_states, open_existing, show_state
+from pipeline.cli.launches import known
+from pipeline.cli.launches.named import LaunchName, complete
+from pipeline.cli.support import AsJson, answer, command, open_existing, show_state
 from pipeline.config import LOCALE
 from pretrain.reading.paths import require_folder
 
@@ -78,7 +80,7 @@ def rollback(
 
 @command
 def review(
-    run: Annotated[str, typer.Argument(help="launch id")],
+    launch: LaunchName,
     given: Annotated[str | None, typer.Option("--answer", help="approve or reject; without it, only the state")] = None,
     by: Annotated[str | None, typer.Option(help="the reviewer, as the launch file names them")] = None,
     reason: Annotated[str, typer.Option(help="why; it stands in the ledger")] = "",
@@ -92,21 +94,21 @@ def review(
     from pipeline import release
     from pipeline.ledger.ledger import PrivacyLedger
 
-    config, launched, here = open_existing(run)
+    config, run, here = open_existing(launch)
     ledger = PrivacyLedger(here.ledger_url)
     if given is None:
-        now = release.standing(config, launched, ledger.entries())
+        now = release.standing(config, run, ledger.entries())
     else:
         if given not in ("approve", "reject"):
             raise ValueError(f"--answer: {given!r}; write approve or reject")
-        seen = report or launched.result("report")["disclosure_sha256"]
+        seen = report or run.result("report")["disclosure_sha256"]
         word = release.Review(
             who=by or settings.account(), answer=given, reason=reason, report=seen, account=settings.account()
         )
-        now = release.review(config, launched, ledger, word)
-        show_state(config, launched, here)
-    content = {"launch_id": run, "ledger": ledger.address} | now.model_dump()
-    answer(content, as_json, text=f"launch {run}: {now.state} {now.detail}")
+        now = release.review(config, run, ledger, word)
+        show_state(config, run, here)
+    content = {"launch_id": run.launch_id, "ledger": ledger.address} | now.model_dump()
+    answer(content, as_json, text=f"launch {run.launch_id}: {now.state} {now.detail}")
 
 
 @command
@@ -125,7 +127,7 @@ def site(as_json: AsJson = False) -> None:
         here.runs_dir,
         here.web_dir,
         lambda locale: Writing(layouts.rows(locale), text.for_browsers(locale)),
-        launch_states(here),
+        known.states(here),
     )
     lines = [f"index: {made.index}", *(f"keyboard: {page}" for page in made.keyboards)]
     if made.without:
@@ -139,7 +141,14 @@ def site(as_json: AsJson = False) -> None:
 
 @command
 def erase(
-    run: Annotated[str | None, typer.Argument(help="launch id; left out with --expired")] = None,
+    launch: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="LAUNCH",
+            help="a launch file, a launch id, or how an id begins; left out with --expired",
+            autocompletion=complete,
+        ),
+    ] = None,
     expired: Annotated[
         bool,
         typer.Option(
@@ -156,14 +165,19 @@ def erase(
     """
     from pipeline import erase as core
 
-    if (run is None) == (not expired):
-        raise ValueError("run: give one launch id, or --expired for all whose time is over")
-    if run is None:
+    if (launch is None) == (not expired):
+        raise ValueError("launch: name one, or --expired for all whose time is over")
+    if launch is None:
         here = settings.load()
         erased = core.erase_expired(here)
         if here.retention_days is None and not erased:
             raise ValueError("TACIT_RETENTION_DAYS: not set, so no launch is too old; set it, or name a launch")
         answer({"erased": erased}, as_json, text=f"erased: {', '.join(erased) or 'none'}")
         return
-    done = core.erase(*open_existing(run), unverified=unverified)
-    answer(done, as_json, text=f"{run}: {done['files']} private files erased; its public files and the ledger stay")
+    config, run, here = open_existing(launch)
+    done = core.erase(config, run, here, unverified=unverified)
+    answer(
+        done,
+        as_json,
+        text=f"{run.launch_id}: {done['files']} private files erased; its public files and the ledger stay",
+    )

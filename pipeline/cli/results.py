@@ -4,22 +4,23 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli.support import AsJson, RunId, answer, command, open_existing
+from pipeline.cli.launches.named import LaunchName
+from pipeline.cli.support import AsJson, answer, command, open_existing
 from pipeline.config import FEATURES
 from pretrain.reading.paths import shown
 from reports.formats import bits_allowed, confidence
 
 
 @command
-def audit(run: RunId, as_json: AsJson = False) -> None:
+def audit(launch: LaunchName, as_json: AsJson = False) -> None:
     """Show what the audits of a launch found: canaries, each population apart, and the audits of the noise.
 
     Rank 1 among the random continuations means memorised, the middle means unknown; exposure above its
     ceiling speaks against the guarantee. The stage that attacks is 'tacit stage audit'.
 
-    Example: tacit audit --run demo-en-US-0123abcd
+    Example: tacit audit demo-en-US-0123abcd
     """
-    audited = open_existing(run)[1].result("audit")
+    audited = open_existing(launch)[1].result("audit")
     lines = [f"canaries among {audited['random_continuations']:,} random continuations"]
     for population in dict.fromkeys(row["population"] for row in audited["canaries"]):
         about = {"compliant": "obey the timer like any device", "stress": "always available, under no guarantee"}
@@ -52,7 +53,7 @@ def audit(run: RunId, as_json: AsJson = False) -> None:
 
 @command
 def ab(
-    run: RunId,
+    launch: LaunchName,
     feature: Annotated[str | None, typer.Option(help="NWP, SC or OTF; without it the launch's main one")] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -62,13 +63,13 @@ def ab(
     candidate is shown not to be inferior. The stage that compares is 'tacit stage ab_test'; every number
     is in its comparison.json.
 
-    Example: tacit ab --run demo-en-US-0123abcd --feature OTF
+    Example: tacit ab demo-en-US-0123abcd --feature OTF
     """
-    config, launched, _ = open_existing(run)
+    config, run, _ = open_existing(launch)
     wanted: str = feature or config.feature
     if wanted not in FEATURES:
         raise ValueError(f"feature: {shown(wanted)} does not exist; choose one of {', '.join(FEATURES)}")
-    compared = launched.result("ab_test")
+    compared = run.result("ab_test")
     metrics = ["top1_recall", "top3_recall", *compared["features"][wanted]]
     arms = list(compared["top1_recall"])
     values = {(row["arm"], row["metric"]): row for row in compared["arms"]}

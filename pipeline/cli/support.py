@@ -3,18 +3,21 @@
 import dataclasses
 import functools
 import inspect
+import io
 import json
 import logging
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.table import Table
 
 from pipeline import settings as settings_module
-from pipeline.config import LaunchConfig, load_launch
-from pipeline.errors import LedgerMissing, exit_code
+from pipeline.cli.launches import named
+from pipeline.config import LaunchConfig
+from pipeline.errors import exit_code
 from pipeline.run_dir import RunDir
 from pipeline.settings import Settings
 
@@ -25,10 +28,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object and nothing else on standard output")]
-LaunchPath = Annotated[
-    Path, typer.Argument(metavar="FILE", help="a launch file, such as dags/launches/demo-en-US.yaml")
-]
-RunId = Annotated[str, typer.Option("--run", help="launch id, as printed by 'tacit check FILE'")]
+_WIDTH = 140  # where no terminal says how wide it is
 
 
 def command(function: Callable[..., None]) -> Callable[..., None]:
@@ -81,6 +81,22 @@ def round_up(epsilon: float) -> str:
     return f"{math.ceil(epsilon * 1000) / 1000:.3f}"
 
 
+def duration(seconds: float) -> str:
+    """A time for people, by its two largest units."""
+    whole = round(seconds)
+    for unit, size, below, part in (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1)):
+        if whole >= size:
+            return f"{whole // size} {unit} {whole % size // part} {below}"
+    return f"{whole} s"
+
+
+def table_text(table: Table) -> str:
+    """A table as text, as wide as the terminal that standard output is."""
+    terminal, page = Console(), io.StringIO()
+    Console(file=page, width=terminal.width if terminal.is_terminal else _WIDTH).print(table)
+    return "\n".join(line.rstrip() for line in page.getvalue().splitlines())
+
+
 def answer(content: dict, as_json: bool, text: str = "") -> None:
     """Print the answer: one line of JSON, or text for a person."""
     typer.echo(json.dumps(content, allow_nan=False) if as_json else printable(text))
@@ -89,11 +105,6 @@ def answer(content: dict, as_json: bool, text: str = "") -> None:
 def printable(text: str) -> str:
     """Text that any terminal can take: what was no UTF-8 on the command line, or half a character, is spelt out."""
     return text.encode("utf-8", "backslashreplace").decode()
-
-
-def read_launch(path: Path) -> LaunchConfig:
-    """Load a launch file that somebody named."""
-    return load_launch(path)
 
 
 def show_state(config: LaunchConfig, run: RunDir, here: Settings) -> "Standing":
@@ -108,36 +119,14 @@ def show_state(config: LaunchConfig, run: RunDir, here: Settings) -> "Standing":
     return now
 
 
-def launch_states(here: Settings) -> dict[str, str]:
-    """Where each launch on this machine stands; empty where there is no ledger to ask."""
-    from pipeline.ledger.ledger import PrivacyLedger
-    from pipeline.release import standing
-
-    try:
-        entries = PrivacyLedger(here.ledger_url).entries()
-    except LedgerMissing:
-        return {}
-    states: dict[str, str] = {}
-    for path in here.runs_dir.glob("*/public/launch/launch.json"):
-        run = RunDir(here.runs_dir, path.parents[2].name)
-        try:
-            states[run.launch_id] = standing(LaunchConfig.model_validate_json(path.read_bytes()), run, entries).state
-        except ValueError as error:
-            _log.warning("%s: its state is unknown: %s", run.launch_id, error)
-    return states
-
-
-def open_existing(run_id: str) -> tuple[LaunchConfig, RunDir, Settings]:
-    """A launch that was begun on this machine, with the configuration it keeps beside its results."""
+def open_existing(name: str) -> tuple[LaunchConfig, RunDir, Settings]:
+    """A launch that was begun on this machine, as people name it, with the configuration that it keeps."""
     from pipeline.ledger.known import fetch_known
     from pipeline.tracking import MlflowTracker
 
     here = settings_module.load()
-    path = RunDir(here.runs_dir, run_id).path / "public" / "launch" / "launch.json"
-    if not path.is_file():
-        launches = sorted(path.parents[2].name for path in here.runs_dir.glob("*/public/launch/launch.json"))
-        raise ValueError(f"run: {run_id!r} is not in {here.runs_dir}; it holds {', '.join(launches) or 'no launch'}")
-    config = LaunchConfig.model_validate_json(path.read_bytes())
+    run_id = named.that_began(name, here)
+    config = named.kept(here, run_id)
     tracker = MlflowTracker(here, config, run_id)
     return config, RunDir(here.runs_dir, run_id, fetch_known(tracker.fetch, here.ledger_url, run_id)), here
 

@@ -13,8 +13,8 @@ MOST_DAYS = 36_500
 class BudgetConfig(Config):
     """What one device may lose in any so many days, over all launches. Text is kept no longer than that."""
 
-    rho: Amount
-    days: Annotated[int, Field(ge=1, le=MOST_DAYS)]
+    rho: Amount = Field(description="ceiling on device-level rho in any window")
+    days: Annotated[int, Field(ge=1, le=MOST_DAYS)] = Field(description="length of a window, and of what text is kept")
 
 
 class PolicyConfig(Config):

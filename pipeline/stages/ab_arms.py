@@ -185,7 +185,7 @@ def without_privacy(ctx: StageContext) -> KeyboardLM:
         RoundRule(loosened(config.mechanism), config.seed, seeded_key(config.seed), quiet),
         config.local_training,
         config.server,
-        Workplace(folder, runtime),
+        Workplace(folder, runtime, on_round=artifacts.progress(ctx)),
     )
     shutil.rmtree(folder)
     _log.info("without privacy, simulation only: %d rounds done, the model is not kept", done.rounds)

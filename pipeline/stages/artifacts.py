@@ -24,6 +24,7 @@ from pretrain.files import scratch, sha256
 from pretrain.model import KeyboardLM, build_model, parameter_count, placed
 from pretrain.ngrams import counted
 from pretrain.ngrams.counted import CountedNGram
+from pretrain.progress import reaching
 from pretrain.vocabulary import TokenStream, Vocabulary
 from pretrain.words import WordStore, encode_all
 
@@ -35,15 +36,22 @@ _log = logging.getLogger(__name__)
 
 
 def progress(ctx: StageContext) -> Callable[..., None]:
-    """A callback that logs the numbers of a point, and tells telemetry of a round."""
+    """A callback that tells the numbers of a point, of so many rounds or public steps, and telemetry of a round."""
+    reach, config = reaching(ctx.stage), ctx.config
+    steps = {"pretrain": config.pretrain.steps, "adapt": config.adapt.steps}.get(ctx.stage, 0)
 
-    def log(point: dict | object) -> None:
+    def tell(point: dict | object) -> None:
         values = point if isinstance(point, dict) else vars(point)
         numbers = {name: value for name, value in values.items() if isinstance(value, int | float)}
-        _log.info("%s: %s", ctx.stage, ", ".join(f"{name} {value:.4g}" for name, value in numbers.items()))
+        done, total = numbers.get("round", numbers.get("step", 0)), numbers.get("rounds", steps)
+        text = ", ".join(f"{name} {value:.4g}" for name, value in numbers.items())
+        if total:
+            reach(done / total, text)
+        else:
+            _log.info("%s: %s", ctx.stage, text)
         signals.progress(numbers)
 
-    return log
+    return tell
 
 
 def vocabulary(ctx: StageContext, stage: str) -> Vocabulary:

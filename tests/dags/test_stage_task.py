@@ -88,8 +88,8 @@ def test_a_temporary_failure_and_a_kill_are_tried_again(launched: Launch):
 def test_the_date_of_a_run_goes_into_its_launch_id(launched: Launch):
     path = str(LAUNCHES / "demo.yaml")
     assert launched.calls[0] == ["check", path, "--json", "--date", "20260301"]
-    assert ["stage", "plan", "--launch", path, "--run", DATED_LAUNCH, "--attempt", "1", "--json"] in launched.calls
-    assert {call[5] for call in launched.calls[1:]} == {DATED_LAUNCH}
+    assert ["stage", "plan", path, "--id", DATED_LAUNCH, "--attempt", "1", "--json"] in launched.calls
+    assert {call[4] for call in launched.calls[1:]} == {DATED_LAUNCH}
 
 
 def test_the_commands_lines_reach_the_console_and_nothing_else_does(launched: Launch):
@@ -108,7 +108,7 @@ def test_a_permanent_failure_is_not_tried_again_and_stops_the_launch(
         monkeypatch.setenv("TACIT_CONSOLE_FD", str(console.fileno()))
         dag_run = run(dag, only={"check", "plan", "count", "fine_tune"})
     path = str(LAUNCHES / "demo.yaml")
-    undated = ["stage", "plan", "--launch", path, "--run", "demo-0123abcd", "--attempt", "1", "--json"]
+    undated = ["stage", "plan", path, "--id", "demo-0123abcd", "--attempt", "1", "--json"]
     assert stand_in.calls() == [["check", path, "--json"], undated]
     assert dag_run.state == "failed"
     found = states(dag_run)

@@ -17,7 +17,7 @@ from pipeline.config import launch_id, load_launch
 from pipeline.errors import PERMANENT
 from reports.disclosure.document import Disclosure
 from tests.helpers.audits.made_once import made_once
-from tests.helpers.launches.command import answered
+from tests.helpers.launches.command import LAUNCHED, answered
 from tests.helpers.launches.installed import installed
 from tests.helpers.launches.tiny_launch import write_launch
 
@@ -135,14 +135,14 @@ def test_a_shipped_file_launches_and_its_report_states_the_guarantee(path: Path,
         keep_every_word(
             tmp_path / "runs" / launch_id(config) / "private" / "build_vocabulary" / "review" / "review.csv"
         )
-    answer = answered(tmp_path, "launch", str(file))
+    answer = answered(tmp_path, "launch", str(file), code=LAUNCHED)
     if config.reviewers:
         assert answer["state"] in ("waiting", "held")
         if answer["state"] == "waiting":
             # As Airflow does with their answer.
             by = ("--by", config.reviewers[0], "--reason", "read")
             answered(tmp_path, "review", answer["launch_id"], "--answer", "approve", *by)
-        answered(tmp_path, "stage", "publish", "--launch", str(file), "--run", answer["launch_id"])
+        answered(tmp_path, "stage", "publish", str(file), "--id", answer["launch_id"])
     public = tmp_path / "runs" / answer["launch_id"] / "public"
     disclosure = Disclosure.model_validate_json((public / "report" / "disclosure.json").read_bytes())
     rounds = json.loads((public / "fine_tune" / "result.json").read_bytes())["result"]
@@ -181,5 +181,5 @@ def test_a_shipped_file_launches_and_its_report_states_the_guarantee(path: Path,
     assert ("trained without privacy, simulation only" in html) == config.ab_test.non_private_upper_bound
     assert ("With sampling counted" in html) == (config.mechanism.kind == "independent")
     assert answered(tmp_path, "verify", answer["launch_id"])["ok"]
-    again = answered(tmp_path, "account", config.mechanism.kind, "--run", answer["launch_id"])
+    again = answered(tmp_path, "account", config.mechanism.kind, answer["launch_id"])
     assert again["rho"] == pytest.approx(answer["rho"])

@@ -13,7 +13,7 @@ from federated.devices import store as population
 from federated.participation.records import load_records
 from federated.rounds.state import RECORDS
 from pipeline.config import STAGE_NAMES, launch_id, load_launch
-from pipeline.errors import PERMANENT
+from pipeline.errors import HELD, PERMANENT
 from pipeline.telemetry import machine
 from pipeline.telemetry.allowed import ATTRIBUTES, METRICS
 from tests.helpers.launches.command import AIRFLOW, ROOT, Launched, answered, environment, ledger_entries, tacit
@@ -57,7 +57,7 @@ def test_second_run_redoes_nothing_and_spends_nothing(launched: Launched, forked
     before = {path: path.stat().st_mtime_ns for path in (launched.run / "public").rglob("*") if path.is_file()}
     entries = ledger_entries(launched.home)
     again = tacit(launched.home, "launch", str(launched.file), "--json", program=forked.tacit)
-    assert again.returncode == 0, again.stderr
+    assert again.returncode == (HELD if launched.answer["decision"] == "hold" else 0), again.stderr
     assert json.loads(again.stdout) == launched.answer
     after = {path: path.stat().st_mtime_ns for path in (launched.run / "public").rglob("*") if path.is_file()}
     assert after == before
@@ -66,7 +66,7 @@ def test_second_run_redoes_nothing_and_spends_nothing(launched: Launched, forked
 
 def test_audit_and_ab_show_what_was_found(launched: Launched, forked: Forked) -> None:
     def shown(name: str, *more: str) -> subprocess.CompletedProcess:
-        return tacit(launched.home, name, "--run", launched.run_id, *more, program=forked.tacit)
+        return tacit(launched.home, name, launched.run_id, *more, program=forked.tacit)
 
     audited, compared = shown("audit"), shown("ab")
     assert (audited.returncode, compared.returncode) == (0, 0), audited.stderr + compared.stderr

@@ -29,7 +29,7 @@ def test_a_person_decides_on_every_word(tmp_path: Path) -> None:
     run_id = launch_id(load_launch(file))
 
     def stage(name: str, code: int = 0) -> dict:
-        return answered(tmp_path, "stage", name, "--launch", str(file), "--run", run_id, code=code)
+        return answered(tmp_path, "stage", name, str(file), "--id", run_id, code=code)
 
     for name in ("ingest_public", "ingest_private", "plan", "discover"):
         stage(name)

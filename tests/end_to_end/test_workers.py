@@ -90,7 +90,7 @@ def run_here(home: Path, run_id: str, **variables: str) -> None:
 
 
 def start(forked: Forked, home: Path, run_id: str, log: Path) -> subprocess.Popen:
-    arguments = ["stage", "fine_tune", "--launch", str(home / "tiny.yaml"), "--run", run_id, "--json"]
+    arguments = ["stage", "fine_tune", str(home / "tiny.yaml"), "--id", run_id, "--json"]
     variables = environment(home)
     with log.open("w") as errors:
         return subprocess.Popen(
@@ -149,7 +149,7 @@ def test_two_workers_lost_stopped_and_gone_on_with_give_the_bits_of_one(
     assert first.returncode == 75, log.read_text()
     assert json.loads(answer)["exit_code"] == 75
     assert "one of 2 workers was lost" in json.loads(answer)["error"]
-    assert "fine_tune: round 3, rounds 60" in log.read_text(), "worker 0 tells of its progress"
+    assert "fine_tune: round 1, rounds 60" in log.read_text(), "worker 0 tells of its progress"
     reached = last_round(home, run_id)
     assert 3 <= reached < ROUNDS
     assert not workers_of(home)

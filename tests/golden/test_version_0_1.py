@@ -122,7 +122,7 @@ def test_fine_tuning_goes_on_from_the_checkpoint_to_the_same_weights(old: Old, f
     (rounds / "round-00000006.ckpt").unlink()
     (rounds / "participation.parquet" / "rounds-00000004-00000006.parquet").unlink()
     (rounds.parent / "audit.npz").unlink()
-    done = old.tacit(forked, "stage", "fine_tune", "--launch", FILE, "--run", LAUNCH_ID)
+    done = old.tacit(forked, "stage", "fine_tune", FILE, "--id", LAUNCH_ID)
     assert "goes on after round 4" in done.stderr
     again = load_file(trained / "model.safetensors")
     assert again.keys() == weights.keys()

@@ -68,7 +68,7 @@ def _command(folder: Path, row: dict, side: str) -> list[str]:
         return ["check", file]
     installed(folder, "people")
     run = launch_id(LaunchConfig.model_validate(raw))
-    return ["stage", _STAGES[side], "--launch", file, "--run", run]
+    return ["stage", _STAGES[side], file, "--id", run]
 
 
 def _launch(folder: Path) -> dict:

@@ -6,7 +6,7 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
@@ -16,9 +16,12 @@ import typer.testing
 from click.testing import Result
 
 from pipeline.cli.app import app
+from pipeline.errors import DONE, HELD
 
 ROOT = Path(__file__).resolve().parents[3]
 TACIT = Path(sys.executable).with_name("tacit")
+# How a launch may end that ran to its end.
+LAUNCHED = (DONE, HELD)
 AIRFLOW = ROOT / ".venv" / "airflow" / "bin" / "airflow"
 
 
@@ -81,14 +84,16 @@ def invoked(arguments: Sequence[str], variables: dict[str, str | None] | None = 
         root.setLevel(level)
 
 
-def ended(*arguments: str, code: int = 0, variables: dict[str, str | None] | None = None) -> Result:
-    """What the command printed; it must end with ``code``, or the end of what it printed says why not."""
+def ended(*arguments: str, code: int | Collection[int] = 0, variables: dict[str, str | None] | None = None) -> Result:
+    """What the command printed; it must end with ``code``, one of several, or what it printed says why not."""
     done = invoked(arguments, variables)
-    assert done.exit_code == code, f"exit code {done.exit_code}: ...{done.output[-3000:]}"
+    assert done.exit_code in ((code,) if isinstance(code, int) else code), (
+        f"exit code {done.exit_code}: ...{done.output[-3000:]}"
+    )
     return done
 
 
-def answered(home: Path, *arguments: str, code: int = 0) -> dict:
+def answered(home: Path, *arguments: str, code: int | Collection[int] = 0) -> dict:
     """The answer of a command in this process and in a home."""
     # MLflow writes its address into the environment, where the next home would read it.
     variables = {"TACIT_HOME": str(home), "MLFLOW_TRACKING_URI": None}

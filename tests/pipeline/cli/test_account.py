@@ -149,7 +149,7 @@ FIXED = ("independent", "--sampling", "fixed", "--rounds", "9", "--noise-multipl
         (("tree", "--noise-multiplier", "nan", *SHAPE), "noise-multiplier: got nan"),
         (("tree", *SHAPE), "noise-multiplier: missing"),
         (TREE[:7], "max-participations: missing; give --max-participations"),
-        (("tree", "--mins", "9"), "rounds: missing; give --rounds, or --run ID"),
+        (("tree", "--mins", "9"), "rounds: missing; give --rounds, or name a launch"),
         ((*TREE, "--mins", "299"), "not both"),
         ((*TREE[:5], "--mins", "-1", "--max-participations", "2"), "mins: got -1"),
         ((*TREE[:-1], "5"), "max_participations: 5 cannot happen, 1000 rounds at min_sep 300 allow at most 4"),
@@ -158,10 +158,10 @@ FIXED = ("independent", "--sampling", "fixed", "--rounds", "9", "--noise-multipl
         ((*TREE, "--restarts", "x"), "restarts: got 'x'; give numbers with commas"),
         ((*TREE, "--restarts", "128,1000"), "restarts: 128,1000 must rise and lie between 1 and 999"),
         ((*TREE, "--restarts", "256,128"), "restarts: 256,128 must rise"),
-        ((*TREE, "--run", "trial"), "--run says this already"),
+        ((*TREE, "trial"), "launch trial says this already"),
         ((*TREE, "--mechanism", "no.json"), "noise-multiplier: --mechanism says this already"),
         (("tree", *SHAPE, "--mechanism", "no.json"), "mechanism: no.json does not exist"),
-        (("tree", "--run", "trial"), "run: 'trial' is not in"),
+        (("tree", "trial"), "launch: 'trial' is no launch file"),
         (BLT, "preset: give either --preset, or --theta and --omega"),
         ((*BLT, "--preset", "min-sep-9"), "'min-sep-9' does not exist; choose one of min-sep-100"),
         ((*BLT, "--theta", "0.5"), "theta, omega: 1 and 0 numbers"),
@@ -231,10 +231,10 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LaunchConfig:
 
 @pytest.mark.slow
 def test_a_run_is_accounted_from_what_happened(trained: LaunchConfig) -> None:
-    told = answer("tree", "--run", launch_id(trained))
+    told = answer("tree", launch_id(trained))
     reached = accounting.guarantee_of(Tree(6.0), 6, 3, 2, (RAW["mechanism"]["delta"],))
     assert told["rho"] == reached.rho
     assert list(told["epsilon"]) == ["1e-06"]
-    assert list(answer("tree", "--run", launch_id(trained), "--delta", "1e-9")["epsilon"]) == ["1e-09"]
-    error = answer("blt", "--run", launch_id(trained), code=65)["error"]
-    assert f"used kind tree; use: tacit account tree --run {launch_id(trained)}" in error
+    assert list(answer("tree", launch_id(trained), "--delta", "1e-9")["epsilon"]) == ["1e-09"]
+    error = answer("blt", launch_id(trained), code=65)["error"]
+    assert f"used kind tree; use: tacit account tree {launch_id(trained)}" in error

@@ -98,11 +98,11 @@ def test_a_wrong_command_line_is_not_a_retry(tacit: Shell):
 def test_stage_errors_reach_airflow_as_code_and_json(tacit: Shell, file: str, tracking_database: Path):
     put(tracking_database, tacit.home)
     run = launch_id(launch_config())
-    answer = tacit.json("stage", "adapt", "--launch", file, "--run", run, code=65)
+    answer = tacit.json("stage", "adapt", file, "--id", run, code=65)
     assert answer["exit_code"] == 65
     assert "has not finished" in answer["error"]
-    assert "choose one of" in tacit.json("stage", "adopt", "--launch", file, "--run", run, code=65)["error"]
-    other = tacit.json("stage", "adapt", "--launch", file, "--run", "trial-00000000", code=65)
+    assert "choose one of" in tacit.json("stage", "adopt", file, "--id", run, code=65)["error"]
+    other = tacit.json("stage", "adapt", file, "--id", "trial-00000000", code=65)
     assert "run it under its own id" in other["error"]
 
 
@@ -191,7 +191,7 @@ def test_predict(tacit: Shell):
 
 def test_unknown_run(tacit: Shell):
     assert "no launch" in tacit.json("verify", "trial-0123abcd", code=65)["error"]
-    assert "is not a launch id" in tacit.json("audit", "--run", "../etc", code=65)["error"]
+    assert "does not exist" in tacit.json("audit", "../etc", code=65)["error"]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pipeline.cli.support import round_up
 from pipeline.release import Standing
 from pipeline.run_dir import StageRecord
 from pipeline.runner import StageOutcome
-from tests.helpers.launches.pipeline_launch import spend
+from tests.helpers.launches.pipeline_launch import launch_config, spend
 
 RECORD = StageRecord(
     launch_id="trial-0123abcd",
@@ -28,13 +28,13 @@ RECORD = StageRecord(
 
 def test_a_stage_is_a_short_table():
     text = io.StringIO()
-    show_stage(StageOutcome(RECORD, skipped=False), Console(file=text, width=80))
-    assert "10/15 fine_tune (12.3 s)" in text.getvalue()
+    show_stage(StageOutcome(RECORD, skipped=False), Console(file=text, width=80), launch_config().stages)
+    assert "8/13 fine_tune (12.3 s)" in text.getvalue(), "neither votes nor counts are asked for"
     assert "1,600" in text.getvalue()
     assert "curve" not in text.getvalue()
     assert "device" in text.getvalue()
     again = io.StringIO()
-    show_stage(StageOutcome(RECORD, skipped=True), Console(file=again, width=80))
+    show_stage(StageOutcome(RECORD, skipped=True), Console(file=again, width=80), ("fine_tune",))
     assert "nothing redone" in again.getvalue()
 
 

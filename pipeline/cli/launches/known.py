@@ -1,0 +1,114 @@
+"""What is known of the launches of this machine: where each stands, what it spent, what it was worth."""
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from pipeline.cli.launches import named
+from pipeline.config import STAGE_NAMES, LaunchConfig
+from pipeline.errors import LedgerMissing
+from pipeline.run_dir import RunDir, StageRecord
+from pipeline.settings import Settings
+
+if TYPE_CHECKING:
+    from pipeline.ledger.entries import Entry
+
+_log = logging.getLogger(__name__)
+UNKNOWN = "unknown"  # the state of a launch that nobody can say anything of
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One launch of this machine.
+
+    Attributes:
+      state: as ``pipeline.release`` decides it.
+      detail: why, in words.
+      records: of the stages that ended.
+    """
+
+    run: RunDir
+    config: LaunchConfig
+    began: datetime
+    state: str
+    detail: str
+    records: Mapping[str, StageRecord]
+
+    @property
+    def results(self) -> dict[str, dict[str, Any]]:
+        return {name: record.result for name, record in self.records.items()}
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """What a table of launches says of it; None where it has not come so far."""
+        results = self.results
+        spent, compared = cost(results), results.get("ab_test", {})
+        return {
+            "launch_id": self.run.launch_id,
+            "locale": self.config.locale,
+            "features": list(self.config.features),
+            "began": self.began.isoformat(timespec="seconds"),
+            "state": self.state,
+            "decision": results.get("decide", {}).get("decision"),
+            "rho": spent.get("rho"),
+            "epsilon": spent.get("epsilon"),
+            "delta": self.config.mechanism.delta,
+            "top1_gain": compared.get("top1_gain"),
+            "top1_gain_low": compared.get("top1_gain_low"),
+            "top1_gain_high": compared.get("top1_gain_high"),
+        }
+
+
+def cost(results: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """Rho and epsilon that a launch states: training's, or where more was released that of all of it."""
+    return results.get("fine_tune", {}) | results.get("decide", {}).get("headline", {})
+
+
+def entries_of(here: Settings) -> "list[Entry] | None":
+    """The ledger's; None where there is none to ask."""
+    from pipeline.ledger.ledger import PrivacyLedger
+
+    try:
+        return PrivacyLedger(here.ledger_url).entries()
+    except LedgerMissing:
+        return None
+
+
+def launches(here: Settings, entries: "Iterable[Entry] | None", only: Iterable[str] | None = None) -> list[Launch]:
+    """Those that were begun on this machine, the newest first.
+
+    Args:
+      entries: of the ledger; None where there is none, and then no state is known.
+      only: ids to look at; by default all.
+    """
+    ids = named.begun(here) if only is None else list(only)
+    known = [launch for run_id in ids if (launch := _launch(here, run_id, entries))]
+    return sorted(known, key=lambda launch: (launch.began, launch.run.launch_id), reverse=True)
+
+
+def states(here: Settings) -> dict[str, str]:
+    """Where each launch on this machine stands; empty where there is no ledger to ask."""
+    entries = entries_of(here)
+    found = [] if entries is None else launches(here, entries)
+    return {launch.run.launch_id: launch.state for launch in found if launch.state != UNKNOWN}
+
+
+def _launch(here: Settings, run_id: str, entries: "Iterable[Entry] | None") -> Launch | None:
+    from pipeline.release import standing
+
+    run, records = RunDir(here.runs_dir, run_id), dict[str, StageRecord]()
+    try:
+        config = named.kept(here, run_id)
+        for name in STAGE_NAMES:
+            if record := run.record(name):
+                records[name] = record
+        state, detail = UNKNOWN, "there is no privacy ledger to ask"
+        if entries is not None:
+            now = standing(config, run, entries)
+            state, detail = now.state, now.detail
+    except (ValueError, OSError) as error:
+        _log.warning("%s: its state is unknown: %s", run_id, error)
+        return None
+    return Launch(run, config, named.began(here, run_id), state, detail, records)

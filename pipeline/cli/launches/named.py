@@ -1,0 +1,129 @@
+"""A launch as every command has it named: its launch file, its id, or how its id begins."""
+
+import difflib
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipeline import settings
+from pipeline.config import LaunchConfig, launch_id, launch_id_without_reviewers, load_launch
+from pipeline.run_dir import RESULT
+from pipeline.settings import Settings
+from pretrain.reading.paths import shown
+
+_KEPT = "public/launch/launch.json"
+_FILES = (".yaml", ".yml")
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_MOST_SHOWN = 6
+
+
+@dataclass(frozen=True)
+class Named:
+    """A launch, begun or not."""
+
+    config: LaunchConfig
+    run_id: str
+
+
+def complete(incomplete: str) -> list[str]:
+    """What a shell offers: launches of this machine, then launch files."""
+    here = settings.load()
+    files = sorted(path for suffix in _FILES for path in Path().glob(f"{incomplete}*{suffix}"))
+    shipped = sorted((here.home / "dags" / "launches").glob("*.yaml")) if not incomplete else []
+    return [name for name in begun(here) if name.startswith(incomplete)] + [str(path) for path in (*files, *shipped)]
+
+
+LaunchName = Annotated[
+    str,
+    typer.Argument(
+        metavar="LAUNCH",
+        help="a launch file, a launch id, or how an id begins ('tacit runs' lists them)",
+        autocompletion=complete,
+    ),
+]
+
+
+def begun(here: Settings) -> list[str]:
+    """Ids of the launches on this machine."""
+    return sorted(path.parents[2].name for path in here.runs_dir.glob(f"*/{_KEPT}"))
+
+
+def began(here: Settings, run_id: str) -> datetime:
+    """When a launch first wrote a result, or else its configuration."""
+    folder = here.runs_dir / run_id
+    files = (*folder.glob(f"public/ingest_*/{RESULT}"), folder / _KEPT)
+    return datetime.fromtimestamp(min(path.stat().st_mtime for path in files), UTC)
+
+
+def kept(here: Settings, run_id: str) -> LaunchConfig:
+    """The configuration that a launch keeps beside its results."""
+    return LaunchConfig.model_validate_json((here.runs_dir / run_id / _KEPT).read_bytes())
+
+
+def to_run(name: str, date: str | None = None) -> Named:
+    """The launch that a command is to check, plan, begin or go on with; a file's own, or its dated one.
+
+    Raises:
+      ValueError: no launch file is there, or one that is not valid; or no launch has such an id.
+    """
+    if _is_file(name):
+        config = load_launch(Path(name))
+        return Named(config, launch_id(config, date))
+    here = settings.load()
+    run_id = _begins_so(name, here)
+    if date is not None:
+        raise ValueError(f"date: {date}, but launch {run_id!r} has begun with its own date or none; leave it out")
+    return Named(kept(here, run_id), run_id)
+
+
+def that_began(name: str, here: Settings) -> str:
+    """The id of a launch on this machine; of a file's launches, which differ by their dates, the newest.
+
+    Raises:
+      ValueError: there is none.
+    """
+    if not _is_file(name):
+        return _begins_so(name, here)
+    config = load_launch(Path(name))
+    wanted = (launch_id(config), launch_id_without_reviewers(config))
+    launches = begun(here)
+    own = [each for each in launches if each in wanted or each.startswith(tuple(f"{start}-" for start in wanted))]
+    if not own:
+        others = [each for each in launches if each.startswith(f"{config.name}-")]
+        changed = f", which was another when {_some(others)} began" if others else ""
+        raise ValueError(
+            f"launch: none of {shown(name)} as it stands ({wanted[0]}) is in {here.runs_dir}{changed}; begin it with "
+            f"'tacit launch {shown(name)}', or name another one ('tacit runs' lists them)"
+        )
+    return max(own, key=lambda each: (began(here, each), each))
+
+
+def _is_file(name: str) -> bool:
+    """Whether a name is a path: by how it is written, else by what is there."""
+    if not _ID.fullmatch(name) or name.endswith(_FILES):
+        return True
+    return Path(name).is_file() and not any(each.startswith(name) for each in begun(settings.load()))
+
+
+def _begins_so(name: str, here: Settings) -> str:
+    launches = begun(here)
+    fitting = [each for each in launches if each == name] or [each for each in launches if each.startswith(name)]
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        raise ValueError(f"launch: {name!r} is how {_some(fitting)} begin; write more of the one that is meant")
+    close = difflib.get_close_matches(name, launches, n=2)
+    near = f"did you mean {' or '.join(close)}? " if close else ""
+    raise ValueError(
+        f"launch: {name!r} is no launch file, and not in {here.runs_dir}, which holds {_some(launches)}; {near}'tacit "
+        "runs' lists launches, and launch files are kept in dags/launches/"
+    )
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - _MOST_SHOWN} more" if len(names) > _MOST_SHOWN else ""
+    return ", ".join(names[:_MOST_SHOWN]) + more or "no launch"

@@ -1,0 +1,80 @@
+"""What a launch took from its population's budget, and what is left of it."""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pipeline.ledger import clock
+from pipeline.ledger.budget import Asked, ceilings, registered
+from pipeline.ledger.entries import SPENDING, Entry
+from pipeline.ledger.loss import Unit, total_spent
+
+NAMES: dict[Unit, str] = {"device": "rho", "item": "epsilon per typed word"}
+
+
+@dataclass(frozen=True)
+class Left:
+    """What one unit of a population may still lose.
+
+    Attributes:
+      days: in any so many days; None for ever.
+    """
+
+    population: str
+    unit: Unit
+    amount: float
+    spent: float
+    days: int | None
+
+    @property
+    def left(self) -> float:
+        return max(self.amount - self.spent, 0.0)
+
+    @property
+    def content(self) -> dict[str, Any]:
+        return asdict(self) | {"left": self.left}
+
+    def __str__(self) -> str:
+        within = f" in any {self.days} days" if self.days else ""
+        return f"{NAMES[self.unit]} {self.left:.4g} of {self.amount:g}{within}"
+
+
+def left(entries: Iterable[Entry], names: Iterable[str] | None = None) -> list[Left]:
+    """What is left under every ceiling that populations were registered with.
+
+    Args:
+      names: of populations; by default all that are registered.
+    """
+    entries, rows = list(entries), list[Left]()
+    wanted = [entry.population for entry in entries if entry.kind == "register"] if names is None else list(names)
+    for name in wanted:
+        population = registered(entries, name)
+        for unit in NAMES:
+            for ceiling in ceilings(population, Asked(), unit) if population else ():
+                spent = total_spent(entries, name, unit, clock.counts_since(ceiling.days))
+                rows.append(Left(name, unit, ceiling.amount, spent, ceiling.days))
+    return rows
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What one stage of a launch spent: reserved as long as it has not ended, then what came of it."""
+
+    stage: str
+    unit: str
+    amount: float
+    kind: str
+
+    def __str__(self) -> str:
+        unit: Unit = "device" if self.unit == "device" else "item"
+        return f"{NAMES[unit]} {self.amount:.6g} by {self.stage}" + (", reserved" if self.kind == "reserve" else "")
+
+
+def of_launch(entries: Iterable[Entry], run_id: str) -> list[Spent]:
+    """What a launch spent itself, stage by stage; what it took over from another one cost nothing."""
+    latest = {
+        entry.stage: Spent(entry.stage, entry.unit, entry.epsilon if entry.rho is None else entry.rho, entry.does)
+        for entry in entries
+        if entry.launch_id == run_id and entry.does in SPENDING
+    }
+    return [spent for spent in latest.values() if spent.kind != "release"]

@@ -1,0 +1,33 @@
+"""What to do next with a launch, by where it stands."""
+
+from pipeline.cli.launches.held import failed_gates
+from pipeline.cli.launches.known import UNKNOWN, Launch
+
+_READ = "read {run}/public/report/report.html"
+
+
+def next_steps(launch: Launch, *, runs: bool = False) -> list[str]:
+    """Sentences for whoever started it, the most useful first.
+
+    Args:
+      runs: whether a stage of it runs now.
+    """
+    run_id, path = launch.run.launch_id, launch.run.path
+    read = _READ.format(run=path)
+    if launch.state == "unfinished":
+        return ["wait, or see how far it is with 'tacit status'"] if runs else [f"go on with it: tacit launch {run_id}"]
+    if launch.state == "held":
+        fixes = dict.fromkeys(gate.fix for gate in failed_gates(launch.results.get("decide", {})))
+        return [*fixes, f"{read}; a changed launch file is another launch, with a spend of its own"]
+    if launch.state == "waiting":
+        return [f"{read}, then answer: tacit review {run_id} --answer approve --by NAME"]
+    if launch.state == "approved":
+        return [f"publish it: tacit launch {run_id}"]
+    if launch.state == "published":
+        return [
+            f'try it: tacit predict {path}/public/publish/bundle "see you"',
+            f"derive it again: tacit verify {run_id}",
+        ]
+    if launch.state == UNKNOWN:
+        return ["make the ledger (tacit ledger init), or set TACIT_LEDGER_URL to where it is"]
+    return [f"it is over; erase what is private of it: tacit erase {run_id}"]

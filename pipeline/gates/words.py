@@ -1,0 +1,184 @@
+"""What a gate asks, where its threshold is set, and what to do when it fails: for commands, reports and documents."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from pipeline.policy.config import BudgetConfig, PolicyConfig
+
+if TYPE_CHECKING:
+    from reports.disclosure.document import GateResult
+
+
+@dataclass(frozen=True)
+class GateWords:
+    """One gate in words.
+
+    Attributes:
+      asks: what must hold, in a sentence.
+      field: of the launch file, where its threshold is set; empty where tacit sets it.
+      fix: what to do when it fails.
+    """
+
+    asks: str
+    field: str
+    fix: str
+
+
+_NOISE = (
+    "raise mechanism.noise_multiplier, train for fewer rounds, or let devices rest longer ('tacit plan' says what each "
+    "costs)"
+)
+_BUG = "this should not happen: keep the launch, run 'tacit verify' on it, and find out why before another one spends"
+_REMEMBERS = (
+    "the model remembers: add noise, lower mechanism.clip_norm or private_text.max_words_per_device, and launch again"
+)
+_MORE = (
+    "gain more at the same rho, by more devices, a larger report goal or other rates ('tacit rehearse', then 'tacit "
+    "plan'), or leave users with what they have"
+)
+_LARGER = "rehearse with a smaller server.learning_rate or a stronger start, and read the report's table of arms"
+
+GATES: Mapping[str, GateWords] = MappingProxyType(
+    {
+        "budget": GateWords("One device loses no more than the launch may cost it.", "policy.max_rho", _NOISE),
+        "accountants": GateWords(
+            "Two independent accountants come to the same epsilon, within a thousandth.", "", _BUG
+        ),
+        "population_budget": GateWords(
+            "One device loses no more than this to all launches on its population, for ever.",
+            "policy.population_max_rho",
+            "launch at a smaller rho, or have the population's budget reviewed ('tacit ledger budget')",
+        ),
+        "window_budget": GateWords(
+            "One device loses no more than this to the launches of any so many days.",
+            "policy.budget",
+            "wait until earlier launches leave the window ('tacit check' says from which day on), or spend less",
+        ),
+        "min_sep": GateWords("No device took part again sooner than it was accounted for.", "mechanism.min_sep", _BUG),
+        "max_participations": GateWords(
+            "No device took part more often than it was accounted for.", "mechanism.max_participations", _BUG
+        ),
+        "violations": GateWords("Every participation kept to the enforced limits.", "", _BUG),
+        "discovery": GateWords(
+            "One randomised message of local discovery tells no more than allowed.",
+            "policy.max_discovery_epsilon0",
+            "lower discovery.epsilon0 to it",
+        ),
+        "population_discovery": GateWords(
+            "One typed word loses no more than this to the discoveries that may read it.",
+            "policy.population_max_discovery_epsilon",
+            "discover less often or at a smaller discovery.epsilon0, or have the population's budget reviewed",
+        ),
+        "canaries": GateWords(
+            "The model ranks no secret of one device among the likeliest continuations.",
+            "policy.min_canary_rank",
+            _REMEMBERS,
+        ),
+        "extraction": GateWords(
+            "No search completes a secret of one device.",
+            "",
+            _REMEMBERS,
+        ),
+        "ceilings": GateWords(
+            "No secret of one device is better known than the guarantee allows.",
+            "",
+            "either chance, which the gate 'pooled' weighs, or noise that is missing: run 'tacit verify' on the launch",
+        ),
+        "pooled": GateWords(
+            "All secrets of one device together are no better known than the guarantee explains.",
+            "",
+            "noise may be missing: run 'tacit verify' on the launch, and do not publish its model by hand",
+        ),
+        "control": GateWords(
+            "Secrets that were learnt without noise are found, so that finding none of the others means something.",
+            "audit.examples",
+            "give the control more to learn: more copies in audit.examples, or more rounds; then launch again",
+        ),
+        "noise_audit": GateWords(
+            "No audit speaks against the claimed noise, clipping, separation or accounting.", "audit.directions", _BUG
+        ),
+        "released": GateWords(
+            "The released models follow from released sums, and these from recorded devices and all the noise.",
+            "",
+            _BUG,
+        ),
+        "audit_power": GateWords(
+            "The audits would notice a tenth less noise, or updates a tenth too long, nine times out of ten.",
+            "audit.directions",
+            "raise audit.directions, so that the audits see more, and launch again",
+        ),
+        "attempts": GateWords(
+            "Intervals are surer with every launch that asks the same held-out devices, or one of many passes by luck.",
+            "",
+            "hold out other devices (another population), or publish nothing: the intervals widen by themselves",
+        ),
+        "utility": GateWords(
+            "The private model predicts more first words than its start, beyond doubt.", "policy.min_top1_gain", _MORE
+        ),
+        "top3_guardrail": GateWords(
+            "The private model loses no more of the three suggestions than allowed.", "policy.max_top3_loss", _MORE
+        ),
+        "ngram": GateWords(
+            "The private model is better than public n-grams, which cost nobody anything.",
+            "policy.min_ngram_gain",
+            _MORE,
+        ),
+        "new_words": GateWords(
+            "Where a discovered word is typed, it is among the suggestions.",
+            "policy.min_new_word_top3",
+            "train longer on new words (adapt.steps), let fewer in (vocabulary.max_new_words), or add counts",
+        ),
+        "variety": GateWords(
+            "The model says many different words first, and does not fall back on a few.",
+            "policy.min_distinct_first_words",
+            "a model drowned in noise repeats itself: a larger report goal, a smaller clip norm, or counts beside it",
+        ),
+        "typing": GateWords("For people who type, no metric gets worse than its margin.", "", _LARGER),
+        "typists": GateWords(
+            "Kinds of simulated typists agree, and none is clearly worse off.",
+            "",
+            "read the report's table of typists: who types differently is worse off, or the gain is within the noise",
+        ),
+        "covered": GateWords(
+            "Every use of private text is under a guarantee.",
+            "policy.cover_everything",
+            "add the block evaluation, or leave cover_everything out and let the report list what is not covered",
+        ),
+        "ledger": GateWords(
+            "The privacy ledger is the one that was written, entry by entry.",
+            "",
+            "restore the ledger from a backup ('tacit ledger verify' says what is wrong), then 'tacit launch' again",
+        ),
+    }
+)
+
+
+_UNKNOWN = GateWords("", "", "see what its report says of it: this version of tacit has no such gate")
+
+
+def words_of(gate: str) -> GateWords:
+    """What is said of a gate; one of a further feature, such as ``typing_OTF``, is that of the main one."""
+    return GATES.get(gate) or GATES.get(gate.rpartition("_")[0], _UNKNOWN)
+
+
+def declared() -> "dict[str, GateResult]":
+    """Every gate there is, by its id, with its title: a policy that asks for all of them, held against no evidence."""
+    from pipeline.gates.decide import decide  # with numpy, which the words themselves do without
+    from pipeline.gates.evidence import Evidence
+
+    policy = PolicyConfig(
+        max_rho=1.0,
+        budget=BudgetConfig(rho=1.0, days=1),
+        population_max_rho=1.0,
+        max_discovery_epsilon0=1.0,
+        population_max_discovery_epsilon=1.0,
+        min_canary_rank=1,
+        min_top1_gain=0.0,
+        min_distinct_first_words=1,
+        min_ngram_gain=0.0,
+        min_new_word_top3=0.5,
+        cover_everything=True,
+    )
+    return {gate.id: gate for gate in decide(Evidence(), policy).gates}

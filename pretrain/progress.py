@@ -1,0 +1,105 @@
+"""How far long work is: told as log records, which a command shows as a bar, or as a line now and then.
+
+Counts of devices and of what they typed may be private, so a record holds shares of the work and no counts.
+"""
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+_log = logging.getLogger(__name__)
+_log.setLevel(logging.INFO)  # whatever is shown, so that 'tacit status' of another process knows
+_SECONDS = 0.5  # between two records
+_SECONDS_ON_DISK = 2.0
+
+
+@dataclass(frozen=True)
+class Point:
+    """How far some work is.
+
+    Attributes:
+      share: of it that is done, from 0 to 1.
+      left: seconds that it takes from here; None before anybody can say.
+    """
+
+    what: str
+    share: float
+    left: float | None
+
+
+def reaching(what: str, since: float | None = None) -> Callable[[float, str], None]:
+    """A callback that gets the share done so far, and numbers to show beside it.
+
+    Args:
+      since: the share at which this try begins; None where the first call says it, as after a resumption.
+    """
+    began, last, lock = [(time.monotonic(), since)], [-_SECONDS], threading.Lock()
+
+    def reach(share: float, numbers: str = "") -> None:
+        with lock:
+            now = time.monotonic()
+            start, base = began[0]
+            if base is None:
+                began[0] = (now, share)
+            elif share < 1 and now - last[0] < _SECONDS:
+                return
+            last[0] = now
+        gained = 0.0 if base is None else share - base
+        point = Point(what, min(share, 1.0), (now - start) * (1 - share) / gained if gained > 0 else None)
+        _log.info("%s", f"{what}: {numbers or f'{point.share:.0%}'}", extra={"progress": point})
+
+    return reach
+
+
+def along(what: str, total: float) -> Callable[[float], None]:
+    """A callback that gets what was done since its last call, of a total that is known before; any thread may call."""
+    reach, done, lock = reaching(what, 0.0), [0.0], threading.Lock()
+
+    def add(amount: float = 1.0) -> None:
+        with lock:
+            done[0] += amount
+        reach(done[0] / total if total else 1.0, "")
+
+    return add
+
+
+def nothing(_amount: float = 1.0) -> None:
+    """Whom nobody hears."""
+
+
+@contextmanager
+def kept_in(path: Path) -> Iterator[None]:
+    """Keep the latest point of what happens inside in a file, for whoever asks from another process."""
+    handler = _Keeper(path)
+    _log.addHandler(handler)
+    try:
+        yield
+    finally:
+        _log.removeHandler(handler)
+        path.unlink(missing_ok=True)
+
+
+def read(path: Path) -> Point | None:
+    """The latest point; None if there is none, or it is being written."""
+    try:
+        return Point(**json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+class _Keeper(logging.Handler):
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path, self._last = path, -_SECONDS_ON_DISK
+
+    def emit(self, record: logging.LogRecord) -> None:
+        now = time.monotonic()
+        if now - self._last >= _SECONDS_ON_DISK:
+            self._last = now
+            with suppress(OSError):  # A full disk is for the stage to find.
+                self._path.write_text(json.dumps(asdict(record.__dict__["progress"])), encoding="utf-8")

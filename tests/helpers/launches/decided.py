@@ -1,0 +1,74 @@
+"""A launch that has come as far as its decision, by stages that only say so."""
+
+from pipeline import runner
+from pipeline.config import LaunchConfig, launch_id
+from pipeline.gates.decide import decide
+from pipeline.gates.evidence import Evidence
+from pipeline.runner import Stages
+from pipeline.settings import Settings
+from pipeline.stage import StageContext, StageSpend
+from pretrain.files import write_text
+from reports.disclosure.document import DecisionBlock
+from tests.helpers.launches.pipeline_launch import Counted, launch_config, spend
+
+RHO, EPSILON = 0.25, 3.5
+
+
+class Trained(Counted):
+    rho: float = RHO
+    epsilon: float = EPSILON
+    delta: float = 1e-6
+
+
+class Compared(Counted):
+    top1_gain: float = 0.029
+    top1_gain_low: float = 0.026
+    top1_gain_high: float = 0.033
+
+
+class Decided(Counted, DecisionBlock):
+    """As ``decide`` makes it."""
+
+
+class Reported(Counted):
+    disclosure_sha256: str = "d" * 64
+
+
+class Unpublished(Counted):
+    published: bool = False
+
+
+def stages(decision: str) -> Stages:
+    """All of a launch but its numbers; a hold is that of a launch that nobody has any evidence for."""
+
+    def counted(ctx: StageContext) -> Counted:
+        write_text(ctx.public / "made.txt", ctx.stage)
+        return Counted(value=1)
+
+    def decided(ctx: StageContext) -> Decided:
+        block = decide(Evidence(launched_for=ctx.config.features), ctx.config.policy)
+        gates = tuple(gate.model_copy(update={"passed": True}) for gate in block.gates)
+        passed = DecisionBlock(decision="launch", gates=gates, reasons=("all passed",))
+        return Decided(value=1, **dict(passed if decision == "launch" else block))
+
+    special = {
+        "fine_tune": lambda ctx: Trained(value=1, spend=spend(RHO)),
+        "ab_test": lambda ctx: Compared(value=1),
+        "decide": decided,
+        "report": lambda ctx: Reported(value=1),
+        "publish": lambda ctx: Unpublished(value=1),
+    }
+    names = launch_config().stages
+    spends = {"fine_tune": StageSpend(planned=lambda config, run: spend(0.4), inputs=("plan",))}
+    return Stages(functions={name: special.get(name, counted) for name in names}, spends=spends)
+
+
+def decided_launch(
+    here: Settings, decision: str = "launch", until: str = "report", date: str | None = None, **changes: object
+) -> tuple[LaunchConfig, str]:
+    """Configuration and id of a launch that was run up to a stage."""
+    config, made = launch_config(**changes), stages(decision)
+    run_id = launch_id(config, date)
+    for name in config.stages[: config.stages.index(until) + 1]:
+        runner.run_stage(name, config, run_id, here, made)
+    return config, run_id

@@ -1,0 +1,95 @@
+"""A launch is named by its file, its id or how that begins, the same in every command."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from pipeline.cli.launches import named
+from pipeline.cli.spelling import ARGUMENT, respelt
+from pipeline.config import launch_id
+from pipeline.runner import open_run
+from pipeline.settings import Settings
+from tests.helpers.inputs.bad_inputs import write_launch
+from tests.helpers.launches.command import answered, ended
+from tests.helpers.launches.pipeline_launch import RAW, launch_config
+
+OWN = launch_id(launch_config())
+
+
+def began(here: Settings, date: str | None = None, **changes: object) -> str:
+    config = launch_config(**changes)
+    return open_run(config, launch_id(config, date), here).launch_id
+
+
+def test_a_file_is_its_newest_launch_and_an_id_need_not_be_whole(tracked: Settings, tmp_path: Path):
+    file = str(write_launch(tmp_path))
+    first, dated, other = began(tracked), began(tracked, "20260101"), began(tracked, name="another")
+    kept = tracked.runs_dir / first / "public" / "launch" / "launch.json"
+    os.utime(kept, (9e8, 9e8))
+    assert named.that_began(file, tracked) == dated
+    assert named.that_began(first, tracked) == first, "a whole id is no beginning of another"
+    assert named.that_began("ano", tracked) == named.that_began(other, tracked) == other
+    with pytest.raises(ValueError, match=rf"is how {first}, {dated} begin"):
+        named.that_began("tri", tracked)
+    with pytest.raises(ValueError, match=f"did you mean {dated}"):
+        named.that_began(dated[:-1] + "2", tracked)
+
+
+def test_a_file_that_became_another_launch_says_so(tracked: Settings, tmp_path: Path):
+    run_id = began(tracked)
+    changed = str(write_launch(tmp_path, RAW | {"seed": 8}))
+    with pytest.raises(ValueError, match=f"was another when {run_id} began; begin it with 'tacit launch"):
+        named.that_began(changed, tracked)
+
+
+def test_what_begins_takes_the_file_s_own_launch_and_an_id_goes_on(
+    tracked: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("TACIT_HOME", str(tracked.home))
+    file, dated = str(write_launch(tmp_path)), began(tracked, "20260101")
+    assert named.to_run(file).run_id == OWN
+    assert named.to_run(file, "20260102").run_id == f"{OWN}-20260102"
+    assert named.to_run(dated) == named.Named(launch_config(), dated)
+    with pytest.raises(ValueError, match="has begun with its own date or none"):
+        named.to_run(dated, "20260102")
+
+
+@pytest.mark.parametrize("command", ["check", "status", "review"])
+def test_commands_take_an_id_as_they_take_a_file(
+    command: str, tracked: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    file, run_id = str(write_launch(tmp_path)), began(tracked)
+    by_file, by_id = (answered(tracked.home, command, name) for name in (file, run_id[:-3]))
+    assert by_file == by_id
+    assert by_file["launch_id"] == run_id
+
+
+def test_shells_are_offered_launches_and_files(tracked: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TACIT_HOME", str(tracked.home))
+    monkeypatch.chdir(tmp_path)
+    run_id = began(tracked)
+    write_launch(tmp_path)
+    assert named.complete("tri") == [run_id, "trial.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        ("audit --run x", "audit x"),
+        ("audit --run=x --json", "audit --json x"),
+        ("stage p --launch f --run x --json", "--id x stage p --json f"),
+        ("stage --run", "stage --run"),
+        ("a -- --run x", "a -- --run x"),
+    ],
+)
+def test_options_of_before_are_understood(before: str, now: str):
+    renamed = {"--run": "--id" if "stage" in before else ARGUMENT, "--launch": ARGUMENT}
+    assert respelt(before.split(), renamed) == now.split()
+
+
+def test_help_shows_today_s_spelling_alone():
+    for command in ("audit", "stage"):
+        text = ended(command, "--help").stdout
+        assert "LAUNCH" in text
+        assert "--run" not in text
