@@ -19,6 +19,7 @@ from rich.console import Console
 from pipeline import config, settings
 from pipeline.cli import account as cli_account
 from pipeline.cli import explain as cli_explain
+from pipeline.cli import init as cli_init
 from pipeline.cli import ledger as cli_ledger
 from pipeline.cli import optimize as cli_optimize
 from pipeline.cli import plan as cli_plan
@@ -50,18 +51,26 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 _HELP = """Launch private keyboard language models.
 
-One YAML file describes one launch. Begin with:
+One YAML file describes one launch. Begin with one that ships, or make one of your own (tacit init en-GB.yaml):
 
     tacit check dags/launches/demo-en-US.yaml
 
     tacit launch dags/launches/demo-en-US.yaml
+
+    tacit status
+
+Every command shows an example under --help. Exit codes: 0 done, 3 a launch is held, 65 a person must act, 75 try again
+later. What one of them, a gate or a field of the launch file means:
+
+    tacit explain policy.min_top1_gain
 """
 
 # Locals of a traceback could hold a client's text, so the plain traceback of Python is kept.
-app = typer.Typer(help=_HELP, no_args_is_help=True, pretty_exceptions_enable=False, add_completion=False)
+app = typer.Typer(help=_HELP, no_args_is_help=True, pretty_exceptions_enable=False)
 app.add_typer(cli_account.app, name="account")
 app.add_typer(cli_ledger.app, name="ledger")
 app.add_typer(cli_optimize.app, name="optimize")
+app.command("init")(cli_init.init)
 app.command("plan")(cli_plan.plan)
 app.command("rehearse")(cli_plan.rehearse)
 app.command("runs")(cli_launches.runs)

@@ -1,6 +1,7 @@
 """``tacit explain``: what an exit code, a gate or a field of the launch file means, from where it is defined."""
 
 import difflib
+import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -96,19 +97,19 @@ def _all_names(as_json: bool) -> None:
 
 
 def _explained(name: str) -> tuple[dict[str, Any], str]:
-    if name.isdecimal() and (code := int(name)) in ENDINGS:
+    if re.fullmatch("[0-9]{1,3}", name) and (code := int(name)) in ENDINGS:
         ending = ENDINGS[code]
         return {"code": code, **asdict(ending)}, f"exit code {code}: {ending.means}\n  then: {ending.then}"
-    from pipeline.gates.words import GATES, declared
+    from pipeline.gates.words import GATES
 
     base = name if name in GATES else name.rpartition("_")[0]
     fields = [(path, where, field) for path, where, field in fields_of(LaunchConfig) if _is_named(path, name)]
     content, texts = dict[str, Any](), list[str]()
     if base in GATES:
-        words, title = GATES[base], declared()[base].title
+        words = GATES[base]
         where = f"{words.field}; tacit explain {words.field}" if words.field else "tacit sets it"
-        texts = [f"gate {name}, {title}: {words.asks}\n  threshold: {where}\n  if it fails: {words.fix}"]
-        content = {"gate": name, "title": title, **asdict(words)}
+        texts = [f"gate {name}: {words.asks}\n  threshold: {where}\n  if it fails: {words.fix}"]
+        content = {"gate": name, **asdict(words)}
     if not fields and not content:
         close = difflib.get_close_matches(name, _names(), n=_MOST_CLOSE, cutoff=0.5)
         near = f"did you mean {', '.join(close)}?" if close else "'tacit explain' lists all names"

@@ -1,8 +1,8 @@
 """Options as they were spelt before: still understood, left out of help."""
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
-import typer
 from typer.core import TyperCommand
 
 ARGUMENT = ""  # in the place of an option: its value is an argument now
@@ -13,7 +13,7 @@ def formerly(**renamed: str) -> type[TyperCommand]:
     now = {f"--{old}": new for old, new in renamed.items()}
 
     class Respelt(TyperCommand):
-        def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:
+        def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
             return super().parse_args(ctx, respelt(args, now))
 
     return Respelt

@@ -3,12 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING
-
-from pipeline.policy.config import BudgetConfig, PolicyConfig
-
-if TYPE_CHECKING:
-    from reports.disclosure.document import GateResult
 
 
 @dataclass(frozen=True)
@@ -161,24 +155,3 @@ _UNKNOWN = GateWords("", "", "see what its report says of it: this version of ta
 def words_of(gate: str) -> GateWords:
     """What is said of a gate; one of a further feature, such as ``typing_OTF``, is that of the main one."""
     return GATES.get(gate) or GATES.get(gate.rpartition("_")[0], _UNKNOWN)
-
-
-def declared() -> "dict[str, GateResult]":
-    """Every gate there is, by its id, with its title: a policy that asks for all of them, held against no evidence."""
-    from pipeline.gates.decide import decide  # with numpy, which the words themselves do without
-    from pipeline.gates.evidence import Evidence
-
-    policy = PolicyConfig(
-        max_rho=1.0,
-        budget=BudgetConfig(rho=1.0, days=1),
-        population_max_rho=1.0,
-        max_discovery_epsilon0=1.0,
-        population_max_discovery_epsilon=1.0,
-        min_canary_rank=1,
-        min_top1_gain=0.0,
-        min_distinct_first_words=1,
-        min_ngram_gain=0.0,
-        min_new_word_top3=0.5,
-        cover_everything=True,
-    )
-    return {gate.id: gate for gate in decide(Evidence(), policy).gates}

@@ -1,6 +1,7 @@
 """The command line as a user and as Airflow meet it: exit codes, one JSON object, help that teaches."""
 
 import json
+import os
 import sqlite3
 import subprocess
 import sys
@@ -87,6 +88,18 @@ def test_the_installed_command_exits_as_the_application_does(tacit: Shell):
     done = subprocess.run([TACIT, "check", "nowhere.yaml", "--json"], capture_output=True, text=True, check=False)
     assert done.returncode == 65
     assert json.loads(done.stdout) == tacit.json("check", "nowhere.yaml", code=65)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "offers"),
+    [("sta", {"stage", "status"}), ("check tri", {"trial.yaml"}), ("explain policy.max_r", {"policy.max_rho"})],
+)
+def test_shells_complete_commands_and_launches(words: str, offers: set[str], tacit: Shell, file: str):
+    typed = {"COMP_WORDS": f"tacit {words}", "COMP_CWORD": str(len(words.split()))}
+    variables = os.environ | {"_TACIT_COMPLETE": "complete_bash", "TACIT_HOME": str(tacit.home)} | typed
+    done = subprocess.run([TACIT], env=variables, cwd=tacit.home, capture_output=True, text=True, check=True)
+    assert offers <= set(done.stdout.split())
 
 
 def test_a_wrong_command_line_is_not_a_retry(tacit: Shell):

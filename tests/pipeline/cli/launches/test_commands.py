@@ -3,6 +3,8 @@
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
+
 from pipeline.cli.launches.running import running
 from pipeline.ledger.budget import Budget
 from pipeline.ledger.ledger import PrivacyLedger
@@ -17,6 +19,7 @@ def printed(home: Path, *arguments: str) -> str:
     return ended(*arguments, variables={"TACIT_HOME": str(home), "MLFLOW_TRACKING_URI": None}).stdout
 
 
+@pytest.mark.slow
 def test_runs_say_what_each_launch_was_for_spent_and_gained(tracked: Settings):
     held = decided_launch(tracked, "hold")[1]
     passed = decided_launch(tracked, "launch", name="other", features=["OTF", "NWP"])[1]
@@ -54,6 +57,7 @@ def test_what_runs_is_seen_and_not_disturbed(tracked: Settings):
     assert running(tracked) == []
 
 
+@pytest.mark.slow
 def test_status_says_what_is_left_in_the_window_and_for_ever(tracked: Settings):
     ledger = PrivacyLedger(tracked.ledger_url)
     ledger.register("windowed", Budget(max_rho=1.0, window_days=60, lifetime_rho=3.0), "tests")
@@ -67,6 +71,7 @@ def test_status_says_what_is_left_in_the_window_and_for_ever(tracked: Settings):
     assert "left:    rho 0.75 of 1 in any 60 days, for windowed" in printed(tracked.home, "status")
 
 
+@pytest.mark.slow
 def test_status_of_a_launch_says_what_was_spent_and_what_to_do_next(tracked: Settings):
     begun = decided_launch(tracked, until="fine_tune")[1]
     answer = answered(tracked.home, "status", begun)

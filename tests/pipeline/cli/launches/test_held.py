@@ -2,8 +2,13 @@
 
 from pathlib import Path
 
+import pytest
+
 from pipeline.errors import HELD
-from pipeline.gates.words import GATES, declared, words_of
+from pipeline.gates.decide import decide
+from pipeline.gates.evidence import Evidence
+from pipeline.gates.words import GATES, words_of
+from pipeline.policy.config import PolicyConfig
 from pipeline.settings import Settings
 from tests.helpers.inputs.bad_inputs import write_launch
 from tests.helpers.launches.command import answered, ended
@@ -11,6 +16,7 @@ from tests.helpers.launches.decided import RHO, decided_launch
 from tests.helpers.launches.pipeline_launch import RAW
 
 
+@pytest.mark.slow
 def test_a_launch_that_is_held_ends_with_a_code_of_its_own_and_says_what_it_cost(tracked: Settings, tmp_path: Path):
     _, run_id = decided_launch(tracked, "hold", until="publish")
     file = str(write_launch(tmp_path))
@@ -33,6 +39,7 @@ def test_a_launch_that_is_held_ends_with_a_code_of_its_own_and_says_what_it_cost
     }
 
 
+@pytest.mark.slow
 def test_a_launch_that_passed_ends_with_0(tracked: Settings, tmp_path: Path):
     decided_launch(tracked, "launch", until="publish")
     answer = answered(tracked.home, "launch", str(write_launch(tmp_path)))
@@ -44,8 +51,11 @@ def home(here: Settings) -> dict[str, str | None]:
 
 
 def test_every_gate_has_words_and_all_words_are_of_a_gate():
-    gates = declared()
-    assert gates.keys() == GATES.keys()
+    every = {"budget": {"rho": 1.0, "days": 1}, "population_max_rho": 1.0, "max_discovery_epsilon0": 1.0}
+    every |= {"population_max_discovery_epsilon": 1.0, "min_distinct_first_words": 1, "min_ngram_gain": 0.0}
+    every |= {"max_rho": 1.0, "min_canary_rank": 1, "min_top1_gain": 0.0, "min_new_word_top3": 0.5}
+    policy = PolicyConfig.model_validate(every | {"cover_everything": True})
+    assert {gate.id for gate in decide(Evidence(), policy).gates} == GATES.keys()
     for words in GATES.values():
         assert words.asks.endswith(".")
         assert words.fix

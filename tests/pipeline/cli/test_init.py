@@ -1,0 +1,101 @@
+"""``tacit init``: a launch file from a few answers that checks, plans and launches."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pipeline.config import load_launch
+from tests.helpers.launches.command import LAUNCHED, answered, ended
+from tests.helpers.launches.installed import installed
+from tests.helpers.launches.tiny_launch import CLIENTS, SIZES, write_launch
+
+FLAGS = ("--locale", "en-US", "--data", "synthetic", "--population", "1300", "--rho", "0.5")
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"--locale": "english"}, "--locale: 'english' is no BCP 47 tag"),
+        ({"--population": "3"}, "--population: got 3; give 60 to"),
+        ({"--rho": "0"}, "--rho: got 0; give a number from 0.0001"),
+        ({"--rho": "nan"}, "--rho: got nan"),
+        ({"--budget": "0.1"}, "--budget: 0.1 is less than one launch may lose"),
+        ({"--days": "0"}, "--days: got 0"),
+        ({"--locale": "fr-FR", "--public": "sample"}, "--public: sample is English, not fr-FR"),
+        ({"--population": None}, "--population: missing, and there is no terminal to ask on"),
+    ],
+)
+def test_what_no_launch_could_be_is_refused_before_anything_is_written(
+    changed: dict[str, str | None], says: str, tmp_path: Path
+):
+    options = dict(zip(FLAGS[::2], FLAGS[1::2], strict=True)) | changed
+    flags = [word for name, value in options.items() if value is not None for word in (name, value)]
+    assert says in answered(tmp_path, "init", str(tmp_path / "mine.yaml"), *flags, code=65)["error"]
+    assert not (tmp_path / "mine.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "says"), [("mine.txt", "no name of a launch file"), ("no/mine.yaml", "make that folder first")]
+)
+def test_a_bad_name_is_refused(name: str, says: str, tmp_path: Path):
+    assert says in answered(tmp_path, "init", str(tmp_path / name), *FLAGS, code=65)["error"]
+
+
+def test_a_file_that_is_there_is_never_overwritten(tmp_path: Path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("mine", encoding="utf-8")
+    assert "is not overwritten" in answered(tmp_path, "init", str(path), *FLAGS, code=65)["error"]
+    assert path.read_text(encoding="utf-8") == "mine"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "flags"),
+    [
+        ("en-US", FLAGS),
+        ("es-ES", ("--locale", "es-ES", "--data", "synthetic", "--population", "60000", "--rho", "1", "--days", "60")),
+        ("fr-FR", ("--locale", "fr-FR", "--data", "DATA", "--population", "3000000", "--rho", "0.5", "--budget", "2")),
+    ],
+)
+def test_what_it_makes_is_valid_and_its_population_carries_it(name: str, flags: tuple[str, ...], tmp_path: Path):
+    write_launch(tmp_path)
+    flags = tuple(str(tmp_path / "clients.parquet") if word == "DATA" else word for word in flags)
+    path = tmp_path / f"{name}.yaml"
+    made = answered(tmp_path, "init", str(path), *flags)
+    assert (made["feasible"], made["reasons"]) == (True, [])
+    config = load_launch(path)
+    assert config.name == name
+    assert made["rho"] <= config.policy.max_rho
+    assert made["rho"] > 0.99 * config.policy.max_rho, "all that may be lost buys accuracy"
+    assert answered(tmp_path, "check", str(path), "--alone")["ok"]
+    devices = flags[flags.index("--population") + 1]
+    assert answered(tmp_path, "plan", str(path), "--devices", devices)["feasible"]
+    assert f"tacit check {path}" in made["next"]
+
+
+@pytest.mark.slow
+def test_from_init_to_a_launch_on_own_data(tmp_path: Path):
+    write_launch(tmp_path)
+    installed(tmp_path, "mine")
+    path = tmp_path / "mine.yaml"
+    own = ("--data", str(tmp_path / "clients.parquet"), "--public", str(tmp_path / "train.json.gz"))
+    made = answered(tmp_path, "init", str(path), "--locale", "en-US", *own, "--population", str(CLIENTS), "--rho", "2")
+    assert made["feasible"]
+    assert answered(tmp_path, "check", str(path))["ok"]
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    # The same launch in the size of a test.
+    content |= {name: content[name] | SIZES[name] for name in ("model", "pretrain", "discovery", "adapt", "audit")}
+    content["audit"] |= {"populations": ["compliant"], "in_launch": ["compliant"]}
+    content["vocabulary"] = {"base_size": 80, "max_new_words": 8}
+    content["public_text"] |= {"max_tokens": 20_000, "max_validation_tokens": 1_000}
+    content["ab_test"] |= {"session_words": 0}
+    path.write_text(yaml.safe_dump(content), encoding="utf-8")
+    answer = answered(tmp_path, "launch", str(path), code=LAUNCHED)
+    assert answer["rho"] <= 2
+    assert answered(tmp_path, "status", str(path))["launch_id"] == answer["launch_id"]
+
+
+def test_help_says_what_is_asked():
+    text = " ".join(ended("init", "--help").stdout.split())
+    assert all(option in text for option in ("--locale", "--data", "--population", "--rho", "--budget", "--public"))
