@@ -32,7 +32,6 @@ ERASED = "erased.json"  # beside launch.json: what was erased of the private hal
 STATE = "state.svg"  # beside launch.json: where the launch stands
 ABSENT = "absent"  # in the place of a digest: the stage had not finished
 RECEIPT = ".reserved"
-PROGRESS = ".progress"  # how far a stage is that runs
 KEY_BYTES = 32
 _SEAL = ".manifest.json"
 

@@ -30,7 +30,6 @@ from pipeline.reuse.finished import interrupted, keep_outcome, outcome_path, sti
 from pipeline.reuse.sources import content_key
 from pipeline.reuse.take_over import take_over
 from pipeline.run_dir import (
-    PROGRESS,
     RESULT,
     RunDir,
     StageRecord,
@@ -306,7 +305,7 @@ def _compute(ctx: StageContext, config: LaunchConfig, function: StageFunction) -
     """Call the stage and take stock of what it left."""
     started, clock = _now(), time.monotonic()
     _log.info("%s: started", ctx.stage)
-    with progress.kept_in(ctx.private / PROGRESS):
+    with progress.kept_in(ctx.private / progress.FILE):
         result = function(ctx)
     record = StageRecord(
         launch_id=ctx.run.launch_id,

@@ -14,6 +14,7 @@ from pathlib import Path
 
 _log = logging.getLogger(__name__)
 _log.setLevel(logging.INFO)  # whatever is shown, so that 'tacit status' of another process knows
+FILE = ".progress"  # of a stage that runs, in its private folder
 _SECONDS = 0.5  # between two records
 _SECONDS_ON_DISK = 2.0
 

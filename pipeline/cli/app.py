@@ -30,16 +30,7 @@ from pipeline.cli.launches import commands as cli_launches
 from pipeline.cli.launches import known
 from pipeline.cli.launches.named import LaunchName, to_run
 from pipeline.cli.spelling import ARGUMENT, formerly
-from pipeline.cli.support import (
-    AsJson,
-    answer,
-    command,
-    foreseen,
-    open_existing,
-    printable,
-    show_state,
-    taken_over,
-)
+from pipeline.cli.support import AsJson, answer, command, foreseen, open_existing, printable, show_state, taken_over
 from pipeline.errors import HELD, PERMANENT
 from pipeline.run_dir import RESULT
 from pipeline.telemetry import logs, work

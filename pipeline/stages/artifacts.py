@@ -37,8 +37,9 @@ _log = logging.getLogger(__name__)
 
 def progress(ctx: StageContext) -> Callable[..., None]:
     """A callback that tells the numbers of a point, of so many rounds or public steps, and telemetry of a round."""
-    reach, config = reaching(ctx.stage), ctx.config
-    steps = {"pretrain": config.pretrain.steps, "adapt": config.adapt.steps}.get(ctx.stage, 0)
+    reach = reaching(ctx.stage)
+    # A stage is given no other fields of the launch file than those that it reads.
+    steps = getattr(ctx.config, ctx.stage).steps if ctx.stage in ("pretrain", "adapt") else 0
 
     def tell(point: dict | object) -> None:
         values = point if isinstance(point, dict) else vars(point)

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from pipeline.run_dir import PROGRESS
 from pipeline.settings import Settings
-from pretrain.progress import Point, read
+from pretrain.progress import FILE, Point, read
 
 _LOCKS = Path("/proc/locks")
 
@@ -44,7 +43,7 @@ def running(here: Settings) -> list[Running]:
         process = int(text) if text.isdecimal() else 0
         if process and _alive(process) and (held is None or (process, about.st_ino) in held):
             since = datetime.fromtimestamp(about.st_mtime, UTC)
-            progress = read(path.with_name(PROGRESS))
+            progress = read(path.with_name(FILE))
             stages.append(Running(path.parents[2].name, path.parent.name, process, since, progress))
     return sorted(stages, key=lambda stage: stage.since)
 

@@ -8,7 +8,7 @@ import pytest
 from pipeline.cli.launches.running import running
 from pipeline.ledger.budget import Budget
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.run_dir import PROGRESS, RunDir
+from pipeline.run_dir import RunDir
 from pipeline.settings import Settings
 from pretrain import progress
 from tests.helpers.launches.command import answered, ended
@@ -47,11 +47,11 @@ def test_what_runs_is_seen_and_not_disturbed(tracked: Settings):
         assert row["running"] == "fine_tune"
         assert f"running: {run_id}, fine_tune (stage 8 of 13), since" in printed(tracked.home, "status")
         assert "wait, or see how far it is" in printed(tracked.home, "status", run_id)
-        with progress.kept_in(run.private("fine_tune") / PROGRESS):
+        with progress.kept_in(run.private("fine_tune") / progress.FILE):
             progress.along("words", 8.0)(2.0)
             (point,) = [each["progress"] for each in answered(tracked.home, "status")["running"]]
             assert (point["what"], point["share"]) == ("words", 0.25)
-        assert not (run.private("fine_tune") / PROGRESS).exists()
+        assert not (run.private("fine_tune") / progress.FILE).exists()
     assert running(tracked) == []
     (run.path / "private" / "fine_tune" / ".lock").write_text("1")  # runs, and holds nothing
     assert running(tracked) == []
