@@ -150,23 +150,23 @@ def measured(part: str, work: Path) -> dict[str, float]:
 
 def main() -> None:
     """Command line."""
-    asked = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    asked.add_argument("--work", type=Path, required=True)
-    asked.add_argument("--devices", type=int, default=1_000_000)
-    asked.add_argument("--words", type=int, default=200)
-    asked.add_argument("--result", type=Path)
-    asked.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
-    asked.add_argument("--part", choices=PARTS, help="of one process: print its numbers as JSON")
-    given = asked.parse_args()
-    work = given.work / f"{given.devices}x{given.words}"
-    if given.part:
-        print(json.dumps(measured(given.part, work)))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--devices", type=int, default=1_000_000)
+    parser.add_argument("--words", type=int, default=200)
+    parser.add_argument("--result", type=Path)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--part", choices=PARTS, help="of one process: print its numbers as JSON")
+    asked = parser.parse_args()
+    work = asked.work / f"{asked.devices}x{asked.words}"
+    if asked.part:
+        print(json.dumps(measured(asked.part, work)))
         return
-    write_files(work / "typed", given.devices, given.words)
-    table = "".join(f"{line}\n" for line in _report(work, given.devices, given.words, given.parts))
+    write_files(work / "typed", asked.devices, asked.words)
+    table = "".join(f"{line}\n" for line in _report(work, asked.devices, asked.words, asked.parts))
     print(table)
-    if given.result:
-        with given.result.open("a", encoding="utf-8") as file:
+    if asked.result:
+        with asked.result.open("a", encoding="utf-8") as file:
             file.write(table + "\n")
 
 

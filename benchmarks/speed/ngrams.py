@@ -64,30 +64,30 @@ def measured(words: int, order: int, work: Path) -> dict[str, float]:
 
 def main() -> None:
     """Command line."""
-    asked = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    asked.add_argument("--work", type=Path, required=True)
-    asked.add_argument("--millions", type=int, nargs="+", default=[5, 10, 20, 40])
-    asked.add_argument("--order", type=int, default=3)
-    asked.add_argument("--result", type=Path)
-    asked.add_argument("--one", action="store_true", help="of one process: print its numbers as JSON")
-    given = asked.parse_args()
-    given.work.mkdir(parents=True, exist_ok=True)
-    if given.one:
-        print(json.dumps(measured(given.millions[0] * 1_000_000, given.order, given.work)))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--millions", type=int, nargs="+", default=[5, 10, 20, 40])
+    parser.add_argument("--order", type=int, default=3)
+    parser.add_argument("--result", type=Path)
+    parser.add_argument("--one", action="store_true", help="of one process: print its numbers as JSON")
+    asked = parser.parse_args()
+    asked.work.mkdir(parents=True, exist_ok=True)
+    if asked.one:
+        print(json.dumps(measured(asked.millions[0] * 1_000_000, asked.order, asked.work)))
         return
     lines = ["| million tokens | peak, MiB | own, MiB | CPU s | distinct, by length |", "|---|---|---|---|---|"]
-    for millions in given.millions:
-        text(millions * 1_000_000, given.work / f"{millions * 1_000_000}.bin")
-        command = [sys.executable, "-m", "benchmarks.speed.ngrams", "--work", str(given.work), "--one"]
-        command += ["--millions", str(millions), "--order", str(given.order)]
+    for millions in asked.millions:
+        text(millions * 1_000_000, asked.work / f"{millions * 1_000_000}.bin")
+        command = [sys.executable, "-m", "benchmarks.speed.ngrams", "--work", str(asked.work), "--one"]
+        command += ["--millions", str(millions), "--order", str(asked.order)]
         numbers = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
         lines.append(
             f"| {millions} | {numbers['peak_bytes'] / 2**20:,.0f} | {numbers['own_bytes'] / 2**20:,.0f} | "
             f"{numbers['cpu_seconds']:,.1f} | {', '.join(f'{size:,}' for size in numbers['grams'])} |"
         )
         print(lines[-1], flush=True)
-    if given.result:
-        with given.result.open("a", encoding="utf-8") as file:
+    if asked.result:
+        with asked.result.open("a", encoding="utf-8") as file:
             file.write("\n".join(lines) + "\n\n")
 
 

@@ -26,7 +26,7 @@ _CHUNK = {"cpu": 2, "cuda": 512}
 
 
 def now(device: str) -> float:
-    """Seconds of a clock, once the device has done all that it was given."""
+    """Seconds of a clock, once the device has done all that it was asked."""
     if device == "cuda":
         torch.cuda.synchronize()
     return time.perf_counter()
@@ -65,15 +65,15 @@ def a_round(device: str, count: int, turns: int) -> None:
 
 def main() -> None:
     """Command line."""
-    asked = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    asked.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
-    asked.add_argument("--round-devices", type=int, default=6_500)
-    asked.add_argument("--steps", type=int, default=20)
-    asked.add_argument("--sentences", type=int, default=1_024)
-    asked.add_argument("--turns", type=int, default=3)
-    given = asked.parse_args()
-    public_words(given.device, given.steps, given.sentences)
-    a_round(given.device, given.round_devices, given.turns)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
+    parser.add_argument("--round-devices", type=int, default=6_500)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--sentences", type=int, default=1_024)
+    parser.add_argument("--turns", type=int, default=3)
+    asked = parser.parse_args()
+    public_words(asked.device, asked.steps, asked.sentences)
+    a_round(asked.device, asked.round_devices, asked.turns)
 
 
 if __name__ == "__main__":
