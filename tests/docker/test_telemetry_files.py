@@ -11,7 +11,7 @@ import promql_parser
 import pytest
 import yaml
 
-from pipeline.errors import PERMANENT, TEMPORARY
+from pipeline.errors import ENDINGS
 from pipeline.telemetry.allowed import ATTRIBUTES, METRICS, prometheus_name
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -89,7 +89,7 @@ def test_every_exit_code_has_its_heading() -> None:
     codes = {int(code) for heading in headings() for code in re.findall(r"^Exit (\d+)", heading)}
     help_text = (ROOT / "pipeline" / "cli" / "app.py").read_text(encoding="utf-8").split('"""')[1]
     assert codes == {int(code) for code in re.findall(r"\b(\d+) (?:done|permanent|temporary|a )", help_text)}
-    assert codes == {0, 1, 2, PERMANENT, TEMPORARY}
+    assert codes == set(ENDINGS)
     assert "Ended by a signal" in headings()
 
 
