@@ -291,11 +291,9 @@ def _text(content: dict[str, Any], asked: Asked) -> str:
         "# launches of this size began: 'tacit rehearse' (with a planning block) finds better ones on public text.",
         "",
     ]
-    blocks = (
-        yaml.safe_dump({name: value}, sort_keys=False, allow_unicode=True, default_flow_style=None, width=120)
-        for name, value in content.items()
-    )
-    return "\n".join([*head, *blocks])
+    lines = {name: value for name, value in content.items() if not isinstance(value, dict)}
+    blocks = [lines, *({name: value} for name, value in content.items() if name not in lines)]
+    return "\n".join([*head, *(yaml.safe_dump(block, sort_keys=False, allow_unicode=True) for block in blocks)])
 
 
 def _next(file: Path, asked: Asked) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 from federated.planning.worst_case import plan as plan_costs
 from federated.rounds.rule import RoundRule
 from pipeline import runner
-from pipeline.config import LaunchConfig, launch_id, load_launch
+from pipeline.config import STAGE_NAMES, LaunchConfig, launch_id, load_launch
 from pipeline.covered import spends
 from pipeline.errors import RefusedUntouched, StageInputMissing
 from pipeline.ledger.foresee import require_secure
@@ -242,7 +242,7 @@ def test_the_plan_pays_for_secure_aggregation(settings: Settings, monkeypatch: p
 
 def test_nothing_is_spent_before_the_plan(settings: Settings):
     config = launch_config()
-    names = [*runner.STAGE_NAMES]
+    names = STAGE_NAMES
     assert names.index("plan") < names.index("discover")
     stages = Stages(
         functions={"discover": lambda ctx: Counted(value=1)}, spends={"discover": spends.SPENDS["discover"]}
