@@ -12,6 +12,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from pretrain.files import PRIVATE, write_text
+
 _log = logging.getLogger(__name__)
 _log.setLevel(logging.INFO)  # whatever is shown, so that 'tacit status' of another process knows
 FILE = ".progress"  # of a stage that runs, in its private folder
@@ -86,7 +88,7 @@ def kept_in(path: Path) -> Iterator[None]:
 
 
 def read(path: Path) -> Point | None:
-    """The latest point; None if there is none, or it is being written."""
+    """The latest point; None if there is none."""
     try:
         return Point(**json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
@@ -103,4 +105,4 @@ class _Keeper(logging.Handler):
         if now - self._last >= _SECONDS_ON_DISK:
             self._last = now
             with suppress(OSError):  # A full disk is for the stage to find.
-                self._path.write_text(json.dumps(asdict(record.__dict__["progress"])), encoding="utf-8")
+                write_text(self._path, json.dumps(asdict(record.__dict__["progress"])), PRIVATE)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from pipeline import runner
-from pipeline.config import launch_id, launch_id_without_reviewers
+from pipeline.config import STAGE_NAMES, launch_id, launch_id_without_reviewers
 from pipeline.errors import LedgerConflict, ReleaseRefused
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.release import Review, Standing, require_approved, review, standing
@@ -164,7 +164,7 @@ def test_the_ledger_holds_one_answer_a_reviewer_and_report(case: Case):
 
 
 def test_an_approval_publishes_and_nothing_else_does(settings: Settings):
-    every = {name: lambda ctx: StageResult() for name in runner.STAGE_NAMES} | dict(stages().functions)
+    every = {name: lambda ctx: StageResult() for name in STAGE_NAMES} | dict(stages().functions)
     made = Stages(functions=every, spends={})
     first = runner.run_launch(CONFIG, launch_id(CONFIG), settings, lambda: made)
     assert "publish" not in first
