@@ -54,8 +54,8 @@ from federated.rounds.witness import Done
 from federated.secagg.bounds import Encoding
 from federated.workers import ALONE, Worker
 from pretrain.files import private_directory
+from pretrain.kernel.threads import one_torch_thread
 from pretrain.model import KeyboardLM, parameter_count, require_device
-from pretrain.threads import one_torch_thread
 from pretrain.vocabulary import BOS, PAD, TokenStream
 
 _log = logging.getLogger(__name__)

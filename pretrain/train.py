@@ -26,8 +26,8 @@ from pretrain.kernel import columns
 from pretrain.kernel.adam import Adam
 from pretrain.kernel.dropout import dropped_share, kept_outputs
 from pretrain.kernel.step import loss_and_gradient
+from pretrain.kernel.threads import one_torch_thread
 from pretrain.model import KeyboardLM
-from pretrain.threads import one_torch_thread
 from pretrain.vocabulary import PAD, SPECIALS, UNK, TokenStream
 
 _log = logging.getLogger(__name__)

@@ -29,9 +29,9 @@ from federated.participation.records import no_records
 from federated.rounds import server
 from federated.rounds.rule import RoundRule
 from pretrain.config import ModelConfig
+from pretrain.kernel.threads import one_torch_thread
 from pretrain.model import build_model
 from pretrain.randomness.noise import seeded_key
-from pretrain.threads import one_torch_thread
 from pretrain.vocabulary import EOS, TokenStream, join_owners
 
 REPORT_GOAL = 6_500

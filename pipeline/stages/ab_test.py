@@ -24,7 +24,7 @@ from pipeline.stages import ab_arms, artifacts
 from pipeline.stages.ab_arms import NON_PRIVATE, PUBLIC_MIXTURE, UsersHave
 from pretrain import corpus
 from pretrain.files import write_text
-from pretrain.threads import one_torch_thread
+from pretrain.kernel.threads import one_torch_thread
 from reports.disclosure.utility import (
     ArmMetric,
     Champion,

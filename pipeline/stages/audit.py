@@ -28,9 +28,9 @@ from pipeline.stages.training import audit_trace, fine_tune_workers
 from pipeline.twin.control import control
 from pipeline.twin.pseudo_people import pseudo_people
 from pipeline.twin.training import Trained, train_twin
+from pretrain.kernel.threads import one_torch_thread
 from pretrain.model import KeyboardLM
 from pretrain.randomness.noise import subkey
-from pretrain.threads import one_torch_thread
 from pretrain.vocabulary import EOS, TokenStream
 from reports.disclosure.findings import AuditBlock, AuditRow, CanaryResult, ControlBlock, TwinBlock
 from reports.disclosure.guarantee import ReleasedCounts

@@ -28,10 +28,10 @@ from pretrain.dictionary import binary, combined
 from pretrain.dictionary.content import Dictionary
 from pretrain.dictionary.from_model import words_of_counts, words_of_model
 from pretrain.files import scratch, sha256, text_sha256, write_bytes, write_text
+from pretrain.kernel.threads import one_torch_thread
 from pretrain.model import KeyboardLM, sentence_rows
 from pretrain.ngrams import counted
 from pretrain.ngrams.counted import CountedNGram
-from pretrain.threads import one_torch_thread
 from pretrain.vocabulary import Vocabulary
 from pretrain.writing import truecasing
 from pretrain.writing.truecasing import Usual

@@ -93,7 +93,7 @@ def test_a_public_model_starts_a_dated_launch_that_a_reviewer_rejects(server: Se
     run = until(lambda: server.api("GET", "/dags/scheduled/dagRuns")["dag_runs"])[0]["dag_run_id"]
     until(lambda: server.states("scheduled", run).get("approve") == "awaiting_input")
     assert stand_in.stages().count("pretrain") == 2  # once for the public model, once (a no-op) for the launch
-    launches = {call[5] for call in stand_in.calls() if call[0] == "stage"}
+    launches = {call[call.index("--id") + 1] for call in stand_in.calls() if call[0] == "stage"}
     assert len(launches) == 1
     assert re.fullmatch(r"demo-0123abcd-\d{6}01", launches.pop())
 

@@ -11,9 +11,9 @@ from federated.local_training.kernel.chunk import train_chunk
 from federated.local_training.kernel.weights import Weights, pack
 from federated.local_training.rows import DeviceRows, cohort_rows, device_rows, round_offset
 from federated.local_training.sums import Sums, chunked_sum, joint_norms, most_steps_first
+from pretrain.kernel.threads import one_torch_thread
 from pretrain.model import KeyboardLM
 from pretrain.randomness.noise import FIXED_POINT
-from pretrain.threads import one_torch_thread
 from pretrain.vocabulary import EOS, PAD
 from tests.federated.reference_sgd import aggregate, clipped_sum
 from tests.helpers.audits.close import assert_close

@@ -19,9 +19,9 @@ from federated.local_training.clipping import release
 from federated.mechanisms.blt import Blt, BltState
 from federated.mechanisms.tree import Tree, TreeState
 from federated.participation.cohorts import Cohorts
+from pretrain.kernel.threads import one_torch_thread
 from pretrain.randomness import noise
 from pretrain.randomness.noise import FIXED_POINT
-from pretrain.threads import one_torch_thread
 from tests.federated.reference_sgd import clip_to_grid
 
 ROUNDS, MIN_SEP, MOST, RESTART = 64, 16, 4, 40
