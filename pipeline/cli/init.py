@@ -176,9 +176,9 @@ def launch_file(asked: Asked) -> dict[str, Any]:
     private = {"source": SYNTHETIC, "name": f"synthetic-{asked.name}", "devices": min(asked.population, 10_000_000)}
     if not made_up:
         private = {"source": "files", "name": asked.name, "paths": [asked.data]}
-    bound = {"population_max_rho": asked.budget}
+    bound: dict[str, Any] = {"population_max_rho": asked.budget}
     if asked.days is not None:
-        bound = {"budget": {"rho": asked.budget, "days": asked.days}}  # type: ignore[dict-item]
+        bound = {"budget": {"rho": asked.budget, "days": asked.days}}
     mechanism, launches = _mechanism(asked.rho, trains, size), math.floor(asked.budget / asked.rho)
     return {
         "name": asked.name,
