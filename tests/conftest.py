@@ -130,8 +130,14 @@ def chromium() -> str:
 
 
 @pytest.fixture(scope="session")
+def axe(onnxruntime_web: Path) -> Path:
+    """The script of axe-core, which looks for what keeps people from using a page."""
+    return onnxruntime_web / "node_modules" / "axe-core" / "axe.min.js"
+
+
+@pytest.fixture(scope="session")
 def onnxruntime_web() -> Path:
-    """Folder with what keyboard pages run a model with, as ``make web`` installs it."""
+    """Folder with what keyboard pages run a model with, as ``make web`` installs it, and with what looks at pages."""
     folder = _ROOT / ".venv" / "web"
     command = ["bash", str(_ROOT / "reports" / "web" / "install.sh"), str(folder)]
     with (Path(tempfile.gettempdir()) / "tacit-tests-web.lock").open("w") as lock:

@@ -182,6 +182,13 @@ def test_the_page_fits_and_is_quiet(page: Page, bundle: Path, width: int) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("width", "dark"), [(390, True), (1200, False)])
+def test_the_page_is_for_everybody(page: Page, axe: Path, width: int, dark: bool) -> None:
+    page.resize(width, dark=dark)
+    assert page.violations(axe) == []
+
+
+@pytest.mark.slow
 def test_the_policy_stops_what_would_connect(chromium: str, page: Page) -> None:
     refused = "fetch('http://127.0.0.1:9/').then(() => 'sent', () => 'refused')"
     assert page.evaluate(refused) == "refused"

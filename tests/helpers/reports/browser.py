@@ -69,6 +69,14 @@ class Page:
             raise RuntimeError(f"{expression[:80]}: {json.dumps(got['exceptionDetails'])[:500]}")
         return got["result"].get("value")
 
+    def violations(self, axe: Path) -> list[str]:
+        """What axe-core finds that keeps people from using the page: rule, how serious, elements."""
+        if not self.evaluate("typeof axe === 'object'"):
+            self.evaluate(f"{axe.read_text(encoding='utf-8')}; undefined")
+        found = self.evaluate("axe.run({resultTypes: ['violations']}).then(done => done.violations)")
+        places = [", ".join(" ".join(map(str, each["target"])) for each in rule["nodes"]) for rule in found]
+        return [f"{rule['id']} ({rule['impact']}): {place}" for rule, place in zip(found, places, strict=True)]
+
     def press(self, key: str) -> None:
         """A key of a real keyboard, as the browser gets it."""
         text = {"Enter": "\r", "Tab": ""}.get(key, key if len(key) == 1 else "")
