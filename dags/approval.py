@@ -6,7 +6,8 @@ from datetime import timedelta
 from typing import Any
 
 from airflow.providers.standard.operators.hitl import ApprovalOperator
-from airflow.sdk import Context
+from airflow.sdk import Context, Param
+from airflow.sdk.definitions.param import ParamsDict
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from launch_file import HOME, LaunchFile
@@ -20,19 +21,31 @@ Launch `{{ ti.xcom_pull(task_ids='check')['launch_id'] }}` passed every automati
 {% set shown = ti.xcom_pull(task_ids='decide')['headline'] %}
 {% set spent = shown if 'rho' in shown else ti.xcom_pull(task_ids='fine_tune') %}
 - device-level rho {{ spent['rho'] }}, epsilon {{ spent['epsilon'] }} at delta {{ spent['delta'] }}
-- report: {{ ti.xcom_pull(task_ids='report')['files'] | join(', ') }}, of a disclosure with SHA-256
-  `{{ ti.xcom_pull(task_ids='report')['disclosure_sha256'] }}`
+- report: `runs/{{ ti.xcom_pull(task_ids='check')['launch_id'] }}/public/report/report.html`, of a disclosure with
+  SHA-256 `{{ ti.xcom_pull(task_ids='report')['disclosure_sha256'] }}`
 - decision: {{ ti.xcom_pull(task_ids='decide')['reasons'] | join('; ') }}
 
-| gate | what it saw |
-|---|---|
+| gate | what it saw | |
+|---|---|---|
 {% for gate in ti.xcom_pull(task_ids='decide').get('gates', []) -%}
-| {{ gate['title'] }} | {{ gate['evidence'] | replace('|', '/') }} |
+| {{ gate['title'] }} | {{ gate['evidence'] | replace('|', '/') }} | {{ 'passed' if gate['passed'] else 'FAILED' }} |
 {% endfor %}
 
-Read the report before you answer. Your answer goes into the privacy ledger, and a rejection is final. Without an
-answer in seven days nothing is published; run this task again to be asked again.
+Read the report before you answer. Each warning of it is a box below: approving takes a tick in every one. Your answer
+goes into the privacy ledger, and a rejection is final. Without an answer in seven days nothing is published; run this
+task again to be asked again.
 """
+
+
+def boxes(context: Context) -> ParamsDict:
+    """One box to tick for each warning of the report; they are known only once it is written."""
+    warnings = (context["ti"].xcom_pull(task_ids="report") or {}).get("warnings", [])
+    return ParamsDict(
+        {
+            f"warning_{number}": Param(False, type="boolean", title="I accept", description=warning)
+            for number, warning in enumerate(warnings, start=1)
+        }
+    )
 
 
 class LaunchApproval(ApprovalOperator):
@@ -67,9 +80,18 @@ class LaunchApproval(ApprovalOperator):
             raise AirflowSkipException(
                 "nobody can approve without a server: run this launch under `make up`; finished stages are not redone"
             )
+        self.params = boxes(context)
         return super().execute(context)
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
+        self.params = boxes(context)
+        accepted = event.get("params_input") or {}
+        open_boxes = [name for name in self.params if accepted.get(name) is not True]
+        if event.get("chosen_options") == [self.APPROVE] and open_boxes:
+            raise AirflowFailException(
+                f"{self.task_id}: approved without accepting {len(open_boxes)} of {len(self.params)} warnings, so "
+                "nothing is written down; clear this task to be asked again, and tick every box or reject"
+            )
         # ApprovalOperator leaves no XCom on a rejection, so who answered what is kept under a key of our own.
         answer = {key: event.get(key) for key in ("chosen_options", "responded_by_user", "responded_at")}
         if answer["responded_by_user"] and "error" not in event:

@@ -8,7 +8,7 @@ process of its own; this file imports neither torch nor MLflow nor tacit.
 import logging
 from datetime import UTC, datetime, timedelta
 
-from airflow.sdk import DAG, Context, TriggerRule, chain, get_parsing_context, task
+from airflow.sdk import DAG, Context, TaskGroup, TriggerRule, chain, get_parsing_context, task
 from airflow.sdk.exceptions import AirflowException
 
 from approval import LaunchApproval
@@ -16,7 +16,7 @@ from dates import date_param, on_public_model, on_schedule
 from deadlines import of_launch
 from launch_file import LaunchFile, broken, read_launch_files
 from notify import Notice
-from stage_task import CheckLaunch, Stage
+from stage_task import CLEARED, CheckLaunch, Stage
 
 _log = logging.getLogger(__name__)
 
@@ -24,12 +24,19 @@ _log = logging.getLogger(__name__)
 @task.short_circuit(task_id="launch_or_hold", retries=2, pool="cpu", execution_timeout=timedelta(minutes=5))
 def launch_or_hold(**context: Context) -> bool:
     """A hold skips everything below: it has its report and publishes nothing."""
-    decided = context["ti"].xcom_pull(task_ids="decide")
+    asked = context["ti"].xcom_pull
+    decided, launch_id = asked(task_ids="decide"), asked(task_ids="check")["launch_id"]
     if decided["decision"] == "launch":
         return True
     for reason in decided["reasons"]:
         _log.warning("held: %s", reason)
-    _log.warning("nothing is published, what was spent stays spent; what now: docs/operations.md, 'A launch is held'")
+    _log.warning(
+        "nothing is published, what was spent stays spent: running it again spends nothing and changes nothing"
+    )
+    _log.warning("what to do about each gate, and what is left to spend: tacit status %s", launch_id)
+    _log.warning(
+        "its report: runs/%s/public/report/report.html; more: docs/operations.md, 'A launch is held'", launch_id
+    )
     return False
 
 
@@ -37,6 +44,7 @@ def build(launch: LaunchFile) -> DAG:
     """The DAG of one launch file; its last paragraph is the graph."""
     with DAG(
         dag_id=launch.name,
+        dag_display_name=launch.title,
         description=f"{', '.join(launch.features)} for {launch.locale}",
         doc_md=about(launch),
         schedule=on_public_model(launch.locale) if launch.schedule else None,
@@ -48,34 +56,44 @@ def build(launch: LaunchFile) -> DAG:
         tags=["launch", launch.locale, *launch.features],
     ) as dag:
         check = CheckLaunch(launch=launch)
-        ingest_public = Stage(launch=launch, name="ingest_public")
-        ingest_private = Stage(launch=launch, name="ingest_private")
-        pretrain = Stage(launch=launch, name="pretrain")
-        plan = Stage(launch=launch, name="plan")
-        discover = Stage(launch=launch, name="discover")
-        build_vocabulary = Stage(launch=launch, name="build_vocabulary")
-        adapt = Stage(launch=launch, name="adapt")
-        count = Stage(launch=launch, name="count")
-        fine_tune = Stage(launch=launch, name="fine_tune")
-        audit = Stage(launch=launch, name="audit")
-        ab_test = Stage(launch=launch, name="ab_test")
-        # What is spent is reported: an audit that failed for good holds the launch, and its report says so.
-        decide = Stage(launch=launch, name="decide", trigger_rule=TriggerRule.ALL_DONE)
-        report = Stage(launch=launch, name="report")
-        gate = launch_or_hold.override(
-            on_success_callback=Notice("held", launch), on_failure_callback=Notice("failed", launch)
-        )()
-        approve = [LaunchApproval(launch=launch)] if launch.reviewers else []
-        publish = Stage(launch=launch, name="publish")
+        with group("public", "From public text alone; launches share it."):
+            ingest_public = Stage(launch=launch, name="ingest_public")
+            pretrain = Stage(launch=launch, name="pretrain")
+        with group("private", "What follows devices' text; all that a launch spends, it spends here."):
+            ingest_private = Stage(launch=launch, name="ingest_private")
+            plan = Stage(launch=launch, name="plan")
+            vote = [Stage(launch=launch, name="vote")] if launch.votes else []
+            discover = Stage(launch=launch, name="discover")
+            build_vocabulary = Stage(launch=launch, name="build_vocabulary")
+            adapt = Stage(launch=launch, name="adapt")
+            count = Stage(launch=launch, name="count")
+            fine_tune = Stage(launch=launch, name="fine_tune")
+        with group("evidence", "What the gates are asked about: attacks, and the comparison with what users have."):
+            audit = Stage(launch=launch, name="audit")
+            ab_test = Stage(launch=launch, name="ab_test")
+        with group("decision", "Gates, report, reviewers, publication."):
+            # What is spent is reported: an audit that failed for good holds the launch, and its report says so.
+            decide = Stage(launch=launch, name="decide", trigger_rule=TriggerRule.ALL_DONE)
+            report = Stage(launch=launch, name="report")
+            gate = launch_or_hold.override(
+                on_success_callback=Notice("held", launch), on_failure_callback=Notice("failed", launch)
+            )()
+            approve = [LaunchApproval(launch=launch)] if launch.reviewers else []
+            publish = Stage(launch=launch, name="publish")
 
         check >> [ingest_public, ingest_private]
         ingest_public >> [pretrain, discover]
         ingest_private >> plan >> discover
-        if launch.votes:
-            [pretrain, plan] >> Stage(launch=launch, name="vote") >> adapt
+        for asked in vote:
+            [pretrain, plan] >> asked >> adapt
         [pretrain, discover] >> build_vocabulary >> adapt >> count >> fine_tune >> [audit, ab_test] >> decide
         chain(decide, report, gate, *approve, publish)
     return dag
+
+
+def group(name: str, tooltip: str) -> TaskGroup:
+    """A box of the graph; its tasks keep the names of their stages."""
+    return TaskGroup(name, prefix_group_id=False, tooltip=tooltip)
 
 
 def about(launch: LaunchFile) -> str:
@@ -83,7 +101,7 @@ def about(launch: LaunchFile) -> str:
     return (
         f"One launch, as `{launch.path.name}` states it. Change the file to change the launch.\n\n"
         "A run's task `check` names its launch; its report is `runs/LAUNCH/public/report/report.html`, and an artifact "
-        f"of the launch in MLflow.\n\n```yaml\n{launch.path.read_text(encoding='utf-8')}\n```"
+        f"of the launch in MLflow.\n\n{CLEARED}\n\n```yaml\n{launch.path.read_text(encoding='utf-8')}\n```"
     )
 
 

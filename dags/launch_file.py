@@ -33,6 +33,11 @@ class LaunchFile:
     votes: bool = False
     error: str = ""
 
+    @property
+    def title(self) -> str:
+        """What people read in lists of DAGs and runs: where it goes and what for, then the file's name."""
+        return f"{self.locale} {'+'.join(self.features)}: {self.name}"
+
 
 def read_launch_files() -> list[LaunchFile]:
     """All files of ``dags/launches``, or those under TACIT_LAUNCHES (one file or one folder)."""

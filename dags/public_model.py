@@ -25,6 +25,7 @@ def build(launch: LaunchFile) -> DAG:
     asset = public_model_asset(launch.locale)
     with DAG(
         dag_id=f"public_model-{launch.name}",
+        dag_display_name=f"{launch.locale} public model: {launch.name}",
         description=f"public model of {launch.name}",
         doc_md=f"The public stages of `{launch.path.name}`, on its schedule; then the launch starts.",
         schedule=on_schedule(launch.schedule),

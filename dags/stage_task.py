@@ -44,6 +44,11 @@ GRACE_SECONDS = 30
 _GPU_POD = {"pod_template_file": "/opt/tacit/pods/gpu.yaml"}
 # Workers of a stage wait as long for one another (federated/config/training.py).
 STAGE_TIMEOUT = timedelta(hours=12)
+CLEARED = (
+    "Cleared, it goes on with what did not finish: from its checkpoint, with the same noise, and without a second "
+    "spend. What has finished is known by what it read and is not made again; to have it made again, change what it "
+    "reads. To see whether it would come out the same: `tacit verify LAUNCH`."
+)
 # People hear of a try that takes so long while there is time to look at it before it is ended.
 LATE_AFTER = timedelta(hours=9)
 
@@ -104,6 +109,8 @@ class TacitOperator(BaseOperator):
         if code == 0:
             return json.loads(answer)
         text = f"{self.task_id}: tacit exited with {code}"
+        for line in cause(answer):
+            self.log.error("%s: %s", text, line)
         if code == TEMPORARY or code < 0:
             _to_console(f"{text}; this can pass, so it is tried again up to {self.retries} times")
             raise AirflowException(f"{text} (temporary)")
@@ -178,7 +185,7 @@ class Stage(TacitOperator):
             pool=place,
             executor_config=_GPU_POD if place == "gpu" else {},
             execution_timeout=STAGE_TIMEOUT,
-            doc_md=f"`tacit stage {name}`; see `tacit stage --help`.",
+            doc_md=f"`tacit stage {name}`; see `tacit stage --help`.\n\n{CLEARED}",
             **kwargs,
         )
 
@@ -191,6 +198,17 @@ class Stage(TacitOperator):
         return ["stage", self.task_id, self.launch_path, "--id", launch_id, "--attempt", attempt, "--json"]
 
 
+def cause(answer: str) -> list[str]:
+    """Why a command failed, as it says in its answer; empty where it was ended before it could say."""
+    try:
+        stated = json.loads(answer)
+    except ValueError:
+        return []
+    if not isinstance(stated, dict):
+        return []
+    return [str(line) for line in (stated.get("errors") or [stated.get("error")]) if line]
+
+
 def end_with_parent() -> None:
     """Let Linux end this process when its parent dies, however it dies.
 
@@ -201,6 +219,9 @@ def end_with_parent() -> None:
 
 
 def tacit_path() -> str:
+    """The command; what no further try can find fails at once."""
+    if not HOME.is_dir():
+        raise AirflowFailException(f"TACIT_HOME: {HOME} is no folder; set it to the project's root")
     tacit = Path(os.environ.get("TACIT_BIN") or HOME / ".venv" / "stages" / "bin" / "tacit")
     if not os.access(tacit, os.X_OK):
         raise AirflowFailException(f"TACIT_BIN: {tacit} is not an executable; run `make setup` or set TACIT_BIN")

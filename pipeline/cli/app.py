@@ -226,6 +226,8 @@ def stage(
     outcome = runner.find_done(name, parsed, run, here, tracker)
     with tracker.failing():
         outcome = outcome or runner.run_stage(name, parsed, run, here, _load_stages(), tracker)
+    if outcome.skipped:
+        _log.info("%s: done before from the same inputs, so nothing is made again; 'tacit verify' would", name)
     display.show_stage(outcome, _console(), parsed.stages)
     if name in ("report", "publish") and not outcome.skipped:
         show_state(parsed, runner.open_run(parsed, run, here, tracker), here)

@@ -6,6 +6,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pydantic import Field
+
 from discovery.config import PROJECTED_WORDS
 from federated.accounting.gaussian import curve
 from federated.config.mechanism import secagg_neighbours, secagg_threshold
@@ -21,7 +23,7 @@ from pipeline.stages import artifacts
 from pipeline.stages.decide import optional
 from pretrain.config import Config
 from pretrain.files import write_text
-from reports import render
+from reports import formats, render
 from reports.disclosure.document import Artifact, DecisionBlock, Disclosure, Launch, Tool, Verification
 from reports.disclosure.findings import AuditBlock, CentralBlock, DiscoveryBlock, NewWordAdaptation
 from reports.disclosure.guarantee import (
@@ -72,6 +74,7 @@ class Report(StageResult):
 
     files: tuple[str, ...]
     disclosure_sha256: str
+    warnings: tuple[str, ...] = Field(default=(), description="what a reader must not miss; reviewers accept each")
 
 
 def report(ctx: StageContext) -> Report:
@@ -83,6 +86,7 @@ def report(ctx: StageContext) -> Report:
     return Report(
         files=tuple(sorted(str(path.relative_to(ctx.public)) for path in files)),
         disclosure_sha256=ctx.run.manifest("report")["disclosure.json"],
+        warnings=tuple(warning.text for warning in formats.warnings(disclosed)),
     )
 
 

@@ -77,6 +77,15 @@ def test_graph_with_reviewers_asks_them_before_publishing(dagbag):
     assert approve.response_timeout == timedelta(days=7)
 
 
+def test_the_graph_is_four_boxes_and_names_stay_those_of_stages(dagbag):
+    dag = dagbag.dags["scheduled"]
+    groups = {name: set(box.children) for name, box in dag.task_group.children.items() if name != "check"}
+    assert list(groups) == ["public", "private", "evidence", "decision"]
+    assert groups["evidence"] == {"audit", "ab_test"}
+    assert {"check"}.union(*groups.values()) == set(dag.task_ids)
+    assert dag.dag_display_name == "es-ES NWP: scheduled"
+
+
 def test_graph_of_the_public_model(dagbag):
     dag = dagbag.dags["public_model-scheduled"]
     assert edges(dag) == {("check", "ingest_public"), ("ingest_public", "pretrain"), ("pretrain", "announce")}

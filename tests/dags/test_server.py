@@ -105,7 +105,7 @@ def test_a_public_model_starts_a_dated_launch_that_a_reviewer_rejects(server: Se
     reviewer = replace(server, user="privacy-reviewer")
     asked = reviewer.api("GET", question)["body"]
     assert "rho 0.5, epsilon 6.5" in asked
-    assert "| rho | 0.5 of 1 |" in asked
+    assert "| rho | 0.5 of 1 | passed |" in asked
     reviewer.api("PATCH", question, reject)
     until(lambda: server.states("scheduled", run).get("publish") == "skipped")
     assert "publish" not in stand_in.stages()

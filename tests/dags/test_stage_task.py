@@ -7,7 +7,7 @@ import signal
 import threading
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -144,47 +144,6 @@ def test_without_a_server_nobody_can_approve_so_nothing_is_published(dagbag, sta
     assert stand_in.stages() == ["fine_tune", "decide", "report"]
 
 
-def answered(dagbag, monkeypatch, word: str, who: dict[str, str] | None) -> dict[str, Any]:
-    """What the approval's task leaves in XCom after an answer, without a server."""
-    approve = copy.deepcopy(dagbag.dags["scheduled"].get_task("approve"))
-    monkeypatch.setattr(approve, "skip", lambda **kwargs: None)
-    monkeypatch.setattr(approve, "ignore_downstream_trigger_rules", True)
-    results = {"check": {"launch_id": "demo-0123abcd"}, "report": {"disclosure_sha256": "e" * 64}}
-    pushed: dict[str, Any] = {}
-    ti = SimpleNamespace(
-        xcom_pull=lambda task_ids: results[task_ids], xcom_push=lambda key, value: pushed.update({key: value})
-    )
-    event = {"chosen_options": [word], "params_input": {}, "responded_at": datetime(2026, 3, 1, tzinfo=UTC)}
-    approve.execute_complete({"ti": ti, "task": approve}, event | {"responded_by_user": who})
-    return pushed["answer"]
-
-
-@pytest.mark.parametrize(("word", "given"), [("Approve", "approve"), ("Reject", "reject")])
-def test_an_answer_goes_into_the_ledger(dagbag, stand_in: StandIn, monkeypatch, word: str, given: str):
-    who = {"id": "privacy-reviewer", "name": "Privacy Reviewer"}
-    left = answered(dagbag, monkeypatch, word, who)
-    (call,) = stand_in.calls()
-    assert call[:2] == ["review", "demo-0123abcd"]
-    assert dict(zip(call[3::2], call[4::2], strict=True)) == {
-        "--answer": given,
-        "--by": "privacy-reviewer",
-        "--reason": "answered in Airflow",
-        "--report": "e" * 64,
-    }
-    assert left["state"] == {"approve": "approved", "reject": "rejected"}[given]
-
-
-def test_an_answer_that_did_not_come_is_nobody_s(dagbag, stand_in: StandIn, monkeypatch):
-    answered(dagbag, monkeypatch, "Reject", None)
-    assert stand_in.calls() == []
-
-
-def test_an_answer_that_is_not_written_down_publishes_nothing(dagbag, stand_in: StandIn, monkeypatch):
-    stand_in.behave(review=[65])
-    with pytest.raises(AirflowFailException, match="not in the ledger"):
-        answered(dagbag, monkeypatch, "Approve", {"id": "somebody", "name": "Somebody"})
-
-
 def test_the_public_model_announces_its_date(dagbag, stand_in: StandIn):
     dag_run = run(dagbag.dags["public_model-scheduled"], date=DATE)
     assert dag_run.state == "success"
@@ -319,6 +278,30 @@ def test_an_interrupt_ends_the_whole_launch(dagbag, stand_in: StandIn):
     # Both could start: neither the one that comes second nor another try of the first does.
     assert len(stand_in.stages()) == 1
     assert left_behind() == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "lines"),
+    [
+        ('{"ok": false, "errors": ["locale: no", "seed: no"]}', ["locale: no", "seed: no"]),
+        ('{"ok": false, "error": "FILE: /x does not exist", "exit_code": 65}', ["FILE: /x does not exist"]),
+        ('{"ok": true, "errors": []}', []),
+        ("3", []),
+        ("cut o", []),
+    ],
+)
+def test_the_cause_is_what_the_command_says(dagbag, answer, lines):
+    from stage_task import cause
+
+    assert cause(answer) == lines
+
+
+def test_a_missing_folder_fails_at_once(dagbag, monkeypatch):
+    import stage_task
+
+    monkeypatch.setattr(stage_task, "HOME", ROOT / "nowhere")
+    with pytest.raises(AirflowFailException, match="TACIT_HOME"):
+        stage_task.tacit_path()
 
 
 def test_a_missing_command_is_explained(dagbag, monkeypatch):
