@@ -11,6 +11,8 @@ _UPPER = 1.96
 class FoundWord(Config):
     """A finished word and the share of messages that hold it, with a 95% interval (``selection.share_interval``).
 
+    Of a central discovery, the share of what devices contributed (``central.select``).
+
     ``word`` is lower-cased, as the model has it, and ``form`` how it is typed, of ``pretrain.writing.case.FORMS``.
     Words are chosen for having many votes, so those just above the threshold are on average rarer than
     their estimate; the interval allows for it.
@@ -135,7 +137,7 @@ class DiscoveryResult(Config):
 
 
 class CentralResult(Config):
-    """Words of a central discovery, the noisy weight that those of each pass have at least, and what forms cost.
+    """Words of a central discovery, the least noisy weight of each pass, and of rho what its other releases took.
 
     Guarantee: ``central.select.select``.
     """
@@ -143,3 +145,4 @@ class CentralResult(Config):
     words: tuple[FoundWord, ...]
     thresholds: tuple[float, ...]
     forms_share: float
+    filled_share: float

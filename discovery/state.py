@@ -17,12 +17,16 @@ AFTERWARDS = frozenset({"blocklist", "projected_words"})
 
 
 def fingerprint(
-    typed: TypedWords, known_words: frozenset[str], letters: str, config: TrieConfig | CentralConfig, key: bytes
+    typed: TypedWords, known_words: frozenset[str], asked: str, config: TrieConfig | CentralConfig, key: bytes
 ) -> str:
-    """Changes with anything that the answers depend on; keyed, so that it tells nothing about the words."""
+    """Changes with anything that the answers depend on; keyed, so that it tells nothing about the words.
+
+    Args:
+      asked: what devices are asked beside the configuration: letters, or how a central discovery divides its rho.
+    """
     settings = {name: value for name, value in config.canonical().items() if name not in AFTERWARDS}
     digest = hmac.new(key, b"tacit discovery 5", hashlib.sha256)
-    for part in (settings, letters, sorted(known_words), typed.distinct):
+    for part in (settings, asked, sorted(known_words), typed.distinct):
         digest.update(json.dumps(part, sort_keys=True).encode() + b"\n")
     for numbers in (typed.starts, typed.numbers):
         digest.update(np.ascontiguousarray(numbers).data)

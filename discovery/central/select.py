@@ -1,5 +1,6 @@
 """Words that many devices type, by an aggregator that sees bounded contributions and releases noisy sums of them."""
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -11,6 +12,7 @@ from scipy import special
 from discovery import state
 from discovery.central import adaptive_degree, weighted_gaussian
 from discovery.central.contributions import Contributions, contribute
+from discovery.central.filled import Filled, filled
 from discovery.central.forms import forms_of
 from discovery.central.histogram import Shard, shards_of, summed
 from discovery.config import CentralConfig
@@ -21,8 +23,8 @@ from discovery.selection import OUTSIDE, rounded_down
 _DIGITS = 4
 # Of rho, by the number of passes. With 0.1, 0.3 and 0.5 in the first, 0.3 found most where two pay at all (LOG).
 _SHARES = {1: (1.0,), 2: (0.3, 0.7)}
-# Of rho, what asks how the words are written that were found.
-FORMS_SHARE = 0.05
+# Of rho, what asks how the words are written that were found, and what asks how much all devices contributed.
+FORMS_SHARE, FILLED_SHARE = 0.05, 0.02
 
 
 def discover(
@@ -41,7 +43,9 @@ def discover(
       ArithmeticError: noise beyond the grid.
     """
     require_devices(len(typed))
-    state.claim(directory, state.fingerprint(typed, known_words, "", config, key))
+    # Another division of rho under the same key would give the noise away.
+    parted = f"{FORMS_SHARE} {FILLED_SHARE}"
+    state.claim(directory, state.fingerprint(typed, known_words, parted, config, key))
     return select(lambda: shards_of(typed), len(typed), known_words, config, key)
 
 
@@ -64,17 +68,17 @@ class Pass:
     threshold: float
 
 
-def passes_of(config: CentralConfig, forms_share: float = FORMS_SHARE) -> tuple[Pass, ...]:
+def passes_of(config: CentralConfig, beside: float = FORMS_SHARE + FILLED_SHARE) -> tuple[Pass, ...]:
     """The releases of words of a discovery, whose failures add up to the configuration's, and their rho to its rest.
 
     The first of two costs less: it is there to find what is so frequent that the second need not hear of it again.
 
     Args:
-      forms_share: of rho, what is left for the forms of words; 0 of discoveries before there were any.
+      beside: of rho, what other releases take; less of discoveries before there were as many.
     """
     parts = []
     for number, share in enumerate(_SHARES[config.passes], start=1):
-        noise, failure = config.noise_multiplier / (share * (1 - forms_share)) ** 0.5, config.failure * share
+        noise, failure = config.noise_multiplier / (share * (1 - beside)) ** 0.5, config.failure * share
         least = weighted_gaussian.threshold(noise, config.words_per_device, failure)
         parts.append(Pass(number, noise, failure, least))
     return tuple(parts)
@@ -96,21 +100,42 @@ def select(
     Args:
       shards: those of the population, anew at each call: once a pass and for forms; words with the signs of forms.
     """
-    found: list[FoundWord] = []
-    for one in passes_of(config):
-        known = known_words | {word.word for word in found}
-        weight_of = _weights(
-            shards, partial(_contributed, known_words=known, config=config, key=key, one=one), config, one
-        )
-        noisy = weighted_gaussian.release(weight_of, one.noise_multiplier, one.threshold, key, one.number - 1)
-        found += [_found(word, weight, one, devices, config) for word, weight in noisy.items()]
-    forms = forms_of([word.word for word in found], shards(), config.noise_multiplier / FORMS_SHARE**0.5, key)
-    words = (word.model_copy(update={"form": forms.get(word.word, word.form)}) for word in found)
-    return CentralResult(
-        words=tuple(sorted(words, key=by_share)),
-        thresholds=tuple(one.threshold for one in passes_of(config)),
-        forms_share=FORMS_SHARE,
+    passes, chosen = passes_of(config), list[_Chosen]()
+    for one in passes:
+        known = known_words | {word for earlier in chosen for word in earlier.weight_of}
+        contributed_by = partial(_contributed, known_words=known, config=config, key=key, one=one)
+        weight_of = _weights(shards, contributed_by, config, one)
+        released = weighted_gaussian.release(weight_of, one.noise_multiplier, one.threshold, key, one.number - 1)
+        chosen.append(_Chosen(one, released))
+    first = partial(_contributed, known_words=known_words, config=config, key=key, one=passes[0])
+    everything = filled(
+        map(first, shards()),
+        config.words_per_device,
+        rounded_down(devices),
+        config.noise_multiplier / FILLED_SHARE**0.5,
+        max(math.fsum(one.weight_of.values()) for one in chosen),
+        key,
     )
+    words = [word for one in chosen for word in one.words(everything)]
+    forms = forms_of([word.word for word in words], shards(), config.noise_multiplier / FORMS_SHARE**0.5, key)
+    written = (word.model_copy(update={"form": forms.get(word.word, word.form)}) for word in words)
+    return CentralResult(
+        words=tuple(sorted(written, key=by_share)),
+        thresholds=tuple(one.threshold for one in passes),
+        forms_share=FORMS_SHARE,
+        filled_share=FILLED_SHARE,
+    )
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """The words that a pass released, with their noisy weights."""
+
+    one: Pass
+    weight_of: dict[str, float]
+
+    def words(self, everything: Filled) -> list[FoundWord]:
+        return [_found(word, weight, self.one, everything) for word, weight in self.weight_of.items()]
 
 
 def _contributed(
@@ -140,14 +165,14 @@ def _weights(
     return adaptive_degree.together(first_of, over_shards(later), limit)
 
 
-def _found(word: str, weight: float, one: Pass, devices: int, config: CentralConfig) -> FoundWord:
-    """A word with its share of the places that all devices have, ``words_per_device`` each, and a 95% interval.
+def _found(word: str, weight: float, one: Pass, everything: Filled) -> FoundWord:
+    """A word with its share of what devices contributed, and a 95% interval.
 
-    A device that fills its places gives each word ``1 / sqrt(words_per_device)``; one that holds fewer words counts
-    for more, so that the share is as the words weigh. The interval is that of the noise, and its lower end allows for
-    the word's having been chosen: at it, of weights above the threshold, 2.5% are as large as this one.
+    The interval is that of the noise of both sums, and its lower end allows for the word's having been chosen: at it,
+    of weights above the threshold, 2.5% are as large as this one. What a second pass found is a share of what the
+    first one's devices contributed as well.
     """
-    sigma, least, places = one.noise_multiplier, one.threshold, rounded_down(devices) * config.words_per_device**0.5
+    sigma, least = one.noise_multiplier, one.threshold
     as_many = special.log_ndtr
 
     def chosen(mean: float) -> float:
@@ -158,5 +183,6 @@ def _found(word: str, weight: float, one: Pass, devices: int, config: CentralCon
         middle = (low + high) / 2
         low, high = (middle, high) if chosen(middle) < 0 else (low, middle)
     top = weight - sigma * float(special.ndtri(OUTSIDE))
-    share, low, high = (float(f"{min(max(value / places, 0.0), 1.0):.{_DIGITS}g}") for value in (weight, low, top))
+    shares = (weight / everything.weight, low / everything.high, top / everything.low)
+    share, low, high = (float(f"{min(max(value, 0.0), 1.0):.{_DIGITS}g}") for value in shares)
     return FoundWord(word=word, layer=len(word) + 1, share=share, low=low, high=high, pass_number=one.number)

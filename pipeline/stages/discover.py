@@ -82,6 +82,7 @@ def _central(ctx: StageContext, config: CentralConfig, typed: TypedWords) -> Dis
         words_per_device=config.words_per_device,
         thresholds=discovered.thresholds,
         forms_share=discovered.forms_share,
+        filled_share=discovered.filled_share,
         rho=spend.rho,
         epsilon=spend.epsilon,
         delta=spend.delta,

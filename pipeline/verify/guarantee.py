@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from discovery.central.select import FORMS_SHARE, passes_of
+from discovery.central.select import FILLED_SHARE, FORMS_SHARE, passes_of
 from evaluation.audit import canaries
 from evaluation.config import STRESS_RATE
 from federated import mechanisms
@@ -116,10 +116,11 @@ def words(config: LaunchConfig, records: Mapping[str, StageRecord]) -> Iterator[
     central, stated = config.central_discovery, records["discover"].result
     spend = central_discovery(central)
     derived: dict[str, list] = {"rho": [spend.rho], "epsilon": [spend.epsilon], "failure": [spend.failure]}
-    # Of discoveries that did not ask for forms, nothing was left for them.
-    forms_share = FORMS_SHARE if stated.get("forms_share") else 0.0
-    derived["forms_share"] = [forms_share]
-    derived["thresholds"] = [one.threshold for one in passes_of(central, forms_share)]
+    # Of discoveries before there were such releases, nothing was left for them.
+    for name, share in (("forms_share", FORMS_SHARE), ("filled_share", FILLED_SHARE)):
+        derived[name] = [share if stated.get(name) else 0.0]
+    beside = sum(derived[name][0] for name in ("forms_share", "filled_share"))
+    derived["thresholds"] = [one.threshold for one in passes_of(central, beside)]
     for name, again in derived.items():
         said = stated[name] if name == "thresholds" else [stated.get(name, 0.0)]
         yield Check(

@@ -95,6 +95,7 @@ class CentralGuarantee(Config):
     failure: float = Field(description="chance that a word of one device alone is released, at most")
     words_found: int
     forms_share: float = Field(default=0.0, description="of rho, what was spent on how the found words are written")
+    filled_share: float = Field(default=0.0, description="of rho, what was spent on how much devices contributed")
 
 
 class WordCoverage(Config):

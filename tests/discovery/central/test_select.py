@@ -7,7 +7,7 @@ import pytest
 
 from discovery.central import weighted_gaussian
 from discovery.central.histogram import Shard, shards_of, summed
-from discovery.central.select import FORMS_SHARE, discover, passes_of, require_devices, select
+from discovery.central.select import FILLED_SHARE, FORMS_SHARE, discover, passes_of, require_devices, select
 from discovery.config import FAILURE_SHARE, CentralConfig
 from discovery.device.typed import TypedWords
 from pretrain.randomness import noise
@@ -26,11 +26,23 @@ def devices(count: int = 900) -> TypedWords:
 def test_finds_what_many_type_with_its_share_and_nothing_that_one_types(tmp_path: Path) -> None:
     found = discover(devices(), known_words=KNOWN, config=CONFIG, key=KEY, directory=tmp_path / "d")
     assert {word.word for word in found.words} == {"haha", "Lol", "c'mon", "gr8"}
-    # Devices hold two or three words, so each weighs about 3^-0.5 for seven of sixteen devices.
+    # Devices hold two or three words, so each weighs 3^-0.5 for six of sixteen devices and 2^-0.5 for one, of
+    # 12 * 3^0.5 and 4 * 2^0.5.
     for word in found.words:
         assert 0 < word.low < word.share < word.high < 1
-        assert word.share == pytest.approx(0.44 * 3**-0.5 / 2, rel=0.2)
-    assert found.thresholds == (weighted_gaussian.threshold(2 / (1 - FORMS_SHARE) ** 0.5, 4, FAILURE_SHARE * 1e-6),)
+        assert word.share == pytest.approx((6 * 3**-0.5 + 2**-0.5) / (12 * 3**0.5 + 4 * 2**0.5), rel=0.2)
+    noise_multiplier = 2 / (1 - FORMS_SHARE - FILLED_SHARE) ** 0.5
+    assert found.thresholds == (weighted_gaussian.threshold(noise_multiplier, 4, FAILURE_SHARE * 1e-6),)
+
+
+def test_a_share_does_not_depend_on_how_many_words_devices_may_tell() -> None:
+    few, many = (
+        select(lambda: [Shard(0, devices())], 900, KNOWN, CONFIG.model_copy(update={"words_per_device": most}), KEY)
+        for most in (3, 40)
+    )
+    shares = {word.word: word.share for word in few.words}
+    assert len(shares) == 4
+    assert {word.word: word.share for word in many.words} == pytest.approx(shares, rel=0.2)
 
 
 @pytest.mark.parametrize(("passes", "adaptive"), [(1, False), (2, False), (1, True)])
@@ -51,7 +63,8 @@ def test_passes_cost_together_what_the_file_says(passes: int) -> None:
     config = CONFIG.model_copy(update={"passes": passes})
     parts = passes_of(config)
     assert [one.number for one in parts] == list(range(1, passes + 1))
-    assert sum(1 / (2 * one.noise_multiplier**2) for one in parts) == pytest.approx((1 - FORMS_SHARE) * config.rho)
+    rest = 1 - FORMS_SHARE - FILLED_SHARE
+    assert sum(1 / (2 * one.noise_multiplier**2) for one in parts) == pytest.approx(rest * config.rho)
     before = passes_of(config, 0.0)
     assert sum(1 / (2 * one.noise_multiplier**2) for one in before) == pytest.approx(config.rho)
     assert sum(one.failure for one in parts) == pytest.approx(config.failure)
@@ -77,7 +90,7 @@ def test_each_pass_has_noise_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(noise, "gaussian", lambda *which: drawn.append(which[:3]) or gaussian(*which))
     config = CONFIG.model_copy(update={"passes": 2})
     select(lambda: [Shard(0, devices(60))], 60, KNOWN, config, KEY)
-    assert len(drawn) == len(set(drawn)) == 2 + 1  # and that of forms
+    assert len(drawn) == len(set(drawn)) == 2 + 2  # and those of forms and of filled places
 
 
 def test_sums_leave_out_what_nobody_contributes() -> None:
@@ -94,6 +107,14 @@ def test_another_discovery_s_folder_is_refused(tmp_path: Path) -> None:
             discover(devices(60), known_words=KNOWN, config=other, key=KEY, directory=tmp_path / "d")
     with pytest.raises(ValueError, match="new launch"):
         discover(devices(61), known_words=KNOWN, config=CONFIG, key=KEY, directory=tmp_path / "d")
+
+
+def test_a_retry_that_divides_rho_otherwise_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same noise under another multiplier: the difference of the two releases would be noise alone."""
+    discover(devices(60), known_words=KNOWN, config=CONFIG, key=KEY, directory=tmp_path / "d")
+    monkeypatch.setattr("discovery.central.select.FILLED_SHARE", 0.03)
+    with pytest.raises(ValueError, match="new launch"):
+        discover(devices(60), known_words=KNOWN, config=CONFIG, key=KEY, directory=tmp_path / "d")
 
 
 def test_more_devices_than_a_sum_holds_are_refused() -> None:

@@ -154,7 +154,7 @@ def test_more_than_the_ceiling_is_refused_before_anything_is_spent() -> None:
     assert line.startswith("policy.max_rho: 1, but training costs rho 0.78 at worst and discovery 0.2222; raise")
     assert too_few(asked(), {"train": 10, "test": 10_000}) == []
     (line,) = too_few(asked({"noise_multiplier": 6.0}), {"train": 20, "test": 10_000})
-    assert line.startswith("discovery.noise_multiplier: 6 asks a word for a weight of 33, more than all 20+")
+    assert line.startswith("discovery.noise_multiplier: 6 asks a word for a weight of 33.4, more than all 20+")
 
 
 def test_the_table_of_accesses_covers_words_by_device() -> None:
@@ -165,14 +165,14 @@ def test_the_table_of_accesses_covers_words_by_device() -> None:
 
 def checks(**changes: float) -> Iterator[Check]:
     block = spends.central_discovery(asked().central_discovery).model_dump() | {"failure": FAILURE}
-    stated = block | {"forms_share": discovering.select.FORMS_SHARE}
+    stated = block | {"forms_share": discovering.select.FORMS_SHARE, "filled_share": discovering.select.FILLED_SHARE}
     stated |= {"thresholds": [discovering.select.passes_of(asked().central_discovery)[0].threshold]} | changes
     return words_again(asked(), {"discover": SimpleNamespace(result=stated)})
 
 
 def test_what_words_promise_is_derived_again() -> None:
     assert all(check.passed for check in checks())
-    names = ("rho", "epsilon", "failure", "forms_share", "thresholds")
+    names = ("rho", "epsilon", "failure", "forms_share", "filled_share", "thresholds")
     for name in names:
         value = {check.id: check.passed for check in checks(**{name: 0.1})}
         assert value == {f"words {other}": other != name for other in names}
