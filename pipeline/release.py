@@ -91,6 +91,13 @@ def standing(config: LaunchConfig, run: RunDir, entries: Iterable[Entry]) -> Sta
     return Standing(state="waiting", detail=f"for approval by {asked}{again}")
 
 
+def approvers(run_id: str, entries: Iterable[Entry]) -> tuple[str, ...]:
+    """The reviewers who approved a launch, each once, the first one first."""
+    own = (entry for entry in entries if entry.kind == "review" and entry.launch_id == run_id)
+    reviews = [Review.model_validate_json(entry.binding) for entry in own]
+    return tuple(dict.fromkeys(review.who for review in reviews if review.answer == "approve"))
+
+
 def show(run: RunDir, now: Standing) -> None:
     """Draw where a launch stands, beside its report, which shows the picture and stays as its reviewers read it."""
     write_text(run.public("launch") / STATE, badge(now.state, now.detail))

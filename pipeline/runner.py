@@ -29,14 +29,7 @@ from pipeline.release import standing
 from pipeline.reuse.finished import interrupted, keep_outcome, outcome_path, still_true
 from pipeline.reuse.sources import content_key
 from pipeline.reuse.take_over import take_over
-from pipeline.run_dir import (
-    RESULT,
-    RunDir,
-    StageRecord,
-    has_private_files,
-    note_receipt,
-    record_text,
-)
+from pipeline.run_dir import RESULT, RunDir, StageRecord, has_private_files, note_receipt, record_text
 from pipeline.run_dir import receipts as anchors
 from pipeline.settings import Settings, system_metrics
 from pipeline.stage import (
@@ -49,6 +42,7 @@ from pipeline.stage import (
     binding_of,
     stage_key,
 )
+from pipeline.telemetry import stopped
 from pipeline.telemetry.machine import sampled
 from pipeline.telemetry.signals import watched
 from pretrain import progress
@@ -162,7 +156,7 @@ def run_stage(
         raise ValueError(f"stage: {name!r} does not exist; choose one of {', '.join(stages.functions)}")
     run = open_run(config, run_id, settings, tracker)
     busy = sampled(system_metrics(), settings.runs_dir)
-    with watched(config, run_id, name) as finished, run.lock(name), busy:
+    with watched(config, run_id, name) as finished, run.lock(name), stopped.noted(run.private(name), name), busy:
         if left := [*remove_leavings(run.public(name)), *remove_leavings(run.private(name))]:
             _log.info("%s: removed what an interrupted attempt left: %s", name, ", ".join(left))
         record = run.record(name)

@@ -158,8 +158,8 @@ def _policy(text: str) -> str:
     scripts = re.findall(r'<script type="module">(.*?)</script>', text, flags=re.DOTALL)
     styles = re.findall(r"<style>(.*?)</style>", text, flags=re.DOTALL)
     allowed = {
-        "script-src": [*map(_digest, scripts), "'wasm-unsafe-eval'"],
-        "style-src": [_digest(style) for style in styles],
+        "script-src": [*map(digest, scripts), "'wasm-unsafe-eval'"],
+        "style-src": [digest(style) for style in styles],
         "connect-src": ["'none'"],
         "base-uri": ["'none'"],
         "form-action": ["'none'"],
@@ -167,7 +167,8 @@ def _policy(text: str) -> str:
     return "; ".join([_POLICY, *(f"{name} {' '.join(sources)}" for name, sources in allowed.items())])
 
 
-def _digest(inside: str) -> str:
+def digest(inside: str) -> str:
+    """How a page's policy names what stands inside a script or style of it."""
     return f"'sha256-{_base64(hashlib.sha256(inside.encode()).digest())}'"
 
 

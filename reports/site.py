@@ -1,24 +1,69 @@
-"""An index of every launch that has a report, and a keyboard for each that was published: static pages.
+"""The site of all launches: an index with what each spent and was worth, and a keyboard for each published one.
 
 runs/index.html           the index
 runs/keyboards/ID.html    a launch's model to type on (``keyboard.py``)
+
+Static pages: no server, no network. Without its script the index lists everything; the script filters.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
+from markupsafe import Markup
 from pydantic import ValidationError
 
 from pretrain.files import write_text
-from reports import keyboard
+from reports import keyboard, listed
 from reports.disclosure.document import Disclosure
 from reports.keyboard import Writing
+from reports.listed import Row
 from reports.render import environment
 
+if TYPE_CHECKING:
+    from reports.figures.trends import Course
+
 _LOG = logging.getLogger(__name__)
+_WEB = Path(__file__).parent / "web"
+# What a launch may have to look at, below its public folder.
+_FILES = (("report", "report/report.html"), ("PDF", "report/report.pdf"))
+_MORE = (("proof", "report/disclosure.json"), ("bundle", "publish/bundle/bundle.json"))
+_DONE = frozenset({"published", "approved"})
+_STOPPED = frozenset({"held", "rejected", "rolled back", "failed"})
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """A launch that only the ledger knows: its folder is not on this machine.
+
+    Attributes:
+      spent: each amount in words.
+      began, ended: times of its first and last entry.
+    """
+
+    launch_id: str
+    populations: tuple[str, ...]
+    spent: tuple[str, ...]
+    began: str
+    ended: str
+    approvers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Launches:
+    """What the index says.
+
+    Attributes:
+      rows: launches of this machine as ``tacit runs`` lists them, the newest first.
+      courses: what each population lost over time.
+    """
+
+    rows: Sequence[Row] = ()
+    elsewhere: Sequence[Elsewhere] = ()
+    courses: "Sequence[Course]" = ()
 
 
 @dataclass(frozen=True)
@@ -30,50 +75,114 @@ class Site:
     without: int
 
 
-def build(
-    runs_dir: Path, web: Path, writing: Callable[[str], Writing], states: Mapping[str, str] = MappingProxyType({})
-) -> Site:
-    """Write ``runs_dir/index.html``, newest launch first, and the keyboards.
+def build(runs_dir: Path, web: Path, writing: Callable[[str], Writing], launches: Launches | None = None) -> Site:
+    """Write ``runs_dir/index.html`` and the keyboards.
 
-    A disclosure that this version cannot read is listed by its folder, without numbers. Keyboards of launches that
-    are no longer there, or no longer published, are removed. Without the runtime those of before stay.
+    A folder that is no launch of this version is named, without numbers. Keyboards of launches that are no longer
+    there, or no longer published, are removed. Without the runtime those of before stay.
 
     Args:
       web: folder of ``make web``.
       writing: how a locale is typed.
-      states: where launches stand, by id; without it what the gates said.
+      launches: what is known of them; by default nothing, and then all folders are only named.
     """
-    runtime = keyboard.load_runtime(web)
-    rows, unreadable, without = [], [], 0
-    pages: list[Path] = []
+    launches = launches or Launches()
+    pages, without = _keyboards(runs_dir, web, writing)
+    names = {row["launch_id"] for row in launches.rows}
+    files = [*runs_dir.glob("*/public/launch/launch.json"), *runs_dir.glob("*/public/report/disclosure.json")]
+    others = sorted({path.parents[2].name for path in files} - names)
+    script = (_WEB / "site.js").read_text(encoding="utf-8")
+    values = {
+        "rows": [_shown(row) for row in launches.rows],
+        "links": {name: _links(runs_dir, name, pages) for name in (*names, *others)},
+        "now": _standing(launches.rows),
+        "figures": _figures(launches),
+        "elsewhere": launches.elsewhere,
+        "others": others,
+        "without": without,
+        "made": listed.minute(datetime.now(UTC)),
+        "style": Markup((_WEB / "site.css").read_text(encoding="utf-8")),
+        "script": Markup(script),
+        "digest": keyboard.digest(script),
+        "minute": listed.minute,
+        "gain": listed.gain,
+    }
+    index = runs_dir / "index.html"
+    write_text(index, environment(html=True).get_template("site.html.j2").render(values))
+    return Site(index, tuple(pages.values()), without)
+
+
+def _keyboards(runs_dir: Path, web: Path, writing: Callable[[str], Writing]) -> tuple[dict[str, Path], int]:
+    """Pages to type on by launch, and how many more there would be with the runtime."""
+    runtime, pages, without = keyboard.load_runtime(web), dict[str, Path](), 0
     for path in sorted(runs_dir.glob("*/public/report/disclosure.json")):
         run, report = path.parents[2], path.with_name("report.html").relative_to(runs_dir).as_posix()
         try:
             disclosure = Disclosure.model_validate_json(path.read_bytes())
         except ValidationError:
-            _LOG.warning("%s: not a disclosure of this version; listed without numbers", path)
-            unreadable.append((run.name, report))
+            _LOG.warning("%s: not a disclosure of this version; its launch gets no keyboard", path)
             continue
         bundle, page = keyboard.bundle_of(run, disclosure), runs_dir / "keyboards" / f"{run.name}.html"
         if bundle and runtime:
             typed = writing(disclosure.launch.locale)
             keyboard.write(page, bundle, disclosure, f"../{report}", typed, runtime)
         if bundle and page.exists():
-            pages.append(page)
+            pages[run.name] = page
         elif bundle:
             without += 1
-        shown = page.relative_to(runs_dir).as_posix() if page in pages else None
-        state = states.get(run.name, disclosure.decision.decision)
-        rows.append((disclosure, report, shown, _top1(disclosure), state))
-    for old in set((runs_dir / "keyboards").glob("*.html")) - set(pages):
+    for old in set((runs_dir / "keyboards").glob("*.html")) - set(pages.values()):
         old.unlink()
-    rows.sort(key=lambda row: (row[0].launch.created_at, row[0].launch.id), reverse=True)
-    template = environment(html=True).get_template("site.html.j2")
-    index = runs_dir / "index.html"
-    write_text(index, template.render(rows=rows, unreadable=unreadable, without=without))
-    return Site(index, tuple(pages), without)
+    return pages, without
 
 
-def _top1(disclosure: Disclosure) -> float | None:
-    arms = disclosure.utility.arms if disclosure.utility else ()
-    return next((row.value for row in arms if (row.arm, row.metric) == ("private", "top1_recall")), None)
+def _shown(row: Row) -> dict[str, Any]:
+    """A row with what the page says of it beside its numbers."""
+    state = listed.shown_state(row)
+    mood = "pass" if state in _DONE else "fail" if state in _STOPPED else "wait"
+    return {**row, "shown": state, "mood": mood, "decided": row["decision"] or "undecided"}
+
+
+def _links(runs_dir: Path, name: str, keyboards: Mapping[str, Path]) -> list[tuple[str, str]]:
+    """What there is of a launch to look at: its name, and its address from the index."""
+    public = runs_dir / name / "public"
+    own = [(label, public / path) for label, path in (*_FILES, *_MORE) if (public / path).is_file()]
+    if name in keyboards:
+        own.append(("keyboard", keyboards[name]))
+    return [(label, path.relative_to(runs_dir).as_posix()) for label, path in own]
+
+
+def _standing(rows: Iterable[Row]) -> dict[str, dict[str, tuple[Row, Row | None]]]:
+    """For each locale and feature the newest published launch, with what came after it; else the newest one."""
+    newest: dict[str, dict[str, list[Row]]] = {}
+    for row in map(_shown, rows):
+        for feature in row["features"]:
+            newest.setdefault(row["locale"], {}).setdefault(feature, []).append(row)
+    table: dict[str, dict[str, tuple[Row, Row | None]]] = {}
+    for locale, features in sorted(newest.items()):
+        for feature, own in features.items():
+            first = next((row for row in own if row["state"] == "published"), own[0])
+            table.setdefault(locale, {})[feature] = (first, own[0] if own[0] is not first else None)
+    return table
+
+
+def _figures(launches: Launches) -> dict[str, list[Markup]]:
+    """Trusted SVG by locale: budget, then gain; of locales that have something to draw."""
+    populations: dict[str, dict[str, None]] = {}
+    for row in launches.rows:
+        populations.setdefault(row["locale"], {})[row["population"]] = None
+    figures = {}
+    for locale, names in sorted(populations.items()):
+        courses = [course for course in launches.courses if course.population in names]
+        gained = [row for row in launches.rows if row["locale"] == locale and row["top1_gain"] is not None]
+        if courses or gained:
+            figures[locale] = _drawn(locale, courses, gained[::-1])
+    return figures
+
+
+def _drawn(locale: str, courses: "Sequence[Course]", gained: Sequence[Row]) -> list[Markup]:
+    # Slow to import: matplotlib.
+    from reports.figures.trends import of_budget, of_gain
+
+    drawn = [of_budget(locale, courses)] if courses else []
+    drawn += [of_gain(locale, gained)] if gained else []
+    return [Markup(svg) for svg in drawn]

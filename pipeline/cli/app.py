@@ -28,6 +28,7 @@ from pipeline.cli import release as cli_release
 from pipeline.cli import results as cli_judge
 from pipeline.cli.launches import commands as cli_launches
 from pipeline.cli.launches import known
+from pipeline.cli.launches import pages as cli_pages
 from pipeline.cli.launches.named import LaunchName, to_run
 from pipeline.cli.spelling import ARGUMENT, formerly
 from pipeline.cli.support import AsJson, answer, command, foreseen, open_existing, printable, show_state, taken_over
@@ -73,7 +74,7 @@ app.command("predict")(cli_release.predict)
 app.command("erase")(cli_release.erase)
 app.command("rollback")(cli_release.rollback)
 app.command("review")(cli_release.review)
-app.command("site")(cli_release.site)
+app.command("site")(cli_pages.site)
 
 Date = Annotated[str | None, typer.Option(help="YYYYMMDD of a scheduled run; it becomes part of the launch id")]
 

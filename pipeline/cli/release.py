@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from pipeline import settings
-from pipeline.cli.launches import known
 from pipeline.cli.launches.named import LaunchName, complete
 from pipeline.cli.support import AsJson, answer, command, open_existing, show_state
 from pipeline.config import LOCALE
@@ -109,34 +108,6 @@ def review(
         show_state(config, run, here)
     content = {"launch_id": run.launch_id, "ledger": ledger.address} | now.model_dump()
     answer(content, as_json, text=f"launch {run.launch_id}: {now.state} {now.detail}")
-
-
-@command
-def site(as_json: AsJson = False) -> None:
-    """Write an index of every launch with a report into the runs directory, and keyboards to try published ones on.
-
-    Example: tacit site
-    """
-    from evaluation.keyboard import layouts  # with numpy, as all below: slow to import
-    from pretrain import text
-    from reports import site as core
-    from reports.keyboard import Writing
-
-    here = settings.load()
-    made = core.build(
-        here.runs_dir,
-        here.web_dir,
-        lambda locale: Writing(layouts.rows(locale), text.for_browsers(locale)),
-        known.states(here),
-    )
-    lines = [f"index: {made.index}", *(f"keyboard: {page}" for page in made.keyboards)]
-    if made.without:
-        lines.append(
-            f"keyboards: {made.without} not made, as {here.web_dir} holds no onnxruntime-web; "
-            "'make web' installs it by npm, then 'tacit site' again"
-        )
-    content = {"index": str(made.index), "keyboards": [str(page) for page in made.keyboards], "without": made.without}
-    answer(content, as_json, text="\n".join(lines))
 
 
 @command

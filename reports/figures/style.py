@@ -41,10 +41,14 @@ def style(ink: str) -> dict[RcKeyType, Any]:
     }
 
 
-def svg(title: str, description: str, draw: Callable[[Axes], None], height: float = 2.7) -> str:
-    """A picture as SVG with a title and a description that can be read aloud; the same bytes every time."""
+def svg(title: str, description: str, draw: Callable[[Axes], None], height: float = 2.7, width: float = 6.4) -> str:
+    """A picture as SVG with a title and a description that can be read aloud; the same bytes every time.
+
+    Args:
+      height, width: inches, against which letters are small or large.
+    """
     with mpl.rc_context(style(INK)):
-        figure = Figure(figsize=(6.4, height), layout="constrained")
+        figure = Figure(figsize=(width, height), layout="constrained")
         axes = figure.add_subplot()
         draw(axes)
         buffer = io.StringIO()
@@ -52,7 +56,7 @@ def svg(title: str, description: str, draw: Callable[[Axes], None], height: floa
     drawn = buffer.getvalue()
     drawn = drawn[drawn.index("<svg") :].replace(INK, "currentColor")
     # Ids must not clash with those of another figure on the same page.
-    name = re.sub(r"[^a-z]+", "-", title.lower()).strip("-")
+    name = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
     drawn = re.sub(r'\bid="', f'id="{name}-', drawn)
     drawn = re.sub(r'(xlink:href="#|url\(#)', rf"\g<1>{name}-", drawn)
     drawn = re.sub(r"<metadata>.*?</metadata>", "", drawn, flags=re.DOTALL)

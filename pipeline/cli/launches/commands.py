@@ -17,6 +17,7 @@ from pipeline.cli.launches.running import Running, running
 from pipeline.cli.launches.steps import next_steps
 from pipeline.cli.support import AsJson, answer, command, duration, round_up, table_text
 from pipeline.settings import Settings
+from reports.listed import gain, minute, shown_state
 
 _HEADS = ("launch", "locale", "features", "began", "state", "rho", "epsilon", "gain in top-1 recall")
 
@@ -35,9 +36,7 @@ def runs(
     Example: tacit runs --locale en-US
     """
     here = settings.load()
-    now = {each.launch_id: each for each in running(here)}
-    found = [each for each in known.launches(here, known.entries_of(here)) if locale in (None, each.config.locale)]
-    rows = [each.row | {"running": now[name].stage if (name := each.run.launch_id) in now else None} for each in found]
+    rows = [row for row in known.rows(here, known.entries_of(here)) if locale in (None, row["locale"])]
     if not rows:
         answer({"runs": []}, as_json, text=f"no launch in {here.runs_dir}; begin one: tacit launch FILE")
         return
@@ -96,7 +95,7 @@ def _of_launch(here: Settings, run_id: str, as_json: bool) -> None:
     now = [each for each in running(here) if each.launch_id == run_id]
     about, hold = _standing(here, run_id, runs_now=bool(now))
     ended = [{"stage": name, "seconds": record.seconds} for name, record in about.records.items()]
-    content = about.row | {"detail": about.detail, "stages": ended, "running": [_running(each) for each in now]}
+    content = about.row | {"stages": ended, "running": [_running(each) for each in now]}
     why = [line for gate in hold.gates for line in gate.lines] or ([f"  {about.detail}"] if about.detail else [])
     lines = [_said(about), *why, *(f"running: {_progress(each, about)}" for each in now), f"ended:   {_ended(about)}"]
     lines += [*budget_lines(hold.spent, hold.left), *(f"next:    {step}" for step in hold.next)]
@@ -125,8 +124,8 @@ def _said(launch: Launch) -> str:
     """One line of a launch."""
     row = launch.row
     amounts = "" if row["rho"] is None else f", rho {row['rho']:.4g}, epsilon {round_up(row['epsilon'])}"
-    gain = "" if row["top1_gain"] is None else f", {_gain(row)} in top-1 recall"
-    return f"{row['launch_id']}: {row['state']}, begun {_time(launch.began)}{amounts}{gain}"
+    gained = "" if row["top1_gain"] is None else f", {gain(row)} in top-1 recall"
+    return f"{row['launch_id']}: {shown_state(row)}, begun {minute(launch.began)}{amounts}{gained}"
 
 
 def _ended(launch: Launch) -> str:
@@ -145,7 +144,7 @@ def _progress(now: Running, launch: Launch | None) -> str:
     point = now.progress
     how_far = f", {point.what} {point.share:.0%}" if point else ""
     left = f", about {duration(point.left)} left of it" if point and point.left is not None else ""
-    return f"{now.launch_id}, {now.stage}{place}, since {_time(now.since)} ({for_long}){how_far}{left}"
+    return f"{now.launch_id}, {now.stage}{place}, since {minute(now.since)} ({for_long}){how_far}{left}"
 
 
 def _running(now: Running) -> dict[str, Any]:
@@ -153,25 +152,15 @@ def _running(now: Running) -> dict[str, Any]:
 
 
 def _cells(row: dict[str, Any]) -> Sequence[str]:
-    state = row["state"] + (f", {row['running']} runs" if row["running"] else "")
+    state = shown_state(row) + (f", {row['running']} runs" if row["running"] else "")
     rho, epsilon = row["rho"], row["epsilon"]
     return (
         row["launch_id"],
         row["locale"],
         ", ".join(row["features"]),
-        _time(datetime.fromisoformat(row["began"])),
+        minute(row["began"]),
         state,
         "-" if rho is None else f"{rho:.4g}",
         "-" if epsilon is None else round_up(epsilon),
-        "-" if row["top1_gain"] is None else _gain(row),
+        gain(row),
     )
-
-
-def _gain(row: dict[str, Any]) -> str:
-    low, high = row["top1_gain_low"], row["top1_gain_high"]
-    within = "" if low is None or high is None else f" ({100 * low:+.1f} to {100 * high:+.1f})"
-    return f"{100 * row['top1_gain']:+.1f} points{within}"
-
-
-def _time(when: datetime) -> str:
-    return f"{when.astimezone(UTC):%Y-%m-%d %H:%MZ}"

@@ -1,16 +1,19 @@
 """What is known of the launches of this machine: where each stands, what it spent, what it was worth."""
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from pipeline.cli.launches import named
-from pipeline.config import STAGE_NAMES, LaunchConfig
+from pipeline.cli.launches.running import running
+from pipeline.config import SIMULATIONS, STAGE_NAMES, LaunchConfig
 from pipeline.errors import LedgerMissing
 from pipeline.run_dir import RunDir, StageRecord
 from pipeline.settings import Settings
+from pipeline.telemetry import stopped
+from pipeline.telemetry.stopped import Stop
 
 if TYPE_CHECKING:
     from pipeline.ledger.entries import Entry
@@ -27,6 +30,8 @@ class Launch:
       state: as ``pipeline.release`` decides it.
       detail: why, in words.
       records: of the stages that ended.
+      approvers: who approved it.
+      stop: how its last try ended, where that failed and nothing came after it.
     """
 
     run: RunDir
@@ -35,6 +40,8 @@ class Launch:
     state: str
     detail: str
     records: Mapping[str, StageRecord]
+    approvers: tuple[str, ...] = ()
+    stop: Stop | None = None
 
     @property
     def results(self) -> dict[str, dict[str, Any]]:
@@ -49,8 +56,14 @@ class Launch:
             "launch_id": self.run.launch_id,
             "locale": self.config.locale,
             "features": list(self.config.features),
+            "population": self.config.private_text.name,
+            "simulated": self.config.private_text.source in SIMULATIONS,
+            "seeded": self.config.mechanism.randomness == "seeded",
             "began": self.began.isoformat(timespec="seconds"),
             "state": self.state,
+            "detail": self.detail,
+            "failed": self.stop is not None,
+            "approvers": list(self.approvers),
             "decision": results.get("decide", {}).get("decision"),
             "rho": spent.get("rho"),
             "epsilon": spent.get("epsilon"),
@@ -76,7 +89,7 @@ def entries_of(here: Settings) -> "list[Entry] | None":
         return None
 
 
-def launches(here: Settings, entries: "Iterable[Entry] | None", only: Iterable[str] | None = None) -> list[Launch]:
+def launches(here: Settings, entries: "Sequence[Entry] | None", only: Iterable[str] | None = None) -> list[Launch]:
     """Those that were begun on this machine, the newest first.
 
     Args:
@@ -88,15 +101,14 @@ def launches(here: Settings, entries: "Iterable[Entry] | None", only: Iterable[s
     return sorted(known, key=lambda launch: (launch.began, launch.run.launch_id), reverse=True)
 
 
-def states(here: Settings) -> dict[str, str]:
-    """Where each launch on this machine stands; empty where there is no ledger to ask."""
-    entries = entries_of(here)
-    found = [] if entries is None else launches(here, entries)
-    return {launch.run.launch_id: launch.state for launch in found if launch.state != UNKNOWN}
+def rows(here: Settings, entries: "Sequence[Entry] | None") -> list[dict[str, Any]]:
+    """What a table says of every launch of this machine, the newest first: its row, and which stage of it runs."""
+    now = {each.launch_id: each.stage for each in running(here)}
+    return [each.row | {"running": now.get(each.run.launch_id)} for each in launches(here, entries)]
 
 
-def _launch(here: Settings, run_id: str, entries: "Iterable[Entry] | None") -> Launch | None:
-    from pipeline.release import standing
+def _launch(here: Settings, run_id: str, entries: "Sequence[Entry] | None") -> Launch | None:
+    from pipeline.release import approvers, standing
 
     run, records = RunDir(here.runs_dir, run_id), dict[str, StageRecord]()
     try:
@@ -105,10 +117,13 @@ def _launch(here: Settings, run_id: str, entries: "Iterable[Entry] | None") -> L
             if record := run.record(name):
                 records[name] = record
         state, detail = UNKNOWN, "there is no privacy ledger to ask"
+        approved: tuple[str, ...] = ()
         if entries is not None:
-            now = standing(config, run, entries)
+            now, approved = standing(config, run, entries), approvers(run_id, entries)
             state, detail = now.state, now.detail
     except (ValueError, OSError) as error:
         _log.warning("%s: its state is unknown: %s", run_id, error)
         return None
-    return Launch(run, config, named.began(here, run_id), state, detail, records)
+    stop = stopped.latest(run.path) if state in (UNKNOWN, "unfinished") else None
+    detail = str(stop) if stop else detail
+    return Launch(run, config, named.began(here, run_id), state, detail, records, approved, stop)

@@ -15,7 +15,11 @@ def next_steps(launch: Launch, *, runs: bool = False) -> list[str]:
     run_id, path = launch.run.launch_id, launch.run.path
     read = _READ.format(run=path)
     if launch.state == "unfinished":
-        return ["wait, or see how far it is with 'tacit status'"] if runs else [f"go on with it: tacit launch {run_id}"]
+        if runs:
+            return ["wait, or see how far it is with 'tacit status'"]
+        code = launch.stop.exit_code if launch.stop else None
+        look = [f"see what exit code {code} asks for: tacit explain {code}"] if code else []
+        return [*look, f"go on with it: tacit launch {run_id}"]
     if launch.state == "held":
         fixes = dict.fromkeys(gate.fix for gate in failed_gates(launch.results.get("decide", {})))
         return [*fixes, f"{read}; a changed launch file is another launch, with a spend of its own"]

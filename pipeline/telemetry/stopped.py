@@ -1,0 +1,60 @@
+"""How the last try of a stage ended, where it ended badly: for whoever asks without its log, such as ``tacit runs``."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pipeline.errors import BUG, exit_code
+from pipeline.telemetry.allowed import error_type
+from pretrain.files import PRIVATE, write_text
+
+_FILE = ".stopped"  # of a stage that has not ended, in its private folder
+
+
+@dataclass(frozen=True)
+class Stop:
+    """The end of a try.
+
+    Attributes:
+      error: its class, where it is one that we know.
+      exit_code: of the command, which 'tacit explain' explains.
+      when: in UTC, as 2026-01-31T12:00:00+00:00.
+    """
+
+    stage: str
+    error: str
+    exit_code: int
+    when: str
+
+    def __str__(self) -> str:
+        when = self.when[:16].replace("T", " ")
+        return f"{self.stage} stopped at {when}Z with exit code {self.exit_code} ({self.error}); its log says why"
+
+
+@contextmanager
+def noted(folder: Path, stage: str) -> Iterator[None]:
+    """Keep, in a stage's private folder, how what is done in this block ended; nothing once it ended well.
+
+    Guarantee: of an error its class and exit code alone, as its words may name what lies in somebody's files.
+    """
+    path = folder / _FILE
+    try:
+        yield
+    except Exception as error:
+        stop = Stop(stage, error_type(error), exit_code(error) or BUG, datetime.now(UTC).isoformat(timespec="seconds"))
+        with suppress(OSError):  # such as a full disk, which is the error already
+            write_text(path, json.dumps(asdict(stop)), PRIVATE)
+        raise
+    path.unlink(missing_ok=True)
+
+
+def latest(run: Path) -> Stop | None:
+    """How the last stage that stopped did; None if none did, or if this user may not look."""
+    stops = []
+    for path in run.glob(f"private/*/{_FILE}"):
+        with suppress(OSError, ValueError, TypeError):
+            stops.append(Stop(**json.loads(path.read_text(encoding="utf-8"))))
+    return max(stops, key=lambda stop: stop.when, default=None)

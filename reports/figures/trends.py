@@ -1,0 +1,116 @@
+"""Figures of a locale's launches over time: what its people lost against their budget, and what each launch gained."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.dates import AutoDateLocator, DateFormatter, date2num
+
+from reports.figures.style import BLUE, COLOURS, ORANGE, svg
+from reports.formats import up
+
+_WIDTH, _HEIGHT = 4.9, 2.7  # inches: two stand side by side, and a phone shows one with letters that can be read
+_MOST_NAMED = 3
+
+
+@dataclass(frozen=True)
+class Course:
+    """Rho that one device of a population has lost, over time.
+
+    Attributes:
+      days: in any so many days; None for ever.
+      points: when, how much, and the ceiling then (None without one), in order.
+    """
+
+    population: str
+    days: int | None
+    points: Sequence[tuple[datetime, float, float | None]]
+
+    @property
+    def name(self) -> str:
+        within = f"in any {self.days} days" if self.days else "for ever"
+        return f"{self.population}, {within}"
+
+    def told(self) -> str:
+        """What it comes to now."""
+        _, spent, ceiling = self.points[-1]
+        of = "" if ceiling is None else f" of {ceiling:g}"
+        return f"{self.name}: rho {up(spent, 3)}{of}"
+
+
+def of_budget(locale: str, courses: Sequence[Course]) -> str:
+    """SVG of what was spent, a step a release, with each ceiling as a dashed line of the same colour."""
+
+    def draw(axes: Axes) -> None:
+        for number, course in enumerate(courses):
+            colour = COLOURS[number % len(COLOURS)]
+            times = [date2num(when) for when, _, _ in course.points]
+            spent = [amount for _, amount, _ in course.points]
+            limits = [math.nan if ceiling is None else ceiling for _, _, ceiling in course.points]
+            label = course.name if number < _MOST_NAMED else None
+            axes.step(times, spent, where="post", color=colour, label=label)
+            axes.plot(times[-1:], spent[-1:], "o", color=colour, markersize=4)
+            axes.step(times, limits, where="post", color=colour, linestyle="--", linewidth=1)
+        _dates(axes, [point[0] for course in courses for point in course.points])
+        axes.set_ylabel("ρ of one device\n(dashed: budget)")
+        axes.set_ylim(bottom=0)
+        axes.legend(loc="lower center", bbox_to_anchor=(0.45, 1.0), ncols=1, fontsize=9)
+
+    description = "; ".join(course.told() for course in courses)
+    return svg(f"Budget spent, {locale}", f"By now {description}.", draw, _HEIGHT, _WIDTH)
+
+
+def of_gain(locale: str, launches: Sequence[Mapping[str, Any]]) -> str:
+    """SVG of what each launch gained in top-1 recall, with its interval; filled where it was published.
+
+    Args:
+      launches: rows of the table of launches that have a gain, the oldest first.
+    """
+
+    def draw(axes: Axes) -> None:
+        for published, colour, mark, label in ((True, BLUE, "o", "published"), (False, ORANGE, "D", "not published")):
+            drawn = [row for row in launches if (row["state"] == "published") == published]
+            for row in drawn:
+                when, (value, low, high) = date2num(_when(row)), _points(row)
+                axes.plot([when, when], [low, high], color=colour, linewidth=1.5)
+                axes.plot([when], [value], mark, color=colour, markersize=6, fillstyle="full" if published else "none")
+            if drawn:
+                axes.plot([], [], mark, color=colour, fillstyle="full" if published else "none", label=label)
+        axes.axhline(0, color="#7a7a7a", linewidth=1)
+        _dates(axes, [_when(row) for row in launches])
+        axes.set_ylabel("gain in top-1 recall\n(percentage points)")
+        axes.legend(loc="lower center", bbox_to_anchor=(0.45, 1.0), ncols=2, fontsize=9)
+
+    told = (
+        f"{row['launch_id']} {value:+.1f} ({low:+.1f} to {high:+.1f})" for row, (value, low, high) in _gains(launches)
+    )
+    return svg(f"Gain of each launch, {locale}", f"Percentage points: {'; '.join(told)}.", draw, _HEIGHT, _WIDTH)
+
+
+def _gains(launches: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], tuple[float, float, float]]]:
+    return [(row, _points(row)) for row in launches]
+
+
+def _points(row: Mapping[str, Any]) -> tuple[float, float, float]:
+    """Gain and the ends of its interval in percentage points; without an interval all three are the gain."""
+    ends = (row["top1_gain"] if row[name] is None else row[name] for name in ("top1_gain_low", "top1_gain_high"))
+    low, high = (100 * end for end in ends)
+    return 100 * row["top1_gain"], low, high
+
+
+def _when(row: Mapping[str, Any]) -> datetime:
+    return datetime.fromisoformat(row["began"])
+
+
+def _dates(axes: Axes, times: Sequence[datetime]) -> None:
+    """Make the horizontal axis one of dates in UTC, at least a few days wide."""
+    first, last = min(times), max(times)
+    room = max(timedelta(days=2), (last - first) / 20)
+    axes.set_xlim(date2num(first - room), date2num(last + room))
+    axes.xaxis.set_major_locator(AutoDateLocator(minticks=2, maxticks=4))
+    axes.xaxis.set_major_formatter(DateFormatter("%Y-%m-%d"))
+    axes.set_xlabel("date (UTC)")
+    axes.grid(visible=True)

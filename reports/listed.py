@@ -1,0 +1,27 @@
+"""How a launch in a table of launches reads: for a terminal and for the site, from the row that ``tacit runs`` has."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+Row = Mapping[str, Any]
+
+
+def gain(row: Row) -> str:
+    """What the launch gained in top-1 recall, with its interval; a dash where that is not known."""
+    value, low, high = (row[name] for name in ("top1_gain", "top1_gain_low", "top1_gain_high"))
+    if value is None:
+        return "-"
+    within = "" if low is None or high is None else f" ({100 * low:+.1f} to {100 * high:+.1f})"
+    return f"{100 * value:+.1f} points{within}"
+
+
+def minute(when: datetime | str) -> str:
+    """A time in UTC, to the minute."""
+    moment = datetime.fromisoformat(when) if isinstance(when, str) else when
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%MZ}"
+
+
+def shown_state(row: Row) -> str:
+    """Where the launch stands; one that has not ended and whose last try failed is called that."""
+    return "failed" if row["failed"] else row["state"]
