@@ -17,6 +17,7 @@ import numpy as np
 
 from evaluation.arms.arm import NextWord
 from evaluation.arms.held_out import HeldOut, Ratio
+from evaluation.counts import metrics
 from evaluation.keyboard import strip
 from evaluation.keyboard.script import Script
 from pretrain import progress
@@ -77,25 +78,31 @@ class Session:
         """
 
         chosen_P = np.ones(len(self.device_P), dtype=bool) if chosen_P is None else chosen_P
-
-        def total(values_P: np.ndarray) -> np.ndarray:
-            return np.bincount(self.device_P, weights=chosen_P * values_P, minlength=self.devices)
-
-        words_D = total(np.ones(len(self.device_P)))
-        events_P = self.how_P != _NOTHING
-        events_D, picks_D = total(events_P), total((events_P & self.in_strip_P) * self.pick_chance_P)
-        dark_D = total(self.dark_keystrokes_P)
-        return {
-            "prate": (picks_D, events_D),
-            "strip_accuracy": (total(events_P & self.in_strip_P), events_D),
-            "click_through_rate": (picks_D, strip.SHOWN * events_D),
-            "compose_trigger_rate": (total(self.triggered_P), words_D),
-            "compose_prate": (total(self.accepted_P), total(self.triggered_P)),
-            "words_modified": (total(self.modified_P), words_D),
-            "errors_left": (total(~self.right_P & ~self.noticed_P), words_D),
-            "words_per_minute": (words_D, total(self.seconds_P) / 60),
-            "keystroke_savings": (dark_D - total(self.keystrokes_P), dark_D),
+        shared, dark_D = metrics(self.counts(chosen_P)), self._total(chosen_P, self.dark_keystrokes_P)
+        speed = shared.pop("words_per_minute")
+        return shared | {
+            "errors_left": (self._total(chosen_P, ~self.right_P & ~self.noticed_P), shared["words_modified"][1]),
+            "words_per_minute": speed,
+            "keystroke_savings": (dark_D - self._total(chosen_P, self.keystrokes_P), dark_D),
         }
+
+    def counts(self, chosen_P: np.ndarray) -> dict[str, np.ndarray]:
+        """What ``evaluation.counts`` asks for, by device ``[D]``; a pick counts as its chance."""
+        events_P = self.how_P != _NOTHING
+        values = {
+            "shown": events_P,
+            "picked": (events_P & self.in_strip_P) * self.pick_chance_P,
+            "correct": events_P & self.in_strip_P,
+            "triggered": self.triggered_P,
+            "accepted": self.accepted_P,
+            "committed": np.ones(len(self.device_P)),
+            "modified": self.modified_P,
+            "seconds": self.seconds_P,
+        }
+        return {name: self._total(chosen_P, values_P) for name, values_P in values.items()}
+
+    def _total(self, chosen_P: np.ndarray, values_P: np.ndarray) -> np.ndarray:
+        return np.bincount(self.device_P, weights=chosen_P * values_P, minlength=self.devices)
 
 
 def simulate(

@@ -11,11 +11,11 @@ nats are a tie and the lower id wins, so that rounding never decides.
 import numba
 import numpy as np
 
+from evaluation.counts import SHOWN
 from evaluation.inference import NUM_SPECIALS
 from evaluation.keyboard.script import Script
 from pretrain.vocabulary import UNK
 
-SHOWN = 3
 # What spelling an unknown word costs a letter: about the entropy of letters in a word list.
 SPELLING_NATS = 2.5
 # From a wrong word to the first backspace. With the keys of a repair that makes about four seconds: between the

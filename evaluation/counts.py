@@ -1,0 +1,36 @@
+"""Counts of what a keyboard showed and what people did, and the one definition of each metric that follows from them.
+
+Simulated sessions (``evaluation.keyboard``) and logs of a live experiment (``evaluation.live``) are both counted so.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+# Candidates of the strip.
+SHOWN = 3
+
+
+def metrics(counts: Mapping[str, np.ndarray]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Numerator and denominator of each metric, by device or by bucket of devices; a metric is a ratio of their sums.
+
+    ``prate`` and ``words_modified`` are the pick rate and the word modified ratio of Xu et al. 2023, section 3, and
+    ``strip_accuracy``, ``click_through_rate`` the prediction accuracy and click-through rate beside them (Ramaswamy et
+    al. 2020). A click-through rate is of candidates, and every event of the strip shows three. ``compose_trigger_rate``
+    and ``compose_prate`` are how often a phrase of Smart Compose is offered, and taken where it is.
+
+    Args:
+      counts: ``shown`` events of the strip; of these, ``picked`` and ``correct`` (the word that was committed stood in
+        it); ``triggered`` phrases and, of these, ``accepted``; words ``committed`` and, of these, ``modified``;
+        ``seconds`` of typing.
+    """
+    shown, committed = counts["shown"], counts["committed"]
+    return {
+        "prate": (counts["picked"], shown),
+        "strip_accuracy": (counts["correct"], shown),
+        "click_through_rate": (counts["picked"], SHOWN * shown),
+        "compose_trigger_rate": (counts["triggered"], committed),
+        "compose_prate": (counts["accepted"], counts["triggered"]),
+        "words_modified": (counts["modified"], committed),
+        "words_per_minute": (committed, counts["seconds"] / 60),
+    }
