@@ -1,16 +1,15 @@
-"""How numbers and names read in a report. Privacy losses round up: never stronger than the truth."""
+"""How numbers and names read in a report; privacy losses in ``losses``."""
 
 import math
 from collections.abc import Mapping
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
-from statistics import NormalDist
 from typing import NamedTuple
 
 from reports.disclosure.document import Disclosure, GateResult
 from reports.disclosure.findings import AuditBlock, CanaryResult
 from reports.disclosure.utility import ArmMetric, Difference, HeadWords, Utility
+from reports.losses import strength
 
-_STRONG, _REASONABLE = 1.0, 10.0
 METRICS = {
     "top1_recall": "top-1 recall",
     "top3_recall": "top-3 recall",
@@ -51,22 +50,6 @@ ARMS = {
     "non_private": "trained without privacy, simulation only",
 }
 FEATURES = {"NWP": "Next-word prediction", "SC": "Smart Compose", "OTF": "On-the-fly rescoring"}
-
-
-def strength(epsilon: float) -> str:
-    """A plain word for an epsilon, after the tiers of Ponomareva et al. 2023, section 5.2."""
-    if epsilon <= _STRONG:
-        return "strong"
-    return "reasonable" if epsilon <= _REASONABLE else "weak"
-
-
-def up(value: float | None, digits: int = 2) -> str:
-    """A privacy loss, rounded up to ``digits`` places; exact in decimal, so 0.29 stays 0.29."""
-    if value is None:
-        return "none"
-    if not math.isfinite(value):
-        return "without bound"
-    return str(Decimal(repr(float(value))).quantize(Decimal(1).scaleb(-digits), rounding=ROUND_CEILING))
 
 
 def percent(value: float) -> str:
@@ -271,19 +254,14 @@ def bits_allowed(ceiling_bits: float | None, random_continuations: int) -> str:
     return "says nothing" if ceiling_bits >= math.log2(random_continuations) else f"{ceiling_bits:.1f}"
 
 
-def guesser(mu: float, false_alarms: float) -> str:
-    """How often the best possible attacker is right about one device, rounded up.
-
-    The trade-off of mu-GDP: at most ``Phi(Phi^-1(false_alarms) + mu)`` (Dong et al. 2022).
-    """
-    normal = NormalDist()
-    # The error of cdf, about 1e-15, must not push a whole tenth up.
-    return up(round(100 * normal.cdf(normal.inv_cdf(false_alarms) + mu), 9), 1) + "%"
-
-
 class Warned(NamedTuple):
-    """What a reader must not miss; ``severe`` if the numbers below do not hold or nothing was published."""
+    """What a reader must not miss; ``severe`` if the numbers below do not hold or nothing was published.
 
+    Attributes:
+      key: by which other languages say it.
+    """
+
+    key: str
     text: str
     severe: bool
 
@@ -293,29 +271,37 @@ def warnings(disclosure: Disclosure) -> list[Warned]:
     launch, accounting, seen = disclosure.launch, disclosure.accounting, disclosure.participation
     said = []
     if disclosure.decision.decision == "hold":
-        said.append(Warned("This launch is on hold. Nothing was published.", True))
+        said.append(Warned("hold", "This launch is on hold. Nothing was published.", True))
     if launch.seeded_randomness:
         said.append(
             Warned(
+                "seeded",
                 "Noise was seeded. Anyone with the launch file can subtract it: this run protects nobody, and the "
                 "losses below are what secret noise would have given.",
                 True,
             )
         )
     if not accounting.agree:
-        said.append(Warned("The two accountants do not agree. Do not rely on either.", True))
+        said.append(Warned("accountants", "The two accountants do not agree. Do not rely on either.", True))
     if seen.violations:
-        said.append(Warned(f"The enforced participation bounds were broken; violations: {seen.violations:,}.", True))
+        said.append(
+            Warned(
+                "violations", f"The enforced participation bounds were broken; violations: {seen.violations:,}.", True
+            )
+        )
     if launch.synthetic_population:
         said.append(
             Warned(
+                "synthetic",
                 "The population is synthetic: no real person's text was used, and no figure here says how real "
                 "people would fare.",
                 False,
             )
         )
     if (disclosure.tool.git_commit or "").endswith("-dirty"):
-        said.append(Warned("Made from source code with uncommitted changes: nobody else can run the same code.", False))
+        said.append(
+            Warned("dirty", "Made from source code with uncommitted changes: nobody else can run the same code.", False)
+        )
     return said
 
 

@@ -2,7 +2,8 @@
 
 Values of a disclosure are untrusted: names, words and reasons are other people's text. They are
 escaped on their way into ``report.md``; and the page is made from that Markdown by a parser that
-knows no HTML and no links, so that a value which slipped through would still be shown as text.
+knows no HTML and no links but those within the page, so that a value which slipped through would
+still be shown as text.
 """
 
 import json
@@ -19,7 +20,8 @@ from markupsafe import Markup
 # Beside the stage's folder, where it changes and what people read does not.
 STANDING = "../launch/state.svg"
 _UNSEEN = "The picture of the launch's state is not beside this page"
-_WIDE = 5  # columns from which a table scrolls on a narrow screen rather than break its words
+# Where a link or a picture of the page may lead: to its own headings and pictures.
+_WITHIN = re.compile(rf"#[\w-]+|figures/\w+\.svg|{re.escape(STANDING)}")
 
 
 def escape(value: object) -> object:
@@ -58,6 +60,17 @@ def standing() -> Markup:
     return Markup(f"![{_UNSEEN}]({STANDING})")
 
 
+def slug(heading: str) -> str:
+    """The name by which a heading is linked to, here and where Markdown is shown with links of its own."""
+    return re.sub(r"[^\w -]", "", heading.lower()).strip().replace(" ", "-")
+
+
+def contents(text: str) -> str:
+    """A section that links to every heading of the second level in some Markdown."""
+    heads = re.findall(r"^## (.+)$", text, flags=re.MULTILINE)
+    return "## Contents\n\n" + "\n".join(f"- [{head}](#{slug(head)})" for head in heads) + "\n"
+
+
 def sections(text: str) -> list[str]:
     """The text before the first heading of the second level, then each such heading with what follows it."""
     return re.split(r"^(?=## )", text, flags=re.MULTILINE)
@@ -68,12 +81,13 @@ def to_html(text: str, figures: Mapping[str, str]) -> Markup:
 
     Beyond plain Markdown: a picture becomes the SVG of its name with a caption, a heading of the
     fourth level folds what follows it, a quotation is a warning, a paragraph in bold alone is bad
-    news, and wide tables scroll.
+    news, headings and gates can be linked to, and each cell says its column, as a narrow screen
+    shows rows one below the other.
 
     Args:
       figures: trusted SVG by name; a picture that is not among them is shown as its words.
     """
-    env: EnvType = {"figures": figures, "folded": False}
+    env: EnvType = {"figures": figures, "folded": False, "heads": [], "column": 0}
     page = _PARSER.render(text, env)
     return Markup(page + _unfold(env))
 
@@ -84,6 +98,8 @@ class _Page(RendererHTML):
     def heading_open(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
         before = _unfold(env)
         if tokens[idx].tag != "h4":
+            if tokens[idx].tag != "h1":
+                tokens[idx].attrSet("id", slug(tokens[idx + 1].content))
             return before + self.renderToken(tokens, idx, options, env)
         env["folded"] = True
         return before + "<details><summary>"
@@ -120,9 +136,15 @@ class _Page(RendererHTML):
 
     def table_open(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
         end = next(at for at in range(idx, len(tokens)) if tokens[at].type == "thead_close")
-        if sum(token.type == "th_open" for token in tokens[idx:end]) >= _WIDE:
-            tokens[idx].attrSet("class", "wide")
+        env["heads"] = [tokens[at + 1].content for at in range(idx, end) if tokens[at].type == "th_open"]
         return '<div class="scroll">' + self.renderToken(tokens, idx, options, env)
+
+    def tr_open(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
+        env["column"] = 0
+        cell = list(tokens[idx + 2].children or ()) if tokens[idx + 1].type == "td_open" else []
+        if env["heads"][0] == "gate" and [inner.type for inner in cell] == ["code_inline"]:
+            tokens[idx].attrSet("id", f"gate-{slug(cell[0].content)}")
+        return self.renderToken(tokens, idx, options, env)
 
     def table_close(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
         return self.renderToken(tokens, idx, options, env) + "</div>\n"
@@ -132,14 +154,19 @@ class _Page(RendererHTML):
             tokens[idx].attrSet("class", "n")
         return self.renderToken(tokens, idx, options, env)
 
-    td_open = th_open
+    def td_open(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
+        if label := env["heads"][env["column"]]:
+            tokens[idx].attrSet("data-label", label)
+        env["column"] += 1
+        return self.th_open(tokens, idx, options, env)
 
 
 _PARSER = (
     MarkdownIt("commonmark", {"html": False}, renderer_cls=_Page)
     .enable("table")
-    .disable(["link", "autolink", "reference", "html_block", "html_inline"])
+    .disable(["autolink", "reference", "html_block", "html_inline"])
 )
+_PARSER.validateLink = lambda url: _WITHIN.fullmatch(url) is not None  # type: ignore[method-assign]
 
 
 def _unfold(env: EnvType) -> str:

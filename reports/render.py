@@ -15,9 +15,11 @@ from markupsafe import Markup
 
 from pretrain.files import write_text
 from reports import formats, markdown
+from reports.disclosure import schema
 from reports.disclosure.document import Disclosure
+from reports.front import front, languages
+from reports.losses import guesser, strength, up
 from reports.turnout import turnout
-from reports.worst import worst_facts
 
 TEMPLATES = Path(__file__).parent / "templates"
 _FILTERS = (
@@ -30,7 +32,7 @@ _FILTERS = (
     formats.feature_name,
     formats.features,
     formats.gate_value,
-    formats.guesser,
+    guesser,
     formats.heads_of,
     formats.histogram,
     formats.light,
@@ -43,26 +45,27 @@ _FILTERS = (
     formats.share,
     formats.confidence,
     formats.rows_of,
-    formats.strength,
+    strength,
     formats.total,
     turnout,
-    formats.up,
+    up,
     formats.verdict,
     formats.warnings,
     markdown.code,
     markdown.yaml,
-    worst_facts,
 )
 
 
 def render(disclosure: Disclosure, directory: Path) -> list[Path]:
-    """Write ``disclosure.json``, ``report.html``, ``report.md``, the model card and ``figures/*.svg``.
+    """Write ``disclosure.json`` and its JSON Schema, the report as page and Markdown, the model card and figures.
 
     Raises:
       OSError: the directory cannot be written.
     """
     drawn = draw(disclosure)
-    contents = {"disclosure.json": as_json(disclosure)} | pages(disclosure, drawn)
+    contents = {"disclosure.json": as_json(disclosure), "disclosure.schema.json": schema.as_json()} | pages(
+        disclosure, drawn
+    )
     contents |= {f"figures/{name}.svg": svg for name, svg in drawn.items()}
     for name, content in contents.items():
         write_text(directory / name, content)
@@ -93,17 +96,32 @@ def pages(disclosure: Disclosure, figures: Mapping[str, str]) -> dict[str, str]:
         return markdown.figure(name, caption) if name in figures else Markup("")
 
     plain = environment(html=False)
-    values = {"d": disclosure, "figure": figure, "standing": markdown.standing()}
-    # A part that is left out leaves its blank lines and spaces.
-    report, card = (
-        re.sub(r"\s*\n\n+", "\n\n", plain.get_template(f"{name}.md.j2").render(values)).strip() + "\n"
-        for name in ("report", "model_card")
+    given = {"d": disclosure, "figure": figure, "standing": markdown.standing()}
+
+    def written(name: str, **values: object) -> str:
+        # A part that is left out leaves its blank lines and spaces.
+        text = plain.get_template(f"{name}.md.j2").render(**given | values)
+        return re.sub(r"\s*\n\n+", "\n\n", text).strip() + "\n"
+
+    fronts = {
+        language: written(f"front/{language}", **front(disclosure, language)) for language in languages(disclosure)
+    }
+    opening, engineers = written("opening"), written("report")
+    contents = markdown.contents(engineers)
+    page = (
+        environment(html=True)
+        .get_template("report.html.j2")
+        .render(
+            d=disclosure,
+            fronts={language: markdown.to_html(text, figures) for language, text in fronts.items()},
+            **{
+                name: markdown.to_html(text, figures)
+                for name, text in {"opening": opening, "contents": contents, "body": engineers}.items()
+            },
+        )
     )
-    opening, front, *rest = markdown.sections(report)
-    parts = {"opening": opening, "front": front, "body": "".join(rest)}
-    slots = {name: markdown.to_html(text, figures) for name, text in parts.items()}
-    page = environment(html=True).get_template("report.html.j2").render(d=disclosure, **slots)
-    return {"report.html": page, "report.md": report, "README.md": card}
+    report = "\n".join((opening, *fronts.values(), contents, engineers))
+    return {"report.html": page, "report.md": report, "README.md": written("model_card")}
 
 
 @functools.cache

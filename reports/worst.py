@@ -3,7 +3,8 @@
 from reports.disclosure.document import Disclosure
 from reports.disclosure.findings import DiscoveryBlock
 from reports.disclosure.utility import Utility
-from reports.formats import arm_name, change, metric_name, percent, strength, up, verdict
+from reports.formats import arm_name, change, metric_name, percent, verdict
+from reports.losses import strength, up
 
 # A discovered word among the three suggestions, where one is typed: below this share they are of little use.
 LEAST_SUGGESTED = 0.05

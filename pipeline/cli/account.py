@@ -20,7 +20,8 @@ from pipeline.cli.account_options import (
 )
 from pipeline.cli.paper import paper
 from pipeline.cli.spelling import ARGUMENT, formerly
-from pipeline.cli.support import AsJson, answer, command, open_existing, round_up
+from pipeline.cli.support import AsJson, answer, command, open_existing
+from reports.losses import up
 
 if TYPE_CHECKING:
     from federated.accounting.guarantees import Guarantee
@@ -153,8 +154,8 @@ def shuffle(
         "adjacency": "swap",
     }
     lines = (
-        f"epsilon {round_up(by_clones)} at delta {delta:g} by {CERTIFICATE}",
-        f"epsilon {round_up(by_blanket)} by {BLANKET}",
+        f"epsilon {up(by_clones)} at delta {delta:g} by {CERTIFICATE}",
+        f"epsilon {up(by_blanket)} by {BLANKET}",
         f"an attack reaches {attacked:.4g}; the truth lies between it and the smaller bound",
         "item level, swap adjacency, if messages cannot be linked to devices; "
         f"a device that sends C messages has C x {epsilon0:g}, local",

@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from pipeline.cli.support import round_up
+from reports.losses import up
 
 if TYPE_CHECKING:
     from federated.accounting.amplification import Amplified
@@ -43,7 +43,7 @@ def as_text(guarantee: "Guarantee") -> str:
         ("sensitivity^2", f"{guarantee.sensitivity_squared:g}"),
         ("rho (zCDP)", f"{guarantee.rho:.6g}"),
         ("mu (GDP)", f"{guarantee.mu:.6g}"),
-        *((f"epsilon at delta {delta:g}", round_up(value)) for delta, value in guarantee.epsilon.items()),
+        *((f"epsilon at delta {delta:g}", up(value)) for delta, value in guarantee.epsilon.items()),
         ("per", f"{guarantee.unit}, {guarantee.adjacency} adjacency"),
         ("for", f"{guarantee.rounds:,} rounds, {_limits_text(guarantee)}"),
         *(("by" if number == 0 else "", method) for number, method in enumerate(guarantee.methods)),
@@ -64,12 +64,8 @@ def _limits_text(guarantee: "Guarantee") -> str:
 def _amplified_text(sampled: "Amplified") -> str:
     lines = [("with sampling", f"{sampled.sampling}, rate {sampled.sampling_rate:g}")]
     for delta, value in sampled.epsilon.items():
-        second = (
-            ""
-            if sampled.epsilon_second is None
-            else f"  (second accountant: {round_up(sampled.epsilon_second[delta])})"
-        )
-        lines.append((f"epsilon at delta {delta:g}", round_up(value) + second))
+        second = "" if sampled.epsilon_second is None else f"  (second accountant: {up(sampled.epsilon_second[delta])})"
+        lines.append((f"epsilon at delta {delta:g}", up(value) + second))
     lines.append(("adjacency", sampled.adjacency))
     lines += [("by" if number == 0 else "", method) for number, method in enumerate(sampled.methods)]
     return _aligned([*lines, ("only if", sampled.assumption)])

@@ -7,9 +7,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from pipeline.cli.support import round_up
 from pipeline.release import Standing
 from pipeline.runner import StageOutcome
+from reports.losses import up
 
 # A result's own bookkeeping, which the table leaves out.
 _HIDDEN = frozenset({"headline", "metrics", "datasets", "curve", "spend"})
@@ -70,8 +70,8 @@ def ending(content: Mapping[str, Any], now: Standing, held: Sequence[str] = ()) 
     lines = [
         f"launch {content['launch_id']}: {now.state if now.state != 'published' else content['decision']}",
         *(held or [f"  - {reason}" for reason in content["reasons"]]),
-        f"guarantee: device-level rho {content['rho']:.6g}, "
-        f"epsilon {round_up(content['epsilon'])} at delta {content['delta']:g}",
+        f"guarantee: device-level rho {up(content['rho'], 4)}, "
+        f"epsilon {up(content['epsilon'])} at delta {content['delta']:g}",
         f"ledger:    {content['ledger']}",
         f"report:    {content['report']}",
     ]

@@ -14,10 +14,11 @@ from pydantic import TypeAdapter, ValidationError
 from federated.config.mechanism import MOST_DEVICES, MechanismConfig
 from federated.config.planning import SPARE_FRACTION, PlanningConfig
 from federated.config.population import VALIDATION_FRACTION
-from pipeline.cli.support import AsJson, answer, command, round_up
+from pipeline.cli.support import AsJson, answer, command
 from pipeline.config import LOCALE, LaunchConfig, load_launch, problems
 from pretrain.files import write_text
 from pretrain.reading.paths import require_folder, shown
+from reports.losses import up
 
 if TYPE_CHECKING:
     from federated.planning.worst_case import Plan
@@ -130,7 +131,7 @@ def init(
     run = config.mechanism
     lines = [
         f"{file}: {run.kind}, {run.rounds:,} rounds of {run.report_goal:,} devices",
-        f"at worst rho {guarantee.rho:.4g}, epsilon {round_up(epsilon)} at delta {run.delta:g}",
+        f"at worst rho {guarantee.rho:.4g}, epsilon {up(epsilon)} at delta {run.delta:g}",
         *(f"  not feasible: {reason}" for reason in planned.reasons),
         *(f"next: {row}" for row in rows),
     ]

@@ -13,10 +13,11 @@ from rich.table import Table
 from federated.config.mechanism import MOST_DEVICES
 from pipeline import readiness, rehearsed, settings
 from pipeline.cli.launches.named import LaunchName, to_run
-from pipeline.cli.support import AsJson, answer, command, foreseen, round_up, taken_over
+from pipeline.cli.support import AsJson, answer, command, foreseen, taken_over
 from pipeline.config import LaunchConfig
 from pipeline.run_dir import RunDir
 from pretrain.config import LEAST_AMOUNT, MOST_AMOUNT
+from reports.losses import up
 
 if TYPE_CHECKING:
     from federated.config.planning import PlanningConfig
@@ -84,7 +85,7 @@ def plan(
         epsilon = epsilon_of_rho(together, delta - (central.failure if central else 0.0))
         text += (
             f"\n  with {' and '.join(f'{name} of rho {rho:.6g}' for name, rho in beside.items())} the launch costs rho "
-            f"{together:.6g}, epsilon {round_up(epsilon)} at delta {delta:g}, of policy.max_rho "
+            f"{together:.6g}, epsilon {up(epsilon)} at delta {delta:g}, of policy.max_rho "
             f"{config.policy.max_rho:g}"
         )
     rows, lines = words.both_ways(config, estimate)
@@ -276,7 +277,7 @@ def _worst_case_text(planned: "Plan", devices: int) -> str:
         f"The launch file as it stands: rho {worst.rho:.6g} (zCDP), mu {worst.mu:.6g} (GDP), "
         f"sensitivity^2 {worst.sensitivity_squared:g}"
     ]
-    lines += [f"  epsilon {round_up(value)} at delta {delta:g}" for delta, value in worst.epsilon.items()]
+    lines += [f"  epsilon {up(value)} at delta {delta:g}" for delta, value in worst.epsilon.items()]
     lines.append(f"  per {worst.unit}, {worst.adjacency} adjacency, at worst within the enforced limits")
     clock = planned.by_the_clock
     if planned.feasible and clock is not None and clock.run_days is not None:
@@ -298,8 +299,8 @@ def _worst_case_text(planned: "Plan", devices: int) -> str:
 
 def _proposal_text(proposal: "Proposal") -> list[str]:
     target, chosen = proposal.terms.target, proposal.chosen
-    wanted = f"rho {target.rho:.4g} (epsilon {round_up(target.epsilon)} at delta {target.delta:g})"
-    cost = f"rho {chosen.rho:.4g}, epsilon {round_up(chosen.epsilon)}"
+    wanted = f"rho {target.rho:.4g} (epsilon {up(target.epsilon)} at delta {target.delta:g})"
+    cost = f"rho {chosen.rho:.4g}, epsilon {up(chosen.epsilon)}"
     if proposal.feasible:
         lines = [f"Proposal: {cost}; the target, {wanted}, is met."]
     else:
@@ -323,7 +324,7 @@ def _show(options: "tuple[Option, ...]", target_rho: float, console: Console) ->
     for row in options:
         meets = "-" if row.rho is None else "yes" if row.rho <= target_rho else "no"
         cells = [row.label, f"{row.rounds:,}", f"{row.report_goal:,}", f"{row.noise_multiplier:g}", f"{row.min_sep:,}"]
-        cells += [f"{row.max_participations:,}", "-" if row.rho is None else f"{row.rho:.4g}", round_up(row.epsilon)]
+        cells += [f"{row.max_participations:,}", "-" if row.rho is None else f"{row.rho:.4g}", up(row.epsilon)]
         cells += [f"{row.copies:,}", meets]
         table.add_row(*cells[:1], *cells[1 if several else 2 :], style="bold" if row is options[0] else None)
     console.print(table)

@@ -6,7 +6,6 @@ import inspect
 import io
 import json
 import logging
-import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -74,11 +73,6 @@ def _options(parameter: inspect.Parameter) -> list[inspect.Parameter]:
         inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
         for field in dataclasses.fields(parameter.annotation)
     ]
-
-
-def round_up(epsilon: float) -> str:
-    """An epsilon for people: three decimals, never less than it is."""
-    return f"{math.ceil(epsilon * 1000) / 1000:.3f}"
 
 
 def duration(seconds: float) -> str:

@@ -4,11 +4,10 @@ from dataclasses import asdict
 
 from discovery import outlook
 from discovery.config import CentralConfig, TrieConfig
-from pipeline.cli.support import round_up
 from pipeline.config import LaunchConfig
 from pipeline.covered import spends
 from pretrain import text
-from reports.formats import strength
+from reports.losses import strength, up
 
 
 def both_ways(config: LaunchConfig, devices: int) -> tuple[list[dict], list[str]]:
@@ -40,7 +39,7 @@ def _local(config: TrieConfig, devices: int, alphabet: str) -> tuple[dict, str]:
     worth = "none worth the name" if strength(seen.shuffled) == "weak" else strength(seen.shuffled)
     line = (
         f"nobody is trusted: {config.messages_per_device} messages at {config.epsilon0:g} are epsilon "
-        f"{round_up(seen.local)} a device; shuffled, {round_up(seen.shuffled)} a device at delta {seen.delta:g} "
+        f"{up(seen.local)} a device; shuffled, {up(seen.shuffled)} a device at delta {seen.delta:g} "
         f"({worth}); finds a word that {_percent(seen.least_share)} of devices hold"
     )
     return asdict(seen), line
@@ -49,7 +48,7 @@ def _local(config: TrieConfig, devices: int, alphabet: str) -> tuple[dict, str]:
 def _central(config: CentralConfig, devices: int) -> tuple[dict, str]:
     spend, share = spends.central_discovery(config), outlook.least_share(config, devices)
     line = (
-        f"an aggregator is trusted: rho {config.rho:.4g}, epsilon {round_up(spend.epsilon)} a device at delta "
+        f"an aggregator is trusted: rho {config.rho:.4g}, epsilon {up(spend.epsilon)} a device at delta "
         f"{spend.delta:g} with noise_multiplier {config.noise_multiplier:.4g} and {config.words_per_device} words a "
         f"device; finds a word that {_percent(share)} of devices hold"
     )

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from pydantic import Field
 
 from discovery.config import PROJECTED_WORDS
-from federated.accounting.gaussian import curve
+from federated.accounting.gaussian import curve, epsilon_of_rho
 from federated.config.mechanism import secagg_neighbours, secagg_threshold
 from pipeline.config import LaunchConfig
 from pipeline.covered.accesses import accesses
@@ -30,6 +30,7 @@ from reports.disclosure.guarantee import (
     Accounting,
     Composition,
     Curves,
+    GroupLoss,
     MechanismBlock,
     Participation,
     Population,
@@ -40,6 +41,7 @@ from reports.disclosure.guarantee import (
 from reports.disclosure.utility import Utility
 
 _Block = TypeVar("_Block", bound=Config)
+_GROUPS = (2, 3)  # devices of one person
 _CURVE_DELTAS = tuple(10.0**-power for power in range(3, 13))
 _ASSUMPTIONS = (
     "Devices follow the protocol: they clip nothing themselves, and the server that clips, sums and adds noise is "
@@ -115,6 +117,7 @@ def disclosure(ctx: StageContext) -> Disclosure:
             created_at=datetime.now(UTC).isoformat(timespec="seconds"),
             contact=config.report.contact,
             intended_use=config.report.intended_use,
+            reviewers=config.reviewers,
             synthetic_population=private["synthetic"],
             seeded_randomness=config.mechanism.randomness == "seeded",
         ),
@@ -215,7 +218,18 @@ def _accounting(ctx: StageContext, trained: dict[str, Any], planned: dict[str, A
         if encoding is None
         else block(SecAgg, encoding, neighbours=neighbours, threshold=secagg_threshold(neighbours)),
         curve=curve(loss.rho, _CURVE_DELTAS, loss.failure),
+        group=() if loss.failure else group_losses(loss.rho, loss.delta),
     )
+
+
+def group_losses(rho: float, delta: float) -> tuple[GroupLoss, ...]:
+    """What a person with so many devices loses to Gaussian releases of which one device loses ``rho``.
+
+    Guarantee: each device adds a vector of bounded length, so the vectors of k devices are k times as long at most:
+    rho grows by the square, and epsilon is that of the exact curve there. No such rule holds for a chance of failing.
+    """
+    stated = ((devices, devices**2 * rho) for devices in _GROUPS)
+    return tuple(GroupLoss(devices=devices, rho=each, epsilon=epsilon_of_rho(each, delta)) for devices, each in stated)
 
 
 def _discovery(ctx: StageContext) -> DiscoveryBlock | CentralBlock:

@@ -24,6 +24,9 @@ from reports.disclosure.guarantee import (
 )
 from reports.disclosure.utility import Utility
 
+# Of the shape: a field that may be missing is a minor version, anything else a major one. ``schemas/`` has them.
+VERSION: Literal["1.1"] = "1.1"
+
 
 class Tool(Config):
     """Version, commit and locked environments of the software that ran the launch."""
@@ -45,6 +48,7 @@ class Launch(Config):
     created_at: str
     contact: str
     intended_use: str
+    reviewers: tuple[str, ...] = Field(default=(), description="one of whom has to approve; empty: gates alone decide")
     synthetic_population: bool
     seeded_randomness: bool
 
@@ -126,7 +130,7 @@ class Verification(Config):
 class Disclosure(Config):
     """One launch. Optional blocks are missing when their stage has not finished."""
 
-    schema_version: Literal["1"] = "1"
+    schema_version: Literal["1", "1.1"] = VERSION
     tool: Tool
     launch: Launch
     decision: DecisionBlock

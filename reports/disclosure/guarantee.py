@@ -188,6 +188,14 @@ class PrivacyLoss(Config):
     amplified: Amplified | None = None
 
 
+class GroupLoss(Config):
+    """What somebody with several devices loses: sums of each release may change by as many contributions."""
+
+    devices: int = Field(ge=2)
+    rho: float
+    epsilon: float
+
+
 class Accounting(PrivacyLoss):
     """The device-level guarantee of training, of counts too where there are any, and how it was computed."""
 
@@ -202,6 +210,7 @@ class Accounting(PrivacyLoss):
     words_rho: float | None = Field(default=None, description="what of rho is that of words found centrally")
     failure: float = Field(default=0.0, description="part of delta for which rho does not hold")
     curve: tuple[tuple[float, float], ...] = Field(description="(delta, epsilon) of the exact Gaussian curve")
+    group: tuple[GroupLoss, ...] = Field(default=(), description="of several devices; empty: not stated")
 
     @property
     def trains(self) -> float:
@@ -220,6 +229,18 @@ class Accounting(PrivacyLoss):
         larger = max(self.trains, self.evaluation.rho if self.evaluation else 0.0)
         if self.training_rho is not None and not math.isclose(self.rho, larger, rel_tol=_SAME):
             raise ValueError(f"rho: {self.rho}, but its parts add up to {larger}")
+        return self
+
+    @model_validator(mode="after")
+    def _groups_lose_by_the_square(self) -> "Accounting":
+        for group in self.group:
+            if not math.isclose(group.rho, group.devices**2 * self.rho, rel_tol=_SAME):
+                raise ValueError(
+                    f"group: rho {group.rho} of {group.devices} devices; rho {self.rho} of one makes "
+                    f"{group.devices**2 * self.rho}"
+                )
+        if self.group and self.failure:
+            raise ValueError("group: a chance of failing does not grow by the square; leave it out")
         return self
 
     @model_validator(mode="after")

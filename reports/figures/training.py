@@ -6,7 +6,7 @@ from matplotlib.ticker import MaxNLocator
 from reports.disclosure.document import Disclosure
 from reports.disclosure.guarantee import Accounting, Curves, Participation, Timetable
 from reports.figures.style import BLUE, GREEN, ORANGE, RED, svg
-from reports.formats import up
+from reports.losses import up
 
 
 def of_training(disclosure: Disclosure) -> dict[str, str]:

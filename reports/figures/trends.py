@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, DateFormatter, date2num
 
 from reports.figures.style import BLUE, COLOURS, ORANGE, svg
-from reports.formats import up
+from reports.losses import up
 
 _WIDTH, _HEIGHT = 4.9, 2.7  # inches: two stand side by side, and a phone shows one with letters that can be read
 _MOST_NAMED = 3

@@ -68,7 +68,7 @@ def test_words_that_are_never_suggested_stand_in_front() -> None:
     assert any("suggestions only 4.99% of the times (1.00% to 7.00%)." in line for line in fact(slices=[seldom]))
     assert not any("types a discovered" in line for line in fact(slices=[row | {"value": 0.05}]))
     text = pages(example(utility=block("utility", slices=[row | {"value": 0.0}])), {})["report.md"]
-    front = text[text.index("## Front sheet") : text.index("Rounded up.")]
+    front = text[text.index("## On one page") : text.index("Rounded up.")]
     assert never in front
 
 

@@ -8,29 +8,6 @@ from reports.disclosure.utility import Difference
 
 
 @pytest.mark.parametrize(
-    ("value", "digits", "shown"),
-    [(4.8812, 2, "4.89"), (0.29, 2, "0.29"), (0.290000001, 2, "0.30"), (0.5, 4, "0.5000"), (1e-9, 3, "0.001")],
-)
-def test_losses_are_rounded_up(value: float, digits: int, shown: str) -> None:
-    assert formats.up(value, digits) == shown
-    assert float(shown) >= value
-
-
-def test_losses_that_are_missing_or_infinite_are_said() -> None:
-    assert formats.up(None) == "none"
-    assert formats.up(float("inf")) == "without bound"
-
-
-def test_strength_has_three_tiers() -> None:
-    assert [formats.strength(value) for value in (1.0, 1.01, 10.0, 10.01)] == [
-        "strong",
-        "reasonable",
-        "reasonable",
-        "weak",
-    ]
-
-
-@pytest.mark.parametrize(
     ("value", "threshold", "passed", "shown"),
     [
         (0.500011, 1.0, True, "0.5001"),  # at most: up, towards the threshold
@@ -55,12 +32,6 @@ def test_verdict_needs_an_interval_clear_of_zero() -> None:
     assert said(-0.02, -0.01) == "worse"
     assert said(-0.01, 0.02) == "no clear difference"
     assert said(-0.02, -0.01, "cross_entropy") == "–"
-
-
-def test_guesser_follows_the_trade_off_curve() -> None:
-    assert formats.guesser(0.0, 0.001) == "0.1%"
-    # TPR at FPR 1e-3 for rho 0.25, 0.89, 1.86: 0.0086, 0.0395, 0.123.
-    assert [formats.guesser((2 * rho) ** 0.5, 0.001) for rho in (0.25, 0.89, 1.86)] == ["0.9%", "4.0%", "12.3%"]
 
 
 def test_small_counts_are_not_given() -> None:

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from reports.markdown import code, escape, figure, sections, to_html, yaml
+from reports.markdown import code, contents, escape, figure, sections, to_html, yaml
 
 EVIL = (
     "<script>alert(1)</script>",
@@ -63,7 +63,7 @@ def test_a_picture_is_its_svg_with_a_caption_and_one_that_is_not_there_is_words(
 def test_a_fourth_heading_folds_up_to_the_next_heading_or_the_end() -> None:
     page = to_html("#### More\n\na\n\n## Next\n\nb\n\n#### Last\n\nc", {})
     assert page == (
-        "<details><summary>More</summary>\n<p>a</p>\n</details>\n<h2>Next</h2>\n<p>b</p>\n"
+        '<details><summary>More</summary>\n<p>a</p>\n</details>\n<h2 id="next">Next</h2>\n<p>b</p>\n'
         "<details><summary>Last</summary>\n<p>c</p>\n</details>\n"
     )
 
@@ -76,15 +76,28 @@ def test_bold_alone_is_bad_news_and_a_quotation_is_a_note() -> None:
     assert to_html("> a", {}).startswith('<blockquote role="note">')
 
 
-def test_numbers_stand_on_the_right_and_wide_tables_scroll() -> None:
+def test_numbers_stand_on_the_right_and_cells_say_their_column() -> None:
     narrow = to_html("| a | b |\n|---|---:|\n| c | 1 |", {})
     assert narrow.startswith('<div class="scroll"><table>')
     assert '<th class="n">b</th>' in narrow
-    assert '<td class="n">1</td>' in narrow
+    assert '<td data-label="a">c</td>' in narrow
+    assert '<td data-label="b" class="n">1</td>' in narrow
     assert "style=" not in narrow
-    assert '<table class="wide">' in to_html("|a|b|c|d|e|\n|-|-|-|-|-|\n|1|2|3|4|5|", {})
 
 
 def test_sections_put_together_are_the_text() -> None:
     text = "# Title\n\nintro\n\n## One\n\n### More\n\n## Two\n"
     assert sections(text) == ["# Title\n\nintro\n\n", "## One\n\n### More\n\n", "## Two\n"]
+
+
+def test_links_lead_nowhere_but_to_headings_and_gates_of_the_page() -> None:
+    assert contents("## All gates, at once\n\n### no\n\n## Two") == (
+        "## Contents\n\n- [All gates, at once](#all-gates-at-once)\n- [Two](#two)\n"
+    )
+    table = "| gate | x |\n|---|---|\n| `min_sep` | `y` |"
+    page = to_html(f"## All gates, at once\n\n{table}\n\n[a](#two) [b](x#two) [c](//d)", {})
+    assert '<h2 id="all-gates-at-once">' in page
+    assert page.count(" id=") == 2
+    assert '<tr id="gate-min_sep">' in page
+    assert '<a href="#two">a</a> [b](x#two) [c](//d)' in page
+    assert "id=" not in to_html("| other |\n|---|\n| `min_sep` |", {})

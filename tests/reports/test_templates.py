@@ -15,7 +15,7 @@ def test_every_number_that_matters_is_shown() -> None:
         assert gate.id in text
         assert gate.title in text
     # Rounded up: rho 0.50012, mu 1.00012, epsilon 4.8812.
-    losses = ("0.501", "1.01", "4.89", "80.00")
+    losses = ("0.5002", "1.01", "4.89", "80.00")
     others = (
         "test-fixture-01",
         "held-out aggregates",
@@ -41,9 +41,9 @@ def test_another_disclosure_gives_other_numbers(name: str) -> None:
         composition=block("composition", spends=[], total_rho=2.2222),
     )
     text = visible(changed[name])
-    for shown in ("0.778", "1.25", "6.55", "6.5432", "23 rounds", "321", "0.123", "2.2222"):
+    for shown in ("0.7777", "1.25", "6.55", "6.5432", "23 rounds", "321", "0.123", "2.2222"):
         assert shown in text
-    for gone in ("0.501", "1.01", "4.89", "4.8812", "0.5002", "16 rounds"):
+    for gone in ("0.5002", "1.01", "4.89", "4.8812", "0.5002", "16 rounds"):
         assert gone not in text
 
 
@@ -129,7 +129,7 @@ def test_a_ceiling_that_rank_one_stays_under_says_nothing() -> None:
     most = math.log2(2_000_000)
     for bits, said in ((most + 1, "says nothing"), (most - 1, f"{most - 1:.1f}"), (None, "none")):
         audit = block("audit", canaries=[row | {"ceiling_bits": bits}], stress=None)
-        assert f'<td class="n">{said}</td>' in rendered(audit=audit)["report.html"]
+        assert f'data-label="ceiling" class="n">{said}</td>' in rendered(audit=audit)["report.html"]
 
 
 def test_bad_findings_stand_out() -> None:

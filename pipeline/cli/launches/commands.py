@@ -15,9 +15,10 @@ from pipeline.cli.launches.known import Launch
 from pipeline.cli.launches.named import complete
 from pipeline.cli.launches.running import Running, running
 from pipeline.cli.launches.steps import next_steps
-from pipeline.cli.support import AsJson, answer, command, duration, round_up, table_text
+from pipeline.cli.support import AsJson, answer, command, duration, table_text
 from pipeline.settings import Settings
 from reports.listed import gain, minute, shown_state
+from reports.losses import up
 
 _HEADS = ("launch", "locale", "features", "began", "state", "rho", "epsilon", "gain in top-1 recall")
 
@@ -123,7 +124,7 @@ def _standing(here: Settings, run_id: str, *, runs_now: bool) -> tuple[Launch, H
 def _said(launch: Launch) -> str:
     """One line of a launch."""
     row = launch.row
-    amounts = "" if row["rho"] is None else f", rho {row['rho']:.4g}, epsilon {round_up(row['epsilon'])}"
+    amounts = "" if row["rho"] is None else f", rho {up(row['rho'], 4)}, epsilon {up(row['epsilon'])}"
     gained = "" if row["top1_gain"] is None else f", {gain(row)} in top-1 recall"
     return f"{row['launch_id']}: {shown_state(row)}, begun {minute(launch.began)}{amounts}{gained}"
 
@@ -160,7 +161,7 @@ def _cells(row: dict[str, Any]) -> Sequence[str]:
         ", ".join(row["features"]),
         minute(row["began"]),
         state,
-        "-" if rho is None else f"{rho:.4g}",
-        "-" if epsilon is None else round_up(epsilon),
+        "-" if rho is None else up(rho, 4),
+        "-" if epsilon is None else up(epsilon),
         gain(row),
     )

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from reports.disclosure.document import Disclosure
 from reports.figures.comparison import of_utility
-from reports.formats import METRICS, arm_name, strength
+from reports.formats import METRICS, arm_name
+from reports.losses import strength
 from reports.render import pages
 
 OF_METRIC = {words: metric for metric, words in METRICS.items()}

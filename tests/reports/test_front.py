@@ -1,0 +1,144 @@
+"""The first page: short, the same numbers in every language, each written as that language writes them."""
+
+import re
+
+import pytest
+
+from reports.disclosure.document import Disclosure
+from reports.front import LANGUAGES, in_digits_of
+from reports.render import pages
+from tests.helpers.reports.reports_example import block, example
+
+GROUP = [{"devices": 2, "rho": 4 * 0.50012, "epsilon": 11.2345}, {"devices": 3, "rho": 9 * 0.50012, "epsilon": 19.1}]
+LOCALES = {"de": "de-DE", "es": "es-ES", "fr": "fr-FR", "pt": "pt-BR"}
+# Words of the English page, which no other language has.
+ENGLISH = re.compile(r"\b(?:devices?|the|rounds|whatever|weak|reasonable|approved|noise)\b")
+
+
+def of(language: str, **changes: object) -> str:
+    """The first page in a language, as it stands in the report."""
+    locale = LOCALES.get(language, "en-US")
+    launch = {**block("launch"), "locale": locale} | changes.pop("launch", {})  # type: ignore[operator]
+    text = pages(example(launch=launch, **changes), {})["report.md"]
+    fronts = text[text.index("## On one page") : text.index("## Contents")].split("## ")
+    starts = [at for at, part in enumerate(re.findall(r"^## .*", text, flags=re.MULTILINE)) if part == "## Contents"]
+    assert starts == [1 if language == "en" else 2]
+    whole = text[text.index("## On one page") : text.index("## Contents")]
+    assert fronts
+    return whole if language == "en" else whole[whole.index("\n## ") :]
+
+
+def everything() -> dict[str, object]:
+    """Changes that bring out every warning and every part of the first page."""
+    accounting = block("accounting")
+    release = {"noise_multiplier": 3.0, "clip_norm": 1.0, "rho": 0.1, "epsilon": 1.0}
+    counts = release | {"ships": "mixture", "cells": 12_345, "contexts": 10}
+    votes = release | {"groups": 50, "effective_share": 0.5}
+    return {
+        "launch": {"synthetic_population": True, "seeded_randomness": True, "reviewers": ["ana", "ben"]},
+        "population": block("population", synthetic=True),
+        "mechanism": block("mechanism", randomness="seeded", rounds=1200, report_goal=1500),
+        "decision": block(
+            "decision", decision="hold", gates=[gate | {"passed": False} for gate in block("decision")["gates"]]
+        ),
+        "accounting": accounting
+        | {"agree": False, "counts": counts, "votes": votes, "training_rho": accounting["rho"] - 0.2, "group": GROUP},
+        "participation": block("participation", violations=3),
+        "tool": block("tool", git_commit="abc-dirty"),
+        "data_accesses": [
+            {"stage": stage, "data": "private", "covered": False, "reason": "held-out aggregates"}
+            for stage in (
+                "ingest_private",
+                "build_vocabulary: coverage",
+                "fine_tune: validation curve",
+                "ab_test",
+                "ab_test: an arm trained without privacy",
+            )
+        ],
+    }
+
+
+def numbers(text: str) -> list[str]:
+    """Numbers of a text without their marks, in any order."""
+    text = re.sub(r"`[^`]*`", "", text)
+    marks = "[.,\N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE} ]"
+    found = re.findall(r"\d(?:[.,\N{NARROW NO-BREAK SPACE}]?\d)*", re.sub(r"(?<=1) (?=000)", ",", text))
+    return sorted(re.sub(marks, "", each) for each in found)
+
+
+@pytest.mark.parametrize("language", sorted(LOCALES))
+def test_each_language_has_the_numbers_of_english_and_none_of_its_words(language: str) -> None:
+    calm = example(accounting=block("accounting", group=GROUP))
+    for changes in ({"accounting": block("accounting", group=GROUP)}, everything()):
+        english, other = of("en", **dict(changes)), of(language, **dict(changes))
+        # English alone lists the worst facts and says where else to look.
+        english = re.sub(r"^>.*$", "", english, flags=re.MULTILINE)
+        extra = re.sub(r"^>.*$", "", other, flags=re.MULTILINE)
+        assert set(numbers(extra)) - {"2", "3"} == set(numbers(english)) - {"2", "3"}
+        prose = re.sub(r"`[^`]*`", "", other)
+        assert ENGLISH.findall(prose.replace(calm.launch.intended_use, "")) == []
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_every_warning_and_reviewer_stands_on_it(language: str) -> None:
+    changes = everything()
+    page = of(language, **changes)
+    assert "ana" in page
+    assert "ben" in page
+    if language != "en":  # whose warnings stand above the page
+        assert page.count("\n> ") == 6
+    assert "4,89" in page or language == "en"
+    assert "%" in of(language)
+
+
+def test_one_is_not_many() -> None:
+    one = {
+        "mechanism": block("mechanism", rounds=1),
+        "decision": block("decision", gates=block("decision")["gates"][:1]),
+    }
+    assert "In 1 Runde addiert" in of("de", **one)
+    assert "1 von 1 Prüfung " in of("de", **one)
+    assert "En 1 ronda," in of("es", **one)
+    assert "Se superó 1 de 1 control." in of("es", **one)
+    assert "Em 1 rodada," in of("pt", **one)
+    assert "1 de 1 verificação " in of("pt", **one)
+    assert "En 1 tour," in of("fr", **one)
+    assert "1 contrôle réussi sur 1" in of("fr", **one)
+
+
+@pytest.mark.parametrize(
+    ("language", "shown", "written"),
+    [
+        ("en", "1,234.56%", "1,234.56%"),
+        ("de", "1,234.56%", "1.234,56\N{NO-BREAK SPACE}%"),
+        ("fr", "1,234,567", "1\N{NARROW NO-BREAK SPACE}234\N{NARROW NO-BREAK SPACE}567"),
+        ("es", "1,234", "1234"),
+        ("es", "12,345.6", "12.345,6"),
+        ("pt", "14.80%", "14,80%"),
+        ("de", "without bound", "without bound"),
+    ],
+)
+def test_numbers_are_written_as_in_the_language(language: str, shown: str, written: str) -> None:
+    assert in_digits_of(language, shown) == written
+
+
+def test_other_languages_have_the_english_page_alone() -> None:
+    assert of("en").count("### ") == 4
+    text = pages(example(launch={**block("launch"), "locale": "ja-JP"}), {})["report.md"]
+    assert text.count("\n## ") == pages(example(), {})["report.md"].count("\n## ")
+
+
+def test_it_is_short() -> None:
+    assert len(of("en", **everything()).split()) < 520
+    assert len(of("en").split()) < 345
+
+
+def test_several_devices_of_a_person_are_told_of() -> None:
+    group = block("accounting", group=GROUP)
+    assert "2 devices have ε ≤ 11.24 together" in of("en", accounting=group)
+    assert "2 Geräte haben zusammen ε ≤ 11,24" in of("de", accounting=group)
+    text = pages(Disclosure.model_validate(example(accounting=group)), {})["report.md"]
+    assert "| 2 | 2.0005 | 11.24 | weak |" in text
+    assert "| 3 | 4.5011 | 19.10 | weak |" in text
+    failing = block("accounting", failure=1e-9)
+    assert "part of δ is a chance of failing" in pages(example(accounting=failing), {})["report.md"]
