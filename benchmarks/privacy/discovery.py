@@ -116,8 +116,12 @@ def _peer() -> str:
     return str(python)
 
 
-def population(devices: int) -> tuple[TypedWords, dict[str, float]]:
-    """Devices that type target words by frequency, a lognormal number of them up to 400; weight of each target."""
+def population(devices: int, words_each: int = 200) -> tuple[TypedWords, dict[str, float]]:
+    """Devices that type target words by frequency, and the weight of each target.
+
+    Args:
+      words_each: a device types a lognormal number of words with about this mean, up to twice as many.
+    """
     listed = wordfreq.get_frequency_dict("en", wordlist="large")
     usable = set(string.printable) - set(string.whitespace)
     ranked = sorted(
@@ -127,7 +131,7 @@ def population(devices: int) -> tuple[TypedWords, dict[str, float]]:
     weights = np.array([listed[word] for word in targets])
     weights /= weights.sum()
     rng = np.random.default_rng(0)
-    lengths = np.minimum(rng.lognormal(np.log(200) - 0.5, 1.0, size=devices).astype(np.int64), 400)
+    lengths = np.minimum(rng.lognormal(np.log(words_each) - 0.5, 1.0, size=devices).astype(np.int64), 2 * words_each)
     starts = np.concatenate([[0], np.cumsum(lengths)])
     numbers = np.empty(starts[-1], dtype=np.int32)
     for first in range(0, len(numbers), 2**22):

@@ -1,11 +1,12 @@
 """Words found locally (LDP TrieHH) and by a trusted aggregator, at equal coverage, and what one device loses to each.
 
-    .venv/stages/bin/python -m benchmarks.privacy.words [chat] [blogs] [sms] [synthetic] [scale] [--data FOLDER]
+    .venv/stages/bin/python -m benchmarks.privacy.words [PART ...] [--data FOLDER]
     .venv/stages/bin/python -m benchmarks.privacy.words pictures
 
-'chat' is the packaged demo's population with its vocabulary; 'blogs' and 'sms' read en_blogs.parquet and
-fr-FR_88milsms.parquet in FOLDER (client_id, text, locale, ts) and are left out without it. 'synthetic' types words of
-wordfreq's English list by their frequency. 'scale' streams 30 million devices. Seconds are CPU seconds of one thread.
+Parts are chat, blogs, sms, synthetic, millions and scale; none means all. 'chat' is the packaged demo's population with
+its vocabulary; 'blogs' and 'sms' read en_blogs.parquet and fr-FR_88milsms.parquet in FOLDER (client_id, text, locale,
+ts) and are left out without it. 'synthetic' types words of wordfreq's English list by their frequency; 'millions' are
+more people of a tenth of the words each. 'scale' streams 30 million devices. Seconds are CPU seconds of one thread.
 Epsilon is a whole device's; of a local discovery against whoever collects messages, and after shuffling. 'pictures'
 measures nothing and draws the committed table.
 """
@@ -18,9 +19,10 @@ import string
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 from scipy import optimize
@@ -75,8 +77,19 @@ def key_of(seed: int) -> bytes:
     return seed.to_bytes(32, "big")
 
 
-def compare(people: People, local: TrieConfig, seeds: int) -> None:
-    """One table: the local discovery, central ones, and the central one of the local one's coverage."""
+def compare(
+    people: People,
+    local: TrieConfig,
+    seeds: int,
+    epsilons: Sequence[float] = EPSILONS,
+    variants: Mapping[str, Mapping[str, object]] = MappingProxyType(VARIANTS),
+    steps: int = 9,
+) -> None:
+    """One table: the local discovery, central ones, and the central one of the local one's coverage.
+
+    Args:
+      steps: of bisection for the epsilon of that coverage.
+    """
     print(f"{len(people.typed):,} devices answer, {len(people.held_out):,} others")
     print(f"{'way':>24}{'epsilon':>10}{'shuffled':>10}{'coverage %':>16}{'words':>8}{'false':>7}{'CPU s':>8}")
     held = set(people.typed.parted()[0].distinct)
@@ -114,16 +127,16 @@ def compare(people: People, local: TrieConfig, seeds: int) -> None:
         found.append({word.word for word in result.words})
         shuffled = max(shuffled, result.device_epsilon_central or math.inf)
     target = row("local", local.messages_per_device * local.epsilon0, shuffled, found, time.process_time() - began)
-    for epsilon in EPSILONS:
+    for epsilon in epsilons:
         began = time.process_time()
         runs = central(epsilon)
         row("central", epsilon, None, runs, time.process_time() - began)
-    for name, variant in VARIANTS.items():
+    for name, variant in variants.items():
         began = time.process_time()
         runs = central(2.0, **variant)
         row(name, 2.0, None, runs, time.process_time() - began)
-    low, high = 0.01, 40.0
-    for _ in range(9):
+    low, high = (0.01, 40.0) if steps > 5 else (0.005, 0.5)
+    for _ in range(steps):
         middle = math.sqrt(low * high)
         reached = statistics.mean(100 * coverage(run, people.held_out, 0.95)[0] for run in central(middle))
         low, high = (middle, high) if reached < target else (low, middle)
@@ -173,6 +186,15 @@ def synthetic() -> None:
         compare(People(typed, frozenset(), (share,), string.printable), local, 1)
 
 
+def millions() -> None:
+    """One and thirty million people with a tenth of the words each, both ways, at equal coverage."""
+    for devices in (1_000_000, 30_000_000):
+        typed, weights = population(devices, words_each=20)
+        share = Counter({word: round(1e9 * weight) for word, weight in weights.items()})
+        local = LOCAL.model_copy(update={"layers": 15, "max_prefixes": 1_500})
+        compare(People(typed, frozenset(), (share,), string.printable), local, 1, epsilons=(1.0,), variants={}, steps=5)
+
+
 def scale(devices: int = 30_000_000, words_each: int = 20, listed: int = 200_000) -> None:
     """Streamed shards of devices whose words follow Zipf's law; every tenth types a word that nobody else does."""
     chances = np.cumsum(1 / np.arange(3, listed + 3))
@@ -207,11 +229,11 @@ def scale(devices: int = 30_000_000, words_each: int = 20, listed: int = 200_000
 def main() -> None:
     """Print one table a part."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    known = ("chat", "blogs", "sms", "synthetic", "scale", "pictures")
+    known = ("chat", "blogs", "sms", "synthetic", "millions", "scale", "pictures")
     parser.add_argument("parts", nargs="*", choices=[[], *known], default=[])
     parser.add_argument("--data", type=Path, help="folder of populations; left out, 'blogs' and 'sms' are not measured")
     options = parser.parse_args()
-    parts = {"chat": chat, "synthetic": synthetic, "scale": scale}
+    parts = {"chat": chat, "synthetic": synthetic, "millions": millions, "scale": scale}
     if options.data:
         parts["blogs"] = lambda: brought(options.data / "en_blogs.parquet", "en-US")
         parts["sms"] = lambda: brought(options.data / "fr-FR_88milsms.parquet", "fr-FR")

@@ -22,6 +22,7 @@ from federated.mechanisms.sensitivity import check_pattern
 
 _LARGEST_ERROR = 1e100  # of any use; its square is still a number
 _BLOCK = 128  # columns whose slope is computed at a time
+_ONE_THREAD_ROUNDS = 256
 
 
 @dataclass(frozen=True)
@@ -209,7 +210,9 @@ def _search_matrix(start: Banded, max_iterations: int) -> tuple[Banded, int]:
     if len(places_F):
         options = {"maxiter": max_iterations, "maxcor": 10, "ftol": 1e-7, "gtol": 1e-9}
         free_F = raw_NN.reshape(-1)[places_F]
-        end = minimize(matrix_objective, free_F, (places_F, rounds), "L-BFGS-B", jac=True, options=options)
+        # Of few rounds, threads only wait for each other, and another number of them ends in other last digits.
+        with threadpool_limits(1 if rounds <= _ONE_THREAD_ROUNDS else None, user_api="blas"):
+            end = minimize(matrix_objective, free_F, (places_F, rounds), "L-BFGS-B", jac=True, options=options)
         raw_NN.reshape(-1)[places_F] = end.x
         iterations = int(end.nit)
     return from_matrix(start.noise_multiplier, raw_NN / np.linalg.norm(raw_NN, axis=0), bands), iterations

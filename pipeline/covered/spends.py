@@ -118,19 +118,32 @@ def is_sum(config: LaunchConfig) -> bool:
 
 
 def device_spends(config: LaunchConfig, run: RunDir) -> list[Spend]:
-    """Every device-level release of a launch that has trained, as its stages state them.
+    """Every device-level release that a launch which has trained is made of, as its stages state them.
 
-    What evaluation costs is known, and counts as spent, also where the comparison failed.
+    A release that was taken over is one of them, for what the launch that made it paid: whoever sees this launch sees
+    what came of it. What evaluation costs is known, and counts as spent, also where the comparison failed.
 
     Raises:
       StageInputMissing: it has not trained, or not released something else that it was asked to.
     """
     asked = {"discover": config.central_discovery is not None, "count": config.counts is not None, "ab_test": False}
     asked |= {"fine_tune": config.trains, "vote": config.vote is not None}
-    stated = [run.result(name)["spend"] for name in SPENDS if asked.get(name, True)]
+    stated = {name: run.result(name)["spend"] for name in SPENDS if asked.get(name, True)}
     held_out = planned_evaluation(config)
-    spends = [Spend.model_validate(spend) for spend in stated] + ([held_out] if held_out else [])
+    spends = [Spend.model_validate(spend or _paid_before(config, name)) for name, spend in stated.items()]
+    spends += [held_out] if held_out else []
     return [spend for spend in spends if spend.unit == "device"]
+
+
+def _paid_before(config: LaunchConfig, stage: str) -> Spend:
+    """What the launch paid whose release this one took over: the same, or it would not have been taken over."""
+    if stage == "discover" and config.central_discovery is not None:
+        return central_discovery(config.central_discovery)
+    if stage == "count" and config.counts is not None:
+        return counts(config.counts.rho, config.mechanism.delta)
+    if stage == "vote" and config.vote is not None:
+        return votes(config.vote.rho, config.mechanism.delta)
+    raise ValueError(f"{stage}: states no spend, and is not taken over from other launches; run it again")
 
 
 def launch_loss(config: LaunchConfig, run: RunDir) -> Loss:

@@ -23,7 +23,6 @@ from pipeline.errors import LaunchError, ServiceUnavailable
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.registry import Had, Registry
 from pipeline.run_dir import KEY, RunDir, StageRecord
-from pipeline.run_dir import differences as file_differences
 from pipeline.settings import Settings
 from pipeline.stage import StageContext, StageResult, stage_key
 from pipeline.stages import artifacts
@@ -40,7 +39,7 @@ from pipeline.stages.public_model import adapt, pretrain
 from pipeline.stages.publish import build_bundle
 from pipeline.stages.training.fine_tune_workers import watched_on
 from pipeline.stages.vote import vote
-from pipeline.verify.check import Check, differences, in_words
+from pipeline.verify.check import Check, differences, file_differences, in_words
 from pipeline.verify.files import is_gone, missing
 from pipeline.verify.report import of_this_code as made_by_this_code
 from pipeline.verify.report import read, same_launch
@@ -156,7 +155,7 @@ def _made(function: Callable[[StageContext], StageResult], ignored: frozenset[st
             name: value for name, value in _untimed(record.result).items() if name not in ignored and name in result
         }
         yield from differences(stated, {name: result[name] for name in stated})
-        yield from file_differences(record.outputs, ctx.run.manifest(ctx.stage))
+        yield from file_differences(record, run, ctx.run)
 
     return again
 
@@ -308,7 +307,7 @@ def _publish(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[st
     # Written again since, a report still says of the launch what was published with the model.
     then, now = Disclosure.model_validate_json(disclosed), read(run)
     yield from ("disclosure.json",) if now is None or not same_launch(then, now) else ()
-    yield from file_differences(record.outputs, ctx.run.manifest("publish"))
+    yield from file_differences(record, run, ctx.run)
 
 
 _AGAIN: Mapping[str, _Again] = {

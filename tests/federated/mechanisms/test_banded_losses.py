@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_limits
 
 from federated.mechanisms.optimise_banded import fhu_coefficients, optimise_banded
 from federated.mechanisms.sensitivity import toeplitz_sensitivity_squared
@@ -56,3 +57,13 @@ def test_two_bands_over_many_rounds_are_the_best_there_is(rounds: int) -> None:
     near = min(np.linspace(0.9, 1.0, 101), key=loss)
     best = min(loss(c) for c in np.linspace(near - 1e-3, min(near + 1e-3, 1.0), 41))
     assert found.losses.rms_loss <= best * (1 + 1e-6)
+
+
+@pytest.mark.slow
+def test_a_strategy_is_the_same_however_many_threads_there_are() -> None:
+    """A plan made again on another day has the same digest."""
+    ends = []
+    for threads in (1, 2, 4):
+        with threadpool_limits(threads, user_api="blas"):
+            ends.append(optimise_banded(24, 4, 4, 4).strategy.lags_NL)
+    assert all(np.array_equal(ends[0], end) for end in ends)

@@ -7,8 +7,10 @@ import pytest
 from federated.accounting.gaussian import epsilon_of_rho
 from federated.accounting.guarantees import guarantee_of
 from federated.mechanisms.independent import Independent
+from pipeline.config import LaunchConfig
 from pipeline.covered import spends
-from tests.helpers.launches.pipeline_launch import launch_config
+from pipeline.stages.table import STAGES
+from tests.helpers.launches.pipeline_launch import RAW, launch_config
 
 
 def test_a_reservation_is_the_plan_s_whole_worst_case() -> None:
@@ -75,3 +77,32 @@ def test_what_may_fail_comes_out_of_delta() -> None:
     assert loss.epsilon == pytest.approx(epsilon_of_rho(0.5, 4e-7))
     with pytest.raises(ValueError, match="is not above"):
         spends.loss_together([unsure] * 4, DELTA)
+
+
+@pytest.mark.slow
+def test_what_was_taken_over_counts_in_what_a_device_loses_to_the_launch() -> None:
+    """Whoever sees the launch sees what came of it; only the ledger does not pay twice."""
+    discovery = {"kind": "central", "noise_multiplier": 2.0, "words_per_device": 5, "delta": DELTA}
+    made_up = {"source": "synthetic", "name": "made-up", "devices": 80, "max_words_per_device": 30}
+    policy = {**RAW["policy"], "max_rho": 1.0, "population_max_rho": 4.0, "max_discovery_epsilon0": None}
+    content = {
+        "discovery": discovery,
+        "private_text": made_up,
+        "policy": policy,
+        "public_text": {**RAW["public_text"], "select_by": "vote"},
+    }
+    config = LaunchConfig.model_validate(
+        {**RAW, **content, "vote": {"noise_multiplier": 4.0}, "counts": {"noise_multiplier": 3.0, "model": "mixture"}}
+    )
+    planned = {
+        "vote": spends.votes(1 / 32, DELTA),
+        "discover": spends.central_discovery(config.central_discovery),
+        "count": spends.counts(1 / 18, DELTA),
+    }
+    assert planned.keys() == STAGES.private.keys() & spends.SPENDS.keys()
+    results = {name: {"spend": spend.model_dump()} for name, spend in planned.items()}
+    results["fine_tune"] = trained(0.3).result("fine_tune")
+    paid = spends.launch_loss(config, SimpleNamespace(result=results.__getitem__))
+    assert paid.rho == pytest.approx(0.3 + 1 / 32 + 1 / 8 + 1 / 18)
+    taken_over = results | {name: {"spend": None} for name in planned}
+    assert spends.launch_loss(config, SimpleNamespace(result=taken_over.__getitem__)) == paid
