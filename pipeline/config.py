@@ -18,6 +18,7 @@ from federated.config.population import PopulationConfig
 from federated.config.training import LocalTrainingConfig, RuntimeConfig, ServerConfig
 from federated.config.votes import VotesConfig
 from pipeline import config_errors
+from pipeline.policy.approvals import require_reviewers
 from pipeline.policy.config import PolicyConfig
 from pipeline.policy.discovery import require_allowed_discovery
 from pretrain.config import (
@@ -107,9 +108,7 @@ class LaunchConfig(Config):
     report: ReportConfig
     runtime: RuntimeConfig = RuntimeConfig()
     schedule: Line | None = Field(default=None, description="cron expression or preset such as '@monthly'")
-    reviewers: tuple[Line, ...] = Field(
-        default=(), max_length=100, description="who must approve in Airflow before publication"
-    )
+    reviewers: tuple[Line, ...] = Field(default=(), max_length=100, description="who must approve before publication")
 
     @property
     def feature(self) -> Feature:
@@ -218,8 +217,9 @@ class LaunchConfig(Config):
         return self
 
     @model_validator(mode="after")
-    def _discovery_is_what_the_policy_allows(self) -> "LaunchConfig":
+    def _the_policy_can_be_met(self) -> "LaunchConfig":
         require_allowed_discovery(self.policy, self.discovery, self.mechanism.delta)
+        require_reviewers(self.policy.approvals, self.reviewers)
         return self
 
     @model_validator(mode="after")

@@ -25,6 +25,7 @@ from pipeline.errors import PermanentError, ReleaseRefused
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run_dir import RunDir
 from pipeline.settings import Settings
+from pipeline.tracked import describe
 from pretrain.files import sha256, text_sha256
 from pretrain.reading import paths
 
@@ -133,7 +134,8 @@ class Registry:
             self._ledger.note("model", population, "", name, {"population": population})
         with tracking.answering():
             if not self._client.search_registered_models(f"name = '{name}'"):
-                self._client.create_registered_model(name, tags={"locale": config.locale, "feature": feature})
+                about = {"locale": config.locale, "feature": feature, "population": population}
+                self._client.create_registered_model(name, tags=about, description=describe.model(about))
             for version in self._client.search_model_versions(f"name = '{name}'"):
                 if all(version.tags.get(key) == tags[key] for key in _IDENTITY):
                     return self._noted(name, int(version.version))
@@ -143,7 +145,7 @@ class Registry:
             logged = tracker.logged_model(identity)
             source, model_id = logged or tracking.log_bundle(self._settings, tracker.parent_run_id(), bundle, identity)
             made = self._client.create_model_version(
-                name, source, tracker.parent_run_id(), tags=tags, model_id=model_id
+                name, source, tracker.parent_run_id(), tags=tags, description=describe.version(tags), model_id=model_id
             )
             return self._noted(name, int(made.version))
 

@@ -15,6 +15,7 @@ from pipeline.config import LaunchConfig, launch_id_without_reviewers
 from pipeline.errors import ReleaseRefused
 from pipeline.ledger.entries import Entry
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.policy.approvals import persons
 from pipeline.registry import Registry
 from pipeline.run_dir import STATE, RunDir, StageRecord
 from pipeline.settings import Settings
@@ -25,12 +26,13 @@ State = Literal["unfinished", "held", "waiting", "approved", "rejected", "publis
 
 
 class Standing(BaseModel):
-    """The state of a launch, and why in words."""
+    """The state of a launch, why in words, and who approved its report as it stands."""
 
     model_config = ConfigDict(frozen=True)
 
     state: State
     detail: str
+    approvers: tuple[str, ...] = ()
 
 
 class Review(BaseModel):
@@ -39,7 +41,7 @@ class Review(BaseModel):
     Attributes:
       who: the reviewer, as the launch file names them.
       report: SHA-256 of the ``disclosure.json`` that they saw.
-      account: of the operating system, under which the answer was written down.
+      account: of the operating system, or of Airflow (``airflow/NAME``), under which the answer was written down.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -63,7 +65,7 @@ def standing(config: LaunchConfig, run: RunDir, entries: Iterable[Entry]) -> Sta
     if decided.result.get("decision") != "launch":
         return Standing(state="held", detail="; ".join(decided.result.get("reasons", ())))
     own = [entry for entry in entries if entry.launch_id == run.launch_id]
-    reviews = [(entry.created_at, Review.model_validate_json(entry.binding)) for entry in own if entry.kind == "review"]
+    reviews = _reviews(own)
     for when, review in reviews:
         if review.answer == "reject":
             return Standing(state="rejected", detail=f"by {review.who} at {when[:19]}Z: {review.reason}")
@@ -77,18 +79,24 @@ def standing(config: LaunchConfig, run: RunDir, entries: Iterable[Entry]) -> Sta
         if not left:
             return Standing(state="rolled back", detail=taken_back)
         taken_back = f"; no longer for its other features, rolled back {taken_back}"
-    approved = [review for _, review in reviews]  # None of them rejects.
-    if left and (approved or not _asked(config, run)):
+    needed, report = config.policy.approvals, reported.result["disclosure_sha256"]
+    given = {
+        review.report: persons(_of_report(reviews, review.report)) for _, review in reviews
+    }  # None of them rejects.
+    who = tuple(review.who for review in given.get(report, ()))
+    if left and (any(len(enough) >= needed for enough in given.values()) or not _asked(config, run)):
         each = " and ".join(f"version {version} of {name}" for name, version in left.items())
-        return Standing(state="published", detail=f"as {each}{taken_back}")
+        return Standing(state="published", detail=f"as {each}{taken_back}", approvers=who)
     if not config.reviewers:
         return Standing(state="approved", detail="by its gates; the launch file names no reviewers")
-    for when, review in reviews:
-        if review.report == reported.result["disclosure_sha256"]:
-            return Standing(state="approved", detail=f"by {review.who} at {when[:19]}Z")
-    asked = " or ".join(config.reviewers)
-    again = "; the report changed since it was approved" if reviews else ""
-    return Standing(state="waiting", detail=f"for approval by {asked}{again}")
+    times = {review.who: f"{review.who} at {when[:19]}Z" for when, review in reviews if review.report == report}
+    by = " and ".join(times[name] for name in who)
+    if len(who) >= needed:
+        return Standing(state="approved", detail=f"by {by}", approvers=who)
+    asked = " or ".join(name for name in config.reviewers if name not in who)
+    again = "; the report changed since it was approved" if reviews and not who else ""
+    so_far = f"; approved by {by}, {len(who)} of {needed} that the policy asks for" if who else ""
+    return Standing(state="waiting", detail=f"for approval by {asked}{again}{so_far}", approvers=who)
 
 
 def approvers(run_id: str, entries: Iterable[Entry]) -> tuple[str, ...]:
@@ -123,6 +131,13 @@ def review(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger, given: Revi
         raise ReleaseRefused(
             f"review: the report of {run.launch_id} has digest {report[:12]} by now, and {given.who} saw "
             f"{given.report[:12]}; let them read it again"
+        )
+    before_them = _of_report(_reviews(entry for entry in ledger.entries() if entry.launch_id == run.launch_id), report)
+    if given.answer == "approve" and kept is None and given not in persons([*before_them, given]):
+        known = " and ".join(f"{each.who} (account {each.account})" for each in before_them)
+        raise ReleaseRefused(
+            f"review: {given.who!r} under account {given.account!r} is no other person than {known}, who approved; "
+            f"policy.approvals: {config.policy.approvals} asks for as many persons, with a name and an account each"
         )
     ledger.note("review", config.private_text.name, run.launch_id, _stage_of(given), given.model_dump())
     return standing(config, run, ledger.entries())
@@ -181,6 +196,15 @@ def rollback(
     else:
         registry.set_alias(name, "previous", older)
     return {"registered_model": name, "champion": previous, "rolled_back": champion, "launch_id": launch}
+
+
+def _reviews(own: Iterable[Entry]) -> list[tuple[str, Review]]:
+    """When each answer was given, and the answer; of a launch's own entries."""
+    return [(entry.created_at, Review.model_validate_json(entry.binding)) for entry in own if entry.kind == "review"]
+
+
+def _of_report(reviews: Iterable[tuple[str, Review]], report: str) -> list[Review]:
+    return [review for _, review in reviews if review.report == report and review.answer == "approve"]
 
 
 def _versions(published: StageRecord | None) -> dict[str, int]:

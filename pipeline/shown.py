@@ -22,15 +22,23 @@ class Logged:
 
 
 def points(record: StageRecord) -> Iterator[tuple[str, int, float]]:
-    """Name, step and value: seconds, top-level numbers of the result, its other metrics, its curve point by point."""
+    """Name, step and value: seconds, top-level numbers of the result, its curve point by point.
+
+    What else a result has of numbers (hundreds, of a comparison) is in ``result.json`` beside: each would be a column.
+    """
     yield "stage/seconds", 0, record.seconds
-    for key, value in (numbers(record.result) | numbers(record.result.get("metrics", {}))).items():
+    for key, value in numbers(record.result).items():
         yield _name(f"{record.stage}/{key}"), 0, value
     for index, point in enumerate(record.result.get("curve", [])):
         step = int(point.get("step", index))
         for key, value in numbers(point).items():
             if key != "step":
                 yield _name(f"{record.stage}_curve/{key}"), step, value
+
+
+def once_shown(record: StageRecord) -> dict[str, float]:
+    """Further numbers that runs of before have as metrics, by name."""
+    return {_name(f"{record.stage}/{key}"): value for key, value in numbers(record.result.get("metrics", {})).items()}
 
 
 def numbers(values: Mapping[str, object]) -> dict[str, float]:

@@ -1,30 +1,32 @@
 """MLflow: one parent run per launch, one child run per stage, one registered model per locale and feature.
 
     experiment  keyboard/<locale>
-      run       <launch_id>            configuration, provenance, the scalars to compare launches by
-        run     <stage>                parameters, metrics, data set digests, every public file
+      run       <launch_id>            configuration, provenance, the row of the table of launches (``tracked.columns``)
+        run     <stage>                its numbers and curve, digests of data sets, every public file
 
 A run is found again by its ``tacit.key`` tag. Only files of the public half of a run directory
 are logged, and only those that the stage's record names by digest.
 """
 
-import fcntl
 import logging
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pretrain
-from pipeline import mlflow_file, shown
+from pipeline import shown
 from pipeline.config import LaunchConfig, config_digest
-from pipeline.errors import PermanentError, ServiceUnavailable
+from pipeline.errors import PermanentError
 from pipeline.run_dir import RESULT, RunDir, StageRecord, record_text
-from pipeline.settings import Settings, quiet_mlflow
+from pipeline.settings import Settings
 from pipeline.telemetry import machine
+from pipeline.tracked import columns, experiment, status
+from pipeline.tracked.client import answering, connect, load, one_process
+from pipeline.tracked.running import running
 from pretrain.files import atomic, scratch, sha256, text_sha256
 
 if TYPE_CHECKING:
@@ -34,53 +36,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _KEY, RECORD, _CONTENT = "tacit.key", "tacit.record", "tacit.content"
-# Once these have run, nothing is left for the parent run to wait for.
-_LAST_STAGES = frozenset({"report", "publish"})
-_WAITING = "SCHEDULED"
-_SQLITE = "sqlite:///"
 _BATCH = 100  # MLflow's most parameters or tags in one request
-
-
-def connect(settings: Settings) -> "MlflowClient":
-    """A client of the tracking store and registry, made if this is their first use.
-
-    MLflow is imported here and not above: it takes seconds, and commands that find their work
-    done never need it.
-
-    Raises:
-      ServiceUnavailable: the server or database does not answer.
-      PermanentError: the database was made by an older MLflow.
-    """
-    quiet_mlflow()
-    from mlflow import MlflowClient
-
-    # Of several processes that meet a database without tables, all but one would fail: making a client makes them.
-    with answering(), _one_process(settings):
-        if settings.tracking_uri.startswith(_SQLITE):
-            path = Path(settings.tracking_uri.removeprefix(_SQLITE))
-            mlflow_file.ensure(path, lambda made: MlflowClient(f"{_SQLITE}{made}").search_experiments(max_results=1))
-        client = MlflowClient(tracking_uri=settings.tracking_uri, registry_uri=settings.tracking_uri)
-        client.search_experiments(max_results=1)
-        return client
-
-
-@contextmanager
-def answering() -> Iterator[None]:
-    """Turn what MLflow raises when its store does not answer into a ``ServiceUnavailable``."""
-    from mlflow.exceptions import MlflowException
-
-    try:
-        yield
-    except MlflowException as error:
-        if "mlflow db upgrade" in str(error):
-            raise PermanentError(
-                "MLflow's database was made by another version; back it up and run 'mlflow db upgrade' with its URL"
-            ) from error
-        if error.error_code == "RESOURCE_DOES_NOT_EXIST":
-            raise PermanentError(f"MLflow does not hold what was asked for: {error.message}") from error
-        if error.error_code in ("INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE", "REQUEST_LIMIT_EXCEEDED"):
-            raise ServiceUnavailable(f"MLflow does not answer: {error.message}") from error
-        raise
 
 
 class MlflowTracker:
@@ -116,18 +72,26 @@ class MlflowTracker:
             self._log_files(child, run, record)
             self._client.set_tag(child, RECORD, digest)
             self._client.set_terminated(child)
-            self._log_headline(parent, record.result.get("headline", {}))
-            if record.stage in _LAST_STAGES:
-                self._client.set_terminated(parent)
-            else:
-                self._client.update_run(parent, status=_WAITING)
+            self._log_datasets(parent, record)
+            decision = self._log_row(parent, record).get("decision")
+            self._set_status(parent, status.after(record, decision))
 
-    def show_state(self, state: str) -> None:
-        """Where the launch stands (``pipeline.release``), as a tag of its run."""
+    def show_state(self, state: str, approvers: str = "") -> None:
+        """Where the launch stands (``pipeline.release``), and who approved it, as tags and status of its run."""
         with answering():
             parent = self.parent_run_id()
-            if self._client.get_run(parent).data.tags.get("tacit.state") != state:
-                self._client.set_tag(parent, "tacit.state", state)
+            tags = self._client.get_run(parent).data.tags
+            for name, value in {"tacit.state": state, "approver": approvers}.items():
+                if tags.get(name, "") != value:
+                    self._client.set_tag(parent, name, value)
+            self._set_status(parent, status.of_state(state))
+
+    def _set_status(self, run_id: str, wanted: str) -> None:
+        """Never RUNNING: nobody could tell when the process that logs was killed."""
+        if wanted == status.WAITING:
+            self._client.update_run(run_id, status=wanted)
+        else:
+            self._client.set_terminated(run_id, wanted)
 
     def fetch(self, stage: str, filename: str, destination: Path) -> bool:
         """Bring back a public file of a finished stage; False if there is none."""
@@ -160,11 +124,12 @@ class MlflowTracker:
         """The launch's own run, made at the first use."""
         key = self._launch_id
         self._experiment_id  # noqa: B018 - before the lock: it takes the same one
-        with _one_process(self._settings):
+        with one_process(self._settings):
             if not self._find(_KEY, key):
                 tags = {"tacit.launch": key, "config.sha256": config_digest(self._config), **self._provenance(key)}
                 run_id = self._create_run(tags, key)
-                self._log_params(run_id, shown.parameters(self._config.model_dump(mode="json")))
+                flat = shown.parameters(self._config.model_dump(mode="json"))
+                self._log_params(run_id, columns.parameters(flat))
                 self._client.log_dict(run_id, self._config.model_dump(mode="json"), "launch.json")
         # Machines that share a server but no disk may both have made one; all use the oldest.
         return self._find(_KEY, key)[0].info.run_id
@@ -181,9 +146,8 @@ class MlflowTracker:
             raise
 
     def _create_run(self, tags: Mapping[str, str], name: str) -> str:
-        """A run that is never shown as running: nobody could tell when the process that logs it was killed."""
         run_id = self._client.create_run(self._experiment_id, tags=dict(tags), run_name=name).info.run_id
-        self._client.update_run(run_id, status=_WAITING)
+        self._set_status(run_id, status.WAITING)
         return run_id
 
     @cached_property
@@ -191,11 +155,27 @@ class MlflowTracker:
         name = f"keyboard/{self._config.locale}"
         root = self._settings.artifact_root
         client = self._client  # before the lock: connecting takes the same one
-        with _one_process(self._settings):
-            experiment = client.get_experiment_by_name(name)
-            if experiment:
-                return experiment.experiment_id
-            return client.create_experiment(name, artifact_location=root and f"{root}/{self._config.locale}")
+        with one_process(self._settings):
+            found = client.get_experiment_by_name(name)
+            place = root and f"{root}/{self._config.locale}"
+            number = found.experiment_id if found else client.create_experiment(name, artifact_location=place)
+            for tag, value in experiment.tags(number, self._config.locale).items():
+                if not found or found.tags.get(tag) != value:
+                    client.set_experiment_tag(number, tag, value)
+        self._mend(number)
+        return number
+
+    def _mend(self, experiment_id: str) -> None:
+        """Show launches of this machine as failed that a kill ended: no process of theirs is left to say so."""
+        now = running(self._settings)
+        for run in self._client.search_runs([experiment_id], "tags.`tacit.launch` LIKE '%'"):
+            launch = run.data.tags["tacit.launch"]
+            if launch == self._launch_id or run.info.status not in (status.WAITING, "RUNNING"):
+                continue
+            at = [each.stage for each in now if each.launch_id == launch]
+            if not at and (stage := status.interrupted(self._settings.runs_dir / launch, at)):
+                _log.warning("%s: ended in %s without saying so; MLflow shows it as failed", launch, stage)
+                self._set_status(run.info.run_id, status.FAILED)
 
     def logged_model(self, tags: Mapping[str, str]) -> tuple[str, str] | None:
         """URI and id of the model that was logged whole with these tags; what was cut off or is there twice goes."""
@@ -245,9 +225,12 @@ class MlflowTracker:
             self._client.log_batch(run_id, params=items[start : start + _BATCH])
 
     def _log_numbers(self, run_id: str, record: StageRecord) -> None:
+        self._log_points(run_id, (*machine.stamped(shown.points(record)), *machine.points()))
+
+    def _log_points(self, run_id: str, points: Iterable[machine.Point]) -> None:
         from mlflow.entities import Metric
 
-        metrics = [Metric(*point) for point in (*machine.stamped(shown.points(record)), *machine.points())]
+        metrics = [Metric(*point) for point in points]
         for start in range(0, len(metrics), 10 * _BATCH):
             self._client.log_batch(run_id, metrics=metrics[start : start + 10 * _BATCH])
 
@@ -276,13 +259,24 @@ class MlflowTracker:
             self._client.log_artifact(run_id, str(path), artifact_path=name.rpartition("/")[0] or None)
         self._client.log_text(run_id, record_text(record), RESULT)
 
-    def _log_headline(self, parent: str, headline: Mapping[str, float | str]) -> None:
-        present = self._client.get_run(parent).data
-        for key, value in headline.items():
-            if isinstance(value, str):
-                self._client.set_tag(parent, key, value)
-            elif present.metrics.get(key) != value:
-                self._client.log_metric(parent, key, value)
+    def _log_row(self, parent: str, record: StageRecord) -> dict[str, str]:
+        """What a stage adds to its launch's row and curves, once; the row's tags."""
+        present, row = self._client.get_run(parent).data, columns.columns(record)
+        tags = {name: value for name, value in row.items() if isinstance(value, str)}
+        for name, value in tags.items():
+            self._client.set_tag(parent, name, value)
+        points = [
+            (name, 0, value)
+            for name, value in row.items()
+            if not isinstance(value, str) and present.metrics.get(name) != value
+        ]
+        curves = list(columns.curves(record))
+        for name in {name for name, _, _ in curves}:
+            history = self._client.get_metric_history(parent, name) if name in present.metrics else []
+            logged = {(point.step, point.value) for point in history}
+            points += [point for point in curves if point[0] == name and point[1:] not in logged]
+        self._log_points(parent, machine.stamped(points))
+        return {**present.tags, **tags}
 
     def _fetch(self, run: "Run", filename: str, destination: Path) -> bool:
         """Bring a file of a finished stage's run; False if it has none of this name."""
@@ -328,22 +322,3 @@ def download_model(settings: Settings, name: str, number: int, folder: Path) -> 
     with answering():
         artifacts = load(settings.tracking_uri).artifacts
         return Path(artifacts.download_artifacts(f"models:/{name}/{number}", dst_path=str(folder)))
-
-
-def load(uri: str = "") -> Any:
-    """MLflow, imported at its first use as that takes seconds, and told of a tracking store."""
-    quiet_mlflow()
-    import mlflow
-
-    if uri:
-        mlflow.set_tracking_uri(uri)
-        mlflow.set_registry_uri(uri)
-    return mlflow
-
-
-@contextmanager
-def _one_process(settings: Settings) -> Iterator[None]:
-    settings.runs_dir.mkdir(parents=True, exist_ok=True)
-    with (settings.runs_dir / ".mlflow.lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

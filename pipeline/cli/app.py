@@ -171,7 +171,7 @@ def launch(launch: LaunchName, date: Date = None, as_json: AsJson = False) -> No
     now = release.standing(parsed, run, ledger.entries())
     if not all(outcome.skipped for outcome in outcomes.values()):
         release.show(run, now)
-        tracker.show_state(now.state)
+        tracker.show_state(now.state, ", ".join(now.approvers))
     # Where more than training was released the decision states what all of it costs.
     spent = known.cost(result)
     content = {

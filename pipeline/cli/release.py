@@ -84,6 +84,9 @@ def review(
     by: Annotated[str | None, typer.Option(help="the reviewer, as the launch file names them")] = None,
     reason: Annotated[str, typer.Option(help="why; it stands in the ledger")] = "",
     report: Annotated[str | None, typer.Option(help="SHA-256 of the disclosure.json they read")] = None,
+    through: Annotated[
+        str | None, typer.Option(help="airflow, where its login says who they are; by default this account does")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Where a launch stands; with --answer, a reviewer's word on it, for good.
@@ -101,9 +104,11 @@ def review(
         if given not in ("approve", "reject"):
             raise ValueError(f"--answer: {given!r}; write approve or reject")
         seen = report or run.result("report")["disclosure_sha256"]
-        word = release.Review(
-            who=by or settings.account(), answer=given, reason=reason, report=seen, account=settings.account()
-        )
+        if through not in (None, "airflow"):
+            raise ValueError(f"--through: {through!r}; write airflow, or leave it out")
+        who = by or settings.account()
+        account = f"airflow/{who}" if through else settings.account()
+        word = release.Review(who=who, answer=given, reason=reason, report=seen, account=account)
         now = release.review(config, run, ledger, word)
         show_state(config, run, here)
     content = {"launch_id": run.launch_id, "ledger": ledger.address} | now.model_dump()

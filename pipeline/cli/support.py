@@ -109,7 +109,7 @@ def show_state(config: LaunchConfig, run: RunDir, here: Settings) -> "Standing":
 
     now = release.standing(config, run, PrivacyLedger(here.ledger_url).entries())
     release.show(run, now)
-    MlflowTracker(here, config, run.launch_id).show_state(now.state)
+    MlflowTracker(here, config, run.launch_id).show_state(now.state, ", ".join(now.approvers))
     return now
 
 

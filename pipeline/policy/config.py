@@ -27,6 +27,7 @@ class PolicyConfig(Config):
         "trusted_aggregator": True,
         "budget": None,
         "cover_everything": False,
+        "approvals": 1,
     }
 
     max_rho: Amount = Field(description="ceiling on this launch's device-level rho")
@@ -69,6 +70,11 @@ class PolicyConfig(Config):
         default=None,
         description="lower end of the interval of top-3 recall where a discovered word is typed, at least; none: no "
         "gate",
+    )
+    approvals: PositiveInt = Field(
+        default=1,
+        le=9,
+        description="different persons among the reviewers who must approve the report; 2 is the two-person rule",
     )
     cover_everything: bool = Field(
         default=False, description="every use of private text is under a guarantee; what is not holds the launch"

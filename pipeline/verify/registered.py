@@ -18,6 +18,7 @@ from pipeline.shown import Logged
 from pipeline.stage import StageContext
 from pipeline.stages.publish import registered_tags
 from pipeline.telemetry import machine
+from pipeline.tracked import columns
 from pipeline.tracking import MlflowTracker
 from pipeline.verify.check import Check, in_words
 from pretrain.files import text_sha256
@@ -54,22 +55,31 @@ def _stage(record: StageRecord, logged: Logged) -> list[str]:
     return [
         *(f"tag {name}" for name, value in tags.items() if logged.tags.get(name) != value),
         *differences(record.outputs | {RESULT: text}, logged.files),
-        *_metrics({key: sorted(points) for key, points in expected.items()}, logged),
+        *_metrics({key: sorted(points) for key, points in expected.items()}, shown.once_shown(record), logged),
     ]
 
 
 def _launch(config: LaunchConfig, records: Mapping[str, StageRecord], logged: Logged) -> list[str]:
     headline = {key: value for record in records.values() for key, value in record.result.get("headline", {}).items()}
+    row = {key: value for record in records.values() for key, value in columns.columns(record).items()}
+    # Launches of before have the headline alone.
+    headline |= {key: value for key, value in row.items() if key in logged.metrics}
     tags = {key: value for key, value in headline.items() if isinstance(value, str)}
     tags |= {"config.sha256": config_digest(config), "locale": config.locale, "feature": ", ".join(config.features)}
+    curves: dict[str, list[tuple[int, float]]] = {}
+    for key, step, value in (point for record in records.values() for point in columns.curves(record)):
+        curves.setdefault(key, []).append((step, value))
     present = {
-        key: [(0, logged.latest[key])] for key, points in logged.metrics.items() if (0, logged.latest[key]) in points
+        key: [(0, logged.latest[key])]
+        for key, points in logged.metrics.items()
+        if key not in curves and (0, logged.latest[key]) in points
     }
     params = shown.parameters(config.model_dump(mode="json"))
     wrong = [f"tag {name}" for name, value in tags.items() if logged.tags.get(name) != value]
     for key in sorted(headline.keys() - tags.keys() | present.keys()):
         if present.get(key) != [(0, headline.get(key))]:
             wrong.append(f"metric {key}")
+    wrong += [f"metric {key}" for key, points in curves.items() if logged.metrics.get(key, points) != sorted(points)]
     # How a launch is run may change between its stages.
     fixed = {
         name: value for name, value in params.items() if name.split(".")[0] not in ("runtime", "schedule", "reviewers")
@@ -77,7 +87,11 @@ def _launch(config: LaunchConfig, records: Mapping[str, StageRecord], logged: Lo
     return wrong + [f"parameter {name}" for name, value in fixed.items() if logged.params.get(name, value) != value]
 
 
-def _metrics(expected: Mapping[str, list[tuple[int, float]]], logged: Logged) -> Iterator[str]:
+def _metrics(
+    expected: Mapping[str, list[tuple[int, float]]], once: Mapping[str, float], logged: Logged
+) -> Iterator[str]:
+    """Metrics that are not as they are stated; ``once`` are those that runs of before show too."""
+    expected = {**expected, **{key: [(0, value)] for key, value in once.items() if key in logged.metrics}}
     of_the_machine = {machine.PREFIX + name for name in machine.NAMES}  # no part of what a launch says
     for key in sorted(expected.keys() | logged.metrics.keys() - of_the_machine):
         points = expected.get(key, [])

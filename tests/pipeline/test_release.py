@@ -5,7 +5,7 @@ import json
 import pytest
 
 from pipeline import runner
-from pipeline.config import STAGE_NAMES, launch_id, launch_id_without_reviewers
+from pipeline.config import STAGE_NAMES, LaunchConfig, launch_id, launch_id_without_reviewers
 from pipeline.errors import LedgerConflict, ReleaseRefused
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.release import Review, Standing, require_approved, review, standing
@@ -46,23 +46,25 @@ def stages(report: str = SEEN, decision: str = "launch") -> Stages:
 class Case:
     """A launch that its gates passed, and the ledger."""
 
-    def __init__(self, settings: Settings) -> None:
-        self.settings, self.ledger = settings, PrivacyLedger(settings.ledger_url)
-        self.run = RunDir(settings.runs_dir, launch_id(CONFIG))
+    def __init__(self, settings: Settings, config: LaunchConfig = CONFIG) -> None:
+        self.settings, self.ledger, self.config = settings, PrivacyLedger(settings.ledger_url), config
+        self.run = RunDir(settings.runs_dir, launch_id(config))
         self.do("decide", "report")
 
     def do(self, *names: str, **changes: str) -> None:
         for name in names:
             (self.run.path / "public" / name / "result.json").unlink(missing_ok=True)
-            runner.run_stage(name, CONFIG, self.run.launch_id, self.settings, stages(**changes))
+            runner.run_stage(name, self.config, self.run.launch_id, self.settings, stages(**changes))
 
-    def answer(self, answer: str, who: str = "ana", reason: str = "read it", report: str = SEEN) -> Standing:
-        given = Review(who=who, answer=answer, reason=reason, report=report, account="worker")
-        return review(CONFIG, self.run, self.ledger, given)
+    def answer(
+        self, answer: str, who: str = "ana", reason: str = "read it", report: str = SEEN, account: str = "worker"
+    ) -> Standing:
+        given = Review(who=who, answer=answer, reason=reason, report=report, account=account)
+        return review(self.config, self.run, self.ledger, given)
 
     @property
     def now(self) -> Standing:
-        return standing(CONFIG, self.run, self.ledger.entries())
+        return standing(self.config, self.run, self.ledger.entries())
 
 
 @pytest.fixture
@@ -81,6 +83,62 @@ def test_a_launch_waits_for_its_reviewers_and_then_for_its_publication(case: Cas
     (entry,) = [entry for entry in case.ledger.entries() if entry.kind == "review"]
     kept = json.loads(entry.binding)
     assert kept == {"who": "ana", "answer": "approve", "reason": "read it", "report": SEEN, "account": "worker"}
+
+
+TWO = launch_config(reviewers=["ana", "bo", "cleo"], policy={"approvals": 2})
+
+
+@pytest.fixture
+def pair(settings: Settings) -> Case:
+    """A launch whose policy asks for two persons."""
+    return Case(settings, TWO)
+
+
+def test_two_persons_approve_where_the_policy_says_so(pair: Case):
+    first = pair.answer("approve", account="airflow/ana")
+    assert first.state == "waiting"
+    assert first.detail.startswith("for approval by bo or cleo; approved by ana at ")
+    assert first.detail.endswith("1 of 2 that the policy asks for")
+    with pytest.raises(ReleaseRefused, match="is waiting"):
+        require_approved(TWO, pair.run, pair.ledger)
+    pair.do("publish")
+    assert pair.now.state == "waiting", "a written record of publication is no second approval"
+    assert pair.answer("approve", account="airflow/ana").state == "waiting", (
+        "the same answer again is free, and no more"
+    )
+    assert pair.answer("approve", who="bo", account="airflow/bo").approvers == ("ana", "bo")
+    assert pair.now.state == "published"
+    require_approved(TWO, pair.run, pair.ledger)
+
+
+def test_one_person_is_not_two_by_another_name_or_account(pair: Case):
+    pair.answer("approve", account="root")
+    for who, account in (("bo", "root"), ("ana", "another")):
+        with pytest.raises((ReleaseRefused, LedgerConflict), match=r"no other person|holds another review"):
+            pair.answer("approve", who=who, account=account)
+        assert pair.now.state == "waiting"
+    # Written past the command, it counts for nothing all the same.
+    forged = Review(who="cleo", answer="approve", reason="", report=SEEN, account="root")
+    pair.ledger.note("review", "people", pair.run.launch_id, "another key", forged.model_dump())
+    assert (pair.now.state, pair.now.approvers) == ("waiting", ("ana",))
+
+
+def test_two_persons_approve_the_same_report(pair: Case):
+    pair.answer("approve", account="airflow/ana")
+    pair.do("report", report="b" * 64)
+    assert pair.answer("approve", who="bo", account="airflow/bo", report="b" * 64).state == "waiting"
+    assert pair.answer("approve", who="cleo", account="airflow/cleo", report="b" * 64).state == "approved"
+
+
+def test_a_no_of_one_of_two_is_final(pair: Case):
+    pair.answer("approve", account="airflow/ana")
+    assert pair.answer("reject", who="bo", account="airflow/bo").state == "rejected"
+
+
+def test_a_policy_that_nobody_can_meet_is_refused():
+    with pytest.raises(ValueError, match=r"policy.approvals: 2, but reviewers names 1"):
+        launch_config(reviewers=["ana", "ana"], policy={"approvals": 2})
+    assert launch_id(launch_config(policy={"approvals": 1})) == launch_id(launch_config())
 
 
 def test_a_no_is_final(case: Case):

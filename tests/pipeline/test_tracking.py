@@ -1,5 +1,6 @@
 """MLflow on a real database: one run per stage whatever is retried, and nothing private in it."""
 
+import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -59,7 +60,9 @@ def test_parent_and_children(run: Run, tracked: Settings):
     assert parent.data.tags["decision"] == "hold"
     assert trained.data.tags["mlflow.parentRunId"] == parent.info.run_id
     assert plan.data.metrics["plan/value"] == 8
-    assert plan.data.metrics["plan/recall/this arm minus that"] == 0.5
+    assert plan.data.metrics.keys() == {"stage/seconds", "plan/value", "plan_curve/loss"}, "details are in result.json"
+    assert "policy.max_rho" not in parent.data.params, "the whole file is in launch.json"
+    assert (parent.info.status, parent.inputs.dataset_inputs[0].dataset.name) == ("SCHEDULED", "people")
     assert plan.info.status == "FINISHED"
     client = tracking.connect(tracked)
     history = client.get_metric_history(plan.info.run_id, "plan_curve/loss")
@@ -67,6 +70,41 @@ def test_parent_and_children(run: Run, tracked: Settings):
     assert {item.path for item in client.list_artifacts(plan.info.run_id)} == {"numbers", "result.json"}
     (dataset,) = client.get_run(found[f"{ID}/ingest_private"][0].info.run_id).inputs.dataset_inputs
     assert (dataset.dataset.name, dataset.dataset.digest) == ("people", "d" * 36)
+
+
+@pytest.mark.parametrize(
+    ("state", "status"),
+    [("waiting", "SCHEDULED"), ("held", "KILLED"), ("published", "FINISHED"), ("rolled back", "KILLED")],
+)
+def test_only_what_is_published_has_a_tick(tracked: Settings, state: str, status: str):
+    tracker = MlflowTracker(tracked, CONFIG, ID)
+    tracker.show_state(state, "ana, bo")
+    (parent,) = runs(tracked)[ID]
+    assert parent.info.status == status
+    assert (parent.data.tags["tacit.state"], parent.data.tags["approver"]) == (state, "ana, bo")
+
+
+def test_a_launch_that_a_kill_ended_is_shown_as_failed_by_the_next(tracked: Settings):
+    killed, waits = launch_config(name="killed"), launch_config(name="waits")
+    for config in (killed, waits):
+        MlflowTracker(tracked, config, launch_id(config)).show_state("unfinished")
+        with RunDir(tracked.runs_dir, launch_id(config)).lock("plan"):
+            pass  # As a process that is gone leaves it.
+    (tracked.runs_dir / launch_id(waits) / "public" / "plan").mkdir(parents=True)
+    (tracked.runs_dir / launch_id(waits) / "public" / "plan" / "result.json").touch()
+    MlflowTracker(tracked, CONFIG, ID).show_state("unfinished")
+    states = {key: run.info.status for key, (run,) in runs(tracked).items()}
+    assert states == {launch_id(killed): "FAILED", launch_id(waits): "SCHEDULED", ID: "SCHEDULED"}
+
+
+def test_an_experiment_says_what_its_columns_are(tracked: Settings):
+    MlflowTracker(tracked, CONFIG, ID).show_state("unfinished")
+    experiment = tracking.connect(tracked).get_experiment_by_name("keyboard/en-US")
+    assert (
+        f"#/experiments/{experiment.experiment_id}/runs?viewStateShareKey=launches"
+        in (experiment.tags["mlflow.note.content"])
+    )
+    assert "metrics.`MinS`" in json.loads(experiment.tags["mlflow.sharedViewState.launches"])["selectedColumns"]
 
 
 @pytest.mark.slow

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cli.launches.running import running
 from pipeline.ledger.budget import Budget
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run_dir import RunDir
 from pipeline.settings import Settings
+from pipeline.tracked.running import running
 from pretrain import progress
 from tests.helpers.launches.command import answered, ended
 from tests.helpers.launches.decided import EPSILON, RHO, decided_launch

@@ -1,0 +1,40 @@
+"""Which of MLflow's five statuses a launch has: only what is published has a tick."""
+
+from collections.abc import Collection
+from pathlib import Path
+
+from pipeline.run_dir import RESULT, StageRecord
+
+WAITING, DONE, AGAINST, FAILED = "SCHEDULED", "FINISHED", "KILLED", "FAILED"
+# Of ``pipeline.release``; in every other state a launch goes on or waits for somebody.
+_ENDED = {"published": DONE, "held": AGAINST, "rejected": AGAINST, "rolled back": AGAINST}
+
+
+def of_state(state: str) -> str:
+    """The status of a launch in a state."""
+    return _ENDED.get(state, WAITING)
+
+
+def after(record: StageRecord, decision: str | None) -> str:
+    """The status of a launch when one of its stages has ended.
+
+    Args:
+      decision: of its gates, as far as it is known.
+    """
+    if record.stage == "publish":
+        return DONE if record.result.get("published") else AGAINST
+    return AGAINST if record.stage == "report" and decision == "hold" else WAITING
+
+
+def interrupted(launch: Path, running: Collection[str]) -> str | None:
+    """A stage of a launch that was begun here and ended by nobody; None if there is none.
+
+    Args:
+      launch: its folder.
+      running: stages of it that a process is at.
+    """
+    for lock in sorted(launch.glob("private/*/.lock")):
+        stage = lock.parent.name
+        if stage not in running and not (launch / "public" / stage / RESULT).is_file():
+            return stage
+    return None
