@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -54,11 +55,16 @@ class LaunchApproval(ApprovalOperator):
     It can only hold a launch back: the automatic gates come before it and it cannot override them. The answer is
     written into the privacy ledger (``tacit review``), which publication reads: marking this task a success publishes
     nothing. An answer that did not come in time is nobody's, and is written nowhere: run the task again to ask again.
+    Where the policy asks for several persons there is a task for each, and who answered is not asked again; that they
+    are different persons is for ``tacit`` to see.
+
+    Args:
+      earlier: the tasks that asked before.
     """
 
-    def __init__(self, *, launch: LaunchFile, **kwargs: Any) -> None:
+    def __init__(self, *, launch: LaunchFile, earlier: Sequence[str] = (), **kwargs: Any) -> None:
         super().__init__(
-            task_id="approve",
+            task_id=f"approve_{len(earlier) + 1}" if earlier else "approve",
             pool="cpu",
             subject=f"Publish {', '.join(launch.features)} for {launch.locale}?",
             body=_BODY,
@@ -72,7 +78,7 @@ class LaunchApproval(ApprovalOperator):
             on_failure_callback=Notice("failed", launch),
             **kwargs,
         )
-        self.unanswered = Notice("unanswered", launch)
+        self.unanswered, self.earlier = Notice("unanswered", launch), tuple(earlier)
 
     def execute(self, context: Context) -> Any:
         if context["dag_run"].triggering_user_name == "dag_test":
@@ -81,6 +87,9 @@ class LaunchApproval(ApprovalOperator):
                 "nobody can approve without a server: run this launch under `make up`; finished stages are not redone"
             )
         self.params = boxes(context)
+        answers = [context["ti"].xcom_pull(task_ids=name, key=ANSWER) for name in self.earlier]
+        answered = [answer["responded_by_user"]["id"] for answer in answers if answer]
+        self.assigned_users = [user for user in self.assigned_users or () if user["id"] not in answered]
         return super().execute(context)
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
@@ -107,6 +116,7 @@ class LaunchApproval(ApprovalOperator):
         word = "approve" if event["chosen_options"] == [self.APPROVE] else "reject"
         command = [tacit_path(), "review", asked(task_ids="check")["launch_id"], "--json", "--answer", word]
         command += ["--by", event["responded_by_user"]["id"], "--reason", "answered in Airflow"]
+        command += ["--through", "airflow"]
         command += ["--report", asked(task_ids="report")["disclosure_sha256"]]
         done = subprocess.run(command, cwd=HOME, capture_output=True, text=True, timeout=600, check=False)
         if done.returncode == 0:

@@ -78,7 +78,9 @@ def build(launch: LaunchFile) -> DAG:
             gate = launch_or_hold.override(
                 on_success_callback=Notice("held", launch), on_failure_callback=Notice("failed", launch)
             )()
-            approve = [LaunchApproval(launch=launch)] if launch.reviewers else []
+            approve = list[LaunchApproval]()
+            for _ in range(launch.approvals if launch.reviewers else 0):
+                approve.append(LaunchApproval(launch=launch, earlier=[task.task_id for task in approve]))
             publish = Stage(launch=launch, name="publish")
 
         check >> [ingest_public, ingest_private]

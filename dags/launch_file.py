@@ -31,6 +31,7 @@ class LaunchFile:
     reviewers: tuple[str, ...]
     device: str
     votes: bool = False
+    approvals: int = 1
     error: str = ""
 
     @property
@@ -88,6 +89,8 @@ def read_launch_file(path: Path) -> LaunchFile:
     if wrong := [name for name, fits in kinds.items() if not fits]:
         raise ValueError(f"{path.name}: {wrong[0]}: not what such a field holds; see dags/launches/")
     named = raw.get("features", [raw.get("feature")])
+    policy = raw.get("policy")
+    approvals = policy.get("approvals") if isinstance(policy, dict) else None
     return LaunchFile(
         path=path,
         name=path.stem,
@@ -96,5 +99,6 @@ def read_launch_file(path: Path) -> LaunchFile:
         schedule=schedule,
         reviewers=tuple(reviewers),
         votes=isinstance(raw.get("vote"), dict),
+        approvals=approvals if type(approvals) is int and 0 < approvals < 10 else 1,
         device="cuda" if runtime.get("device") == "cuda" else "cpu",
     )

@@ -36,7 +36,8 @@ name: scheduled
 locale: es-ES
 feature: NWP
 schedule: "@monthly"
-reviewers: [privacy-reviewer]
+reviewers: [privacy-reviewer, second-reviewer]
+policy: {approvals: 2}
 runtime: {device: cuda}
 vote: {noise_multiplier: 3.0}
 """

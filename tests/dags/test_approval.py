@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.providers.standard.operators.hitl import ApprovalOperator
 from airflow.sdk.exceptions import AirflowFailException
 
 from .conftest import StandIn
@@ -45,6 +46,7 @@ def test_an_answer_goes_into_the_ledger(dagbag, stand_in: StandIn, monkeypatch, 
         "--answer": given,
         "--by": "privacy-reviewer",
         "--reason": "answered in Airflow",
+        "--through": "airflow",
         "--report": "e" * 64,
     }
     assert left["state"] == {"approve": "approved", "reject": "rejected"}[given]
@@ -57,6 +59,15 @@ def test_approving_takes_a_tick_for_each_warning_and_rejecting_none(dagbag, stan
     assert stand_in.calls() == []
     assert answered(dagbag, monkeypatch, "Approve", who, ticked=[True, True])["state"] == "approved"
     assert answered(dagbag, monkeypatch, "Reject", who, ticked=[False, False])["state"] == "rejected"
+
+
+def test_who_approved_is_not_asked_a_second_time(dagbag, monkeypatch):
+    second = copy.deepcopy(dagbag.dags["scheduled"].get_task("approve_2"))
+    monkeypatch.setattr(ApprovalOperator, "execute", lambda self, context: None)
+    answers = {"approve": {"responded_by_user": {"id": "privacy-reviewer"}}}
+    ti = SimpleNamespace(xcom_pull=lambda task_ids, key=None: answers[task_ids] if key else {})
+    second.execute({"ti": ti, "dag_run": SimpleNamespace(triggering_user_name="admin")})
+    assert [user["id"] for user in second.assigned_users] == ["second-reviewer"]
 
 
 def test_an_answer_that_did_not_come_is_nobody_s(dagbag, stand_in: StandIn, monkeypatch):

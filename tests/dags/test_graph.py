@@ -69,10 +69,14 @@ def test_graph_without_reviewers(dagbag):
 
 def test_graph_with_reviewers_asks_them_before_publishing(dagbag):
     dag = dagbag.dags["scheduled"]
-    assert edges(dag) == STAGE_EDGES | VOTE_EDGES | {("launch_or_hold", "approve"), ("approve", "publish")}
+    assert edges(dag) == STAGE_EDGES | VOTE_EDGES | {
+        ("launch_or_hold", "approve"),
+        ("approve", "approve_2"),  # Two persons, as the file's policy says.
+        ("approve_2", "publish"),
+    }
     approve = dag.get_task("approve")
     assert isinstance(approve, ApprovalOperator)
-    assert approve.assigned_users == [{"id": "privacy-reviewer", "name": "privacy-reviewer"}]
+    assert approve.assigned_users == [{"id": name, "name": name} for name in ("privacy-reviewer", "second-reviewer")]
     assert approve.defaults == ["Reject"]
     assert approve.response_timeout == timedelta(days=7)
 

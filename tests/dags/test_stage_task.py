@@ -126,7 +126,7 @@ def test_a_check_that_fails_ends_the_launch_at_once(dagbag, stand_in: StandIn):
     assert (str(decide.state), decide.try_number) == ("failed", 1)
 
 
-LAST = frozenset({"check", "decide", "report", "launch_or_hold", "approve", "publish"})
+LAST = frozenset({"check", "decide", "report", "launch_or_hold", "approve", "approve_2", "publish"})
 
 
 def test_a_hold_has_its_report_and_visibly_skips_publication(dagbag, stand_in: StandIn):

@@ -7,13 +7,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from pipeline.cli.launches import named
-from pipeline.cli.launches.running import running
 from pipeline.config import SIMULATIONS, STAGE_NAMES, LaunchConfig
 from pipeline.errors import LedgerMissing
 from pipeline.run_dir import RunDir, StageRecord
 from pipeline.settings import Settings
 from pipeline.telemetry import stopped
 from pipeline.telemetry.stopped import Stop
+from pipeline.tracked.running import running
 
 if TYPE_CHECKING:
     from pipeline.ledger.entries import Entry
