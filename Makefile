@@ -12,7 +12,7 @@ AIRFLOW := set -a; . dags/airflow.env; AIRFLOW__CORE__DAGS_FOLDER=$(CURDIR)/dags
 PYTHON = $(shell for name in python3.11 python3 python; do \
 	$$name -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && echo $$name && break; done)
 
-.PHONY: help setup shell launch web test mutants check bench up backfill down stack stack-status stack-down lock hashes clean
+.PHONY: help setup shell launch web docs test mutants check bench up backfill down stack stack-status stack-down lock hashes clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -36,6 +36,9 @@ launch: setup $(AIRFLOW_HOME)/.ready ## Launch FILE=dags/launches/NAME.yaml (def
 web: ## Install onnxruntime-web by npm, so that `tacit site` makes a keyboard page of each published launch
 	@bash reports/web/install.sh .venv/web
 
+docs: setup ## Build the documents as a site, build/docs/index.html; a broken link is an error
+	NO_MKDOCS_2_WARNING=1 $(STAGES)/mkdocs --quiet build --strict
+
 test: setup ## Run every test: the stages' in their environment and, beside them, the DAGs' in Airflow's
 	@status=0; log=$$(mktemp); .venv/airflow/bin/pytest tests/dags >$$log 2>&1 & dags=$$!; \
 	$(STAGES)/pytest -n $(or $(WORKERS),2) || status=1; \
@@ -44,7 +47,7 @@ test: setup ## Run every test: the stages' in their environment and, beside them
 mutants: setup ## Seed each bug of tests/mutants in a copy: the tests beside the code must find it
 	@OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(STAGES)/python -m tests.mutants.run
 
-check: setup ## Lint, format, import directions, types, environments, launch files, lock files, images, compose, manifests
+check: setup docs ## Lint, format, import directions, types, documents, environments, launch files, lock files, images, manifests
 	$(STAGES)/ruff check .
 	$(STAGES)/ruff format --check .
 	$(STAGES)/lint-imports

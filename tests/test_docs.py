@@ -1,21 +1,30 @@
 """The documents name only what exists, and every command's help shows an example."""
 
+import math
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import typer
 
+from federated.accounting.gaussian import epsilon_of_rho
 from pipeline.cli.app import app
+from pipeline.cli.explain import field_words
 from pipeline.config import load_launch
+from pipeline.errors import ENDINGS
+from pipeline.gates.words import GATES
+from reports.losses import guesser, strength, up
 from tests.helpers.launches.checkout import tracked
+from tests.helpers.launches.command import ended
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = (
     *("README.md", "CONTRIBUTING.md", "PITFALLS.md", "SECURITY.md", "federated/README.md", "docker/README.md"),
-    *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")),
+    *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")),
 )
+GENERATED = {ROOT / "docs" / "reference" / f"{name}.md" for name in ("commands", "fields", "gates")}
 
 
 def commands() -> dict[str, str]:
@@ -94,11 +103,12 @@ def test_readme_gives_two_commands_first() -> None:
 def test_links_lead_to_files(document: str) -> None:
     path = ROOT / document
     for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8")):
-        assert (path.parent / target).exists(), target
+        to = (path.parent / target).resolve()
+        assert to.exists() or to in GENERATED, target
 
 
-def test_the_tree_in_the_readme_is_the_tree() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_the_tree_in_the_documents_is_the_tree() -> None:
+    text = (ROOT / "docs" / "tree.md").read_text(encoding="utf-8")
     named, package = set(), ""
     for indent, name in re.findall(r"^( {0,2})([a-z_]+)/ ", text, flags=re.MULTILINE):
         package = package if indent else name
@@ -106,6 +116,69 @@ def test_the_tree_in_the_readme_is_the_tree() -> None:
     packages = {path.parent.relative_to(ROOT) for path in ROOT.glob("[a-z]*/**/__init__.py")}
     folders = {str(folder) for folder in packages if folder.parts[0] != "tests" and len(folder.parts) < 3}
     assert named == folders | {"dags", "docker", "docs", "benchmarks", "tests"}
+
+
+def test_the_readme_is_one_screen_longer_than_its_two_commands() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text[text.index("make test") :].splitlines()) <= 50
+
+
+def test_every_exit_code_has_a_page_that_says_what_explain_does() -> None:
+    pages = {
+        int(path.stem): " ".join(path.read_text(encoding="utf-8").split())
+        for path in (ROOT / "docs" / "exit_codes").iterdir()
+    }
+    assert set(pages) == set(ENDINGS)
+    for code, ending in ENDINGS.items():
+        assert pages[code].startswith(f"# Exit code {code}: ")
+        assert ending.means in pages[code]
+        assert ending.then in pages[code]
+        assert f"docs/exit_codes/{code}.md" in ended("explain", str(code)).stdout
+    help_text = (ROOT / "pipeline" / "cli" / "app.py").read_text(encoding="utf-8").split('"""')[1]
+    assert set(pages) == {int(code) for code in re.findall(r"\b(\d+) (?:done|permanent|temporary|a )", help_text)}
+
+
+def test_the_table_of_epsilons_is_computed() -> None:
+    text = (ROOT / "docs" / "explanation" / "epsilon.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([0-9.]+) \| (.*) \|$", text, flags=re.MULTILINE)
+    assert len(rows) == 6
+    for written, rest in rows:
+        rho = float(written)
+        small, large = (epsilon_of_rho(rho, delta) for delta in (1e-6, 1e-10))
+        mu = math.sqrt(2 * rho)
+        assert rest.split(" | ") == [up(mu), up(small), up(large), guesser(mu, 0.01), strength(small)]
+
+
+@pytest.mark.slow
+def test_the_site_of_documents_has_the_reference_and_asks_nobody_for_anything(tmp_path: Path) -> None:
+    command = [
+        Path(sys.executable).with_name("mkdocs"),
+        "--quiet",
+        "build",
+        "--strict",
+        "--site-dir",
+        tmp_path / "site",
+    ]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    pages = {
+        path.relative_to(tmp_path / "site").as_posix(): path.read_text("utf-8") for path in tmp_path.rglob("*.html")
+    }
+    assert all(
+        f'id="{path.replace(".", "")}"' in pages["reference/fields.html"]
+        for path in {row.path for row in field_words()}
+        if "." in path
+    )
+    assert all(f'id="{gate}"' in pages["reference/gates.html"] for gate in GATES)
+    assert all(f">tacit {name}<" in pages["reference/commands.html"] for name in commands() if name != "ready")
+    assert "federated.mechanisms.blt" in pages["reference/python.html"]
+    asked = {
+        (name, address)
+        for name, text in pages.items()
+        for address in re.findall(r'<(?:script|link|img|iframe)\b[^>]*?(?:src|href)="([^"]+)"', text)
+        if "//" in address
+    }
+    assert asked == set()
 
 
 def test_every_guard_of_a_pitfall_is_a_test() -> None:

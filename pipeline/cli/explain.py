@@ -98,28 +98,33 @@ def _all_names(as_json: bool) -> None:
 
 def _explained(name: str) -> tuple[dict[str, Any], str]:
     if re.fullmatch("[0-9]{1,3}", name) and (code := int(name)) in ENDINGS:
-        ending = ENDINGS[code]
-        return {"code": code, **asdict(ending)}, f"exit code {code}: {ending.means}\n  then: {ending.then}"
+        ending, page = ENDINGS[code], f"docs/exit_codes/{code}.md"
+        text = f"exit code {code}: {ending.means}\n  then: {ending.then}\n  more: {page}"
+        return {"code": code, **asdict(ending), "page": page}, text
     from pipeline.gates.words import GATES
 
     base = name if name in GATES else name.rpartition("_")[0]
-    fields = [(path, where, field) for path, where, field in fields_of(LaunchConfig) if _is_named(path, name)]
+    rows = field_words(name)
     content, texts = dict[str, Any](), list[str]()
     if base in GATES:
         words = GATES[base]
         where = f"{words.field}; tacit explain {words.field}" if words.field else "tacit sets it"
         texts = [f"gate {name}: {words.asks}\n  threshold: {where}\n  if it fails: {words.fix}"]
         content = {"gate": name, **asdict(words)}
-    if not fields and not content:
+    if not rows and not content:
         close = difflib.get_close_matches(name, _names(), n=_MOST_CLOSE, cutoff=0.5)
         near = f"did you mean {', '.join(close)}?" if close else "'tacit explain' lists all names"
         raise ValueError(f"name: {shown(repr(name))} is no exit code, gate or field; {near}")
+    return content | {"fields": [asdict(row) for row in rows]}, "\n\n".join([*texts, *map(str, rows)])
+
+
+def field_words(name: str | None = None) -> list[FieldWords]:
+    """What is said of the fields with a name, or of all; kinds of a block that say the same of one are put together."""
+    fields = [each for each in fields_of(LaunchConfig) if name is None or _is_named(each[0], name)]
     home = settings.load().home if fields else Path()
     rows = [_field_words(path, where, field, home) for path, where, field in fields]
-    # Kinds of a block that say the same of a field are shown once.
     once = {(row.path, row.means, row.takes, row.default): row for row in reversed(rows)}
-    rows = [_all_kinds(row, rows) for row in reversed(once.values())]
-    return content | {"fields": [asdict(row) for row in rows]}, "\n\n".join([*texts, *map(str, rows)])
+    return [_all_kinds(row, rows) for row in reversed(once.values())]
 
 
 def fields_of(block: Any, path: str = "", where: str = "") -> Iterator[tuple[str, str, FieldInfo]]:

@@ -3,12 +3,10 @@
 from pathlib import Path
 
 import pytest
-import yaml
 
 from pipeline.config import load_launch
-from tests.helpers.launches.command import LAUNCHED, answered, ended
-from tests.helpers.launches.installed import installed
-from tests.helpers.launches.tiny_launch import CLIENTS, SIZES, write_launch
+from tests.helpers.launches.command import answered, ended
+from tests.helpers.launches.tiny_launch import write_launch
 
 FLAGS = ("--locale", "en-US", "--data", "synthetic", "--population", "1300", "--rho", "0.5")
 
@@ -72,28 +70,6 @@ def test_what_it_makes_is_valid_and_its_population_carries_it(name: str, flags: 
     devices = flags[flags.index("--population") + 1]
     assert answered(tmp_path, "plan", str(path), "--devices", devices)["feasible"]
     assert f"tacit check {path}" in made["next"]
-
-
-@pytest.mark.slow
-def test_from_init_to_a_launch_on_own_data(tmp_path: Path):
-    write_launch(tmp_path)
-    installed(tmp_path, "mine")
-    path = tmp_path / "mine.yaml"
-    own = ("--data", str(tmp_path / "clients.parquet"), "--public", str(tmp_path / "train.json.gz"))
-    made = answered(tmp_path, "init", str(path), "--locale", "en-US", *own, "--population", str(CLIENTS), "--rho", "2")
-    assert made["feasible"]
-    assert answered(tmp_path, "check", str(path))["ok"]
-    content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    # The same launch in the size of a test.
-    content |= {name: content[name] | SIZES[name] for name in ("model", "pretrain", "discovery", "adapt", "audit")}
-    content["audit"] |= {"populations": ["compliant"], "in_launch": ["compliant"]}
-    content["vocabulary"] = {"base_size": 80, "max_new_words": 8}
-    content["public_text"] |= {"max_tokens": 20_000, "max_validation_tokens": 1_000}
-    content["ab_test"] |= {"session_words": 0}
-    path.write_text(yaml.safe_dump(content), encoding="utf-8")
-    answer = answered(tmp_path, "launch", str(path), code=LAUNCHED)
-    assert answer["rho"] <= 2
-    assert answered(tmp_path, "status", str(path))["launch_id"] == answer["launch_id"]
 
 
 def test_help_says_what_is_asked():
