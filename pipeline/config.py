@@ -18,8 +18,13 @@ from federated.config.population import PopulationConfig
 from federated.config.training import LocalTrainingConfig, RuntimeConfig, ServerConfig
 from federated.config.votes import VotesConfig
 from pipeline import config_errors
+<<<<<<< HEAD
 from pipeline.policy.approvals import require_reviewers
 from pipeline.policy.config import PolicyConfig
+=======
+from pipeline.policy.config import ExperimentConfig, PolicyConfig
+from pipeline.policy.covered import require_coverable
+>>>>>>> d76a3aa (Between approval and everybody: live experiments, decided by what keyboards log)
 from pipeline.policy.discovery import require_allowed_discovery
 from pretrain.config import (
     AdaptConfig,
@@ -68,7 +73,7 @@ _NOT_PART_OF_THE_LAUNCH = frozenset({"runtime", "schedule", "reviewers"})
 class LaunchConfig(Config):
     """One attempt to ship a model for one locale, for one or several features of the keyboard."""
 
-    since_0_1: ClassVar[Mapping[str, Any]] = {"counts": None, "evaluation": None, "vote": None}
+    since_0_1: ClassVar[Mapping[str, Any]] = {"counts": None, "evaluation": None, "vote": None, "experiment": None}
 
     name: str = Field(
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=64, description="letters, digits, '.', '_' and '-'"
@@ -105,6 +110,9 @@ class LaunchConfig(Config):
     audit: AuditConfig
     ab_test: AbTestConfig
     policy: PolicyConfig
+    experiment: ExperimentConfig | None = Field(
+        default=None, description="on some devices before all; left out, what is approved goes to everybody"
+    )
     report: ReportConfig
     runtime: RuntimeConfig = RuntimeConfig()
     schedule: Line | None = Field(default=None, description="cron expression or preset such as '@monthly'")
@@ -224,11 +232,7 @@ class LaunchConfig(Config):
 
     @model_validator(mode="after")
     def _evaluation_is_covered_as_asked(self) -> "LaunchConfig":
-        if self.policy.cover_everything and self.evaluation is None:
-            raise ValueError(
-                "policy.cover_everything: true, but held-out devices are evaluated without noise; add the block "
-                "evaluation with a noise_multiplier"
-            )
+        require_coverable(self.policy, self.evaluation, self.experiment)
         if self.evaluation is not None and self.ab_test.non_private_upper_bound:
             raise ValueError(
                 "ab_test.non_private_upper_bound: true, but with the block evaluation nothing is told without noise; "

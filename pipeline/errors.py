@@ -11,6 +11,7 @@
     │   ├── RefusedUntouched      a stage that spends refused before any device took part
     │   └── ReleaseRefused        nothing to publish: the decision is hold, or there is no such version
     └── TemporaryError          exit 75: infrastructure, try again later
+        ├── TooEarly              an experiment's days are not over, so nothing is decided yet
         ├── StageBusy             another process is running this stage of this launch
         ├── StaleAttempt          a newer attempt at the stage has begun; this one may write no more
         └── ServiceUnavailable    the ledger's database or MLflow did not answer
@@ -53,7 +54,8 @@ ENDINGS: Mapping[int, Ending] = MappingProxyType(
             "Read the command's --help, which shows an example. Nothing was begun.",
         ),
         HELD: Ending(
-            "'tacit launch' ran to its end, and gates hold the launch: it is not published. What it spent stays spent.",
+            "'tacit launch' ran to its end, and gates hold the launch: it is not published. What it spent stays spent. "
+            "Or its live experiment was rolled back: users keep what they had.",
             "Read which gates failed and what to do about each ('tacit status LAUNCH' says it again), change the "
             "launch file, which makes another launch, and look at what is left of the budget before it spends. To "
             "Airflow a held launch is no failure: its stages end with 0, and publication is skipped.",
@@ -65,7 +67,7 @@ ENDINGS: Mapping[int, Ending] = MappingProxyType(
         ),
         TEMPORARY: Ending(
             "Temporary: infrastructure, such as a database that does not answer, a full disk, or another process that "
-            "runs the same stage.",
+            "runs the same stage; or a live experiment whose days are not over, or whose logs are not there.",
             "Run the same command again later; it goes on where it was. Airflow tries again by itself.",
         ),
     }
@@ -114,6 +116,10 @@ class ReleaseRefused(PermanentError):
 
 class TemporaryError(LaunchError):
     """Infrastructure; the same command may succeed later."""
+
+
+class TooEarly(TemporaryError):
+    """An experiment is decided once, when all its days are over."""
 
 
 class StageBusy(TemporaryError):

@@ -1,8 +1,8 @@
 """The registered model of a locale and feature: versions and the aliases that point at them.
 
-The alias ``candidate`` marks what was registered last, ``champion`` what users get and
-``previous`` what they had before. Moving an alias is the release, so each step can be
-repeated after a crash.
+The alias ``candidate`` marks what was registered last, ``champion`` what users get, ``previous`` what they had before
+and ``experiment`` what some of them get for now (``pipeline.experiment``). Moving an alias is the release, so each step
+can be repeated after a crash.
 
 MLflow is a display. Whoever reaches it can register a model, edit its tags and move an alias, so the ledger holds the
 digest of every bundle that a launch registered and which of them is the champion; a version that it does not know is
@@ -170,6 +170,11 @@ class Registry:
         """Let an alias point nowhere."""
         with tracking.answering():
             self._client.delete_registered_model_alias(name, alias)
+
+    def describe(self, name: str, key: str, value: str) -> None:
+        """Say something of a registered model, for whoever reads MLflow."""
+        with tracking.answering():
+            self._client.set_registered_model_tag(name, key, value)
 
     def of_launch(self, name: str, launch_id: str) -> Published | None:
         """The newest version that a launch registered; None if it registered none."""

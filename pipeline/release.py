@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict
 
 from pipeline.config import LaunchConfig, launch_id_without_reviewers
 from pipeline.errors import ReleaseRefused
+from pipeline.experiment import entries as experiment
 from pipeline.ledger.entries import Entry
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.policy.approvals import persons
@@ -22,7 +23,8 @@ from pipeline.settings import Settings
 from pretrain.files import write_text
 from reports.standing import badge
 
-State = Literal["unfinished", "held", "waiting", "approved", "rejected", "published", "rolled back"]
+State = Literal["unfinished", "held", "waiting", "approved", "in experiment", "rejected", "published", "rolled back"]
+MAY_PUBLISH = frozenset({"approved", "in experiment", "published"})
 
 
 class Standing(BaseModel):
@@ -59,6 +61,18 @@ def standing(config: LaunchConfig, run: RunDir, entries: Iterable[Entry]) -> Sta
     Args:
       entries: all of the ledger, in order.
     """
+    entries = list(entries)
+    now, tried = _without_experiment(config, run, entries), experiment.of(config, run.launch_id, entries)
+    if now.state != "published" or tried is None:
+        return now
+    if tried.ended is None:
+        return now.model_copy(update={"state": "in experiment", "detail": tried.said})
+    if tried.ended.promoted:
+        return now.model_copy(update={"detail": f"{now.detail}, after its experiment, {tried.said}"})
+    return now.model_copy(update={"state": "rolled back", "detail": f"from its experiment {tried.said}"})
+
+
+def _without_experiment(config: LaunchConfig, run: RunDir, entries: Iterable[Entry]) -> Standing:
     decided, reported, published = (run.record(stage) for stage in ("decide", "report", "publish"))
     if decided is None or reported is None:
         return Standing(state="unfinished", detail="not every stage before the decision and its report has ended")
@@ -153,7 +167,7 @@ def require_approved(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger) -
       ReleaseRefused: it is held, waits, was rejected or was rolled back.
     """
     now = standing(config, run, ledger.entries())
-    if now.state not in ("approved", "published"):
+    if now.state not in MAY_PUBLISH:
         how = f"; a reviewer answers in Airflow, or by: tacit review {run.launch_id}" if now.state == "waiting" else ""
         raise ReleaseRefused(f"publish: {run.launch_id} is {now.state} ({now.detail}), so it is not published{how}")
 

@@ -25,7 +25,7 @@ from pipeline.ledger.foresee import require_secure
 from pipeline.ledger.known import fetch_known, write_down, written_down
 from pipeline.ledger.launch import kept, register_simulation
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.release import standing
+from pipeline.release import MAY_PUBLISH, standing
 from pipeline.reuse.finished import interrupted, keep_outcome, outcome_path, still_true
 from pipeline.reuse.sources import content_key
 from pipeline.reuse.take_over import take_over
@@ -191,7 +191,7 @@ def run_launch(
         if name == "publish" and config.reviewers:
             run = open_run(config, run_id, settings, tracker)
             now = standing(config, run, PrivacyLedger(settings.ledger_url).entries())
-            if now.state not in ("approved", "published"):
+            if now.state not in MAY_PUBLISH:
                 _log.warning("publish: left out, the launch is %s: %s", now.state, now.detail)
                 continue
         done = find_done(name, config, run_id, settings, tracker)

@@ -9,6 +9,8 @@ TACIT_ARTIFACT_ROOT    where MLflow keeps artifacts      default: the runs direc
 TACIT_WEB              what `make web` installed         default: $TACIT_HOME/.venv/web
 TACIT_HOSTS            agents of other machines,         default: none, this machine alone
                        as in 198.51.100.1:7117,198.51.100.2:7117
+TACIT_EXPERIMENT_LOGS  logs of live experiments,       default: experiment_logs in the runs directory
+                       a folder for each launch id
 TACIT_RETENTION_DAYS   keep keys and client text of      default: until `tacit erase`
                        launches that are over
 TACIT_GIT_COMMIT       commit an image was built from    default: what git says
@@ -51,6 +53,7 @@ class Settings:
     airflow_users: tuple[str, ...] | None
     git_commit: str | None
     lock_digests: Mapping[str, str]
+    experiment_logs: Path
     retention_days: float | None = None
     hosts: tuple[str, ...] = ()
 
@@ -88,8 +91,12 @@ def load(environment: Mapping[str, str] | None = None) -> Settings:
     kept = environment.get("TACIT_RETENTION_DAYS")
     if kept and not re.fullmatch(r"[0-9]{1,6}(\.[0-9]+)?", kept):
         raise ValueError(f"TACIT_RETENTION_DAYS: {kept!r} is no number of days; write one as in 30, or unset it")
+    logs = environment.get("TACIT_EXPERIMENT_LOGS")
+    if logs and not Path(logs).expanduser().is_absolute():
+        raise ValueError(f"TACIT_EXPERIMENT_LOGS: {shown(logs)!r} follows the working directory; write it whole")
     return Settings(
         home=home,
+        experiment_logs=Path(logs).expanduser() if logs else runs_dir / "experiment_logs",
         runs_dir=runs_dir,
         ledger_url=environment.get("TACIT_LEDGER_URL") or f"sqlite:///{runs_dir / 'ledger.db'}",
         tracking_uri=tracking_uri,

@@ -26,6 +26,7 @@ from pipeline.cli import plan as cli_plan
 from pipeline.cli import progress
 from pipeline.cli import release as cli_release
 from pipeline.cli import results as cli_judge
+from pipeline.cli.experiment import commands as cli_experiment
 from pipeline.cli.launches import commands as cli_launches
 from pipeline.cli.launches import known
 from pipeline.cli.launches import pages as cli_pages
@@ -60,6 +61,7 @@ later. What one of them, a gate or a field of the launch file means:
 # Locals of a traceback could hold a client's text, so the plain traceback of Python is kept.
 app = typer.Typer(help=_HELP, no_args_is_help=True, pretty_exceptions_enable=False)
 app.add_typer(cli_account.app, name="account")
+app.add_typer(cli_experiment.app, name="experiment")
 app.add_typer(cli_ledger.app, name="ledger")
 app.add_typer(cli_optimize.app, name="optimize")
 app.command("init")(cli_init.init)

@@ -267,7 +267,7 @@ def _windows(ledger: "PrivacyLedger", name: str) -> list[str]:
 
 def _line(entry: Entry) -> str:
     """One entry for people."""
-    about = f"{entry.seq:>4} {entry.kind:<8} {entry.population:<20} "
+    about = f"{entry.seq:>4} {entry.kind:<10} {entry.population:<20} "
     if entry.unit == NO_UNIT:
         return about + entry.binding
     amount = f"rho {entry.rho:.6g}" if entry.unit == "device" else f"epsilon {entry.epsilon:.6g} per {entry.unit}"

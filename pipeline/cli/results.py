@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from pipeline.cli.experiment import commands as cli_experiment
 from pipeline.cli.launches.named import LaunchName
 from pipeline.cli.support import AsJson, answer, command, open_existing
 from pipeline.config import FEATURES
@@ -55,9 +56,13 @@ def audit(launch: LaunchName, as_json: AsJson = False) -> None:
 def ab(
     launch: LaunchName,
     feature: Annotated[str | None, typer.Option(help="NWP, SC or OTF; without it the launch's main one")] = None,
+    logs: Annotated[
+        list[str] | None,
+        typer.Option(help="Parquet files or globs, again for more: what keyboards logged of its live experiment"),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show how the arms of a launch compare on held-out devices.
+    """Show how the arms of a launch compare on held-out devices; with --logs, what its live experiment says so far.
 
     First the metrics of one feature for every arm, with intervals; then, for each pair, whether the
     candidate is shown not to be inferior. The stage that compares is 'tacit stage ab_test'; every number
@@ -65,6 +70,11 @@ def ab(
 
     Example: tacit ab demo-en-US-0123abcd --feature OTF
     """
+    if logs:
+        if feature is not None:
+            raise ValueError("--feature: not with --logs, which show every metric at once; leave one of them out")
+        cli_experiment.show(launch, logs, as_json)
+        return
     config, run, _ = open_existing(launch)
     wanted: str = feature or config.feature
     if wanted not in FEATURES:

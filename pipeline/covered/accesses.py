@@ -5,6 +5,7 @@ from evaluation.noisy.questions import MOST_WORDS
 from federated.config.counts import CountsConfig
 from federated.config.votes import VotesConfig
 from pipeline.config import LaunchConfig
+from pipeline.policy.config import ExperimentConfig
 from reports.disclosure.document import DataAccess
 
 _WITHOUT_PRIVACY = DataAccess(
@@ -55,6 +56,7 @@ def accesses(config: LaunchConfig) -> tuple[DataAccess, ...]:
     return (
         DataAccess(stage="pretrain, adapt", data="public", covered=False),
         *uses,
+        *((_tried_out(config.experiment),) if config.experiment else ()),
         DataAccess(
             stage="audit: " + ("twin and control" if config.audit.on_twin else "control"),
             data="public",
@@ -96,6 +98,14 @@ def _without_noise(
         DataAccess(stage="ab_test", data="private", covered=False, reason=held_out),
         *((_WITHOUT_PRIVACY,) if config.ab_test.non_private_upper_bound else ()),
     )
+
+
+def _tried_out(config: ExperimentConfig) -> DataAccess:
+    counts = (
+        f"live experiment on {config.share:.2%} of buckets of devices, once a reviewer approves: counts by bucket and "
+        "day that keyboards log, released as metrics of both arms without noise; they train nothing"
+    )
+    return DataAccess(stage="experiment", data="private", covered=False, reason=counts)
 
 
 def _evaluated(config: EvaluationConfig) -> DataAccess:

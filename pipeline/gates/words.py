@@ -140,6 +140,37 @@ GATES: Mapping[str, GateWords] = MappingProxyType(
             "policy.cover_everything",
             "add the block evaluation, or leave cover_everything out and let the report list what is not covered",
         ),
+        "live_days": GateWords(
+            "Of an experiment: both arms logged something on every day of its window.",
+            "experiment.days",
+            "find the days that are missing, and decide again with all files ('tacit experiment decide')",
+        ),
+        "live_buckets": GateWords(
+            "Of an experiment: both arms have buckets enough for an interval.",
+            "experiment.min_buckets",
+            "give the model to a larger experiment.share, or divide devices into more buckets",
+        ),
+        "live_split": GateWords(
+            "Of an experiment: as many buckets got the model as were to, within luck.",
+            "experiment.share",
+            "the arms cannot be compared: find out which buckets are lost or assigned otherwise, then launch again",
+        ),
+        "live_control": GateWords(
+            "Of an experiment: all other devices had throughout what users have now.",
+            "",
+            "another version became champion meanwhile; launch again, against that one",
+        ),
+        "live_gain": GateWords(
+            "Of an experiment: what decides a feature changed by more than asked for, beyond doubt.",
+            "experiment.min_gain",
+            "users keep what they have; read every metric ('tacit ab LAUNCH --logs'). A longer or larger experiment "
+            "has narrower intervals",
+        ),
+        "live_guardrails": GateWords(
+            "Of an experiment: no other metric is shown to be worse than allowed.",
+            "experiment.max_guardrail_loss",
+            "users keep what they have; find out for whom it is worse before another launch",
+        ),
         "ledger": GateWords(
             "The privacy ledger is the one that was written, entry by entry.",
             "",

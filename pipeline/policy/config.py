@@ -79,3 +79,22 @@ class PolicyConfig(Config):
     cover_everything: bool = Field(
         default=False, description="every use of private text is under a guarantee; what is not holds the launch"
     )
+
+
+class ExperimentConfig(Config):
+    """Between approval and everybody: some devices get the model, and what keyboards then log decides, once."""
+
+    share: Annotated[float, Field(gt=0.0, le=0.5)] = Field(description="of buckets of devices that get the model")
+    days: Annotated[int, Field(ge=1, le=90)] = Field(
+        description="whole days (UTC) whose logged counts decide, from the day after it begins"
+    )
+    min_buckets: Annotated[int, Field(ge=10, le=100_000)] = Field(
+        default=20, description="of each arm that logged anything, at least"
+    )
+    min_gain: Annotated[float, Field(ge=-0.5, le=1.0)] = Field(
+        description="lower end of the interval of the relative change of what decides a feature must exceed this; "
+        "better counts as more, so below 0 it must be shown not to be worse by so much, from 0 on to be better"
+    )
+    max_guardrail_loss: Annotated[float, Field(ge=0.0, le=0.5)] = Field(
+        default=0.01, description="no other metric may be shown to be worse by this much, relative"
+    )

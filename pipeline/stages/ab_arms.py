@@ -89,7 +89,7 @@ def gather(
         both = vocabularies.extend(both, champion.words.words, len(champion.words))
     # History inside: a cache must not remember words that its arm does not know.
     wide = {name: translated(arm, grown, both) for name, arm in ours.items()} if len(both) > len(grown) else ours
-    theirs = {name: translated(_arm(champion, device), champion.words, both) for name, champion in champions.items()}
+    theirs = {name: translated(as_arm(champion, device), champion.words, both) for name, champion in champions.items()}
     last = tuple(("private", name) for name in theirs)
     only = {name: tuple(each.feature for each in had if each.arm == name) for name in theirs}
     return Entrants({**wide, **theirs}, (*pairs, *last), both, *sizes, last, only), had
@@ -121,7 +121,7 @@ def _bundle(published: Published) -> tuple[str, str]:
     return published.launch_id, published.bundle_sha256
 
 
-def _arm(champion: artifacts.Champion, device: str) -> NextWord:
+def as_arm(champion: artifacts.Champion, device: str) -> NextWord:
     """What was published before, as it suggests: network, counts, or both mixed."""
     parts: list[NextWord] = [] if champion.network is None else [neural(champion.network, device=device)]
     parts += [] if champion.counts is None else [PublicNGram(champion.counts)]

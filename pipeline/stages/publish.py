@@ -17,6 +17,7 @@ from evaluation import int8
 from evaluation.int8 import Int8
 from pipeline.covered.spends import launch_loss
 from pipeline.errors import PermanentError
+from pipeline.experiment import entries as experiment
 from pipeline.features import settings as feature_settings
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.registry import Registry, promote
@@ -83,8 +84,11 @@ def publish(ctx: StageContext) -> Publish:
         each: registry.register(ctx.config, ctx.run.launch_id, bundle, tags, feature) for feature, each in names.items()
     }
     # One model for all: users of no feature get it before it is registered for each.
-    for each, version in versions.items():
-        promote(registry, each, version)
+    if ctx.config.experiment:
+        experiment.begin(ctx.config, ctx.run.launch_id, versions, registry, PrivacyLedger(ctx.settings.ledger_url))
+    else:
+        for each, version in versions.items():
+            promote(registry, each, version)
     with scratch(ctx.private, "registered") as folder:
         registered = registry.files(name, versions[name], folder)
     _require_registered(bundle, registered)
@@ -94,7 +98,7 @@ def publish(ctx: StageContext) -> Publish:
         registered_model=name,
         version=versions[name],
         versions=versions,
-        alias="champion",
+        alias=experiment.ALIAS if ctx.config.experiment else "champion",
         parity_max_difference=_furthest(about),
         int8=about["int8"],
         dictionary_words=about["dictionary_words"],

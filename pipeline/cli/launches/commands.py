@@ -30,7 +30,8 @@ def runs(
 ) -> None:
     """List the launches of this machine, the newest first: what they spent, what they gained, which one runs.
 
-    A state is that of 'tacit review': unfinished, held, waiting, approved, rejected, published or rolled back. Epsilon
+    A state is that of 'tacit review': unfinished, held, waiting, approved, in experiment, rejected, published or
+    rolled back. Epsilon
     holds at the delta of each launch file; the gain is that of the private model over its start on held-out devices,
     with its interval.
 

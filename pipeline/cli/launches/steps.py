@@ -27,6 +27,11 @@ def next_steps(launch: Launch, *, runs: bool = False) -> list[str]:
         return [f"{read}, then answer: tacit review {run_id} --answer approve --by NAME"]
     if launch.state == "approved":
         return [f"publish it: tacit launch {run_id}"]
+    if launch.state == "in experiment":
+        return [
+            f"look at its logs: tacit ab {run_id} --logs FILES",
+            f"decide it when its days are over: tacit experiment decide {run_id}; or stop it: tacit experiment stop",
+        ]
     if launch.state == "published":
         return [
             f'try it: tacit predict {path}/public/publish/bundle "see you"',
