@@ -18,13 +18,9 @@ from federated.config.population import PopulationConfig
 from federated.config.training import LocalTrainingConfig, RuntimeConfig, ServerConfig
 from federated.config.votes import VotesConfig
 from pipeline import config_errors
-<<<<<<< HEAD
 from pipeline.policy.approvals import require_reviewers
-from pipeline.policy.config import PolicyConfig
-=======
 from pipeline.policy.config import ExperimentConfig, PolicyConfig
 from pipeline.policy.covered import require_coverable
->>>>>>> d76a3aa (Between approval and everybody: live experiments, decided by what keyboards log)
 from pipeline.policy.discovery import require_allowed_discovery
 from pretrain.config import (
     AdaptConfig,
