@@ -29,6 +29,11 @@ RUN python -m venv /opt/stages-env \
 FROM python:3.11-slim-bookworm AS project
 RUN useradd --uid 50000 --gid 0 --create-home tacit \
     && install -d -o 50000 -g 0 -m 0770 /opt/airflow/state /opt/airflow/logs /opt/tacit/runs /mlflow
+# What prints report.pdf. An archive keeps no old versions, so none is named.
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends fonts-dejavu-core libharfbuzz-subset0 libpango-1.0-0 libpangoft2-1.0-0 \
+    && rm -rf /var/lib/apt/lists/*
 COPY --from=airflow-packages /opt/airflow-env /opt/airflow-env
 WORKDIR /opt/tacit
 COPY pyproject.toml README.md LICENSE ./

@@ -146,7 +146,7 @@ def arm_name(name: str) -> str:
 
 def feature_name(name: str) -> str:
     """A launch feature in words."""
-    return f"{FEATURES[name]} ({name})"
+    return f"{FEATURES[name]} ({name})" if name in FEATURES else name
 
 
 def features(disclosure: Disclosure) -> list[tuple[str, tuple[str, ...]]]:

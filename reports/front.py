@@ -9,6 +9,7 @@ from markupsafe import Markup
 from reports.disclosure.document import DataAccess, Disclosure
 from reports.formats import light, number, percent, warnings
 from reports.losses import guesser, strength, up
+from reports.markdown import standing
 from reports.worst import worst_facts
 
 ENGLISH = "en"
@@ -88,6 +89,7 @@ def front(disclosure: Disclosure, language: str) -> dict[str, Any]:
         "first": utility.value("private", "top1_recall") if utility else None,
         "three": utility.part("new_words", "private", "top3_recall") if utility else None,
         "uncovered": uncovered(d),
+        "standing": standing(),
     }
 
 

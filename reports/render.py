@@ -13,14 +13,18 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from pretrain.files import write_text
+from pretrain.files import write_bytes, write_text
 from reports import formats, markdown
 from reports.disclosure import schema
 from reports.disclosure.document import Disclosure
-from reports.front import front, languages
+from reports.front import front, languages, uncovered
 from reports.losses import guesser, strength, up
+from reports.paper import printed
+from reports.registry import opendp
 from reports.turnout import turnout
+from reports.worst import worst_facts
 
+PAGE, PDF, CARD = "report.html", "report.pdf", "README.md"
 TEMPLATES = Path(__file__).parent / "templates"
 _FILTERS = (
     formats.arm_name,
@@ -48,6 +52,8 @@ _FILTERS = (
     strength,
     formats.total,
     turnout,
+    uncovered,
+    worst_facts,
     up,
     formats.verdict,
     formats.warnings,
@@ -56,8 +62,11 @@ _FILTERS = (
 )
 
 
-def render(disclosure: Disclosure, directory: Path) -> list[Path]:
+def render(disclosure: Disclosure, directory: Path, *, prints: bool = False) -> list[Path]:
     """Write ``disclosure.json`` and its JSON Schema, the report as page and Markdown, the model card and figures.
+
+    Args:
+      prints: whether the page is printed to ``report.pdf``, too, where the machine can.
 
     Raises:
       OSError: the directory cannot be written.
@@ -69,6 +78,9 @@ def render(disclosure: Disclosure, directory: Path) -> list[Path]:
     contents |= {f"figures/{name}.svg": svg for name, svg in drawn.items()}
     for name, content in contents.items():
         write_text(directory / name, content)
+    if prints and (paper := printed(contents[PAGE], disclosure.launch.created_at)) is not None:
+        write_bytes(directory / PDF, paper)
+        return [directory / name for name in (*contents, PDF)]
     return [directory / name for name in contents]
 
 
@@ -90,38 +102,44 @@ def draw(disclosure: Disclosure) -> dict[str, str]:
 
 
 def pages(disclosure: Disclosure, figures: Mapping[str, str]) -> dict[str, str]:
-    """What people read, by file name: the report as a page and as Markdown, and the model card."""
+    """What people read, by file name: the report as a page and as Markdown, the model card, and a registry's record.
+
+    The record is of deployments alone.
+    """
 
     def figure(name: str, caption: str) -> Markup:
         return markdown.figure(name, caption) if name in figures else Markup("")
 
-    plain = environment(html=False)
-    given = {"d": disclosure, "figure": figure, "standing": markdown.standing()}
-
-    def written(name: str, **values: object) -> str:
-        # A part that is left out leaves its blank lines and spaces.
-        text = plain.get_template(f"{name}.md.j2").render(**given | values)
-        return re.sub(r"\s*\n\n+", "\n\n", text).strip() + "\n"
-
     fronts = {
-        language: written(f"front/{language}", **front(disclosure, language)) for language in languages(disclosure)
+        language: _written(f"front/{language}.md", front(disclosure, language)) for language in languages(disclosure)
     }
-    opening, engineers = written("opening"), written("report")
-    contents = markdown.contents(engineers)
-    page = (
-        environment(html=True)
-        .get_template("report.html.j2")
-        .render(
-            d=disclosure,
-            fronts={language: markdown.to_html(text, figures) for language, text in fronts.items()},
-            **{
-                name: markdown.to_html(text, figures)
-                for name, text in {"opening": opening, "contents": contents, "body": engineers}.items()
-            },
-        )
+    opening, engineers = (
+        _written("opening.md", {"d": disclosure}),
+        _written("report.md", {"d": disclosure, "figure": figure}),
     )
-    report = "\n".join((opening, *fronts.values(), contents, engineers))
-    return {"report.html": page, "report.md": report, "README.md": written("model_card")}
+    parts = {"opening": opening, "contents": markdown.contents(engineers), "body": engineers}
+    shown = {name: markdown.to_html(text, figures) for name, text in parts.items()}
+    shown_fronts = {language: markdown.to_html(text, figures) for language, text in fronts.items()}
+    template = environment(html=True).get_template("report.html.j2")
+    written = {
+        PAGE: template.render(d=disclosure, fronts=shown_fronts, **shown),
+        "report.md": "\n".join((opening, *fronts.values(), parts["contents"], engineers)),
+        CARD: model_card(disclosure),
+    }
+    if opendp.deployed(disclosure):
+        written[opendp.FILE] = _written("opendp_registry.yaml", opendp.values(disclosure))
+    return written
+
+
+def model_card(disclosure: Disclosure) -> str:
+    """What the model is, for whoever has its bundle alone."""
+    return _written("model_card.md", {"d": disclosure})
+
+
+def _written(template: str, values: Mapping[str, object]) -> str:
+    # A part that is left out leaves its blank lines and spaces.
+    text = environment(html=False).get_template(f"{template}.j2").render(values)
+    return re.sub(r"\s*\n\n+", "\n\n", text).strip() + "\n"
 
 
 @functools.cache

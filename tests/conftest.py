@@ -25,6 +25,9 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     # One BLAS and torch thread for each worker: two would fight for the same core. Before anything imports them.
     os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
+# Every launch of a test would take 3 s more to be printed; the test of printing asks for it.
+os.environ.setdefault("TACIT_PDF", "no")
+
 gc.disable()
 
 _ROOT = Path(__file__).resolve().parents[1]

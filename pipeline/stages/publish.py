@@ -37,6 +37,8 @@ from pretrain.vocabulary import Vocabulary
 from pretrain.writing import truecasing
 from pretrain.writing.truecasing import Usual
 from reports.disclosure.document import Disclosure
+from reports.losses import up
+from reports.render import CARD, model_card
 
 _HELD_OUT_ROWS = 256
 # What a keyboard computes with; the other files tell of the launch.
@@ -182,6 +184,7 @@ def build_bundle(ctx: StageContext, bundle: Path, disclosed: str) -> dict:
             model = export.load_model(ctx.run.input("fine_tune", "model.safetensors"), ctx.config.model)
             measured = _add_network(model, made, bundle, rows_RT)
         write_text(made / "disclosure.json", disclosed)
+        write_text(made / CARD, model_card(Disclosure.model_validate_json(disclosed)))
         dictionary = keyboard_dictionary(model, words, usual, disclosed)
         write_dictionary(dictionary, made / ctx.config.locale)
         with one_torch_thread():
@@ -267,7 +270,7 @@ def keyboard_dictionary(
     made_at = datetime.fromisoformat(launch.created_at)
     # LatinIME writes a region as en_US; HeliBoard reads any other tag as it is.
     locale = re.sub(r"^([a-z]{2,3})-([A-Z]{2})$", r"\1_\2", launch.locale)
-    numbers = {"rho": f"{loss.rho:.6g}", "epsilon": f"{loss.epsilon:.6g}", "delta": f"{loss.delta:.3g}"}
+    numbers = {"rho": up(loss.rho, 4), "epsilon": up(loss.epsilon), "delta": f"{loss.delta:.3g}"}
     bound = launch.void or " ".join(f"{name} {value}" for name, value in numbers.items())
     attributes = {
         "dictionary": f"main:{locale.lower()}",

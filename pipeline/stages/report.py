@@ -84,7 +84,7 @@ def report(ctx: StageContext) -> Report:
     disclosed = disclosure(ctx)
     # First, so that whatever happens to figures and pages, what there is to say is said.
     write_text(ctx.public / "disclosure.json", render.as_json(disclosed))
-    files = render.render(disclosed, ctx.public)
+    files = render.render(disclosed, ctx.public, prints=ctx.settings.prints)
     return Report(
         files=tuple(sorted(str(path.relative_to(ctx.public)) for path in files)),
         disclosure_sha256=ctx.run.manifest("report")["disclosure.json"],

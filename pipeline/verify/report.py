@@ -20,6 +20,7 @@ from pipeline.verify.check import Check, differences, in_words
 from pretrain.files import sha256
 from reports import render
 from reports.disclosure.document import Disclosure
+from reports.paper import printed
 
 _FILE = "disclosure.json"
 # When and by what it was written, and what the ledger held then: the latter is held against the ledger itself.
@@ -68,6 +69,8 @@ def report(
     yield _derived(StageContext(config, run, settings, "report", None), stated, of_this_code)
     yield _ledger_then(stated, config, settings, of_this_code)
     yield _rendered(stated, records["report"], of_this_code)
+    if render.PDF in records["report"].outputs:
+        yield _printed(run, stated)
 
 
 def _digest(run: RunDir, record: StageRecord) -> Check:
@@ -114,11 +117,21 @@ def _like(stated: Any, again: Any) -> Any:
     return again
 
 
+def _printed(run: RunDir, stated: Disclosure) -> Check:
+    """Paper is made of the page; fonts and libraries of another machine give other bytes, which show nothing."""
+    folder = run.path / "public" / "report"
+    page, paper = (folder / render.PAGE).read_text(encoding="utf-8"), (folder / render.PDF).read_bytes()
+    if printed(page, stated.launch.created_at) == paper:
+        return Check(id="rendered:pdf", passed=True, detail="the page, printed again, byte by byte")
+    detail = "not what this machine prints of the page: other fonts or libraries, or another text; read the page"
+    return Check(id="rendered:pdf", passed=None, detail=detail)
+
+
 def _rendered(stated: Disclosure, record: StageRecord, of_this_code: bool) -> Check:
     with tempfile.TemporaryDirectory() as folder:
         made = render.render(stated, Path(folder))
         again = {path.relative_to(folder).as_posix(): sha256(path) for path in made}
-    wrong = file_differences(record.outputs, again)
+    wrong = file_differences({name: digest for name, digest in record.outputs.items() if name != render.PDF}, again)
     if wrong and not of_this_code:
         detail = f"other code rendered them, and the code that is running does not do the same: {in_words(wrong)}"
         return Check(id="rendered", passed=None, detail=detail)

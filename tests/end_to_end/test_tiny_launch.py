@@ -48,7 +48,14 @@ def test_every_stage_did_its_work(launched: Launched) -> None:
     for stage in set(STAGE_NAMES) - {"count", "vote"}:
         record = json.loads((launched.run / "public" / stage / "result.json").read_text(encoding="utf-8"))
         assert record["launch_id"] == launched.run_id
-    assert (launched.run / "public" / "report" / "report.html").exists()
+    report = launched.run / "public" / "report"
+    assert (report / "report.html").exists()
+    assert (report / "report.pdf").read_bytes().startswith(b"%PDF")
+    if launched.answer["decision"] == "launch":
+        record = yaml.safe_load((report / "opendp_registry.yaml").read_text(encoding="utf-8"))
+        assert record["url_slug"] == launched.run_id
+        card = launched.run / "public" / "publish" / "bundle" / "README.md"
+        assert card.read_bytes() == (report / "README.md").read_bytes()
     spent = {entry["stage"] for entry in ledger_entries(launched.home) if entry["kind"] == "commit"}
     assert spent == {"discover", "fine_tune"}
 

@@ -148,7 +148,12 @@ def tacit(
     """
     names = ("PATH", "HOME", "LANG", "LC_ALL")
     environment = {name: os.environ[name] for name in names if name in os.environ}
-    environment |= {"PYTHONPATH": str(checkout), "PYTHONDONTWRITEBYTECODE": "1", "TACIT_HOME": str(home)}
+    environment |= {
+        "PYTHONPATH": str(checkout),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "TACIT_HOME": str(home),
+        "TACIT_PDF": "no",
+    }
     arguments = json.dumps([list(command) for command in commands])
     return subprocess.run(
         [python, "-c", _RUN, arguments, str(checkout)],

@@ -43,13 +43,17 @@ class Launched:
 def watched(home: Path) -> dict[str, str]:
     """Every way of watching a launch, switched on; spans and metrics go where the search for leaks looks."""
     places = {"TACIT_TELEMETRY_FILE": str(home / "runs" / "telemetry.jsonl"), "TACIT_LOG": "json"}
-    return places | {"MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING": "true"}
+    return places | {"TACIT_PDF": "yes", "MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING": "true"}
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
     """Only what a user's shell would hold, and everything kept under ``home``."""
     names = ("PATH", "HOME", "LANG", "LC_ALL", "PYTHONPATH")  # the last: where a checkout is not the installed one
-    return {name: os.environ[name] for name in names if name in os.environ} | {"TACIT_HOME": str(home)} | more
+    return (
+        {name: os.environ[name] for name in names if name in os.environ}
+        | {"TACIT_HOME": str(home), "TACIT_PDF": "no"}
+        | more
+    )
 
 
 def tacit(home: Path, *arguments: str, program: Path = TACIT, **variables: str) -> subprocess.CompletedProcess:

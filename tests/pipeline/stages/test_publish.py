@@ -31,6 +31,7 @@ from pretrain.predictor import KeyboardPredictor
 from pretrain.vocabulary import BOS, SPECIALS
 from pretrain.writing import truecasing
 from pretrain.writing.truecasing import Usual
+from reports.losses import up
 from tests.helpers.launches.installed import installed
 from tests.helpers.launches.pipeline_launch import launch_config
 from tests.helpers.launches.publishable import NAME, WORDS, launch
@@ -68,7 +69,7 @@ def test_bundle_predicts_what_the_model_predicts(published: Published, tmp_path:
     assert (done["published"], done["registered_model"], done["version"]) == (True, NAME, 1)
     assert done["parity_max_difference"] < 1e-4
     names = ("bundle.json", "disclosure.json", "en-US.combined", "en-US.dict", "model.onnx", "truecase.json")
-    assert done["files"] == [f"bundle/{name}" for name in (*names, "vocabulary.json")]
+    assert done["files"] == [f"bundle/{name}" for name in ("README.md", *names, "vocabulary.json")]
     model = build_model(launch_config().model, len(WORDS), launch_config().seed)
     predictor = KeyboardPredictor(done["bundle"])
     usual = truecasing.load(done["bundle"] / "truecase.json")
@@ -98,7 +99,7 @@ def test_counts_alone_are_published_and_served_without_a_network(tracked: Settin
     done = launch(tracked, tmp_path, counts={"noise_multiplier": 1.5, "model": "counts"})
     assert (done["published"], done["parity_max_difference"], done["int8"]) == (True, 0.0, None)
     names = ("bundle.json", "counts.npz", "disclosure.json", "en-US.combined", "en-US.dict", "truecase.json")
-    assert done["files"] == [f"bundle/{name}" for name in (*names, "vocabulary.json")]
+    assert done["files"] == [f"bundle/{name}" for name in ("README.md", *names, "vocabulary.json")]
     model, predictor = counted.load(done["bundle"] / "counts.npz"), KeyboardPredictor(done["bundle"])
     see, you = WORDS.ids(["see", "you"])
     expected_V = model.dense(np.array([[see, you]]))[0]
@@ -151,12 +152,12 @@ def test_the_keyboard_s_dictionary_holds_the_words_and_the_disclosure(published:
         "dictionary": "main:en_us",
         "locale": "en_US",
         "description": "Launch test-fixture-01. Differential privacy of every device in training "
-        f"(rho {accounting.rho:.6g} epsilon {accounting.epsilon:.6g} delta {accounting.delta:.3g})",
+        f"(rho {up(accounting.rho, 4)} epsilon {up(accounting.epsilon)} delta {accounting.delta:.3g})",
         "date": "1767323045",
         "version": "20260102",
         "launch": "test-fixture-01",
-        "rho": f"{accounting.rho:.6g}",
-        "epsilon": f"{accounting.epsilon:.6g}",
+        "rho": up(accounting.rho, 4),
+        "epsilon": up(accounting.epsilon),
         "delta": f"{accounting.delta:.3g}",
         "disclosure_sha256": sha256(done["bundle"] / "disclosure.json"),
     }

@@ -1,0 +1,55 @@
+"""The report on paper: its page as a PDF, by WeasyPrint, which needs Pango and a font of the machine."""
+
+import hashlib
+import logging
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+_log = logging.getLogger(__name__)
+# The picture of where the launch stands, which changes while paper does not.
+_STANDING = re.compile(r'<p><img class="standing"[^>]*></p>')
+_NEEDED = "as root: apt-get install libpango-1.0-0 libpangoft2-1.0-0 libharfbuzz-subset0 fonts-dejavu-core"
+
+
+def printed(page: str, created_at: str) -> bytes | None:
+    """A page as PDF, with bookmarks and tags for those who have it read aloud; the same bytes every time, on a machine.
+
+    Another machine's fonts and libraries give other bytes. Nothing is fetched.
+
+    Args:
+      created_at: what the file says of its date.
+
+    Returns:
+      None where the machine lacks what WeasyPrint needs; the log says what.
+    """
+    try:
+        # Slow to import, and the first to notice that a library is missing.
+        import weasyprint
+    except (ImportError, OSError) as error:
+        _log.warning("report.pdf is left out: %s; %s", str(error).splitlines()[0], _NEEDED)
+        return None
+    with _quiet():
+        document = weasyprint.HTML(string=_STANDING.sub("", page), url_fetcher=_refuse).render()
+        document.metadata.created = created_at
+        identifier = hashlib.sha256(page.encode()).digest()[:16]
+        return document.write_pdf(pdf_variant="pdf/ua-1", pdf_identifier=identifier)
+
+
+def _refuse(url: str, *_: Any, **__: Any) -> NoReturn:
+    raise ValueError(f"{url}: a report asks for nothing")
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without what the libraries say of rules for screens, which paper has no use for."""
+    loggers = [logging.getLogger(name) for name in ("weasyprint", "fontTools")]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)

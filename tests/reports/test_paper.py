@@ -1,0 +1,66 @@
+"""The report on paper: all of it, the same bytes every time, and a launch goes on where it cannot be printed."""
+
+import logging
+import re
+import sys
+import zlib
+from pathlib import Path
+
+import pytest
+
+from reports.paper import printed
+from reports.render import PAGE, PDF, render
+from tests.helpers.reports.reports_example import drawn, example, rendered
+
+
+def inside(paper: bytes | None) -> bytes:
+    """What a PDF's compressed parts hold."""
+    parts = re.findall(rb"stream\r?\n(.*?)\r?\nendstream", paper or b"", flags=re.DOTALL)
+    return b"".join(zlib.decompressobj().decompress(part) for part in parts if part.startswith(b"x"))
+
+
+CREATED = "2026-01-02T03:04:05+00:00"
+
+
+@pytest.mark.slow
+def test_paper_is_the_same_every_time_and_has_tags_and_a_date() -> None:
+    page = rendered()[PAGE].split("<nav")[0] + "</main></body></html>"
+    paper = printed(page, CREATED)
+    assert paper is not None
+    assert paper.startswith(b"%PDF-1.7")
+    assert paper == printed(page, CREATED)
+    assert paper != printed(page.replace("4.89", "4.88"), CREATED)
+    assert b"/MarkInfo" in inside(paper)  # tags, for those who have it read aloud
+    assert b"D:20260102030405" in inside(paper)
+
+
+def test_what_is_folded_is_printed() -> None:
+    style = re.search(r"<style>.*?</style>", rendered()[PAGE], flags=re.DOTALL)
+    assert style
+    head = f'<html lang="en"><head><title>t</title>{style[0]}</head>'
+    rows = "".join(f"<p>{number}</p>" for number in range(300))
+    sheets = [
+        printed(f"{head}<body>{opening}{rows}{end}</body></html>", CREATED)
+        for opening, end in (("", ""), ("<details><summary>more</summary>", "</details>"))
+    ]
+    plain, folded = (int(re.findall(rb"/Count (\d+)", inside(sheet))[-1]) for sheet in sheets)
+    assert folded >= plain > 3
+
+
+def test_without_a_library_the_report_is_whole_but_for_paper(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Missing:
+        def find_spec(self, name: str, *_: object) -> None:
+            if name == "weasyprint":
+                raise OSError("cannot load library 'libpango-1.0-0'")
+
+    monkeypatch.delitem(sys.modules, "weasyprint", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Missing(), *sys.meta_path])
+    monkeypatch.setattr("reports.render.draw", lambda _: drawn())
+    with caplog.at_level(logging.WARNING):
+        paths = render(example(), tmp_path, prints=True)
+    assert PDF not in {path.name for path in paths}
+    assert PAGE in {path.name for path in paths}
+    assert "report.pdf is left out: cannot load library 'libpango-1.0-0'" in caplog.text
+    assert "apt-get install libpango" in caplog.text
