@@ -14,7 +14,7 @@ from discovery import participation, state
 from discovery.config import TrieConfig
 from discovery.device.answer import letters_of
 from discovery.device.typed import TypedWords
-from discovery.device.votes import AddUp, Workers, ask, workers
+from discovery.device.votes import AddUp, Share, Workers, ask, workers
 from discovery.results import DiscoveryResult, FoundWord, LayerState, by_share
 from discovery.trie import close_layer, question_of
 
@@ -53,7 +53,7 @@ def discover(
     key: bytes,
     directory: Path,
     progress: Callable[[dict], None] | None = None,
-    processes: int = 1,
+    processes: int | Share = 1,
     add_up: AddUp | None = None,
 ) -> DiscoveryResult:
     """Find words that devices type, in passes over the population, each without the words found before.
@@ -64,19 +64,21 @@ def discover(
       alphabet: letters of the locale.
       key: 32 secret bytes that all devices' random bits derive from in this simulation.
       directory: private; participation records and one file for each finished layer, so that a killed run goes on.
-      processes: that share a layer's devices; the result does not depend on it.
+      processes: how many share a layer's devices, or the share of this one among others that call this too; the
+        result does not depend on it.
       add_up: how a layer's votes are summed, such as by secure aggregation; the sums are the same.
 
     Raises:
       ValueError: fewer devices than layers, no letters, a key that is not 32 bytes, or a directory
         that holds the answers of other devices or to other questions.
       ArithmeticError: votes, certificates or participation went wrong.
-      OSError: a worker process was killed.
+      OSError: a worker process was killed, or another with a share.
     """
     typed = device_words if isinstance(device_words, TypedWords) else TypedWords.gather(device_words)
     require_devices(config, len(typed))
     letters = letters_of(alphabet)
-    state.claim(directory, state.fingerprint(typed, known_words, letters, config, key))
+    if not isinstance(processes, Share) or processes.rank == 0:
+        state.claim(directory, state.fingerprint(typed, known_words, letters, config, key))
     groups = participation.assign(len(typed), config, key, known_words)
     run = _Run(typed, letters, config, key, directory, groups, progress, add_up)
     done: list[LayerState] = []
@@ -85,7 +87,8 @@ def discover(
             discovered = {word.word for layer in done for word in layer.words}
             done += _one_pass(run, number, known_words | discovered, shared)
     rows = tuple(layer.row for layer in done)
-    participation.check(directory, rows, config.messages_per_device)
+    if shared.writes:
+        participation.check(directory, rows, config.messages_per_device)
     return DiscoveryResult(
         words=tuple(sorted((_as_typed(word, done) for layer in done for word in layer.words), key=by_share)),
         rows=rows,
@@ -119,9 +122,12 @@ def _one_pass(run: _Run, number: int, known_words: frozenset[str], shared: Worke
         if closed is None:
             question = question_of(number, layer, prefixes, run.letters, known_words, run.config)
             group = run.groups[number, layer]
-            participation.record(run.directory, number, layer, group)
+            if shared.writes:
+                participation.record(run.directory, number, layer, group)
             closed = close_layer(question, ask(question, group, run.typed, run.key, shared, run.add_up))
-            state.save(run.directory, closed)
+            if shared.writes:
+                with shared.writing():
+                    state.save(run.directory, closed)
         done.append(closed)
         prefixes = closed.prefixes
         if run.progress:

@@ -8,7 +8,10 @@ from federated.wire.launcher import Seat, launch_command
 
 # What an agent may run, by stage: a worker, whose arguments are the folder of all runs, launch id, process to end with,
 # logging level and attempt.
-PROGRAMS = {"fine_tune": "pipeline.stages.training.fine_tune_workers"}
+PROGRAMS = {
+    "discover": "pipeline.stages.hosted.discover_workers",
+    "fine_tune": "pipeline.stages.training.fine_tune_workers",
+}
 
 
 class Token(BaseModel):
@@ -56,6 +59,6 @@ def command(job: Job, seat: Seat, runs_dir: Path, ends_with: int) -> list[str]:
     """
     token = job.token
     if token.stage not in PROGRAMS:
-        raise ValueError(f"stage: {token.stage!r} does not run on several hosts; {', '.join(PROGRAMS)} does")
+        raise ValueError(f"stage: {token.stage!r} does not run on several hosts; {' and '.join(PROGRAMS)} do")
     arguments = [str(runs_dir), token.launch, str(ends_with), job.level, str(token.attempt)]
     return launch_command(job.workers, PROGRAMS[token.stage], arguments, seat)

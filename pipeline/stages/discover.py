@@ -19,7 +19,7 @@ from pipeline.config import LaunchConfig
 from pipeline.covered import spends
 from pipeline.stage import PrivateStage, StageContext, StageResult
 from pipeline.stages import artifacts
-from pretrain import text
+from pipeline.stages.hosted import discover_workers
 from pretrain.files import PRIVATE, text_sha256, write_text
 from pretrain.randomness.noise import subkey
 from reports.disclosure.findings import CentralGuarantee, DiscoveryGuarantee, DiscoveryLayer
@@ -51,7 +51,13 @@ def _reads(config: LaunchConfig) -> tuple[str, ...]:
 REUSE = PrivateStage(
     reads=_reads,
     given=lambda ctx: {"known": ctx.run.result("ingest_public")["vocabulary_digest"], **artifacts.people(ctx.run)},
-    code=("discovery", "pretrain/randomness", "pretrain/writing/case.py", "pipeline/stages/discover.py"),
+    code=(
+        "discovery",
+        "pretrain/randomness",
+        "pretrain/writing/case.py",
+        "pipeline/stages/discover.py",
+        "pipeline/stages/hosted/discover_workers.py",
+    ),
     sees=("discovery", "runtime", "mechanism.secagg", "seed"),
     files=(artifacts.WORDS,),
 )
@@ -100,17 +106,10 @@ def _local(ctx: StageContext, config: TrieConfig, typed: TypedWords) -> Discover
         if secagg:
             sizes = participation.group_sizes(len(typed) // config.passes, config, frozenset(base.words))
             require_devices(min(sizes))
-    discovered = trie.discover(
-        typed,
-        known_words=frozenset(base.words),
-        alphabet=text.alphabet(ctx.config.locale),
-        config=config,
-        key=ctx.noise_key,
-        directory=ctx.private / "layers",
-        progress=artifacts.progress(ctx),
-        processes=ctx.config.runtime.workers,
-        add_up=_securely(ctx, config) if secagg else None,
-    )
+    if ctx.config.runtime.hosts > 1 and not secagg:  # whose sums are one server's
+        discover_workers.ask_together(ctx)
+    add_up = _securely(ctx, config) if secagg else None
+    discovered = discover_workers.discover(ctx, config, typed, ctx.config.runtime.workers, add_up)
     note = f"local; central {discovered.epsilon_blanket:.4g} at delta {discovered.delta:g} by the privacy blanket"
     layers = _layers(discovered)
     return Discover(

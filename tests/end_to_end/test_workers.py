@@ -7,7 +7,8 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from pipeline import runner
 from pipeline import settings as settings_module
 from pipeline.config import STAGE_NAMES, launch_id, load_launch
 from pipeline.errors import PermanentError
+from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.stages.table import STAGES
 from tests.helpers.launches.command import environment
 from tests.helpers.launches.installed import installed
@@ -172,22 +174,50 @@ def test_two_workers_lost_stopped_and_gone_on_with_give_the_bits_of_one(
 def test_two_hosts_give_the_bits_of_one_process(planned, expected, forked, tmp_path: Path) -> None:
     """Agents as `tacit host`, on two addresses of the loopback interface."""
     home, run_id = copied(planned, tmp_path / "hosts", workers=1, hosts=2), planned[1]
+    with agents(forked, home) as addresses:
+        run_here(home, run_id, TACIT_HOSTS=",".join(addresses))
+    found = left_behind(home, run_id)
+    for name, made in expected.items():
+        assert found[name] == made, name
+
+
+def test_hosts_share_the_devices_of_a_discovery(planned, tmp_path: Path, forked: Forked) -> None:
+    """Devices answer once more what they answered, by the same key: not a second release."""
+    home, run_id = copied(planned, tmp_path / "hosts", workers=2, hosts=2), planned[1]
+    run = home / "runs" / run_id
+    layers = run / "private" / "discover" / "layers"
+    before = {path.name: path.read_bytes() for path in layers.iterdir() if path.is_file()}
+    words = (run / "private" / "discover" / "words.json").read_bytes()
+    assert len(json.loads(words)) >= 2
+    shutil.rmtree(layers)
+    (run / "public" / "discover" / "result.json").unlink()
+    with agents(forked, home) as addresses:
+        here = settings_module.load({"TACIT_HOME": str(home), "TACIT_HOSTS": ",".join(addresses)})
+        runner.run_stage("discover", load_launch(home / "tiny.yaml"), run_id, here, STAGES)
+    assert {path.name: path.read_bytes() for path in layers.iterdir() if path.is_file()} == before
+    assert (run / "private" / "discover" / "words.json").read_bytes() == words
+    took = json.loads((run / "private" / "discover" / ".gang.json").read_text(encoding="utf-8"))
+    assert took["hosts"] == addresses
+    spends = [entry.kind for entry in PrivacyLedger(here.ledger_url).spends() if entry.stage == "discover"]
+    assert spends == ["reserve", "commit"]
+
+
+@contextmanager
+def agents(forked: Forked, home: Path) -> Iterator[list[str]]:
+    """Addresses of two agents on loopback, at work while the block runs."""
     addresses = [f"{host}:{free_port(host)}" for host in ("127.0.0.1", "127.0.0.2")]
-    agents = [
+    started = [
         subprocess.Popen([forked.tacit, "host", "--address", address], cwd=home, env=environment(home))
         for address in addresses
     ]
     try:
         for address in addresses:
             wait_for(lambda address=address: answers(address))
-        run_here(home, run_id, TACIT_HOSTS=",".join(addresses))
+        yield addresses
     finally:
-        for agent in agents:
+        for agent in started:
             agent.terminate()
             agent.wait(timeout=20)
-    found = left_behind(home, run_id)
-    for name, made in expected.items():
-        assert found[name] == made, name
 
 
 def free_port(host: str) -> int:

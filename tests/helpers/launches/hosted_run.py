@@ -19,7 +19,7 @@ from torch import Tensor, distributed
 from federated.workers import Worker, joined
 from pipeline.hosts import fence
 from pipeline.run_dir import RunDir
-from pipeline.stages.training.fine_tune_workers import end_with
+from pipeline.stages.hosted.workers import end_with
 from pretrain.randomness.noise import seeded_key
 from tests.helpers.launches.small_run import Launch, run
 
