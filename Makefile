@@ -8,7 +8,7 @@ export AIRFLOW_HOME ?= $(CURDIR)/.airflow
 STAGES := .venv/stages/bin
 LOG := $(AIRFLOW_HOME)/logs/$(LAUNCH).log
 # Airflow with this project's settings, to be used in a subshell: no other command sees its variables.
-AIRFLOW := set -a; . dags/airflow.env; AIRFLOW__CORE__DAGS_FOLDER=$(CURDIR)/dags; set +a; .venv/airflow/bin/airflow
+AIRFLOW := set -a; . dags/airflow.env; AIRFLOW__CORE__DAGS_FOLDER=$(CURDIR)/dags; AIRFLOW__CORE__PLUGINS_FOLDER=$(CURDIR)/dags/plugins; set +a; .venv/airflow/bin/airflow
 PYTHON = $(shell for name in python3.11 python3 python; do \
 	$$name -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && echo $$name && break; done)
 

@@ -102,8 +102,9 @@ def about(launch: LaunchFile) -> str:
     """The page of a DAG: what it launches, word for word, and where to read what became of it."""
     return (
         f"One launch, as `{launch.path.name}` states it. Change the file to change the launch.\n\n"
-        "A run's task `check` names its launch; its report is `runs/LAUNCH/public/report/report.html`, and an artifact "
-        f"of the launch in MLflow.\n\n{CLEARED}\n\n```yaml\n{launch.path.read_text(encoding='utf-8')}\n```"
+        f"**[Its newest launch](tacit/{launch.name}/latest)**: where it stands, its gates, its report. Each run has "
+        "it in its tab *Launch*; the files are `runs/LAUNCH/public/report/`, and artifacts in MLflow."
+        f"\n\n{CLEARED}\n\n```yaml\n{launch.path.read_text(encoding='utf-8')}\n```"
     )
 
 

@@ -16,6 +16,7 @@ ENV PATH=/opt/airflow-env/bin:$PATH \
     AIRFLOW_HOME=/opt/airflow/state \
     AIRFLOW__LOGGING__BASE_LOG_FOLDER=/opt/airflow/logs \
     AIRFLOW__CORE__DAGS_FOLDER=/opt/tacit/dags \
+    AIRFLOW__CORE__PLUGINS_FOLDER=/opt/tacit/dags/plugins \
     TACIT_HOME=/opt/tacit
 WORKDIR /opt/tacit
 USER 50000:0

@@ -84,6 +84,7 @@ up() {
     set -a
     . dags/airflow.env
     AIRFLOW__CORE__DAGS_FOLDER=$PWD/dags
+    AIRFLOW__CORE__PLUGINS_FOLDER=$PWD/dags/plugins
     AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE=$secrets/.airflow.json
     set +a
     unset MLFLOW_AUTH_CONFIG_PATH MLFLOW_FLASK_SERVER_SECRET_KEY

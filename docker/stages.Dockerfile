@@ -54,6 +54,7 @@ ENV PATH=/opt/airflow-env/bin:$PATH \
     AIRFLOW_HOME=/opt/airflow/state \
     AIRFLOW__LOGGING__BASE_LOG_FOLDER=/opt/airflow/logs \
     AIRFLOW__CORE__DAGS_FOLDER=/opt/tacit/dags \
+    AIRFLOW__CORE__PLUGINS_FOLDER=/opt/tacit/dags/plugins \
     TACIT_HOME=/opt/tacit \
     TACIT_BIN=/opt/stages-env/bin/tacit \
     TACIT_GIT_COMMIT=${GIT_COMMIT}

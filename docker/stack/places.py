@@ -109,6 +109,7 @@ def told(place: Places, kind: str) -> dict[str, str]:
     return environment | {
         "AIRFLOW_HOME": str(place.airflow),
         "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags"),
+        "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "dags" / "plugins"),
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(passwords.people(place.passwords, users)),
         "PATH": f"{BIN}:{os.environ['PATH']}",
         "TACIT_HOME": environment.get("TACIT_HOME") or str(ROOT),

@@ -52,6 +52,7 @@ def _set_up() -> None:
     os.environ.update(
         AIRFLOW_HOME=str(HOME),
         AIRFLOW__CORE__DAGS_FOLDER=str(ROOT / "dags"),
+        AIRFLOW__CORE__PLUGINS_FOLDER=str(ROOT / "dags" / "plugins"),
         AIRFLOW__CORE__UNIT_TEST_MODE="False",
         TACIT_HOME=str(HOME),
         TACIT_BIN=str(HOME / "tacit"),

@@ -12,11 +12,12 @@ import urllib.request
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
 from tests.helpers.processes.proc import LOOPBACK, listening, processes
-from tests.helpers.processes.server import OPENER, Server, free_port, until
+from tests.helpers.processes.server import OPENER, Server, free_port, token_of, until
 
 from .conftest import ROOT, StandIn
 
@@ -96,6 +97,14 @@ def test_a_public_model_starts_a_dated_launch_that_a_reviewer_rejects(server: Se
     launches = {call[call.index("--id") + 1] for call in stand_in.calls() if call[0] == "stage"}
     assert len(launches) == 1
     assert re.fullmatch(r"demo-0123abcd-\d{6}01", launches.pop())
+
+    assert server.api("GET", f"/dags/scheduled/dagRuns/{run}")["note"].startswith("es-ES NWP: scheduled, 20")
+    address = f"{server.address}/tacit/scheduled/runs/{quote(run, safe='')}/"
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        OPENER.open(address, timeout=60)
+    tab = urllib.request.Request(address, headers={"Authorization": f"Bearer {token_of(server)}"})
+    with OPENER.open(tab, timeout=60) as page:
+        assert "demo-0123abcd" in page.read().decode()
 
     question = f"/dags/scheduled/dagRuns/{run}/taskInstances/approve/-1/hitlDetails"
     reject = {"chosen_options": ["Reject"], "params_input": {}}

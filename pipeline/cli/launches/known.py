@@ -108,7 +108,7 @@ def rows(here: Settings, entries: "Sequence[Entry] | None") -> list[dict[str, An
 
 
 def _launch(here: Settings, run_id: str, entries: "Sequence[Entry] | None") -> Launch | None:
-    from pipeline.release import approvers, standing
+    from pipeline.release import standing
 
     run, records = RunDir(here.runs_dir, run_id), dict[str, StageRecord]()
     try:
@@ -119,8 +119,8 @@ def _launch(here: Settings, run_id: str, entries: "Sequence[Entry] | None") -> L
         state, detail = UNKNOWN, "there is no privacy ledger to ask"
         approved: tuple[str, ...] = ()
         if entries is not None:
-            now, approved = standing(config, run, entries), approvers(run_id, entries)
-            state, detail = now.state, now.detail
+            now = standing(config, run, entries)
+            state, detail, approved = now.state, now.detail, now.approvers
     except (ValueError, OSError) as error:
         _log.warning("%s: its state is unknown: %s", run_id, error)
         return None
