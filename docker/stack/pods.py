@@ -11,7 +11,9 @@ import yaml
 
 import passwords
 from manifests import (
+    AGENT_PORT,
     AIRFLOW,
+    GANG,
     NAMESPACE,
     STAGE,
     Object,
@@ -56,7 +58,7 @@ def render(folder: Path) -> list[Path]:
         "namespace": NAMESPACE,
         "resources": [f"{name}.yaml" for name in files],
     }
-    gang_file = write(folder / "gang.yaml", gang())  # started for one launch, by hand or by whoever submits it
+    gang_file = write(folder / "gang.yaml", gang())  # for launches that ask for several hosts
     return [*written, gang_file, write(folder / "kustomization.yaml", [applied])]
 
 
@@ -199,13 +201,13 @@ def pod_templates() -> Object:
 
 
 def stage_pod(kind: str) -> Object:
-    """A pod of one stage: with gang workers the only ones that mount runs and clients."""
+    """A pod of one stage: with agents of a gang the only ones that mount runs and clients."""
     gpu = kind == "gpu"
     container = {
         "name": "base",  # Airflow's executor looks for this name
         "image": IMAGES["gpu" if gpu else "stages"],
         "command": ["env"],  # in the place of the image's entry point: the executor gives the whole command
-        "env": environment("worker"),
+        "env": [*environment("worker"), agents()],
         "resources": resources("2", "8Gi", "64Gi" if gpu else "16Gi", gpu),
         "securityContext": LOCKED,
         "volumeMounts": _STAGE_MOUNTS,
@@ -218,38 +220,46 @@ def stage_pod(kind: str) -> Object:
 
 
 def gang() -> list[Object]:
-    """Training over several hosts: N pods that begin and end together, each by its index."""
-    labels = {**STAGE, "gang": "fine-tune"}
-    launch = ["--nnodes", str(_GANG_HOSTS), "--nproc-per-node", "1", "--node-rank", "$(JOB_COMPLETION_INDEX)"]
-    launch += ["--master-addr", f"fine-tune-0.fine-tune.{NAMESPACE}", "--master-port", "29500", "--max-restarts", "0"]
-    module = ["-m", "pipeline.stages.training.fine_tune_workers"]
+    """Hosts of launches that ask for several: N pods, each by its index, with an agent that starts workers there."""
     container = {
-        "name": "worker",
+        "name": "agent",
         "image": IMAGES["gpu"],
-        "command": ["/opt/stages-env/bin/python", "-m", "torch.distributed.run", *launch, *module],
-        "args": ["/opt/tacit/runs", "$(LAUNCH_ID)", "1", "INFO", "1"],
-        "env": [*environment("worker"), {"name": "LAUNCH_ID", "value": "demo-en-US-00000000"}],
-        "ports": [{"containerPort": 29500}],
+        "command": ["/opt/stages-env/bin/tacit", "host", "--address", f"$(POD_IP):{AGENT_PORT}"],
+        "env": [
+            *environment("worker"),
+            {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+        ],
+        "ports": [{"containerPort": AGENT_PORT}],
         "resources": resources("8", "32Gi", "64Gi", gpu=True),
         "securityContext": LOCKED,
         "volumeMounts": _STAGE_MOUNTS,
     }
-    pod = template(labels, "stage", [container], _stage_volumes(gpu=True))
-    pod["spec"] |= {"restartPolicy": "Never", "subdomain": "fine-tune"}
+    pod = template({**STAGE, **GANG}, "stage", [container], _stage_volumes(gpu=True))
+    pod["spec"] |= {"restartPolicy": "Never", "subdomain": "hosts"}
     spec = {
         "completionMode": "Indexed",
         "completions": _GANG_HOSTS,
         "parallelism": _GANG_HOSTS,
-        "backoffLimit": 0,  # a lost host ends all: the stage's retry begins from the last checkpoint
-        "activeDeadlineSeconds": 12 * 3600,
-        "suspend": True,  # until the launch's id stands in it
+        "backoffLimit": 6,  # a lost host comes back under its name: the stage's retry finds it
+        "suspend": True,  # until a launch wants them, so that GPUs are not held for nobody
         "template": pod,
     }
-    nobody: Object = {"clusterIP": "None", "selector": {"gang": "fine-tune"}, "ports": [{"port": 29500}]}
+    nobody: Object = {
+        "clusterIP": "None",
+        "publishNotReadyAddresses": True,
+        "selector": GANG,
+        "ports": [{"port": AGENT_PORT}],
+    }
     return [
-        {**head("batch/v1", "Job", "fine-tune"), "spec": spec},
-        {**head("v1", "Service", "fine-tune"), "spec": nobody},
+        {**head("batch/v1", "Job", "hosts"), "spec": spec},
+        {**head("v1", "Service", "hosts"), "spec": nobody},
     ]
+
+
+def agents() -> Object:
+    """``TACIT_HOSTS``: the agents of the gang by name, for whoever runs a stage."""
+    names = (f"hosts-{number}.hosts.{NAMESPACE}:{AGENT_PORT}" for number in range(_GANG_HOSTS))
+    return {"name": "TACIT_HOSTS", "value": ",".join(names)}
 
 
 _STAGE_MOUNTS = [

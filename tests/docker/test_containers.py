@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from pipeline.hosts.gang import require_hosts
 from tests.helpers.processes.stack import PYTHON, ROOT
 
 KUBERNETES = ROOT / "docker" / "kubernetes"
@@ -123,7 +124,7 @@ def test_only_pods_of_stages_mount_what_is_private() -> None:
         for volume in pod["spec"]["volumes"]
         if volume.get("persistentVolumeClaim", {}).get("claimName") in PRIVATE
     }
-    assert holders == {"cpu.yaml", "gpu.yaml", "fine-tune"}
+    assert holders == {"cpu.yaml", "gpu.yaml", "hosts"}
     assert all(pods()[name]["metadata"]["labels"]["role"] == "stage" for name in holders)
 
 
@@ -132,6 +133,8 @@ def test_secrets_stand_in_the_secret_alone_and_are_known_before_they_are_used() 
         for container in pod["spec"]["containers"]:
             known: set[str] = set()
             for variable in container["env"]:
+                if "fieldRef" in variable.get("valueFrom", {}):
+                    continue
                 if "valueFrom" in variable:
                     assert variable["valueFrom"]["secretKeyRef"] == {"name": "tacit-secrets", "key": variable["name"]}
                     known.add(variable["name"])
@@ -158,7 +161,7 @@ def reaches(source: dict[str, str]) -> set[str]:
         if "podSelector" in target
     ]
     return {
-        labels["service"]
+        labels.get("service") or labels["gang"]
         for labels in out
         for policy in policies
         if policy["spec"]["podSelector"].get("matchLabels") == labels
@@ -171,21 +174,34 @@ def test_nothing_reaches_anything_but_what_is_named() -> None:
     deny = of_kind("NetworkPolicy")["default-deny"]["spec"]
     assert deny == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
     stage = {"app": "tacit", "role": "stage"}
-    assert reaches(stage) == {"postgres", "mlflow", "api-server"}
+    assert reaches(stage) == {"postgres", "mlflow", "api-server", "hosts"}
     assert reaches({"app": "tacit", "service": "scheduler"}) == {"postgres", "api-server"}
     assert reaches({"app": "tacit", "service": "mlflow"}) == {"postgres"}
     assert reaches({"app": "tacit", "service": "postgres"}) == set()
     assert reaches({"app": "somebody"}) == set()
 
 
-def test_a_gang_is_an_indexed_job_that_begins_and_ends_as_one() -> None:
-    spec = of_kind("Job")["fine-tune"]["spec"]
+def test_hosts_are_an_indexed_job_of_agents_that_stages_know_by_name() -> None:
+    spec = of_kind("Job")["hosts"]["spec"]
     assert spec["completionMode"] == "Indexed"
     assert spec["completions"] == spec["parallelism"] > 1
-    assert spec["backoffLimit"] == 0
-    (container,) = spec["template"]["spec"]["containers"]
-    stated = dict(zip(container["command"], container["command"][1:], strict=False))
-    assert stated["--nnodes"] == str(spec["completions"])
-    assert stated["--node-rank"] == "$(JOB_COMPLETION_INDEX)"
-    assert stated["--max-restarts"] == "0"
+    assert spec["suspend"]
+    pod = spec["template"]
+    (container,) = pod["spec"]["containers"]
+    assert container["command"][-4:] == ["/opt/stages-env/bin/tacit", "host", "--address", "$(POD_IP):7117"]
     assert container["resources"]["limits"]["nvidia.com/gpu"] == 1
+    service = of_kind("Service")["hosts"]["spec"]
+    assert service["selector"].items() <= pod["metadata"]["labels"].items()
+    stage = yaml.safe_load(of_kind("ConfigMap")["pods"]["data"]["cpu.yaml"])
+    named = {each["name"]: each.get("value") for each in stage["spec"]["containers"][0]["env"]}["TACIT_HOSTS"].split(
+        ","
+    )
+    assert named == [f"hosts-{number}.{pod['spec']['subdomain']}.tacit:7117" for number in range(spec["completions"])]
+    require_hosts(spec["completions"], named)
+    policies = of_kind("NetworkPolicy")
+    (to_agents,) = policies["stage-to-gang"]["spec"]["egress"]
+    assert (
+        to_agents["ports"]
+        == policies["into-gang"]["spec"]["ingress"][1]["ports"]
+        == [{"port": 7117, "protocol": "TCP"}]
+    )

@@ -192,12 +192,13 @@ def test_hosts_share_the_devices_of_a_discovery(planned, tmp_path: Path, forked:
     shutil.rmtree(layers)
     (run / "public" / "discover" / "result.json").unlink()
     with agents(forked, home) as addresses:
-        here = settings_module.load({"TACIT_HOME": str(home), "TACIT_HOSTS": ",".join(addresses)})
+        names = [addresses[0].replace("127.0.0.1", "localhost"), addresses[1]]
+        here = settings_module.load({"TACIT_HOME": str(home), "TACIT_HOSTS": ",".join(names)})
         runner.run_stage("discover", load_launch(home / "tiny.yaml"), run_id, here, STAGES)
     assert {path.name: path.read_bytes() for path in layers.iterdir() if path.is_file()} == before
     assert (run / "private" / "discover" / "words.json").read_bytes() == words
     took = json.loads((run / "private" / "discover" / ".gang.json").read_text(encoding="utf-8"))
-    assert took["hosts"] == addresses
+    assert took["hosts"] == names
     spends = [entry.kind for entry in PrivacyLedger(here.ledger_url).spends() if entry.stage == "discover"]
     assert spends == ["reserve", "commit"]
 
