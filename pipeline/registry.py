@@ -143,9 +143,9 @@ class Registry:
             identity = {key: tags[key] for key in _IDENTITY}
             # A kill between logging and registering left a model behind: it is taken, or taken away.
             logged = tracker.logged_model(identity)
-            source, model_id = logged or tracking.log_bundle(self._settings, tracker.parent_run_id(), bundle, identity)
+            source, model_id = logged or tracking.log_bundle(self._settings, tracker.parent_run_id, bundle, identity)
             made = self._client.create_model_version(
-                name, source, tracker.parent_run_id(), tags=tags, description=describe.version(tags), model_id=model_id
+                name, source, tracker.parent_run_id, tags=tags, description=describe.version(tags), model_id=model_id
             )
             return self._noted(name, int(made.version))
 

@@ -58,7 +58,7 @@ class MlflowTracker:
         digest = text_sha256(record_text(record))
         key = f"{self._launch_id}/{record.stage}"
         with answering():
-            parent = self.parent_run_id()
+            parent = self.parent_run_id
             for old in self._find(_KEY, key):
                 if old.data.tags.get(RECORD) == digest:
                     return
@@ -79,7 +79,7 @@ class MlflowTracker:
     def show_state(self, state: str, approvers: str = "") -> None:
         """Where the launch stands (``pipeline.release``), and who approved it, as tags and status of its run."""
         with answering():
-            parent = self.parent_run_id()
+            parent = self.parent_run_id
             tags = self._client.get_run(parent).data.tags
             for name, value in {"tacit.state": state, "approver": approvers}.items():
                 if tags.get(name, "") != value:
@@ -120,6 +120,7 @@ class MlflowTracker:
             if record and record.stage == stage:
                 yield record, fetch
 
+    @cached_property
     def parent_run_id(self) -> str:
         """The launch's own run, made at the first use."""
         key = self._launch_id

@@ -47,7 +47,9 @@ class Config(BaseModel):
         if not isinstance(block, dict):
             return validate(block)
         stated = {name: value for name, value in block.items() if name in cls.retired}
-        config = validate({name: cls._as_written(name, value) for name, value in block.items() if name not in stated})
+        numbers = _numbers(cls)
+        written = {name: _as_written(value) if name in numbers else value for name, value in block.items()}
+        config = validate({name: value for name, value in written.items() if name not in stated})
         constants = config.retired_values()
         for name, value in stated.items():
             if value != constants[name]:
@@ -55,17 +57,6 @@ class Config(BaseModel):
                     f"{name}: {value!r} can no longer be chosen, it is always {constants[name]!r}; remove the line"
                 )
         return config
-
-    @classmethod
-    def _as_written(cls, name: str, value: object) -> object:
-        """A number's value, with true and false as text: Python takes them for 1 and 0, and so would every number."""
-        field = cls.model_fields.get(name)
-        kind: Any = field.annotation if field else None
-        if kind is None or _takes(kind, bool) or not _takes(kind, int, float):
-            return value
-        if isinstance(value, list | tuple):
-            return [str(each).lower() if isinstance(each, bool) else each for each in value]
-        return str(value).lower() if isinstance(value, bool) else value
 
     def retired_values(self) -> dict[str, Any]:
         """Value of each retired field of this block."""
@@ -78,6 +69,20 @@ class Config(BaseModel):
         content |= {name: block.canonical() for name, block in blocks.items() if isinstance(block, Config)}
         unchanged = {name for name, value in self.since_0_1.items() if content[name] == value}
         return {name: value for name, value in content.items() if name not in unchanged} | self.retired_values()
+
+
+@cache
+def _numbers(block: type[Config]) -> frozenset[str]:
+    """Names of the fields that take a number, and neither true nor false."""
+    kinds: dict[str, Any] = {name: field.annotation for name, field in block.model_fields.items()}
+    return frozenset(name for name, kind in kinds.items() if _takes(kind, int, float) and not _takes(kind, bool))
+
+
+def _as_written(value: object) -> object:
+    """A number's value, with true and false as text: Python takes them for 1 and 0, and so would every number."""
+    if isinstance(value, list | tuple):
+        return [str(each).lower() if isinstance(each, bool) else each for each in value]
+    return str(value).lower() if isinstance(value, bool) else value
 
 
 @cache

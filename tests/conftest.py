@@ -5,6 +5,7 @@ Collected in Airflow's environment too: no import of this project here.
 
 import fcntl
 import gc
+import logging
 import os
 import secrets
 import shutil
@@ -27,6 +28,16 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 # Every launch of a test would take 3 s more to be printed; the test of printing asks for it.
 os.environ.setdefault("TACIT_PDF", "no")
+
+# Asserts of tests are rewritten, and our modules compiled, by every process of a test run that finds neither kept.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# What tests write is written whole and synced, thousands of times: in memory, where there is enough, that waits for
+# no disk. ``pytest --basetemp`` puts it elsewhere.
+_MEMORY, _ENOUGH_BYTES = Path("/dev/shm"), 4 << 30
+if os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > _ENOUGH_BYTES:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
 
 gc.disable()
 
@@ -67,6 +78,10 @@ def pytest_collection_finish() -> None:
     """Begin to collect garbage, but never among what was imported: it lives to the end, and is most of all objects."""
     gc.freeze()
     gc.enable()
+    # Pytest listens apart, three times a test, to every logger that does not pass on: torch has forty of them.
+    for name, logger in logging.root.manager.loggerDict.items():
+        if name.startswith("torch") and isinstance(logger, logging.Logger):
+            logger.propagate = True
 
 
 def _unavailable(reason: str) -> None:

@@ -28,6 +28,7 @@ LOCALES = ("de-DE", "en-US", "es-ES", "fr-FR", "pt-BR")
 PUBLIC = tuple(f"public_model-{name}" for name in LOCALES)
 DATES = ("20260301", "20260401")
 SLOTS = {"cpu": 2, "gpu": 1}
+MOST_TURNS = 200
 
 
 class Patient(BaseExecutor):
@@ -115,7 +116,10 @@ def test_a_backfill_makes_a_run_of_each_date_once(scheduler: Scheduler):
 
 @pytest.fixture(scope="module")
 def launched(scheduler: Scheduler) -> list[dict[str, int]]:
-    """Two dates of every locale become ready at once, and every task ends a turn later: what ran, by pool, by turn."""
+    """Two dates of every locale become ready at once, and every task ends a turn later: what ran, by pool, by turn.
+
+    Until all have begun, and every pool was full once: how many turns that takes is a matter of the machine.
+    """
     from airflow.assets.manager import asset_manager
 
     with create_session() as session:
@@ -125,8 +129,10 @@ def launched(scheduler: Scheduler) -> list[dict[str, int]]:
             for date in DATES:
                 extra = {"launch_file": name, "date": date}
                 asset_manager.register_asset_change(asset=asset, extra=extra, session=session, partition_key=date)
-    turns = []
-    for _ in range(30):
+    turns: list[dict[str, int]] = []
+    begun = most = None
+    while (begun, most) != (set(LOCALES), SLOTS):
+        assert len(turns) < MOST_TURNS, (begun, most)
         scheduler.turn()
         with create_session() as session:
             query = select(TaskInstance).where(TaskInstance.state == "queued")
@@ -134,21 +140,20 @@ def launched(scheduler: Scheduler) -> list[dict[str, int]]:
             turns.append(dict(Counter(ti.pool for ti in under_way)))
             for ti in under_way:
                 ti.set_state("success", session=session)
+        running = Counter(run.dag_id for run in runs(*LOCALES) if run.state == "running")
+        assert set(running.values()) <= {1}, "the second date must know what the first has spent"
+        begun = {run.dag_id for run in runs(*LOCALES) if run.state != "queued"}
+        most = {pool: max(turn.get(pool, 0) for turn in turns) for pool in SLOTS}
     return turns
 
 
 def test_every_date_of_every_locale_has_a_run_of_its_own(launched: list, scheduler: Scheduler):
     made = Counter((run.dag_id, run.partition_key) for run in runs(*LOCALES))
     assert made == {(name, date): 1 for name in LOCALES for date in DATES}
-    # One after the other, as the second must know what the first has spent.
-    assert Counter((run.dag_id, run.state) for run in runs(*LOCALES)) == {
-        (name, state): 1 for name in LOCALES for state in ("running", "queued")
-    }
 
 
 def test_several_locales_at_once_stay_within_the_pools(launched: list[dict[str, int]]):
     assert all(turn.get(pool, 0) <= slots for turn in launched for pool, slots in SLOTS.items())
-    assert {pool: max(turn.get(pool, 0) for turn in launched) for pool in SLOTS} == SLOTS
 
 
 def test_a_run_that_is_late_asks_where_its_launch_stands(

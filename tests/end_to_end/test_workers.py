@@ -134,7 +134,8 @@ def left_behind(home: Path, run_id: str) -> dict[str, object]:
     record = json.loads((public / "result.json").read_text(encoding="utf-8"))
     with np.load(private / "audit.npz") as file:
         audit = {name: file[name].tobytes() for name in file.files}
-    records = {path.name: path.read_bytes() for path in (private / "rounds" / "participation.parquet").iterdir()}
+    # A hidden one is what a killed worker was about to write; while its zombie waits for its parent, it stays.
+    records = {path.name: path.read_bytes() for path in (private / "rounds" / "participation.parquet").glob("[!.]*")}
     return {"result": record["result"], "outputs": record["outputs"], "audit": audit, "records": records}
 
 

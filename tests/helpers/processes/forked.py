@@ -21,6 +21,7 @@ import sys
 import tempfile
 import threading
 import time
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -31,6 +32,29 @@ _MOST_BYTES = 1 << 20
 # The exit code of a script whose fork was killed.
 KILLED = 70
 _CLONE_NEWNET = 0x40000000
+# What a launch and its verification import, some of it only when it is needed.
+_MODULES = (
+    "federated.accounting.losses",
+    "git",
+    "mlflow.pyfunc",
+    "mlflow.store.model_registry.sqlalchemy_store",
+    "mlflow.store.tracking.sqlalchemy_store",
+    "onnx",
+    "onnxruntime",
+    "opentelemetry.sdk.trace",
+    "pipeline.cli.app",
+    "pipeline.cli.display",
+    "pipeline.readiness",
+    "pipeline.reuse.foreseen",
+    "pipeline.stages.table",
+    "pipeline.verify.launch",
+    "reports.figures.audit",
+    "reports.figures.comparison",
+    "reports.figures.discovery",
+    "reports.figures.training",
+    "rich.markdown",
+    "wordfreq",
+)
 _TACIT = "tests.helpers.processes.forked_tacit"
 _SCRIPT = """#!{python} -IS
 import json, os, socket, sys
@@ -93,12 +117,7 @@ def _begin(folder: Path, keeper: int) -> None:
 
 def serve(folder: Path, keeper: int) -> None:
     """Import everything, then fork for each connection until the keeper has ended."""
-    from pipeline import settings, tracking
-
-    settings.let_threads_sleep()
-    tracking.load()
-    for name in ("pipeline.cli.app", "pipeline.readiness", "pipeline.stages.table", "pipeline.verify.launch"):
-        importlib.import_module(name)
+    prepare()
     gc.collect()
     gc.freeze()  # What is imported lives to the end: looking through it would copy its pages in every fork.
     end, new = os.pidfd_open(keeper), folder / "door.new"
@@ -117,6 +136,26 @@ def serve(folder: Path, keeper: int) -> None:
         forks.add(fork)
         asked.close()
     shutil.rmtree(folder)
+
+
+def prepare() -> None:
+    """Import and set up what every command would."""
+    from pipeline import settings, tracking
+
+    settings.let_threads_sleep()
+    tracking.load()
+    for name in _MODULES:
+        importlib.import_module(name)
+    import numpy as np
+    from sqlalchemy.orm import configure_mappers
+
+    from pretrain.kernel.compiled import softmax_loss
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # MLflow's own code uses what SQLAlchemy 2.1 deprecates
+        configure_mappers()
+    row_K = np.zeros(1, np.float32)
+    softmax_loss(row_K[None], row_K, row_K, np.zeros(1, np.int64), row_K)  # the compiler's tables take half a second
 
 
 def _answer(asked: socket.socket, python: str) -> NoReturn:

@@ -230,10 +230,15 @@ def test_what_stops_the_stage_cancels_the_gang(hosts: Hosts) -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
     thread = threading.Thread(target=stop)
-    thread.start()
-    with pytest.raises(KeyboardInterrupt):
-        hosts.run()
-    thread.join()
+    # A shell's background job is started deaf to the interrupt.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            hosts.run()
+        thread.join()
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert all(answer["state"] == "ended" for answer in hosts.ask("poll", 1))
 
 
