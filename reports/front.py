@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from markupsafe import Markup
 
 from reports.disclosure.document import DataAccess, Disclosure
+from reports.disclosure.utility import Difference
 from reports.formats import light, number, percent, warnings
 from reports.losses import guesser, strength, up
 from reports.markdown import standing
@@ -70,6 +71,7 @@ def front(disclosure: Disclosure, language: str) -> dict[str, Any]:
         return lambda value: Markup(in_digits_of(language, write(float(value))))
 
     utility, guarantee = d.utility, d.accounting
+    had = utility.champion if utility else None
     return {
         "d": d,
         "lang": language,
@@ -88,9 +90,22 @@ def front(disclosure: Disclosure, language: str) -> dict[str, Any]:
         "odds": Markup(in_digits_of(language, guesser(guarantee.mu, FALSE_ALARMS))),
         "first": utility.value("private", "top1_recall") if utility else None,
         "three": utility.part("new_words", "private", "top3_recall") if utility else None,
+        "had": had,
+        "before": had.earlier if had else None,
+        "gained": gained(d),
+        "points": local(lambda value: f"{100 * value:+.2f}"),
         "uncovered": uncovered(d),
         "standing": standing(),
     }
+
+
+def gained(disclosure: Disclosure) -> Difference | None:
+    """How much more often the first suggestion is right than with what users have; None where that is no arm."""
+    utility = disclosure.utility
+    arm = utility.champion.arm if utility and utility.champion and not utility.champion.left_out else None
+    rows = utility.differences if utility else ()
+    wanted = ("private", arm, "top1_recall")
+    return next((row for row in rows if (row.candidate, row.baseline, row.metric) == wanted), None)
 
 
 def uncovered(disclosure: Disclosure) -> tuple[DataAccess, ...]:

@@ -136,7 +136,7 @@ class _Page(RendererHTML):
 
     def table_open(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
         end = next(at for at in range(idx, len(tokens)) if tokens[at].type == "thead_close")
-        env["heads"] = [tokens[at + 1].content for at in range(idx, end) if tokens[at].type == "th_open"]
+        env["heads"] = [_words(tokens[at + 1]) for at in range(idx, end) if tokens[at].type == "th_open"]
         return '<div class="scroll">' + self.renderToken(tokens, idx, options, env)
 
     def tr_open(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
@@ -172,6 +172,10 @@ _PARSER.validateLink = lambda url: _WITHIN.fullmatch(url) is not None  # type: i
 def _unfold(env: EnvType) -> str:
     folded, env["folded"] = env["folded"], False
     return "</details>\n" if folded else ""
+
+
+def _words(inline: Token) -> str:
+    return "".join(token.content for token in inline.children or ())
 
 
 def _name(image: Token) -> str:

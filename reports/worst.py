@@ -71,8 +71,8 @@ def _variety(utility: Utility) -> list[str]:
     rival = next((arm for arm in ("ngram", "start") if arm in utility.distinct_first_words), None)
     if ours is not None and rival is not None and ours < LEAST_VARIETY * utility.distinct_first_words[rival]:
         facts.append(
-            f"Only {ours:,} different words ever stand first; with {arm_name(rival)} it is "
-            f"{utility.distinct_first_words[rival]:,}."
+            f"Only {ours:,} different {'word ever stands' if ours == 1 else 'words ever stand'} first; with "
+            f"{arm_name(rival)} it is {utility.distinct_first_words[rival]:,}."
         )
     heads = [row for row in utility.head_words if (row.arm, row.words) == (_OURS, 10)]
     if heads and heads[0].typed > 0 and heads[0].predicted > MOST_FREQUENT * heads[0].typed:

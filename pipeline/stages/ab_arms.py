@@ -27,6 +27,7 @@ from pretrain.model import KeyboardLM
 from pretrain.ngrams.counted import CountedNGram
 from pretrain.ngrams.ngram import NGram
 from pretrain.randomness.noise import seeded_key
+from reports.disclosure.earlier import Earlier
 
 CHAMPION, NON_PRIVATE, PUBLIC_MIXTURE = "champion", "non_private", "public_mixture"
 # A mechanism has to have some noise; this much is far below the last digit of a weight.
@@ -44,12 +45,14 @@ class UsersHave:
     Attributes:
       arm: its name in the comparison; features whose users have the same bundle share one.
       left_out: why it is no arm; empty if it is one.
+      earlier: what the launch that made it disclosed; None where that does not say it all.
     """
 
     feature: str
     published: Published
     arm: str
     left_out: str
+    earlier: Earlier | None = None
 
 
 def gather(
@@ -104,12 +107,12 @@ def _champions(ctx: StageContext, published: Had) -> tuple[tuple[UsersHave, ...]
     for feature, each in published.items():
         same = next((one for one in had if _bundle(one.published) == _bundle(each)), None)
         if same is not None:
-            had.append(UsersHave(feature, each, same.arm, same.left_out))
+            had.append(UsersHave(feature, each, same.arm, same.left_out, same.earlier))
             continue
         champion = artifacts.champion(ctx, each)
         unfair = left_out(champion.devices, ctx.run.result("ingest_private"))
         arm = CHAMPION if feature == ctx.config.feature else f"{CHAMPION}_{feature}"
-        had.append(UsersHave(feature, each, arm, unfair))
+        had.append(UsersHave(feature, each, arm, unfair, champion.earlier))
         if unfair:
             _log.warning("the champion of %s is left out of the comparison: %s", feature, unfair)
         else:

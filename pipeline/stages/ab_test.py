@@ -143,6 +143,7 @@ def attempt_of(ctx: StageContext, feature: str, champion: Published | None, *, a
 def described(had: UsersHave) -> Champion:
     """What users have, as the disclosure says it."""
     stated = {**vars(had.published), "registered_model": had.published.name, "left_out": had.left_out, "arm": had.arm}
+    stated |= {"earlier": had.earlier}
     return Champion.model_validate(stated, extra="ignore")
 
 

@@ -27,6 +27,7 @@ from pretrain.ngrams.counted import CountedNGram
 from pretrain.progress import reaching
 from pretrain.vocabulary import TokenStream, Vocabulary
 from pretrain.words import WordStore, encode_all
+from reports.disclosure.earlier import Earlier, earlier
 
 MECHANISM, COUNTS, RELEASED = "mechanism.json", "counts.npz", "released.npy"
 # What is made before anybody can have voted.
@@ -200,6 +201,7 @@ class Champion:
       words: its own vocabulary.
       network: None where counts ship alone.
       counts: None where the network ships alone.
+      earlier: what its disclosure says of its launch; None where it does not say it all.
       devices: whom it trained on, as its disclosure says: population and split; None where it does not say.
     """
 
@@ -208,6 +210,7 @@ class Champion:
     words: Vocabulary
     counts: CountedNGram | None
     devices: tuple[str, str] | None
+    earlier: Earlier | None
 
 
 def trained_on(population: dict) -> tuple[str, str] | None:
@@ -229,4 +232,4 @@ def champion(ctx: StageContext, published: Published) -> Champion:
         mixed_in = counted.load(bundle / COUNTS) if (bundle / COUNTS).is_file() else None
         disclosed = json.loads((bundle / "disclosure.json").read_text(encoding="utf-8"))
     _log.info("%s: the champion is version %d of launch %s", published.name, published.version, published.launch_id)
-    return Champion(published, network, words, mixed_in, trained_on(disclosed["population"]))
+    return Champion(published, network, words, mixed_in, trained_on(disclosed["population"]), earlier(disclosed))

@@ -118,6 +118,7 @@ def disclosure(ctx: StageContext) -> Disclosure:
             contact=config.report.contact,
             intended_use=config.report.intended_use,
             reviewers=config.reviewers,
+            approvals=config.policy.approvals,
             synthetic_population=private["synthetic"],
             seeded_randomness=config.mechanism.randomness == "seeded",
         ),

@@ -49,6 +49,7 @@ class Launch(Config):
     contact: str
     intended_use: str
     reviewers: tuple[str, ...] = Field(default=(), description="one of whom has to approve; empty: gates alone decide")
+    approvals: int = Field(default=1, description="how many different persons of them")
     synthetic_population: bool
     seeded_randomness: bool
 

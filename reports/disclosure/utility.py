@@ -3,6 +3,7 @@
 from pydantic import Field, model_validator
 
 from pretrain.config import Config
+from reports.disclosure.earlier import Earlier
 from reports.disclosure.guarantee import ReleasedEvaluation
 
 NON_PRIVATE = "non_private"
@@ -17,6 +18,7 @@ class Champion(Config):
     bundle_sha256: str
     left_out: str = Field(default="", description="why it is no arm; empty where it is one")
     arm: str = Field(default="champion", description="the arm that it is, where it is one")
+    earlier: Earlier | None = Field(default=None, description="what its launch disclosed; none: not stated")
 
 
 class OtherFeature(Config):

@@ -28,6 +28,21 @@ def of(language: str, **changes: object) -> str:
     return whole if language == "en" else whole[whole.index("\n## ") :]
 
 
+LOSS = {"rho": 0.61, "epsilon": 5.512, "delta": 1e-6}
+SIZES = {"rounds": 1234, "report_goal": 150, "devices_at_least": 800, "words_added": 7}
+EARLIER = LOSS | SIZES | {"created_at": "2025-11-05T00:00:00+00:00", "mechanism": "blt"}
+EARLIER |= {"noise_multiplier": 5.0, "clip_norm": 0.2}
+
+
+def after(earlier: dict, **champion: object) -> dict:
+    """A comparison with what users have, whose launch disclosed this."""
+    utility = block("utility")
+    more = {"candidate": "private", "baseline": "champion", "metric": "top1_recall"}
+    gain = more | {"value": 0.0123, "low": 0.001, "high": 0.02}
+    had = utility["champion"] | {"earlier": earlier} | champion
+    return utility | {"champion": had, "differences": [*utility["differences"], gain]}
+
+
 def everything() -> dict[str, object]:
     """Changes that bring out every warning and every part of the first page."""
     accounting = block("accounting")
@@ -45,6 +60,7 @@ def everything() -> dict[str, object]:
         | {"agree": False, "counts": counts, "votes": votes, "training_rho": accounting["rho"] - 0.2, "group": GROUP},
         "participation": block("participation", violations=3),
         "tool": block("tool", git_commit="abc-dirty"),
+        "utility": after(EARLIER),
         "data_accesses": [
             {"stage": stage, "data": "private", "covered": False, "reason": "held-out aggregates"}
             for stage in (
@@ -142,3 +158,29 @@ def test_several_devices_of_a_person_are_told_of() -> None:
     assert "| 3 | 4.5011 | 19.10 | weak |" in text
     failing = block("accounting", failure=1e-9)
     assert "part of δ is a chance of failing" in pages(example(accounting=failing), {})["report.md"]
+
+
+def test_what_changed_since_what_users_have_is_told() -> None:
+    page = of("en", utility=after(EARLIER))
+    assert "launch `test-fixture-00` of 2025-11-05 until now: ε went from 5.52 to 4.89" in page
+    assert "changed by +1.23 points (+0.10 to +2.00)" in page
+    assert "ε ging von 5,52 auf 4,89" in of("de", utility=after(EARLIER))
+    text = pages(example(utility=after(EARLIER)), {})["report.md"].split("\n## Change since what users have")[1]
+    assert "| ρ | 0.5002 | 0.6100 |" in text
+    assert "| rounds | 16 | 1,234 |" in text
+    assert "buffered linear Toeplitz" in text
+    assert "do not compare" not in text.split("## Checklist")[0]
+    other = pages(example(utility=after(EARLIER | {"delta": 1e-8})), {})["report.md"]
+    assert other.count("so they do not compare") == 2
+    apart = of("en", utility=after(EARLIER, left_out="it trained on other devices"))
+    assert "changed by" not in apart
+    first = pages(example(utility=block("utility", champion=None)), {})["report.md"]
+    assert "No earlier launch of NWP for en-US is published: this one would be the first." in first
+    assert "until now" not in first
+
+
+def test_two_persons_are_asked_for_as_two() -> None:
+    launch = {"reviewers": ["ana", "ben", "eva"], "approvals": 2}
+    assert "before 2 of ana, ben, eva approve this report" in of("en", launch=launch)
+    assert "bevor 2 von ana, ben, eva diesem Bericht zustimmen" in of("de", launch=launch)
+    assert "before ana or ben or eva approves" in of("en", launch=launch | {"approvals": 1})

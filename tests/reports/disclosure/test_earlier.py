@@ -1,0 +1,23 @@
+"""What an earlier launch disclosed is taken from its own disclosure, or not at all."""
+
+import json
+
+from reports.disclosure.earlier import earlier
+from tests.helpers.reports.reports_example import example
+
+
+def test_it_is_what_the_disclosure_says() -> None:
+    stated = json.loads(example().model_dump_json())
+    block = earlier(stated)
+    assert block is not None
+    assert (block.rho, block.epsilon, block.delta) == (0.50012, 4.8812, 1e-6)
+    assert (block.mechanism, block.rounds, block.report_goal, block.words_added) == ("tree", 16, 200, 2)
+    assert (block.noise_multiplier, block.clip_norm, block.devices_at_least) == (6.0, 0.3, 990)
+    assert block.created_at == "2026-01-02T03:04:05+00:00"
+
+
+def test_half_of_it_is_nothing() -> None:
+    stated = json.loads(example().model_dump_json())
+    del stated["accounting"]["rho"]
+    assert earlier(stated) is None
+    assert earlier({}) is None
