@@ -14,7 +14,7 @@ TACIT_EXPERIMENT_LOGS  logs of live experiments,       default: experiment_logs 
 TACIT_RETENTION_DAYS   keep keys and client text of      default: until `tacit erase`
                        launches that are over
 TACIT_GIT_COMMIT       commit an image was built from    default: what git says
-TACIT_PDF              whether reports are printed, too  default: yes; no: a launch is 3 s of CPU shorter
+TACIT_PDF              whether reports are printed, too  default: yes; no: 3 to 5 s of CPU less a launch
 TACIT_LOG              text, or json: an object a line   default: text
 MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING  how busy the machine is, with each stage's run  default: no
 TACIT_TELEMETRY_FILE   spans and metrics, as OTLP's JSON lines; with OTEL_*, the standard's own variables  default: none

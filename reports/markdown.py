@@ -115,7 +115,7 @@ class _Page(RendererHTML):
 
     def paragraph_open(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
         if _is_figure(tokens[idx + 1], env):
-            return "<figure>"
+            return '<figure tabindex="0">'  # it scrolls on a narrow screen, also by keys
         if _is_bold(tokens[idx + 1]):
             tokens[idx].attrSet("class", "fail")
         return self.renderToken(tokens, idx, options, env)

@@ -56,7 +56,8 @@ def test_front_matter_cannot_be_left() -> None:
 def test_a_picture_is_its_svg_with_a_caption_and_one_that_is_not_there_is_words() -> None:
     text = figure("epsilon", "What <b>it</b> shows.")
     page = to_html(text, {"epsilon": "<svg>drawn</svg>"})
-    assert page == "<figure><svg>drawn</svg><figcaption>What &lt;b&gt;it&lt;/b&gt; shows.</figcaption></figure>\n"
+    caption = "<figcaption>What &lt;b&gt;it&lt;/b&gt; shows.</figcaption>"
+    assert page == f'<figure tabindex="0"><svg>drawn</svg>{caption}</figure>\n'
     assert to_html(text, {}) == "<p>epsilon<br>\nWhat &lt;b&gt;it&lt;/b&gt; shows.</p>\n".replace("<br>\n", "")
 
 
