@@ -38,6 +38,11 @@ def public_model_asset(locale: str) -> Asset:
     return Asset(name=f"public_model/{locale}", uri=f"x-tacit://public_model/{locale}")
 
 
+def experiment_asset(launch_name: str) -> Asset:
+    """What publication emits where some devices try a launch first, and ``experiment.py`` waits for."""
+    return Asset(name=f"experiment/{launch_name}", uri=f"x-tacit://experiment/{launch_name}")
+
+
 def date_param() -> Param:
     """The run parameter with which a person names the dated launch to run or to finish."""
     return Param(None, type=["null", "string"], format="date", description="empty: the file's own, undated launch")

@@ -16,7 +16,7 @@ from dates import date_param, on_public_model, on_schedule
 from deadlines import of_launch
 from launch_file import LaunchFile, broken, read_launch_files
 from notify import Notice
-from stage_task import CLEARED, CheckLaunch, Stage
+from stage_task import CLEARED, CheckLaunch, Publish, Stage
 
 _log = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ def build(launch: LaunchFile) -> DAG:
             approve = list[LaunchApproval]()
             for _ in range(launch.approvals if launch.reviewers else 0):
                 approve.append(LaunchApproval(launch=launch, earlier=[task.task_id for task in approve]))
-            publish = Stage(launch=launch, name="publish")
+            publish = Publish(launch=launch)
 
         check >> [ingest_public, ingest_private]
         ingest_public >> [pretrain, discover]

@@ -32,6 +32,7 @@ class LaunchFile:
     device: str
     votes: bool = False
     approvals: int = 1
+    experiment_days: int | None = None
     error: str = ""
 
     @property
@@ -91,6 +92,8 @@ def read_launch_file(path: Path) -> LaunchFile:
     named = raw.get("features", [raw.get("feature")])
     policy = raw.get("policy")
     approvals = policy.get("approvals") if isinstance(policy, dict) else None
+    experiment = raw.get("experiment")
+    days = experiment.get("days") if isinstance(experiment, dict) else None
     return LaunchFile(
         path=path,
         name=path.stem,
@@ -100,5 +103,6 @@ def read_launch_file(path: Path) -> LaunchFile:
         reviewers=tuple(reviewers),
         votes=isinstance(raw.get("vote"), dict),
         approvals=approvals if type(approvals) is int and 0 < approvals < 10 else 1,
+        experiment_days=days if type(days) is int and 0 < days < 100 else None,
         device="cuda" if runtime.get("device") == "cuda" else "cpu",
     )

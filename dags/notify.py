@@ -1,6 +1,7 @@
 """What leaves Airflow when somebody is needed: to the log, to a webhook, by e-mail.
 
-Events: a task failed for good, a launch is held, an approval is asked for, nobody answered in time, something is late.
+Events: a task failed for good, a launch is held, an approval is asked for, nobody answered in time, something is late,
+an experiment is decided.
 
 Guarantee: what is sent are the ``FORMS`` below and sentences of this file. A value that has not its form is left out,
 and nothing else of a run is looked at: no error's text, no log, no result of a stage beside the launch's id and the
@@ -30,7 +31,7 @@ from launch_file import LaunchFile
 FORMS: Mapping[str, re.Pattern[str]] = {
     name: re.compile(form)
     for name, form in {
-        "event": r"failed|held|approval|unanswered|late",
+        "event": r"failed|held|approval|unanswered|late|experiment",
         "launch_file": r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}",
         "launch_id": r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}-[0-9a-f]{8}(-[0-9]{8})?",
         "locale": r"[A-Za-z0-9-]{1,40}",
@@ -39,6 +40,7 @@ FORMS: Mapping[str, re.Pattern[str]] = {
         "task": r"[a-z][a-z0-9_]{0,39}",
         "exit_code": r"-?[0-9]{1,3}",
         "gates": r"[a-z][a-z0-9_]{0,39}(, [a-z][a-z0-9_]{0,39}){0,59}",
+        "decision": r"promote|roll back",
         "due": r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{5,15}(Z|\+00:00)",
         "link": r"https?://[^\s?#<>\"']{1,1500}",
     }.items()
@@ -50,6 +52,7 @@ _SENTENCES = {
     "says what every gate saw; docs/operations.md what to do.",
     "approval": "{launch} passed its gates and waits for a reviewer. Read the report before you answer.",
     "unanswered": "Nobody answered for {launch} in time, so nothing is published. Clear the task approve to ask again.",
+    "experiment": "The live experiment of {launch} is decided. docs/experiments.md says what each decision means.",
     "late": "{task} of {launch} is late. docs/operations.md says where to look.",
 }
 _EXIT = re.compile(r"tacit exited with (-?[0-9]+)")
@@ -97,13 +100,14 @@ def facts(event: str, launch: LaunchFile, context: Mapping[str, Any], **more: st
     asked = {
         "event": event,
         "launch_file": launch.name,
-        "launch_id": result(context, "check").get("launch_id"),
+        "launch_id": (result(context, "check") or result(context, "begun")).get("launch_id"),
         "locale": launch.locale,
         "features": ", ".join(launch.features),
         "date": getattr(context.get("dag_run"), "partition_key", None),
         "task": getattr(ti, "task_id", None),
         "exit_code": code[1] if code else None,
         "gates": ", ".join(gate["id"] for gate in gates if not gate["passed"]),
+        "decision": result(context, "settle").get("decision") if event == "experiment" else None,
         "link": page(ti),
     }
     return in_form(asked | more)

@@ -4,6 +4,7 @@ The command runs in the stages environment, which has no Airflow, as this enviro
 torch. Its exit code carries the retry decision:
 
     0                 done; the JSON object on its standard output goes to XCom
+    3                 of an experiment: rolled back, which is an answer too
     65                permanent (bad config, bad data, budget, numbers went wrong): fail, no retry
     75, or a signal   temporary (infrastructure; the machine stopped it): retry, stages resume
     anything else     a bug: fail, no retry
@@ -33,11 +34,11 @@ from typing import IO, Any
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from dates import launch_date
+from dates import experiment_asset, launch_date
 from launch_file import HOME, LaunchFile
 from notify import Notice, late
 
-PERMANENT, TEMPORARY = 65, 75
+DONE, HELD, PERMANENT, TEMPORARY = 0, 3, 65, 75
 GPU_STAGES = frozenset({"pretrain", "adapt", "fine_tune", "audit", "ab_test"})
 GRACE_SECONDS = 30
 # Where stages are pods (docker/kubernetes), what one with a GPU is made from; other executors do not read it.
@@ -75,6 +76,8 @@ class TacitOperator(BaseOperator):
     """Runs ``tacit`` with the arguments that ``command`` builds, and returns its JSON answer."""
 
     ui_color = "#e8eef7"
+    # Exit codes after which the task is a success.
+    endings = frozenset({DONE})
 
     def __init__(self, *, launch: LaunchFile, **kwargs: Any) -> None:
         super().__init__(
@@ -106,7 +109,7 @@ class TacitOperator(BaseOperator):
         except KeyboardInterrupt as error:
             interrupted.set()
             raise AirflowFailException(f"{self.task_id}: interrupted; run the launch again to resume") from error
-        if code == 0:
+        if code in self.endings:
             return json.loads(answer)
         text = f"{self.task_id}: tacit exited with {code}"
         for line in cause(answer):
@@ -207,6 +210,21 @@ def cause(answer: str) -> list[str]:
     if not isinstance(stated, dict):
         return []
     return [str(line) for line in (stated.get("errors") or [stated.get("error")]) if line]
+
+
+class Publish(Stage):
+    """The last stage; where some devices try the launch first, it starts the DAG that waits for their logs."""
+
+    def __init__(self, *, launch: LaunchFile, **kwargs: Any) -> None:
+        self.asset = experiment_asset(launch.name) if launch.experiment_days else None
+        super().__init__(launch=launch, name="publish", outlets=[self.asset] if self.asset else [], **kwargs)
+
+    def execute(self, context: Context) -> dict[str, Any]:
+        answer = super().execute(context)
+        if self.asset:
+            launch_id = context["ti"].xcom_pull(task_ids="check")["launch_id"]
+            context["outlet_events"][self.asset].extra = {"launch_id": launch_id}
+        return answer
 
 
 def end_with_parent() -> None:

@@ -40,6 +40,7 @@ reviewers: [privacy-reviewer, second-reviewer]
 policy: {approvals: 2}
 runtime: {device: cuda}
 vote: {noise_multiplier: 3.0}
+experiment: {share: 0.05, days: 14, min_gain: 0.0}
 """
 
 
@@ -96,6 +97,13 @@ class StandIn:
         """What ``tacit review`` says of every launch."""
         (self.home / "state").write_text(state, encoding="utf-8")
 
+    def tries(self, *, decision: str = "promote", **status: object) -> None:
+        """What ``tacit experiment`` says: where it stands, and how it is decided."""
+        usual = {"first_day": "2026-03-02", "last_day": "2026-03-15", "over": True, "ended": None, "arrived": True}
+        said = {"status": usual | {"launch_id": "scheduled-0123abcd", "logs": "here"} | status}
+        said["decide"] = {"decision": decision, "reasons": ["fine"]}
+        (self.home / "experiment").write_text(json.dumps(said), encoding="utf-8")
+
     def calls(self) -> list[list[str]]:
         path = self.home / "calls.jsonl"
         return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
@@ -105,7 +113,7 @@ class StandIn:
 
 
 def fresh_stand_in() -> StandIn:
-    for name in ("behaviour.json", "decision", "state", "calls.jsonl"):
+    for name in ("behaviour.json", "decision", "state", "experiment", "calls.jsonl"):
         (HOME / name).unlink(missing_ok=True)
     return StandIn(HOME)
 

@@ -54,4 +54,9 @@ if command == "review":
     given = arguments[arguments.index("--answer") + 1] if "--answer" in arguments else ""
     state = {"approve": "approved", "reject": "rejected"}.get(given)
     answer = {"state": state or (home / "state").read_text(encoding="utf-8")}
+if command == "experiment":
+    answer = json.loads((home / "experiment").read_text(encoding="utf-8"))[arguments[1]]
+    if answer.get("decision") == "roll back":
+        sys.stdout.write(json.dumps(answer) + "\n")
+        sys.exit(3)
 sys.stdout.write(json.dumps(answer) + "\n")

@@ -42,7 +42,7 @@ def edges(dag: DAG) -> set[tuple[str, str]]:
 
 def test_every_file_is_read_without_errors_and_quickly(dagbag):
     assert dagbag.import_errors == {}
-    assert set(dagbag.dags) == {"demo", "scheduled", "public_model-scheduled"}
+    assert set(dagbag.dags) == {"demo", "scheduled", "public_model-scheduled", "experiment-scheduled"}
     assert sum((stat.duration for stat in dagbag.dagbag_stats), timedelta()) < timedelta(seconds=5)
 
 

@@ -1,0 +1,115 @@
+"""One DAG per launch file with a block ``experiment``: it waits for what devices log that try a launch, then decides.
+
+Publication starts it (the asset ``experiment/<launch file>``). Waiting takes two weeks or more and holds no worker: the
+sensor looks once an hour and gives its slot back. Logs that do not come in time fail the run, and people are told; the
+experiment then goes on until somebody decides or stops it (docs/experiments.md).
+"""
+
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from airflow.sdk import DAG, BaseSensorOperator, Context, Param, get_parsing_context
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from dates import experiment_asset
+from deadlines import asked
+from launch_file import LaunchFile, read_launch_files
+from notify import Notice
+from stage_task import DONE, HELD, TacitOperator
+
+LOOK_EVERY = timedelta(hours=1)
+# After the last day, until all logs are there.
+GRACE = timedelta(days=7)
+
+
+class Experiment(TacitOperator):
+    """One ``tacit experiment`` command about the launch whose publication started the run."""
+
+    endings = frozenset({DONE, HELD})
+
+    def __init__(self, *, launch: LaunchFile, name: str, task_id: str, options: tuple[str, ...] = (), **kwargs: Any):
+        super().__init__(
+            launch=launch,
+            task_id=task_id,
+            queue="cpu",
+            pool="cpu",
+            execution_timeout=timedelta(hours=2),
+            doc_md=f"`tacit experiment {name}`; see `tacit experiment {name} --help`.",
+            **kwargs,
+        )
+        self.subcommand, self.options = name, options
+
+    def command(self, context: Context) -> list[str]:
+        return ["experiment", self.subcommand, launch_id(context), *self.options, "--json"]
+
+
+class Logs(BaseSensorOperator):
+    """Waits until all days are over and all logs are there; or until somebody stopped the experiment."""
+
+    def __init__(self, *, launch: LaunchFile, days: int, **kwargs: Any) -> None:
+        super().__init__(
+            task_id="logs",
+            mode="reschedule",
+            poke_interval=LOOK_EVERY,
+            timeout=timedelta(days=days + 1) + GRACE,
+            queue="cpu",
+            pool="cpu",
+            retries=2,
+            execution_timeout=timedelta(minutes=10),
+            on_failure_callback=Notice("failed", launch),
+            doc_md="Looks once an hour whether `tacit experiment status` says that all logs are there.",
+            **kwargs,
+        )
+
+    def poke(self, context: Context) -> bool:
+        now = asked(["experiment", "status", launch_id(context), "--json"])
+        if not now:
+            # No failure: of those there are three in all these weeks.
+            self.log.warning("tacit does not say where the experiment stands; it is asked again in an hour")
+            return False
+        self.log.info("days %s to %s, logs in %s", now["first_day"], now["last_day"], now["logs"])
+        return bool(now["ended"] or (now["over"] and now["arrived"]))
+
+
+def launch_id(context: Context) -> str:
+    """The launch of a run: the one a person names, or the last one whose publication started the run.
+
+    Raises:
+      AirflowFailException: nobody named one.
+    """
+    events = [event for group in context["triggering_asset_events"].values() for event in group]
+    named = context["params"].get("launch") or (events[-1].extra.get("launch_id") if events else None)
+    if not named:
+        raise AirflowFailException("launch: nobody named one; trigger the DAG with the id of a published launch")
+    return named
+
+
+def build(launch: LaunchFile, days: int) -> DAG:
+    """The DAG of one launch file; its last paragraph is the graph."""
+    with DAG(
+        dag_id=f"experiment-{launch.name}",
+        dag_display_name=f"{launch.title}, experiment",
+        description=f"live experiment of {launch.name}",
+        doc_md=f"Waits {days} days for what keyboards log of a launch of `{launch.path.name}`, then decides by it.",
+        schedule=[experiment_asset(launch.name)],
+        start_date=datetime(2026, 1, 1, tzinfo=UTC),
+        catchup=False,
+        max_active_runs=1,
+        params={"launch": Param(None, type=["null", "string"], description="id of a launch, where a person starts it")},
+        tags=["experiment", launch.locale, *launch.features],
+    ) as dag:
+        begun = Experiment(launch=launch, name="status", task_id="begun")
+        logs = Logs(launch=launch, days=days)
+        decided = Notice("experiment", launch)
+        by = ("--by", "airflow")
+        settle = Experiment(launch=launch, name="decide", task_id="settle", options=by, on_success_callback=decided)
+
+        begun >> logs >> settle
+    return dag
+
+
+for _launch in read_launch_files():
+    if _launch.experiment_days and get_parsing_context().dag_id in (None, f"experiment-{_launch.name}"):
+        with suppress(AirflowException, ValueError, TypeError):  # what is wrong with the file is said by its launch
+            globals()[f"experiment_{_launch.name}"] = build(_launch, _launch.experiment_days)

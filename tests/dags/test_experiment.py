@@ -1,0 +1,109 @@
+"""The DAG that waits for logs of a live experiment: what starts it, how it waits, what it makes of the decision."""
+
+import copy
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+
+import pytest
+from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException, AirflowSensorTimeout
+
+from .conftest import StandIn
+from .test_graph import edges
+
+pytestmark = pytest.mark.timeout(300)
+ID = "scheduled-0123abcd"
+
+
+def context(launch: str | None = ID, *events: str) -> dict:
+    """What a task knows of a run that a person started, or publications."""
+    emitted = [SimpleNamespace(extra={"launch_id": name}) for name in events]
+    return {"params": {"launch": launch}, "triggering_asset_events": {"asset": emitted}}
+
+
+@pytest.fixture
+def logs(dagbag):
+    return copy.copy(dagbag.dags["experiment-scheduled"].get_task("logs"))
+
+
+def test_publication_starts_it_and_it_waits_before_it_decides(dagbag):
+    dag, launch = dagbag.dags["experiment-scheduled"], dagbag.dags["scheduled"]
+    assert edges(dag) == {("begun", "logs"), ("logs", "settle")}
+    (asset,) = launch.get_task("publish").outlets
+    assert list(dag.timetable.asset_condition.objects) == [asset]
+    assert asset.name == "experiment/scheduled"
+    assert dagbag.dags["demo"].get_task("publish").outlets == []
+
+
+def test_waiting_holds_no_worker_and_has_an_end(logs):
+    assert (logs.mode, logs.poke_interval) == ("reschedule", 3600)
+    assert logs.timeout == timedelta(days=14 + 1 + 7).total_seconds()
+
+
+@pytest.mark.parametrize(
+    ("said", "there"),
+    [
+        ({}, True),
+        ({"arrived": False}, False),
+        ({"over": False}, False),
+        ({"over": False, "arrived": False, "ended": "roll back"}, True),
+    ],
+)
+def test_it_waits_for_days_and_logs_unless_somebody_stopped_it(logs, stand_in: StandIn, said: dict, there: bool):
+    stand_in.tries(**said)
+    assert logs.poke(context()) is there
+    assert stand_in.calls() == [["experiment", "status", ID, "--json"]]
+
+
+def test_a_command_that_does_not_answer_is_asked_again(logs, stand_in: StandIn):
+    stand_in.behave(experiment=[75])
+    assert logs.poke(context()) is False
+
+
+def test_what_is_not_there_yet_gives_the_slot_back_until_it_is_too_late(logs, stand_in: StandIn):
+    stand_in.tries(arrived=False)
+
+    def looked(since: timedelta) -> None:
+        began = datetime.now(UTC) - since
+        logs.execute(context() | {"ti": SimpleNamespace(get_first_reschedule_date=lambda _: began)})
+
+    with pytest.raises(AirflowRescheduleException) as waits:
+        looked(timedelta(days=21))
+    assert timedelta(minutes=59) < waits.value.reschedule_date - datetime.now(UTC) <= timedelta(hours=1)
+    with pytest.raises(AirflowSensorTimeout):
+        looked(timedelta(days=23))
+
+
+@pytest.mark.parametrize("decision", ["promote", "roll back"])
+def test_both_decisions_are_answers(dagbag, stand_in: StandIn, decision: str):
+    stand_in.tries(decision=decision)
+    settle = copy.copy(dagbag.dags["experiment-scheduled"].get_task("settle"))
+    assert settle.execute(context())["decision"] == decision
+    assert stand_in.calls() == [["experiment", "decide", ID, "--by", "airflow", "--json"]]
+
+
+def test_a_launch_is_the_last_that_was_published_or_the_one_that_a_person_names(dagbag, stand_in: StandIn):
+    begun = dagbag.dags["experiment-scheduled"].get_task("begun")
+    assert begun.command(context(None, "first", "second"))[2] == "second"
+    assert begun.command(context("named", "first"))[2] == "named"
+    with pytest.raises(AirflowFailException, match="nobody named one"):
+        begun.command(context(None))
+
+
+def test_people_are_told_what_was_decided(dagbag):
+    import notify
+
+    launch = dagbag.dags["experiment-scheduled"].get_task("begun").launch
+    said = {"settle": {"decision": "roll back"}, "begun": {"launch_id": ID}}
+    ti = SimpleNamespace(task_id="settle", xcom_pull=lambda task_ids: said.get(task_ids))
+    told = notify.facts("experiment", launch, {"ti": ti})
+    assert (told["decision"], told["launch_id"]) == ("roll back", ID)
+    assert "live experiment of scheduled-0123abcd is decided" in notify.sentences(told)[1]
+
+
+@pytest.mark.slow
+def test_a_run_looks_waits_and_decides(dagbag, stand_in: StandIn):
+    stand_in.tries(decision="roll back")
+    dag = copy.deepcopy(dagbag.dags["experiment-scheduled"])
+    ended = dag.test(run_conf={"launch": ID})
+    assert ended.state == "success"
+    assert [call[1] for call in stand_in.calls()] == ["status", "status", "decide"]
