@@ -81,7 +81,7 @@ def build(launch: LaunchFile) -> DAG:
             approve = list[LaunchApproval]()
             for _ in range(launch.approvals if launch.reviewers else 0):
                 approve.append(LaunchApproval(launch=launch, earlier=[task.task_id for task in approve]))
-            publish = Publish(launch=launch)
+            publish = Publish(launch=launch, name="publish")
 
         check >> [ingest_public, ingest_private]
         ingest_public >> [pretrain, discover]

@@ -215,9 +215,9 @@ def cause(answer: str) -> list[str]:
 class Publish(Stage):
     """The last stage; where some devices try the launch first, it starts the DAG that waits for their logs."""
 
-    def __init__(self, *, launch: LaunchFile, **kwargs: Any) -> None:
+    def __init__(self, *, launch: LaunchFile, name: str, **kwargs: Any) -> None:
         self.asset = experiment_asset(launch.name) if launch.experiment_days else None
-        super().__init__(launch=launch, name="publish", outlets=[self.asset] if self.asset else [], **kwargs)
+        super().__init__(launch=launch, name=name, outlets=[self.asset] if self.asset else [], **kwargs)
 
     def execute(self, context: Context) -> dict[str, Any]:
         answer = super().execute(context)
