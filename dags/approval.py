@@ -34,9 +34,12 @@ Launch `{{ ti.xcom_pull(task_ids='check')['launch_id'] }}` passed every automati
 | {{ gate['title'] }} | {{ gate['evidence'] | replace('|', '/') }} | {{ 'passed' if gate['passed'] else 'FAILED' }} |
 {% endfor %}
 
-Read the report before you answer. Each warning of it is a box below: approving takes a tick in every one. Your answer
-goes into the privacy ledger, and a rejection is final. Without an answer in seven days nothing is published; run this
-task again to be asked again.
+Read the report before you answer.
+{% if ti.xcom_pull(task_ids='report').get('warnings') %}
+Each of its warnings is a box below: approving takes a tick in every one.
+{% endif %}
+Your answer goes into the privacy ledger, and a rejection is final. Without an answer in seven days nothing is
+published; run this task again to be asked again.
 """
 
 

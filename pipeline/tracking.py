@@ -74,7 +74,8 @@ class MlflowTracker:
             self._client.set_terminated(child)
             self._log_datasets(parent, record)
             decision = self._log_row(parent, record).get("decision")
-            self._set_status(parent, status.after(record, decision))
+            before = self._client.get_run(parent).info.status
+            self._set_status(parent, status.after(record, decision, before))
 
     def show_state(self, state: str, approvers: str = "") -> None:
         """Where the launch stands (``pipeline.release``), and who approved it, as tags and status of its run."""

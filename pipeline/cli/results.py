@@ -9,7 +9,6 @@ from pipeline.cli.launches.named import LaunchName
 from pipeline.cli.support import AsJson, answer, command, open_existing
 from pipeline.config import FEATURES
 from pretrain.reading.paths import shown
-from reports.formats import bits_allowed, confidence
 
 
 @command
@@ -79,6 +78,8 @@ def ab(
     wanted: str = feature or config.feature
     if wanted not in FEATURES:
         raise ValueError(f"feature: {shown(wanted)} does not exist; choose one of {', '.join(FEATURES)}")
+    from reports.formats import confidence  # with the disclosure's blocks, slow to import
+
     compared = run.result("ab_test")
     metrics = ["top1_recall", "top3_recall", *compared["features"][wanted]]
     arms = list(compared["top1_recall"])
@@ -111,6 +112,8 @@ def ab(
 
 
 def _canary(row: dict, random: int) -> str:
+    from reports.formats import bits_allowed
+
     searched = {"found_by_beam": "beam search", "found_by_best_first": "exact search"}
     by = ", ".join(name for key, name in searched.items() if row[key]) or "no"
     joined = "" if row["participations"] is None else row["participations"]

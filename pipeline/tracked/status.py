@@ -15,15 +15,19 @@ def of_state(state: str) -> str:
     return _ENDED.get(state, WAITING)
 
 
-def after(record: StageRecord, decision: str | None) -> str:
+def after(record: StageRecord, decision: str | None, before: str) -> str:
     """The status of a launch when one of its stages has ended.
 
     Args:
       decision: of its gates, as far as it is known.
+      before: its status until then. A stage that is made again, or that Airflow runs beside those of the launch, leaves
+        a launch that is over as it was: the stages behind it say what became of it.
     """
     if record.stage == "publish":
         return DONE if record.result.get("published") else AGAINST
-    return AGAINST if record.stage == "report" and decision == "hold" else WAITING
+    if record.stage == "report":
+        return AGAINST if decision == "hold" else WAITING
+    return before if before in (DONE, AGAINST) else WAITING
 
 
 def interrupted(launch: Path, running: Collection[str]) -> str | None:

@@ -63,17 +63,20 @@ def test_parameters_are_those_that_launches_are_told_apart_by():
 
 
 @pytest.mark.parametrize(
-    ("stage", "result", "decision", "expected"),
+    ("stage", "result", "decision", "before", "expected"),
     [
-        ("plan", {}, None, "SCHEDULED"),
-        ("report", {}, "launch", "SCHEDULED"),
-        ("report", {}, "hold", "KILLED"),
-        ("publish", {"published": True}, "launch", "FINISHED"),
-        ("publish", {"published": False}, "hold", "KILLED"),
+        ("plan", {}, None, "SCHEDULED", "SCHEDULED"),
+        ("plan", {}, None, "FAILED", "SCHEDULED"),
+        ("count", {}, "hold", "KILLED", "KILLED"),
+        ("count", {}, "launch", "FINISHED", "FINISHED"),
+        ("report", {}, "launch", "KILLED", "SCHEDULED"),
+        ("report", {}, "hold", "SCHEDULED", "KILLED"),
+        ("publish", {"published": True}, "launch", "SCHEDULED", "FINISHED"),
+        ("publish", {"published": False}, "hold", "SCHEDULED", "KILLED"),
     ],
 )
-def test_the_status_after_each_stage(stage, result, decision, expected):
-    assert status.after(record(stage, **result), decision) == expected
+def test_the_status_after_each_stage(stage, result, decision, before, expected):
+    assert status.after(record(stage, **result), decision, before) == expected
 
 
 def test_a_stage_that_runs_was_not_interrupted(tmp_path: Path):
