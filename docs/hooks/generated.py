@@ -5,8 +5,8 @@ They say what ``tacit --help`` and ``tacit explain`` say, from the same definiti
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
-import click  # typer brings one of its own, which is the same
 import typer.main
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
@@ -59,10 +59,10 @@ def _gates() -> Iterator[str]:
 def _commands() -> Iterator[str]:
     yield "# Commands\n"
     yield "Every command has `--help`, with an example. Launches are named by file, id, or how an id begins.\n"
-    yield from _command(typer.main.get_command(app), "tacit")  # type: ignore[arg-type]
+    yield from _command(typer.main.get_command(app), "tacit")
 
 
-def _command(command: click.Command, name: str) -> Iterator[str]:
+def _command(command: Any, name: str) -> Iterator[str]:
     children = getattr(command, "commands", None)
     if children is not None:
         for child in sorted(children):
@@ -76,10 +76,10 @@ def _command(command: click.Command, name: str) -> Iterator[str]:
         yield f"```sh\n{example.strip()}\n```\n"
     rows = [_option(each) for each in command.params if not getattr(each, "hidden", False) and each.name != "help"]
     if rows:
-        yield from ("| | |", "|---|---|", *rows, "")
+        yield from ("| option | means |", "|---|---|", *rows, "")
 
 
-def _option(option: click.Parameter) -> str:
+def _option(option: Any) -> str:
     argument = option.param_type_name == "argument"
     names = [getattr(option, "metavar", None) or str(option.name).upper()] if argument else option.opts
     help_text = " ".join((getattr(option, "help", None) or "").split()).replace("|", "\\|")
