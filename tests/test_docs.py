@@ -18,6 +18,7 @@ from pipeline.gates.words import GATES
 from reports.losses import guesser, strength, up
 from tests.helpers.launches.checkout import tracked
 from tests.helpers.launches.command import ended
+from tests.helpers.reports.browser import tab
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = (
@@ -149,27 +150,22 @@ def test_the_table_of_epsilons_is_computed() -> None:
         assert rest.split(" | ") == [up(mu), up(small), up(large), guesser(mu, 0.01), strength(small)]
 
 
-@pytest.mark.slow
-def test_the_site_of_documents_has_the_reference_and_asks_nobody_for_anything(tmp_path: Path) -> None:
-    command = [
-        Path(sys.executable).with_name("mkdocs"),
-        "--quiet",
-        "build",
-        "--strict",
-        "--site-dir",
-        tmp_path / "site",
-    ]
+@pytest.fixture(scope="module")
+def documents(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The documents as a site, as ``make docs`` builds it: a broken link is an error."""
+    site = tmp_path_factory.mktemp("documents")
+    command = [Path(sys.executable).with_name("mkdocs"), "--quiet", "build", "--strict", "--site-dir", site]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    pages = {
-        path.relative_to(tmp_path / "site").as_posix(): path.read_text("utf-8") for path in tmp_path.rglob("*.html")
-    }
-    assert all(
-        f'id="{path.replace(".", "")}"' in pages["reference/fields.html"]
-        for path in {row.path for row in field_words()}
-        if "." in path
-    )
-    assert all(f'id="{gate}"' in pages["reference/gates.html"] for gate in GATES)
+    return site
+
+
+@pytest.mark.slow
+def test_the_site_of_documents_has_the_reference_and_asks_nobody_for_anything(documents: Path) -> None:
+    pages = {path.relative_to(documents).as_posix(): path.read_text("utf-8") for path in documents.rglob("*.html")}
+    fields = {row.path.replace(".", "") for row in field_words() if "." in row.path}
+    assert fields - set(re.findall(r'id="(\w+)"', pages["reference/fields.html"])) == set()
+    assert set(GATES) - set(re.findall(r'id="(\w+)"', pages["reference/gates.html"])) == set()
     assert all(f">tacit {name}<" in pages["reference/commands.html"] for name in commands() if name != "ready")
     assert "federated.mechanisms.blt" in pages["reference/python.html"]
     asked = {
@@ -179,6 +175,31 @@ def test_the_site_of_documents_has_the_reference_and_asks_nobody_for_anything(tm
         if "//" in address
     }
     assert asked == set()
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+def test_documents_fit_a_phone_and_can_be_searched_without_a_server(documents: Path, chromium: str, axe: Path) -> None:
+    with tab(chromium) as page:
+        for name, width in (("index", 390), ("tutorial", 390), ("reference/fields", 390), ("index", 1280)):
+            page.open(documents / f"{name}.html", width, dark=width < 600)
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, name
+        assert page.complaints == []
+        assert page.violations(axe) == []
+        page.open(documents / "index.html", 1280)
+        page.complaints.clear()  # axe-core asks for style sheets in a way that files refuse
+        page.evaluate(
+            "(field => { field.focus(); field.value = 'canary rank'; field.dispatchEvent(new Event('input',"
+            " {bubbles: true})); field.dispatchEvent(new KeyboardEvent('keyup', {bubbles: true})) })"
+            "(document.querySelector('.md-search__input'))"
+        )
+        found = "document.querySelectorAll('.md-search-result__item').length"
+        page.evaluate(
+            f"new Promise(done => {{ const look = () => {found} ? done() : setTimeout(look, 50); look();"
+            " setTimeout(done, 20000) })"
+        )
+        assert page.evaluate(found) > 0
+        assert page.complaints == []
 
 
 def test_every_guard_of_a_pitfall_is_a_test() -> None:

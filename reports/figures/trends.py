@@ -38,7 +38,7 @@ class Course:
         """What it comes to now."""
         _, spent, ceiling = self.points[-1]
         of = "" if ceiling is None else f" of {ceiling:g}"
-        return f"{self.name}: rho {up(spent, 3)}{of}"
+        return f"{self.name}: rho {up(spent, 4)}{of}"
 
 
 def of_budget(locale: str, courses: Sequence[Course]) -> str:

@@ -42,7 +42,7 @@ def test_every_launch_is_listed_with_its_numbers_or_why_it_has_none(page: str) -
     rows = listed(page)
     assert list(rows) == [each["launch_id"] for each in LAUNCHES.rows]
     published = rows["en-US-90c1e2f4"]
-    for shown in ("NWP, SC, OTF", "launch, published", "0.450", "4.62 at δ 1e-10", "+3.4 points (+3.0 to +3.8)"):
+    for shown in ("NWP, SC, OTF", "launch, published", "0.4500", "4.62 at δ 1e-10", "+3.4 points (+3.0 to +3.8)"):
         assert shown in published
     assert "2026-09-28 ana, luis" in published
     assert "hold, held" in rows["en-US-3f9d1c20"]
@@ -110,7 +110,7 @@ def test_figures_say_in_words_what_they_show(page: str) -> None:
         f"{what}, {locale}" for locale in ("en-US", "es-ES") for what in ("Budget spent", "Gain of each launch")
     ]
     told = [re.search(r"<desc[^>]*>(.*?)</desc>", svg)[1] for svg in figures]
-    assert "us-keyboards, in any 60 days: rho 0.900 of 1; us-keyboards, for ever: rho 1.800 of 4" in told[0]
+    assert "us-keyboards, in any 60 days: rho 0.9000 of 1; us-keyboards, for ever: rho 1.8000 of 4" in told[0]
     assert told[1].endswith("en-US-3f9d1c20 +0.3 (-0.1 to +0.7).")
     ids = re.findall(r'\bid="([^"]+)"', page)
     assert len(ids) == len(set(ids))

@@ -33,14 +33,14 @@ def test_the_site_lists_what_runs_lists_and_what_only_the_ledger_knows(tracked: 
         for name, text in re.findall(r'<tbody role="rowgroup" id="([^"]*)"[^>]*>(.*?)</tbody>', page, flags=re.DOTALL)
     }
     assert set(rows) == {row["launch_id"] for row in answered(tracked.home, "runs")["runs"]} == {held, passed, failed}
-    assert f"hold, held {RHO:.3f}" in rows[held]
+    assert f"hold, held {RHO:.4f}" in rows[held]
     assert "OTF, NWP launch, approved" in rows[passed]
     assert "fine_tune stopped at" in rows[failed]
     assert "exit code 75 (OSError); its log says why" in rows[failed]
     text = " ".join(visible(page).split())
     assert f"{gone} others rho {RHO} by fine_tune" in text
     # Two launches of one population: its budget is drawn once a locale.
-    assert "rho 0.500 of 1" in page
+    assert "rho 0.5000 of 1" in page
     assert page.count("Gain of each launch, en-US</title>") == 1
     assert "Budget spent, fr-FR" in page
 
