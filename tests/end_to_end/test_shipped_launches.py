@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from matplotlib.figure import Figure
 
 from federated import mechanisms
 from federated.accounting.gaussian import epsilon_of_rho
@@ -80,6 +81,12 @@ pytestmark = [
 def once() -> Iterator[None]:
     with made_once():
         yield
+
+
+@pytest.fixture(autouse=True)
+def without_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw every curve of a report, and leave it to the tests of figures what picture matplotlib makes of it."""
+    monkeypatch.setattr(Figure, "savefig", lambda figure, buffer, **settings: buffer.write("<svg></svg>"))
 
 
 def small(path: Path, folder: Path) -> Path:

@@ -21,9 +21,9 @@ def test_losses_of_square_root_strategies(bands: int, max_loss: float, rms_loss:
 
 @pytest.mark.slow
 def test_published_loss_of_bandmf() -> None:
-    """RmsLoss, the objective, is printed as 8.60: 20 steps come within 0.2% of it. MaxLoss is whatever goes with it."""
-    found = optimise_banded(2052, 342, 6, 342, max_iterations=20)
-    assert found.iterations <= 20
+    """RmsLoss, the objective, is printed as 8.60: 16 steps come within 0.3% of it. MaxLoss is whatever goes with it."""
+    found = optimise_banded(2052, 342, 6, 342, max_iterations=16)
+    assert found.iterations <= 16
     assert found.sensitivity_squared == pytest.approx(6)
     assert 8.59 < found.losses.rms_loss < 8.62
     assert found.losses.max_loss < 10.21
