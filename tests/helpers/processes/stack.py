@@ -70,10 +70,11 @@ class Stack:
         return self.airflow.states(DAG, run).get(task)
 
     def answer(self, run: str, word: str = "Approve") -> dict[str, Any]:
-        """The reviewer's answer, once the launch asks."""
+        """The reviewer's answer, once the launch asks, with every box ticked."""
         reviewer = replace(self.airflow, user=REVIEWER)
         question = f"/dags/{DAG}/dagRuns/{run}/taskInstances/approve/-1/hitlDetails"
-        return reviewer.api("PATCH", question, {"chosen_options": [word], "params_input": {}})
+        ticked = dict.fromkeys(reviewer.api("GET", question)["params"], True)
+        return reviewer.api("PATCH", question, {"chosen_options": [word], "params_input": ticked})
 
 
 @contextmanager
