@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _KEY, RECORD, _CONTENT = "tacit.key", "tacit.record", "tacit.content"
+_STATE = "tacit.state"
 _BATCH = 100  # MLflow's most parameters or tags in one request
 
 
@@ -82,7 +83,7 @@ class MlflowTracker:
         with answering():
             parent = self.parent_run_id
             tags = self._client.get_run(parent).data.tags
-            for name, value in {"tacit.state": state, "approver": approvers}.items():
+            for name, value in {_STATE: state, "approver": approvers}.items():
                 if tags.get(name, "") != value:
                     self._client.set_tag(parent, name, value)
             self._set_status(parent, status.of_state(state))
@@ -144,7 +145,7 @@ class MlflowTracker:
         except Exception:
             with answering():
                 for run in self._find(_KEY, self._launch_id):
-                    self._client.set_terminated(run.info.run_id, "FAILED")
+                    self._show_failed(run.info.run_id)
             raise
 
     def _create_run(self, tags: Mapping[str, str], name: str) -> str:
@@ -177,7 +178,11 @@ class MlflowTracker:
             at = [each.stage for each in now if each.launch_id == launch]
             if not at and (stage := status.interrupted(self._settings.runs_dir / launch, at)):
                 _log.warning("%s: ended in %s without saying so; MLflow shows it as failed", launch, stage)
-                self._set_status(run.info.run_id, status.FAILED)
+                self._show_failed(run.info.run_id)
+
+    def _show_failed(self, run_id: str) -> None:
+        self._client.set_tag(run_id, _STATE, status.FAILED.lower())
+        self._set_status(run_id, status.FAILED)
 
     def logged_model(self, tags: Mapping[str, str]) -> tuple[str, str] | None:
         """URI and id of the model that was logged whole with these tags; what was cut off or is there twice goes."""
@@ -265,6 +270,8 @@ class MlflowTracker:
         """What a stage adds to its launch's row and curves, once; the row's tags."""
         present, row = self._client.get_run(parent).data, columns.columns(record)
         tags = {name: value for name, value in row.items() if isinstance(value, str)}
+        if present.tags.get(_STATE) in (None, status.FAILED.lower()):  # It goes on.
+            tags[_STATE] = "unfinished"
         for name, value in tags.items():
             self._client.set_tag(parent, name, value)
         points = [

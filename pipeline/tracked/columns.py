@@ -24,7 +24,7 @@ METRICS: Mapping[str, str] = {
 }
 TAGS: Mapping[str, str] = {
     "decision": "of the gates: launch or hold",
-    "tacit.state": "where it stands: unfinished, held, waiting, approved, rejected, published, rolled back",
+    "tacit.state": "where it stands: unfinished, failed, held, waiting, approved, rejected, published, rolled back",
     "approver": "who approved its report",
 }
 # Those with the two ends of an interval, as name_low and name_high.

@@ -21,13 +21,13 @@ def note(experiment_id: str, locale: str) -> str:
     rows = "\n".join(f"| `{name}` | {meaning} |" for name, meaning in {**METRICS, **TAGS}.items())
     ends = ", ".join(f"`{name}`" for name in WITH_INTERVAL)
     return (
-        f"Launches of {locale}, a run each; below it a run for each stage, with its curves and files.\n\n"
-        f"**[The table of launches, with columns chosen](#/experiments/{experiment_id}/runs?viewStateShareKey={VIEW})**"
-        " (columns of Xu et al. 2023, table 1)\n\n"
+        f"**[Launches of {locale}, with columns chosen](#/experiments/{experiment_id}/runs?viewStateShareKey={VIEW})** "
+        "(those of table 1 of Xu et al. 2023): a run each, and below it a run for each stage, with its curves and "
+        "files.\n\n"
         f"| column | what it is |\n|---|---|\n{rows}\n\n"
         f"{ends} have the ends of their interval beside them, as `_low` and `_high`. A tick is a published launch; a "
         "cross is one that is held, was rejected or rolled back, or failed: `tacit.state` says which; a clock waits "
-        "for its next stage or its reviewers. Everything else is in the artifacts: `launch.json`, and `result.json` of "
+        "for its next stage or its reviewers. Everything else is in artifacts: `launch.json`, and `result.json` of "
         "each stage. MLflow is a display: `tacit verify LAUNCH` holds it against the launch and the ledger.\n"
     )
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from pipeline import runner, tracking
-from pipeline.config import launch_id
+from pipeline.config import LaunchConfig, launch_id
 from pipeline.errors import PermanentError
 from pipeline.run_dir import RunDir
 from pipeline.runner import Stages
@@ -87,14 +87,26 @@ def test_only_what_is_published_has_a_tick(tracked: Settings, state: str, status
 def test_a_launch_that_a_kill_ended_is_shown_as_failed_by_the_next(tracked: Settings):
     killed, waits = launch_config(name="killed"), launch_config(name="waits")
     for config in (killed, waits):
-        MlflowTracker(tracked, config, launch_id(config)).show_state("unfinished")
+        _of(tracked, config).show_state("unfinished")
         with RunDir(tracked.runs_dir, launch_id(config)).lock("plan"):
             pass  # As a process that is gone leaves it.
     (tracked.runs_dir / launch_id(waits) / "public" / "plan").mkdir(parents=True)
     (tracked.runs_dir / launch_id(waits) / "public" / "plan" / "result.json").touch()
     MlflowTracker(tracked, CONFIG, ID).show_state("unfinished")
-    states = {key: run.info.status for key, (run,) in runs(tracked).items()}
-    assert states == {launch_id(killed): "FAILED", launch_id(waits): "SCHEDULED", ID: "SCHEDULED"}
+    states = {key: (run.info.status, run.data.tags["tacit.state"]) for key, (run,) in runs(tracked).items()}
+    goes_on = ("SCHEDULED", "unfinished")
+    assert states == {launch_id(killed): ("FAILED", "failed"), launch_id(waits): goes_on, ID: goes_on}
+    runner.run_stage("plan", killed, launch_id(killed), tracked, Calls().stages, tracker := _of(tracked, killed))
+    (mended,) = runs(tracked)[launch_id(killed)]
+    assert (mended.info.status, mended.data.tags["tacit.state"]) == goes_on, "it was gone on with"
+    with pytest.raises(OSError, match="no disk"), tracker.failing():
+        raise OSError("no disk")
+    (failed,) = runs(tracked)[launch_id(killed)]
+    assert (failed.info.status, failed.data.tags["tacit.state"]) == ("FAILED", "failed")
+
+
+def _of(tracked: Settings, config: LaunchConfig) -> MlflowTracker:
+    return MlflowTracker(tracked, config, launch_id(config))
 
 
 def test_an_experiment_says_what_its_columns_are(tracked: Settings):
