@@ -83,3 +83,16 @@ def test_without_its_script_everything_is_listed(page: Page, index: Path) -> Non
         assert page.evaluate("document.getElementById('filters').checkVisibility()") is False
     finally:
         page.call("Emulation.setScriptExecutionDisabled", value=False)
+
+
+def test_on_paper_it_is_tables_without_filters(page: Page, index: Path) -> None:
+    page.open(index, 390)
+    page.call("Emulation.setEmulatedMedia", media="print")
+    try:
+        assert page.evaluate("document.getElementById('filters').checkVisibility()") is False
+        heads = "[...document.querySelectorAll('thead')].every(each => each.checkVisibility())"
+        assert page.evaluate(heads), "a phone's cards stay on the screen"
+        assert page.evaluate("getComputedStyle(document.querySelector('.list tr')).display") == "table-row"
+        assert page.evaluate(SEEN) == ROWS
+    finally:
+        page.call("Emulation.setEmulatedMedia", media="")
