@@ -144,6 +144,8 @@ def test_bad_findings_stand_out() -> None:
     for bad in ("fail", "1.50", "found", "too little noise", "bounds broken", "3"):
         assert f"<strong>{bad}</strong>" in page
     assert "<em>pass</em>" not in page
+    assert "<strong>1 of them speaks against the claim</strong>" in page
+    assert "none of them speaks against the claim" in rendered()["report.md"]
 
 
 def test_words_are_shown_only_where_the_launch_lists_them() -> None:
