@@ -101,7 +101,7 @@ def test_text_is_a_small_table() -> None:
     rows = dict(line.split("  ", 1) for line in text.splitlines() if not line.startswith(" "))
     assert rows["sensitivity^2"].strip() == "38"
     # Rounded up: the epsilon is 5.6985.
-    assert rows["epsilon at delta 1e-10"].strip() == "5.699"
+    assert rows["epsilon at delta 1e-10"].strip() == "5.70"
     assert rows["per"].strip() == "device, zero-out adjacency"
     assert rows["for"].strip() == "1,000 rounds, each device in 4 at most, 300 apart (MinS 299)"
     assert max(map(len, text.splitlines())) <= 110
