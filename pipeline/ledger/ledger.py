@@ -25,7 +25,7 @@ from sqlalchemy import Connection
 
 from pipeline.errors import LedgerConflict, LedgerTampered
 from pipeline.ledger import budget as budgets
-from pipeline.ledger import clock, database, populations, results, schema
+from pipeline.ledger import clock, database, migrations, populations, results
 from pipeline.ledger.budget import Budget, Population
 from pipeline.ledger.chain import (
     append,
@@ -60,22 +60,23 @@ class PrivacyLedger:
         self._engine = database.engine(url)
         self.address = database.address(url)
         with self._transaction() as connection:
-            version = schema.version(connection)
-            if version == 0:
+            version = migrations.version(connection)
+            if version is None:
                 raise database.missing(self.address)
-            if version not in (1, schema.VERSION):
+            if version not in migrations.REVISIONS:
                 raise LedgerTampered(
                     f"the privacy ledger {self.address} has tables of version {version}, and this tacit knows versions "
-                    f"up to {schema.VERSION}; update tacit"
+                    f"up to {migrations.REVISIONS[-1]}; update tacit"
                 )
-            schema.migrate(connection)
+            migrations.upgrade(connection)
 
     @classmethod
     def create(cls, url: str) -> "PrivacyLedger":
         """Make the ledger if there is none, and open it."""
         engine = database.engine(url, make=True)
         with database.transaction(engine) as connection:
-            schema.create(connection)
+            if migrations.version(connection) is None:
+                migrations.upgrade(connection)
         engine.dispose()
         return cls(url)
 

@@ -1,13 +1,7 @@
-"""Tables, triggers and locks of the privacy ledger, for SQLite and PostgreSQL.
-
-Version 1 of the schema, that of tacit 0.1, had the entries and their head alone. Version 2 adds what may not stand
-in an entry, as entries are shown and exported: the secrets. Opening a ledger of version 1 adds it.
-"""
+"""Tables and locks of the privacy ledger, for SQLite and PostgreSQL, as ``migrations`` make them."""
 
 import os
-import secrets
 import sqlite3
-from collections.abc import Iterable
 from pathlib import Path
 
 from sqlalchemy import (
@@ -20,7 +14,6 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
-    insert,
     select,
     text,
 )
@@ -57,7 +50,7 @@ HEAD = Table(
     Column("hash", Text, nullable=False),
 )
 
-# The version of these tables, and the key under which device ids are hashed: one for all populations, so that the
+# The key under which device ids are hashed: one for all populations, so that the
 # hashes of two can be compared.
 META = Table(
     "privacy_ledger_meta",
@@ -76,129 +69,24 @@ POPULATIONS = Table(
     Column("devices", LargeBinary, nullable=False),  # keyed hashes of device ids (``pipeline.ledger.devices``)
 )
 
-VERSION = 2
-
-_ONLY = "the privacy ledger is append-only"
-
-_SQLITE_TRIGGERS = {
-    "privacy_ledger_no_update": f"BEFORE UPDATE ON privacy_ledger BEGIN SELECT RAISE(ABORT, '{_ONLY}'); END",
-    "privacy_ledger_no_delete": f"BEFORE DELETE ON privacy_ledger BEGIN SELECT RAISE(ABORT, '{_ONLY}'); END",
-    "privacy_ledger_at_end": (
-        "BEFORE INSERT ON privacy_ledger "
-        "WHEN NEW.seq <> (SELECT entries + 1 FROM privacy_ledger_head) "
-        "OR NEW.prev_hash <> (SELECT hash FROM privacy_ledger_head) "
-        f"BEGIN SELECT RAISE(ABORT, '{_ONLY}'); END"
-    ),
-    "privacy_ledger_head_forward": (
-        "BEFORE UPDATE ON privacy_ledger_head WHEN NEW.entries <> OLD.entries + 1 "
-        f"BEGIN SELECT RAISE(ABORT, '{_ONLY}'); END"
-    ),
-    "privacy_ledger_head_stays": (f"BEFORE DELETE ON privacy_ledger_head BEGIN SELECT RAISE(ABORT, '{_ONLY}'); END"),
-    "privacy_ledger_populations_stay": (
-        f"BEFORE DELETE ON privacy_ledger_populations BEGIN SELECT RAISE(ABORT, '{_ONLY}'); END"
-    ),
-    "privacy_ledger_secrets_stay": (
-        "BEFORE UPDATE ON privacy_ledger_populations WHEN NEW.name <> OLD.name OR NEW.split_secret <> OLD.split_secret "
-        f"BEGIN SELECT RAISE(ABORT, '{_ONLY}'); END"
-    ),
-}
-
-_POSTGRES_REFUSE = f"""
-CREATE OR REPLACE FUNCTION privacy_ledger_refuse() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN RAISE EXCEPTION '{_ONLY}'; END $$
-"""
-_POSTGRES_AT_END = f"""
-CREATE OR REPLACE FUNCTION privacy_ledger_at_end() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-  IF NOT EXISTS (SELECT 1 FROM privacy_ledger_head WHERE NEW.seq = entries + 1 AND NEW.prev_hash = hash) THEN
-    RAISE EXCEPTION '{_ONLY}';
-  END IF;
-  RETURN NEW;
-END $$
-"""
-_POSTGRES_FORWARD = f"""
-CREATE OR REPLACE FUNCTION privacy_ledger_forward() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-  IF NEW.entries <> OLD.entries + 1 THEN RAISE EXCEPTION '{_ONLY}'; END IF;
-  RETURN NEW;
-END $$
-"""
-_POSTGRES_TRIGGERS = {
-    "privacy_ledger_no_change": (
-        "BEFORE UPDATE OR DELETE OR TRUNCATE ON privacy_ledger FOR EACH STATEMENT EXECUTE FUNCTION "
-        "privacy_ledger_refuse()"
-    ),
-    "privacy_ledger_at_end": ("BEFORE INSERT ON privacy_ledger FOR EACH ROW EXECUTE FUNCTION privacy_ledger_at_end()"),
-    "privacy_ledger_head_forward": (
-        "BEFORE UPDATE ON privacy_ledger_head FOR EACH ROW EXECUTE FUNCTION privacy_ledger_forward()"
-    ),
-    "privacy_ledger_head_stays": (
-        "BEFORE DELETE OR TRUNCATE ON privacy_ledger_head FOR EACH STATEMENT EXECUTE FUNCTION privacy_ledger_refuse()"
-    ),
-    "privacy_ledger_populations_stay": (
-        "BEFORE DELETE OR TRUNCATE ON privacy_ledger_populations FOR EACH STATEMENT EXECUTE FUNCTION "
-        "privacy_ledger_refuse()"
-    ),
-    "privacy_ledger_secrets_stay": (
-        "BEFORE UPDATE OF name, split_secret ON privacy_ledger_populations FOR EACH STATEMENT EXECUTE FUNCTION "
-        "privacy_ledger_refuse()"
-    ),
-}
-# Opening a ledger of version 1 adds the others, and puts none of these back that somebody took away.
-_FIRST_TRIGGERS = frozenset(
+# The triggers that make it append-only, as the migrations made them.
+_SQLITE_TRIGGERS = frozenset(
     {
         "privacy_ledger_no_update",
         "privacy_ledger_no_delete",
-        "privacy_ledger_no_change",
         "privacy_ledger_at_end",
         "privacy_ledger_head_forward",
         "privacy_ledger_head_stays",
+        "privacy_ledger_populations_stay",
+        "privacy_ledger_secrets_stay",
     }
 )
+_POSTGRES_TRIGGERS = _SQLITE_TRIGGERS - {"privacy_ledger_no_update", "privacy_ledger_no_delete"} | {
+    "privacy_ledger_no_change"
+}
 
 # Any constant works, as long as every writer takes the same lock.
 _ADVISORY_LOCK = 0x7AC17
-
-
-def create(connection: Connection) -> None:
-    """Make tables and triggers, once: what is there already, or was taken away later, stays as it is."""
-    if version(connection):
-        return
-    _METADATA.create_all(connection)
-    connection.execute(insert(HEAD).values(id=1, entries=0, hash="0" * 64))
-    _write_meta(connection)
-    if connection.dialect.name == "postgresql":
-        for function in (_POSTGRES_REFUSE, _POSTGRES_AT_END, _POSTGRES_FORWARD):
-            connection.execute(text(function))
-    _add_triggers(connection, _triggers(connection).keys())
-
-
-def migrate(connection: Connection) -> None:
-    """Bring a ledger of version 1 to this version; its entries stay as they are."""
-    if version(connection) != 1:
-        return
-    _METADATA.create_all(connection, tables=[META, POPULATIONS])
-    _write_meta(connection)
-    _add_triggers(connection, _triggers(connection).keys() - _FIRST_TRIGGERS)
-
-
-def version(connection: Connection) -> int:
-    """Which version of the tables there is; 0 where there is no ledger."""
-    if not connection.dialect.has_table(connection, ENTRIES.name):
-        return 0
-    if not connection.dialect.has_table(connection, META.name):
-        return 1
-    return connection.execute(select(META.c.version)).scalar_one_or_none() or -1
-
-
-def _write_meta(connection: Connection) -> None:
-    connection.execute(insert(META).values(id=1, version=VERSION, device_key=secrets.token_hex(32)))
-
-
-def _add_triggers(connection: Connection, names: Iterable[str]) -> None:
-    bodies = _triggers(connection)
-    for name in names:
-        connection.execute(text(f"CREATE TRIGGER {name} {bodies[name]}"))
 
 
 def read_head(connection: Connection) -> tuple[int, str]:
@@ -209,11 +97,11 @@ def read_head(connection: Connection) -> tuple[int, str]:
 
 def missing_triggers(connection: Connection) -> list[str]:
     """Names of the append-only triggers that are not there, or not switched on."""
-    query = "SELECT name FROM sqlite_master WHERE type = 'trigger'"
+    query, expected = "SELECT name FROM sqlite_master WHERE type = 'trigger'", _SQLITE_TRIGGERS
     if connection.dialect.name == "postgresql":
         query = "SELECT tgname FROM pg_trigger WHERE NOT tgisinternal AND tgenabled IN ('O', 'A')"
-    present = set(connection.execute(text(query)).scalars())
-    return sorted(_triggers(connection).keys() - present)
+        expected = _POSTGRES_TRIGGERS
+    return sorted(expected - set(connection.execute(text(query)).scalars()))
 
 
 def serialise(connection: Connection) -> None:
@@ -256,7 +144,3 @@ def sqlite_manual_transactions(dbapi_connection: sqlite3.Connection, _record: ob
 def sqlite_begin_immediate(connection: Connection) -> None:
     """Take the write lock at once: two readers that both mean to write would deadlock."""
     connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-
-def _triggers(connection: Connection) -> dict[str, str]:
-    return _POSTGRES_TRIGGERS if connection.dialect.name == "postgresql" else _SQLITE_TRIGGERS

@@ -1,0 +1,9 @@
+"""What Alembic runs: the scripts of ``versions`` on the connection, and in the transaction, that ``upgrade`` has."""
+
+from alembic import context
+
+from pipeline.ledger.migrations import TABLE
+
+context.configure(connection=context.config.attributes["connection"], version_table=TABLE)
+with context.begin_transaction():
+    context.run_migrations()

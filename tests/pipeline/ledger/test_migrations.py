@@ -1,0 +1,82 @@
+"""Versions of the ledger's tables: each opens and goes on, and what migrations make is what the code reads."""
+
+import sqlite3
+import sys
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import create_engine, text
+
+from pipeline.errors import LedgerTampered
+from pipeline.ledger import migrations, schema
+from pipeline.ledger.budget import Budget
+from pipeline.ledger.ledger import PrivacyLedger
+
+
+@pytest.fixture
+def ledger(ledger_url: str) -> PrivacyLedger:
+    return PrivacyLedger.create(ledger_url)
+
+
+def test_the_versions_are_those_of_the_scripts() -> None:
+    scripts = ScriptDirectory(str(Path(migrations.__file__).parent))
+    assert tuple(script.revision for script in reversed(list(scripts.walk_revisions()))) == migrations.REVISIONS
+
+
+def test_migrations_make_the_tables_and_triggers_that_the_code_reads(ledger: PrivacyLedger, ledger_url: str) -> None:
+    engine = create_engine(ledger_url)
+    with engine.connect() as connection:
+        known = schema.ENTRIES.metadata
+        context = MigrationContext.configure(
+            connection,
+            opts={
+                "compare_type": True,
+                "include_name": lambda name, kind, parents: kind != "table" or name in known.tables,
+            },
+        )
+        assert compare_metadata(context, known) == []
+        assert schema.missing_triggers(connection) == []
+        assert migrations.version(connection) == migrations.REVISIONS[-1]
+    engine.dispose()
+
+
+def test_a_ledger_of_before_it_said_its_version_goes_on(tmp_path: Path) -> None:
+    """As development versions left it: both tables of version 2, and nothing of Alembic's."""
+    url, path = f"sqlite:///{tmp_path / 'ledger.db'}", tmp_path / "ledger.db"
+    ledger = PrivacyLedger.create(url)
+    ledger.register("people", Budget(max_rho=1.0), "somebody")
+    with sqlite3.connect(path) as database:
+        database.execute(f"DROP TABLE {migrations.TABLE}")
+        database.execute("DROP TRIGGER privacy_ledger_secrets_stay")
+    again = PrivacyLedger(url)
+    with sqlite3.connect(path) as database:
+        assert database.execute(f"SELECT version_num FROM {migrations.TABLE}").fetchall() == [("2",)]
+    # What somebody took away is not put back in silence.
+    assert again.verify([]) == ["the append-only trigger privacy_ledger_secrets_stay is gone"]
+
+
+def test_a_ledger_that_lost_its_version_or_key_is_refused(ledger: PrivacyLedger, ledger_url: str) -> None:
+    for table in (migrations.TABLE, "privacy_ledger_meta"):
+        engine = create_engine(ledger_url)
+        with engine.begin() as connection:
+            kept = connection.execute(text(f"SELECT * FROM {table}")).mappings().one()
+            connection.execute(text(f"DELETE FROM {table}"))
+        with pytest.raises(LedgerTampered, match="version none"):
+            PrivacyLedger(ledger_url)
+        with engine.begin() as connection:
+            columns, values = ", ".join(kept), ", ".join(f":{name}" for name in kept)
+            connection.execute(text(f"INSERT INTO {table} ({columns}) VALUES ({values})"), dict(kept))
+        engine.dispose()
+    PrivacyLedger(ledger_url)
+
+
+def test_opening_a_ledger_that_is_up_to_date_needs_no_alembic(
+    ledger: PrivacyLedger, ledger_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whose import would be felt in every command."""
+    for name in ("alembic", "alembic.command", "alembic.config"):
+        monkeypatch.setitem(sys.modules, name, None)
+    PrivacyLedger(ledger_url)
