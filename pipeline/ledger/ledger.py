@@ -25,7 +25,7 @@ from sqlalchemy import Connection
 
 from pipeline.errors import LedgerConflict, LedgerTampered
 from pipeline.ledger import budget as budgets
-from pipeline.ledger import clock, database, migrations, populations, results
+from pipeline.ledger import clock, database, populations, results
 from pipeline.ledger.budget import Budget, Population
 from pipeline.ledger.chain import (
     append,
@@ -40,6 +40,7 @@ from pipeline.ledger.chain import (
 from pipeline.ledger.entries import AS_OF, GENESIS, NO_UNIT, SPLIT_RULE, Entry, canonical
 from pipeline.ledger.launch import require_once
 from pipeline.ledger.loss import Unit, most_in_any, releases, total_spent
+from pipeline.ledger.migrations import versioning
 from pipeline.ledger.room import Asking, require_room
 from pipeline.policy.config import BudgetConfig
 from pipeline.stage import Spend
@@ -60,23 +61,23 @@ class PrivacyLedger:
         self._engine = database.engine(url)
         self.address = database.address(url)
         with self._transaction() as connection:
-            version = migrations.version(connection)
+            version = versioning.version(connection)
             if version is None:
                 raise database.missing(self.address)
-            if version not in migrations.REVISIONS:
+            if version not in versioning.REVISIONS:
                 raise LedgerTampered(
                     f"the privacy ledger {self.address} has tables of version {version}, and this tacit knows versions "
-                    f"up to {migrations.REVISIONS[-1]}; update tacit"
+                    f"up to {versioning.REVISIONS[-1]}; update tacit"
                 )
-            migrations.upgrade(connection)
+            versioning.upgrade(connection)
 
     @classmethod
     def create(cls, url: str) -> "PrivacyLedger":
         """Make the ledger if there is none, and open it."""
         engine = database.engine(url, make=True)
         with database.transaction(engine) as connection:
-            if migrations.version(connection) is None:
-                migrations.upgrade(connection)
+            if versioning.version(connection) is None:
+                versioning.upgrade(connection)
         engine.dispose()
         return cls(url)
 

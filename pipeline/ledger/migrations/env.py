@@ -2,7 +2,7 @@
 
 from alembic import context
 
-from pipeline.ledger.migrations import TABLE
+from pipeline.ledger.migrations.versioning import TABLE
 
 context.configure(connection=context.config.attributes["connection"], version_table=TABLE)
 with context.begin_transaction():

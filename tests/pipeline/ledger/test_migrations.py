@@ -11,9 +11,10 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, text
 
 from pipeline.errors import LedgerTampered
-from pipeline.ledger import migrations, schema
+from pipeline.ledger import schema
 from pipeline.ledger.budget import Budget
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.ledger.migrations import versioning
 
 
 @pytest.fixture
@@ -22,8 +23,8 @@ def ledger(ledger_url: str) -> PrivacyLedger:
 
 
 def test_the_versions_are_those_of_the_scripts() -> None:
-    scripts = ScriptDirectory(str(Path(migrations.__file__).parent))
-    assert tuple(script.revision for script in reversed(list(scripts.walk_revisions()))) == migrations.REVISIONS
+    scripts = ScriptDirectory(str(Path(versioning.__file__).parent))
+    assert tuple(script.revision for script in reversed(list(scripts.walk_revisions()))) == versioning.REVISIONS
 
 
 def test_migrations_make_the_tables_and_triggers_that_the_code_reads(ledger: PrivacyLedger, ledger_url: str) -> None:
@@ -39,7 +40,7 @@ def test_migrations_make_the_tables_and_triggers_that_the_code_reads(ledger: Pri
         )
         assert compare_metadata(context, known) == []
         assert schema.missing_triggers(connection) == []
-        assert migrations.version(connection) == migrations.REVISIONS[-1]
+        assert versioning.version(connection) == versioning.REVISIONS[-1]
     engine.dispose()
 
 
@@ -49,17 +50,17 @@ def test_a_ledger_of_before_it_said_its_version_goes_on(tmp_path: Path) -> None:
     ledger = PrivacyLedger.create(url)
     ledger.register("people", Budget(max_rho=1.0), "somebody")
     with sqlite3.connect(path) as database:
-        database.execute(f"DROP TABLE {migrations.TABLE}")
+        database.execute(f"DROP TABLE {versioning.TABLE}")
         database.execute("DROP TRIGGER privacy_ledger_secrets_stay")
     again = PrivacyLedger(url)
     with sqlite3.connect(path) as database:
-        assert database.execute(f"SELECT version_num FROM {migrations.TABLE}").fetchall() == [("2",)]
+        assert database.execute(f"SELECT version_num FROM {versioning.TABLE}").fetchall() == [("2",)]
     # What somebody took away is not put back in silence.
     assert again.verify([]) == ["the append-only trigger privacy_ledger_secrets_stay is gone"]
 
 
 def test_a_ledger_that_lost_its_version_or_key_is_refused(ledger: PrivacyLedger, ledger_url: str) -> None:
-    for table in (migrations.TABLE, "privacy_ledger_meta"):
+    for table in (versioning.TABLE, "privacy_ledger_meta"):
         engine = create_engine(ledger_url)
         with engine.begin() as connection:
             kept = connection.execute(text(f"SELECT * FROM {table}")).mappings().one()

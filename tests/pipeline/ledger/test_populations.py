@@ -12,10 +12,11 @@ from sqlalchemy import create_engine, text
 from pipeline import runner
 from pipeline.config import launch_id
 from pipeline.errors import BudgetExceeded, LedgerConflict, LedgerMissing, LedgerTampered, PopulationUnknown
-from pipeline.ledger import clock, migrations, schema
+from pipeline.ledger import clock, schema
 from pipeline.ledger.budget import Budget
 from pipeline.ledger.launch import require_population
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.ledger.migrations import versioning
 from pipeline.settings import Settings
 from pipeline.stage import StageSpend
 from tests.helpers.launches.installed import registered
@@ -157,7 +158,7 @@ def test_a_ledger_of_0_1_opens_and_goes_on(tmp_path: Path):
 def test_a_newer_ledger_is_left_alone(ledger: PrivacyLedger, ledger_url: str):
     engine = create_engine(ledger_url)
     with engine.begin() as connection:
-        connection.execute(text(f"UPDATE {migrations.TABLE} SET version_num = '99'"))
+        connection.execute(text(f"UPDATE {versioning.TABLE} SET version_num = '99'"))
     engine.dispose()
     with pytest.raises(LedgerTampered, match="version 99"):
         PrivacyLedger(ledger_url)
