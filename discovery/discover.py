@@ -17,6 +17,7 @@ from discovery.device.typed import TypedWords
 from discovery.device.votes import AddUp, Share, Workers, ask, workers
 from discovery.results import DiscoveryResult, FoundWord, LayerState, by_share
 from discovery.trie import close_layer, question_of
+from pretrain import progress as how_far
 
 _log = logging.getLogger(__name__)
 
@@ -83,9 +84,13 @@ def discover(
     run = _Run(typed, letters, config, key, directory, groups, progress, add_up)
     done: list[LayerState] = []
     with workers(processes) as shared:
+        told = how_far.along("asking devices for words", config.passes * config.layers) if shared.writes else None
         for number in range(1, config.passes + 1):
             discovered = {word.word for layer in done for word in layer.words}
-            done += _one_pass(run, number, known_words | discovered, shared)
+            closed = _one_pass(run, number, known_words | discovered, shared, told or how_far.nothing)
+            if told and len(closed) < config.layers:  # No prefix survived, so nothing more is asked in this pass.
+                told(config.layers - len(closed))
+            done += closed
     rows = tuple(layer.row for layer in done)
     if shared.writes:
         participation.check(directory, rows, config.messages_per_device)
@@ -114,7 +119,9 @@ def _worst(epsilons: Sequence[float | None]) -> float | None:
     return max(stated) if len(stated) == len(epsilons) else None
 
 
-def _one_pass(run: _Run, number: int, known_words: frozenset[str], shared: Workers) -> list[LayerState]:
+def _one_pass(
+    run: _Run, number: int, known_words: frozenset[str], shared: Workers, told: Callable[[float], None]
+) -> list[LayerState]:
     prefixes: tuple[str, ...] = ("",)
     done = []
     for layer in range(1, run.config.layers + 1):
@@ -129,6 +136,7 @@ def _one_pass(run: _Run, number: int, known_words: frozenset[str], shared: Worke
                 with shared.writing():
                     state.save(run.directory, closed)
         done.append(closed)
+        told(1.0)
         prefixes = closed.prefixes
         if run.progress:
             run.progress(closed.row.model_dump())

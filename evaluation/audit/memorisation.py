@@ -19,6 +19,7 @@ from evaluation.audit.search import best_first
 from evaluation.audit.whitening import mu_of_pattern
 from evaluation.config import ALPHA, BEAM_WIDTH, AuditConfig
 from evaluation.inference import float64_copy
+from pretrain import progress
 from pretrain.model import KeyboardLM
 from pretrain.vocabulary import Vocabulary
 
@@ -173,13 +174,16 @@ def attacked(
         raise ValueError(f"mu_N: {len(rounds.mu_N)} entries for {len(planted.canaries)} canaries; give one for each")
     model = float64_copy(model)
     alike = Counter((canary.population, canary.n_u) for canary in planted.canaries)
+    told = progress.along("attacking canaries", len(planted.canaries))
 
     def attack(number: int) -> CanaryRow:
         canary = planted.canaries[number]
         alpha = ALPHA / alike[canary.population, canary.n_u]
         place = exposure.rank(model, canary, config.random_continuations, _seed(seed, number), nodes=nodes)
         joined = int(np.sum(rounds.participations_D[planted.canary_of_device_D == number]))
-        return _row(model, canary, place, config.random_continuations, joined, float(rounds.mu_N[number]), alpha)
+        row = _row(model, canary, place, config.random_continuations, joined, float(rounds.mu_N[number]), alpha)
+        told(1.0)
+        return row
 
     with ThreadPoolExecutor(workers) as pool:
         return list(pool.map(attack, range(len(planted.canaries))))

@@ -12,6 +12,7 @@ import numpy as np
 
 from federated.counts.bounded_sum import released_sum, require_few_enough
 from federated.counts.cells import Cells
+from pretrain import progress
 from pretrain.vocabulary import TokenStream
 
 STREAM = "counts"
@@ -43,7 +44,16 @@ def released_counts(
         raise ValueError(
             f"devices: token ids must lie below {cells.vocabulary_size}; encode them with the cells' vocabulary"
         )
-    return released_sum(weighted(devices, cells), len(cells), noise_multiplier, key, STREAM, clip_norm)
+    vectors = _told(weighted(devices, cells), len(devices))
+    return released_sum(vectors, len(cells), noise_multiplier, key, STREAM, clip_norm)
+
+
+def _told(vectors: Iterator[tuple[np.ndarray, np.ndarray]], devices: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The vectors, of which whoever watches hears which share has been asked for."""
+    told = progress.along("counting words and pairs", devices)
+    for vector in vectors:
+        yield vector
+        told(1.0)
 
 
 def weighted(devices: TokenStream, cells: Cells) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -163,7 +163,7 @@ def launch(launch: LaunchName, date: Date = None, as_json: AsJson = False) -> No
             here,
             _load_stages,
             tracker,
-            on_stage=lambda outcome: display.show_stage(outcome, console, parsed.stages),
+            on_stage=lambda outcome: display.show_stage(outcome, console, parsed.stages, here.runs_dir / run_id),
         )
     _erase_expired(here)
     result = {name: outcome.result for name, outcome in outcomes.items()}
@@ -231,7 +231,7 @@ def stage(
         outcome = outcome or runner.run_stage(name, parsed, run, here, _load_stages(), tracker)
     if outcome.skipped:
         _log.info("%s: done before from the same inputs, so nothing is made again; 'tacit verify' would", name)
-    display.show_stage(outcome, _console(), parsed.stages)
+    display.show_stage(outcome, _console(), parsed.stages, here.runs_dir / run)
     if name in ("report", "publish") and not outcome.skipped:
         show_state(parsed, runner.open_run(parsed, run, here, tracker), here)
     if name == config.STAGE_NAMES[-1]:

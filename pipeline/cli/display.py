@@ -2,12 +2,14 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from pipeline.release import Standing
+from pipeline.run_dir import RESULT
 from pipeline.runner import StageOutcome
 from reports.losses import up
 
@@ -16,18 +18,22 @@ _HIDDEN = frozenset({"headline", "metrics", "datasets", "curve", "spend"})
 _LONGEST_TEXT = 72
 
 
-def show_stage(outcome: StageOutcome, console: Console, stages: Sequence[str]) -> None:
-    """Print a stage's name, time and top-level values.
+def show_stage(outcome: StageOutcome, console: Console, stages: Sequence[str], run: Path) -> None:
+    """Print how many stages have ended, and this one's name, time and top-level values.
 
     Args:
-      stages: that its launch runs, in order.
+      stages: that its launch runs; they may end in another order, as ``ab_test`` before ``audit`` under Airflow.
+      run: the launch's folder.
     """
     record = outcome.record
-    number = f"{stages.index(record.stage) + 1}/{len(stages)}" if record.stage in stages else ""
+    ended = [name for name in stages if (run / "public" / name / RESULT).is_file()]
+    number = f"{len(ended)}/{len(stages)}" if record.stage in stages and not outcome.skipped else ""
     done = "done before, nothing redone" if outcome.skipped else f"{record.seconds:.1f} s"
     if record.reused_from and not outcome.skipped:
         done = f"taken over from {record.reused_from}, {done}"
-    table = Table(title=f"{number} {record.stage} ({done})", title_justify="left", show_header=False, min_width=60)
+    table = Table(
+        title=f"{number} {record.stage} ({done})".strip(), title_justify="left", show_header=False, min_width=60
+    )
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in record.result.items():

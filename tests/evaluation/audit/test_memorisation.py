@@ -141,11 +141,14 @@ def test_stress_canaries_count_in_no_number_of_the_guarantee(trained: KeyboardLM
         AuditConfig(users=(1,), examples=(1,), repeats=1, populations=("stress",))
 
 
-def test_workers_change_nothing(trained: KeyboardLM, planted: canaries.CanarySet, result: AuditResult) -> None:
+def test_workers_change_nothing(
+    trained: KeyboardLM, planted: canaries.CanarySet, result: AuditResult, caplog: pytest.LogCaptureFixture
+) -> None:
     one, three = (
         audit(trained, planted, CONFIG, WORDS, seed=1, rounds=rounds_of(planted), workers=workers) for workers in (1, 3)
     )
     assert one == three
+    assert caplog.messages[-1] == "attacking canaries: 100%"
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import io
 import math
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -25,16 +26,20 @@ RECORD = StageRecord(
 )
 
 
-def test_a_stage_is_a_short_table():
+def test_a_stage_is_a_short_table(tmp_path: Path):
     text = io.StringIO()
-    show_stage(StageOutcome(RECORD, skipped=False), Console(file=text, width=80), launch_config().stages)
-    assert "8/13 fine_tune (12.3 s)" in text.getvalue(), "neither votes nor counts are asked for"
+    stages = launch_config().stages
+    for name in (*stages[:8], "ab_test"):
+        (tmp_path / "public" / name).mkdir(parents=True)
+        (tmp_path / "public" / name / "result.json").touch()
+    show_stage(StageOutcome(RECORD, skipped=False), Console(file=text, width=80), stages, tmp_path)
+    assert "9/13 fine_tune (12.3 s)" in text.getvalue(), "neither votes nor counts are asked for; nine have ended"
     assert "1,600" in text.getvalue()
     assert "curve" not in text.getvalue()
     assert "device" in text.getvalue()
     again = io.StringIO()
-    show_stage(StageOutcome(RECORD, skipped=True), Console(file=again, width=80), ("fine_tune",))
-    assert "nothing redone" in again.getvalue()
+    show_stage(StageOutcome(RECORD, skipped=True), Console(file=again, width=80), stages, tmp_path)
+    assert again.getvalue().startswith("fine_tune (done before, nothing redone)"), "no number that would jump"
 
 
 @pytest.mark.parametrize(
