@@ -146,15 +146,20 @@ def test_spans_and_metrics_are_those_on_the_list(launched: Launched) -> None:
 @pytest.mark.usefixtures("forked_python")
 def test_all_but_a_changed_report_verifies(launched: Launched) -> None:
     disclosure = launched.run / "public" / "report" / "disclosure.json"
-    original = disclosure.read_text(encoding="utf-8")
+    paper = disclosure.with_name("report.pdf")
+    original, printed = disclosure.read_text(encoding="utf-8"), paper.read_bytes()
     try:
         disclosure.write_text(original.replace('"rho"', '"rho" ', 1), encoding="utf-8")
+        paper.write_bytes(printed + b"\n")
         verified = answered(launched.home, "verify", launched.run_id, code=PERMANENT)
         assert not verified["ok"]
         wrong = {check["id"] for check in verified["checks"] if not check["passed"]}
-        assert wrong == {"files:report", "disclosure"}
+        assert wrong == {"files:report", "disclosure", "rendered:pdf"}
+        # Other fonts would print otherwise, too.
+        assert [check["passed"] for check in verified["checks"] if check["id"] == "rendered:pdf"] == [None]
     finally:
         disclosure.write_text(original, encoding="utf-8")
+        paper.write_bytes(printed)
 
 
 def count(home: Path, table: str) -> int:
