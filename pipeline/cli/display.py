@@ -81,6 +81,8 @@ def ending(content: Mapping[str, Any], now: Standing, held: Sequence[str] = ()) 
         f"ledger:    {content['ledger']}",
         f"report:    {content['report']}",
     ]
+    if now.state == "in experiment":
+        lines.append(f"users:     {now.detail} ('tacit experiment status {content['launch_id']}')")
     if content["bundle"]:
         lines.append(f'model:     {content["bundle"]}  (try: tacit predict {content["bundle"]} "see you")')
     elif now.state == "waiting":

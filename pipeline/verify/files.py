@@ -11,14 +11,20 @@ from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.release import standing
 from pipeline.run_dir import ERASED, RESULT, STATE, RunDir, StageRecord, differences, receipt_digest
 from pipeline.stage import Spend
+from pipeline.verify import experiment
 from pipeline.verify.check import Check, in_words
 from pretrain.files import sha256
 from reports.standing import badge
 
-# What stands beside the stages in a launch's folder: its file, its plans, its rehearsal.
+# What stands beside the stages in a launch's folder: its file, its plans, its rehearsal, how its experiment ended.
 _BESIDE: dict[str, dict[str, set[str] | None]] = {
-    "public": {"launch": {"launch.json", ERASED, STATE}, "planning": None, "rehearsal": None},
-    "private": {"rehearsal": None},
+    "public": {
+        "launch": {"launch.json", ERASED, STATE},
+        "planning": None,
+        "rehearsal": None,
+        experiment.NAME: {RESULT},
+    },
+    "private": {"rehearsal": None, experiment.NAME: {".lock"}},
 }
 # Bookkeeping that a finished stage leaves.
 _KEYLESS = frozenset({".lock", ".reserved", *fence.FILES, gang.FILE})

@@ -8,7 +8,7 @@ from pipeline.errors import LaunchError, ServiceUnavailable
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run_dir import RunDir
 from pipeline.settings import Settings
-from pipeline.verify import files, guarantee, registered, replay, report, reused
+from pipeline.verify import experiment, files, guarantee, registered, replay, report, reused
 from pipeline.verify.check import Check
 from pretrain.files import remove_leavings
 
@@ -37,7 +37,7 @@ def verify(config: LaunchConfig, run: RunDir, settings: Settings, only: Containe
             yield Check(id=f"record:{name}", passed=False, detail=str(error))
     ours = report.of_this_code(run, settings, ledger)
     subjects: dict[str, Iterator[Check]] = {
-        "files": files.files(config, run, records, ledger),
+        "files": chain(files.files(config, run, records, ledger), experiment.experiment(config, run, ledger)),
         "ledger": chain(files.ledger_checks(run, records, ledger), reused.reused(run, records, ledger)),
         "guarantee": chain(
             guarantee.guarantee(config, run, records),
@@ -48,7 +48,7 @@ def verify(config: LaunchConfig, run: RunDir, settings: Settings, only: Containe
         "disclosure": report.report(config, run, settings, records, ours),
         "again": replay.replay(config, run, settings, records, ours),
         "trained": replay.trained(config, run, settings, records, ours),
-        "tracked": registered.tracked(config, run, settings, records),
+        "tracked": registered.tracked(config, run, settings, records | experiment.record(run)),
         "registered": registered.registered(config, run, settings, records),
     }
     for name, checks in subjects.items():

@@ -23,6 +23,7 @@ from pipeline.run_dir import RunDir
 from pipeline.settings import Settings
 from pipeline.stage import StageContext
 from pipeline.stages.publish import publish
+from pipeline.verify.launch import verify
 from tests.helpers.launches import publishable
 from tests.helpers.launches.command import answered, invoked
 from tests.helpers.launches.installed import installed
@@ -183,6 +184,20 @@ def test_whoever_comes_after_a_crash_does_what_the_ledger_says(
     assert (done.decision, done.by) == ("promote" if better else "roll back", "ana")
     assert trial.alias("champion") == (2 if better else 1)
     assert trial.alias("experiment") is None
+
+
+@pytest.mark.slow
+def test_how_it_ended_is_verified(trial: Trial):
+    def checked() -> dict[str, bool | None]:
+        about = trial.config, trial.run, trial.settings, ("files", "tracked")
+        return {check.id: check.passed for check in verify(*about) if "experiment" in f"{check.id}{check.detail}"}
+
+    assert checked() == {"experiment": True}
+    trial.decide(trial.logged(picks=0.9))
+    assert checked() == {"experiment": True, "tracked:experiment": True}
+    path = trial.run.path / "public" / "experiment" / "result.json"
+    path.write_text(path.read_text(encoding="utf-8").replace('"ana"', '"bo"'), encoding="utf-8")
+    assert checked() == {"experiment": False, "tracked:experiment": False}
 
 
 @pytest.mark.slow

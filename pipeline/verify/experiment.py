@@ -1,0 +1,35 @@
+"""How a live experiment ended is what the ledger holds, and follows from its gates."""
+
+from collections.abc import Iterator
+
+from pipeline.config import LaunchConfig
+from pipeline.experiment import entries
+from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.run_dir import RunDir, StageRecord, record_digest
+from pipeline.verify.check import Check
+
+NAME = "experiment"
+
+
+def record(run: RunDir) -> dict[str, StageRecord]:
+    """The record of how it ended, by its name; empty while it goes on."""
+    ended = run.record(NAME)
+    return {} if ended is None else {NAME: ended}
+
+
+def experiment(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger) -> Iterator[Check]:
+    """The record is the one whose digest the ledger holds. The logs are not kept, so metrics are not derived again."""
+    tried, ended = entries.of(config, run.launch_id, ledger.entries()), record(run).get(NAME)
+    if tried is None or tried.ended is None:
+        if ended is not None:
+            yield Check(id=NAME, passed=False, detail="there is a record of its end, and the ledger knows of none")
+        elif tried is not None:
+            yield Check(id=NAME, passed=True, detail=f"goes on: {tried.said}")
+        return
+    if ended is None or record_digest(ended) != tried.ended.result:
+        yield Check(id=NAME, passed=False, detail="its record is lost, or another than the ledger's")
+        return
+    look = ended.result["look"]
+    passed = look is not None and all(gate["passed"] for gate in look["gates"])
+    same = (ended.result["decision"] == "promote") == tried.ended.promoted == passed
+    yield Check(id=NAME, passed=same, detail=f"{ended.result['decision']} {tried.said}")
