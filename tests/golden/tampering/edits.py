@@ -176,7 +176,11 @@ def disclosed(*changes: tuple[str, object]) -> Edit:
         folder = launch.file("public/report")
         for path, change in changes:
             in_json("public/report/disclosure.json", path, change)(launch)
-        render.render(Disclosure.model_validate_json((folder / "disclosure.json").read_bytes()), folder)
+        pages = render.render(Disclosure.model_validate_json((folder / "disclosure.json").read_bytes()), folder)
+        # Another disclosure may have another page; whoever forges one names it.
+        record = launch.result("report")
+        record["outputs"] |= {page.relative_to(folder).as_posix(): sha256(page) for page in pages}
+        (folder / RESULT).write_text(json.dumps(record), encoding="utf-8")
         stated("report", "disclosure_sha256", sha256(folder / "disclosure.json"))(launch)
 
     return edit
