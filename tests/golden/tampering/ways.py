@@ -261,6 +261,18 @@ TRACKED = (
         "tracked",
     ),
     Tampering(
+        "a column of the table of launches",
+        "fine_tune",
+        in_tracking("UPDATE latest_metrics SET value = 1 WHERE key = 'MaxP'"),
+        "tracked",
+    ),
+    Tampering(
+        "a curve of the launch's run",
+        "pretrain",
+        in_tracking("UPDATE metrics SET value = 0.5 WHERE key = 'pretrain_curve/validation_loss'"),
+        "tracked",
+    ),
+    Tampering(
         "the decision's tag", "decide", in_tracking("UPDATE tags SET value = 'held' WHERE key = 'decision'"), "tracked"
     ),
     Tampering(
