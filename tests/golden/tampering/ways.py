@@ -33,6 +33,8 @@ from tests.golden.tampering.edits import (
     written,
 )
 
+COMPARISON, CANARIES = "public/ab_test/comparison.json", "public/fine_tune/canaries.json"
+
 
 @dataclass(frozen=True)
 class Tampering:
@@ -71,14 +73,18 @@ BETTER = (
     Tampering("an interval of the comparison", "ab_test", stated("ab_test", "arms.0.low", half)),
     Tampering("a difference of arms", "ab_test", stated("ab_test", "differences.0.high", more)),
     Tampering("words that were compared", "ab_test", stated("ab_test", "words", more)),
-    Tampering("the comparison's file", "ab_test", in_text("public/ab_test/comparison.json", "{", "{ ")),
+    Tampering(
+        "the comparison's file", "ab_test", in_json("public/ab_test/comparison.json", "table.arms.0.estimate.low", half)
+    ),
     Tampering("a canary's rank", "audit", stated("audit", "canaries.0.rank", 9_999)),
     Tampering("the worst rank", "audit", stated("audit", "worst_rank_single_user", 9_999)),
     Tampering("an audit's estimate", "audit", stated("audit", "audits.0.estimate", half)),
     Tampering("an audit's verdict", "audit", stated("audit", "noise_audit_passed", flipped)),
     Tampering("rounds of the control", "audit", stated("audit", "control.rounds", more)),
     Tampering("the pooled p-value", "audit", stated("audit", "pooled_p_value", half)),
-    Tampering("the canaries that were planted", "fine_tune", in_text("public/fine_tune/canaries.json", "}", "} ")),
+    Tampering(
+        "the canaries that were planted", "fine_tune", in_json("public/fine_tune/canaries.json", "canaries.0.n_e", more)
+    ),
 )
 
 ACCOUNTED = (
