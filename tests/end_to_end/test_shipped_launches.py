@@ -147,9 +147,12 @@ def test_a_shipped_file_launches_and_its_report_states_the_guarantee(path: Path,
         assert answer["state"] in ("waiting", "held")
         if answer["state"] == "waiting":
             # As Airflow does with their answer.
-            by = ("--by", config.reviewers[0], "--reason", "read")
-            answered(tmp_path, "review", answer["launch_id"], "--answer", "approve", *by)
+            for person in config.reviewers[: config.policy.approvals]:
+                by = ("--by", person, "--reason", "read")
+                answered(tmp_path, "review", answer["launch_id"], "--answer", "approve", *by)
         answered(tmp_path, "stage", "publish", str(file), "--id", answer["launch_id"])
+        if answer["state"] == "waiting" and config.experiment:
+            assert answered(tmp_path, "experiment", "status", answer["launch_id"])["state"] == "in experiment"
     public = tmp_path / "runs" / answer["launch_id"] / "public"
     disclosure = Disclosure.model_validate_json((public / "report" / "disclosure.json").read_bytes())
     rounds = json.loads((public / "fine_tune" / "result.json").read_bytes())["result"]
