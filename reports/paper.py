@@ -44,7 +44,7 @@ def _refuse(url: str, *_: Any, **__: Any) -> NoReturn:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Without what the libraries say of rules for screens, which paper has no use for."""
-    loggers = [logging.getLogger(name) for name in ("weasyprint", "fontTools")]
+    loggers = [logging.getLogger(name) for name in ("weasyprint", "weasyprint.progress", "fontTools")]
     before = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.ERROR)

@@ -34,7 +34,8 @@ def test_paper_is_the_same_every_time_and_has_tags_and_a_date() -> None:
     assert b"D:20260102030405" in inside(paper)
 
 
-def test_what_is_folded_is_printed() -> None:
+def test_what_is_folded_is_printed(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
     style = re.search(r"<style>.*?</style>", rendered()[PAGE], flags=re.DOTALL)
     assert style
     head = f'<html lang="en"><head><title>t</title>{style[0]}</head>'
@@ -45,6 +46,7 @@ def test_what_is_folded_is_printed() -> None:
     ]
     plain, folded = (int(re.findall(rb"/Count (\d+)", inside(sheet))[-1]) for sheet in sheets)
     assert folded >= plain > 3
+    assert not [record for record in caplog.records if record.name.startswith("weasyprint")]  # nobody wants its steps
 
 
 def test_without_a_library_the_report_is_whole_but_for_paper(
