@@ -25,8 +25,9 @@ def printed(page: str, created_at: str) -> bytes | None:
       None where the machine lacks what WeasyPrint needs; the log says what.
     """
     try:
-        # Slow to import, and the first to notice that a library is missing.
-        import weasyprint
+        # Slow to import, and the first to notice that a library is missing; it reads its own rules meanwhile.
+        with _quiet():
+            import weasyprint
     except (ImportError, OSError) as error:
         _log.warning("report.pdf is left out: %s; %s", str(error).splitlines()[0], _NEEDED)
         return None
