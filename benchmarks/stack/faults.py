@@ -15,6 +15,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 from collections.abc import Callable
@@ -53,7 +54,10 @@ def main() -> int:
     asked = _arguments()
     names = [name for name in asked.only if name != "disk" or os.geteuid() == 0]
     rows = []
-    with begun() as scripts, stack(scripts.tacit, mechanism=MECHANISM) as servers:
+    with (
+        tempfile.TemporaryDirectory() as meeting,
+        stack(begun(Path(meeting), os.getpid()).tacit, mechanism=MECHANISM) as servers,
+    ):
         launch = Launch(servers)
         if "disk" in names:
             mount = ["mount", "-t", "tmpfs", "-o", "size=64m,mode=0700", "tmpfs", str(launch.runs)]
