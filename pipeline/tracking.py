@@ -26,7 +26,6 @@ from pipeline.settings import Settings
 from pipeline.telemetry import machine
 from pipeline.tracked import columns, experiment, status
 from pipeline.tracked.client import answering, connect, load, one_process
-from pipeline.tracked.running import running
 from pretrain.files import atomic, scratch, sha256, text_sha256
 
 if TYPE_CHECKING:
@@ -169,14 +168,12 @@ class MlflowTracker:
         return number
 
     def _mend(self, experiment_id: str) -> None:
-        """Show launches of this machine as failed that a kill ended: no process of theirs is left to say so."""
-        now = running(self._settings)
+        """Show launches as failed that a kill ended: no process of theirs is left to say so."""
         for run in self._client.search_runs([experiment_id], "tags.`tacit.launch` LIKE '%'"):
             launch = run.data.tags["tacit.launch"]
             if launch == self._launch_id or run.info.status not in (status.WAITING, "RUNNING"):
                 continue
-            at = [each.stage for each in now if each.launch_id == launch]
-            if not at and (stage := status.interrupted(self._settings.runs_dir / launch, at)):
+            if stage := status.interrupted(self._settings.runs_dir / launch):
                 _log.warning("%s: ended in %s without saying so; MLflow shows it as failed", launch, stage)
                 self._show_failed(run.info.run_id)
 

@@ -37,7 +37,7 @@ MOST_BUCKETS, MOST_COUNT = 100_000, 10**12
 _MOST_KEY_BYTES = 200
 _TEXT = ("arm", "bucket")
 # What cannot be: the first is among the second.
-_PARTS = (*(("picked", "correct"), ("correct", "shown"), ("accepted", "triggered"), ("modified", "committed")),)
+_PARTS = (("picked", "correct"), ("correct", "shown"), ("accepted", "triggered"), ("modified", "committed"))
 _COLUMNS = tuple(
     Column(name, "id" if name == "bucket" else "text" if name == "arm" else "order") for name in SCHEMA.names
 )

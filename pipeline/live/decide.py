@@ -163,10 +163,12 @@ def decide(
                     f"experiment: {run.launch_id} goes on until the end of {tried.last} (UTC), and is decided once, "
                     "when it is over; look with 'tacit ab --logs', or stop it with 'tacit experiment stop'"
                 )
+            clock = time.monotonic()
             seen, digests = look(config, run, settings, patterns, today)
             reasons = seen.failed or (f"all {len(seen.gates)} gates of the experiment passed",)
             decision: Literal["promote", "roll back"] = "roll back" if seen.failed else "promote"
-            _end(config, run, ledger, Decided(decision=decision, reasons=reasons, by=by, look=seen), digests)
+            decided = Decided(decision=decision, reasons=reasons, by=by, look=seen)
+            _end(config, run, ledger, decided, digests, time.monotonic() - clock)
         return _carried_out(config, run, settings, ledger)
 
 
@@ -190,8 +192,15 @@ def stop(config: LaunchConfig, run: RunDir, settings: Settings, by: str, reason:
         return _carried_out(config, run, settings, ledger)
 
 
-def _end(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger, how: Decided, digests: tuple[str, ...] = ()) -> None:
-    """Keep what was seen, then let the ledger decide: its entry is what counts."""
+def _end(
+    config: LaunchConfig,
+    run: RunDir,
+    ledger: PrivacyLedger,
+    how: Decided,
+    digests: tuple[str, ...] = (),
+    seconds: float = 0.0,
+) -> None:
+    """Keep what was seen, and how long looking took, then let the ledger decide: its entry is what counts."""
     record = StageRecord(
         launch_id=run.launch_id,
         stage=NAME,
@@ -200,7 +209,7 @@ def _end(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger, how: Decided,
         outputs={},
         private_outputs=False,
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        seconds=round(time.process_time(), 3),
+        seconds=round(seconds, 3),
         result=how.model_copy(update={"metrics": _numbers(how.look)}).model_dump(mode="json"),
     )
     write_text(run.public(NAME) / RESULT, record_text(record))

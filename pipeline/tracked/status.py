@@ -1,6 +1,6 @@
 """Which of MLflow's five statuses a launch has: only what is published has a tick."""
 
-from collections.abc import Collection
+import fcntl
 from pathlib import Path
 
 from pipeline.run_dir import RESULT, StageRecord
@@ -30,15 +30,27 @@ def after(record: StageRecord, decision: str | None, before: str) -> str:
     return before if before in (DONE, AGAINST) else WAITING
 
 
-def interrupted(launch: Path, running: Collection[str]) -> str | None:
-    """A stage of a launch that was begun here and ended by nobody; None if there is none.
+def interrupted(launch: Path) -> str | None:
+    """A stage of a launch that was begun and ended by nobody; None if there is none.
+
+    The lock itself is asked, as the stage may run in another container or on another host that shares the folder. It is
+    asked for a moment and shared, so only who starts that very stage at that moment is told to try again.
 
     Args:
       launch: its folder.
-      running: stages of it that a process is at.
     """
     for lock in sorted(launch.glob("private/*/.lock")):
         stage = lock.parent.name
-        if stage not in running and not (launch / "public" / stage / RESULT).is_file():
+        if not (launch / "public" / stage / RESULT).is_file() and not _held(lock):
             return stage
     return None
+
+
+def _held(lock: Path) -> bool:
+    """Whether a process holds a lock, or nobody here may ask."""
+    try:
+        with lock.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    return False
