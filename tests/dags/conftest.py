@@ -31,9 +31,10 @@ name: demo
 locale: en-US
 feature: NWP
 """
+# A locale that no shipped file has: a whole run of one DAG writes all of them to the database that tests share.
 SCHEDULED = """\
 name: scheduled
-locale: es-ES
+locale: it-IT
 feature: NWP
 schedule: "@monthly"
 reviewers: [privacy-reviewer, second-reviewer]

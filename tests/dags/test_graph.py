@@ -87,13 +87,13 @@ def test_the_graph_is_four_boxes_and_names_stay_those_of_stages(dagbag):
     assert list(groups) == ["public", "private", "evidence", "decision"]
     assert groups["evidence"] == {"audit", "ab_test"}
     assert {"check"}.union(*groups.values()) == set(dag.task_ids)
-    assert dag.dag_display_name == "es-ES NWP: scheduled"
+    assert dag.dag_display_name == "it-IT NWP: scheduled"
 
 
 def test_graph_of_the_public_model(dagbag):
     dag = dagbag.dags["public_model-scheduled"]
     assert edges(dag) == {("check", "ingest_public"), ("ingest_public", "pretrain"), ("pretrain", "announce")}
-    assert [asset.name for asset in dag.get_task("announce").outlets] == ["public_model/es-ES"]
+    assert [asset.name for asset in dag.get_task("announce").outlets] == ["public_model/it-IT"]
 
 
 def test_every_task_has_a_retry_a_time_limit_and_a_pool_that_exists(dagbag):
@@ -109,7 +109,7 @@ def test_every_task_has_a_retry_a_time_limit_and_a_pool_that_exists(dagbag):
 
 
 def test_a_dags_page_shows_its_launch_file(dagbag):
-    assert "locale: es-ES\nfeature: NWP" in dagbag.dags["scheduled"].doc_md
+    assert "locale: it-IT\nfeature: NWP" in dagbag.dags["scheduled"].doc_md
 
 
 def test_only_training_on_a_gpu_is_sent_to_the_gpu_queue(dagbag):
@@ -124,7 +124,7 @@ def test_only_training_on_a_gpu_is_sent_to_the_gpu_queue(dagbag):
 def test_the_schedule_is_the_public_models_and_starts_the_launch(dagbag):
     assert dagbag.dags["demo"].schedule is None
     assert dagbag.dags["public_model-scheduled"].timetable.key_format == "%Y%m%d"
-    assert "public_model/es-ES" in str(dagbag.dags["scheduled"].timetable.asset_condition)
+    assert "public_model/it-IT" in str(dagbag.dags["scheduled"].timetable.asset_condition)
     assert dagbag.dags["public_model-scheduled"].timetable.expression == "0 0 1 * *"
 
 

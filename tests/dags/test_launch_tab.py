@@ -125,7 +125,7 @@ def test_a_run_is_named_by_locale_features_and_date(dagbag, partition, conf, dat
     dag = dagbag.dags["scheduled"]
     run = SimpleNamespace(dag=dag, note=None, partition_key=partition, conf=conf)
     run_names.on_dag_run_running(run, "")
-    assert run.note == f"es-ES NWP: scheduled, {date}"
+    assert run.note == f"it-IT NWP: scheduled, {date}"
     run.note = "a person's words"
     run_names.on_dag_run_running(run, "")
     assert run.note == "a person's words"

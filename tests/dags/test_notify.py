@@ -122,7 +122,7 @@ def test_an_event_reaches_log_mail_and_webhook_and_nothing_private_goes_along(da
     assert facts["event"] == event
     assert set(facts) - {"text"} <= set(FORMS)
     assert all(re.fullmatch(FORMS[name], value) for name, value in facts.items() if name != "text")
-    expected = {"launch_id": LAUNCH_ID, "date": "20260301", "task": "fine_tune", "exit_code": "65", "locale": "es-ES"}
+    expected = {"launch_id": LAUNCH_ID, "date": "20260301", "task": "fine_tune", "exit_code": "65", "locale": "it-IT"}
     assert expected.items() <= facts.items()
     assert facts.get("gates") == ("max_rho" if event == "held" else None)
     assert facts["link"].endswith("/dags/scheduled/runs/scheduled__2026-03-01/tasks/fine_tune")

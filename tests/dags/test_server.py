@@ -98,7 +98,7 @@ def test_a_public_model_starts_a_dated_launch_that_a_reviewer_rejects(server: Se
     assert len(launches) == 1
     assert re.fullmatch(r"demo-0123abcd-\d{6}01", launches.pop())
 
-    assert server.api("GET", f"/dags/scheduled/dagRuns/{run}")["note"].startswith("es-ES NWP: scheduled, 20")
+    assert server.api("GET", f"/dags/scheduled/dagRuns/{run}")["note"].startswith("it-IT NWP: scheduled, 20")
     address = f"{server.address}/tacit/scheduled/runs/{quote(run, safe='')}/"
     with pytest.raises(urllib.error.HTTPError, match="401"):
         OPENER.open(address, timeout=60)
