@@ -131,8 +131,8 @@ def measured(name: str, folder: Path, work: Path) -> Iterator[str]:
     # Mixed with the start, counts alone come out as two outcomes, as they did when they were rehearsed.
     truth = setting(start.model, store.encode(start.vocabulary, "train"), store.encode(start.vocabulary, "test"))
     real = trade_setting(start, judged_by_one(truth), first_people(truth.held_out, HELD_OUT_WORDS), asked, LIMITS)
-    recall_at_start, outcomes = trade.gains(real, tried, private / "real", tell)
-    yield from table(name, number, verdict, recall_at_start, outcomes)
+    gained = trade.gains(real, tried, private / "real", tell)
+    yield from table(name, number, verdict, gained.start, gained.outcomes)
     headroom = f"{best.start_accuracy:.4f} to {best.noiseless_accuracy:.4f}"
     yield f"\nWithout noise {len(small.users)} pseudo-users took known words from {headroom}."
     yield f"\n{time.process_time() - began:.0f} s of CPU.\n"

@@ -42,11 +42,12 @@ from evaluation.keyboard import script, sessions, typist
 from federated.accounting.gaussian import epsilon_of_rho
 from federated.config.planning import SmallLaunch, SmallTrade
 from federated.config.training import RuntimeConfig
+from federated.counts.cells import choose
 from federated.devices.store import DeviceStore
 from federated.planning import recall, splits, trade
 from federated.planning.pseudo_users import pseudo_users
 from federated.planning.rehearsal import Setting, rehearse
-from federated.planning.verdict import Outcome, Verdict, as_json, from_json
+from federated.planning.verdict import SHIPS_COUNTS, Outcome, Verdict, as_json, from_json
 from pipeline.config import LaunchConfig, load_launch
 from pretrain.files import write_text
 from pretrain.ngrams import counted
@@ -77,6 +78,7 @@ POPULATIONS = {
     "chat": Population("typed chat", "en-US_chitchat", "en-US", 16, 200, "en-US_blogs_web"),
     "blogs": Population("bloggers", "en_blogs", "en-US", 8, 400, "en-US_blogs_web"),
     "French SMS": Population("text messages", "fr-FR_88milsms", "fr-FR", 8, 100, "fr-FR_public"),
+    "learners of Spanish": Population("essays of learners", "es-US_cowsl2h", "es-US", 8, 60, "es-ES_public"),
     "English SMS": Population("text messages", "en_nus_sms", "en-US", 8, 80, "en-US_blogs_web"),
     "chat rooms": Population("questions about programming", "en_gitter_fcc", "en-US", 8, 400, "en-US_blogs_web"),
 }
@@ -208,7 +210,8 @@ def entrants(
         path = work / f"counts-{rho:.4g}.npz"
         if not path.exists():
             config = splits.counts_at(rho)
-            counted.save(trade.counted(real, [config], tell)[config], path)
+            cells = choose(real.public, real.vocabulary)
+            counted.save(trade.counted(real, cells, [config], tell)[config], path)
         return PublicNGram(counted.load(path))
 
     return {
@@ -294,7 +297,8 @@ def table(
         gain, error = recall.gain(np.array(row.hits), np.array(base.hits), words_D)
         yield f"| {' | '.join(cells)} | {'' if row is base else f'{100 * gain:+.2f} ± {200 * error:.2f}'} |"
     yield "\n| rehearsed run that spends all of rho | planner's gain | pays | real gain |\n|---|---|---|---|"
-    for label, outcome in (("private", alone), ("mixture", mixture)):
+    counts = [outcome for outcome in verdict.outcomes if outcome.ships == SHIPS_COUNTS and outcome.rho > 0.99 * RHO]
+    for label, outcome in (("private", alone), ("mixture", mixture), *(("counts", outcome) for outcome in counts)):
         gain, error = recall.gain(np.array(rows[label].hits), np.array(rows["start"].hits), words_D)
         said = f"{100 * outcome.gain:+.2f} ± {200 * outcome.error:.2f}"
         pays = "yes" if verdict.pays(outcome) else "no"

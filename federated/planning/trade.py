@@ -18,6 +18,7 @@ from federated.config.counts import CountsConfig
 from federated.config.mechanism import MechanismConfig
 from federated.config.planning import PlanningConfig, SmallTrade
 from federated.counts import cells as counted_cells
+from federated.counts.cells import Cells
 from federated.counts.posterior import counted_ngram
 from federated.counts.release import released_counts
 from federated.planning import costs as plan_costs
@@ -44,6 +45,8 @@ from pretrain.ngrams.ngram import NGram
 from pretrain.randomness.noise import seeded_key
 from pretrain.vocabulary import EOS, TokenStream, Vocabulary
 
+# Of counts that tell nothing: noise beside which no sum is anything.
+_ALL_NOISE = 1e6
 Tried = tuple[Training | None, CountsConfig | None]
 
 
@@ -86,7 +89,7 @@ def rehearse(trade: TradeSetting, best: Rehearsal, work: Path, on_progress: Call
     own = Training(trade.mechanism, setting.server.learning_rate, splits.own_rho(trade.mechanism))
     whole = splits.largest_shapes(fixed, trade.planning, trade.rho, limits, rate)
     # One shape for all splits: the smallest of those that are not told apart.
-    leader = _leader(gains(trade, [(training, None) for training in whole], work, on_progress)[1], whole)
+    leader = _leader(gains(trade, [(training, None) for training in whole], work, on_progress).outcomes, whole)
     shape = leader.mechanism.rounds, leader.mechanism.report_goal
     parts = {1.0: leader}
     for share in limits.shares:
@@ -99,14 +102,14 @@ def rehearse(trade: TradeSetting, best: Rehearsal, work: Path, on_progress: Call
     tried += [(training, None) for training in dict.fromkeys([*whole, *parts.values()]) if training != own]
     tried += [(parts[train], counts[count]) for train, count in splits.pairs(limits.shares) if train in parts]
     tried += [(None, release) for release in counts.values()]
-    start, outcomes = gains(trade, tried, work, on_progress)
+    gained = gains(trade, tried, work, on_progress)
     verdict = Verdict(
         answer="untold",
         sentence="",
         best=None,
-        outcomes=outcomes,
-        start=start,
-        free=free_gain(trade),
+        outcomes=gained.outcomes,
+        start=gained.start,
+        free=gained.free,
         rho=trade.rho,
         population=population,
         min_gain=trade.min_gain,
@@ -118,17 +121,29 @@ def rehearse(trade: TradeSetting, best: Rehearsal, work: Path, on_progress: Call
     return judged(verdict, best.noiseless_accuracy - best.start_accuracy, setting.config.max_accuracy_loss)
 
 
+@dataclass(frozen=True)
+class Gains:
+    """Top-1 recall of the start, what public text adds to it for nothing, and what each run gains over the start."""
+
+    start: float
+    free: float
+    outcomes: tuple[Outcome, ...]
+
+
 def gains(
     trade: TradeSetting, tried: Sequence[Tried], work: Path, on_progress: Callable[[str], None] = lambda line: None
-) -> tuple[float, tuple[Outcome, ...]]:
-    """Recall of the start, and what each of ``tried`` gains, trained and counted on the trade's users.
+) -> Gains:
+    """What each of ``tried`` gains, trained and counted on the trade's users and judged on its people.
 
-    Counts without training are judged alone and mixed with the start: two outcomes.
+    Counts without training are judged alone and mixed with the start: two outcomes. For nothing come the n-gram of the
+    start's text and a table of counts that nobody was asked for, each alone and mixed with the start.
     """
     networks = trained(trade, [training for training, _ in tried if training is not None], work, on_progress)
-    tables = counted(trade, [config for _, config in tried if config is not None], on_progress)
-    start = trade.setting.model
-    arms = [Arm(start, None)]
+    cells = counted_cells.choose(trade.public, trade.vocabulary)
+    tables = counted(trade, cells, [config for _, config in tried if config is not None], on_progress)
+    start, unasked = trade.setting.model, _table(trade, cells, np.zeros(len(cells)), _ALL_NOISE)
+    public: list[Arm] = [Arm(network, table) for network in (start, None) for table in (trade.ngram, unasked)]
+    arms: list[Arm] = []
     rows: list[tuple[Training | None, CountsConfig | None, Ships]] = []
     for training, config in tried:
         table = None if config is None else tables[config]
@@ -141,19 +156,19 @@ def gains(
         else:
             arms.append(Arm(networks[training], None))
             rows.append((training, config, SHIPS_NETWORK))
-    start_D, *hits_AD = recall.hits(trade.people, arms, trade.setting.local_training.sequence_words)
+    sequence_words = trade.setting.local_training.sequence_words
+    start_D, *hits_AD = recall.hits(trade.people, [Arm(start, None), *public, *arms], sequence_words)
     words_D = recall.words(trade.people)
+    free_D = max(start_D, *hits_AD[: len(public)], key=np.sum)
     outcomes = [
-        _outcome(*row, recall.gain(hits_D, start_D, words_D)) for row, hits_D in zip(rows, hits_AD, strict=True)
+        _outcome(*row, recall.gain(hits_D, start_D, words_D), recall.gain(hits_D, free_D, words_D))
+        for row, hits_D in zip(rows, hits_AD[len(public) :], strict=True)
     ]
-    return float(start_D.sum() / words_D.sum()), tuple(outcomes)
-
-
-def free_gain(trade: TradeSetting) -> float:
-    """Top-1 recall over the start's of what public text gives for nothing: the start mixed with its n-gram."""
-    arms = [Arm(trade.setting.model, None), Arm(trade.setting.model, trade.ngram)]
-    start_D, mixed_D = recall.hits(trade.people, arms, trade.setting.local_training.sequence_words)
-    return recall.gain(mixed_D, start_D, recall.words(trade.people))[0]
+    return Gains(
+        start=float(start_D.sum() / words_D.sum()),
+        free=recall.gain(free_D, start_D, words_D)[0],
+        outcomes=tuple(outcomes),
+    )
 
 
 def trained(
@@ -185,20 +200,21 @@ def trained(
 
 
 def counted(
-    trade: TradeSetting, releases: Sequence[CountsConfig], on_progress: Callable[[str], None]
+    trade: TradeSetting, cells: Cells, releases: Sequence[CountsConfig], on_progress: Callable[[str], None]
 ) -> dict[CountsConfig, CountedNGram]:
     """What counts of the pseudo-users make, with the launch's noise-to-signal ratio."""
     users = trade.setting.users
     tables: dict[CountsConfig, CountedNGram] = {}
-    if not releases:
-        return tables
-    cells = counted_cells.choose(trade.public, trade.vocabulary)
     for config in dict.fromkeys(releases):
         noise = scaling.scaled_counts(config.noise_multiplier, len(users), trade.planning.population_estimate)
         released_U = released_counts(users, cells, noise, seeded_key(trade.setting.seed))
-        tables[config] = counted_ngram(released_U, cells, trade.ngram, len(trade.vocabulary), noise)
+        tables[config] = _table(trade, cells, released_U, noise)
         on_progress(f"counts, rho {config.rho:.3g}")
     return tables
+
+
+def _table(trade: TradeSetting, cells: Cells, released_U: np.ndarray, noise: float) -> CountedNGram:
+    return counted_ngram(released_U, cells, trade.ngram, len(trade.vocabulary), noise)
 
 
 def _leader(outcomes: Sequence[Outcome], whole: Sequence[Training]) -> Training:
@@ -213,15 +229,20 @@ def _leader(outcomes: Sequence[Outcome], whole: Sequence[Training]) -> Training:
 
 
 def _outcome(
-    training: Training | None, counts: CountsConfig | None, ships: Ships, measured: tuple[float, float]
+    training: Training | None,
+    counts: CountsConfig | None,
+    ships: Ships,
+    over_start: tuple[float, float],
+    over_free: tuple[float, float],
 ) -> Outcome:
     counts_rho = 0.0 if counts is None else counts.rho
     if training is None:
-        return Outcome(0.0, counts_rho, 0, 0, 0.0, ships, *measured, run={})
+        yaml = "\n".join(_counts_block(counts, ships)) if counts and ships == SHIPS_COUNTS else ""
+        return Outcome(0.0, counts_rho, 0, 0, 0.0, ships, *over_start, run={}, yaml=yaml, over_free=over_free)
     mechanism = training.mechanism
     lines = [to_yaml(mechanism), "server:", f"  learning_rate: {training.server_rate!r}"]
     if counts is not None:
-        lines += ["counts:", f"  noise_multiplier: {counts.noise_multiplier!r}", f"  model: {counts.model}"]
+        lines += _counts_block(counts, counts.model)
     return Outcome(
         gradient_rho=training.rho,
         counts_rho=counts_rho,
@@ -229,8 +250,13 @@ def _outcome(
         report_goal=mechanism.report_goal,
         noise_to_signal=plan_costs.noise_to_signal(mechanism),
         ships=ships,
-        gain=measured[0],
-        error=measured[1],
+        gain=over_start[0],
+        error=over_start[1],
         run=run_of(mechanism, training.server_rate, counts),
         yaml="\n".join(lines),
+        over_free=over_free,
     )
+
+
+def _counts_block(counts: CountsConfig, model: Ships) -> list[str]:
+    return ["counts:", f"  noise_multiplier: {counts.noise_multiplier!r}", f"  model: {model}"]

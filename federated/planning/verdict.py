@@ -34,8 +34,9 @@ class Outcome:
       ships: what would be suggested from.
       gain, error: top-1 recall over the start's on the same held-out pseudo-users, as a share, and the paired
         standard error.
-      run: what a launch file would say, as ``run_of`` gives it; {} where none can say it.
-      yaml: the same as blocks to paste.
+      run: what a launch file would say, as ``run_of`` gives it; {} without training.
+      yaml: blocks to paste; "" where no launch file can say it.
+      over_free: gain and error over the best that public text gives for nothing.
     """
 
     gradient_rho: float
@@ -48,11 +49,17 @@ class Outcome:
     error: float
     run: Mapping[str, Any]
     yaml: str = ""
+    over_free: tuple[float, float] = (0.0, 0.0)
 
     @property
     def rho(self) -> float:
         """zCDP of both together."""
         return self.gradient_rho + self.counts_rho
+
+    @property
+    def shippable(self) -> bool:
+        """Whether a launch can do it: counts are mixed with a network only where one is trained."""
+        return bool(self.gradient_rho) or self.ships == SHIPS_COUNTS
 
     @property
     def label(self) -> str:
@@ -71,7 +78,7 @@ class Verdict:
       best: place of the recommended outcome; None without one.
       outcomes: all that were rehearsed, the launch file's own run first.
       start: top-1 recall before anything is spent.
-      free: what the start gains by being mixed with the n-gram of its text, for nothing.
+      free: what the n-gram of the start's text gains, alone or mixed with the start, for nothing; at least 0.
       rho, population: what there is to spend, and on whom.
       min_gain: the launch's own gate; a gain must exceed it.
       pseudo_users, words: who played the population.
@@ -103,9 +110,15 @@ class Verdict:
         return max(self.min_gain, self.free)
 
     def pays(self, outcome: Outcome) -> bool:
-        """Whether the gain exceeds the gate by more than chance explains, and what public text gives by its value."""
-        sure = outcome.gain - margin(self.outcomes) * outcome.error
-        return sure > self.min_gain and outcome.gain > self.least
+        """Whether the gain exceeds the gate by more than chance explains, and what public text gives by its value.
+
+        Counts alone, which hold that text, must exceed it by more than chance explains too.
+        """
+        errors = margin(self.outcomes)
+        sure = outcome.gain - errors * outcome.error
+        beyond, error = outcome.over_free
+        heard = outcome.gradient_rho > 0 or beyond - errors * error > 0
+        return sure > self.min_gain and outcome.gain > self.least and heard
 
 
 def run_of(mechanism: MechanismConfig, server_rate: float, counts: CountsConfig | None) -> dict[str, Any]:
@@ -119,14 +132,15 @@ def run_of(mechanism: MechanismConfig, server_rate: float, counts: CountsConfig 
 
 def margin(outcomes: Sequence[Outcome]) -> float:
     """Standard errors that a gain must stand above the gate, the chance shared by all that can ship (Bonferroni)."""
-    return NormalDist().inv_cdf(1 - CHANCE / max(sum(outcome.gradient_rho > 0 for outcome in outcomes), 1))
+    return NormalDist().inv_cdf(1 - CHANCE / max(sum(outcome.shippable for outcome in outcomes), 1))
 
 
 def judged(verdict: Verdict, headroom: float, least_headroom: float) -> Verdict:
     """The verdict with answer, best and sentence filled in from its outcomes.
 
-    Of the outcomes that pay and that a launch can ship, the best trade: those within one standard error of the
-    largest gain are not told apart, and of them the one of least rho is taken, then of fewest devices in a round.
+    Of the trainings that pay, the best trade: those within one standard error of the largest gain are not told
+    apart, and of them the one of least rho is taken, then of fewest devices in a round. Where none pays, the same of
+    counts alone, which small populations can afford.
 
     Args:
       headroom: what training without noise gained on this text with people enough; at most ``least_headroom``
@@ -134,8 +148,7 @@ def judged(verdict: Verdict, headroom: float, least_headroom: float) -> Verdict:
     """
     outcomes = verdict.outcomes
     trained = [outcome for outcome in outcomes if outcome.gradient_rho]
-    counted = [outcome for outcome in outcomes if not outcome.gradient_rho]
-    counts = max(counted, key=lambda outcome: outcome.gain, default=None)
+    counted = [outcome for outcome in outcomes if outcome.shippable and not outcome.gradient_rho]
     if headroom <= least_headroom:
         sentence = (
             f"This rehearsal cannot tell: even without noise its text teaches the model {_points(headroom)}, so no "
@@ -143,31 +156,48 @@ def judged(verdict: Verdict, headroom: float, least_headroom: float) -> Verdict:
             "planning.public_text."
         )
         return replace(verdict, answer="untold", best=None, sentence=sentence)
-    paying = [outcome for outcome in trained if verdict.pays(outcome)]
     most = max(trained, key=lambda outcome: outcome.gain)
-    beside = "" if counts is None else f"; counts would give {_told(counts)} for rho {counts.rho:.3g}"
-    for_nothing = (
-        f" The start mixed with an n-gram of its own text gains {_points(verdict.free)} for nothing."
-        if verdict.free > 0
-        else ""
-    )
-    if not paying:
+    counts = max(counted, key=lambda outcome: outcome.gain, default=None)
+    best = _best_trade([outcome for outcome in trained if verdict.pays(outcome)])
+    alone = _best_trade([outcome for outcome in counted if verdict.pays(outcome)])
+    devices = f"{verdict.population:,} devices"
+    limit = f"{devices} gain at most {_of_rho(most)}"
+    if best is not None:
         sentence = (
-            f"This population is too small: {verdict.population:,} devices gain at most {_told(most)} for rho "
-            f"{most.rho:.3g}, and more than {_points(verdict.least)} must be certain{beside}. Nothing was spent."
-            f"{for_nothing}"
+            f"This launch pays: {devices} gain {_of_rho(best)} ({best.label}; {best.rounds:,} rounds of "
+            f"{best.report_goal:,} devices)"
         )
-        return replace(verdict, answer="no-go", best=None, sentence=sentence)
+        sentence += "." if counts is None else f"; counts would give {_of_rho(counts)} alone."
+        if counts is not None and counts.gain >= best.gain - best.error:
+            sentence += (
+                " So training itself adds nothing that could be told: counts.model 'counts' ships them without it."
+            )
+    elif alone is not None:
+        sentence = (
+            f"This population is too small to train on: {limit}; counts would give {_of_rho(alone)}, and that pays: "
+            "counts.model 'counts' ships them alone."
+        )
+    else:
+        beside = "" if counts is None else f"; counts would give {_of_rho(counts)}"
+        sentence = (
+            f"This population is too small: {limit}, and more than {_points(verdict.least)} must be certain{beside}. "
+            "Nothing was spent."
+        )
+    if verdict.free > 0:
+        sentence += (
+            f" The n-gram of its own text, alone or mixed with the start, gains {_points(verdict.free)} for nothing."
+        )
+    advised = best or alone
+    place = None if advised is None else outcomes.index(advised)
+    return replace(verdict, answer="no-go" if advised is None else "go", best=place, sentence=sentence)
+
+
+def _best_trade(paying: Sequence[Outcome]) -> Outcome | None:
+    if not paying:
+        return None
     largest = max(paying, key=lambda outcome: outcome.gain)
     alike = [outcome for outcome in paying if outcome.gain >= largest.gain - largest.error]
-    best = min(alike, key=lambda outcome: (outcome.rho, outcome.report_goal, -outcome.gain))
-    sentence = (
-        f"This launch pays: {verdict.population:,} devices gain {_told(best)} for rho {best.rho:.3g} "
-        f"({best.label}; {best.rounds:,} rounds of {best.report_goal:,} devices){beside} alone."
-    )
-    if counts is not None and counts.gain >= best.gain - best.error:
-        sentence += " So training itself adds nothing that could be told: counts.model 'counts' ships them without it."
-    return replace(verdict, answer="go", best=outcomes.index(best), sentence=sentence + for_nothing)
+    return min(alike, key=lambda outcome: (outcome.rho, outcome.report_goal, -outcome.gain))
 
 
 def refusal(verdict: Verdict, outcome: Outcome) -> str | None:
@@ -194,7 +224,9 @@ def as_json(verdict: Verdict) -> dict[str, Any]:
 
 def from_json(content: Mapping[str, Any]) -> Verdict:
     """Read what ``as_json`` wrote."""
-    rows = [{name: row[name] for name in Outcome.__dataclass_fields__} for row in content["outcomes"]]
+    # A verdict of before says nothing of over_free.
+    rows = [{name: row[name] for name in Outcome.__dataclass_fields__ if name in row} for row in content["outcomes"]]
+    rows = [row | {"over_free": tuple(row.get("over_free", (0.0, 0.0)))} for row in rows]
     fields = {name: content[name] for name in Verdict.__dataclass_fields__ if name in content}
     outcomes = tuple(Outcome(**row) for row in rows)
     return Verdict(**fields | {"outcomes": outcomes, "notes": tuple(content["notes"])})
@@ -206,3 +238,7 @@ def _points(share: float) -> str:
 
 def _told(outcome: Outcome) -> str:
     return f"{_points(outcome.gain)} (± {200 * outcome.error:.2f})"
+
+
+def _of_rho(outcome: Outcome) -> str:
+    return f"{_told(outcome)} for rho {outcome.rho:.3g}"

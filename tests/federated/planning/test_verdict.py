@@ -26,8 +26,10 @@ MECHANISM = TreeMechanism(
 def outcome(gain: float, error: float = 0.001, gradient: float = 1.0, counts: float = 0.0, goal: int = 200) -> Outcome:
     block = None if not counts else CountsConfig(noise_multiplier=(2 * counts) ** -0.5, model="mixture")
     run = run_of(MECHANISM.model_copy(update={"report_goal": goal}), 1.0, block) if gradient else {}
-    ships = "mixture" if counts else "network"
-    return Outcome(gradient, counts, 16 if gradient else 0, goal, 0.01, ships, gain, error, run, yaml="mechanism:")
+    ships = "counts" if not gradient else "mixture" if counts else "network"
+    return Outcome(
+        gradient, counts, 16 if gradient else 0, goal, 0.01, ships, gain, error, run, "mechanism:", (gain, error)
+    )
 
 
 def verdict(*outcomes: Outcome, min_gain: float = 0.0, headroom: float = 0.05) -> Verdict:
@@ -39,11 +41,11 @@ COUNTS = outcome(0.012, gradient=0.0, counts=1.0)
 
 
 def test_a_gain_that_chance_explains_is_no_go_and_names_the_limit() -> None:
-    found = verdict(outcome(0.004, 0.002), outcome(-0.01, 0.002), COUNTS)
+    found = verdict(outcome(0.004, 0.002), outcome(-0.01, 0.002), replace(COUNTS, error=0.006))
     assert (found.answer, found.best) == ("no-go", None)
     assert found.sentence == (
         "This population is too small: 300 devices gain at most +0.40 points (± 0.40) for rho 1, and more than "
-        "+0.00 points must be certain; counts would give +1.20 points (± 0.20) for rho 1. Nothing was spent."
+        "+0.00 points must be certain; counts would give +1.20 points (± 1.20) for rho 1. Nothing was spent."
     )
 
 
@@ -65,7 +67,9 @@ def test_what_public_text_gives_for_nothing_must_be_gained_too() -> None:
     blank = Verdict("untold", "", None, (outcome(0.01), outcome(0.004)), 0.1, 1.0, 300, 0.0, 300, 9000, (), "d")
     worth, dear = (judged(replace(blank, free=free), 0.05, 0.002) for free in (0.006, 0.012))
     assert (worth.answer, worth.best) == ("go", 0)
-    assert worth.sentence.endswith("The start mixed with an n-gram of its own text gains +0.60 points for nothing.")
+    assert worth.sentence.endswith(
+        "The n-gram of its own text, alone or mixed with the start, gains +0.60 points for nothing."
+    )
     assert (dear.answer, dear.best) == ("no-go", None)
     assert "more than +1.20 points must be certain" in dear.sentence
     # A verdict of before says nothing of it.
@@ -74,8 +78,27 @@ def test_what_public_text_gives_for_nothing_must_be_gained_too() -> None:
     assert "more than +0.60 points" in refusal(worth, worth.outcomes[1])
 
 
-def test_counts_alone_cannot_be_shipped_so_they_are_no_go() -> None:
-    assert verdict(outcome(-0.05), COUNTS).answer == "no-go"
+def test_where_no_training_pays_counts_alone_are_advised_if_they_do() -> None:
+    cheaper = replace(COUNTS, counts_rho=0.1, gain=0.0115)
+    found = verdict(outcome(-0.05), COUNTS, cheaper)
+    assert (found.answer, found.best) == ("go", 2)
+    assert found.sentence == (
+        "This population is too small to train on: 300 devices gain at most -5.00 points (± 0.20) for rho 1; counts "
+        "would give +1.15 points (± 0.20) for rho 0.1, and that pays: counts.model 'counts' ships them alone."
+    )
+    assert "Another split pays" in refusal(found, found.outcomes[0])
+    assert refusal(found, found.outcomes[2]) is None
+    # What public text gives for nothing does not count as theirs, and chance must not explain the rest.
+    assert verdict(outcome(-0.05), replace(COUNTS, over_free=(0.002, 0.001))).answer == "no-go"
+    # Counts are no advice where training pays, whatever they gain.
+    assert verdict(outcome(0.01), COUNTS).best == 0
+
+
+def test_counts_mixed_with_a_network_that_was_not_trained_cannot_be_shipped() -> None:
+    mixed = replace(COUNTS, ships="mixture", gain=0.05)
+    found = verdict(outcome(-0.05), replace(COUNTS, gain=-0.01), mixed)
+    assert (found.answer, found.best) == ("no-go", None)
+    assert "counts would give -1.00 points" in found.sentence
 
 
 def test_text_that_teaches_nothing_tells_nothing() -> None:
@@ -98,7 +121,7 @@ def test_of_what_is_not_told_apart_the_least_rho_and_then_the_fewest_devices() -
 
 def test_chance_is_shared_by_all_that_could_ship() -> None:
     assert margin([outcome(0.0)]) == pytest.approx(NormalDist().inv_cdf(0.975))
-    assert margin([outcome(0.0)] * 10 + [COUNTS]) == pytest.approx(NormalDist().inv_cdf(0.9975))
+    assert margin([outcome(0.0)] * 10 + [COUNTS]) == pytest.approx(NormalDist().inv_cdf(1 - 0.025 / 11))
     assert verdict(outcome(0.0022)).answer == "go"
     assert verdict(outcome(0.0022), *[outcome(-0.01)] * 9).answer == "no-go"
 
