@@ -45,7 +45,7 @@ def main() -> int:
                 return 2
             print(f"{side}: {len(args.mechanisms)} launches in {time.monotonic() - began:.0f} s")
             sides.append(home)
-        differ = [report(mechanism, *sides, args.allow) for mechanism in args.mechanisms]
+        differ = [report(mechanism, sides[0], sides[1], args.allow) for mechanism in args.mechanisms]
     print("DIFFERENT" if any(differ) else "the same")
     return int(any(differ))
 

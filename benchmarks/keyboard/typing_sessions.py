@@ -11,6 +11,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -66,7 +67,7 @@ def main() -> None:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         vocabulary, text = population(Path(folder))
-    few = HeldOut(text.spellings, *first_sentences(text, 60), text.devices)
+    few = first_sentences(text, 60)
     model = build_model(ModelConfig(embedding_dim=96, hidden_dim=670, tied=True), len(vocabulary), 0)
     public = NGram.fit(stream(text, vocabulary), vocabulary, 3)
     entrants = {
@@ -93,10 +94,11 @@ def main() -> None:
         print(f"{name:<24}{slow:>16,.0f}{fast:>12,.0f}{fast / slow:>8.1f}{1 / (1 / fast + 1 / prepared):>16,.0f}")
 
 
-def first_sentences(text: HeldOut, count: int) -> tuple[np.ndarray, ...]:
-    """Fields of the first sentences, for what is slow."""
-    words = int(text.lengths_S[:count].sum())
-    return text.word_P[:words], text.starts_S[:count], text.lengths_S[:count], text.device_S[:count]
+def first_sentences(text: HeldOut, count: int) -> HeldOut:
+    """The first sentences, for what is slow."""
+    words = text.word_P[: int(text.lengths_S[:count].sum())]
+    starts, lengths, device = (each[:count] for each in (text.starts_S, text.lengths_S, text.device_S))
+    return replace(text, word_P=words, starts_S=starts, lengths_S=lengths, device_S=device)
 
 
 if __name__ == "__main__":

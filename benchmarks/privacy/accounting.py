@@ -50,18 +50,19 @@ def main() -> None:
 
     print(f"\n{'published row':<36}{'rounds/min_sep/k':>18}{'square':>8}{'program ms':>12}{'second ms':>12}  rho")
     slowest = 0.0
-    for row in ROWS:
-        if row.recipe != "tree" or row.quantity != "rho":
+    for published in ROWS:
+        if published.recipe != "tree" or published.quantity != "rho":
             continue
-        square, spent_ms = timed(lambda row=row: tree_sensitivity_squared(*shape(row)))
-        again, second_ms = timed(lambda row=row: tree_sensitivity_squared_forward(*shape(row)), 1)
+        square, spent_ms = timed(lambda published=published: tree_sensitivity_squared(*shape(published)))
+        again, second_ms = timed(lambda published=published: tree_sensitivity_squared_forward(*shape(published)), 1)
         if square != again:
-            raise ArithmeticError(f"{row.name}: {square} by one program, {again} by the other")
+            raise ArithmeticError(f"{published.name}: {square} by one program, {again} by the other")
         slowest = max(slowest, spent_ms)
-        name = f"{PAPERS[row.source]} {row.table} {row.row}"
-        rho = square / (2 * row.inputs["noise_multiplier"] ** 2)
-        numbers = f"{'/'.join(map(str, shape(row))):>18}{square:>8.0f}{spent_ms:>12.2f}{second_ms:>12.2f}"
-        print(f"{name:<36}{numbers}  {rho:.4f}, printed {row.printed}{'' if row.follows else ' (does not follow)'}")
+        name = f"{PAPERS[published.source]} {published.table} {published.row}"
+        rho = square / (2 * published.inputs["noise_multiplier"] ** 2)
+        numbers = f"{'/'.join(map(str, shape(published))):>18}{square:>8.0f}{spent_ms:>12.2f}{second_ms:>12.2f}"
+        aside = "" if published.follows else " (does not follow)"
+        print(f"{name:<36}{numbers}  {rho:.4f}, printed {published.printed}{aside}")
     print(f"slowest {slowest:.2f} ms, limit {LIMIT_MS:.0f} ms: {'kept' if slowest <= LIMIT_MS else 'MISSED'}")
     if slowest > LIMIT_MS:
         raise ArithmeticError(f"a published row took {slowest:.0f} ms, more than {LIMIT_MS:.0f}")
