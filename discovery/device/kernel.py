@@ -19,7 +19,6 @@ def add_answers(
     item_V: np.ndarray,
     contributions: int,
     greedy: bool,
-    domain: int,
     size: int,
     inclusion: int,
 ) -> np.ndarray:
@@ -28,14 +27,15 @@ def add_answers(
     Such a device has added nothing, and ``answer.report``, whose stream has no end, answers for it.
 
     Args:
-      votes_d: int64, changed in place.
+      votes_d: int64 by item of the domain, changed in place.
       words_NW: uint32, the first words of each device's keystream.
       starts: int64 ``[N + 1]`` into ``numbers``, the words that each device typed.
       item_V: int64, item of each distinct word, -1 for silence.
       greedy: which candidates of a device fill its messages, see ``answer.sample``.
+      size: items in a message.
       inclusion: p in units of 2^-53, of which it is a multiple.
     """
-    answered_N = np.ones(len(words_NW), dtype=np.bool_)
+    answered_N, domain = np.ones(len(words_NW), dtype=np.bool_), len(votes_d)
     seen = np.zeros(domain // 64 + 2, dtype=np.uint64)  # one bit an item, all zero between draws
     scratch = np.empty(contributions * size, dtype=np.int64)
     subset = np.empty(max(size, contributions) + 1, dtype=np.int64)

@@ -217,8 +217,7 @@ def _together(
         answered.append(
             add_answers(
                 votes_d, words_NW, typed.starts[first : first + step + 1], typed.numbers, item_V, contributions,
-                question.config.sampler == "greedy", randomizer.domain, randomizer.size,
-                int(randomizer.inclusion * 2.0**53),
+                question.config.sampler == "greedy", randomizer.size, int(randomizer.inclusion * 2.0**53),
             )
         )  # fmt: skip
     return np.flatnonzero(~np.concatenate(answered))
