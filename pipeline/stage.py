@@ -100,7 +100,7 @@ class StageContext:
     stage: str
     key: bytes | None  # 256 bits, the same at every retry; only stages that spend have one
     population: str = ""  # its name, which tells registered models apart, where the configuration leaves it out
-    attempt: int = 0  # of a stage that spends: a newer one shuts it out (``hosts.fence``); 0 outside of a launch
+    attempt: int = 0  # a newer one shuts it out (``hosts.fence``); 0 where nobody else may write
 
     @property
     def noise_key(self) -> bytes:

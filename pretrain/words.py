@@ -115,11 +115,33 @@ def write_words(directory: Path, owners: Iterable[Sequence[Sequence[str]]], mode
                 written += len(pending)
                 pending.clear()
         np.asarray(pending, dtype="<u4").tofile(file)
+    return _finished(directory, np.asarray(offsets, dtype=np.int64), index, mode)
+
+
+def join_words(directory: Path, pieces: Sequence[WordStore], mode: int = PUBLIC) -> WordStore:
+    """Write the store that ``write_words`` would of the owners of all pieces, one piece after the other."""
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "meta.json").unlink(missing_ok=True)
+    index: dict[str, int] = {}
+    lengths = [np.zeros(1, dtype=np.int64)]
+    with atomic(directory / "tokens.bin", mode) as temporary, temporary.open("wb") as file:
+        for piece in pieces:
+            # A word that is new to all pieces so far is first used where its own piece first uses it.
+            numbers = [index.setdefault(word, len(index) + 1) for word in piece.lexicon]
+            table = np.array([SENTENCE_END, *numbers], dtype="<u4")
+            for first in range(0, len(piece.tokens_N), FLUSH_TOKENS):
+                table[piece.tokens_N[first : first + FLUSH_TOKENS]].tofile(file)
+            lengths.append(np.diff(piece.offsets_D1))
+    return _finished(directory, np.cumsum(np.concatenate(lengths)), index, mode)
+
+
+def _finished(directory: Path, offsets_D1: np.ndarray, index: dict[str, int], mode: int) -> WordStore:
+    """The store whose tokens are written."""
     with atomic(directory / "offsets.npy", mode) as temporary, temporary.open("wb") as file:
-        np.save(file, np.asarray(offsets, dtype=np.int64))
+        np.save(file, offsets_D1)
     write_text(directory / "lexicon.json", json.dumps(list(index), ensure_ascii=False), mode)
-    meta = {"format": _FORMAT, "owners": len(offsets) - 1, "tokens": offsets[-1], "digest": _digest(directory)}
-    write_text(directory / "meta.json", json.dumps(meta), mode)
+    meta = {"format": _FORMAT, "owners": len(offsets_D1) - 1, "tokens": int(offsets_D1[-1])}
+    write_text(directory / "meta.json", json.dumps(meta | {"digest": _digest(directory)}), mode)
     return open_words(directory)
 
 

@@ -17,6 +17,23 @@ _COLUMNS = (Column("client_id", "id"), Column("text"), Column("locale", required
 
 
 @dataclass(frozen=True)
+class Part:
+    """Devices by their ids: not before ``first``, and before ``end``; None for no bound."""
+
+    first: str | None = None
+    end: str | None = None
+
+    def of(self, table: pa.Table) -> pa.Table:
+        """The rows of these devices."""
+        if self.first is not None:
+            table = table.filter(pc.greater_equal(table["client_id"], self.first))
+        return table if self.end is None else table.filter(pc.less(table["client_id"], self.end))
+
+
+EVERYONE = Part()
+
+
+@dataclass(frozen=True)
 class Taken:
     """What is taken of some rows of a file: ``client_id``, ``ts`` (null if there is none) and, if asked for, ``text``.
 

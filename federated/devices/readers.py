@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from federated.config.population import Kept
-from federated.devices.files import FIELD, kept_rows, order_of, taken_rows
+from federated.devices.files import EVERYONE, FIELD, Part, kept_rows, order_of, taken_rows
 from federated.devices.order import in_order
 from pretrain.reading import rows
 from pretrain.sources import contents
@@ -24,20 +24,34 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Typed:
-    """Texts of a source by device, in their order, and its columns.
+class Read:
+    """What was read of a source. Private.
 
     Attributes:
       schema: column -> type, as read.
-      devices: ``(client id, texts)`` by ascending client id, each client once.
       other_locales: rows left out because they are of another locale.
       older: rows deleted because they were typed at no time that is kept.
+      rows: that were taken of files.
+      part_rows: those of them that are of the devices asked for.
     """
 
     schema: dict[str, str]
-    devices: Iterator[tuple[str, Iterable[str]]]
     other_locales: int = 0
     older: int = 0
+    rows: int = 0
+    part_rows: int = 0
+
+
+@dataclass(frozen=True)
+class Typed:
+    """Texts of a source by device, in their order.
+
+    Attributes:
+      devices: ``(client id, texts)`` by ascending client id, each client once.
+    """
+
+    read: Read
+    devices: Iterator[tuple[str, Iterable[str]]]
 
 
 @dataclass(frozen=True)
@@ -57,7 +71,13 @@ class Counted:
     older: int = 0
 
 
-def from_files(patterns: Sequence[str], locale: str, kept: Kept | None = None, folder: Path | None = None) -> Typed:
+def from_files(
+    patterns: Sequence[str],
+    locale: str,
+    kept: Kept | None = None,
+    folder: Path | None = None,
+    part: Part = EVERYONE,
+) -> Typed:
     """Parquet or JSON lines with ``client_id, text[, locale, ts]``; other columns are ignored.
 
     Rows of another locale are skipped, and those that are not ``kept`` dropped before anything reads them. Texts go in
@@ -68,25 +88,28 @@ def from_files(patterns: Sequence[str], locale: str, kept: Kept | None = None, f
 
     Args:
       folder: where rows are put in order.
+      part: the devices asked for; all rows are read and checked whoever they are of.
 
     Raises:
       ValueError: no such file, damaged, missing column, wrong type, null client id; names file, row group, column, fix.
       OSError: the disk does not answer.
     """
-    schema, others, older, count = {"client_id": "string", "text": "string"}, 0, 0, 0
+    schema, others, older, count, rows_taken, part_rows = {"client_id": "string", "text": "string"}, 0, 0, 0, 0, 0
 
     def tables() -> Iterator[pa.Table]:
-        nonlocal others, older, count
+        nonlocal others, older, count, rows_taken, part_rows
         for taken in taken_rows(patterns, locale, kept):
             schema.update(taken.shown)
             others, older = others + taken.other_locales, older + taken.older
             if (count + taken.rows) // _LOG_EVERY > count // _LOG_EVERY:
                 _log.info("private text: %d rows read", (count + taken.rows) // _LOG_EVERY * _LOG_EVERY)
             count += taken.rows
-            yield taken.table
+            mine = part.of(taken.table)
+            rows_taken, part_rows = rows_taken + len(taken.table), part_rows + len(mine)
+            yield mine
 
     ordered = in_order(tables(), folder)
-    return Typed(schema, _by_device(ordered), others, older)
+    return Typed(Read(schema, others, older, rows_taken, part_rows), _by_device(ordered))
 
 
 def from_chitchat(locale: str, folder: Path | None = None) -> Typed:
@@ -112,7 +135,8 @@ def from_chitchat(locale: str, folder: Path | None = None) -> Typed:
         }
     )
     table = raw.set_column(2, "ts", order_of(raw["ts"], "dataset.json"))
-    return Typed({"sender": "string", "text": "string", "timestamp": "time"}, _by_device(in_order([table], folder)))
+    schema = {"sender": "string", "text": "string", "timestamp": "time"}
+    return Typed(Read(schema), _by_device(in_order([table], folder)))
 
 
 def chitchat_version() -> str:

@@ -6,16 +6,12 @@ Shape legend: D devices, N tokens.
 import hashlib
 import hmac
 import json
-import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from federated.config.population import (
     VALIDATION_FRACTION,
@@ -25,20 +21,18 @@ from federated.config.population import (
     PopulationConfig,
     SyntheticPopulation,
 )
+from federated.devices import parts, pieces, synthetic
 from federated.devices import readers as sources
-from federated.devices import synthetic
 from federated.devices.encoded import mapped
 from pretrain.files import PRIVATE, atomic, private_directory, write_text
-from pretrain.text import require_spaced_script, sentences, written
+from pretrain.text import require_spaced_script
 from pretrain.vocabulary import TokenStream, Vocabulary
-from pretrain.words import SENTENCE_END, WordStore, open_words, write_words
+from pretrain.words import SENTENCE_END, WordStore
 from pretrain.writing import case
 
 SPLITS = ("train", "validation", "test")
 _FORMAT = "tacit-devices-1"
-_SUMMARY_FILE, _FORMS_FILE = "store.json", "forms.bin"
-_LOG_EVERY = 100_000
-_log = logging.getLogger(__name__)
+_SUMMARY_FILE, _SPLIT_FILE = "store.json", "split.npy"
 
 
 @dataclass(frozen=True)
@@ -99,8 +93,8 @@ class DeviceStore:
         others = TokenStream(np.empty(0, np.int32), np.zeros(1, np.int64)) if more is None else more
         named = hashlib.sha256(f"{self.digest} {vocabulary.digest} {split}".encode())
         named.update(others.tokens_N.tobytes())
-        pieces = chain(self.words.encoded(vocabulary, devices), [others.tokens_N])
-        tokens_N = mapped(self.directory / f".encoded-{named.hexdigest()[:32]}.bin", pieces)
+        tokens = chain(self.words.encoded(vocabulary, devices), [others.tokens_N])
+        tokens_N = mapped(self.directory / f".encoded-{named.hexdigest()[:32]}.bin", tokens)
         lengths_D = np.diff(self.words.offsets_D1)[devices]
         return TokenStream(tokens_N, np.cumsum(np.concatenate([[0], lengths_D, np.diff(others.offsets_D1)])))
 
@@ -131,6 +125,16 @@ def keyed_digest(digest: str, key: bytes) -> str:
     return hmac.digest(key, f"tacit store {digest}".encode(), hashlib.sha256).hex()
 
 
+def require_readable(config: PopulationConfig, locale: str) -> None:
+    """ValueError for a locale without spaces between words, or fractions that leave nobody to train on."""
+    require_spaced_script(locale)
+    if VALIDATION_FRACTION + config.test_fraction >= 1:
+        raise ValueError(
+            f"private_text.test_fraction: {config.test_fraction} and the {VALIDATION_FRACTION} that training is "
+            "watched on leave no device to train on; lower it"
+        )
+
+
 def build_store(
     config: PopulationConfig,
     locale: str,
@@ -138,6 +142,7 @@ def build_store(
     directory: Path,
     key: bytes | None = None,
     kept: Kept | None = None,
+    read: Path | None = None,
 ) -> StoreSummary:
     """Read a population and write its store.
 
@@ -153,6 +158,7 @@ def build_store(
       seed: of made-up typists and, without a key, of the splits: for experiments that publish nothing.
       key: ``split_key`` of the population.
       kept: which rows of people's text; None for all. What nobody typed is kept in any case.
+      read: folder of pieces that several readers left (``parts``), to be joined in place of reading: the same store.
 
     The summary file is written last: a store that was not finished does not open.
 
@@ -161,41 +167,38 @@ def build_store(
         or no text at all.
       OSError: a file cannot be read.
     """
-    require_spaced_script(locale)
-    if VALIDATION_FRACTION + config.test_fraction >= 1:
-        raise ValueError(
-            f"private_text.test_fraction: {config.test_fraction} and the {VALIDATION_FRACTION} that training is "
-            "watched on leave no device to train on; lower it"
-        )
-    typed = _typed(config, locale, seed, kept, private_directory(directory))
-    (directory / _SUMMARY_FILE).unlink(missing_ok=True)
-    clients: list[str] = []
-    with atomic(directory / _FORMS_FILE, PRIVATE) as temporary, temporary.open("wb") as forms:
-        devices = _with_words(typed.devices, locale, config.max_words_per_device, clients, forms)
-        words = write_words(private_directory(directory / "words"), devices, PRIVATE)
-    if not words.num_words:
+    require_readable(config, locale)
+    private_directory(directory)
+    if read is None:
+        typed = _typed(config, locale, seed, kept, directory)
+        source = typed.read
+        (directory / _SUMMARY_FILE).unlink(missing_ok=True)
+        whole = pieces.write_piece(directory, typed.devices, locale, config.max_words_per_device)
+    else:
+        made, source = parts.pieces_of(read)
+        (directory / _SUMMARY_FILE).unlink(missing_ok=True)
+        whole = pieces.join_pieces(directory, made)
+    if not whole.words.num_words:
         raise ValueError(
             f"private_text: no device of population {config.name!r} has a word of {locale}"
             + ("" if kept is None else f" typed in the {kept.days} days before {kept.as_of}")
             + "; check the source"
         )
     split_D = np.array(
-        [_split(client, key or f"tacit split {seed}".encode(), config) for client in clients], dtype=np.uint8
+        [_split(client, key or f"tacit split {seed}".encode(), config) for client in whole.clients], dtype=np.uint8
     )
-    with atomic(directory / "split.npy", PRIVATE) as temporary, temporary.open("wb") as file:
+    with atomic(directory / _SPLIT_FILE, PRIVATE) as temporary, temporary.open("wb") as file:
         np.save(file, split_D)
-    with atomic(directory / "clients.parquet", PRIVATE) as temporary:
-        pq.write_table(pa.table({"client_id": clients}), temporary)
     summary = StoreSummary(
         population=config.name,
         source=config.source,
         synthetic=config.source == "synthetic",
-        devices=_tens(len(clients)),
-        digest=_digest(words, split_D, clients, _forms(directory)),
-        schema=typed.schema,
+        devices=_tens(len(whole.clients)),
+        digest=_digest(whole, split_D),
+        schema=source.schema,
         devices_by_split={name: _tens(int(np.sum(split_D == number))) for number, name in enumerate(SPLITS)},
-        other_locales=typed.other_locales // 100 * 100,
-        older=typed.older // 100 * 100,
+        other_locales=source.other_locales // 100 * 100,
+        older=source.older // 100 * 100,
     )
     content = {"format": _FORMAT, "summary": asdict(summary)}
     write_text(directory / _SUMMARY_FILE, json.dumps(content), PRIVATE)
@@ -214,17 +217,11 @@ def open_store(directory: Path) -> DeviceStore:
     content = json.loads(path.read_text(encoding="utf-8"))
     if content.get("format") != _FORMAT:
         raise ValueError(f"{directory.name}: format {content.get('format')!r}, not {_FORMAT!r}; build it again")
-    words = open_words(directory / "words")
-    split_D = np.load(directory / "split.npy")
-    forms_N = _forms(directory)
-    if _digest(words, split_D, device_ids(directory), forms_N) != content["summary"]["digest"]:
+    whole = pieces.open_piece(directory)
+    split_D = np.load(directory / _SPLIT_FILE)
+    if _digest(whole, split_D) != content["summary"]["digest"]:
         raise ValueError(f"{directory.name}: the digest does not match; the device store is damaged, build it again")
-    return DeviceStore(words, split_D, directory, content["summary"]["digest"], forms_N)
-
-
-def device_ids(directory: Path) -> list[str]:
-    """The ids of a store's devices, as the source has them. Private."""
-    return pq.read_table(directory / "clients.parquet")["client_id"].to_pylist()
+    return DeviceStore(whole.words, split_D, directory, content["summary"]["digest"], whole.forms_N)
 
 
 def _typed(config: PopulationConfig, locale: str, seed: int, kept: Kept | None, folder: Path) -> sources.Typed:
@@ -253,50 +250,6 @@ def identity(config: PopulationConfig) -> object:
             return None
 
 
-def _with_words(
-    devices: Iterable[tuple[str, Iterable[str]]], locale: str, max_words: int, clients: list[str], forms: BinaryIO
-) -> Iterator[list[list[str]]]:
-    """Capped sentences of each device, none for a silent one; notes its id in ``clients`` and words' forms in a file.
-
-    Args:
-      forms: gets a byte for each word and for the end of each sentence, as ``write_words`` writes them.
-    """
-    for client, texts in devices:
-        clients.append(client)
-        capped = _capped((words for text in texts for words in _typed_sentences(text, locale)), max_words)
-        forms.write(bytes(form for words in capped for form in (*(case.parted(word)[1] for word in words), 0)))
-        yield [case.plain(words) for words in capped]
-        if len(clients) % _LOG_EVERY == 0:
-            _log.info("device store: %d devices so far", len(clients))
-
-
-def _typed_sentences(text: str, locale: str) -> list[list[str]]:
-    lowered = sentences(text, locale)
-    # Most of what is typed is small already, and need not be cut twice.
-    return lowered if text == text.lower() else case.signed(lowered, written(text, locale), locale)
-
-
-def _forms(directory: Path) -> np.ndarray | None:
-    path = directory / _FORMS_FILE
-    if not path.exists():
-        return None
-    # An empty file cannot be mapped.
-    return np.memmap(path, dtype=np.uint8, mode="r") if path.stat().st_size else np.empty(0, dtype=np.uint8)
-
-
-def _capped(texts: Iterable[list[str]], max_words: int) -> list[list[str]]:
-    capped: list[list[str]] = []
-    room = max_words
-    for words in texts:
-        if len(words) > room:
-            return capped or [words[:max_words]]
-        capped.append(words)
-        room -= len(words)
-        if not room:
-            break
-    return capped
-
-
 def _split(client: str, key: bytes, config: PopulationConfig) -> int:
     digest = hashlib.blake2b(client.encode(), digest_size=8, key=key).digest()
     position = int.from_bytes(digest, "big") / 2**64
@@ -311,9 +264,9 @@ def _tens(count: int) -> int:
     return count // 10 * 10
 
 
-def _digest(words: WordStore, split_D: np.ndarray, clients: list[str], forms_N: np.ndarray | None) -> str:
-    total = hashlib.sha256(words.digest.encode() + split_D.tobytes())
-    if forms_N is not None:
-        total.update(hashlib.sha256(forms_N.data).digest())
-    total.update(json.dumps(clients).encode())
+def _digest(whole: pieces.Piece, split_D: np.ndarray) -> str:
+    total = hashlib.sha256(whole.words.digest.encode() + split_D.tobytes())
+    if whole.forms_N is not None:
+        total.update(hashlib.sha256(whole.forms_N.data).digest())
+    total.update(json.dumps(whole.clients).encode())
     return total.hexdigest()

@@ -12,7 +12,7 @@ import langcodes
 import numpy as np
 
 from federated.config.population import MEAN_WORDS, TOPICS, SyntheticPopulation
-from federated.devices.readers import Typed
+from federated.devices.readers import Read, Typed
 from pretrain.text import sentences
 
 _WORDS = 20_000
@@ -35,7 +35,9 @@ def typists(config: SyntheticPopulation, locale: str, seed: int) -> Typed:
     rng = np.random.default_rng([_TOPIC_STREAM, seed])
     tilted_KV = shares * np.exp(_TILT * rng.standard_normal((TOPICS, len(words))))
     cumulative_KV = np.cumsum(tilted_KV / tilted_KV.sum(axis=1, keepdims=True), axis=1)
-    return Typed({"client_id": "string", "text": "string"}, _devices(config, np.array(words), cumulative_KV, seed))
+    return Typed(
+        Read({"client_id": "string", "text": "string"}), _devices(config, np.array(words), cumulative_KV, seed)
+    )
 
 
 def _devices(

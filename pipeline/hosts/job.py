@@ -11,6 +11,7 @@ from federated.wire.launcher import Seat, launch_command
 PROGRAMS = {
     "discover": "pipeline.stages.hosted.discover_workers",
     "fine_tune": "pipeline.stages.training.fine_tune_workers",
+    "ingest_private": "pipeline.stages.hosted.ingest_workers",
 }
 
 
@@ -59,6 +60,6 @@ def command(job: Job, seat: Seat, runs_dir: Path, ends_with: int) -> list[str]:
     """
     token = job.token
     if token.stage not in PROGRAMS:
-        raise ValueError(f"stage: {token.stage!r} does not run on several hosts; {' and '.join(PROGRAMS)} do")
+        raise ValueError(f"stage: {token.stage!r} does not run on several hosts; only {', '.join(PROGRAMS)}")
     arguments = [str(runs_dir), token.launch, str(ends_with), job.level, str(token.attempt)]
     return launch_command(job.workers, PROGRAMS[token.stage], arguments, seat)

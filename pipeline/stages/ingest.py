@@ -7,9 +7,10 @@ from dataclasses import asdict
 import numpy as np
 
 from federated.config.population import Kept
-from federated.devices import store
+from federated.devices import pieces, store
 from pipeline.config import LaunchConfig
 from pipeline.errors import PermanentError
+from pipeline.hosts import gang
 from pipeline.ledger import launch
 from pipeline.ledger.budget import Population
 from pipeline.ledger.foresee import require_secure
@@ -18,6 +19,7 @@ from pipeline.registry import Had, model_name
 from pipeline.sharing import LIBRARIES
 from pipeline.stage import Dataset, PrivateStage, PublicStage, StageContext, StageResult
 from pipeline.stages import artifacts
+from pipeline.stages.hosted import ingest_workers
 from pretrain import corpus, selection, sources, vocabulary
 from pretrain.files import atomic
 from pretrain.words import WordStore
@@ -163,9 +165,14 @@ def _kept(ctx: StageContext, population: Population) -> Kept | None:
 REUSE = PrivateStage(
     reads=_reads_private,
     given=_given_private,
-    code=("federated/devices", "pretrain", "pipeline/stages/ingest.py"),
+    code=(
+        "federated/devices",
+        "pretrain",
+        "pipeline/stages/ingest.py",
+        "pipeline/stages/hosted/ingest_workers.py",
+    ),
     libraries=LIBRARIES,
-    sees=("name", "seed", "private_text", "policy", "mechanism", "evaluation"),
+    sees=("name", "seed", "private_text", "policy", "mechanism", "evaluation", "runtime"),
     files=("store",),
 )
 
@@ -179,15 +186,21 @@ def ingest_private(ctx: StageContext) -> IngestPrivate:
     Raises:
       PopulationUnknown, BudgetExceeded: the ledger does not know the population, or has these devices under
         another name.
+      ValueError, OSError: as of ``store.build_store`` and ``ingest_workers.build_together``.
     """
     config, ledger = ctx.config, PrivacyLedger(ctx.settings.ledger_url)
+    gang.require_hosts(config.runtime.hosts, ctx.settings.hosts)
     population = launch.require_population(config, ledger)
     require_secure(config, population)
     key = store.split_key(population.name, ledger.split_secret(population.name))
     kept = _kept(ctx, population)
-    summary = store.build_store(config.private_text, config.locale, config.seed, ctx.private / "store", key, kept)
+    target = ctx.private / "store"
+    if ingest_workers.worth_sharing(config):
+        summary = ingest_workers.build_together(ctx, target, key, kept)
+    else:
+        summary = store.build_store(config.private_text, config.locale, config.seed, target, key, kept)
     if not summary.synthetic:  # Made-up typists of every population are numbered alike.
-        ledger.bind_devices(summary.population, store.device_ids(ctx.private / "store"))
+        ledger.bind_devices(summary.population, pieces.device_ids(target))
     covered = config.evaluation is not None
     digest = store.keyed_digest(summary.digest, key) if covered else summary.digest
     return IngestPrivate(

@@ -21,6 +21,7 @@ from pipeline import settings as settings_module
 from pipeline.config import STAGE_NAMES, launch_id, load_launch
 from pipeline.errors import PermanentError
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.stages.hosted import ingest_workers
 from pipeline.stages.table import STAGES
 from tests.helpers.launches.command import environment
 from tests.helpers.launches.installed import installed
@@ -202,6 +203,34 @@ def test_hosts_share_the_devices_of_a_discovery(planned, tmp_path: Path, forked:
     assert took["hosts"] == names
     spends = [entry.kind for entry in PrivacyLedger(here.ledger_url).spends() if entry.stage == "discover"]
     assert spends == ["reserve", "commit"]
+
+
+def test_hosts_share_the_devices_of_an_ingest(planned, tmp_path: Path, monkeypatch, forked: Forked) -> None:
+    """Text is read once more, to the same store, and later launches would find it as that of one process."""
+    home, run_id = copied(planned, tmp_path / "hosts", workers=2, hosts=2), planned[1]
+    run = home / "runs" / run_id
+    private, record = run / "private" / "ingest_private", run / "public" / "ingest_private" / "result.json"
+    before, told = bytes_below(private / "store"), json.loads(record.read_text(encoding="utf-8"))
+    shutil.rmtree(private / "store")
+    record.unlink()
+    monkeypatch.setattr(ingest_workers, "SMALL_BYTES", 1)
+    with agents(forked, home) as addresses:
+        here = settings_module.load({"TACIT_HOME": str(home), "TACIT_HOSTS": ",".join(addresses)})
+        runner.run_stage("ingest_private", load_launch(home / "tiny.yaml"), run_id, here, STAGES)
+        assert bytes_below(private / "store") == before
+        again = json.loads(record.read_text(encoding="utf-8"))
+        for name in ("result", "content", "outputs", "config_digest"):
+            assert again[name] == told[name], name
+        assert json.loads((private / ".gang.json").read_text(encoding="utf-8"))["hosts"] == addresses
+        left = {path.name for path in private.iterdir()}
+        assert left == {"store", ".attempt", ".attempt.lock", ".gang.json", ".lock", ".manifest.json"}, (
+            "no key, no piece"
+        )
+
+
+def bytes_below(folder: Path) -> dict[str, bytes]:
+    files = (path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from federated.wire.launcher import launch_command
 from federated.workers import Worker, joined
 from pipeline import settings
 from pipeline.config import LaunchConfig
+from pipeline.covered.spends import SPENDS
 from pipeline.errors import PERMANENT, TEMPORARY, LaunchError, PermanentError, exit_code
 from pipeline.hosts import fence, gang, messages
 from pipeline.hosts.job import PROGRAMS, Token
@@ -104,10 +105,11 @@ def end_with(pid: int) -> None:
 
 
 def context(root: Path, launch_id: str, stage: str, attempt: int = 0) -> StageContext:
-    """What the stage itself was given, from the run's folder."""
+    """What the stage itself was given, from the run's folder; a stage that spends nothing has no key."""
     run = RunDir(root, launch_id)
     config = LaunchConfig.model_validate_json((run.public("launch") / "launch.json").read_bytes())
-    return StageContext(config, run, settings.load(), stage, stage_key(config, run, stage), attempt=attempt)
+    key = stage_key(config, run, stage) if stage in SPENDS else None
+    return StageContext(config, run, settings.load(), stage, key, attempt=attempt)
 
 
 def serve(stage: str, do: Callable[[StageContext, Worker], object], device: str | None, arguments: list[str]) -> int:
@@ -127,8 +129,8 @@ def serve(stage: str, do: Callable[[StageContext, Worker], object], device: str 
     ctx = context(Path(root), launch_id, stage, int(attempt))
     runtime, name = ctx.config.runtime, Token(launch=launch_id, stage=stage, attempt=ctx.attempt)
     device = device or runtime.device
-    # GPUs of one machine add up among themselves.
-    secret = subkey(ctx.noise_key, "wire") if device == "cpu" or runtime.hosts > 1 else None
+    # GPUs of one machine add up among themselves, and who has no key adds up nothing.
+    secret = subkey(ctx.key, "wire") if ctx.key and (device == "cpu" or runtime.hosts > 1) else None
     work.attempt(ctx.attempt)
     try:
         with (

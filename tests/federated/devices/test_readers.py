@@ -41,7 +41,7 @@ def test_counts_what_reading_takes(tmp_path: Path, files: list[list[dict]], loca
     counted = readers.count([f"{folder}/*"], locale)
     typed = readers.from_files([f"{folder}/*"], locale)
     assert counted.devices == sum(1 for _ in typed.devices)
-    assert (counted.rows, counted.other_locales) == (sum(map(len, files)), typed.other_locales)
+    assert (counted.rows, counted.other_locales) == (sum(map(len, files)), typed.read.other_locales)
 
 
 def test_no_text_is_read(tmp_path: Path):
@@ -62,7 +62,7 @@ MOMENT = timedelta(microseconds=1)
 
 def read(path: Path, kept: Kept | None = KEPT) -> tuple[dict[str, list[str]], int]:
     typed = readers.from_files([str(path)], "en-US", kept)
-    return {client: list(texts) for client, texts in typed.devices}, typed.older
+    return {client: list(texts) for client, texts in typed.devices}, typed.read.older
 
 
 @pytest.mark.parametrize("kind", ["timestamp", "zone", "text"])

@@ -262,7 +262,9 @@ def test_the_command_of_a_hosts_workers() -> None:
         job(3, ("198.51.100.1:7117", "198.51.100.2:7117")),
         Seat(2, 1, "198.51.100.2", "eth0", "198.51.100.1", 29),
     )
-    with pytest.raises(ValueError, match="stage: 'audit' does not run on several hosts; discover and fine_tune do"):
+    with pytest.raises(
+        ValueError, match="stage: 'audit' does not run on several hosts; only discover, fine_tune, ingest_private"
+    ):
         command(asked.model_copy(update={"token": token(1, "audit")}), seat, Path("/runs"), 7)
     started = command(asked, seat, Path("/runs"), 7)
     assert started[-6:] == ["pipeline.stages.training.fine_tune_workers", "/runs", "launch-1", "7", "INFO", "3"]

@@ -1,0 +1,132 @@
+"""A population's files read by several at once: each takes the devices of one part, and what they leave is joined.
+
+Parts are ranges of ids, so that the pieces of a store, end to end, are the store of one reader, bit for bit. Everybody
+reads all rows, a thirtieth of the work, and cuts those of its own devices into words: so nothing is handed from one to
+another, and whatever is wrong with a file is said by all in the same words.
+"""
+
+import glob
+import json
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+from federated.config.population import FilePopulation, Kept
+from federated.devices.files import FIELD, Part, taken_rows
+from federated.devices.pieces import Piece, open_piece, write_piece
+from federated.devices.readers import Read, from_files
+from pretrain.files import PRIVATE, private_directory, write_text
+from pretrain.reading import rows
+
+_TASK_FILE, _PART_FILE = "task.json", "part.json"
+# Bounds to choose from, and ids that are looked at of the rows that are read at a time.
+_BOUNDS, _LOOKED_AT = 1023, 64
+
+
+class Task(BaseModel):
+    """What all readers are to read, and where parts may begin. Private.
+
+    Attributes:
+      files: path and size of each, in order.
+      kept: which rows; None for all.
+      bounds: ids, ascending, which part the rows into equal shares.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    files: tuple[tuple[Path, int], ...]
+    kept: Kept | None
+    bounds: tuple[str, ...]
+
+    def part(self, number: int, of: int) -> Part:
+        """The devices of one of so many readers; each device is in exactly one part."""
+        first, end = (
+            self.bounds[len(self.bounds) * place // of] if 0 < place < of else None for place in (number, number + 1)
+        )
+        return Part(first, end)
+
+
+def size(patterns: Sequence[str]) -> int:
+    """Bytes of all files.
+
+    Raises:
+      ValueError: nothing matches, or no ordinary file.
+      OSError: the disk does not answer.
+    """
+    return sum(path.stat().st_size for path in rows.matching(patterns, FIELD))
+
+
+def write_task(folder: Path, config: FilePopulation, locale: str, kept: Kept | None) -> None:
+    """Tell readers what to read, and look once at ids, so that all have about the same to do."""
+    files = tuple((path, path.stat().st_size) for path in rows.matching(config.paths, FIELD))
+    task = Task(files=files, kept=kept, bounds=_bounds(config.paths, locale, kept))
+    write_text(private_directory(folder) / _TASK_FILE, task.model_dump_json(), PRIVATE)
+
+
+def _bounds(patterns: Sequence[str], locale: str, kept: Kept | None) -> tuple[str, ...]:
+    seen: list[str] = []
+    with suppress(ValueError):  # Who reads the text says what is wrong with it.
+        for taken in taken_rows(patterns, locale, kept, read_text=False):
+            ids = taken.table["client_id"]
+            chosen = ids.take(np.arange(0, len(ids), max(1, len(ids) // _LOOKED_AT)))
+            seen += filter(None, chosen.to_pylist())
+    seen.sort()
+    # No id is before an empty one.
+    return tuple(seen[len(seen) * place // (_BOUNDS + 1)] for place in range(1, _BOUNDS + 1)) if seen else ("",)
+
+
+def write_part(
+    folder: Path,
+    config: FilePopulation,
+    locale: str,
+    number: int,
+    of: int,
+    writing: Callable[[], AbstractContextManager[None]],
+) -> None:
+    """Do one reader's part of the task in a folder; the piece counts once its last file is there.
+
+    Args:
+      writing: what to hold on to while that file is written.
+
+    Raises:
+      ValueError: as of ``readers.from_files``.
+      OSError: a file is not the one that the task was made of.
+    """
+    task = Task.model_validate_json((folder / _TASK_FILE).read_bytes())
+    for path, length in task.files:
+        if path.stat().st_size != length:
+            raise OSError(
+                f"{path.name}: not the file that others read; let all hosts see the same, run the stage again"
+            )
+    with writing():
+        directory = private_directory(folder / str(number))
+    patterns = [glob.escape(str(path)) for path, _ in task.files]
+    typed = from_files(patterns, locale, task.kept, directory, task.part(number, of))
+    write_piece(directory, typed.devices, locale, config.max_words_per_device)
+    with writing():
+        content = json.dumps({"number": number, "of": of, "read": asdict(typed.read)})
+        write_text(directory / _PART_FILE, content, PRIVATE)
+
+
+def pieces_of(folder: Path) -> tuple[list[Piece], Read]:
+    """The pieces of a task that is done, in order, and what all readers have read.
+
+    Raises:
+      OSError: some are missing, or were not made of the same rows, each of them once.
+      ValueError: damaged.
+    """
+    parts = [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob(f"*/{_PART_FILE}")]
+    parts.sort(key=lambda part: part["number"])
+    if [(part["number"], part["of"]) for part in parts] != [(number, len(parts)) for number in range(len(parts))]:
+        raise OSError("private text: pieces of some workers are missing; run the stage again")
+    read = [Read(**part["read"]) for part in parts]
+    whole = replace(read[0], part_rows=read[0].rows)
+    if {replace(each, part_rows=whole.rows) == whole for each in read} != {True} or (
+        sum(each.part_rows for each in read) != whole.rows
+    ):
+        raise OSError("private text: workers have not read the same rows, each of them once; run the stage again")
+    return [open_piece(folder / str(part["number"])) for part in parts], whole
