@@ -65,13 +65,13 @@ class RuntimeConfig(Config):
     workers: PositiveInt = Field(
         default=1,
         le=1_024,
-        description="processes of one machine that share the devices of a round, or of a layer of discovery; on a GPU "
-        "one for each GPU",
+        description="processes of one machine that share the devices of an ingest of files, of a layer of discovery or "
+        "of a round; on a GPU one for each GPU",
     )
     hosts: Annotated[int, Field(ge=1, le=256)] = Field(
         default=1,
-        description="machines that share the devices of a round of fine-tuning, each with so many workers: those of "
-        "TACIT_HOSTS that are there, so many at most",
+        description="machines that share the devices of an ingest of files, of a layer of local discovery or of a "
+        "round, each with so many workers: those of TACIT_HOSTS that are there, so many at most",
     )
     device: Literal["cpu", "cuda"] = Field(default="cpu", description="what trains; Airflow queues GPU stages by it")
     chunk_devices: Batch | None = Field(

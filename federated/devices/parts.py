@@ -121,12 +121,11 @@ def pieces_of(folder: Path) -> tuple[list[Piece], Read]:
     """
     parts = [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob(f"*/{_PART_FILE}")]
     parts.sort(key=lambda part: part["number"])
-    if [(part["number"], part["of"]) for part in parts] != [(number, len(parts)) for number in range(len(parts))]:
+    expected = [(number, len(parts)) for number in range(len(parts))]
+    if not parts or [(part["number"], part["of"]) for part in parts] != expected:
         raise OSError("private text: pieces of some workers are missing; run the stage again")
     read = [Read(**part["read"]) for part in parts]
-    whole = replace(read[0], part_rows=read[0].rows)
-    if {replace(each, part_rows=whole.rows) == whole for each in read} != {True} or (
-        sum(each.part_rows for each in read) != whole.rows
-    ):
+    whole = replace(read[0], part_rows=sum(each.part_rows for each in read))
+    if any(replace(each, part_rows=each.rows) != whole for each in read):
         raise OSError("private text: workers have not read the same rows, each of them once; run the stage again")
     return [open_piece(folder / str(part["number"])) for part in parts], whole

@@ -1,6 +1,7 @@
 """Vocabularies, token streams and word stores: what they refuse, and that ids stay what they were."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 
 from pretrain import vocabulary
 from pretrain.vocabulary import EOS, SPECIALS, UNK, TokenStream, Vocabulary, from_counts, join_owners, join_streams
-from pretrain.words import SENTENCE_END, open_words, write_words
+from pretrain.words import SENTENCE_END, join_words, open_words, write_words
 
 OWNERS = [[["a", "b"], [], ["b", "c", "b"]], [], [["d"]]]
 
@@ -77,6 +78,20 @@ def test_long_stores_are_flushed_in_order(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr("pretrain.words.FLUSH_TOKENS", 10)
     pieces = write_words(tmp_path / "pieces", OWNERS * 50)
     assert pieces.digest == whole.digest
+
+
+@pytest.mark.parametrize("cuts", [(), (1,), (1, 2), (0, 3)])
+def test_pieces_joined_are_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cuts: tuple[int, ...]) -> None:
+    monkeypatch.setattr("pretrain.words.FLUSH_TOKENS", 2)
+    owners = [*OWNERS[::-1], OWNERS[0]]
+    whole, ends = write_words(tmp_path / "whole", owners), (0, *cuts, len(owners))
+    each = [write_words(tmp_path / f"{end}", owners[first:end]) for first, end in pairwise(ends)]
+    joined = join_words(tmp_path / "joined", each)
+    assert (joined.digest, joined.lexicon) == (whole.digest, whole.lexicon)
+    names = sorted(path.name for path in (tmp_path / "whole").iterdir())
+    assert names == sorted(path.name for path in (tmp_path / "joined").iterdir())
+    for name in names:
+        assert (tmp_path / "joined" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
 
 
 @pytest.mark.parametrize("name", ["tokens.bin", "offsets.npy", "lexicon.json"])
