@@ -118,8 +118,7 @@ class Launch:
 
     def databases(self, pairs: Callable[[str], list[tuple[str, str]]]) -> None:
         """Make databases anew from others: (new, template) of each of the two that hold what a launch did."""
-        lines = (self.servers.home / "secrets.env").read_text(encoding="utf-8").splitlines()
-        password = dict(line.split("=", 1) for line in lines)["POSTGRES_PASSWORD"]
+        password = self.servers.secret("POSTGRES_PASSWORD")
         port = self.servers.environment["POSTGRES_PORT"]
         link = psycopg2.connect(host="127.0.0.1", port=port, user="postgres", password=password, dbname="postgres")
         link.autocommit = True
@@ -144,12 +143,12 @@ class Launch:
         run = self.servers.trigger()
         holder = until(self.halted, 400)
         said = fault(self, holder)
-        until(lambda: self.servers.state(run, "approve") == "awaiting_input" or self.ended(run), 500)
+        until(lambda: self.servers.state(run, "approve") == "awaiting_input" or self.servers.ended(run), 500)
         answered = HELD
-        if not self.ended(run):
+        if not self.servers.ended(run):
             time.sleep(4)
             answered = self.answers(run)
-            until(lambda: self.ended(run), 300)
+            until(lambda: self.servers.ended(run), 300)
         tasks = self.servers.airflow.api("GET", f"/dags/{DAG}/dagRuns/{run}/taskInstances")["task_instances"]
         tries = next(task["try_number"] for task in tasks if task["task_id"] == "fine_tune")
         entries = [each for each in self.servers.tacit("ledger", "show")["entries"] if each["launch_id"] == self.id]
@@ -164,13 +163,9 @@ class Launch:
             "yes" if self.bits() == self.undisturbed else "no",
             "yes" if spends == ["discover", "fine_tune"] else "no",
             f"{answered}; {'yes' if consistent else 'no'}: {', '.join(reviews) or 'none'}",
-            f"{self.ended(run)}, {'published' if published else 'held'}",
+            f"{self.servers.ended(run)}, {'published' if published else 'held'}",
             f"{time.monotonic() - begun_at:.0f} s",
         )
-
-    def ended(self, run: str) -> str:
-        state = self.servers.airflow.api("GET", f"/dags/{DAG}/dagRuns/{run}")["state"]
-        return state if state in ("success", "failed") else ""
 
     def halted(self) -> int:
         """The process that trains, stopped between two rounds; 0 until it has a checkpoint."""

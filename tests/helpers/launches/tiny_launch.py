@@ -89,12 +89,12 @@ def write_launch(folder: Path, **changes: object) -> Path:
                 text = " ".join(sentence() for _ in range(12))
                 row = {"text": text, "timestamp": "2020-01-01T00:00:00Z", "url": f"https://example.org/{number}"}
                 file.write(json.dumps(row) + "\n")
-    rows = []
+    rows, locale = [], changes.get("locale", "en-US")
     for client in range(CLIENTS):
         for message in range(12):
             words = sentence().rstrip(".").split()
             words.insert(2, planted(client) if message % 4 == 0 else SHARED_NEW[message % 3])
-            rows.append({"client_id": client_id(client), "text": " ".join(words), "locale": "en-US"})
+            rows.append({"client_id": client_id(client), "text": " ".join(words), "locale": locale})
     pq.write_table(pa.Table.from_pylist(rows), folder / "clients.parquet")
 
     launch = {

@@ -78,12 +78,13 @@ class Forked:
     tacit: Path
 
 
-def begun(meeting: Path, keeper: int) -> Forked:
+def begun(meeting: Path, keeper: int, spare: Path | None = None) -> Forked:
     """The scripts of a test run and the process that they ask, which the first of its workers begins.
 
     Args:
       meeting: a folder that the workers share.
       keeper: id of the process that everything ends with.
+      spare: where commands put temporary files, if not where the system does.
     """
     with (meeting / "forked.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -91,13 +92,13 @@ def begun(meeting: Path, keeper: int) -> Forked:
         if not written.exists():
             # Not among pytest's folders: the name of a socket may have a hundred characters.
             folder = Path(tempfile.mkdtemp(prefix="tacit-forked-"))
-            _begin(folder, keeper)
+            _begin(folder, keeper, {"TMPDIR": str(spare)} if spare else {})
             written.write_text(str(folder), encoding="utf-8")
         folder = Path(written.read_text(encoding="utf-8"))
         return Forked(folder / "python", folder / "tacit")
 
 
-def _begin(folder: Path, keeper: int) -> None:
+def _begin(folder: Path, keeper: int, variables: dict[str, str]) -> None:
     door = folder / "door"
     for name, before in (("python", []), ("tacit", ["-m", _TACIT])):
         script = _SCRIPT.format(python=sys.executable, door=str(door), before=before, killed=KILLED)
@@ -107,7 +108,7 @@ def _begin(folder: Path, keeper: int) -> None:
     number = os.posix_spawn(
         sys.executable,
         [sys.executable, "-m", __name__, str(folder), str(keeper)],
-        os.environ | _ONE_THREAD | {"PYTHONPATH": str(ROOT)},
+        os.environ | _ONE_THREAD | {"PYTHONPATH": str(ROOT)} | variables,
         file_actions=[(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)],
     )
     while not door.exists():

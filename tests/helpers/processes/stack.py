@@ -59,30 +59,40 @@ class Stack:
         with OPENER.open(request, timeout=60) as answer:
             return json.load(answer)
 
-    def trigger(self) -> str:
-        """Begin the tiny launch through the API; returns the run's id."""
-        until(lambda: self.airflow.api("GET", f"/dags/{DAG}"))
-        self.airflow.api("PATCH", f"/dags/{DAG}", {"is_paused": False})
+    def trigger(self, dag: str = DAG) -> str:
+        """Begin a launch through the API; returns the run's id."""
+        until(lambda: self.airflow.api("GET", f"/dags/{dag}"))
+        self.airflow.api("PATCH", f"/dags/{dag}", {"is_paused": False})
         body = {"conf": {}, "logical_date": None}
-        return self.airflow.api("POST", f"/dags/{DAG}/dagRuns", body)["dag_run_id"]
+        return self.airflow.api("POST", f"/dags/{dag}/dagRuns", body)["dag_run_id"]
 
     def state(self, run: str, task: str) -> str | None:
         return self.airflow.states(DAG, run).get(task)
 
-    def answer(self, run: str, word: str = "Approve") -> dict[str, Any]:
+    def ended(self, run: str, dag: str = DAG) -> str:
+        """How a run ended; empty while it goes on."""
+        state = self.airflow.api("GET", f"/dags/{dag}/dagRuns/{run}")["state"]
+        return state if state in ("success", "failed") else ""
+
+    def secret(self, name: str) -> str:
+        lines = (self.home / "secrets.env").read_text(encoding="utf-8").splitlines()
+        return dict(line.split("=", 1) for line in lines)[name]
+
+    def answer(self, run: str, word: str = "Approve", dag: str = DAG) -> dict[str, Any]:
         """The reviewer's answer, once the launch asks, with every box ticked."""
         reviewer = replace(self.airflow, user=REVIEWER)
-        question = f"/dags/{DAG}/dagRuns/{run}/taskInstances/approve/-1/hitlDetails"
+        question = f"/dags/{dag}/dagRuns/{run}/taskInstances/approve/-1/hitlDetails"
         ticked = dict.fromkeys(reviewer.api("GET", question)["params"], True)
         return reviewer.api("PATCH", question, {"chosen_options": [word], "params_input": ticked})
 
 
 @contextmanager
-def stack(tacit: Path, **changes: object) -> Iterator[Stack]:
+def stack(tacit: Path, spare: Path | None = None, **changes: object) -> Iterator[Stack]:
     """A stack with the tiny launch's file and its population's budget; nothing of it is left afterwards.
 
     Args:
       tacit: what its workers run as `tacit`.
+      spare: where services put temporary files, if not where the system does.
       changes: fields of the launch file.
     """
     folder = Path(tempfile.mkdtemp(prefix="tacit-stack-"))
@@ -94,6 +104,7 @@ def stack(tacit: Path, **changes: object) -> Iterator[Stack]:
     environment = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "PYTHONPATH") if name in os.environ}
     environment |= {name: str(free_port()) for name in PORTS} | {"STACK_HOME": str(folder / "stack")}
     environment |= {"TACIT_BIN": str(tacit), "TACIT_LAUNCHES": str(launches)}
+    environment |= {"TMPDIR": str(spare)} if spare else {}
     made = Stack(folder / "stack", environment | {"TASK_HEARTBEAT_SECONDS": "20"})
     try:
         made.done("up")
