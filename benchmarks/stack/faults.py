@@ -1,10 +1,11 @@
-"""What real servers that die do to a launch: `make stack`, a tiny launch, kill -9, a full disk, two answers at once.
+"""What real servers that die do to a launch: `make stack`, a tiny launch, kill -9, a full disk, a stage that hangs.
 
-    .venv/stages/bin/python -m benchmarks.stack.faults [--times 3] [--only servers worker disk]
+    .venv/stages/bin/python -m benchmarks.stack.faults [--times 3] [--only servers worker timeout disk]
 
 Each launch goes through Airflow from the same state, as the stages before ``fine_tune`` left it, and is held against
 one that nothing happened to: same bits of the trained model, one spend a stage in the ledger, one answer in it, and
-published only if that answer approved. Root alone may mount the small disk of ``disk``.
+published only if that answer approved: people approve and reject at the same moment. Root alone may mount the small
+disk of ``disk``. For ``timeout`` a policy of Airflow's own takes the hours of `fine_tune` down to seconds.
 """
 
 import argparse
@@ -30,13 +31,30 @@ from pipeline.config import STAGE_NAMES, launch_id, load_launch
 from tests.helpers.processes.forked import begun
 from tests.helpers.processes.proc import tree
 from tests.helpers.processes.server import until
-from tests.helpers.processes.stack import DAG, Stack, stack
+from tests.helpers.processes.stack import DAG, ROOT, Stack, stack
 
 BEFORE = STAGE_NAMES[: STAGE_NAMES.index("fine_tune")]
 SERVERS = ("scheduler", "redis", "postgres", "mlflow", "api-server")
 DATABASES = {"ledger": "ledger", "mlflow": "mlflow"}
 MIB = 1 << 20
 HELD = "not asked"
+# Longer than the command takes to import what it needs and to reach its first checkpoint on a busy machine.
+SHORT_SECONDS = 90
+# In airflow/config of the stack; the file that it looks for is there while a try is to be ended.
+POLICY = """
+from datetime import timedelta
+from pathlib import Path
+
+
+def task_policy(task):
+    if task.task_id == "fine_tune" and Path({short!r}).exists():
+        task.execution_timeout = timedelta(seconds={seconds})
+"""
+# A stage that hangs is the command itself, as Airflow ends it by its process group; others fork, which is quicker.
+TACIT = """#!/bin/sh
+if [ "$1" = stage ] && [ "$2" = fine_tune ] && [ -e '{short}' ]; then exec '{command}' "$@"; fi
+exec '{forked}' "$@"
+"""
 MECHANISM = {
     "kind": "tree",
     "noise_multiplier": 16.0,
@@ -58,9 +76,9 @@ def main() -> int:
     rows = []
     with (
         tempfile.TemporaryDirectory() as meeting,
-        stack(begun(Path(meeting), os.getpid()).tacit, mechanism=MECHANISM, server=SERVER) as servers,
+        stack(tacit(Path(meeting)), mechanism=MECHANISM, server=SERVER) as servers,
     ):
-        launch = Launch(servers)
+        launch = Launch(servers, Path(meeting) / "short")
         if "disk" in names:
             mount = ["mount", "-t", "tmpfs", "-o", "size=64m,mode=0700", "tmpfs", str(launch.runs)]
             subprocess.run(mount, check=True)
@@ -69,6 +87,9 @@ def main() -> int:
             for turn in range(1, asked.times + 1):
                 for name in names:
                     launch.restore()
+                    launch.short.unlink(missing_ok=True)
+                    if name == "timeout":
+                        launch.short.touch()
                     rows.append((turn, name, *launch.go(FAULTS[name])))
                     print(f"| {' | '.join(map(str, rows[-1]))} |", flush=True)
         finally:
@@ -78,11 +99,24 @@ def main() -> int:
     return 0 if all("no" not in row for row in rows) else 1
 
 
-class Launch:
-    """One launch that is begun again and again from where its public stages ended."""
+def tacit(folder: Path) -> Path:
+    """What workers run: processes that fork, but for a stage that is to hang."""
+    script, short = folder / "tacit", folder / "short"
+    command, forked = ROOT / ".venv" / "stages" / "bin" / "tacit", begun(folder, os.getpid()).tacit
+    script.write_text(TACIT.format(short=short, command=command, forked=forked), encoding="utf-8")
+    script.chmod(0o755)
+    return script
 
-    def __init__(self, servers: Stack) -> None:
-        self.servers = servers
+
+class Launch:
+    """One launch that is begun again and again from where its public stages ended.
+
+    Args:
+      short: a file that is there while `fine_tune` has little time.
+    """
+
+    def __init__(self, servers: Stack, short: Path) -> None:
+        self.servers, self.short = servers, short
         self.file = Path(servers.environment["TACIT_LAUNCHES"], f"{DAG}.yaml")
         self.id = launch_id(load_launch(self.file))
         self.runs = servers.home / "runs"
@@ -100,6 +134,10 @@ class Launch:
         """The stages before training, kept aside; then training as it is when nothing happens."""
         for name in BEFORE:
             self.stage(name)
+        policy = self.servers.home / "airflow" / "config" / "airflow_local_settings.py"
+        policy.parent.mkdir(exist_ok=True)
+        policy.write_text(POLICY.format(short=str(self.short), seconds=SHORT_SECONDS), encoding="utf-8")
+        kill(self.servers, "worker-cpu")  # its next one reads the policy
         kill(self.servers, "mlflow")
         shutil.copytree(self.runs, self.base, copy_function=shutil.copy2)
         self.databases(lambda name: [(f"{name}_before", name)])
@@ -245,7 +283,17 @@ def disk_fills(launch: Launch, holder: int) -> str:
     return "full disk"
 
 
-FAULTS = {"servers": servers_die, "worker": worker_dies, "disk": disk_fills}
+def stage_hangs(launch: Launch, holder: int) -> str:
+    """The stage stays halted until Airflow ends its try, by force; the next one has its hours."""
+    launch.short.unlink()
+    until(lambda: not alive(holder), SHORT_SECONDS + 120)
+    logs = launch.servers.home / "airflow" / "logs"
+    newest = max(logs.glob("*/*/task_id=fine_tune/attempt=1.log"), key=lambda path: path.stat().st_mtime)
+    until(lambda: "AirflowTaskTimeout" in newest.read_text(encoding="utf-8"), 60)
+    return f"halted past its timeout of {SHORT_SECONDS} s"
+
+
+FAULTS = {"servers": servers_die, "worker": worker_dies, "timeout": stage_hangs, "disk": disk_fills}
 
 
 def _arguments() -> argparse.Namespace:

@@ -5,7 +5,7 @@ moment moves neither. Samples before ``WARM_UP`` launches do not count (imports,
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from matplotlib.axes import Axes
@@ -28,6 +28,8 @@ FLAT = {
 # What every launch adds to: as much by the last as by the first.
 CONSTANT = {"rows": "", "database": "KiB", "disk": "KiB", "count": ""}
 MOST_RATIO = 1.25
+# Rows are shown of the databases and of this many that grow most, all tables are judged.
+MOST_TABLES = 12
 TITLES = {
     "memory": "memory of its own",
     "files": "open files",
@@ -113,11 +115,22 @@ def trends(samples: Sequence[Sample], warm_up: int = WARM_UP) -> list[Trend]:
     Raises:
       ValueError: fewer than six samples after warm-up, of which no half has a slope.
     """
+    samples = [with_totals(sample) for sample in samples]
     counted = [sample for sample in samples[1:-1] if sample.launches >= warm_up]
     if len(counted) < 6:
         raise ValueError(f"{len(counted)} samples after {warm_up} launches; a slope needs six: let more launches run")
     names = sorted({name for sample in samples for name in sample.values if name.partition("/")[0] in FLAT | CONSTANT})
     return [_trend(name, samples, counted) for name in names]
+
+
+def with_totals(sample: Sample) -> Sample:
+    """A sample with the rows of each database beside those of its tables, as in ``rows/ledger, all tables``."""
+    totals: dict[str, float] = {}
+    for name, value in sample.values.items():
+        if name.startswith("rows/"):
+            database = f"{name.partition('.')[0]}, all tables"
+            totals[database] = totals.get(database, 0.0) + value
+    return replace(sample, values=sample.values | totals)
 
 
 def _trend(name: str, samples: Sequence[Sample], counted: Sequence[Sample]) -> Trend:
@@ -160,7 +173,9 @@ def _rows(every: Sequence[Trend], samples: Sequence[Sample]) -> Iterator[str]:
         grown = [trend for trend in every if trend.kind == kind and (trend.slope.value > 0 or trend.leaks)]
         shown = sorted(grown, key=lambda trend: -trend.slope.value)
         if kind == "rows":
-            shown = [trend for trend in shown if trend.slope.value >= 1 or trend.leaks]
+            shown = [
+                trend for at, trend in enumerate(shown) if at < MOST_TABLES or "all tables" in trend.name or trend.leaks
+            ]
         for trend in shown:
             earlier, later = trend.halves
             yield _row(trend, trend.at_rest, f" {number(earlier.value)}, {number(later.value)} |")
@@ -203,10 +218,7 @@ def _drawing(samples: Sequence[Sample], services: Sequence[str]):
                     launches, [sample.values.get(f"{kind}/{name}", 0.0) for sample in samples], color=colour, label=name
                 )
         for name, colour in zip(("ledger", "airflow", "mlflow"), COLOURS, strict=False):
-            kept = [
-                sum(value for key, value in sample.values.items() if key.startswith(f"rows/{name}.")) / 1000
-                for sample in samples
-            ]
+            kept = [with_totals(sample).values.get(f"rows/{name}, all tables", 0.0) / 1000 for sample in samples]
             rows.plot(launches, kept, color=colour, label=name)
         for panel, title in ((memory, "memory, MiB"), (files, "open files"), (rows, "rows, thousands")):
             panel.set(xlabel="launches that ended", title=title)
