@@ -4,7 +4,7 @@ Slopes are Theil and Sen's (the median over pairs of samples), with their 95% in
 moment moves neither. Samples before ``WARM_UP`` launches do not count (imports, pools of connections, caches).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -205,7 +205,7 @@ def picture(samples: Sequence[Sample]) -> str:
     return alone.replace("currentColor", "#202020").replace("</desc>", f"</desc>{paper}", 1) + "\n"
 
 
-def _drawing(samples: Sequence[Sample], services: Sequence[str]):
+def _drawing(samples: Sequence[Sample], services: Sequence[str]) -> Callable[[Axes], None]:
     launches = [sample.launches for sample in samples]
 
     def draw(axes: Axes) -> None:

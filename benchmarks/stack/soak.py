@@ -40,6 +40,9 @@ et-EE lt-LT lv-LV tr-TR id-ID ms-MY vi-VN sw-KE af-ZA ca-ES eu-ES gl-ES
 """.split()  # noqa: SIM905 - a list of fifty quoted tags reads worse
 # A question that is answered in the second that it is asked can fail its task.
 THINKING_SECONDS = 4
+# How often runs are asked how they are: each answer costs the api-server some of what is measured.
+LOOKING_SECONDS = 5
+OVER = frozenset({"success", "failed", "skipped", "upstream_failed"})
 
 
 @dataclass
@@ -100,13 +103,14 @@ def launched(servers: Stack, probe: Probe, asked: argparse.Namespace) -> list[Sa
             dag = waiting.pop(0)
             servers.done("tacit", "ledger", "register", dag, "--max-rho", "9", "--simulated")
             running.append(Run(dag, servers.trigger(dag)))
-        time.sleep(2)
+        time.sleep(LOOKING_SECONDS)
         for run in list(running):
-            if not servers.ended(run.id, run.dag):
+            states = servers.airflow.states(run.dag, run.id)
+            if states.get("approve") == "awaiting_input":
                 answer(servers, run)
+            if not OVER.issuperset(states.values()) or not servers.ended(run.id, run.dag):
                 continue
             running.remove(run)
-            states = servers.airflow.states(run.dag, run.id)
             well = set(states.values()) == {"success"}
             ended, failed = ended + 1, failed + (not well)
             print(
@@ -123,13 +127,12 @@ def launched(servers: Stack, probe: Probe, asked: argparse.Namespace) -> list[Sa
 
 
 def answer(servers: Stack, run: Run) -> None:
-    """Approve, once the launch asks."""
-    if servers.airflow.states(run.dag, run.id).get("approve") == "awaiting_input":
-        run.asked = run.asked or time.monotonic()
-        if time.monotonic() - run.asked > THINKING_SECONDS:
-            # It may have been taken since.
-            with suppress(urllib.error.HTTPError):
-                servers.answer(run.id, dag=run.dag)
+    """Approve what a launch asks, after a while."""
+    run.asked = run.asked or time.monotonic()
+    if time.monotonic() - run.asked > THINKING_SECONDS:
+        # It may have been taken since.
+        with suppress(urllib.error.HTTPError):
+            servers.answer(run.id, dag=run.dag)
 
 
 def logged(servers: Stack, run: Run, states: dict[str, str]) -> str:
