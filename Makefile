@@ -68,11 +68,9 @@ bench: setup ## Run BENCHES (default: all that need no data of yours; an hour, p
 up: setup $(AIRFLOW_HOME)/.ready ## Start Airflow and the MLflow UI on this machine, loopback only
 	@bash docker/local.sh up
 
-backfill: setup ## What FILE's launches of dates FROM to TO would spend (2026-09-01); with GO=1 Airflow (make up) runs them one by one
-	@$(STAGES)/tacit --quiet ledger forecast $(FILE) --from "$(FROM)" --to "$(TO)"
-	@test -n "$(GO)" || { echo "nothing runs yet: the same with GO=1 asks Airflow for these runs"; exit 0; }
-	@test -z "$(GO)" || ($(AIRFLOW) backfill create --dag-id public_model-$(LAUNCH) --from-date "$(FROM)" --to-date "$(TO)" \
-		--max-active-runs 1 --reprocess-behavior none)
+backfill: setup ## What FILE's launches of dates FROM to TO would spend (2026-09-01); with GO=1 Airflow (make up; STACK=1: make stack) runs them
+	@$(if $(STACK),.venv/airflow/bin/python docker/stack backfill,$(AIRFLOW:%/airflow=%/python) docker/stack/backfill.py) \
+		"$(abspath $(FILE))" "$(FROM)" "$(TO)" $(GO)
 
 down: ## Stop what `make up` started, and nothing else
 	@bash docker/local.sh down

@@ -27,6 +27,7 @@ Launch `{{ ti.xcom_pull(task_ids='check')['launch_id'] }}` passed every automati
   `runs/{{ ti.xcom_pull(task_ids='check')['launch_id'] }}/public/report/report.html`; its disclosure has SHA-256
   `{{ ti.xcom_pull(task_ids='report')['disclosure_sha256'] }}`
 - decision: {{ ti.xcom_pull(task_ids='decide')['reasons'] | join('; ') }}
+WHAT FOLLOWS
 
 | gate | what it saw | |
 |---|---|---|
@@ -41,6 +42,19 @@ Each of its warnings is a box below: approving takes a tick in every one.
 Your answer goes into the privacy ledger, and a rejection is final. Without an answer in seven days nothing is
 published; run this task again to be asked again.
 """
+
+
+def what_follows(launch: LaunchFile, earlier: Sequence[str]) -> list[str]:
+    """Whose answer this is, and what an approval leads to, as lines of the question."""
+    lines = list[str]()
+    if launch.approvals > 1:
+        lines.append(f"- this is answer {len(earlier) + 1} of {launch.approvals}, each by a different person")
+    for name in earlier:
+        answer = f"ti.xcom_pull(task_ids='{name}', key='{ANSWER}')"  # none where somebody marked the task a success
+        lines.append(f"{{% if {answer} %}}- {{{{ {answer}['responded_by_user']['id'] }}}} approved it{{% endif %}}")
+    if launch.experiment_days:
+        lines.append(f"- published, some devices try it for {launch.experiment_days} days; what they log decides")
+    return lines
 
 
 def boxes(context: Context) -> ParamsDict:
@@ -71,8 +85,9 @@ class LaunchApproval(ApprovalOperator):
         super().__init__(
             task_id=f"approve_{len(earlier) + 1}" if earlier else "approve",
             pool="cpu",
-            subject=f"Publish {', '.join(launch.features)} for {launch.locale}?",
-            body=_BODY,
+            subject=f"Publish {', '.join(launch.features)} for {launch.locale}: "
+            "{{ ti.xcom_pull(task_ids='check')['launch_id'] }}?",
+            body=_BODY.replace("WHAT FOLLOWS\n", "".join(f"{line}\n" for line in what_follows(launch, earlier))),
             assigned_users=[{"id": reviewer, "name": reviewer} for reviewer in launch.reviewers],
             response_timeout=timedelta(days=7),
             defaults=self.REJECT,

@@ -33,13 +33,22 @@ def on_public_model(locale: str) -> PartitionedAssetTimetable:
     return PartitionedAssetTimetable(assets=public_model_asset(locale))
 
 
+def on_publication(launch_name: str) -> PartitionedAssetTimetable:
+    """One run for each launch that some devices try first; the partition is the launch's id.
+
+    Without partitions it would never start: Airflow (3.3.2) hands on what a dated run emits with the run's own
+    partition, the date, and tells that to partitioned DAGs alone.
+    """
+    return PartitionedAssetTimetable(assets=experiment_asset(launch_name))
+
+
 def public_model_asset(locale: str) -> Asset:
     """What ``public_model.py`` emits, a partition a date, and scheduled launches of the locale wait for."""
     return Asset(name=f"public_model/{locale}", uri=f"x-tacit://public_model/{locale}")
 
 
 def experiment_asset(launch_name: str) -> Asset:
-    """What publication emits where some devices try a launch first, and ``experiment.py`` waits for."""
+    """What publication emits, a partition a launch, where some devices try it first; ``experiment.py`` waits for it."""
     return Asset(name=f"experiment/{launch_name}", uri=f"x-tacit://experiment/{launch_name}")
 
 
@@ -72,3 +81,17 @@ def launch_date(context: Context, launch_name: str) -> str | None:
     if run.run_type != "manual" and key > f"{datetime.now(UTC):{_KEY}}":
         raise AirflowFailException(f"partition {key}: this date is still to come; what people type until then counts")
     return key
+
+
+def require_switched_on(context: Context, dag_id: str) -> None:
+    """See that a DAG hears what is about to be announced: Airflow (3.3.2) keeps nothing for one that is paused.
+
+    Raises:
+      AirflowFailException: it is paused.
+    """
+    if context["dag_run"].triggering_user_name == "dag_test":
+        return  # Nothing but this run is there, and nothing starts after it.
+    if context["ti"].get_dag(dag_id).is_paused:
+        raise AirflowFailException(
+            f"{dag_id} is paused, and would never hear that its turn has come; switch it on, then clear this task"
+        )

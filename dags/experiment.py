@@ -12,7 +12,7 @@ from typing import Any
 from airflow.sdk import DAG, BaseSensorOperator, Context, Param, get_parsing_context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from dates import experiment_asset
+from dates import on_publication
 from deadlines import asked
 from launch_file import LaunchFile, read_launch_files
 from notify import Notice
@@ -73,13 +73,12 @@ class Logs(BaseSensorOperator):
 
 
 def launch_id(context: Context) -> str:
-    """The launch of a run: the one a person names, or the last one whose publication started the run.
+    """The launch of a run: the one a person names, or the one whose publication started the run.
 
     Raises:
       AirflowFailException: nobody named one.
     """
-    events = [event for group in context["triggering_asset_events"].values() for event in group]
-    named = context["params"].get("launch") or (events[-1].extra.get("launch_id") if events else None)
+    named = context["params"].get("launch") or context["dag_run"].partition_key
     if not named:
         raise AirflowFailException("launch: nobody named one; trigger the DAG with the id of a published launch")
     return named
@@ -92,10 +91,11 @@ def build(launch: LaunchFile, days: int) -> DAG:
         dag_display_name=f"{launch.title}, experiment",
         description=f"live experiment of {launch.name}",
         doc_md=f"Waits {days} days for what keyboards log of a launch of `{launch.path.name}`, then decides by it.",
-        schedule=[experiment_asset(launch.name)],
+        schedule=on_publication(launch.name),
         start_date=datetime(2026, 1, 1, tzinfo=UTC),
         catchup=False,
         max_active_runs=1,
+        is_paused_upon_creation=False,  # it spends nothing, and what is published while it is paused it never hears of
         params={"launch": Param(None, type=["null", "string"], description="id of a launch, where a person starts it")},
         tags=["experiment", launch.locale, *launch.features],
     ) as dag:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from airflow.sdk import DAG, Asset, Context, get_parsing_context, task
 from airflow.sdk.exceptions import AirflowException
 
-from dates import UNDATED, date_param, launch_date, on_schedule, public_model_asset
+from dates import UNDATED, date_param, launch_date, on_schedule, public_model_asset, require_switched_on
 from deadlines import of_public_model
 from launch_file import LaunchFile, read_launch_files
 from notify import Notice
@@ -55,6 +55,7 @@ def emit(launch: LaunchFile, asset: Asset):
         on_failure_callback=Notice("failed", launch),
     )
     def announce(**context: Context):
+        require_switched_on(context, launch.name)
         date = launch_date(context, launch.name)
         event = context["outlet_events"][asset]
         event.extra = {"launch_file": launch.name, "date": date}

@@ -34,7 +34,7 @@ from typing import IO, Any
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from dates import experiment_asset, launch_date
+from dates import experiment_asset, launch_date, require_switched_on
 from launch_file import HOME, LaunchFile
 from notify import Notice, late
 
@@ -220,10 +220,12 @@ class Publish(Stage):
         super().__init__(launch=launch, name=name, outlets=[self.asset] if self.asset else [], **kwargs)
 
     def execute(self, context: Context) -> dict[str, Any]:
+        if self.asset:
+            require_switched_on(context, f"experiment-{self.launch.name}")
         answer = super().execute(context)
         if self.asset:
             launch_id = context["ti"].xcom_pull(task_ids="check")["launch_id"]
-            context["outlet_events"][self.asset].extra = {"launch_id": launch_id}
+            context["outlet_events"][self.asset].add_partitions(launch_id)
         return answer
 
 

@@ -1,4 +1,4 @@
-"""A name for people on each run: locale, features and date, as its note.
+"""A name for people on each run: locale, features and date, of an experiment the launch, as its note.
 
 Airflow makes the id of a run itself; 3.3.2 asks nobody for one where an asset or a backfill starts the run. What a
 person wrote in the note stays.
@@ -13,7 +13,7 @@ from airflow.plugins_manager import AirflowPlugin
 if TYPE_CHECKING:
     from airflow.models.dagrun import DagRun
 
-_OURS = frozenset({"launch", "public_model"})
+_OURS = frozenset({"launch", "public_model", "experiment"})
 
 
 @hookimpl
@@ -29,12 +29,13 @@ def name(title: str, partition: str | None, conf: dict | None) -> str:
 
     Args:
       title: of its DAG, which begins with locale and features.
-      partition: the date that a schedule or a backfill gave it, as YYYYMMDD.
+      partition: the date that a schedule or a backfill gave it, as YYYYMMDD; the id of a launch in its experiment.
       conf: what a person gave it.
     """
-    date = str((conf or {}).get("date") or partition or "undated").replace("-", "")
-    written = f"{date[:4]}-{date[4:6]}-{date[6:]}" if date.isdecimal() and len(date) == 8 else "undated"
-    return f"{title}, {written}"
+    asked = conf or {}
+    about = str(asked.get("launch") or asked.get("date") or partition or "undated")
+    date = about.replace("-", "")
+    return f"{title}, {f'{date[:4]}-{date[4:6]}-{date[6:]}' if date.isdecimal() and len(date) == 8 else about}"
 
 
 class RunNames(AirflowPlugin):

@@ -4,6 +4,8 @@ up [NAME ...]       start what does not run (all services, or those named); what
 down                end what `up` started and nothing else; data stay
 status              what runs and is well; exit 0: all of it, 1: not all, 3: none
 tacit ARGUMENTS     `tacit` with the stack's ledger, runs and MLflow
+backfill FILE FROM TO [GO]
+                    what launches of dates that passed would spend; with GO Airflow runs them, one by one
 kubernetes FOLDER   the same for Kubernetes, rendered into a folder (default: docker/kubernetes)
 environment KIND    what a service of a kind (airflow, worker, mlflow) is told, NUL between: for `env -S` and tests
 """
@@ -18,6 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import backfill
 import passwords
 import places
 import pods
@@ -33,7 +36,7 @@ PATIENCE_SECONDS = 300
 
 def main(arguments: list[str]) -> int:
     words = {"up": up, "down": down, "status": status, "tacit": tacit, "environment": environment}
-    words["kubernetes"] = manifests_into
+    words |= {"backfill": backfilled, "kubernetes": manifests_into}
     if not arguments or arguments[0] not in words:
         print(__doc__)
         return 0 if arguments in (["help"], ["--help"]) else 2
@@ -102,6 +105,10 @@ def status(place: Places) -> int:
 def tacit(place: Places, *arguments: str) -> int:
     program = os.environ.get("TACIT_BIN") or str(places.STAGES_BIN / "tacit")
     os.execve(program, [program, *arguments], places.told(place, "worker"))
+
+
+def backfilled(place: Places, file: str = "", first: str = "", last: str = "", go: str = "") -> int:
+    return backfill.backfill(places.told(place, "worker"), file, first, last, go)
 
 
 def environment(place: Places, kind: str) -> int:

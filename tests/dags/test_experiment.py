@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 import pytest
+from airflow.sdk import PartitionedAssetTimetable
 from airflow.sdk.exceptions import AirflowFailException, AirflowRescheduleException, AirflowSensorTimeout
 
 from .conftest import StandIn
@@ -14,10 +15,9 @@ pytestmark = pytest.mark.timeout(300)
 ID = "scheduled-0123abcd"
 
 
-def context(launch: str | None = ID, *events: str) -> dict:
-    """What a task knows of a run that a person started, or publications."""
-    emitted = [SimpleNamespace(extra={"launch_id": name}) for name in events]
-    return {"params": {"launch": launch}, "triggering_asset_events": {"asset": emitted}}
+def context(launch: str | None = ID, published: str | None = None) -> dict:
+    """What a task knows of a run that a person started, or a publication."""
+    return {"params": {"launch": launch}, "dag_run": SimpleNamespace(partition_key=published)}
 
 
 @pytest.fixture
@@ -29,8 +29,11 @@ def test_publication_starts_it_and_it_waits_before_it_decides(dagbag):
     dag, launch = dagbag.dags["experiment-scheduled"], dagbag.dags["scheduled"]
     assert edges(dag) == {("begun", "logs"), ("logs", "settle")}
     (asset,) = launch.get_task("publish").outlets
-    assert list(dag.timetable.asset_condition.objects) == [asset]
+    assert dag.timetable.asset_condition.name == asset.name
     assert asset.name == "experiment/scheduled"
+    # A dated run emits under its partition, which a DAG without partitions is never told of.
+    assert isinstance(dag.timetable, PartitionedAssetTimetable)
+    assert dag.is_paused_upon_creation is False
     assert dagbag.dags["demo"].get_task("publish").outlets == []
 
 
@@ -81,10 +84,10 @@ def test_both_decisions_are_answers(dagbag, stand_in: StandIn, decision: str):
     assert stand_in.calls() == [["experiment", "decide", ID, "--by", "airflow", "--json"]]
 
 
-def test_a_launch_is_the_last_that_was_published_or_the_one_that_a_person_names(dagbag, stand_in: StandIn):
+def test_a_launch_is_what_was_published_or_the_one_that_a_person_names(dagbag, stand_in: StandIn):
     begun = dagbag.dags["experiment-scheduled"].get_task("begun")
-    assert begun.command(context(None, "first", "second"))[2] == "second"
-    assert begun.command(context("named", "first"))[2] == "named"
+    assert begun.command(context(None, "published"))[2] == "published"
+    assert begun.command(context("named", "published"))[2] == "named"
     with pytest.raises(AirflowFailException, match="nobody named one"):
         begun.command(context(None))
 
@@ -107,3 +110,26 @@ def test_a_run_looks_waits_and_decides(dagbag, stand_in: StandIn):
     ended = dag.test(run_conf={"launch": ID})
     assert ended.state == "success"
     assert [call[1] for call in stand_in.calls()] == ["status", "status", "decide"]
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_publication_names_its_launch_unless_nobody_would_hear(dagbag, stand_in: StandIn, paused: bool):
+    publish = copy.copy(dagbag.dags["scheduled"].get_task("publish"))
+    asked, named = list[str](), list[str]()
+
+    def get_dag(dag_id: str) -> SimpleNamespace:
+        asked.append(dag_id)
+        return SimpleNamespace(is_paused=paused)
+
+    told = {
+        "ti": SimpleNamespace(try_number=1, get_dag=get_dag, xcom_pull=lambda task_ids: {"launch_id": ID}),
+        "dag_run": SimpleNamespace(triggering_user_name=None, partition_key="20261101"),
+        "outlet_events": {publish.asset: SimpleNamespace(add_partitions=named.append)},
+    }
+    if paused:
+        with pytest.raises(AirflowFailException, match="experiment-scheduled is paused, and would never hear"):
+            publish.execute(told)
+        assert stand_in.calls() == []
+    else:
+        publish.execute(told)
+    assert (asked, named) == (["experiment-scheduled"], [] if paused else [ID])

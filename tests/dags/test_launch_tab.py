@@ -117,9 +117,11 @@ def test_airflow_loads_the_tab(database):
         (None, {"date": "2026-10-01"}, "2026-10-01"),
         ("undated", {"date": None}, "undated"),
         (None, {}, "undated"),
+        ("it-IT-0123abcd", {}, "it-IT-0123abcd"),
+        (None, {"launch": "it-IT-0123abcd"}, "it-IT-0123abcd"),
     ],
 )
-def test_a_run_is_named_by_locale_features_and_date(dagbag, partition, conf, date):
+def test_a_run_is_named_by_locale_features_and_what_it_is_about(dagbag, partition, conf, date):
     import run_names
 
     dag = dagbag.dags["scheduled"]

@@ -115,6 +115,8 @@ def test_a_public_model_starts_a_dated_launch_that_a_reviewer_rejects(server: Se
     asked = reviewer.api("GET", question)["body"]
     assert "rho 0.5, epsilon 6.5" in " ".join(asked.split())
     assert "| rho | 0.5 of 1 | passed |" in asked
+    assert "answer 1 of 2" in asked
+    assert "some devices try it for 14 days" in asked
     reviewer.api("PATCH", question, reject)
     until(lambda: server.states("scheduled", run).get("publish") == "skipped")
     assert "publish" not in stand_in.stages()

@@ -66,8 +66,8 @@ class Stack:
         body = {"conf": {}, "logical_date": None}
         return self.airflow.api("POST", f"/dags/{dag}/dagRuns", body)["dag_run_id"]
 
-    def state(self, run: str, task: str) -> str | None:
-        return self.airflow.states(DAG, run).get(task)
+    def state(self, run: str, task: str, dag: str = DAG) -> str | None:
+        return self.airflow.states(dag, run).get(task)
 
     def ended(self, run: str, dag: str = DAG) -> str:
         """How a run ended; empty while it goes on."""
@@ -78,10 +78,12 @@ class Stack:
         lines = (self.home / "secrets.env").read_text(encoding="utf-8").splitlines()
         return dict(line.split("=", 1) for line in lines)[name]
 
-    def answer(self, run: str, word: str = "Approve", dag: str = DAG) -> dict[str, Any]:
-        """The reviewer's answer, once the launch asks, with every box ticked."""
-        reviewer = replace(self.airflow, user=REVIEWER)
-        question = f"/dags/{dag}/dagRuns/{run}/taskInstances/approve/-1/hitlDetails"
+    def answer(
+        self, run: str, word: str = "Approve", dag: str = DAG, task: str = "approve", by: str = REVIEWER
+    ) -> dict[str, Any]:
+        """A reviewer's answer, once the launch asks, with every box ticked."""
+        reviewer = replace(self.airflow, user=by)
+        question = f"/dags/{dag}/dagRuns/{run}/taskInstances/{task}/-1/hitlDetails"
         ticked = dict.fromkeys(reviewer.api("GET", question)["params"], True)
         return reviewer.api("PATCH", question, {"chosen_options": [word], "params_input": ticked})
 
@@ -100,7 +102,7 @@ def stack(tacit: Path, spare: Path | None = None, **changes: object) -> Iterator
     launches = folder / "launches"
     launches.mkdir()
     (folder / "text").mkdir()
-    write_launch(folder / "text", reviewers=[REVIEWER], **changes).rename(launches / "tiny.yaml")
+    write_launch(folder / "text", **{"reviewers": [REVIEWER]} | changes).rename(launches / "tiny.yaml")
     environment = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "PYTHONPATH") if name in os.environ}
     environment |= {name: str(free_port()) for name in PORTS} | {"STACK_HOME": str(folder / "stack")}
     environment |= {"TACIT_BIN": str(tacit), "TACIT_LAUNCHES": str(launches)}

@@ -47,11 +47,11 @@ class Page:
             raise RuntimeError(f"{method}: {reply['error']}")
         return reply["result"]
 
-    def open(self, path: Path, width: int, height: int = 900, dark: bool = False) -> None:
-        """Load a file at a width in CSS pixels, and wait until it stands."""
+    def open(self, place: Path | str, width: int, height: int = 900, dark: bool = False) -> None:
+        """Load a file or an address at a width in CSS pixels, and wait until it stands."""
         self.resize(width, height, dark)
         self._loaded = False
-        self.call("Page.navigate", url=path.as_uri())
+        self.call("Page.navigate", url=place if isinstance(place, str) else place.as_uri())
         while not self._loaded:
             self._note(self._next())
 
