@@ -1,8 +1,8 @@
 """A population's files read by several at once: each takes the devices of one part, and what they leave is joined.
 
 Parts are ranges of ids, so that the pieces of a store, end to end, are the store of one reader, bit for bit. Everybody
-reads all rows, a thirtieth of the work, and cuts those of its own devices into words: so nothing is handed from one to
-another, and whatever is wrong with a file is said by all in the same words.
+reads all rows, on Parquet a thirtieth of the work, and cuts those of its own devices into words: so nothing is handed
+from one to another, and whatever is wrong with a file is said by all in the same words.
 """
 
 import glob

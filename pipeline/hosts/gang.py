@@ -174,7 +174,7 @@ def wait(gang: Gang) -> None:
                 done.add(host)
             elif answer.get("state") != "running":
                 raise OSError(
-                    f"{host}: a worker was lost ({answer}); run the stage again, it goes on from the last checkpoint"
+                    f"{host}: a worker was lost ({answer}); run the stage again, it goes on from what is finished"
                 )
         silent = [host for host in gang.hosts if time.monotonic() - heard[host] > gang.lease_seconds]
         if silent:

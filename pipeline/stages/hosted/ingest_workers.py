@@ -44,21 +44,21 @@ def build_together(ctx: StageContext, target: Path, key: bytes, kept: Kept | Non
       ValueError: as of ``build_store``.
       StaleAttempt: a newer attempt has begun.
     """
-    config, folder = ctx.config, ctx.private / _PARTS
+    config, folder, population = ctx.config, ctx.private / _PARTS, _files(ctx.config.private_text)
+    store.require_readable(population, config.locale)
     ctx = replace(ctx, attempt=fence.begin(ctx.private))
-    fence.hand_over(ctx.private, ctx.attempt)
-    store.require_readable(config.private_text, config.locale)
-    standing = partial(fence.standing, ctx.private, "attempt", ctx.attempt)
+    fence.hand_over(ctx.private, ctx.attempt)  # Workers of an earlier try are not gone on with.
+    standing, task = partial(fence.standing, ctx.private, "attempt", ctx.attempt), folder / str(ctx.attempt)
     with standing():
         shutil.rmtree(folder, ignore_errors=True)
-    task = folder / str(ctx.attempt)
-    parts.write_task(task, _files(config.private_text), config.locale, kept)
+        parts.write_task(task, population, config.locale, kept)
     share_out(ctx)
     with standing():
-        _log.info("device store: joined of what workers read")
-        summary = store.build_store(config.private_text, config.locale, config.seed, target, key, kept, task)
-        shutil.rmtree(folder)
-    return summary
+        _log.info("device store: workers have read all, and their pieces are joined")
+        try:
+            return store.build_store(population, config.locale, config.seed, target, key, kept, task)
+        finally:
+            shutil.rmtree(folder)
 
 
 def read_part(ctx: StageContext, process: Worker) -> None:

@@ -133,6 +133,16 @@ def test_a_gang_that_is_shut_out_while_it_reads_adds_no_piece(
     assert not any(name.endswith("part.json") for name in private_files(config, settings))
 
 
+def test_text_without_a_word_is_refused_and_leaves_no_piece(
+    typed: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pq.write_table(pa.table({"client_id": ["a", "b"], "text": ["1", "2"]}), typed)
+    by(2, monkeypatch)
+    with pytest.raises(ValueError, match="no device of population 'people' has a word of en-US"):
+        ingested(asked(typed, workers=2), settings)
+    assert not any(name.startswith(".parts") for name in private_files(asked(typed, workers=2), settings))
+
+
 def test_hosts_that_nobody_named_are_refused_before_anything(typed: Path, settings: Settings) -> None:
     with pytest.raises(ValueError, match=r"runtime.hosts: 2, but TACIT_HOSTS names no agents here"):
         ingested(asked(typed, hosts=2), settings)
