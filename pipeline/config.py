@@ -138,8 +138,8 @@ class LaunchConfig(Config):
 
     @property
     def trains(self) -> bool:
-        """Whether a network is trained on devices; not where counts ship alone."""
-        return self.counts is None or self.counts.model != "counts"
+        """Whether a network is trained on devices; not where counts ship alone or with the network of public text."""
+        return self.counts is None or self.counts.trains
 
     @property
     def beside_training(self) -> dict[str, float]:
@@ -288,10 +288,10 @@ class LaunchConfig(Config):
 
     @model_validator(mode="after")
     def _only_a_simulation_goes_without_noise(self) -> "LaunchConfig":
-        if self.ab_test.non_private_upper_bound and not self.trains:
+        if self.ab_test.non_private_upper_bound and self.counts is not None and not self.counts.trains:
             raise ValueError(
-                "ab_test.non_private_upper_bound: true, but with counts.model 'counts' nothing is trained on devices, "
-                "so there is no training to do again without noise; set it to false"
+                f"ab_test.non_private_upper_bound: true, but with counts.model {self.counts.model!r} nothing is "
+                "trained on devices, so there is no training to do again without noise; set it to false"
             )
         if self.ab_test.non_private_upper_bound and self.private_text.source not in SIMULATIONS:
             raise ValueError(

@@ -10,7 +10,7 @@ import math
 from pathlib import Path
 
 from federated.config.planning import PlanningConfig, SmallLaunch, SmallTrade
-from federated.planning.verdict import SHIPS_COUNTS, Outcome, Verdict, from_json, refusal, run_of
+from federated.planning.verdict import Outcome, Verdict, from_json, refusal, run_of
 from pipeline.config import LaunchConfig
 
 NAME, FILE = "rehearsal", "verdict.json"
@@ -88,7 +88,7 @@ def minutes(config: LaunchConfig, planning: PlanningConfig) -> int:
 def outcome_of_file(verdict: Verdict, config: LaunchConfig) -> Outcome | None:
     """What was rehearsed of this file's own run; None if it says another one."""
     if config.counts is not None and not config.trains:
-        alone = [one for one in verdict.outcomes if not one.gradient_rho and one.ships == SHIPS_COUNTS]
+        alone = [one for one in verdict.outcomes if not one.gradient_rho and one.ships == config.counts.ships]
         return next((one for one in alone if math.isclose(one.counts_rho, config.counts.rho, rel_tol=1e-3)), None)
     return verdict.of(run_of(config.mechanism, config.server.learning_rate, config.counts))
 

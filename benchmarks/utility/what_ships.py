@@ -47,7 +47,7 @@ from federated.devices.store import DeviceStore
 from federated.planning import recall, splits, trade
 from federated.planning.pseudo_users import pseudo_users
 from federated.planning.rehearsal import Setting, rehearse
-from federated.planning.verdict import SHIPS_COUNTS, Outcome, Verdict, as_json, from_json
+from federated.planning.verdict import SHIPS_BOTH, SHIPS_COUNTS, Outcome, Verdict, as_json, from_json
 from pipeline.config import LaunchConfig, load_launch
 from pretrain.files import write_text
 from pretrain.ngrams import counted
@@ -214,10 +214,12 @@ def entrants(
             counted.save(trade.counted(real, cells, [config], tell)[config], path)
         return PublicNGram(counted.load(path))
 
+    start_network = cache(lambda: neural(start.model))
     return {
-        "start": cache(lambda: neural(start.model)),
+        "start": start_network,
         "private": lambda: network(mixed=False),
         "counts": lambda: counts(RHO),
+        "start and counts": lambda: Mixture(start_network(), counts(RHO)),
         "mixture": lambda: Mixture(network(mixed=True), counts(whole_rho(verdict, mixed=True).counts_rho)),
         "kenlm 3": cache(lambda: PublicNGram(real.ngram)),
         "kenlm 5": cache(lambda: PublicNGram(NGram.fit(start.public, start.vocabulary, 5))),
@@ -297,12 +299,17 @@ def table(
         gain, error = recall.gain(np.array(row.hits), np.array(base.hits), words_D)
         yield f"| {' | '.join(cells)} | {'' if row is base else f'{100 * gain:+.2f} ± {200 * error:.2f}'} |"
     yield "\n| rehearsed run that spends all of rho | planner's gain | pays | real gain |\n|---|---|---|---|"
-    counts = [outcome for outcome in verdict.outcomes if outcome.ships == SHIPS_COUNTS and outcome.rho > 0.99 * RHO]
-    for label, outcome in (("private", alone), ("mixture", mixture), *(("counts", outcome) for outcome in counts)):
+    untrained = {SHIPS_COUNTS: "counts", SHIPS_BOTH: "start and counts"}
+    counts = [
+        (untrained[outcome.ships], outcome)
+        for outcome in verdict.outcomes
+        if not outcome.gradient_rho and outcome.rho > 0.99 * RHO
+    ]
+    for label, outcome in (("private", alone), ("mixture", mixture), *counts):
         gain, error = recall.gain(np.array(rows[label].hits), np.array(rows["start"].hits), words_D)
         said = f"{100 * outcome.gain:+.2f} ± {200 * outcome.error:.2f}"
         pays = "yes" if verdict.pays(outcome) else "no"
-        yield f"| {outcome.label} | {said} | {pays} | {100 * gain:+.2f} ± {200 * error:.2f} |"
+        yield f"| {label}: {outcome.label} | {said} | {pays} | {100 * gain:+.2f} ± {200 * error:.2f} |"
     yield f"\nrho {RHO:g} is epsilon {epsilon_of_rho(RHO, DELTA):.2f} at delta {DELTA:g}.\n"
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from federated.config.counts import CountsConfig
+from federated.config.counts import CountsConfig, Ships
 from federated.config.mechanism import MechanismConfig
 from federated.config.planning import PlanningConfig, SmallTrade
 from federated.counts import cells as counted_cells
@@ -31,8 +31,8 @@ from federated.planning.verdict import (
     SHIPS_BOTH,
     SHIPS_COUNTS,
     SHIPS_NETWORK,
+    UNTRAINED,
     Outcome,
-    Ships,
     Verdict,
     judged,
     run_of,
@@ -97,8 +97,8 @@ def rehearse(trade: TradeSetting, best: Rehearsal, work: Path, on_progress: Call
         if share < 1 and block is not None:
             parts[share] = Training(block, rate, splits.own_rho(block))
     counts = {share: splits.counts_at(share * trade.rho) for share in limits.shares}
-    alone = trade.counts is not None and trade.counts.model == "counts"
-    tried: list[Tried] = [(None if alone else own, trade.counts)]
+    untrained = trade.counts is not None and not trade.counts.trains
+    tried: list[Tried] = [(None if untrained else own, trade.counts)]
     tried += [(training, None) for training in dict.fromkeys([*whole, *parts.values()]) if training != own]
     tried += [(parts[train], counts[count]) for train, count in splits.pairs(limits.shares) if train in parts]
     tried += [(None, release) for release in counts.values()]
@@ -237,7 +237,8 @@ def _outcome(
 ) -> Outcome:
     counts_rho = 0.0 if counts is None else counts.rho
     if training is None:
-        yaml = "\n".join(_counts_block(counts, ships)) if counts and ships == SHIPS_COUNTS else ""
+        assert counts is not None
+        yaml = "\n".join(_counts_block(counts, UNTRAINED[ships]))
         return Outcome(0.0, counts_rho, 0, 0, 0.0, ships, *over_start, run={}, yaml=yaml, over_free=over_free)
     mechanism = training.mechanism
     lines = [to_yaml(mechanism), "server:", f"  learning_rate: {training.server_rate!r}"]
@@ -258,5 +259,5 @@ def _outcome(
     )
 
 
-def _counts_block(counts: CountsConfig, model: Ships) -> list[str]:
+def _counts_block(counts: CountsConfig, model: str) -> list[str]:
     return ["counts:", f"  noise_multiplier: {counts.noise_multiplier!r}", f"  model: {model}"]

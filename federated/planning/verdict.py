@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from statistics import NormalDist
 from typing import Any, Literal
 
-from federated.config.counts import CountsConfig
+from federated.config.counts import CountsConfig, Ships
 from federated.config.mechanism import MechanismConfig
 
 # Chance of calling a launch worthwhile that is not, over all that were tried together.
@@ -17,10 +17,11 @@ CHANCE = 0.025
 # Of a mechanism block, what does not touch how much a launch learns.
 _ASIDE = {"delta", "randomness", "secagg", "availability"}
 
-Ships = Literal["network", "mixture", "counts"]
 SHIPS_NETWORK: Ships = "network"
 SHIPS_BOTH: Ships = "mixture"
 SHIPS_COUNTS: Ships = "counts"
+# What a launch file says to ship counts so, where nothing is trained.
+UNTRAINED: Mapping[Ships, Literal["start-mixture", "counts"]] = {"mixture": "start-mixture", "counts": "counts"}
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Outcome:
       gain, error: top-1 recall over the start's on the same held-out pseudo-users, as a share, and the paired
         standard error.
       run: what a launch file would say, as ``run_of`` gives it; {} without training.
-      yaml: blocks to paste; "" where no launch file can say it.
+      yaml: the same as blocks to paste.
       over_free: gain and error over the best that public text gives for nothing.
     """
 
@@ -55,11 +56,6 @@ class Outcome:
     def rho(self) -> float:
         """zCDP of both together."""
         return self.gradient_rho + self.counts_rho
-
-    @property
-    def shippable(self) -> bool:
-        """Whether a launch can do it: counts are mixed with a network only where one is trained."""
-        return bool(self.gradient_rho) or self.ships == SHIPS_COUNTS
 
     @property
     def label(self) -> str:
@@ -112,7 +108,7 @@ class Verdict:
     def pays(self, outcome: Outcome) -> bool:
         """Whether the gain exceeds the gate by more than chance explains, and what public text gives by its value.
 
-        Counts alone, which hold that text, must exceed it by more than chance explains too.
+        Counts without training, which hold that text, must exceed it by more than chance explains too.
         """
         errors = margin(self.outcomes)
         sure = outcome.gain - errors * outcome.error
@@ -131,8 +127,8 @@ def run_of(mechanism: MechanismConfig, server_rate: float, counts: CountsConfig 
 
 
 def margin(outcomes: Sequence[Outcome]) -> float:
-    """Standard errors that a gain must stand above the gate, the chance shared by all that can ship (Bonferroni)."""
-    return NormalDist().inv_cdf(1 - CHANCE / max(sum(outcome.shippable for outcome in outcomes), 1))
+    """Standard errors that a gain must stand above the gate, the chance shared by all outcomes (Bonferroni)."""
+    return NormalDist().inv_cdf(1 - CHANCE / max(len(outcomes), 1))
 
 
 def judged(verdict: Verdict, headroom: float, least_headroom: float) -> Verdict:
@@ -140,7 +136,7 @@ def judged(verdict: Verdict, headroom: float, least_headroom: float) -> Verdict:
 
     Of the trainings that pay, the best trade: those within one standard error of the largest gain are not told
     apart, and of them the one of least rho is taken, then of fewest devices in a round. Where none pays, the same of
-    counts alone, which small populations can afford.
+    counts without training, alone or mixed with the start, which small populations can afford.
 
     Args:
       headroom: what training without noise gained on this text with people enough; at most ``least_headroom``
@@ -148,7 +144,7 @@ def judged(verdict: Verdict, headroom: float, least_headroom: float) -> Verdict:
     """
     outcomes = verdict.outcomes
     trained = [outcome for outcome in outcomes if outcome.gradient_rho]
-    counted = [outcome for outcome in outcomes if outcome.shippable and not outcome.gradient_rho]
+    counted = [outcome for outcome in outcomes if not outcome.gradient_rho]
     if headroom <= least_headroom:
         sentence = (
             f"This rehearsal cannot tell: even without noise its text teaches the model {_points(headroom)}, so no "
@@ -170,12 +166,12 @@ def judged(verdict: Verdict, headroom: float, least_headroom: float) -> Verdict:
         sentence += "." if counts is None else f"; counts would give {_of_rho(counts)} alone."
         if counts is not None and counts.gain >= best.gain - best.error:
             sentence += (
-                " So training itself adds nothing that could be told: counts.model 'counts' ships them without it."
+                f" So training itself adds nothing that could be told: {_without(counts)} ships them without it."
             )
     elif alone is not None:
         sentence = (
             f"This population is too small to train on: {limit}; counts would give {_of_rho(alone)}, and that pays: "
-            "counts.model 'counts' ships them alone."
+            f"{_without(alone)} ships them without training."
         )
     else:
         beside = "" if counts is None else f"; counts would give {_of_rho(counts)}"
@@ -242,3 +238,7 @@ def _told(outcome: Outcome) -> str:
 
 def _of_rho(outcome: Outcome) -> str:
     return f"{_told(outcome)} for rho {outcome.rho:.3g}"
+
+
+def _without(counts: Outcome) -> str:
+    return f"counts.model '{UNTRAINED[counts.ships]}'"

@@ -341,8 +341,7 @@ def _show_trade(verdict: "Verdict", own: "Outcome | None", console: Console) -> 
         table.add_column(name, justify="left" if name in ("spent on", "ships") else "right", no_wrap=True)
     for place, row in enumerate(verdict.outcomes):
         shape = (f"{row.rounds:,}", f"{row.report_goal:,}") if row.rounds else ("-", "-")
-        # What a launch cannot say is a comparison.
-        pays = "-" if not row.shippable else "yes" if verdict.pays(row) else "no"
+        pays = "yes" if verdict.pays(row) else "no"
         gain = f"{100 * row.gain:+.2f} ± {200 * row.error:.2f}"
         label = f"{row.label} (this file)" if own is not None and row is own else row.label
         style = "bold" if place == verdict.best else None

@@ -157,11 +157,12 @@ def _shipped(ctx: StageContext, network: NextWord, counts: CountedNGram | None) 
     if ctx.config.counts is None or counts is None:
         return network, {}
     alone = PublicNGram(counts)
-    if not ctx.config.trains:
+    ships, mixture = ctx.config.counts.ships, Mixture(network, alone)
+    if ships == "counts":
         return alone, {}
-    mixture = Mixture(network, alone)
-    if ctx.config.counts.model == "mixture":
-        return mixture, {"network": network, "counts": alone}
+    if ships == "mixture":
+        # A network that was not trained is the start, which is an arm already.
+        return mixture, ({"network": network} if ctx.config.trains else {}) | {"counts": alone}
     return network, {"counts": alone, "mixture": mixture}
 
 

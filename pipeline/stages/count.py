@@ -68,7 +68,7 @@ def count(ctx: StageContext) -> Count:
     counted.save(model, ctx.public / artifacts.COUNTS)
     return Count(
         counts=ReleasedCounts(
-            ships=config.model,
+            ships=config.ships,
             noise_multiplier=config.noise_multiplier,
             clip_norm=CLIP_NORM,
             start_weight=cells.start_weight,

@@ -36,7 +36,7 @@ class FineTune(StageResult, PrivacyLoss, ObservedParticipation):
 def fine_tune(ctx: StageContext) -> FineTune:
     """DP-FTRL on train devices and synthetic canary devices; accounted from what happened.
 
-    Guarantee: where counts ship alone no device is read and nothing is spent; the network stays the public one.
+    Guarantee: where nothing is trained no device is read and nothing is spent; the network stays the public one.
     """
     config = ctx.config
     planned = ctx.run.result("plan")

@@ -160,7 +160,7 @@ def build_bundle(ctx: StageContext, bundle: Path, disclosed: str) -> dict:
       disclosed: ``disclosure.json``.
     """
     words = vocabulary.load(ctx.run.input("build_vocabulary", "vocabulary.json"))
-    ships = ctx.config.counts.model if ctx.config.counts else "network"
+    ships = ctx.config.counts.ships if ctx.config.counts else "network"
     counts = None if ships == "network" else artifacts.counts(ctx)
     rows_RT = _held_out_rows(ctx, words)
     with scratch(bundle.parent, "bundle") as folder:

@@ -84,7 +84,8 @@ def test_where_no_training_pays_counts_alone_are_advised_if_they_do() -> None:
     assert (found.answer, found.best) == ("go", 2)
     assert found.sentence == (
         "This population is too small to train on: 300 devices gain at most -5.00 points (± 0.20) for rho 1; counts "
-        "would give +1.15 points (± 0.20) for rho 0.1, and that pays: counts.model 'counts' ships them alone."
+        "would give +1.15 points (± 0.20) for rho 0.1, and that pays: counts.model 'counts' ships them without "
+        "training."
     )
     assert "Another split pays" in refusal(found, found.outcomes[0])
     assert refusal(found, found.outcomes[2]) is None
@@ -94,11 +95,12 @@ def test_where_no_training_pays_counts_alone_are_advised_if_they_do() -> None:
     assert verdict(outcome(0.01), COUNTS).best == 0
 
 
-def test_counts_mixed_with_a_network_that_was_not_trained_cannot_be_shipped() -> None:
-    mixed = replace(COUNTS, ships="mixture", gain=0.05)
-    found = verdict(outcome(-0.05), replace(COUNTS, gain=-0.01), mixed)
-    assert (found.answer, found.best) == ("no-go", None)
-    assert "counts would give -1.00 points" in found.sentence
+def test_counts_may_be_mixed_with_the_start() -> None:
+    mixed = replace(COUNTS, ships="mixture", gain=0.05, over_free=(0.05, 0.001))
+    found = verdict(outcome(-0.05), COUNTS, mixed)
+    assert (found.answer, found.best) == ("go", 2)
+    assert "counts would give +5.00 points" in found.sentence
+    assert found.sentence.endswith("counts.model 'start-mixture' ships them without training.")
 
 
 def test_text_that_teaches_nothing_tells_nothing() -> None:

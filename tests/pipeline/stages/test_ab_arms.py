@@ -185,9 +185,12 @@ def test_without_privacy_is_the_same_training_and_leaves_nothing(
     assert all(getattr(loose, name) == getattr(mechanism, name) for name in kept)
 
 
-@pytest.mark.parametrize(("ships", "others"), [("mixture", ("network", "counts")), ("network", ("counts", "mixture"))])
+@pytest.mark.parametrize(
+    ("ships", "others"),
+    [("mixture", ("network", "counts")), ("network", ("counts", "mixture")), ("start-mixture", ("counts",))],
+)
 def test_private_is_what_would_ship_and_the_rest_is_compared(
-    tracked: Settings, monkeypatch: pytest.MonkeyPatch, ships: str, others: tuple[str, str]
+    tracked: Settings, monkeypatch: pytest.MonkeyPatch, ships: str, others: tuple[str, ...]
 ):
     ctx = context(
         tracked,
@@ -209,7 +212,9 @@ def test_private_is_what_would_ship_and_the_rest_is_compared(
     def lol(name: str) -> float:
         return float(np.exp(compared.arms[name].start(nothing)[0][0, GROWN.index["lol"]]))
 
-    network, mixture = (lol("network"), lol("private")) if ships == "mixture" else (lol("private"), lol("mixture"))
+    network = lol({"mixture": "network", "network": "private", "start-mixture": "start"}[ships])
+    mixture = lol("mixture" if ships == "network" else "private")
+    assert ("network" in compared.arms) == (ships == "mixture")
     assert lol("counts") == pytest.approx(1)
     assert mixture == pytest.approx((1 + network) / 2)
     assert network < 0.9

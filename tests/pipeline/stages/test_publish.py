@@ -6,7 +6,6 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
@@ -26,7 +25,6 @@ from pretrain import export, vocabulary
 from pretrain.dictionary import binary, combined
 from pretrain.files import sha256
 from pretrain.model import build_model
-from pretrain.ngrams import counted
 from pretrain.predictor import KeyboardPredictor
 from pretrain.vocabulary import BOS, SPECIALS
 from pretrain.writing import truecasing
@@ -92,23 +90,6 @@ def test_bundle_predicts_what_the_model_predicts(published: Published, tmp_path:
     assert len(predictor.suggest("see", count=99)) == len(WORDS) - len(SPECIALS)
     with pytest.raises(ValueError, match=r"lacks model\.onnx"):
         KeyboardPredictor(tmp_path)
-
-
-@pytest.mark.slow
-def test_counts_alone_are_published_and_served_without_a_network(tracked: Settings, tmp_path: Path):
-    done = launch(tracked, tmp_path, counts={"noise_multiplier": 1.5, "model": "counts"})
-    assert (done["published"], done["parity_max_difference"], done["int8"]) == (True, 0.0, None)
-    names = ("bundle.json", "counts.npz", "disclosure.json", "en-US.combined", "en-US.dict", "truecase.json")
-    assert done["files"] == [f"bundle/{name}" for name in ("README.md", *names, "vocabulary.json")]
-    model, predictor = counted.load(done["bundle"] / "counts.npz"), KeyboardPredictor(done["bundle"])
-    see, you = WORDS.ids(["see", "you"])
-    expected_V = model.dense(np.array([[see, you]]))[0]
-    np.testing.assert_array_equal(predictor.probabilities(["see", "you"]), expected_V)
-    words = binary.from_bytes((done["bundle"] / "en-US.dict").read_bytes()).words
-    assert set(words) == {"see", "you", "soon", "later", "we", "Talk", "tomorrow"}
-    (done["bundle"] / "counts.npz").unlink()
-    with pytest.raises(ValueError, match=r"lacks counts\.npz"):
-        KeyboardPredictor(done["bundle"])
 
 
 @pytest.mark.slow
