@@ -87,9 +87,10 @@ def file(dag_id: str, run_id: str, stage: str, name: str) -> Response:
 
 
 def launch_of(dag_id: str, run_id: str) -> str | None:
-    """The launch that a run's first task named; None before it has."""
+    """The launch that a run's first task named, of a launch or of its experiment; None before it has."""
     with create_session() as session:
-        query = XComModel.get_many(key="return_value", run_id=run_id, dag_ids=dag_id, task_ids="check", limit=1)
+        first = ("check", "begun")
+        query = XComModel.get_many(key="return_value", run_id=run_id, dag_ids=dag_id, task_ids=first, limit=1)
         row = session.scalars(query).first()
         answer = XComModel.deserialize_value(row) if row else None
     launch = answer.get("launch_id") if isinstance(answer, Mapping) else None
@@ -111,7 +112,7 @@ def shown(launch: str, stage: str, name: str) -> Path | None:
 
 def seen(launch: str) -> dict[str, Any]:
     """What the page shows of a launch, from the results of its stages."""
-    stages = ("fine_tune", "ab_test", "decide", "report", "publish")
+    stages = ("fine_tune", "ab_test", "decide", "report", "publish", "experiment")
     records = {stage: record(launch, stage) for stage in stages}
     results = {stage: kept["result"] for stage, kept in records.items() if kept}
     decided, compared = results.get("decide", {}), results.get("ab_test", {})
@@ -123,6 +124,7 @@ def seen(launch: str) -> dict[str, Any]:
         "champion": champion,
         "differences": differences(compared, champion["arm"] if champion else "start"),
         "published": results.get("publish", {}),
+        "tried": results.get("experiment", {}),
         "report": shown(launch, "report", "report.html") is not None,
         "state": shown(launch, "launch", "state.svg") is not None,
     }

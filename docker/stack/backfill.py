@@ -36,9 +36,8 @@ def not_switched_on(environment: Mapping[str, str], name: str) -> str:
     listed = airflow(environment, "dags", "list", "--columns", "dag_id,is_paused", "--output", "json")
     if listed.returncode:
         return f"Airflow does not answer: {last_line(listed.stderr)}"
-    paused = {
-        row["dag_id"]: row["is_paused"] == "True" for row in json.loads(listed.stdout[listed.stdout.index("[") :])
-    }
+    answer = re.search(r"^\[\{.*\}\]", listed.stdout, re.MULTILINE)  # its warnings go to the same place
+    paused = {row["dag_id"]: row["is_paused"] == "True" for row in json.loads(answer[0] if answer else "[]")}
     wanted = (f"public_model-{name}", name)
     if absent := [dag for dag in wanted if dag not in paused]:
         return f"Airflow has no DAG {absent[0]}; is the file under TACIT_LAUNCHES, with a schedule, and Airflow up?"

@@ -12,13 +12,15 @@ from tests.helpers.processes.stack import ROOT
 
 DAGS = ("public_model-de", "de", "experiment-de")
 CREATED = "creating dag run [x] logical_date=None partition_key=20260801 run_id=a"
+# As Airflow writes it, before what was asked for and to the same place.
+WARNING = "2026-11-23T07:14:21.261747Z [warning  ] Could not import graphviz. [py.warnings] category=UserWarning"
 SKIPPED = "Skipping dag run creation. non_create_reason='already exists'"
 
 
 def asked(folder: Path, *go: str, forecast: int = 0, paused: tuple[str, ...] = (), says: str = CREATED, code: int = 0):
     """What it answers, and what Airflow was asked."""
     listed = [{"dag_id": dag, "is_paused": str(dag in paused)} for dag in DAGS]
-    (folder / "listed").write_text(f"a warning\n{json.dumps(listed)}\n", encoding="utf-8")
+    (folder / "listed").write_text(f"{WARNING}\n{json.dumps(listed)}\n", encoding="utf-8")
     (folder / "says").write_text(says, encoding="utf-8")
     scripts = {
         "tacit": f'echo "$@"; exit {forecast}',

@@ -1,0 +1,238 @@
+"""From a schedule to a champion on real servers: two dates, two persons, two live experiments, both decisions.
+
+    .venv/stages/bin/python -m benchmarks.stack.schedule_to_champion [--pictures FOLDER]
+
+The schedule's latest date is launched first and promoted; then a date that passed, by what `make backfill` runs, whose
+experiment is lost. Nothing stands in for anything but people: typists are simulated, and days are those before
+publication, as for any simulated population. Each step is printed with the seconds since the start and what was seen;
+exit 1 if one of them is not what it should be.
+"""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from contextlib import nullcontext
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.parse import quote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from benchmarks.stack.pictures import Pictures
+from evaluation.live import logs
+from tests.helpers.processes.forked import begun
+from tests.helpers.processes.server import until
+from tests.helpers.processes.stack import DAG, REVIEWER, Stack, stack
+from tests.helpers.reports.browser import tab
+
+PUBLIC, EXPERIMENT = f"public_model-{DAG}", f"experiment-{DAG}"
+MODEL = "keyboard-en-US-NWP"
+SECOND = "admin"
+PATIENCE = 1200.0  # seconds for each wait, on a machine that does other things too
+PASSED = ("2026-02-10", "2026-03-20", "20260301")
+LAUNCH = {
+    "schedule": "@monthly",
+    "reviewers": [REVIEWER, SECOND],
+    "private_text": {
+        "source": "synthetic",
+        "name": "tiny-clients",
+        "devices": 80,
+        "max_words_per_device": 60,
+        "test_fraction": 0.35,
+    },
+    "mechanism": {
+        "kind": "tree",
+        "noise_multiplier": 8.0,
+        "clip_norm": 0.3,
+        "rounds": 3,
+        "report_goal": 15,
+        "min_sep": 2,
+        "max_participations": 2,
+        "delta": 1e-6,
+        "randomness": "seeded",
+    },
+    # Small steps, so that the gates let it pass.
+    "server": {"learning_rate": 0.05, "momentum": 0.9},
+    "policy": {
+        "max_rho": 2.0,
+        "population_max_rho": 5.0,
+        "max_discovery_epsilon0": 8.0,
+        "min_canary_rank": 1,
+        "min_top1_gain": -1.0,
+        "max_top3_loss": 1.0,
+        "approvals": 2,
+    },
+    "experiment": {"share": 0.5, "days": 3, "min_buckets": 40, "min_gain": -0.5, "max_guardrail_loss": 0.5},
+}
+
+
+def main() -> int:
+    asked = _arguments()
+    with (
+        tempfile.TemporaryDirectory() as meeting,
+        stack(begun(Path(meeting), os.getpid()).tacit, **LAUNCH) as servers,
+        tab("chromium") if asked.pictures else nullcontext() as page,
+    ):
+        show = Show(servers, Pictures(servers, page, asked.pictures) if page and asked.pictures else None)
+        show.scheduled()
+        show.backfilled()
+    return 1 if show.differences else 0
+
+
+class Show:
+    """What is done one after the other, and what was seen."""
+
+    def __init__(self, servers: Stack, pictures: Pictures | None) -> None:
+        self.servers, self.pictures = servers, pictures
+        self.file = f"{servers.environment['TACIT_LAUNCHES']}/{DAG}.yaml"
+        self.begun, self.differences = time.monotonic(), 0
+        self.latest = f"{datetime.now(UTC):%Y%m}01"
+
+    def step(self, what: str, seen: Any, expected: Any) -> None:
+        right = seen == expected
+        self.differences += not right
+        said = seen if right else f"DIFFERS: {seen!r}, not {expected!r}"
+        print(f"| {time.monotonic() - self.begun:4.0f} s | {what} | {said} |", flush=True)
+
+    def scheduled(self) -> None:
+        """The schedule's latest date, from switching it on to everybody's."""
+        dags = until(lambda: self.on(), PATIENCE)
+        self.step("switched on at first", dags, {DAG: False, PUBLIC: False, EXPERIMENT: True})
+        words = ("backfill", self.file, *PASSED[:2])
+        refused = self.servers.command(*words, "1").stderr.strip()
+        self.step("backfill of what is paused", refused.partition(", so")[0], f"backfill: {PUBLIC}, {DAG}: paused")
+        for name in (DAG, PUBLIC):
+            self.servers.airflow.api("PATCH", f"/dags/{name}", {"is_paused": False})
+        first = self.launched(self.latest)
+        self.experiment(first, picks=1.0, decision="promote", now={"champion": "1"})
+
+    def backfilled(self) -> None:
+        """A date that passed, asked for twice, whose experiment takes it back."""
+        words = ("backfill", self.file, *PASSED[:2])
+        said = self.servers.done(*words)
+        self.step("forecast", f"-{PASSED[2]}: rho 0.02344" in said and "nothing runs yet" in said, True)
+        said = self.servers.done(*words, "1")
+        self.step("asked for", said.splitlines()[-1], f"{PUBLIC}: runs of {PASSED[2]}")
+        second = self.launched(PASSED[2])
+        said = self.servers.done(*words, "1")
+        self.step(
+            "asked for again", (f"-{PASSED[2]}: spends nothing" in said, "runs of no date; 1 had" in said), (True,) * 2
+        )
+        self.experiment(second, picks=0.2, decision="roll back", now={"champion": "1"})
+        self.step("launches of", sorted(self.runs(DAG)), sorted([self.latest, PASSED[2]]))
+
+    def launched(self, date: str) -> str:
+        """From the public model to publication: two persons answer; returns the launch's id."""
+        run = until(lambda: self.runs(DAG).get(date), PATIENCE)
+        until(lambda: self.servers.state(run, "approve") == "awaiting_input" or self.servers.ended(run), PATIENCE)
+        launch_id = self.result(run, "check")["launch_id"]
+        self.step(f"{date}: the asset began", launch_id.rpartition("-")[2], date)
+        self.picture_launch(run, date)
+        for task, person in (("approve", REVIEWER), ("approve_2", SECOND)):
+            until(
+                lambda task=task: self.servers.state(run, task) == "awaiting_input" or self.servers.ended(run), PATIENCE
+            )
+            time.sleep(4)  # an answer that comes at once may meet the task before it is parked
+            if task == "approve_2":
+                self.step("the first person again", self.refused(run), 403)
+                if self.pictures and date == self.latest:
+                    place = f"dags/{DAG}/runs/{quote(run, safe='')}/tasks/approve_2/required_actions"
+                    self.pictures.airflow("airflow-approval", place, "Reject", (1400, 1980), person)
+            self.servers.answer(run, task=task, by=person)
+        state = until(lambda: self.servers.ended(run), PATIENCE)
+        self.step(
+            f"{date}: launch", (state, set(self.servers.airflow.states(DAG, run).values())), ("success", {"success"})
+        )
+        entries = [each for each in self.servers.tacit("ledger", "show")["entries"] if each["launch_id"] == launch_id]
+        spends = [each["stage"] for each in entries if each["kind"] in ("commit", "reuse")]
+        by = sorted(json.loads(each["binding"])["who"] for each in entries if each["kind"] == "review")
+        self.step("spent once, approved by", (len(spends) == len(set(spends)), by), (True, [SECOND, REVIEWER]))
+        if self.pictures:
+            self.pictures.airflow(
+                f"launch-{date}", f"dags/{DAG}/runs/{quote(run, safe='')}/plugin/launch", "Launch", (1400, 900)
+            )
+        return launch_id
+
+    def experiment(self, launch_id: str, picks: float, decision: str, now: dict[str, str]) -> None:
+        """From publication to the decision; those with the model pick so many times as often as simulated."""
+        run = until(lambda: self.runs(EXPERIMENT).get(launch_id), PATIENCE)
+        until(lambda: self.servers.state(run, "logs", EXPERIMENT) == "up_for_reschedule", PATIENCE)
+        version = now["champion"] if decision == "promote" else "2"
+        self.step("aliases while it waits", self.aliases(), {"experiment": version} | (now if version == "2" else {}))
+        place = f"dags/{EXPERIMENT}/runs/{quote(run, safe='')}"
+        if self.pictures:
+            self.pictures.airflow(f"waits-{launch_id}", place, "settle", (1400, 700))
+        files = self.servers.tacit("experiment", "simulate", launch_id)["files"]
+        for name in files:
+            picked_less(Path(name), picks)
+        body = {"dry_run": False, "only_failed": False, "task_ids": ["logs"], "dag_run_id": run}
+        self.servers.airflow.api("POST", f"/dags/{EXPERIMENT}/clearTaskInstances", body)
+        state = until(lambda: self.servers.ended(run, EXPERIMENT), PATIENCE)
+        self.step("experiment", (state, self.result(run, "settle", EXPERIMENT)["decision"]), ("success", decision))
+        self.step("aliases", self.aliases(), now)
+        state = {"promote": "published", "roll back": "rolled back"}[decision]
+        self.step("the launch is", self.servers.tacit("review", launch_id)["state"], state)
+        runs = self.servers.home / "runs"
+        badge = (runs / launch_id / "public" / "launch" / "state.svg").read_text(encoding="utf-8")
+        self.step("its report's badge", state in badge, True)
+        if self.pictures:
+            self.pictures.airflow(f"decided-{launch_id}", place, "settle", (1400, 700))
+
+    def picture_launch(self, run: str, date: str) -> None:
+        if self.pictures and date == self.latest:
+            self.pictures.airflow("graph", f"dags/{DAG}/runs/{quote(run, safe='')}", "fine_tune", (1500, 900))
+
+    def on(self) -> dict[str, bool]:
+        """Which DAGs are switched on, once all are known."""
+        dags = {dag["dag_id"]: not dag["is_paused"] for dag in self.servers.airflow.api("GET", "/dags")["dags"]}
+        return dags if len(dags) == 3 else {}
+
+    def runs(self, dag: str) -> dict[str, str]:
+        """Ids of a DAG's runs by partition."""
+        listed = self.servers.airflow.api("GET", f"/dags/{dag}/dagRuns")["dag_runs"]
+        return {run["partition_key"]: run["dag_run_id"] for run in listed}
+
+    def result(self, run: str, task: str, dag: str = DAG) -> dict[str, Any]:
+        path = f"/dags/{dag}/dagRuns/{quote(run, safe='')}/taskInstances/{task}/xcomEntries/return_value"
+        value = self.servers.airflow.api("GET", path)["value"]
+        return json.loads(value) if isinstance(value, str) else value
+
+    def refused(self, run: str) -> int:
+        """The code with which the second question refuses who answered the first."""
+        try:
+            self.servers.answer(run, task="approve_2", by=REVIEWER)
+        except HTTPError as error:
+            return error.code
+        return 200
+
+    def aliases(self) -> dict[str, str]:
+        """Versions behind what users and devices in an experiment have."""
+        model = self.servers.mlflow("registered-models/get", name=MODEL)["registered_model"]
+        every = {each["alias"]: each["version"] for each in model.get("aliases", [])}
+        return {name: every[name] for name in ("champion", "experiment") if name in every}
+
+
+def picked_less(path: Path, picks: float) -> None:
+    """Logs in which those with the model pick so many times as often."""
+    rows = pq.read_table(path)
+    treated = pc.equal(rows["arm"], logs.TREATMENT)
+    fewer = pc.cast(pc.floor(pc.multiply(pc.cast(rows["picked"], pa.float64()), picks)), pa.int64())
+    column = rows.schema.get_field_index("picked")
+    logs.write(rows.set_column(column, "picked", pc.if_else(treated, fewer, rows["picked"])), path, simulated=True)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pictures", type=Path, help="a folder for pictures of the pages on the way")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
