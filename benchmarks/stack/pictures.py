@@ -22,10 +22,12 @@ class Pictures:
         password = (servers.home / "passwords" / "mlflow").read_text(encoding="utf-8").strip()
         self.mlflow_login = "Basic " + b64encode(f"mlflow:{password}".encode()).decode()
 
-    def airflow(self, name: str, path: str, sees: str, size: tuple[int, int], user: str = "admin") -> None:
+    def airflow(
+        self, name: str, path: str, sees: str, size: tuple[int, int], user: str = "admin", then: str = ""
+    ) -> None:
         server = replace(self.servers.airflow, user=user)
         self.page.call("Network.setCookie", name="_token", value=token_of(server), url=server.address)
-        self.take(name, f"{server.address}/{path}", sees, size)
+        self.take(name, f"{server.address}/{path}", sees, size, then)
 
     def mlflow(self, name: str, path: str, sees: str, size: tuple[int, int]) -> None:
         self.page.call("Network.setExtraHTTPHeaders", headers={"Authorization": self.mlflow_login})

@@ -12,8 +12,8 @@ def model(about: Mapping[str, str]) -> str:
     return (
         f"What keyboards in {about['locale']} get for {about['feature']}, trained on population "
         f"`{about['population']}`. `champion` is what users have, `previous` what `tacit rollback` gives them back, "
-        "`candidate` what was registered last. The ledger knows every version by its digest: one that it does not "
-        "know is neither served nor gone back to, whatever its alias."
+        "`candidate` what was registered last, `experiment` what a share of devices tries. The ledger knows every "
+        "version by its digest: one that it does not know is neither served nor gone back to, whatever its alias."
     )
 
 

@@ -12,7 +12,8 @@ from pipeline.settings import Settings
 if TYPE_CHECKING:
     from reports.site import Elsewhere, Launches
 
-_NO_LAUNCH = frozenset({"register", "budget", "devices"})  # entries that are about a population
+# Entries that are about a population, or whose registered model a name is.
+_NO_LAUNCH = frozenset({"register", "budget", "devices", "model"})
 
 
 @command

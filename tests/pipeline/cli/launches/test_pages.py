@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 
+from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run_dir import RunDir
 from pipeline.settings import Settings
 from pipeline.telemetry import stopped
@@ -25,6 +26,8 @@ def test_the_site_lists_what_runs_lists_and_what_only_the_ledger_knows(tracked: 
         stopped.noted(RunDir(tracked.runs_dir, failed).private("fine_tune"), "fine_tune"),
     ):
         raise OSError("the disk is full")
+    # Whose the name of a registered model is, as publication writes it down: no launch.
+    PrivacyLedger(tracked.ledger_url).note("model", "others", "", "keyboard-en-US-NWP", {"population": "others"})
     made = answered(tracked.home, "site")
     assert made == {"index": str(tracked.runs_dir / "index.html"), "keyboards": [], "without": 0}
     page = (tracked.runs_dir / "index.html").read_text(encoding="utf-8")
@@ -39,6 +42,7 @@ def test_the_site_lists_what_runs_lists_and_what_only_the_ledger_knows(tracked: 
     assert "exit code 75 (OSError); its log says why" in rows[failed]
     text = " ".join(visible(page).split())
     assert f"{gone} others rho {RHO} by fine_tune" in text
+    assert " nothing " not in text[text.index("Known to the ledger alone") :]
     # Two launches of one population: its budget is drawn once a locale.
     assert "rho 0.5000 of 1" in page
     assert page.count("Gain of each launch, en-US</title>") == 1
