@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from airflow.models import Pool
@@ -42,6 +43,7 @@ def edges(dag: DAG) -> set[tuple[str, str]]:
 
 def test_every_file_is_read_without_errors_and_quickly(dagbag):
     assert dagbag.import_errors == {}
+    assert {Path(stat.file).name for stat in dagbag.dagbag_stats} == {"launch.py", "public_model.py", "experiment.py"}
     assert set(dagbag.dags) == {"demo", "scheduled", "public_model-scheduled", "experiment-scheduled"}
     assert sum((stat.duration for stat in dagbag.dagbag_stats), timedelta()) < timedelta(seconds=5)
 
