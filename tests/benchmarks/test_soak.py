@@ -1,5 +1,6 @@
 """The soak's verdict: what leaks is said to leak, and what does not is not, on samples whose growth is known."""
 
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import numpy as np
@@ -62,6 +63,18 @@ def test_what_fills_before_the_warm_up_ends_is_no_leak_and_one_busy_moment_neith
     )
     assert told["memory/mlflow"].said == "flat"
     assert told["memory/mlflow"].at_rest == (100, 200)
+
+
+def test_what_launches_under_way_have_added_is_counted_by_their_tasks() -> None:
+    """Four launches that end together: rows came before the launches did."""
+    together = {
+        "rows/airflow.celery_taskmeta": lambda launches: 18 * launches,
+        "rows/airflow.log": lambda launches: 300 * launches,
+    }
+    made = samples(**together)
+    made = [replace(each, launches=each.launches // 4 * 4) for each in made[:-2]] + made[-2:]
+    told = verdicts(made)["rows/airflow.log"]
+    assert (told.slope.value, told.slope.low, told.slope.high) == pytest.approx((300, 300, 300))
 
 
 def test_an_interval_that_holds_the_limit_is_not_told_either_way() -> None:
