@@ -42,4 +42,5 @@ class Pictures:
         self.page.evaluate(f"{then}; new Promise(done => setTimeout(done, 3000))")
         path = self.folder / f"{name}.png"
         self.page.screenshot(path)
+        self.page.evaluate("localStorage.clear()")  # the next page stands as for who never chose a view
         Image.open(path).convert("RGB").quantize(_COLOURS, method=Image.Quantize.MAXCOVERAGE).save(path, optimize=True)
