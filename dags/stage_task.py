@@ -159,10 +159,10 @@ class TacitOperator(BaseOperator):
 class CheckLaunch(TacitOperator):
     """First task of every run: validates the file and says which launch this is."""
 
-    def __init__(self, *, launch: LaunchFile, **kwargs: Any) -> None:
+    def __init__(self, *, launch: LaunchFile, name: str = "check", **kwargs: Any) -> None:
         super().__init__(
             launch=launch,
-            task_id="check",
+            task_id=name,
             queue="cpu",
             pool="cpu",
             execution_timeout=timedelta(minutes=10),

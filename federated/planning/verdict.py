@@ -134,9 +134,8 @@ def margin(outcomes: Sequence[Outcome]) -> float:
 def judged(verdict: Verdict, headroom: float, least_headroom: float) -> Verdict:
     """The verdict with answer, best and sentence filled in from its outcomes.
 
-    Of the trainings that pay, the best trade: those within one standard error of the largest gain are not told
-    apart, and of them the one of least rho is taken, then of fewest devices in a round. Where none pays, the same of
-    counts without training, alone or mixed with the start, which small populations can afford.
+    Of the outcomes that pay, the best trade: those within one standard error of the largest gain are not told apart,
+    and of them the one of least rho is taken, then of fewest devices in a round, none at all before any.
 
     Args:
       headroom: what training without noise gained on this text with people enough; at most ``least_headroom``
@@ -152,40 +151,37 @@ def judged(verdict: Verdict, headroom: float, least_headroom: float) -> Verdict:
             "planning.public_text."
         )
         return replace(verdict, answer="untold", best=None, sentence=sentence)
-    most = max(trained, key=lambda outcome: outcome.gain)
     counts = max(counted, key=lambda outcome: outcome.gain, default=None)
-    best = _best_trade([outcome for outcome in trained if verdict.pays(outcome)])
-    alone = _best_trade([outcome for outcome in counted if verdict.pays(outcome)])
     devices = f"{verdict.population:,} devices"
-    limit = f"{devices} gain at most {_of_rho(most)}"
-    if best is not None:
-        sentence = (
-            f"This launch pays: {devices} gain {_of_rho(best)} ({best.label}; {best.rounds:,} rounds of "
-            f"{best.report_goal:,} devices)"
-        )
-        sentence += "." if counts is None else f"; counts would give {_of_rho(counts)} alone."
-        if counts is not None and counts.gain >= best.gain - best.error:
-            sentence += (
-                f" So training itself adds nothing that could be told: {_without(counts)} ships them without it."
-            )
-    elif alone is not None:
-        sentence = (
-            f"This population is too small to train on: {limit}; counts would give {_of_rho(alone)}, and that pays: "
-            f"{_without(alone)} ships them without training."
-        )
-    else:
+    limit = f"{devices} gain at most {_of_rho(max(trained, key=lambda outcome: outcome.gain))}"
+    best = _best_trade([outcome for outcome in outcomes if verdict.pays(outcome)])
+    if best is None:
         beside = "" if counts is None else f"; counts would give {_of_rho(counts)}"
         sentence = (
             f"This population is too small: {limit}, and more than {_points(verdict.least)} must be certain{beside}. "
             "Nothing was spent."
         )
+    elif best.gradient_rho:
+        sentence = (
+            f"This launch pays: {devices} gain {_of_rho(best)} ({best.label}; {best.rounds:,} rounds of "
+            f"{best.report_goal:,} devices)"
+        )
+        sentence += "." if counts is None else f"; counts would give {_of_rho(counts)} without training."
+    else:
+        ships = f"counts.model '{UNTRAINED[best.ships]}' ships them without training"
+        if any(verdict.pays(outcome) for outcome in trained):
+            sentence = f"This launch pays: {devices} gain {_of_rho(best)} by counts, and {ships}; by training {limit}."
+        else:
+            sentence = (
+                f"This population is too small to train on: {limit}; counts would give {_of_rho(best)}, and that pays: "
+                f"{ships}."
+            )
     if verdict.free > 0:
         sentence += (
             f" The n-gram of its own text, alone or mixed with the start, gains {_points(verdict.free)} for nothing."
         )
-    advised = best or alone
-    place = None if advised is None else outcomes.index(advised)
-    return replace(verdict, answer="no-go" if advised is None else "go", best=place, sentence=sentence)
+    place = None if best is None else outcomes.index(best)
+    return replace(verdict, answer="no-go" if best is None else "go", best=place, sentence=sentence)
 
 
 def _best_trade(paying: Sequence[Outcome]) -> Outcome | None:
@@ -238,7 +234,3 @@ def _told(outcome: Outcome) -> str:
 
 def _of_rho(outcome: Outcome) -> str:
     return f"{_told(outcome)} for rho {outcome.rho:.3g}"
-
-
-def _without(counts: Outcome) -> str:
-    return f"counts.model '{UNTRAINED[counts.ships]}'"

@@ -66,7 +66,7 @@ def test_a_bad_one_says_what_is_wrong(parsed: dict, name: str):
     (found,) = [dag for dag in parsed.values() if f"`{name}`" in dag[1] and "broken" in dag[2]]
     assert said in found[0]
     assert said in found[1]
-    assert found[3] == ["check"]
+    assert found[3] == ["broken_launch_file"]
 
 
 def test_a_folder_is_no_launch_file(parsed: dict):

@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -181,6 +182,41 @@ def test_a_run_that_is_late_asks_where_its_launch_stands(
     (told,) = heard
     assert (told["event"], told["launch_file"], told["task"], told["date"]) == ("late", "fr-FR", "approve", DATES[0])
     assert re.search(r"/dags/fr-FR/runs/asset_triggered__[^/]+$", told["link"])
+
+
+def test_a_file_that_breaks_under_a_run_fails_the_run(launched: list, scheduler: Scheduler):
+    from airflow.dag_processing.bundles.manager import DagBundlesManager
+    from airflow.dag_processing.dagbag import BundleDagBag, sync_bag_to_db
+
+    name, folder = "pt-BR", ROOT / "dags"
+    run = next(run for run in runs(name) if run.state == "running")
+    set_states(run, check="success")
+    with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as launches:
+        Path(launches, f"{name}.yaml").write_text("locale: [", encoding="utf-8")
+        patch.setenv("TACIT_LAUNCHES", launches)
+        patch.setenv("AIRFLOW__CORE__MIN_SERIALIZED_DAG_UPDATE_INTERVAL", "0")
+        bag = BundleDagBag(dag_folder=folder, bundle_path=folder, bundle_name="dags-folder")
+        bag.dags = {name: bag.dags[name]}
+        DagBundlesManager().sync_bundles_to_db()
+        sync_bag_to_db(bag, "dags-folder", None)
+    for _ in range(3):
+        scheduler.turn()
+    states = set_states(run, broken_launch_file="failed")
+    assert states["publish"] == "removed"
+    assert states["broken_launch_file"] in ("scheduled", "queued")  # As its pool has room.
+    scheduler.turn()
+    assert next(each for each in runs(name) if each.run_id == run.run_id).state == "failed"
+
+
+def set_states(run: DagRun, **states: str) -> dict[str, str | None]:
+    """Set the states of a run's tasks; all as they were before."""
+    with create_session() as session:
+        query = select(TaskInstance).where(TaskInstance.dag_id == run.dag_id, TaskInstance.run_id == run.run_id)
+        tasks = {ti.task_id: ti for ti in session.scalars(query)}
+        before = {name: ti.state for name, ti in tasks.items()}
+        for name, state in states.items():
+            tasks[name].set_state(state, session=session)
+    return before
 
 
 def execute(call: dict[str, Any]) -> tuple[bool, str | None]:

@@ -50,12 +50,26 @@ def test_a_gain_that_chance_explains_is_no_go_and_names_the_limit() -> None:
 
 
 def test_a_certain_gain_is_go() -> None:
-    found = verdict(outcome(0.01), COUNTS)
+    found = verdict(outcome(0.02), COUNTS)
     assert (found.answer, found.best) == ("go", 0)
-    assert found.sentence.startswith("This launch pays: 300 devices gain +1.00 points (± 0.20) for rho 1 ")
-    assert "counts would give +1.20 points" in found.sentence
-    assert "So training itself adds nothing" in found.sentence
-    assert "adds nothing" not in verdict(outcome(0.02), COUNTS).sentence
+    assert found.sentence == (
+        "This launch pays: 300 devices gain +2.00 points (± 0.20) for rho 1 (gradients rho 1; 16 rounds of 200 "
+        "devices); counts would give +1.20 points (± 0.20) for rho 1 without training."
+    )
+
+
+def test_counts_are_advised_where_they_are_the_better_trade() -> None:
+    mixed = replace(COUNTS, ships="mixture", gain=0.025, over_free=(0.02, 0.001))
+    found = verdict(outcome(0.02), COUNTS, mixed)
+    assert (found.answer, found.best) == ("go", 2)
+    assert found.sentence == (
+        "This launch pays: 300 devices gain +2.50 points (± 0.20) for rho 1 by counts, and counts.model "
+        "'start-mixture' ships them without training; by training 300 devices gain at most +2.00 points (± 0.20) for "
+        "rho 1."
+    )
+    # What is not told apart costs less without rounds.
+    assert verdict(outcome(0.0205), replace(COUNTS, gain=0.02, report_goal=0)).best == 1
+    assert refusal(found, found.outcomes[0]) is None
 
 
 def test_the_gate_is_the_launch_s_own() -> None:
@@ -91,8 +105,6 @@ def test_where_no_training_pays_counts_alone_are_advised_if_they_do() -> None:
     assert refusal(found, found.outcomes[2]) is None
     # What public text gives for nothing does not count as theirs, and chance must not explain the rest.
     assert verdict(outcome(-0.05), replace(COUNTS, over_free=(0.002, 0.001))).answer == "no-go"
-    # Counts are no advice where training pays, whatever they gain.
-    assert verdict(outcome(0.01), COUNTS).best == 0
 
 
 def test_counts_may_be_mixed_with_the_start() -> None:
