@@ -102,10 +102,9 @@ def verdict(made: TradeSetting, folder: Path, lines: list[str] | None = None) ->
 def test_the_verdict_is_monotone_in_the_population(start: KeyboardLM, tmp_path: Path) -> None:
     found = [verdict(quiet(stage(start, devices)), tmp_path) for devices in (20, 60, 300, 30_000)]
     assert [each.answer for each in found] == ["no-go", "go", "go", "go"]
-    # Training pays from 300 on, and is the best trade for many.
-    best = [each.outcomes[each.best] for each in found if each.best is not None]
-    assert [row.gradient_rho > 0 for row in best] == [False, False, True]
-    assert "by training" in found[2].sentence
+    pays = [any(each.pays(row) for row in each.outcomes if row.gradient_rho) for each in found]
+    assert pays == [False, False, True, True]
+    assert all("by training" in each.sentence for each in found[2:])  # Counts are the better trade of so few words.
     most = [max(row.gain for row in each.outcomes if row.gradient_rho) for each in found]
     assert most == sorted(most)
     # The tiny population is told what it could have, before anything is spent.
