@@ -80,7 +80,7 @@ POPULATIONS = {
     "French SMS": Population("text messages", "fr-FR_88milsms", "fr-FR", 8, 100, "fr-FR_public"),
     "learners of Spanish": Population("essays of learners", "es-US_cowsl2h", "es-US", 8, 60, "es-ES_public"),
     "English SMS": Population("text messages", "en_nus_sms", "en-US", 8, 80, "en-US_blogs_web"),
-    "chat rooms": Population("questions about programming", "en_gitter_fcc", "en-US", 8, 400, "en-US_blogs_web"),
+    "chat rooms": Population("questions about programming", "en_gitter_fcc", "en", 8, 400, "en-US_blogs_web"),
 }
 
 
