@@ -44,6 +44,7 @@ ARMS = {
     "network": "its network alone",
     "counts": "its counts alone",
     "mixture": "its network and counts, mixed",
+    "start_and_counts": "its counts mixed with the public model",
     "ngram_history": "n-gram with the user's own words",
     "private_history": "this launch with the user's own words",
     "champion": "what users have",

@@ -67,9 +67,9 @@ def gather(
     grown, device = artifacts.vocabulary(ctx, "build_vocabulary"), ctx.config.runtime.device
     sizes = len(artifacts.vocabulary(ctx, "ingest_public")), len(grown)
     network, counts = neural(artifacts.model(ctx, "fine_tune"), device=device), artifacts.counts(ctx)
-    private, beside = _shipped(ctx, network, counts)
     public = PublicNGram(NGram.fit(artifacts.public_streams(ctx, grown)[0], grown, NGRAM_ORDER, ctx.private))
     start = neural(artifacts.model(ctx, "adapt"), device=device)
+    private, beside = _shipped(ctx, start, network, counts)
     # The strongest that public text gives for nothing is what private training has to beat.
     ours: dict[str, NextWord] = {
         "start": start,
@@ -152,18 +152,20 @@ def left_out(theirs: tuple[str, str] | None, ingested: dict) -> str:
     return ""
 
 
-def _shipped(ctx: StageContext, network: NextWord, counts: CountedNGram | None) -> tuple[NextWord, dict[str, NextWord]]:
+def _shipped(
+    ctx: StageContext, start: NextWord, network: NextWord, counts: CountedNGram | None
+) -> tuple[NextWord, dict[str, NextWord]]:
     """The arm that would ship, ``private``, and what else the launch made, by name."""
     if ctx.config.counts is None or counts is None:
         return network, {}
-    alone = PublicNGram(counts)
-    ships, mixture = ctx.config.counts.ships, Mixture(network, alone)
-    if ships == "counts":
+    alone, model = PublicNGram(counts), ctx.config.counts.model
+    if model == "counts":
         return alone, {}
-    if ships == "mixture":
-        # A network that was not trained is the start, which is an arm already.
-        return mixture, ({"network": network} if ctx.config.trains else {}) | {"counts": alone}
-    return network, {"counts": alone, "mixture": mixture}
+    if model == "start-mixture":
+        return Mixture(start, alone), {"counts": alone}
+    # What counts give without training is what training has to beat.
+    mixture, beside = Mixture(network, alone), {"counts": alone, "start_and_counts": Mixture(start, alone)}
+    return (mixture, {"network": network} | beside) if model == "mixture" else (network, beside | {"mixture": mixture})
 
 
 def without_privacy(ctx: StageContext) -> KeyboardLM:

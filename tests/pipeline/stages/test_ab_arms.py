@@ -187,7 +187,11 @@ def test_without_privacy_is_the_same_training_and_leaves_nothing(
 
 @pytest.mark.parametrize(
     ("ships", "others"),
-    [("mixture", ("network", "counts")), ("network", ("counts", "mixture")), ("start-mixture", ("counts",))],
+    [
+        ("mixture", ("network", "counts", "start_and_counts")),
+        ("network", ("counts", "mixture", "start_and_counts")),
+        ("start-mixture", ("counts",)),
+    ],
 )
 def test_private_is_what_would_ship_and_the_rest_is_compared(
     tracked: Settings, monkeypatch: pytest.MonkeyPatch, ships: str, others: tuple[str, ...]
@@ -214,7 +218,9 @@ def test_private_is_what_would_ship_and_the_rest_is_compared(
 
     network = lol({"mixture": "network", "network": "private", "start-mixture": "start"}[ships])
     mixture = lol("mixture" if ships == "network" else "private")
-    assert ("network" in compared.arms) == (ships == "mixture")
+    assert {"network", "counts", "mixture", "start_and_counts"} & compared.arms.keys() == set(others)
+    if ships != "start-mixture":
+        assert lol("start_and_counts") == pytest.approx((1 + lol("start")) / 2)
     assert lol("counts") == pytest.approx(1)
     assert mixture == pytest.approx((1 + network) / 2)
     assert network < 0.9
