@@ -164,7 +164,8 @@ def _shipped(
     if model == "start-mixture":
         return Mixture(start, alone), {"counts": alone}
     # What counts give without training is what training has to beat.
-    mixture, beside = Mixture(network, alone), {"counts": alone, "start_and_counts": Mixture(start, alone)}
+    beside: dict[str, NextWord] = {"counts": alone, "start_and_counts": Mixture(start, alone)}
+    mixture = Mixture(network, alone)
     return (mixture, {"network": network} | beside) if model == "mixture" else (network, beside | {"mixture": mixture})
 
 
