@@ -32,7 +32,10 @@ _MORE = (
     "gain more at the same rho, by more devices, a larger report goal or other rates ('tacit rehearse', then 'tacit "
     "plan'), or leave users with what they have"
 )
-_LARGER = "rehearse with a smaller server.learning_rate or a stronger start, and read the report's table of arms"
+_LARGER = (
+    "rehearse with a smaller server.learning_rate, more or less rho on counts, or a stronger start, and read the "
+    "report's table of arms"
+)
 
 GATES: Mapping[str, GateWords] = MappingProxyType(
     {
