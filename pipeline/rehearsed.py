@@ -15,7 +15,7 @@ from pipeline.config import LaunchConfig
 
 NAME, FILE = "rehearsal", "verdict.json"
 # Another way to rehearse is another verdict.
-_RULES = 2
+_RULES = 3
 # Of CPU: for a word and a weight in training, and for counts and judging (``benchmarks.utility.planner_verdicts``).
 _SECONDS, _SCORING = 5e-10, 120.0
 

@@ -27,6 +27,7 @@ import pyarrow.parquet as pq
 
 from benchmarks.stack.pictures import Pictures
 from evaluation.live import logs
+from tests.helpers.launches.tiny_launch import MECHANISM, POLICY
 from tests.helpers.processes.forked import begun
 from tests.helpers.processes.server import until
 from tests.helpers.processes.stack import DAG, REVIEWER, Stack, stack
@@ -50,28 +51,10 @@ LAUNCH = {
         "max_words_per_device": 60,
         "test_fraction": 0.35,
     },
-    "mechanism": {
-        "kind": "tree",
-        "noise_multiplier": 8.0,
-        "clip_norm": 0.3,
-        "rounds": 3,
-        "report_goal": 15,
-        "min_sep": 2,
-        "max_participations": 2,
-        "delta": 1e-6,
-        "randomness": "seeded",
-    },
+    "mechanism": MECHANISM | {"noise_multiplier": 8.0, "randomness": "seeded"},
     # Small steps, so that the gates let it pass.
     "server": {"learning_rate": 0.05, "momentum": 0.9},
-    "policy": {
-        "max_rho": 2.0,
-        "population_max_rho": 5.0,
-        "max_discovery_epsilon0": 8.0,
-        "min_canary_rank": 1,
-        "min_top1_gain": -1.0,
-        "max_top3_loss": 1.0,
-        "approvals": 2,
-    },
+    "policy": POLICY | {"approvals": 2},
     "experiment": {"share": 0.5, "days": 3, "min_buckets": 40, "min_gain": -0.5, "max_guardrail_loss": 0.5},
 }
 

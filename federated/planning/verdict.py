@@ -216,10 +216,9 @@ def as_json(verdict: Verdict) -> dict[str, Any]:
 
 def from_json(content: Mapping[str, Any]) -> Verdict:
     """Read what ``as_json`` wrote."""
-    # A verdict of before says nothing of over_free.
-    rows = [{name: row[name] for name in Outcome.__dataclass_fields__ if name in row} for row in content["outcomes"]]
-    rows = [row | {"over_free": tuple(row.get("over_free", (0.0, 0.0)))} for row in rows]
-    fields = {name: content[name] for name in Verdict.__dataclass_fields__ if name in content}
+    rows = [{name: row[name] for name in Outcome.__dataclass_fields__} for row in content["outcomes"]]
+    rows = [row | {"over_free": tuple(row["over_free"])} for row in rows]
+    fields = {name: content[name] for name in Verdict.__dataclass_fields__}
     outcomes = tuple(Outcome(**row) for row in rows)
     return Verdict(**fields | {"outcomes": outcomes, "notes": tuple(content["notes"])})
 

@@ -86,9 +86,6 @@ def test_what_public_text_gives_for_nothing_must_be_gained_too() -> None:
     )
     assert (dear.answer, dear.best) == ("no-go", None)
     assert "more than +1.20 points must be certain" in dear.sentence
-    # A verdict of before says nothing of it.
-    older = {name: value for name, value in as_json(worth).items() if name != "free"}
-    assert from_json(older) == replace(worth, free=0.0)
     assert "more than +0.60 points" in refusal(worth, worth.outcomes[1])
 
 

@@ -50,6 +50,25 @@ SIZES = {
     },
     "report": {"contact": "the tests", "intended_use": "a test of the pipeline"},
 }
+MECHANISM = {
+    "kind": "tree",
+    "noise_multiplier": 4.0,
+    "clip_norm": 0.3,
+    "rounds": 3,
+    "report_goal": 15,
+    "min_sep": 2,
+    "max_participations": 2,
+    "delta": 1e-6,
+    "randomness": "secure",
+}
+POLICY = {
+    "max_rho": 2.0,
+    "population_max_rho": 5.0,
+    "max_discovery_epsilon0": 8.0,
+    "min_canary_rank": 1,
+    "min_top1_gain": -1.0,
+    "max_top3_loss": 1.0,
+}
 
 
 def planted(client: int) -> str:
@@ -121,29 +140,12 @@ def write_launch(folder: Path, **changes: object) -> Path:
         "pretrain": SIZES["pretrain"],
         "discovery": SIZES["discovery"] | {"false_discovery_rate": 0.05},
         "adapt": SIZES["adapt"],
-        "mechanism": {
-            "kind": "tree",
-            "noise_multiplier": 4.0,
-            "clip_norm": 0.3,
-            "rounds": 3,
-            "report_goal": 15,
-            "min_sep": 2,
-            "max_participations": 2,
-            "delta": 1e-6,
-            "randomness": "secure",
-        },
+        "mechanism": MECHANISM,
         "local_training": SIZES["local_training"] | {"epochs": 1},
         "server": {"learning_rate": 0.5, "momentum": 0.9},
         "audit": SIZES["audit"],
         "ab_test": {"buckets": 5},
-        "policy": {
-            "max_rho": 2.0,
-            "population_max_rho": 5.0,
-            "max_discovery_epsilon0": 8.0,
-            "min_canary_rank": 1,
-            "min_top1_gain": -1.0,
-            "max_top3_loss": 1.0,
-        },
+        "policy": POLICY,
         "report": SIZES["report"],
         "runtime": {"chunk_devices": 4, "checkpoint_every_rounds": 1, "evaluate_every_rounds": 1},
     }
