@@ -87,6 +87,10 @@ class DeviceStore:
             raise ValueError(f"split: {split!r} is none of {', '.join(SPLITS)}")
         return np.flatnonzero(self.split_D == SPLITS.index(split))
 
+    def speaking(self, split: str) -> int:
+        """How many devices of a split have a word. Private."""
+        return int(np.count_nonzero(np.diff(self.words.offsets_D1)[self.devices(split)]))
+
     def encode(self, vocabulary: Vocabulary, split: str, more: TokenStream | None = None) -> TokenStream:
         """The devices of a split in a vocabulary's ids, memory-mapped, and others behind them."""
         devices = self.devices(split)
