@@ -9,7 +9,6 @@ import logging
 import os
 import secrets
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -171,6 +170,8 @@ def onnxruntime_web() -> Path:
 @pytest.fixture(scope="session")
 def postgres_url() -> Iterator[str]:
     """URL of a PostgreSQL cluster of this test run: own folder, own loopback port, ended afterwards."""
+    from tests.helpers.processes.ports import free_port
+
     root = os.geteuid() == 0
     if _postgres_programs() is None:
         _install_postgres()
@@ -185,9 +186,7 @@ def postgres_url() -> Iterator[str]:
     if root:
         for path in (folder, folder / "password"):
             shutil.chown(path, "postgres")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     data, log = str(folder / "data"), str(folder / "log")
 
     def run(program: str, *arguments: str) -> None:

@@ -16,8 +16,9 @@ from urllib.parse import quote
 
 import pytest
 
+from tests.helpers.processes.ports import free_port
 from tests.helpers.processes.proc import LOOPBACK, listening, processes
-from tests.helpers.processes.server import OPENER, Server, free_port, token_of, until
+from tests.helpers.processes.server import OPENER, Server, token_of, until
 
 from .conftest import ROOT, StandIn
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.helpers.processes.server import free_port
+from tests.helpers.processes.ports import free_port
 from tests.helpers.processes.stack import PORTS, PYTHON, ROOT
 
 pytestmark = [

@@ -27,6 +27,7 @@ from tests.helpers.launches.command import environment
 from tests.helpers.launches.installed import installed
 from tests.helpers.launches.tiny_launch import write_launch
 from tests.helpers.processes.forked import Forked
+from tests.helpers.processes.ports import free_port
 
 # Nine processes that have nothing to import; that real ones find each other is seen to in federated/test_workers.py.
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_python")]
@@ -249,12 +250,6 @@ def agents(forked: Forked, home: Path) -> Iterator[list[str]]:
         for agent in started:
             agent.terminate()
             agent.wait(timeout=20)
-
-
-def free_port(host: str) -> int:
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return probe.getsockname()[1]
 
 
 def answers(address: str) -> bool:

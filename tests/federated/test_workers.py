@@ -3,7 +3,6 @@
 import os
 import pickle
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,18 +15,13 @@ import torch
 from federated.wire.launcher import launch_command
 from federated.workers import Worker, joined
 from tests.helpers.launches import shared_run
+from tests.helpers.processes.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 
 
 def environment() -> dict[str, str]:
     return os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @pytest.mark.slow

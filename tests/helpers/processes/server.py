@@ -2,7 +2,6 @@
 
 import functools
 import json
-import socket
 import time
 import urllib.error
 import urllib.request
@@ -41,12 +40,6 @@ class Server:
 def token_of(server: Server) -> str:
     password = (server.passwords / server.user).read_text(encoding="utf-8").strip()
     return server.call("POST", "/auth/token", {"username": server.user, "password": password})["access_token"]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def until(condition, seconds: float = 300) -> Any:

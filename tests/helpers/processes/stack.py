@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.helpers.launches.tiny_launch import write_launch
-from tests.helpers.processes.server import OPENER, Server, free_port, until
+from tests.helpers.processes.ports import free_port
+from tests.helpers.processes.server import OPENER, Server, until
 
 ROOT = Path(__file__).resolve().parents[3]
 PYTHON = ROOT / ".venv" / "airflow" / "bin" / "python"

@@ -16,6 +16,7 @@ from pipeline.errors import StaleAttempt
 from pipeline.hosts import fence, gang, messages
 from pipeline.hosts.agent import Agent, interface_of
 from pipeline.hosts.job import Job, Token, command
+from tests.helpers.processes.ports import free_port
 
 ADDRESSES = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
 LEASE = 6.0
@@ -49,12 +50,9 @@ class Hosts:
         self.runs, self.folder = runs, runs / "launch-1" / "private" / "fine_tune"
         self.folder.mkdir(parents=True, mode=0o700)
         self.secret = messages.shared_secret(runs)
-        self.addresses: list[str] = []
+        self.addresses = [f"{host}:{free_port(host)}" for host in ADDRESSES]
         self.threads: list[threading.Thread] = []
         self._stops: dict[str, threading.Event] = {}
-        for host in ADDRESSES:
-            with socket.create_server((host, 0)) as probe:
-                self.addresses.append(f"{host}:{probe.getsockname()[1]}")
 
     def start(self, *addresses: str) -> None:
         for address in addresses or self.addresses:
