@@ -21,6 +21,8 @@ import pytest
 if TYPE_CHECKING:
     from tests.helpers.processes.forked import Forked
 
+pytest_plugins = ("tests.helpers.inputs.drawn",)
+
 if "PYTEST_XDIST_WORKER" in os.environ:
     # One BLAS and torch thread for each worker: two would fight for the same core. Before anything imports them.
     os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")

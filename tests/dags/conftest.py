@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -148,7 +149,13 @@ def operator(dagbag):
     return copy.copy(dagbag.dags["demo"].get_task("pretrain"))
 
 
-def wait_for(condition, seconds: float = 20) -> None:
+def leave_the_month(soon: timedelta) -> None:
+    """Wait for the next month if it begins soon: a schedule would make its run amid a test."""
+    while (datetime.now(UTC) + soon).month != datetime.now(UTC).month:
+        time.sleep(1)
+
+
+def wait_for(condition, seconds: float = 60) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end

@@ -21,7 +21,7 @@ from airflow.models.taskinstance import TaskInstance
 from airflow.utils.session import create_session
 from sqlalchemy import select, update
 
-from .conftest import ROOT, StandIn
+from .conftest import ROOT, StandIn, leave_the_month
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
 
@@ -52,6 +52,7 @@ class Scheduler(SchedulerJobRunner):
 @pytest.fixture(scope="module")
 def scheduler(dagbag) -> Scheduler:
     """With the shipped launch files' DAGs in the database, and those of the production locales switched on."""
+    leave_the_month(timedelta(minutes=2))
     from airflow.dag_processing.bundles.manager import DagBundlesManager
     from airflow.dag_processing.dagbag import BundleDagBag, sync_bag_to_db
 

@@ -8,7 +8,7 @@ import yaml
 
 from pipeline.config import launch_id, load_launch
 from tests.helpers.launches.command import LAUNCHED, Launched, tacit, watched
-from tests.helpers.launches.installed import installed
+from tests.helpers.launches.installed import installed, keyed
 from tests.helpers.launches.tiny_launch import write_launch
 from tests.helpers.launches.tracking_database import prepared, put
 
@@ -34,6 +34,7 @@ def launched(tmp_path_factory: pytest.TempPathFactory, tracking_database: Path) 
     launch["audit"] |= {"populations": ["compliant", "stress"], "in_launch": ["compliant"]}
     file.write_text(yaml.safe_dump(launch), encoding="utf-8")
     installed(home, "tiny-clients")
+    keyed(home / "runs", file)
     done = tacit(home, "launch", str(file), "--json", **watched(home))
     assert done.returncode in LAUNCHED, done.stderr
     return Launched(home, file, launch_id(load_launch(file)), json.loads(done.stdout), done.stdout + done.stderr)

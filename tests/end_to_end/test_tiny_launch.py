@@ -17,6 +17,7 @@ from pipeline.errors import HELD, PERMANENT
 from pipeline.telemetry import machine
 from pipeline.telemetry.allowed import ATTRIBUTES, METRICS
 from tests.helpers.launches.command import AIRFLOW, ROOT, Launched, answered, environment, ledger_entries, tacit
+from tests.helpers.launches.installed import keyed
 from tests.helpers.launches.tiny_launch import CLIENTS, SHARED_NEW, client_id, leaks, planted
 from tests.helpers.processes.forked import Forked
 from tests.helpers.processes.telemetry_file import told
@@ -212,6 +213,7 @@ def test_changed_privacy_parameter_is_a_new_launch_that_spends_on_training_alone
     content["policy"]["min_top1_gain"] = 0.99
     changed = launched.home / "changed.yaml"
     changed.write_text(yaml.safe_dump(content), encoding="utf-8")
+    keyed(launched.home / "runs", changed)
     before, run_id = ledger_entries(launched.home), launch_id(load_launch(changed))
     registered = count(launched.home, "model_versions")
     assert run_id != launched.run_id

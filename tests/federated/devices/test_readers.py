@@ -31,7 +31,9 @@ def written(folder: Path, name: str, content: list[dict]) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(st.lists(st.lists(ROW, min_size=1, max_size=8), min_size=1, max_size=3), st.sampled_from(["en-US", "es-ES"]))
 def test_counts_what_reading_takes(tmp_path: Path, files: list[list[dict]], locale: str):
     folder = tmp_path / str(len(list(tmp_path.iterdir())))

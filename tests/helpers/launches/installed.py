@@ -4,8 +4,10 @@ import hashlib
 from pathlib import Path
 from unittest import mock
 
+from pipeline.config import launch_id, load_launch
 from pipeline.ledger.budget import Budget
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.run_dir import RunDir
 
 AMPLE = 1e6
 
@@ -27,3 +29,13 @@ def registered(ledger: PrivacyLedger, *people: str, simulated: bool = False, bud
         with mock.patch("pipeline.ledger.populations.secrets.token_bytes", return_value=secret):
             ledger.register(name, Budget(max_rho=budget), "tests", simulated=simulated)
     return ledger
+
+
+def keyed(runs: Path, file: Path) -> None:
+    """Draw the keys of a launch that another process will make, where its stages would: alike in every run of tests.
+
+    By one key in a hundred an audit holds the launch, as audits must.
+    """
+    run = RunDir(runs, launch_id(load_launch(file)))
+    for stage in ("discover", "fine_tune", "audit"):
+        run.secret(stage)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tests.helpers.launches.installed import keyed
 from tests.helpers.launches.tiny_launch import write_launch
 from tests.helpers.processes.ports import free_port
 from tests.helpers.processes.server import OPENER, Server, until
@@ -111,6 +112,7 @@ def stack(tacit: Path, spare: Path | None = None, **changes: object) -> Iterator
     made = Stack(folder / "stack", environment | {"TASK_HEARTBEAT_SECONDS": "20"})
     try:
         made.done("up")
+        keyed(made.home / "runs", launches / "tiny.yaml")
         made.done("tacit", "ledger", "init")
         made.done("tacit", "ledger", "register", "tiny-clients", "--max-rho", "9", "--simulated")
         yield made
