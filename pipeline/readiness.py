@@ -256,30 +256,6 @@ def too_few(config: LaunchConfig, devices_by_split: Mapping[str, int]) -> list[s
     return lines
 
 
-def unheard(config: LaunchConfig, speaking: Callable[[str], int]) -> list[str]:
-    """What could be neither watched nor compared in the end, as those who train nothing typed nothing.
-
-    Guarantee: where the launch has a budget for evaluation, whether a device typed anything is not asked.
-
-    Args:
-      speaking: how many devices of a split have a word.
-    """
-    if config.evaluation is not None:
-        return []
-    lines, needed = [], max(config.ab_test.buckets, 2)
-    if not speaking("validation"):
-        lines.append(
-            f"private_text: of the devices that training is watched on ({VALIDATION_FRACTION:.0%} of all, by a keyed "
-            "hash) none has a word; bring more devices, or add the block evaluation, with which public text is watched"
-        )
-    if speaking("test") < needed:
-        lines.append(
-            f"ab_test.buckets: {config.ab_test.buckets}, but fewer than {needed} test devices have a word; lower it, "
-            "bring more devices or raise private_text.test_fraction"
-        )
-    return lines
-
-
 def expected_splits(config: LaunchConfig, devices: int) -> dict[str, int]:
     """How many of a population's devices train, validate and test, about."""
     shares = {"test": config.private_text.test_fraction, "validation": VALIDATION_FRACTION}

@@ -88,7 +88,7 @@ class DeviceStore:
         return np.flatnonzero(self.split_D == SPLITS.index(split))
 
     def speaking(self, split: str) -> int:
-        """How many devices of a split have a word. Private."""
+        """How many devices of a split have a word."""
         return int(np.count_nonzero(np.diff(self.words.offsets_D1)[self.devices(split)]))
 
     def encode(self, vocabulary: Vocabulary, split: str, more: TokenStream | None = None) -> TokenStream:
@@ -168,7 +168,7 @@ def build_store(
 
     Raises:
       ValueError: locale without spaces between words, bad columns (names file, column and fix),
-        or no text at all.
+        or no device at all.
       OSError: a file cannot be read.
     """
     require_readable(config, locale)
@@ -182,9 +182,9 @@ def build_store(
         made, source = parts.pieces_of(read)
         (directory / _SUMMARY_FILE).unlink(missing_ok=True)
         whole = pieces.join_pieces(directory, made)
-    if not whole.words.num_words:
+    if not whole.clients:
         raise ValueError(
-            f"private_text: no device of population {config.name!r} has a word of {locale}"
+            f"private_text: population {config.name!r} has no device with text of {locale}"
             + ("" if kept is None else f" typed in the {kept.days} days before {kept.as_of}")
             + "; check the source"
         )

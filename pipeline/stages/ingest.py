@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import numpy as np
 
-from federated.config.population import Kept
+from federated.config.population import VALIDATION_FRACTION, Kept
 from federated.devices import pieces, store
 from pipeline.config import LaunchConfig
 from pipeline.errors import PermanentError
@@ -24,6 +24,9 @@ from pretrain import corpus, selection, sources, vocabulary
 from pretrain.files import atomic
 from pretrain.words import WordStore
 from reports.disclosure.guarantee import PublicText, Selection
+
+# Less has no interval.
+_FEWEST_BUCKETS = 2
 
 
 class IngestPublic(StageResult, PublicText):
@@ -156,6 +159,32 @@ def _given_private(ctx: StageContext) -> dict[str, object]:
     return given if kept is None else given | {"kept": [kept.days, kept.as_of.isoformat()]}
 
 
+def _require_heard(config: LaunchConfig, devices: store.DeviceStore) -> None:
+    """Refuse, before anything is spent, devices that leave nothing to learn, to watch training on or to compare by.
+
+    That they typed so little leaves with the refusal, so a launch whose budget covers everything never asks.
+
+    Raises:
+      ValueError: too few devices of some split have a word.
+    """
+    name = config.private_text.name
+    if not devices.words.num_words:
+        raise ValueError(
+            f"private_text: no device of population {name!r} has a word of {config.locale}; check the source"
+        )
+    if not devices.speaking("validation"):
+        raise ValueError(
+            f"private_text: of the devices that training is watched on ({VALIDATION_FRACTION:.0%} of all, by a keyed "
+            f"hash) none of population {name!r} has a word; bring more devices, or add the block evaluation, with "
+            "which public text is watched"
+        )
+    if devices.speaking("test") < _FEWEST_BUCKETS:
+        raise ValueError(
+            f"private_text.test_fraction: {config.private_text.test_fraction:g} leaves population {name!r} fewer than "
+            f"{_FEWEST_BUCKETS} devices with a word to compare on; raise it, or bring more devices"
+        )
+
+
 def _kept(ctx: StageContext, population: Population) -> Kept | None:
     """Which text is kept. A launch without a date that reads its text again keeps what it kept."""
     before = ctx.run.record("ingest_private")
@@ -186,7 +215,7 @@ def ingest_private(ctx: StageContext) -> IngestPrivate:
     Raises:
       PopulationUnknown, BudgetExceeded: the ledger does not know the population, or has these devices under
         another name.
-      ValueError, OSError: as of ``store.build_store`` and ``ingest_workers.build_together``.
+      ValueError, OSError: as of ``store.build_store``, ``ingest_workers.build_together`` and ``_require_heard``.
     """
     config, ledger = ctx.config, PrivacyLedger(ctx.settings.ledger_url)
     gang.require_hosts(config.runtime.hosts, ctx.settings.hosts)
@@ -202,6 +231,8 @@ def ingest_private(ctx: StageContext) -> IngestPrivate:
     if not summary.synthetic:  # Made-up typists of every population are numbered alike.
         ledger.bind_devices(summary.population, pieces.device_ids(target))
     covered = config.evaluation is not None
+    if not covered:
+        _require_heard(config, store.open_store(target))
     digest = store.keyed_digest(summary.digest, key) if covered else summary.digest
     return IngestPrivate(
         population=summary.population,

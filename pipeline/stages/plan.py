@@ -13,7 +13,7 @@ from federated.planning.sweep import Sweep
 from federated.rounds.rule import RoundRule
 from pipeline import rehearsed
 from pipeline.ledger.foresee import foresee
-from pipeline.readiness import above_policy, too_few, unheard
+from pipeline.readiness import above_policy, too_few
 from pipeline.stage import StageContext, StageResult
 from pipeline.stages import artifacts
 from pretrain.files import write_text
@@ -63,7 +63,7 @@ def plan(ctx: StageContext) -> Plan:
     if worth is None:
         _log.warning("plan: nobody rehearsed this run, so nobody knows that it will gain anything: 'tacit rehearse'")
     problems = [
-        *(too_few(ctx.config, splits) or unheard(ctx.config, artifacts.store(ctx).speaking)),
+        *too_few(ctx.config, splits),
         *(f"mechanism: this plan cannot be carried out: {reason}" for reason in planned.reasons),
         *above_policy(ctx.config, planned.guarantee.rho),
         # Words come first; that there is no room for training would be found when they are paid for.

@@ -3,12 +3,10 @@
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from federated.devices.store import SPLITS, DeviceStore
 from federated.planning.worst_case import plan as plan_costs
 from federated.rounds.rule import RoundRule
 from pipeline import runner
@@ -24,7 +22,6 @@ from pipeline.settings import Settings
 from pipeline.stage import StageSpend
 from pipeline.stages import artifacts
 from pipeline.stages import plan as plan_stage
-from pretrain.words import WordStore
 from tests.helpers.launches.installed import registered
 from tests.helpers.launches.pipeline_launch import Counted, launch_config, spend
 
@@ -198,18 +195,8 @@ def test_what_is_paid_for_needs_no_room(settings: Settings):
     assert refused("discover", "count") == []
 
 
-def heard(**devices: int) -> DeviceStore:
-    """Devices that typed one word, and as many that typed none."""
-    split_D = np.repeat([SPLITS.index(name) for name in devices for _ in "ab"], np.repeat([*devices.values()], 2))
-    silent_D = np.arange(len(split_D)) % 2
-    offsets_D1 = np.cumsum(np.concatenate([[0], 2 * silent_D]))
-    words = WordStore(np.resize(np.array([1, 0], np.uint32), offsets_D1[-1]), offsets_D1, ("word",), "digest")
-    return DeviceStore(words, split_D, Path(), "digest")
-
-
 def plan_of(settings: Settings, monkeypatch: pytest.MonkeyPatch, config: LaunchConfig, **devices: int) -> None:
     monkeypatch.setattr(artifacts, "most_devices", lambda ctx: 70)
-    monkeypatch.setattr(artifacts, "store", lambda ctx: heard(**devices))
     counted = type("Ingested", (Counted,), {"__annotations__": {"devices_by_split": dict[str, int]}})
     stages = Stages(
         functions={
@@ -230,20 +217,13 @@ def plan_of(settings: Settings, monkeypatch: pytest.MonkeyPatch, config: LaunchC
         ({"policy": {"max_rho": 0.01}}, {"train": 60, "test": 60}, "policy.max_rho"),
         ({"discovery": {"layers": 70}}, {"train": 60, "test": 60}, "discovery.*layers"),
         ({"ab_test": {"buckets": 70}}, {"train": 60, "test": 60}, "ab_test.buckets"),
-        # Rounded down to tens, they might be enough; what they typed is not.
-        ({"ab_test": {"buckets": 65}}, {"train": 60, "test": 60, "validation": 1}, "fewer than 65 test devices"),
-        ({}, {"train": 60, "test": 60, "validation": 0}, "private_text: .*10% of all.*none has a word"),
     ],
 )
 def test_the_plan_refuses_before_discovery(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, changes: dict, devices: dict, expected: str
 ):
     with pytest.raises(ValueError, match=expected):
-        plan_of(settings, monkeypatch, launch_config(**changes), **({"validation": 10} | devices))
-
-
-def test_under_a_budget_nobody_is_asked_whether_they_typed(settings: Settings, monkeypatch: pytest.MonkeyPatch):
-    plan_of(settings, monkeypatch, launch_config(evaluation={"noise_multiplier": 2.0}), train=60, test=60)
+        plan_of(settings, monkeypatch, launch_config(**changes), **devices)
 
 
 def test_the_plan_pays_for_secure_aggregation(settings: Settings, monkeypatch: pytest.MonkeyPatch):
@@ -252,7 +232,7 @@ def test_the_plan_pays_for_secure_aggregation(settings: Settings, monkeypatch: p
         mechanism={"report_goal": 5, "min_sep": 4, "secagg": {"bits": 8}},
         policy={"max_rho": 9.0, "population_max_rho": 9},
     )
-    plan_of(settings, monkeypatch, config, train=60, test=60, validation=10)
+    plan_of(settings, monkeypatch, config, train=60, test=60)
     result = RunDir(settings.runs_dir, launch_id(config)).result("plan")
     encoding = RoundRule(config.mechanism, config.seed).encoding(artifacts.most_parameters(config), 70)
     paid = result["rho"] / plan_costs(config.mechanism, 60).guarantee.rho

@@ -1,7 +1,5 @@
 """Which verdict is a file's own, and that nothing is spent on a run that a rehearsal found not worth it."""
 
-from types import SimpleNamespace
-
 import pytest
 
 from pipeline import rehearsed
@@ -83,7 +81,6 @@ def staged(monkeypatch: pytest.MonkeyPatch) -> Stages:
     """The plan stage itself, and discovery's spend; what they read is a stand-in."""
     devices = Counted.model_construct(value=1)
     monkeypatch.setattr(artifacts, "most_devices", lambda ctx: 70)
-    monkeypatch.setattr(artifacts, "store", lambda ctx: SimpleNamespace(speaking=lambda split: 60))
     monkeypatch.setattr(RunDir, "result", lambda run, stage: {"devices_by_split": {"train": 60, "test": 60}})
     return Stages(
         functions={"plan": planning_stage.plan, "discover": lambda ctx: devices},

@@ -147,9 +147,11 @@ def test_a_retry_mends_no_file(tmp_path):
         build(tmp_path, damaged)
 
 
-def test_no_text_or_no_spaces_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="no device"):
-        build(tmp_path, [{"client_id": "a", "text": "123"}])
+def test_no_device_or_no_spaces_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="population 'typists' has no device with text of en-US"):
+        build(tmp_path, [{"client_id": "a", "text": "word", "locale": "de-DE"}])
+    silent, _ = build(tmp_path, [{"client_id": "a", "text": "123"}])
+    assert sum(silent.devices_by_split.values()) == 0, "ten and more are told"
     with pytest.raises(ValueError, match="no spaces"):
         build(tmp_path, [{"client_id": "a", "text": "word"}], locale="ja-JP")
     with pytest.raises(ValueError, match="test_fraction"):
@@ -234,7 +236,7 @@ def test_store_is_private_and_says_when_it_is_unfinished_or_damaged(tmp_path):
 def test_a_rebuild_that_fails_leaves_nothing_to_open(tmp_path):
     build(tmp_path, people(30))
     with pytest.raises(ValueError, match="no device"):
-        build(tmp_path, [{"client_id": "a", "text": "..."}])
+        build(tmp_path, [{"client_id": "a", "text": "...", "locale": "de-DE"}])
     with pytest.raises(ValueError, match="unfinished"):
         open_store(tmp_path / "store")
 

@@ -1,18 +1,23 @@
-"""Selection of public text by what users have: refused without it, the champion's own scores with it."""
+"""Selection of public text by what users have, and which devices leave nothing to learn, to watch or to compare."""
 
 import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from federated.devices import pieces, store
 from pipeline.config import LaunchConfig, launch_id
 from pipeline.errors import PermanentError
+from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.runner import Stages, open_run, run_stage
 from pipeline.settings import Settings
 from pipeline.stage import StageContext
 from pipeline.stages import artifacts, ingest
 from pretrain import corpus, export, selection
+from tests.helpers.launches.installed import registered
 from tests.helpers.launches.pipeline_launch import launch_config
 from tests.helpers.launches.published import THEIRS, publish
 
@@ -21,7 +26,11 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning"),
     pytest.mark.filterwarnings("ignore:.*Any type hint is inferred as AnyType.*:UserWarning"),
 ]
-STAGES = Stages({"ingest_public": ingest.ingest_public}, {})
+STAGES = Stages(
+    {"ingest_public": ingest.ingest_public, "ingest_private": ingest.ingest_private},
+    {},
+    private={"ingest_private": ingest.REUSE},
+)
 
 
 @pytest.fixture
@@ -79,3 +88,45 @@ def test_rehearsal_text_is_not_selected(config: LaunchConfig) -> None:
     planning["public_text"] = content["public_text"]
     with pytest.raises(ValueError, match=r"planning.public_text.select_by: .*remove the line"):
         LaunchConfig.model_validate(content | {"planning": planning})
+
+
+def silenced(split: str, tmp_path: Path, settings: Settings, **changes: object) -> dict:
+    """What comes of ingesting devices of which those of one split, or of all, typed no word."""
+    registered(PrivacyLedger(settings.ledger_url), "people")
+    path, clients = tmp_path / "typed.parquet", [f"c{number}" for number in range(60)]
+
+    def ingested(texts: list[str], seed: int) -> tuple[Path, dict]:
+        pq.write_table(pa.table({"client_id": clients, "text": texts}), path)
+        people = {"source": "files", "name": "people", "max_words_per_device": 10, "paths": [str(path)]}
+        config = launch_config(private_text=people, seed=seed, **changes)
+        result = run_stage("ingest_private", config, launch_id(config), settings, STAGES).result
+        return open_run(config, launch_id(config), settings).private("ingest_private") / "store", result
+
+    folder, _ = ingested(["hello you"] * len(clients), 1)
+    quiet = store.open_store(folder).devices(split) if split in store.SPLITS else range(len(clients))
+    names = {pieces.device_ids(folder)[number] for number in quiet}
+    assert names, "the split has devices"
+    return ingested(["1" if client in names else "hello you" for client in clients], 2)[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("split", "refusal"),
+    [
+        ("all", "no device of population 'people' has a word of en-US"),
+        ("validation", r"watched on \(10% of all, by a keyed hash\) none of population 'people' has a word"),
+        ("test", r"private_text.test_fraction: 0.1 leaves population 'people' fewer than 2 devices with a word"),
+    ],
+)
+def test_what_nobody_could_watch_or_compare_is_refused_before_a_spend(
+    split: str, refusal: str, tmp_path: Path, settings: Settings
+) -> None:
+    with pytest.raises(ValueError, match=refusal):
+        silenced(split, tmp_path, settings)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("split", ["all", "validation", "test"])
+def test_under_a_budget_nobody_is_asked_whether_they_typed(split: str, tmp_path: Path, settings: Settings) -> None:
+    result = silenced(split, tmp_path, settings, evaluation={"noise_multiplier": 2.0})
+    assert result["devices_at_least"] == 60
