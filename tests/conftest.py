@@ -199,7 +199,7 @@ def postgres_url() -> Iterator[str]:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            timeout=120,
+            timeout=300,
         )
 
     try:

@@ -65,9 +65,8 @@ def test_filters_leave_what_fits_and_can_be_sent(page: Page, index: Path) -> Non
     assert page.evaluate(SEEN) == []
     sent = page.evaluate("location.hash")
     assert sent == "#locale=es-ES&feature=SC&decision=hold"
-    page.open(index, 1200)
-    page.evaluate("location.hash = '#locale=en-US&decision=hold&feature=none'; location.reload()")
-    page.evaluate("new Promise(done => setTimeout(done, 300))")
+    page.open("about:blank", 1200)
+    page.open(f"{index.as_uri()}#locale=en-US&decision=hold&feature=none", 1200)
     assert page.evaluate(SEEN) == ["en-US-3f9d1c20"]
     page.evaluate("document.querySelector('#filters button').click()")
     page.evaluate("new Promise(done => setTimeout(done, 50))")

@@ -28,6 +28,7 @@ pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
 LOCALES = ("de-DE", "en-US", "es-ES", "fr-FR", "pt-BR")
 PUBLIC = tuple(f"public_model-{name}" for name in LOCALES)
 DATES = ("20260301", "20260401")
+SHIPPED = str(ROOT / "dags" / "launches")
 SLOTS = {"cpu": 2, "gpu": 1}
 MOST_TURNS = 200
 
@@ -49,21 +50,27 @@ class Scheduler(SchedulerJobRunner):
             self._do_scheduling(session)
 
 
-@pytest.fixture(scope="module")
-def scheduler(dagbag) -> Scheduler:
-    """With the shipped launch files' DAGs in the database, and those of the production locales switched on."""
-    leave_the_month(timedelta(minutes=2))
+def sync(launches: str, names: tuple[str, ...]) -> dict[str, Any]:
+    """Bring some DAGs of a folder of launch files into the database; what could not be imported."""
     from airflow.dag_processing.bundles.manager import DagBundlesManager
     from airflow.dag_processing.dagbag import BundleDagBag, sync_bag_to_db
 
     folder = ROOT / "dags"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TACIT_LAUNCHES", str(folder / "launches"))
+        patch.setenv("TACIT_LAUNCHES", launches)
+        patch.setenv("AIRFLOW__CORE__MIN_SERIALIZED_DAG_UPDATE_INTERVAL", "0")
         bag = BundleDagBag(dag_folder=folder, bundle_path=folder, bundle_name="dags-folder")
-    assert bag.import_errors == {}
-    bag.dags = {name: dag for name, dag in bag.dags.items() if name in LOCALES + PUBLIC}
-    DagBundlesManager().sync_bundles_to_db()
-    sync_bag_to_db(bag, "dags-folder", None)
+        bag.dags = {name: dag for name, dag in bag.dags.items() if name in names}
+        DagBundlesManager().sync_bundles_to_db()
+        sync_bag_to_db(bag, "dags-folder", None)
+    return bag.import_errors
+
+
+@pytest.fixture(scope="module")
+def scheduler(dagbag) -> Scheduler:
+    """With the shipped launch files' DAGs in the database, and those of the production locales switched on."""
+    leave_the_month(timedelta(minutes=2))
+    assert sync(SHIPPED, LOCALES + PUBLIC) == {}
     job = Job()
     with create_session() as session:
         session.execute(update(DagModel).where(DagModel.dag_id.in_(LOCALES + PUBLIC)).values(is_paused=False))
@@ -75,7 +82,22 @@ def runs(*dag_ids: str) -> list[DagRun]:
         return list(session.scalars(select(DagRun).where(DagRun.dag_id.in_(dag_ids)).order_by(DagRun.id)))
 
 
-def test_each_locale_has_its_schedule_its_asset_and_its_pools(scheduler: Scheduler):
+@pytest.fixture(scope="module")
+def due(scheduler: Scheduler) -> dict[str, str | None]:
+    """The date that is next for each DAG, before anything is scheduled."""
+    with create_session() as session:
+        return {model.dag_id: model.next_dagrun_partition_key for model in session.scalars(select(DagModel))}
+
+
+@pytest.fixture(scope="module")
+def made(due: dict, scheduler: Scheduler) -> Counter[tuple[str, str | None]]:
+    """What the schedules made: a run of which date, how often."""
+    for _ in range(3):
+        scheduler.turn()
+    return Counter((run.dag_id, run.partition_key) for run in runs(*PUBLIC))
+
+
+def test_each_locale_has_its_schedule_its_asset_and_its_pools(due: dict[str, str | None]):
     with create_session() as session:
         models = {model.dag_id: model for model in session.scalars(select(DagModel))}
         for name in LOCALES:
@@ -85,18 +107,14 @@ def test_each_locale_has_its_schedule_its_asset_and_its_pools(scheduler: Schedul
             assert [one.dag_id for one in asset.scheduled_dags] == [name]
             assert [one.dag_id for one in asset.producing_tasks] == [f"public_model-{name}"]
             # The latest date is due; those that passed while nobody scheduled are for a backfill.
-            key = models[f"public_model-{name}"].next_dagrun_partition_key
-            assert key == f"{datetime.now(UTC):%Y%m}01"
+            assert due[f"public_model-{name}"] == f"{datetime.now(UTC):%Y%m}01"
 
 
-def test_a_schedule_makes_one_run_a_date_and_no_second_one(scheduler: Scheduler):
-    for _ in range(3):
-        scheduler.turn()
-    made = Counter((run.dag_id, run.partition_key) for run in runs(*PUBLIC))
+def test_a_schedule_makes_one_run_a_date_and_no_second_one(made: Counter):
     assert made == {(name, f"{datetime.now(UTC):%Y%m}01"): 1 for name in PUBLIC}
 
 
-def test_a_backfill_makes_a_run_of_each_date_once(scheduler: Scheduler):
+def test_a_backfill_makes_a_run_of_each_date_once(made: Counter):
     from dates import launch_date
 
     words = ["backfill", "create", "--dag-id", PUBLIC[0], "--from-date", "2026-02-10", "--to-date", "2026-04-30"]
@@ -117,7 +135,7 @@ def test_a_backfill_makes_a_run_of_each_date_once(scheduler: Scheduler):
 
 
 @pytest.fixture(scope="module")
-def launched(scheduler: Scheduler) -> list[dict[str, int]]:
+def launched(made: Counter, scheduler: Scheduler) -> list[dict[str, int]]:
     """Two dates of every locale become ready at once, and every task ends a turn later: what ran, by pool, by turn.
 
     Until all have begun, and every pool was full once: how many turns that takes is a matter of the machine.
@@ -150,8 +168,8 @@ def launched(scheduler: Scheduler) -> list[dict[str, int]]:
 
 
 def test_every_date_of_every_locale_has_a_run_of_its_own(launched: list, scheduler: Scheduler):
-    made = Counter((run.dag_id, run.partition_key) for run in runs(*LOCALES))
-    assert made == {(name, date): 1 for name in LOCALES for date in DATES}
+    begun = Counter((run.dag_id, run.partition_key) for run in runs(*LOCALES))
+    assert begun == {(name, date): 1 for name in LOCALES for date in DATES}
 
 
 def test_several_locales_at_once_stay_within_the_pools(launched: list[dict[str, int]]):
@@ -186,20 +204,12 @@ def test_a_run_that_is_late_asks_where_its_launch_stands(
 
 
 def test_a_file_that_breaks_under_a_run_fails_the_run(launched: list, scheduler: Scheduler):
-    from airflow.dag_processing.bundles.manager import DagBundlesManager
-    from airflow.dag_processing.dagbag import BundleDagBag, sync_bag_to_db
-
-    name, folder = "pt-BR", ROOT / "dags"
+    name = "pt-BR"
     run = next(run for run in runs(name) if run.state == "running")
     set_states(run, check="success")
-    with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as launches:
+    with TemporaryDirectory() as launches:
         Path(launches, f"{name}.yaml").write_text("locale: [", encoding="utf-8")
-        patch.setenv("TACIT_LAUNCHES", launches)
-        patch.setenv("AIRFLOW__CORE__MIN_SERIALIZED_DAG_UPDATE_INTERVAL", "0")
-        bag = BundleDagBag(dag_folder=folder, bundle_path=folder, bundle_name="dags-folder")
-        bag.dags = {name: bag.dags[name]}
-        DagBundlesManager().sync_bundles_to_db()
-        sync_bag_to_db(bag, "dags-folder", None)
+        sync(launches, (name,))
     for _ in range(3):
         scheduler.turn()
     states = set_states(run, broken_launch_file="failed")
@@ -207,6 +217,7 @@ def test_a_file_that_breaks_under_a_run_fails_the_run(launched: list, scheduler:
     assert states["broken_launch_file"] in ("scheduled", "queued")  # As its pool has room.
     scheduler.turn()
     assert next(each for each in runs(name) if each.run_id == run.run_id).state == "failed"
+    sync(SHIPPED, (name,))
 
 
 def set_states(run: DagRun, **states: str) -> dict[str, str | None]:

@@ -31,7 +31,7 @@ class Sums:
     def __init__(self, size: int) -> None:
         self.seen: list[list[np.ndarray]] = []
         self._parts: list[np.ndarray] = [np.empty(0)] * size
-        self.barrier = threading.Barrier(size, timeout=60)
+        self.barrier = threading.Barrier(size, timeout=300)
 
     def add_up(self, rank: int, vector_N: np.ndarray) -> np.ndarray:
         self._parts[rank] = vector_N

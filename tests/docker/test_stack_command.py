@@ -21,7 +21,7 @@ pytestmark = [
 def command(home: Path, *words: str, **told: str) -> subprocess.CompletedProcess[str]:
     environment = {"PATH": os.environ["PATH"], "STACK_HOME": str(home), **told}
     return subprocess.run(
-        [str(PYTHON), "docker/stack", *words], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120
+        [str(PYTHON), "docker/stack", *words], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300
     )
 
 

@@ -28,7 +28,7 @@ def environment() -> dict[str, str]:
 @pytest.mark.usefixtures("forked_python")
 def test_one_and_three_workers_make_the_same_bits(tmp_path):
     launched = launch_command(3, "tests.helpers.launches.shared_run", [str(tmp_path)])
-    done = subprocess.run(launched, env=environment(), check=False, timeout=110, capture_output=True, text=True)
+    done = subprocess.run(launched, env=environment(), check=False, timeout=300, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     told = [(tmp_path / f"apart-3-{rank}").read_text() for rank in range(3)]
     assert all("settings, data, key or starting weights: workers differ" in text for text in told)
@@ -55,13 +55,13 @@ def test_a_lost_worker_is_a_temporary_error_and_another_number_goes_on(tmp_path)
         )
         for rank in range(2)
     ]
-    ended = time.monotonic() + 100
+    ended = time.monotonic() + 300
     while not (tmp_path / "waiting").exists() and time.monotonic() < ended:
         time.sleep(0.02)
     started[1].send_signal(signal.SIGKILL)
-    assert started[1].wait(timeout=20) == -signal.SIGKILL
+    assert started[1].wait(timeout=120) == -signal.SIGKILL
     (tmp_path / "go").touch()
-    assert started[0].wait(timeout=60) == 75
+    assert started[0].wait(timeout=300) == 75
     assert "lost another one" in (tmp_path / "error-0").read_text()
     assert [path.name for path in (tmp_path / "run").glob("*.ckpt")] == ["round-00000003.ckpt"]
     again = shared_run.outcome("plain", tmp_path / "run")

@@ -125,9 +125,9 @@ except OSError as error:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=180,
     )
-    assert time.monotonic() - began < 40
+    assert time.monotonic() - began < 90
     for part in ("'allenai/c4'", "'es'", "could not be reached", "source 'files'"):
         assert part in done.stdout
     assert not (tmp_path / "out").exists()

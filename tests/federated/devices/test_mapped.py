@@ -98,7 +98,7 @@ store.build_store(people, "en-US", 1, Path(sys.argv[2]))
 """
     command = [sys.executable, "-c", script, str(tmp_path / "typed.jsonl"), str(target)]
     root = Path(__file__).parents[3]
-    assert subprocess.run(command, cwd=root, check=False, timeout=120).returncode == -signal.SIGKILL
+    assert subprocess.run(command, cwd=root, check=False, timeout=300).returncode == -signal.SIGKILL
     with pytest.raises(ValueError, match="unfinished"):
         open_store(target)
     remove_leavings(target)

@@ -47,7 +47,7 @@ def main(directory: Path, wait: bool) -> int:
             (directory / "waiting").touch()
             time.sleep(0.01)
 
-    with joined(timeout_seconds=60, secret=seeded_key(9), attempt="tests|shared_run|1") as process:
+    with joined(timeout_seconds=300, secret=seeded_key(9), attempt="tests|shared_run|1") as process:
         if wait:
             try:
                 outcome("plain", directory / "run", process, on_round)

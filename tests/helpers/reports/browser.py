@@ -26,13 +26,14 @@ class Page:
 
     def __init__(self, commands: int, replies: int) -> None:
         self._commands, self._replies, self._session = commands, replies, ""
-        self._read, self._last, self._loaded = b"", 0, False
+        self._read, self._last, self._loaded = b"", 0, set[str]()
         self.asked: list[str] = []
         self.complaints: list[str] = []
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
+        self.call("Page.setLifecycleEventsEnabled", enabled=True)
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
         """Result of a command of the DevTools protocol."""
@@ -50,9 +51,8 @@ class Page:
     def open(self, place: Path | str, width: int, height: int = 900, dark: bool = False) -> None:
         """Load a file or an address at a width in CSS pixels, and wait until it stands."""
         self.resize(width, height, dark)
-        self._loaded = False
-        self.call("Page.navigate", url=place if isinstance(place, str) else place.as_uri())
-        while not self._loaded:
+        going = self.call("Page.navigate", url=place if isinstance(place, str) else place.as_uri())
+        while going["loaderId"] not in self._loaded:  # the page before may end to load meanwhile
             self._note(self._next())
 
     def resize(self, width: int, height: int = 900, dark: bool = False) -> None:
@@ -101,7 +101,8 @@ class Page:
 
     def _note(self, event: dict[str, Any]) -> None:
         method, about = event.get("method"), event.get("params", {})
-        self._loaded |= method == "Page.loadEventFired"
+        if method == "Page.lifecycleEvent" and about["name"] == "load":
+            self._loaded.add(about["loaderId"])
         if method == "Network.requestWillBeSent" and about["type"] != "Document":
             self.asked.append(about["request"]["url"])
         elif method == "Log.entryAdded":
@@ -132,6 +133,6 @@ def tab(chromium: str) -> Iterator[Page]:
             yield Page(commands, replies)
         finally:
             process.terminate()
-            process.wait(timeout=30)
+            process.wait(timeout=120)
             os.close(commands)
             os.close(replies)

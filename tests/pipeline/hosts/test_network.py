@@ -88,7 +88,7 @@ def hosts(network: Network, tmp_path: Path, forked, monkeypatch: pytest.MonkeyPa
     made.stop()
 
 
-def wait_for(true: Callable[[], bool], seconds: float = 60.0) -> None:
+def wait_for(true: Callable[[], bool], seconds: float = 120.0) -> None:
     ended = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < ended, "nothing happened"

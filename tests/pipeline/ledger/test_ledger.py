@@ -310,9 +310,9 @@ def test_racing_processes_never_overspend(ledger_url: str):
     for racer in racers:
         racer.start()
     start.set()
-    outcomes = [results.get(timeout=60) for _ in range(12)]
+    outcomes = [results.get(timeout=300) for _ in range(12)]
     for racer in racers:
-        racer.join(timeout=60)
+        racer.join(timeout=300)
         assert racer.exitcode == 0
     ledger = PrivacyLedger(ledger_url)
     assert outcomes.count("reserved") == 10

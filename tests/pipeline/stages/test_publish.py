@@ -195,7 +195,7 @@ def test_registered_model_loads_without_this_project_and_without_pickle(publishe
     )
     root = str(Path(tracking.__file__).resolve().parents[1])
     command = [sys.executable, "-c", program, tracked.tracking_uri, f"models:/{NAME}@champion", root + "/pipeline"]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
     assert ran.returncode == 0, ran.stderr[-2000:]
     words, home = json.loads(ran.stdout.splitlines()[-1])
     assert words == [KeyboardPredictor(done["bundle"]).suggest(text, 3) for text in ("see you", "we")]
