@@ -48,7 +48,7 @@ def filled(
     (drawn,) = noise_multiplier * noise.gaussian(key, _STREAM, 0, 1) * GRID
     if not abs(drawn) < 2**53:
         raise ArithmeticError("noise: not finite, or 2^21 and more; lower discovery.noise_multiplier")
-    noisy = (total + round(drawn)) / GRID
+    noisy = float(noise.on_grid(np.array(total + round(drawn)), noise_multiplier * GRID)) / GRID
 
     def possible(places: float) -> float:
         return max(min(places, devices) * most**0.5, least)

@@ -75,7 +75,7 @@ def release(
     ``rho = 1 / (2 noise_multiplier^2)`` but for that probability; unit one device, zero-out adjacency. Words that
     nobody holds are never looked at: with or without the device they are not released. Noise is a function of key and
     index and of the word's place among all words in alphabetical order, so that a retry is the same release; it is
-    added as a whole number, so what comes out is a rounding of exact sum plus noise.
+    added as a whole number, so what comes out is a rounding of exact sum plus noise to a millionth of the noise.
 
     Args:
       weight_of: summed weights of all devices, in units of 1 / ``GRID``.
@@ -92,4 +92,5 @@ def release(
     noisy_V = np.fromiter(map(weight_of.__getitem__, words), np.int64, len(words)) + np.rint(noise_V).astype(np.int64)
     # Noise was rounded: a unit more keeps the chance of failing where it was.
     enough = math.ceil(least * GRID) + 1
-    return {words[place]: int(noisy_V[place]) / GRID for place in np.flatnonzero(noisy_V >= enough).tolist()}
+    shown_V = noise.on_grid(noisy_V, noise_multiplier * GRID) / GRID
+    return {words[place]: float(shown_V[place]) for place in np.flatnonzero(noisy_V >= enough).tolist()}

@@ -11,6 +11,9 @@ import numpy as np
 from evaluation.audit.released.rows import AuditRow
 from evaluation.audit.released.values import noise_values, places
 
+# A release shows multiples of up to 2^-20 of the noise, so that noise used twice is the same but for that.
+_RESOLUTION = 2.0**-18
+
 
 def counts_audit(
     released_U: np.ndarray,
@@ -39,7 +42,7 @@ def counts_audit(
         left_U[filled] -= counted * min(1.0, clip_norm / length) if length else 0.0
     looked_at = places(shapes, 1)
     noise_1K = left_U[None, looked_at.numbers_K] / clip_norm
-    rows = noise_values(noise_1K, looked_at, np.ones((1, 1)), noise_multiplier, alpha)
+    rows = noise_values(noise_1K, looked_at, np.ones((1, 1)), noise_multiplier, alpha, _RESOLUTION)
     variance, values = rows
     what = f"noise in clip norms, of {len(looked_at.starts_R)} rows of counts, less their sum made again"
     return [replace(variance, quantity=what), values]

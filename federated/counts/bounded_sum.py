@@ -50,7 +50,7 @@ def released_sum(
       ArithmeticError: noise beyond the grid; a property of the noise alone.
     """
     noise_U = noise_multiplier * noise.gaussian(key, stream, 0, size)
-    return release(_unnoised_sum(vectors, size, clip_norm), noise_U, clip_norm)
+    return release(_unnoised_sum(vectors, size, clip_norm), noise_U, clip_norm, noise_multiplier)
 
 
 def _unnoised_sum(vectors: Iterable[tuple[np.ndarray, np.ndarray]], size: int, clip_norm: float) -> np.ndarray:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from federated.local_training.rows import DeviceRows
-from pretrain.randomness.noise import FIXED_POINT
+from pretrain.randomness.noise import FIXED_POINT, on_grid
 
 MAX_DEVICES = 2**63 // FIXED_POINT - 1
 
@@ -57,15 +57,16 @@ def grid_scale(norm: float, clip_norm: float, weight: float = 1.0) -> float:
     return factor * weight * (FIXED_POINT / clip_norm)
 
 
-def release(unnoised_sum_P: np.ndarray, noise_P: np.ndarray, clip_norm: float) -> np.ndarray:
+def release(unnoised_sum_P: np.ndarray, noise_P: np.ndarray, clip_norm: float, noise_multiplier: float) -> np.ndarray:
     """Add noise to a sum of clipped updates.
 
-    Noise is rounded to the same grid and added as an integer: what comes out is a rounding of
-    (exact sum + noise), so no low bit of a float carries data.
+    Noise is rounded to the same grid and added as an integer: what comes out is a rounding of (exact sum + noise) to
+    multiples of a millionth of the noise, so no low bit of a float carries data.
 
     Args:
       unnoised_sum_P: int64 in units of ``C / 2^44``.
       noise_P: float64 in units of the clip norm.
+      noise_multiplier: standard deviation of the noise that is new in it, in units of the clip norm.
 
     Returns:
       float64 ``[P]`` in units of the update.
@@ -76,7 +77,7 @@ def release(unnoised_sum_P: np.ndarray, noise_P: np.ndarray, clip_norm: float) -
     if not np.all(np.abs(noise_P) < 2.0**18):
         raise ArithmeticError("noise: not finite, or 2^18 clip norms and more; lower mechanism.noise_multiplier")
     noisy_P = unnoised_sum_P + np.rint(noise_P * FIXED_POINT).astype(np.int64)
-    return noisy_P.astype(np.float64) * (clip_norm / FIXED_POINT)
+    return on_grid(noisy_P, noise_multiplier * FIXED_POINT) * (clip_norm / FIXED_POINT)
 
 
 def check_report_goal(report_goal: int) -> None:

@@ -153,12 +153,13 @@ class Privatizer:
           float64 ``[P]`` in units of the update.
         """
         noise_P = drawn.noise_P if self.sensitivity == 1 else drawn.noise_P * self.sensitivity
-        released_P = release(unnoised_sum_P, noise_P, state.clip_norm)
+        released_P = release(unnoised_sum_P, noise_P, state.clip_norm, self.noise_multiplier)
         after = replace(state, round=state.round + 1, updates=drawn.updates, bits=drawn.bits)
         adaptive = self.config.adaptive_clipping
         if adaptive is None:
             return released_P, after
-        share = 0.5 + (unnoised_below + drawn.bit_noise) / self.config.report_goal
+        below = float(noise.on_grid(np.array(unnoised_below + drawn.bit_noise), adaptive.bit_noise_std))
+        share = 0.5 + below / self.config.report_goal
         shares = state.shares + share
         return released_P, replace(after, shares=shares, estimate=self._estimate(adaptive, shares, after.round))
 

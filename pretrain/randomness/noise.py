@@ -7,9 +7,15 @@ key of its own, derived by HKDF-SHA256, and its bits are the AES-256-CTR keystre
 Guarantee: the noise is Gaussian up to the resolution of float64 and indistinguishable from
 independent draws for anyone without the key, as far as AES-256 is a pseudo-random function.
 The differential privacy built on it is computational, not information-theoretic.
+
+Numbers of a computer are still a lattice, and a sum whose last bits are shown tells which points of it the noise can
+have hit (Mironov 2012, *On Significance of the Least Significant Bits for Differential Privacy*). So noise is drawn to
+the full precision of float64 however far out, and what is released of a noisy sum are multiples of a millionth of the
+noise (``on_grid``), around each of which lie 2^50 points: which of them was hit shows nothing.
 """
 
 import hashlib
+import math
 
 import numpy as np
 from cryptography.hazmat.primitives import hashes
@@ -21,6 +27,9 @@ KEY_BYTES = 32
 # it leaves 19 bits of an int64 for the number of devices in a sum.
 FIXED_POINT = 2**44
 BLOCK = 1 << 20  # coordinates drawn at a time, to bound memory
+# Words below are the rare ones whose 64 bits are less than float64 holds.
+_SMALL = 2**53
+_GRID_BITS = 20
 
 
 def seeded_key(seed: int) -> bytes:
@@ -45,13 +54,14 @@ def gaussian(key: bytes, stream: str, index: int, size: int) -> np.ndarray:
     """
     if index < 0 or size < 0:
         raise ValueError(f"index, size: got {index}, {size}; neither may be negative")
-    keystream = _keystream(key, f"tacit noise 1|{stream}|{index}")
+    keystream, further = (_keystream(key, f"tacit noise {part}|{stream}|{index}") for part in ("1", "1, further bits"))
     pairs = (size + 1) // 2
     normals = np.empty((pairs, 2))
     for start in range(0, pairs, BLOCK):
         rows = normals[start : start + BLOCK]
         bits = np.frombuffer(keystream.update(bytes(16 * len(rows))), dtype="<u8").reshape(-1, 2)
-        rows[:] = box_muller(bits)
+        small = np.count_nonzero(bits[:, 0] < _SMALL)
+        rows[:] = box_muller(bits, np.frombuffer(further.update(bytes(8 * small)), dtype="<u8"))
     return normals.reshape(-1)[:size]
 
 
@@ -71,20 +81,40 @@ def _keystream(key: bytes, info: str) -> CipherContext:
     return Cipher(algorithms.AES(subkey(key, info)), modes.CTR(bytes(16))).encryptor()
 
 
-def box_muller(bits_N2: np.ndarray) -> np.ndarray:
+def on_grid(noisy: np.ndarray, deviation: float) -> np.ndarray:
+    """What may be shown of noisy sums: the nearest multiples of a power of two, 2^-21 to 2^-20 of the noise.
+
+    Guarantee: a function of sums that have noise, so it costs nothing. Two coordinates whose noise is drawn together
+    may have 2^50 values and more around each pair of multiples, whatever the sums without noise were.
+
+    Args:
+      noisy: any shape, whole numbers or floats.
+      deviation: standard deviation of the noise, in the units of ``noisy``.
+
+    Returns:
+      float64.
+    """
+    step = 2.0 ** (math.frexp(deviation)[1] - 1 - _GRID_BITS)
+    return np.rint(noisy / step) * step
+
+
+def box_muller(bits_N2: np.ndarray, further_S: np.ndarray) -> np.ndarray:
     """Two normals from two 64-bit words (Box and Muller 1958).
 
-    The top 53 bits of the first word give ``u`` in (0, 1], so its logarithm is finite and the
-    largest radius is ``sqrt(-2 log 2^-53) = 8.57``: single precision, whose radius ends near
-    5.77, would visibly cut the tails of the billions of numbers in one training run.
+    The first word, and 64 further bits where it is small, give ``u`` in (0, 1] with all the digits of a float64, so
+    that the radius has them too: single precision, whose radius ends near 5.77, would visibly cut the tails of the
+    billions of numbers in one training run, and 53 bits leave so few radii beyond 6 that they could be counted.
 
     Args:
       bits_N2: uint64 ``[N, 2]``, uniform.
+      further_S: uint64, uniform, one for each first word below 2^53.
 
     Returns:
-      float64 ``[N, 2]``.
+      float64 ``[N, 2]``; 13.3 at most.
     """
-    words_N2 = (bits_N2 >> np.uint64(11)).astype(np.float64)
-    radius_N = np.sqrt(-2.0 * np.log((words_N2[:, 0] + 1.0) * 2.0**-53))
-    angle_N = words_N2[:, 1] * (2.0**-53 * 2.0 * np.pi)
+    words_N2 = bits_N2.astype(np.float64)
+    below_N = np.ones(len(words_N2))
+    below_N[bits_N2[:, 0] < _SMALL] = (further_S.astype(np.float64) + 1.0) * 2.0**-64
+    radius_N = np.sqrt(-2.0 * np.log((words_N2[:, 0] + below_N) * 2.0**-64))
+    angle_N = words_N2[:, 1] * (2.0**-64 * 2.0 * np.pi)
     return np.stack([radius_N * np.cos(angle_N), radius_N * np.sin(angle_N)], axis=1)

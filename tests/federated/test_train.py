@@ -106,7 +106,9 @@ def test_noise_is_as_promised_and_the_same_check_rejects_two_thirds(tmp_path, mo
     tolerance = 4 / (2 * 386) ** 0.5
     assert abs(noise_off_by(Launch(), tmp_path / "ours")) < tolerance
     release = privatize.release
-    monkeypatch.setattr(privatize, "release", lambda total_P, noise_P, norm: release(total_P, noise_P * 2 / 3, norm))
+    monkeypatch.setattr(
+        privatize, "release", lambda total_P, noise_P, *others: release(total_P, noise_P * 2 / 3, *others)
+    )
     assert abs(noise_off_by(Launch(), tmp_path / "less")) > tolerance
 
 

@@ -113,7 +113,7 @@ def test_the_launch_again_redoes_nothing_and_spends_nothing(old: Old, forked: Fo
 
 
 @slow
-def test_fine_tuning_goes_on_from_the_checkpoint_to_the_same_weights(old: Old, forked: Forked) -> None:
+def test_fine_tuning_goes_on_from_the_checkpoint_to_nearly_the_same_weights(old: Old, forked: Forked) -> None:
     """As if the process had died after round 4 of 6: the ledger must take the rest for the same release."""
     trained, rounds = old.run / "public" / "fine_tune", old.run / "private" / "fine_tune" / "rounds"
     weights, entries = load_file(trained / "model.safetensors"), old.ledger.entries()
@@ -131,12 +131,14 @@ def test_fine_tuning_goes_on_from_the_checkpoint_to_the_same_weights(old: Old, f
     assert old.ledger.entries() == entries
     if facts.machine() == RECORDED["machine"]:
         after = facts.of_run(old.run, old.home / "runs" / "ledger.db")
-        kinds = ("weights/fine_tune/", "private/", "result/fine_tune/", "file/fine_tune/")
-        # Directions are orthonormal since, so the rounds done now are projected on others.
-        told = {
-            name: value for name, value in before.items() if name.startswith(kinds) and not name.endswith("projections")
+        kinds = ("private/", "result/fine_tune/", "file/fine_tune/")
+        # Directions are orthonormal since, so the rounds done now are projected on others; and what is released leaves
+        # out the last digits.
+        moved = ("projections", "momentum", "weights")
+        expected = {
+            name: value for name, value in before.items() if name.startswith(kinds) and not name.endswith(moved)
         }
-        assert {name: after.get(name) for name in told} == told
+        assert {name: after.get(name) for name in expected} == expected
 
 
 @slow

@@ -6,7 +6,7 @@ What a guarantee is about is the sequence of models that devices are sent. Momen
 it can be run again on their inner products with a few directions and must give the inner products of the models, to
 rounding, whatever was handed to the optimiser under another name. Adam is not linear; it is run again on weights whose
 every value was kept. Released sums minus noise that another process drew again from the key must be the sums that were
-written down before any noise: sketches are linear too.
+written down before any noise, to the millionth of the noise that a release leaves out: sketches are linear too.
 
 Written apart from the server's code: an audit must not share its mistakes.
 """
@@ -20,8 +20,9 @@ from evaluation.audit.released.rows import AuditRow, exact
 
 # Deviations of float32's rounding along a direction beyond which nothing honest lies.
 _DEVIATIONS = 32
-# Clip norms of noise, for a noise multiplier of 1, that may be missing along a direction: rounding in float64.
-_NOISE_ROUNDING = 1e-7
+# Clip norms that may be missing along a direction: what float64 rounds, and for a noise multiplier of 1 what rounding
+# to multiples of 2^-20 of the noise leaves, as unit directions add up such errors as they do independent ones.
+_ROUNDING, _GRID_ROUNDING = 1e-7, _DEVIATIONS * 2.0**-20 / 12**0.5
 
 
 @dataclass(frozen=True)
@@ -118,14 +119,14 @@ def noise_added(seen: Seen, noise_TN: np.ndarray, noise_multiplier: float) -> Au
     """The row about the noise: what was released minus noise drawn again is what was summed.
 
     Guarantee: fails if in any round the released sum lacks a part of the key's noise, or holds anything else, by more
-    than float64 may round along some direction. Exact: an honest run passes.
+    than rounding may leave along some direction. Exact: an honest run passes.
 
     Args:
       noise_TN: inner products of each round's noise, drawn again from the key, in clip norms.
     """
     rest_TN = seen.released_TN / seen.clips_T[:, None] - noise_TN
     gaps_T = np.abs(rest_TN - seen.sums_TN).max(axis=1)
-    wrong_T = ~(gaps_T <= _NOISE_ROUNDING * max(1.0, noise_multiplier))
+    wrong_T = ~(gaps_T <= _ROUNDING + (_ROUNDING + _GRID_ROUNDING) * noise_multiplier)
     reason = ""
     if wrong_T.any():
         reason = f"what round {int(np.argmax(wrong_T))} released is not its sum and the noise of its key"

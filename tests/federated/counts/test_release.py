@@ -17,6 +17,8 @@ from tests.helpers.text.counted_devices import VOCABULARY, typed
 
 KEY, SIZE = seeded_key(5), len(VOCABULARY)
 Z = 0.8
+# So little that a release leaves no digit of a sum out.
+QUIET = 2.0**-24
 
 
 @pytest.fixture(scope="module")
@@ -26,8 +28,8 @@ def cells() -> Cells:
 
 def unnoised(devices: TokenStream, cells: Cells, clip_norm: float = CLIP_NORM, key: bytes = KEY) -> np.ndarray:
     """The sum behind a release, from its noise, in clip norms."""
-    noise_U = np.rint(Z * gaussian(key, STREAM, 0, len(cells)) * FIXED_POINT) / FIXED_POINT
-    return released_counts(devices, cells, Z, key, clip_norm) / clip_norm - noise_U
+    noise_U = np.rint(QUIET * gaussian(key, STREAM, 0, len(cells)) * FIXED_POINT) / FIXED_POINT
+    return released_counts(devices, cells, QUIET, key, clip_norm) / clip_norm - noise_U
 
 
 def by_hand(tokens: np.ndarray, cells: Cells, clip_norm: float) -> np.ndarray:
@@ -139,9 +141,9 @@ def test_noise_has_its_scale_in_both_blocks_and_no_other() -> None:
         # The mean square of n normals has standard deviation sqrt(2 / n); four of them are far below 10%.
         assert np.mean(block**2) == pytest.approx(Z**2, rel=4 * np.sqrt(2 / block.size))
         assert 4 * np.sqrt(2 / block.size) < 0.12
-    # No cell repeats another's noise.
+    # No cell repeats another's noise; of a few million multiples that are shown, some are hit twice.
     assert np.abs(np.corrcoef(draws[:, :30].T) - np.eye(30)).max() < 0.6
-    assert len(np.unique(draws)) == draws.size
+    assert len(np.unique(draws)) > 0.98 * draws.size
 
 
 def test_a_retry_is_the_same_release_and_another_key_is_another(cells: Cells) -> None:

@@ -89,7 +89,7 @@ def test_no_overflow_at_production_size():
         check_report_goal(devices)
         total = np.array([sent * devices], dtype=np.int64)
         assert int(total[0]) == sent * devices
-        noisy = release(total, np.array([2.0**18 - 1]), 0.3)
+        noisy = release(total, np.array([2.0**18 - 1]), 0.3, 1.0)
         assert noisy[0] == pytest.approx(0.3 * (devices + 2.0**18 - 1), rel=1e-5)
     with pytest.raises(ValueError, match="report_goal"):
         check_report_goal(MAX_DEVICES)
@@ -97,21 +97,21 @@ def test_no_overflow_at_production_size():
 
 def test_release_adds_noise_in_units_of_the_clip_norm():
     total = np.array([FIXED_POINT, -3 * FIXED_POINT, 0], dtype=np.int64)
-    np.testing.assert_allclose(release(total, np.array([0.5, 1.0, -2.0]), 0.1), [0.15, -0.2, -0.2], rtol=1e-12)
+    np.testing.assert_allclose(release(total, np.array([0.5, 1.0, -2.0]), 0.1, 1.0), [0.15, -0.2, -0.2], rtol=1e-12)
 
 
 def test_release_keeps_no_bit_below_the_grid():
     rng = np.random.default_rng(0)
     noise_P = rng.normal(size=1000) * 7
     total_P = rng.integers(-FIXED_POINT, FIXED_POINT, size=1000)
-    units = release(total_P, noise_P, 0.25) / 0.25 * FIXED_POINT
+    units = release(total_P, noise_P, 0.25, 7.0) / 0.25 * FIXED_POINT
     assert np.array_equal(units, np.rint(units))
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 2.0**18])
 def test_noise_beyond_the_grid_is_refused(bad):
     with pytest.raises(ArithmeticError, match="noise_multiplier"):
-        release(np.zeros(2, dtype=np.int64), np.array([0.0, bad]), 1.0)
+        release(np.zeros(2, dtype=np.int64), np.array([0.0, bad]), 1.0, 1.0)
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, float("inf"), float("nan")])

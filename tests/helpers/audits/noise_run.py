@@ -70,7 +70,7 @@ def run(
         cohort, timer = cohorts.draw(timer, number)
         others_P = clip_to_grid([honest[number]], CLIP_NORM)[0].numpy().astype(np.int64)
         noise_P, state = mechanism.noise(state, number, noise.seeded_key(seed))
-        released_P = release(others_P + sent_NP[cohort].sum(axis=0), noise_P, CLIP_NORM)
+        released_P = release(others_P + sent_NP[cohort].sum(axis=0), noise_P, CLIP_NORM, mechanism.noise_multiplier)
         rest_P = released_P / CLIP_NORM - others_P / FIXED_POINT
         projections_TN[number] = directions.project(rest_P)
         joined_TN[number, cohort] = True
@@ -98,6 +98,11 @@ class HalfNoise:
     """Noise of half the scale that was accounted."""
 
     true: Tree | Blt
+
+    @property
+    def noise_multiplier(self) -> float:
+        """As it was accounted."""
+        return self.true.noise_multiplier
 
     def init(self, size: int) -> TreeState | BltState:
         return self.true.init(size)
