@@ -33,7 +33,7 @@ STATE = "state.svg"  # beside launch.json: where the launch stands
 ABSENT = "absent"  # in the place of a digest: the stage had not finished
 RECEIPT = ".reserved"
 KEY_BYTES = 32
-_SEAL = ".manifest.json"
+SEAL = ".manifest.json"
 
 # (stage, file name, destination) -> whether it was found; the file is then at the destination.
 Fetch = Callable[[str, str, Path], bool]
@@ -126,14 +126,14 @@ class RunDir:
         if not files:
             return None
         sealed = json.dumps({"secret": secrets.token_hex(KEY_BYTES), "files": files}, sort_keys=True)
-        write_text(self.private(stage) / _SEAL, sealed, PRIVATE)
+        write_text(self.private(stage) / SEAL, sealed, PRIVATE)
         return text_sha256(sealed)
 
     def private_problems(self, stage: str, digest: str) -> list[str]:
         """What is no longer as it was when the stage sealed its private folder, in words."""
-        path = self.path / "private" / stage / _SEAL
+        path = self.path / "private" / stage / SEAL
         if not path.is_file() or sha256(path) != digest:
-            return [f"{_SEAL} is lost or changed"]
+            return [f"{SEAL} is lost or changed"]
         sealed, files = json.loads(path.read_text(encoding="utf-8"))["files"], _digests(path.parent)
         return differences(sealed, files)
 

@@ -26,7 +26,7 @@ from pipeline.ledger.known import fetch_known, write_down, written_down
 from pipeline.ledger.launch import kept, register_simulation
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.release import MAY_PUBLISH, standing
-from pipeline.reuse.finished import interrupted, keep_outcome, outcome_path, still_true
+from pipeline.reuse.finished import interrupted, keep_outcome, outcome_path, require_whole, still_true
 from pipeline.reuse.sources import content_key
 from pipeline.reuse.take_over import take_over
 from pipeline.run_dir import RESULT, RunDir, StageRecord, has_private_files, note_receipt, record_text
@@ -237,6 +237,8 @@ def _released(ctx: StageContext, stages: Stages, spend: StageSpend, planned: Spe
     population = ledger.registered(ctx.population)
     require_secure(config, population)
     before = ledger.reserved(run.launch_id, name)
+    if before is None:
+        require_whole(run, spend.inputs, stages.private)
     binding = binding_of(config, run, key, spend, None if before is None else before.content)
     reserved = ledger.reserve(
         population=ctx.population,

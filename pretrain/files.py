@@ -6,6 +6,7 @@ the old content or the new, never a part of it. What a killed process leaves has
 ``remove_leavings`` takes it away.
 """
 
+import errno
 import hashlib
 import os
 import re
@@ -95,6 +96,22 @@ def private_directory(path: Path) -> Path:
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.chmod(0o700)
     return path
+
+
+@contextmanager
+def undamaged(path: Path, fix: str) -> Iterator[None]:
+    """Around reading a file that we wrote: whatever a library says of a damaged one becomes a line with a fix.
+
+    Raises:
+      ValueError: the file is not what was written, or gone.
+    """
+    try:
+        yield
+    except (ValueError, LookupError, TypeError, AttributeError, EOFError, OSError) as error:
+        # Of a disk that does not answer the caller hears as it is; what Arrow cannot decode has no number.
+        if isinstance(error, OSError) and error.errno not in (None, errno.ENOENT):
+            raise
+        raise ValueError(f"{path.parent.name}/{path.name} is damaged or gone; {fix}") from error
 
 
 def sha256(path: Path) -> str:

@@ -12,12 +12,13 @@ from pathlib import Path
 
 import numpy as np
 
-from pretrain.files import PUBLIC, atomic, write_text
+from pretrain.files import PUBLIC, atomic, undamaged, write_text
 from pretrain.vocabulary import EOS, UNK, TokenStream, Vocabulary
 
 SENTENCE_END = 0
 _FORMAT = "tacit-words-1"
 FLUSH_TOKENS = 1 << 20
+_FIX = "write it again"
 
 
 @dataclass(frozen=True)
@@ -154,24 +155,26 @@ def open_words(directory: Path) -> WordStore:
     path = directory / "meta.json"
     if not path.exists():
         raise ValueError(f"{directory.name}: no meta.json, so the word store is unfinished; write it again")
-    meta = json.loads(path.read_text(encoding="utf-8"))
-    if meta.get("format") != _FORMAT:
-        raise ValueError(f"{directory.name}: format {meta.get('format')!r}, expected {_FORMAT!r}; write it again")
-    if _digest(directory) != meta["digest"]:
-        raise ValueError(f"{directory.name}: the digest does not match meta.json; the store is damaged, write it again")
+    with undamaged(path, _FIX):
+        meta = json.loads(path.read_text(encoding="utf-8"))
+        form, digest = meta.get("format"), meta["digest"]
+    if form != _FORMAT:
+        raise ValueError(f"{directory.name}: format {form!r}, expected {_FORMAT!r}; {_FIX}")
+    if _digest(directory) != digest:
+        raise ValueError(f"{directory.name}: the digest does not match meta.json; the store is damaged, {_FIX}")
     tokens = directory / "tokens.bin"
     return WordStore(
         # An empty file cannot be mapped.
-        np.memmap(tokens, dtype="<u4", mode="r") if meta["tokens"] else np.empty(0, dtype="<u4"),
+        np.memmap(tokens, dtype="<u4", mode="r") if tokens.stat().st_size else np.empty(0, dtype="<u4"),
         np.load(directory / "offsets.npy"),
         tuple(json.loads((directory / "lexicon.json").read_text(encoding="utf-8"))),
-        meta["digest"],
+        digest,
     )
 
 
 def _digest(directory: Path) -> str:
     total = hashlib.sha256()
     for name in ("tokens.bin", "offsets.npy", "lexicon.json"):
-        with (directory / name).open("rb") as file:
+        with undamaged(directory / name, _FIX), (directory / name).open("rb") as file:
             total.update(hashlib.file_digest(file, "sha256").digest())
     return total.hexdigest()

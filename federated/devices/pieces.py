@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pretrain.files import PRIVATE, atomic, private_directory
+from pretrain.files import PRIVATE, atomic, private_directory, undamaged
 from pretrain.text import sentences, written
 from pretrain.words import WordStore, join_words, open_words, write_words
 from pretrain.writing import case
@@ -71,8 +71,13 @@ def open_piece(directory: Path) -> Piece:
 
 
 def device_ids(directory: Path) -> list[str]:
-    """The ids of a piece's devices, as the source has them. Private."""
-    return pq.read_table(directory / _CLIENTS)["client_id"].to_pylist()
+    """The ids of a piece's devices, as the source has them. Private.
+
+    Raises:
+      ValueError: damaged.
+    """
+    with undamaged(directory / _CLIENTS, "build it again"):
+        return pq.read_table(directory / _CLIENTS)["client_id"].to_pylist()
 
 
 def _with_ids(directory: Path, words: WordStore, clients: list[str]) -> Piece:

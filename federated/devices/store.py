@@ -24,7 +24,7 @@ from federated.config.population import (
 from federated.devices import parts, pieces, synthetic
 from federated.devices import readers as sources
 from federated.devices.encoded import mapped
-from pretrain.files import PRIVATE, atomic, private_directory, write_text
+from pretrain.files import PRIVATE, atomic, private_directory, undamaged, write_text
 from pretrain.text import require_spaced_script
 from pretrain.vocabulary import TokenStream, Vocabulary
 from pretrain.words import SENTENCE_END, WordStore
@@ -33,6 +33,7 @@ from pretrain.writing import case
 SPLITS = ("train", "validation", "test")
 _FORMAT = "tacit-devices-1"
 _SUMMARY_FILE, _SPLIT_FILE = "store.json", "split.npy"
+_FIX = "build it again"
 
 
 @dataclass(frozen=True)
@@ -217,15 +218,18 @@ def open_store(directory: Path) -> DeviceStore:
     """
     path = directory / _SUMMARY_FILE
     if not path.exists():
-        raise ValueError(f"{directory.name}: no {_SUMMARY_FILE}, so the device store is unfinished; build it again")
-    content = json.loads(path.read_text(encoding="utf-8"))
-    if content.get("format") != _FORMAT:
-        raise ValueError(f"{directory.name}: format {content.get('format')!r}, not {_FORMAT!r}; build it again")
+        raise ValueError(f"{directory.name}: no {_SUMMARY_FILE}, so the device store is unfinished; {_FIX}")
+    with undamaged(path, _FIX):
+        content = json.loads(path.read_text(encoding="utf-8"))
+        form, digest = content.get("format"), content["summary"]["digest"]
+    if form != _FORMAT:
+        raise ValueError(f"{directory.name}: format {form!r}, not {_FORMAT!r}; {_FIX}")
     whole = pieces.open_piece(directory)
-    split_D = np.load(directory / _SPLIT_FILE)
-    if _digest(whole, split_D) != content["summary"]["digest"]:
-        raise ValueError(f"{directory.name}: the digest does not match; the device store is damaged, build it again")
-    return DeviceStore(whole.words, split_D, directory, content["summary"]["digest"], whole.forms_N)
+    with undamaged(directory / _SPLIT_FILE, _FIX):
+        split_D = np.load(directory / _SPLIT_FILE)
+    if _digest(whole, split_D) != digest:
+        raise ValueError(f"{directory.name}: the digest does not match; the device store is damaged, {_FIX}")
+    return DeviceStore(whole.words, split_D, directory, digest, whole.forms_N)
 
 
 def _typed(config: PopulationConfig, locale: str, seed: int, kept: Kept | None, folder: Path) -> sources.Typed:

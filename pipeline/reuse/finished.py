@@ -2,22 +2,27 @@
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from pipeline.config import LaunchConfig, config_digest
+from pipeline.errors import StageInputMissing
+from pipeline.reuse.sources import is_same, sealed
 from pipeline.run_dir import (
     ABSENT,
     GIVEN,
     RESULT,
+    SEAL,
     RunDir,
     StageRecord,
     has_private_files,
     record_digest,
     record_text,
 )
+from pipeline.stage import PrivateStage
 from pretrain.files import PRIVATE, write_text
 
+_NOT_LEFT = "damaged or gone, so nothing was reserved"
 _log = logging.getLogger(__name__)
 
 
@@ -45,6 +50,37 @@ def still_true(record: StageRecord, config: LaunchConfig, run: RunDir, *, releas
         if digest != (record_digest(source) if name == RESULT else source.outputs.get(name)):
             return False
     return all(run.available(record.stage, name, digest) for name, digest in record.outputs.items())
+
+
+def require_whole(run: RunDir, inputs: Collection[str], private: Mapping[str, PrivateStage]) -> None:
+    """See that what earlier stages left is as they left it, for a stage that is about to spend.
+
+    A file that nobody can read is found before the reservation, which would stay.
+
+    Args:
+      inputs: stages whose files it reads.
+      private: by name, the stages that follow private data, and which of their private files others read.
+
+    Raises:
+      StageInputMissing: a file was changed or lost.
+    """
+    for stage in (*inputs, *private):
+        record = run.record(stage)
+        if record is None:
+            continue
+        for name, digest in record.outputs.items():
+            if not run.available(stage, name, digest):
+                raise StageInputMissing(f"{run.public(stage) / name}: {_NOT_LEFT}; run stage {stage!r} again")
+        folder, files = run.private(stage), private[stage].files if stage in inputs and stage in private else ()
+        if not files or record.private_digest is None:
+            continue
+        left = {SEAL: record.private_digest}
+        if is_same(folder / SEAL, record.private_digest):
+            left |= sealed(run, stage, files)
+        if changed := [folder / name for name, digest in left.items() if not is_same(folder / name, digest)]:
+            raise StageInputMissing(
+                f"{changed[0]}: {_NOT_LEFT}; restore it, or delete {folder} and run stage {stage!r} again"
+            )
 
 
 def outcome_path(run: RunDir, name: str) -> Path:

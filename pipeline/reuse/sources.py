@@ -21,7 +21,7 @@ from pipeline.errors import LaunchError
 from pipeline.ledger.entries import Entry
 from pipeline.ledger.known import is_known
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.run_dir import RESULT, RunDir, StageRecord, receipt_digest
+from pipeline.run_dir import RESULT, SEAL, RunDir, StageRecord, receipt_digest
 from pipeline.sharing import code_digest, field_of, version_of
 from pipeline.stage import PrivateStage, Spend, StageContext
 from pretrain.files import sha256, text_sha256
@@ -153,7 +153,7 @@ def said(record: StageRecord) -> str:
 
 def sealed(run: RunDir, stage: str, names: Iterable[str]) -> dict[str, str]:
     """Digests of those private files of a stage that are, or are in, what is named; from its seal."""
-    path = run.path / "private" / stage / ".manifest.json"
+    path = run.path / "private" / stage / SEAL
     files = json.loads(path.read_text(encoding="utf-8"))["files"]
     return {
         name: digest

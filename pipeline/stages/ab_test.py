@@ -79,7 +79,8 @@ def ab_test(
       again: to see whether it says the same, which is no attempt.
     """
     config, kept = ctx.config, Kept.of(ctx, again=again)
-    (entrants, had), store = ab_arms.gather(ctx, kept.before(before)), artifacts.store(ctx)
+    with ctx.before_devices():
+        (entrants, had), store = ab_arms.gather(ctx, kept.before(before)), artifacts.store(ctx)
     published = {each.feature: each.published for each in had}
     attempts = {feature: attempt_of(ctx, feature, published.get(feature), again=again) for feature in config.features}
     # Without a layout to mistype on words are predicted, but not typed again; under a budget typing is not told.

@@ -142,9 +142,19 @@ def most_devices(ctx: StageContext) -> int:
 
 
 def store(ctx: StageContext) -> population.DeviceStore:
-    """The private device store."""
+    """The private device store.
+
+    Raises:
+      StageInputMissing: unfinished, damaged or gone.
+    """
     ctx.run.result("ingest_private")
-    return population.open_store(ctx.run.private("ingest_private") / "store")
+    folder = ctx.run.private("ingest_private")
+    try:
+        return population.open_store(folder / "store")
+    except ValueError as error:
+        raise StageInputMissing(
+            f"{error}: restore {folder}, or delete it and run stage 'ingest_private' again"
+        ) from error
 
 
 def people(run: RunDir) -> dict[str, object]:

@@ -233,6 +233,23 @@ def test_store_is_private_and_says_when_it_is_unfinished_or_damaged(tmp_path):
         open_store(directory)
 
 
+@pytest.mark.parametrize("how", ["gone", "empty", "cut", "other bytes"])
+def test_whatever_is_damaged_is_named_with_what_to_do(tmp_path, how):
+    build(tmp_path, people(30))
+    directory = tmp_path / "store"
+    for path in sorted(path for path in directory.rglob("*") if path.is_file()):
+        whole = path.read_bytes()
+        damaged = {"empty": b"", "cut": whole[: len(whole) // 2], "other bytes": bytes(255 - byte for byte in whole)}
+        if how == "gone":
+            path.unlink()
+        else:
+            path.write_bytes(damaged[how])
+        with pytest.raises(ValueError, match=r"(damaged|unfinished).*(build|write) it again$"):
+            open_store(directory)
+        path.write_bytes(whole)
+    open_store(directory)
+
+
 def test_a_rebuild_that_fails_leaves_nothing_to_open(tmp_path):
     build(tmp_path, people(30))
     with pytest.raises(ValueError, match="no device"):
