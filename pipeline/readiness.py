@@ -94,7 +94,11 @@ def _no_hosts(config: LaunchConfig, settings: Settings) -> list[str]:
 
 
 def _population(config: LaunchConfig, kept: Kept | None) -> Look:
-    """Whether the population's devices are enough, by its files or by what is to be made up."""
+    """Whether the population's devices are enough, by its files or by what is to be made up.
+
+    Guarantee: what is said goes to logs and to Airflow before anything is spent, so it is what ``ingest_private`` says
+    of a population: rounded counts, and with a budget for evaluation that of devices alone.
+    """
     private = config.private_text
     if isinstance(private, SyntheticPopulation):
         return Look(tuple(_hopeless(config, private.devices)))
@@ -103,26 +107,29 @@ def _population(config: LaunchConfig, kept: Kept | None) -> Look:
     from federated.devices import readers
     from pretrain.reading import rows
 
-    size = sum(path.stat().st_size for path in rows.matching(private.paths, "private_text.paths"))
-    if size > _MOST_COUNTED_BYTES:
-        return Look((), (f"private_text.paths: {size:,} bytes, so devices are counted when the launch reads them",))
+    if sum(path.stat().st_size for path in rows.matching(private.paths, "private_text.paths")) > _MOST_COUNTED_BYTES:
+        return Look((), ("private_text.paths: large files, so devices are counted when the launch reads them",))
     try:
         counted = readers.count(private.paths, config.locale, kept)
     except ValueError as error:
         return Look((str(error),))
     taken = counted.rows - counted.other_locales - counted.older
     within = "" if kept is None else f"the {kept.days} days before {kept.as_of}"
-    if counted.older and not taken:
-        return Look((f"private_text.paths: none of {counted.older:,} rows was typed in {within}; correct ts",))
     if not taken:
-        why = f"all {counted.rows:,} rows are of other locales" if counted.rows else "no row"
-        return Look((f"private_text.paths: {why}, and locale is {config.locale!r}; correct locale, or the files",))
-    left_out = f"; {counted.other_locales:,} of other locales are left out" if counted.other_locales else ""
-    left_out += f"; {counted.older:,} that were typed outside {within} are deleted" if counted.older else ""
-    splits = expected_splits(config, counted.devices)
+        typed, fix = (f" was typed in {within}", "locale, ts") if within else ("", "locale")
+        return Look((f"private_text.paths: no row of {config.locale!r}{typed}; correct {fix}, or the files",))
+    devices, note = readers.tens(counted.devices), ""
+    if config.evaluation is None:
+        told, other, older = (readers.hundreds(each) for each in (taken, counted.other_locales, counted.older))
+        note += f" with {told:,}+ rows" if told else ""
+        note += f"; {other:,}+ of other locales are left out" if other else ""
+        note += f"; {older:,}+ that were typed outside {within} are deleted" if older else ""
+    splits = expected_splits(config, devices)
     parts = ", ".join(f"{name} {splits[name]:,}" for name in ("train", "validation", "test"))
-    note = f"private_text: {counted.devices:,} devices with {taken:,} rows of {config.locale}{left_out}; about {parts}"
-    return Look(tuple(_hopeless(config, counted.devices)), (note,))
+    return Look(
+        tuple(_hopeless(config, devices)),
+        (f"private_text: {devices:,}+ devices of {config.locale}{note}; about {parts}",),
+    )
 
 
 def unusable_files(config: LaunchConfig, kept: Kept | None = None) -> list[str]:
@@ -264,16 +271,20 @@ def expected_splits(config: LaunchConfig, devices: int) -> dict[str, int]:
 
 
 def _hopeless(config: LaunchConfig, devices: int) -> list[str]:
-    """Which stage could not run, whatever the keyed hash draws; it may still be one, once the parts are counted."""
+    """Which stage could not run, whatever the keyed hash draws; it may still be one, once the parts are counted.
+
+    Args:
+      devices: rounded down to tens, as in ``too_few``.
+    """
     expected = expected_splits(config, devices)
-    # More than each part will have, but for one population of a thousand.
+    # With nine more, more than each part will have, but for one population of a thousand.
     most = {
         name: math.floor(part + 3 * math.sqrt(part * (1 - part / devices))) if devices else 0
         for name, part in expected.items()
     }
     sure = {line.partition(":")[0] for line in too_few(config, most)}
     lines = [line for line in too_few(config, expected) if line.partition(":")[0] in sure]
-    return lines + _never_full(config, most["train"])
+    return lines + _never_full(config, most["train"] + 9)
 
 
 def _never_full(config: LaunchConfig, devices: int) -> list[str]:

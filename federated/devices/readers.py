@@ -193,6 +193,16 @@ def count(patterns: Sequence[str], locale: str, kept: Kept | None = None) -> Cou
     return Counted(len(clients), total, others, older)
 
 
+def tens(devices: int) -> int:
+    """A count of devices as it may be told."""
+    return devices // 10 * 10
+
+
+def hundreds(rows: int) -> int:
+    """A count of rows as it may be told."""
+    return rows // 100 * 100
+
+
 def _by_device(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, Iterable[str]]]:
     for client, typed in itertools.groupby(_rows(batches), key=lambda row: row[0]):
         yield client, _texts(typed)

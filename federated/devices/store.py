@@ -198,12 +198,12 @@ def build_store(
         population=config.name,
         source=config.source,
         synthetic=config.source == "synthetic",
-        devices=_tens(len(whole.clients)),
+        devices=sources.tens(len(whole.clients)),
         digest=_digest(whole, split_D),
         schema=source.schema,
-        devices_by_split={name: _tens(int(np.sum(split_D == number))) for number, name in enumerate(SPLITS)},
-        other_locales=source.other_locales // 100 * 100,
-        older=source.older // 100 * 100,
+        devices_by_split={name: sources.tens(int(np.sum(split_D == number))) for number, name in enumerate(SPLITS)},
+        other_locales=sources.hundreds(source.other_locales),
+        older=sources.hundreds(source.older),
     )
     content = {"format": _FORMAT, "summary": asdict(summary)}
     write_text(directory / _SUMMARY_FILE, json.dumps(content), PRIVATE)
@@ -266,10 +266,6 @@ def _split(client: str, key: bytes, config: PopulationConfig) -> int:
     if position < config.test_fraction + VALIDATION_FRACTION:
         return SPLITS.index("validation")
     return SPLITS.index("train")
-
-
-def _tens(count: int) -> int:
-    return count // 10 * 10
 
 
 def _digest(whole: pieces.Piece, split_D: np.ndarray) -> str:

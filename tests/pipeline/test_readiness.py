@@ -27,6 +27,7 @@ from tests.helpers.launches.pipeline_launch import Counted, launch_config, spend
 
 ROOT = Path(__file__).resolve().parents[2]
 PEOPLE = {"source": "files", "paths": ["people.parquet"], "name": "real"}
+BY_THE_CLOCK = {"report_goal": 300, "min_sep": 4, "availability": {"timer_days": 1}}
 
 
 def found(config: LaunchConfig, settings: Settings) -> list[str]:
@@ -153,21 +154,45 @@ def test_the_population_s_files_are_counted_before_anything_else(settings: Setti
 
     assert seen(900).problems == ()
     assert seen(900, ("en-US", "fr-FR")).notes == (
-        "private_text: 900 devices with 900 rows of en-US; 900 of other locales are left out; about train 720, "
+        "private_text: 900+ devices of en-US with 900+ rows; 900+ of other locales are left out; about train 720, "
         "validation 90, test 90",
     )
     (line,) = seen(900, ("fr-FR", "de-DE")).problems
-    assert line.startswith("private_text.paths: all 1,800 rows are of other locales, and locale is 'en-US'")
+    assert line == "private_text.paths: no row of 'en-US'; correct locale, or the files"
     (line,) = seen(900, ab_test={"buckets": 400}).problems
     assert line.startswith("ab_test.buckets: 400")
     assert seen(30, discovery={"layers": 40}).problems[0].startswith("discovery.layers: 40")
-    by_the_clock = {"report_goal": 300, "min_sep": 4, "availability": {"timer_days": 1}}
-    (line,) = seen(900, mechanism=by_the_clock).problems
+    (line,) = seen(900, mechanism=BY_THE_CLOCK).problems
     assert line.startswith("mechanism: this plan cannot be carried out: report_goal 300: a round selects 390 devices")
-    assert seen(900, mechanism=by_the_clock | {"report_goal": 20}).problems == ()
+    assert seen(900, mechanism=BY_THE_CLOCK | {"report_goal": 20}).problems == ()
     # Parts are drawn: what one population of a thousand could still have is not refused here.
     assert seen(900, ab_test={"buckets": 110}).problems == ()
     assert ledger.spends() == []
+
+
+@pytest.mark.parametrize("changes", [{}, {"ab_test": {"buckets": 400}}, {"mechanism": BY_THE_CLOCK}])
+@pytest.mark.parametrize("evaluation", [None, {"noise_multiplier": 2.0}])
+def test_one_person_more_or_less_is_not_seen(
+    settings: Settings, tmp_path: Path, changes: dict, evaluation: dict | None
+):
+    """What is said goes to logs and to Airflow, before any budget pays for it."""
+    registered(PrivacyLedger(settings.ledger_url), "people")
+
+    def seen(rows: list[tuple[str, str]]) -> Look:
+        clients, locales = zip(*rows, strict=True)
+        table = pa.table({"client_id": clients, "text": ["hello"] * len(rows), "locale": locales})
+        pq.write_table(table, tmp_path / "people.parquet")
+        private = {"source": "files", "paths": [str(tmp_path / "people.parquet")], "name": "people"}
+        config = launch_config(private_text=private, evaluation=evaluation, **changes)
+        return look(config, settings, launch_id(config))
+
+    rows = [(f"device {number}", "en-US") for number in range(933)]
+    rows += [(f"device {number}", "fr-FR") for number in range(312)]
+    before = seen(rows)
+    assert seen([*rows, ("somebody", "en-US"), ("somebody", "en-US"), ("somebody", "fr-FR")]) == before
+    # Under a budget for evaluation what a device typed is not even told in hundreds.
+    much = seen([*rows, *[("device 1", locale) for locale in ("en-US", "fr-FR") for _ in range(150)]])
+    assert (much == before) == (evaluation is not None)
 
 
 def test_a_made_up_population_that_is_too_small_is_known(settings: Settings):
