@@ -21,7 +21,7 @@ class Kept:
     """Which text of people is kept: what was typed in so many days before a day.
 
     Attributes:
-      now: what is said to be typed more than a day later is not believed, as it would be kept for longer.
+      now: what is said to be typed later waits for its time: read now, it would count from now and be read for longer.
     """
 
     days: int
@@ -31,7 +31,7 @@ class Kept:
     @property
     def between(self) -> tuple[datetime, datetime]:
         """The first and the last moment."""
-        return datetime.combine(self.as_of, time(), UTC) - timedelta(days=self.days), self.now + timedelta(days=1)
+        return datetime.combine(self.as_of, time(), UTC) - timedelta(days=self.days), self.now
 
 
 class _Population(Config):

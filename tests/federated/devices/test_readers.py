@@ -57,8 +57,8 @@ def test_no_text_is_read(tmp_path: Path):
 
 
 KEPT = Kept(days=30, as_of=date(2026, 3, 15), now=datetime(2026, 3, 16, 8, tzinfo=UTC))
-# Thirty days before the day, and a day after now, to the microsecond.
-FIRST, LAST = datetime(2026, 2, 13, tzinfo=UTC), datetime(2026, 3, 17, 8, tzinfo=UTC)
+# Thirty days before the day, and now, to the microsecond.
+FIRST, LAST = datetime(2026, 2, 13, tzinfo=UTC), datetime(2026, 3, 16, 8, tzinfo=UTC)
 MOMENT = timedelta(microseconds=1)
 
 
