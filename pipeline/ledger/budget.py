@@ -4,19 +4,23 @@ import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, SerializerFunctionWrapHandler, model_serializer
 
 from federated.config.population import VALIDATION_FRACTION
-from pipeline.errors import BudgetExceeded, PopulationUnknown
-from pipeline.ledger.entries import Entry, canonical
+from pipeline.errors import BudgetExceeded, PermanentError, PopulationUnknown
+from pipeline.ledger import clock
+from pipeline.ledger.entries import NO_UNIT, Entry, canonical
 from pipeline.ledger.loss import Unit
 from pipeline.ledger.room import Ceiling
 from pipeline.policy.config import MOST_DAYS, BudgetConfig
 
 # Goes up when ``federated.devices.store`` splits otherwise.
 _SPLIT_RULE = "tacit split 1"
+# Longer than a yearly schedule leaves a population alone.
+_REST = timedelta(days=400)
 Finite = Annotated[PositiveFloat, Field(allow_inf_nan=False)]
 
 
@@ -99,6 +103,32 @@ def require_registered(entries: Iterable[Entry], name: str) -> Population:
             "--max-discovery-epsilon ..."
         )
     return population
+
+
+def require_clock(entries: Iterable[Entry], name: str) -> None:
+    """See that the clock is not far beyond what was last spent on a population, or written of it by a person.
+
+    Guarantee: a spend counts from no earlier than those before it (``loss.releases``), and nothing takes an entry back,
+    so one that was written under a clock years ahead would fill the window until then. Simulations are nobody's.
+
+    Raises:
+      PermanentError: it is, and nobody who may change the budget has written anything since.
+    """
+    entries = list(entries)
+    population = registered(entries, name)
+    if population is None or population.simulated:
+        return
+    last = max(
+        entry.created_at
+        for entry in entries
+        if entry.population == name and (entry.unit != NO_UNIT or entry.kind in ("register", "budget"))
+    )
+    if clock.now() - datetime.fromisoformat(last) > _REST:
+        raise PermanentError(
+            f"the clock of this machine says {clock.now().date()}, and the last spend or budget of population {name!r} "
+            f"is of {last[:10]}; put the clock right or, if it is right, let {' or '.join(population.raised_by)} say "
+            f"so first: tacit ledger budget {name} --max-rho {population.budget.max_rho:g} --reason ..."
+        )
 
 
 @dataclass(frozen=True)

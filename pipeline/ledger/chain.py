@@ -6,6 +6,7 @@ from sqlalchemy import Connection, insert, select, update
 
 from pipeline.errors import LedgerConflict, LedgerTampered
 from pipeline.ledger import clock, results, schema
+from pipeline.ledger.budget import require_clock
 from pipeline.ledger.entries import (
     AS_OF,
     GENESIS,
@@ -63,7 +64,13 @@ def append(
     spend: Spend | None,
     binding: Mapping[str, object],
 ) -> Entry:
-    """Write the next entry; one without a spend says something else, in its binding."""
+    """Write the next entry; one without a spend says something else, in its binding.
+
+    Raises:
+      PermanentError: a spend, under a clock that nobody has looked at (``require_clock``).
+    """
+    if spend:
+        require_clock(entries_of(connection), population)
     amounts = spend.model_dump(exclude=set(BESIDE)) if spend else _NO_AMOUNTS
     failure = spend.failure if spend else 0.0
     if not all(map(is_amount, (amounts["epsilon"], amounts["delta"], amounts["rho"] or 0.0, failure))):

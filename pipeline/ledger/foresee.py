@@ -8,7 +8,14 @@ from federated.config.population import Kept
 from pipeline.config import SIMULATIONS, LaunchConfig
 from pipeline.errors import LedgerMissing, PermanentError
 from pipeline.ledger import clock, schedule
-from pipeline.ledger.budget import Population, ceilings, registered, require_no_more, require_registered
+from pipeline.ledger.budget import (
+    Population,
+    ceilings,
+    registered,
+    require_clock,
+    require_no_more,
+    require_registered,
+)
 from pipeline.ledger.entries import GENESIS, SPLIT_RULE, Entry, canonical, with_spend
 from pipeline.ledger.launch import asked, day_of, epsilon_of_a_word, kept, require_once, standing_spends
 from pipeline.ledger.ledger import PrivacyLedger
@@ -55,6 +62,7 @@ def foresee(config: LaunchConfig, settings: Settings, run_id: str, device_rho: f
         try:
             population = require_registered(entries, config.private_text.name)
             require_no_more(population, asked(config))
+            require_clock(entries, population.name)
             which = kept(config, population, run_id)
             require_once(entries, population.name, run_id)
             lines += _without_room(config, population, entries, run_id, which, (device_rho, epsilon0))

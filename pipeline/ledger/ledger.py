@@ -170,6 +170,7 @@ class PrivacyLedger:
           BudgetExceeded: there is no room, the launch asks for more than the registered budget, or its date has spent.
           LedgerConflict: this stage of this launch already reserved something else.
           LedgerTampered: the ledger cannot be relied on.
+          PermanentError: the clock is far ahead of all that is known of the population.
         """
         with self._transaction() as connection:
             entries = require_whole(connection, anchors)

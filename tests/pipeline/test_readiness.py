@@ -1,6 +1,7 @@
 """What can be known is refused before data is touched, and before anything is spent."""
 
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from pipeline import runner
 from pipeline.config import STAGE_NAMES, LaunchConfig, launch_id, load_launch
 from pipeline.covered import spends
 from pipeline.errors import RefusedUntouched, StageInputMissing
+from pipeline.ledger import clock
 from pipeline.ledger.foresee import require_secure
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.readiness import Look, above_policy, expected_splits, look, too_few, unusable_files
@@ -135,6 +137,14 @@ def test_what_the_ledger_would_refuse_is_known(settings: Settings):
     assert look(launch_config(policy={"population_max_rho": 0.5}), settings, "other").problems == (), (
         "its own is not held against it"
     )
+
+
+def test_a_clock_years_ahead_is_known(settings: Settings, monkeypatch: pytest.MonkeyPatch):
+    registered(PrivacyLedger(settings.ledger_url), "real")
+    now = clock.now()
+    monkeypatch.setattr(clock, "now", lambda: now + timedelta(days=401))
+    (line,) = found(launch_config(private_text=PEOPLE), settings)
+    assert "put the clock right" in line
 
 
 def people_of(folder: Path, devices: int, locales: tuple[str, ...] = ("en-US",)) -> dict[str, object]:

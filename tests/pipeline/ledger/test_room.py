@@ -6,12 +6,11 @@ import re
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from federated.config.population import Kept
 from pipeline.config import load_launch
-from pipeline.errors import BudgetExceeded
+from pipeline.errors import BudgetExceeded, PermanentError
 from pipeline.ledger import clock, schedule
 from pipeline.ledger.budget import Budget
 from pipeline.ledger.entries import AS_OF, SPLIT_RULE
@@ -19,7 +18,6 @@ from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.policy.config import BudgetConfig
 from pipeline.stage import Spend
 from tests.helpers.launches.checkout import ROOT
-from tests.helpers.launches.pipeline_launch import launch_config
 from tests.helpers.launches.spends import BINDING, device, item, reserve
 
 SPLITS = ("train", "validation", "test")
@@ -223,6 +221,37 @@ def test_a_clock_that_goes_backwards_forgets_nothing(ledger: PrivacyLedger, hand
         ask(ledger, "third", device(0.7))
 
 
+def test_a_clock_that_runs_years_ahead_writes_no_spend(ledger: PrivacyLedger, hands: Hands):
+    """It would count until then, and what is written stays."""
+    ask(ledger, "first", device(0.3))
+    hands.at = datetime(2031, 1, 1, tzinfo=UTC)
+    ledger.attempt("people", "second", "ab_test", {"feature": "NWP"})  # By a stage: nobody has looked at the clock.
+    far = r"clock .* says 2031-01-01, .* 'people' is of 2026-01-01; put the clock right or.* let owner say so first"
+    with pytest.raises(PermanentError, match=far):
+        ask(ledger, "second", device(0.3))
+    with pytest.raises(PermanentError, match="clock"):
+        ledger.commit("first", "fine_tune", device(0.3))
+    with pytest.raises(PermanentError, match="clock"):
+        ledger.release("first", "fine_tune", "too few")
+    assert [entry.kind for entry in ledger.spends()] == ["reserve"]
+    hands.at = START + timedelta(days=31)
+    ledger.commit("first", "fine_tune", device(0.3))
+    ask(ledger, "second", device(1.0))
+    hands.at += timedelta(days=400)
+    ask(ledger, "third", device(1.0))
+    assert ledger.verify() == []
+
+
+def test_a_population_that_rested_long_is_looked_at_by_a_person(ledger: PrivacyLedger, hands: Hands):
+    ledger.register("made-up", Budget(max_rho=1.0, window_days=30), "owner", simulated=True)
+    hands.at += timedelta(days=401)
+    with pytest.raises(PermanentError, match="tacit ledger budget people --max-rho 1 --reason"):
+        ask(ledger, "first", device(0.3))
+    ledger.change_budget("people", ledger.population("people").budget, "owner", "a year's rest, the clock is right")
+    ask(ledger, "first", device(0.3))
+    ask(ledger, "simulated", device(0.3), population="made-up")
+
+
 def test_a_launch_of_a_date_in_the_past_counts_what_its_text_was_read_by(ledger: PrivacyLedger, hands: Hands):
     ask(ledger, "first", device(0.7), as_of="2026-01-01")
     hands.at += timedelta(days=40)
@@ -289,60 +318,3 @@ def test_a_year_of_monthly_launches_of_four_locales_never_runs_dry(tmp_path: Pat
         most = ledger.most_in_any(name, "item", budget.days)
         assert most <= config.policy.population_max_discovery_epsilon
     assert ledger.verify() == []
-
-
-@pytest.mark.parametrize(
-    ("expression", "days"),
-    [
-        ("@monthly", [1, 32, 60, 91]),
-        ("@quarterly", [1, 91, 182, 274]),
-        ("0 3 1,15 * *", [1, 15, 32, 46]),
-        ("30 */4 * 2 mon", [33, 40, 47, 54]),
-        ("0 0 13 * fri", [2, 9, 13, 16]),  # both restricted: one is enough
-        ("0 0 L * *", [31, 59, 90, 120]),
-        ("0 0 * * 7", [4, 11, 18, 25]),
-        ("0 0 * jan-mar/2 sat", [3, 10, 17, 24]),
-        ("0 0 28-31/3 * *", [28, 31, 59, 87]),
-        ("@daily", [1, 2, 3, 4]),
-    ],
-)
-def test_days_of_a_schedule(expression: str, days: list[int]):
-    first = date(2025, 12, 31).toordinal()
-    assert [day - first for day in schedule.launch_days(expression)[:4]] == days
-
-
-@pytest.mark.parametrize("expression", ["", "@once", "monthly", "0 0 32 * *", "0 0 * * 8", "* * * *", "0 0 3#2 * *"])
-def test_what_is_no_schedule_is_not_judged(expression: str):
-    assert schedule.launch_days(expression) == []
-
-
-@pytest.mark.parametrize("span", [1, 28, 30, 59, 60, 90, 365])
-def test_the_most_launches_in_a_window_by_looking_at_every_day(span: int):
-    days = schedule.launch_days("0 0 1,10 * 3")
-    marked, first = np.zeros(days[-1] - days[0] + span + 2, dtype=int), days[0]
-    marked[[day - first + 1 for day in days]] = 1
-    sums = marked.cumsum()
-    every = max(sums[end] - sums[max(end - span - 1, 0)] for end in range(len(sums)))
-    assert schedule.most_in(days, span) == every
-
-
-def test_a_schedule_that_its_budget_cannot_bear_is_refused_with_numbers():
-    policy = {"budget": {"rho": 1.0, "days": 60}, "population_max_rho": None, "population_max_discovery_epsilon": 3.0}
-    config = launch_config(schedule="@monthly", policy=policy)
-    problems, notes = vars(schedule.fits(config, None)).values()
-    assert problems == (
-        "schedule: '@monthly' makes up to 3 launches in any 60 days, at rho 0.5 each 1.5, and policy.budget allows 1; "
-        "launch less often, let a launch cost at most 0.3333, or have the budget reviewed",
-    )
-    assert notes == ()
-    weekly = launch_config(schedule="@weekly", policy=policy | {"budget": {"rho": 4.5, "days": 58}, "max_rho": 0.5})
-    (dear, *_), notes = vars(schedule.fits(weekly, None)).values()
-    assert "9 launches in any 58 days, at epsilon per typed word 1 each 9" in dear
-    assert notes == (
-        "schedule: '@weekly' makes up to 10 launches in any 58 days, at rho 0.5 each 5, and policy.budget allows 4.5, "
-        "if one is 7 days late and another is not",
-    )
-    for_ever = launch_config(schedule="@monthly")
-    problems, notes = vars(schedule.fits(for_ever, None)).values()
-    assert problems == ()
-    assert "runs dry after 2 launches of rho 0.5, as policy.population_max_rho bounds all launches for ever" in notes[0]
