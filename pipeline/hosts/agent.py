@@ -104,7 +104,7 @@ class Agent:
         try:
             match question["ask"]:
                 case "hello":
-                    return {"port": _free_port(messages.place(self.address)[0])}
+                    return {"port": free_port(messages.place(self.address)[0])}
                 case "start":
                     return self._begin(Job.model_validate(question["job"]))
                 case "poll":
@@ -190,7 +190,8 @@ def interface_of(host: str) -> str:
     raise ValueError(f"host: no interface of this machine has the address {host}; start the agent on its own address")
 
 
-def _free_port(host: str) -> int:
+def free_port(host: str) -> int:
+    """A port of this host on which nobody listens now."""
     with socket.socket() as probe:
         probe.bind((host, 0))
         return int(probe.getsockname()[1])

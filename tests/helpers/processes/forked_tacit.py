@@ -10,5 +10,5 @@ if __name__ == "__main__":
         from pipeline.hosts import agent
         from tests.helpers.processes.ports import free_port
 
-        agent._free_port = free_port
+        agent.free_port = free_port
     main()
