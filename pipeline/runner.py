@@ -43,6 +43,7 @@ from pipeline.stage import (
     stage_key,
 )
 from pipeline.telemetry import stopped
+from pipeline.telemetry.allowed import two_digits
 from pipeline.telemetry.machine import sampled
 from pipeline.telemetry.signals import watched
 from pretrain import progress
@@ -312,7 +313,7 @@ def _compute(ctx: StageContext, config: LaunchConfig, function: StageFunction) -
         private_outputs=has_private_files(ctx.run, ctx.stage),
         private_digest=ctx.run.seal_private(ctx.stage),
         started_at=started,
-        seconds=round(time.monotonic() - clock, 3),
+        seconds=two_digits(time.monotonic() - clock),
         result=result.model_dump(mode="json"),
     )
     _log.info("%s: done in %.1f s", ctx.stage, record.seconds)
@@ -331,7 +332,7 @@ def _share(
                 "launch_id": ctx.run.launch_id,
                 "config_digest": config_digest(config),
                 "started_at": started,
-                "seconds": round(time.monotonic() - clock, 3),
+                "seconds": two_digits(time.monotonic() - clock),
                 "reused_from": source.reused_from or source.launch_id,
             }
         )

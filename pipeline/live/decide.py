@@ -25,6 +25,7 @@ from pipeline.release import standing
 from pipeline.run_dir import RESULT, RunDir, StageRecord, record_digest, record_text
 from pipeline.settings import Settings
 from pipeline.stage import StageResult
+from pipeline.telemetry.allowed import two_digits
 from pipeline.tracking import MlflowTracker
 from pretrain.files import write_text
 from reports.disclosure.document import GateResult
@@ -209,7 +210,7 @@ def _end(
         outputs={},
         private_outputs=False,
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        seconds=round(seconds, 3),
+        seconds=two_digits(seconds),
         result=how.model_copy(update={"metrics": _numbers(how.look)}).model_dump(mode="json"),
     )
     write_text(run.public(NAME) / RESULT, record_text(record))

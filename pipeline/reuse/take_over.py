@@ -15,6 +15,7 @@ from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.reuse.sources import Source, content_key, is_same, sealed, sources
 from pipeline.run_dir import GIVEN, RESULT, RunDir, StageRecord, note_receipt, record_digest
 from pipeline.stage import PrivateStage, Spend, StageContext
+from pipeline.telemetry.allowed import two_digits
 from pretrain.files import private_directory, scratch, write_text
 
 _log = logging.getLogger(__name__)
@@ -67,7 +68,7 @@ def take_over(
                 "private_digest": ctx.run.seal_private(ctx.stage) if stage.files else None,
                 "ledger": receipts,
                 "started_at": started,
-                "seconds": round(time.monotonic() - clock, 3),
+                "seconds": two_digits(time.monotonic() - clock),
                 # This launch spends nothing on it.
                 "result": record.result | ({"spend": None} if "spend" in record.result else {}),
                 "reused_from": record.reused_from or record.launch_id,

@@ -13,6 +13,7 @@ from pipeline.covered import spends
 from pipeline.stage import StageContext, StageResult
 from pipeline.stages import artifacts
 from pipeline.stages.training import audit_trace, fine_tune_workers
+from pipeline.telemetry.allowed import two_digits
 from pretrain import export
 from reports.disclosure.guarantee import Amplified, ObservedParticipation, PrivacyLoss, Timetable
 from reports.formats import MOST_BARS, bars
@@ -125,11 +126,11 @@ def participation(observed: Observed) -> ObservedParticipation:
 def timetable(of_rounds: participated.Timetable) -> Timetable:
     """What may be shown of the rounds' hours: two digits."""
     return Timetable(
-        run_days=_two_digits(of_rounds.days),
-        shortest_minutes=_two_digits(of_rounds.shortest),
-        median_minutes=_two_digits(of_rounds.median),
-        longest_minutes=_two_digits(of_rounds.longest),
-        median_minutes_by_part=tuple(map(_two_digits, of_rounds.median_by_part)),
+        run_days=two_digits(of_rounds.days),
+        shortest_minutes=two_digits(of_rounds.shortest),
+        median_minutes=two_digits(of_rounds.median),
+        longest_minutes=two_digits(of_rounds.longest),
+        median_minutes_by_part=tuple(map(two_digits, of_rounds.median_by_part)),
     )
 
 
@@ -157,10 +158,6 @@ def _amplified(sampled: amplification.Amplified | None, delta: float) -> Amplifi
 
 def _tens(histogram: Mapping[int, int]) -> dict[str, int]:
     return {str(key): _ten(count) for key, count in histogram.items()}
-
-
-def _two_digits(amount: float) -> float:
-    return float(f"{amount:.2g}")
 
 
 def _ten(count: float) -> int:

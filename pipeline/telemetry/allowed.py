@@ -26,12 +26,12 @@ class Metric:
 
 
 METRICS = {
-    "tacit.stage.duration": Metric("gauge", "s", "how long a stage worked"),
+    "tacit.stage.duration": Metric("gauge", "s", "how long a stage worked, to two digits"),
     "tacit.stage.exit_code": Metric("gauge", "", "how a stage ended: 0 done, 65 permanent, 75 temporary, 1 a bug"),
     "tacit.stage.reused": Metric("gauge", "", "1 where another launch had made it"),
     "tacit.rounds.done": Metric("gauge", "", "rounds of training done"),
     "tacit.rounds.total": Metric("gauge", "", "rounds of training that there will be"),
-    "tacit.round.duration": Metric("histogram", "s", "how long a round took"),
+    "tacit.round.duration": Metric("histogram", "s", "how long a round took, to two digits"),
     "tacit.devices.goal": Metric("gauge", "", "report goal: devices that the mean of a round is over"),
     "tacit.noise.multiplier": Metric("gauge", "", "noise per clip norm, before the mechanism's sensitivity"),
     "tacit.noise.clip_norm": Metric("gauge", "", "clip norm that training begins with"),
@@ -81,9 +81,19 @@ ATTRIBUTES: Mapping[str, Callable[[Value], bool]] = {
 def only(attributes: Mapping[str, Value]) -> dict[str, Value]:
     """The attributes that may be said.
 
-    Guarantee: what is not on the list, or has a value that its name does not allow, is dropped, whoever asks.
+    Guarantee: what is not on the list, or has a value that its name does not allow, is dropped, whoever asks; times
+    and sizes have ``two_digits``.
     """
-    return {name: value for name, value in attributes.items() if name in ATTRIBUTES and ATTRIBUTES[name](value)}
+    return {
+        name: two_digits(value) if name in METRICS and METRICS[name].unit and isinstance(value, int | float) else value
+        for name, value in attributes.items()
+        if name in ATTRIBUTES and ATTRIBUTES[name](value)
+    }
+
+
+def two_digits(amount: float) -> float:
+    """A time or a size as it may be told: how much text there is shows in more digits than two."""
+    return float(f"{amount:.2g}")
 
 
 def error_type(error: BaseException) -> str:

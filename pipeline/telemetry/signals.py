@@ -4,7 +4,6 @@ with watched(config, launch_id, stage) as finished:
     finished(record)
 """
 
-import math
 import resource
 import sys
 import time
@@ -105,14 +104,9 @@ def _facts(record: StageRecord) -> dict[str, Value]:
 
 
 def _memory() -> dict[str, Value]:
-    """Most memory so far, to two digits: how much text there is shows in it."""
+    """Most memory so far."""
     peak = {"tacit.memory.peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         peak["tacit.memory.gpu_peak"] = torch.cuda.max_memory_allocated()
-    return {name: _two_digits(amount) for name, amount in peak.items() if amount > 0}
-
-
-def _two_digits(amount: int) -> int:
-    unit = 10 ** max(0, math.floor(math.log10(amount)) - 1)
-    return round(amount / unit) * unit
+    return {name: amount for name, amount in peak.items() if amount > 0}

@@ -133,7 +133,8 @@ def test_spans_and_metrics_are_those_on_the_list(launched: Launched) -> None:
     seen = told(launched.home / "runs" / "telemetry.jsonl")
     # Neither counts nor votes were asked for.
     assert [span["stage"] for span in seen.spans] == [name for name in STAGE_NAMES if name not in ("count", "vote")]
-    assert {name for span in seen.spans for name in span} - ATTRIBUTES.keys() == {"traceId", "spanId", "status"}
+    beside = {"traceId", "spanId", "status", "nanoseconds"}
+    assert {name for span in seen.spans for name in span} - ATTRIBUTES.keys() == beside
     assert {name for name, _, _ in seen.metrics} <= METRICS.keys()
     done = [value for name, value, labels in seen.metrics if name == "tacit.rounds.done"]
     assert max(done) == 3

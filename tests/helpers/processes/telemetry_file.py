@@ -7,7 +7,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Told:
-    """Attributes of every span, with its ids and status; name, value and labels of every point of a metric."""
+    """Attributes of every span, with ids, status and nanoseconds; name, value and labels of every point of a metric."""
 
     spans: list[dict]
     metrics: list[tuple[str, float, dict]]
@@ -22,6 +22,7 @@ def told(path: Path) -> Told:
         for group in content.get("resourceSpans", []):
             for span in (span for scope in group["scopeSpans"] for span in scope["spans"]):
                 ids = {name: span[name] for name in ("traceId", "spanId", "status")}
+                ids["nanoseconds"] = int(span["endTimeUnixNano"]) - int(span["startTimeUnixNano"])
                 spans.append(ids | _plain(span.get("attributes", [])))
         for group in content.get("resourceMetrics", []):
             for metric in (metric for scope in group["scopeMetrics"] for metric in scope["metrics"]):

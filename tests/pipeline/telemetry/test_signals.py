@@ -3,7 +3,9 @@
 import http.server
 import threading
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
@@ -67,6 +69,23 @@ def test_stages_are_spans_of_one_trace_with_what_they_spent(file: Path, settings
     assert trained["tacit.memory.peak"] > 1e7
     assert values(seen, "tacit.spend.rho") == {0.25}
     assert values(seen, "tacit.stage.exit_code") == {0}
+
+
+def test_times_have_two_digits(file: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading what people typed takes as long as there is text."""
+    for module in (runner, signals):
+        ticks = count(0.0, 123.456)
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=ticks.__next__))
+    assert runner.run_stage("ingest_private", CONFIG, ID, settings, Calls().stages).record.seconds == 120
+    (span,) = told(file).spans
+    assert (span["tacit.stage.duration"], span["nanoseconds"]) == (120, 120 * 10**9)
+    assert len(f"{span['tacit.memory.peak']:.0f}".rstrip("0")) <= 2
+    with work.at(ID, "fine_tune", "en-US", ("NWP",)):
+        signals.progress({"round": 1, "rounds": 8, "seconds": 0.1234})
+    made = export.emitter(Telemetry(file=file))
+    assert made is not None
+    made.flush()
+    assert values(told(file), "tacit.round.duration") == {0.12}
 
 
 def test_rounds_are_told_as_they_end(file: Path) -> None:
