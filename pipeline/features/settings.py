@@ -16,10 +16,9 @@ from evaluation.comparison.results import ComposeSetting
 from evaluation.config import HISTORY_WEIGHT
 from evaluation.keyboard.sessions import PHRASE_WORDS, WEIGHT
 from evaluation.keyboard.strip import SHOWN, SPELLING_NATS
-from pretrain.dictionary.from_model import word_scores
+from pretrain.dictionary.from_model import Arm, word_scores
 from pretrain.files import atomic
-from pretrain.model import KeyboardLM
-from pretrain.ngrams.counted import NETWORK_SHARE, CountedNGram
+from pretrain.ngrams.counted import NETWORK_SHARE
 
 WORD_SCORES = "word_scores.npy"
 OURS = "private"
@@ -28,7 +27,7 @@ _NETWORK_WEIGHTS = {"network": 1.0, "mixture": NETWORK_SHARE, "counts": 0.0}
 
 def write(
     features: tuple[str, ...],
-    model: KeyboardLM | CountedNGram,
+    arm: Arm,
     comparison: Callable[[], Path],
     folder: Path,
     ships: str,
@@ -51,7 +50,7 @@ def write(
         settings["SC"] = _compose(TypeAdapter(tuple[ComposeSetting, ...]).validate_python(rows))
     if "OTF" in features:
         with atomic(folder / WORD_SCORES) as temporary, temporary.open("wb") as file:
-            np.save(file, word_scores(model))
+            np.save(file, word_scores(arm))
         settings["OTF"] = {"weight": WEIGHT, "spelling_nats": SPELLING_NATS, "word_scores": WORD_SCORES}
     return settings
 

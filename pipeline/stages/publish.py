@@ -27,7 +27,7 @@ from pipeline.stages import artifacts
 from pretrain import corpus, export, vocabulary
 from pretrain.dictionary import binary, combined
 from pretrain.dictionary.content import Dictionary
-from pretrain.dictionary.from_model import words_of_counts, words_of_model
+from pretrain.dictionary.from_model import Arm, words_of
 from pretrain.files import scratch, sha256, text_sha256, write_bytes, write_text
 from pretrain.kernel.threads import one_torch_thread
 from pretrain.model import KeyboardLM, sentence_rows
@@ -58,6 +58,9 @@ class Publish(StageResult):
     parity_max_difference: float | None = None
     int8: Int8 | None = None
     dictionary_words: int | None = None
+    dictionary_of: str | None = Field(
+        default=None, description="the arm that it is made of; None before, when it was the network"
+    )
     files: tuple[str, ...] = ()
     registered_files: dict[str, str] = Field(default={}, description="digests of the registered model, its code too")
 
@@ -104,6 +107,7 @@ def publish(ctx: StageContext) -> Publish:
         parity_max_difference=_furthest(about),
         int8=about["int8"],
         dictionary_words=about["dictionary_words"],
+        dictionary_of=about.get("dictionary_of"),
         files=tuple(sorted(f"bundle/{path.name}" for path in bundle.iterdir())),
         registered_files=registered,
     )
@@ -153,14 +157,17 @@ def _require_registered(bundle: Path, registered: Mapping[str, str]) -> None:
             )
 
 
-def build_bundle(ctx: StageContext, bundle: Path, disclosed: str) -> dict:
+def build_bundle(ctx: StageContext, bundle: Path, disclosed: str, named: bool = True) -> dict:
     """Write the bundle folder whole; returns the content of its ``bundle.json``.
 
     Args:
       disclosed: ``disclosure.json``.
+      named: False makes the dictionary of before, which names no arm and was the network's wherever one ships.
     """
     words = vocabulary.load(ctx.run.input("build_vocabulary", "vocabulary.json"))
-    ships = ctx.config.counts.ships if ctx.config.counts else "network"
+    ships, arm_name = (
+        (ctx.config.counts.ships, ctx.config.counts.model) if ctx.config.counts else ("network", "network")
+    )
     counts = None if ships == "network" else artifacts.counts(ctx)
     rows_RT = _held_out_rows(ctx, words)
     with scratch(bundle.parent, "bundle") as folder:
@@ -172,25 +179,23 @@ def build_bundle(ctx: StageContext, bundle: Path, disclosed: str) -> dict:
         truecasing.save(usual, made / "truecase.json")
         if counts is not None:
             counted.save(counts, made / artifacts.COUNTS)
-        model: KeyboardLM | CountedNGram
         measured: dict[str, object]
         if ships == "counts":
             assert counts is not None
-            model, measured = (
-                counts,
-                {"parity": {artifacts.COUNTS: _counts_parity(counts, made, rows_RT)}, "int8": None},
-            )
+            arm = Arm(None, counts)
+            measured = {"parity": {artifacts.COUNTS: _counts_parity(counts, made, rows_RT)}, "int8": None}
         else:
             model = export.load_model(ctx.run.input("fine_tune", "model.safetensors"), ctx.config.model)
+            arm = Arm(model, counts if named else None)
             measured = _add_network(model, made, bundle, rows_RT)
         write_text(made / "disclosure.json", disclosed)
         write_text(made / CARD, model_card(Disclosure.model_validate_json(disclosed)))
-        dictionary = keyboard_dictionary(model, words, usual, disclosed)
+        dictionary = keyboard_dictionary(arm, words, usual, disclosed, arm_name if named else None)
         write_dictionary(dictionary, made / ctx.config.locale)
         with one_torch_thread():
             settings = feature_settings.write(
                 ctx.config.features,
-                model,
+                arm,
                 lambda: ctx.run.input("ab_test", "comparison.json"),
                 made,
                 ships,
@@ -202,8 +207,9 @@ def build_bundle(ctx: StageContext, bundle: Path, disclosed: str) -> dict:
             "features": settings,
             "ships": ships,
             "counts_bytes": 0 if counts is None else (made / artifacts.COUNTS).stat().st_size,
-            "vocabulary_size": model.vocabulary_size,
+            "vocabulary_size": arm.vocabulary_size,
             "dictionary_words": len(dictionary.words),
+            **({"dictionary_of": arm_name} if named else {}),
             **measured,
             "files": {path.name: sha256(path) for path in sorted(made.iterdir())},
         }
@@ -258,12 +264,15 @@ def _measured_before(bundle: Path, made: Path) -> Int8 | None:
 
 
 def keyboard_dictionary(
-    model: KeyboardLM | CountedNGram, words: Vocabulary, usual: Mapping[str, Usual], disclosed: str
+    arm: Arm, words: Vocabulary, usual: Mapping[str, Usual], disclosed: str, name: str | None
 ) -> Dictionary:
-    """The model's words for a keyboard, as they are usually written, with what the launch discloses in the header.
+    """The words of what ships, as they are usually written, with what the launch discloses in the header.
 
-    Guarantee: a function of four files of the bundle. The model, its vocabulary and the disclosure are released and
-    accounted for already, and how words are written is public; so it is post-processing, and anyone can make it again.
+    Guarantee: a function of files of the bundle. Model, counts, vocabulary and disclosure are released and accounted
+    for already, and how words are written is public; so it is post-processing, and anyone can make it again.
+
+    Args:
+      name: the arm's, for the header; None in those of before.
     """
     stated = Disclosure.model_validate_json(disclosed)
     launch, loss = stated.launch, stated.accounting
@@ -279,14 +288,12 @@ def keyboard_dictionary(
         "date": str(int(made_at.timestamp())),
         "version": made_at.strftime("%Y%m%d"),
         "launch": launch.id,
+        **({} if name is None else {"arm": name}),
         **({} if launch.void else numbers),
         "disclosure_sha256": text_sha256(disclosed),
     }
-    written = _written(words, usual)
-    if isinstance(model, CountedNGram):
-        return Dictionary(attributes, words_of_counts(model, written))
     with one_torch_thread():
-        return Dictionary(attributes, words_of_model(model, written))
+        return Dictionary(attributes, words_of(arm, _written(words, usual)))
 
 
 def _written(words: Vocabulary, usual: Mapping[str, Usual]) -> Vocabulary:

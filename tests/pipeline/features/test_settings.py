@@ -18,7 +18,7 @@ from pipeline.features import settings
 from pretrain import export, vocabulary
 from pretrain.config import ModelConfig
 from pretrain.dictionary.content import frequency
-from pretrain.dictionary.from_model import word_scores, words_of_model
+from pretrain.dictionary.from_model import Arm, word_scores, words_of
 from pretrain.model import KeyboardLM, build_model
 from pretrain.predictor import KeyboardPredictor
 from pretrain.vocabulary import SPECIALS, UNK
@@ -48,7 +48,9 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     export.export_onnx(model, folder / "model.onnx")
     vocabulary.save(WORDS, folder / "vocabulary.json")
     rows = replace(ROW, arm="start", threshold_nats=-1.0), ROW
-    stated = settings.write(("NWP", "SC", "OTF"), model, lambda: comparison(folder, *rows), folder, "network")
+    stated = settings.write(
+        ("NWP", "SC", "OTF"), Arm(model, None), lambda: comparison(folder, *rows), folder, "network"
+    )
     (folder / "bundle.json").write_text(json.dumps({"locale": "en-US", "features": stated}), encoding="utf-8")
     return folder
 
@@ -67,11 +69,13 @@ def test_the_bundle_says_what_the_comparison_used(bundle: Path, tmp_path: Path) 
     for feature in ("NWP", "OTF"):
         folder = tmp_path / feature
         folder.mkdir()
-        alone = settings.write((feature,), opinionated(), lambda: pytest.fail("not needed"), folder, "mixture")
+        alone = settings.write(
+            (feature,), Arm(opinionated(), None), lambda: pytest.fail("not needed"), folder, "mixture"
+        )
         assert set(alone) == {feature}
         assert [path.name for path in folder.iterdir()] == (["word_scores.npy"] if feature == "OTF" else [])
     with pytest.raises(ValueError, match="no threshold for phrases"):
-        settings.write(("SC",), opinionated(), lambda: comparison(tmp_path), tmp_path, "network")
+        settings.write(("SC",), Arm(opinionated(), None), lambda: comparison(tmp_path), tmp_path, "network")
 
 
 def test_phrases_are_those_of_the_sessions(bundle: Path, text: HeldOut) -> None:
@@ -137,13 +141,13 @@ def test_word_scores_are_those_of_the_dictionary_unrounded(bundle: Path) -> None
     model = opinionated()
     scores_V = np.load(bundle / "word_scores.npy", allow_pickle=False)
     assert (scores_V.dtype, scores_V.shape) == (np.float32, (len(WORDS),))
-    np.testing.assert_array_equal(scores_V, word_scores(model))
+    np.testing.assert_array_equal(scores_V, word_scores(Arm(model, None)))
     prob_V = np.exp(scores_V.astype(np.float64))
     assert prob_V.sum() == pytest.approx(1.0, abs=1e-6)
     others = [number for number in range(len(SPECIALS)) if number != UNK]
     assert not prob_V[others].any()
     known = 1 - prob_V[UNK]
-    for word, entry in words_of_model(model, WORDS).items():
+    for word, entry in words_of(Arm(model, None), WORDS).items():
         assert abs(frequency(prob_V[WORDS.index[word]] / known) - entry.frequency) <= 1, word
 
 
@@ -155,4 +159,4 @@ def test_word_scores_of_a_model_without_context_are_its_biases() -> None:
     bias_V = model.output_bias.detach().double().numpy().copy()
     bias_V[[number for number in range(len(SPECIALS)) if number != UNK]] = -np.inf
     expected_V = bias_V - np.log(np.exp(bias_V).sum())
-    np.testing.assert_allclose(word_scores(model), expected_V, rtol=1e-5)
+    np.testing.assert_allclose(word_scores(Arm(model, None)), expected_V, rtol=1e-5)

@@ -23,6 +23,7 @@ from pipeline.stage import StageContext
 from pipeline.stages.publish import keyboard_dictionary, publish, write_dictionary
 from pretrain import export, vocabulary
 from pretrain.dictionary import binary, combined
+from pretrain.dictionary.from_model import Arm
 from pretrain.files import sha256
 from pretrain.model import build_model
 from pretrain.predictor import KeyboardPredictor
@@ -137,6 +138,7 @@ def test_the_keyboard_s_dictionary_holds_the_words_and_the_disclosure(published:
         "date": "1767323045",
         "version": "20260102",
         "launch": "test-fixture-01",
+        "arm": "network",
         "rho": up(accounting.rho, 4),
         "epsilon": up(accounting.epsilon),
         "delta": f"{accounting.delta:.3g}",
@@ -150,7 +152,7 @@ def test_the_dictionary_follows_from_what_the_bundle_releases(published: Publish
     bundle = published.done["bundle"]
     model, words = export.load_graph(bundle / "model.onnx"), vocabulary.load(bundle / "vocabulary.json")
     usual, disclosed = truecasing.load(bundle / "truecase.json"), (bundle / "disclosure.json").read_text("utf-8")
-    again = keyboard_dictionary(model, words, usual, disclosed)
+    again = keyboard_dictionary(Arm(model, None), words, usual, disclosed, "network")
     assert binary.to_bytes(again) == (bundle / "en-US.dict").read_bytes()
     assert combined.to_text(again) == (bundle / "en-US.combined").read_text(encoding="utf-8")
 
@@ -160,7 +162,7 @@ def test_a_launch_without_a_bound_claims_none(tmp_path: Path):
     stated["launch"] |= {"seeded_randomness": True, "locale": "sr-Latn-RS"}
     stated["mechanism"] |= {"randomness": "seeded"}
     model = build_model(launch_config().model, len(WORDS), 1)
-    attributes = keyboard_dictionary(model, WORDS, {}, json.dumps(stated)).attributes
+    attributes = keyboard_dictionary(Arm(model, None), WORDS, {}, json.dumps(stated), "network").attributes
     assert "(noise was seeded)" in attributes["description"]
     assert not {"rho", "epsilon", "delta"} & attributes.keys()
     assert attributes["locale"] == "sr-Latn-RS", "HeliBoard reads a tag with a script as a tag"
@@ -169,7 +171,7 @@ def test_a_launch_without_a_bound_claims_none(tmp_path: Path):
 def test_words_that_are_written_alike_stay_apart():
     model = build_model(launch_config().model, len(WORDS), 1)
     usual = {"see": Usual("SEE", 2, 1.0), "you": Usual("X", 2, 1.0), "we": Usual("X", 2, 1.0)}
-    words = keyboard_dictionary(model, WORDS, usual, example().model_dump_json()).words
+    words = keyboard_dictionary(Arm(model, None), WORDS, usual, example().model_dump_json(), None).words
     assert set(words) == {"SEE", "you", "soon", "later", "we", "talk", "tomorrow"}
 
 

@@ -7,8 +7,14 @@ import numpy as np
 import pytest
 import torch
 
+from pipeline.config import LaunchConfig
+from pipeline.run_dir import RunDir
 from pipeline.settings import Settings
+from pipeline.stage import StageContext
+from pipeline.stages import publish
+from pipeline.verify import replay
 from pretrain.dictionary import binary
+from pretrain.dictionary.from_model import Arm, words_of
 from pretrain.model import build_model
 from pretrain.ngrams import counted
 from pretrain.predictor import KeyboardPredictor
@@ -34,7 +40,9 @@ def test_counts_alone_are_published_and_served_without_a_network(tracked: Settin
     expected_V = model.dense(np.array([[see, you]]))[0]
     np.testing.assert_array_equal(predictor.probabilities(["see", "you"]), expected_V)
     words = binary.from_bytes((done["bundle"] / "en-US.dict").read_bytes()).words
-    assert set(words) == {"see", "you", "soon", "later", "we", "Talk", "tomorrow"}
+    assert {word.lower(): entry.frequency for word, entry in words.items()} == {
+        word: entry.frequency for word, entry in words_of(Arm(None, model), WORDS).items()
+    }
     (done["bundle"] / "counts.npz").unlink()
     with pytest.raises(ValueError, match=r"lacks counts\.npz"):
         KeyboardPredictor(done["bundle"])
@@ -53,3 +61,26 @@ def test_counts_with_the_network_of_public_text_are_published_as_their_mixture(t
         counts.dense(np.array([[see, you]]))[0] + torch.softmax(logits_1TV[0, -1], dim=0).detach().numpy()
     ) / 2
     np.testing.assert_allclose(predictor.probabilities(["see", "you"]), expected_V, atol=1e-5)
+    # What keyboards install is that arm too, and says so.
+    read = binary.from_bytes((done["bundle"] / "en-US.dict").read_bytes())
+    assert read.attributes["arm"] == about["dictionary_of"] == done["dictionary_of"] == "start-mixture"
+    frequencies = {word.lower(): entry.frequency for word, entry in read.words.items()}
+    assert frequencies == {word: entry.frequency for word, entry in words_of(Arm(start, counts), WORDS).items()}
+    assert frequencies != {word: entry.frequency for word, entry in words_of(Arm(start, None), WORDS).items()}
+    # A launch whose record names no arm had the network's, and still verifies; it would not with this one.
+    run = RunDir(tracked.runs_dir, done["run_id"])
+    config = LaunchConfig.model_validate_json((run.path / "public" / "launch" / "launch.json").read_bytes())
+    record = run.record("publish")
+    assert record is not None
+    assert replay.replay_one("publish", config, run, tracked, record, True).passed
+    disclosed = (done["bundle"] / "disclosure.json").read_text(encoding="utf-8")
+    publish.build_bundle(StageContext(config, run, tracked, "publish", None), done["bundle"], disclosed, named=False)
+    before = binary.from_bytes((done["bundle"] / "en-US.dict").read_bytes())
+    assert "arm" not in before.attributes
+    earlier = {name: value for name, value in record.result.items() if name != "dictionary_of"}
+    record = record.model_copy(update={"result": earlier, "outputs": run.manifest("publish")})
+    assert replay.replay_one("publish", config, run, tracked, record, True).passed
+    named = record.model_copy(update={"result": {**earlier, "dictionary_of": "start-mixture"}})
+    check = replay.replay_one("publish", config, run, tracked, named, True)
+    assert not check.passed
+    assert "en-US.dict was changed" in check.detail
