@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
+from pipeline.ledger.devices import MOST_SHARED
 from reports.disclosure.document import Disclosure
 from reports.markdown import code, escape
 from reports.render import pages, render
+from tests.helpers.launches.checkout import ROOT
 from tests.helpers.reports.reports_example import REPORTS, block, drawn, example, rendered
 
 
@@ -51,6 +53,13 @@ def test_what_was_deleted_is_counted_and_what_a_window_means_is_said() -> None:
     plain = rendered()["report.md"]
     assert "is kept" not in plain
     assert "in no" not in plain
+
+
+def test_what_a_device_in_several_populations_loses_is_said() -> None:
+    assert MOST_SHARED == 0.1
+    said = "may have up to a tenth of the smaller one's devices in common, and a device in several"
+    for text in (rendered()["report.md"], (ROOT / "docs/explanation/guarantee.md").read_text(encoding="utf-8")):
+        assert said in " ".join(text.split())
 
 
 def population_and(population: object, window: dict) -> dict:
