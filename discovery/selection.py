@@ -10,7 +10,7 @@ Legend: d domain, M finished candidates of a layer.
 import math
 
 import numpy as np
-from scipy import optimize, special, stats
+import scipy  # its parts are imported when they are used: statistics are half a second
 
 from discovery.certificates.anonymity import ANONYMITY_CHANCE, anonymous_votes
 from discovery.config import SIGNIFICANCE_Z
@@ -53,9 +53,9 @@ def word_votes(question: Question, votes_d: np.ndarray, messages: int) -> int:
     # Where nothing ends, all that is asked for are forms of words found before, which must stand out as words do.
     finished_M = votes_d[question.broadcast.ends] if len(question.broadcast.ends) else votes_d[:-1]
     if config.false_discovery_rate is None:
-        needed = significant_votes(randomizer, messages, float(stats.norm.sf(SIGNIFICANCE_Z)))
+        needed = significant_votes(randomizer, messages, float(scipy.stats.norm.sf(SIGNIFICANCE_Z)))
     else:
-        chances_M = np.sort(stats.binom.sf(finished_M - 1, messages, randomizer.background))
+        chances_M = np.sort(scipy.stats.binom.sf(finished_M - 1, messages, randomizer.background))
         allowed_M = config.false_discovery_rate * np.arange(1, len(chances_M) + 1) / len(chances_M)
         below = np.flatnonzero(chances_M <= allowed_M)
         accepted = below[-1] if len(below) else 0
@@ -77,7 +77,7 @@ def significant_votes(randomizer: SubsetSelection, messages: int, chance: float)
     votes = math.floor(messages * randomizer.background) + 1
     while True:
         # A hundred at a time: one value of the tail costs nearly as much.
-        tails = stats.binom.sf(np.arange(votes - 1, votes + 99), messages, randomizer.background)
+        tails = scipy.stats.binom.sf(np.arange(votes - 1, votes + 99), messages, randomizer.background)
         if np.any(tails <= chance):
             return votes + int(np.argmax(tails <= chance))
         votes += 100
@@ -110,13 +110,13 @@ def share_interval(
     def chosen(share: float) -> float:
         mean, deviation = moments(share)
         # As ``stats.norm``, in a tenth of its time: the search asks dozens of times for every word.
-        as_many, enough = special.log_ndtr((mean + 0.5 - np.array([votes, needed])) / deviation)
+        as_many, enough = scipy.special.log_ndtr((mean + 0.5 - np.array([votes, needed])) / deviation)
         return float(as_many - enough - math.log(OUTSIDE))
 
     def plain(share: float) -> float:
         mean, deviation = moments(share)
-        return float(special.log_ndtr((votes + 0.5 - mean) / deviation) - math.log(OUTSIDE))
+        return float(scipy.special.log_ndtr((votes + 0.5 - mean) / deviation) - math.log(OUTSIDE))
 
-    low = 0.0 if chosen(0.0) >= 0 else 1.0 if chosen(1.0) <= 0 else optimize.brentq(chosen, 0.0, 1.0, xtol=1e-12)
-    high = 1.0 if plain(1.0) >= 0 else 0.0 if plain(0.0) <= 0 else optimize.brentq(plain, 0.0, 1.0, xtol=1e-12)
+    low = 0.0 if chosen(0.0) >= 0 else 1.0 if chosen(1.0) <= 0 else scipy.optimize.brentq(chosen, 0.0, 1.0, xtol=1e-12)
+    high = 1.0 if plain(1.0) >= 0 else 0.0 if plain(0.0) <= 0 else scipy.optimize.brentq(plain, 0.0, 1.0, xtol=1e-12)
     return low, high

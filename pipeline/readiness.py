@@ -246,7 +246,7 @@ def too_few(config: LaunchConfig, devices_by_split: Mapping[str, int]) -> list[s
             f"{max(test // 5, 2)} or raise private_text.test_fraction"
         )
     if config.evaluation is not None:
-        from evaluation.noisy.estimates import fewest_devices
+        from evaluation.noisy.questions import fewest_devices
 
         needed = fewest_devices(config.evaluation.noise_multiplier)
         if test + 9 < needed:

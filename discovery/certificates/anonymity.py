@@ -3,7 +3,7 @@
 import math
 
 import numpy as np
-from scipy import stats
+import scipy  # see discovery.selection
 
 from discovery.device.randomizer import SubsetSelection
 
@@ -36,8 +36,8 @@ def anonymous_votes(randomizer: SubsetSelection, messages: int, holders: int, ch
 
 def publication_chance(randomizer: SubsetSelection, messages: int, held: int, votes: int) -> float:
     """Probability that an item in ``held`` of the messages gets at least ``votes``."""
-    from_holders = stats.binom.pmf(np.arange(held + 1), held, randomizer.inclusion)
-    from_others = stats.binom.sf(votes - 1 - np.arange(held + 1), messages - held, randomizer.background)
+    from_holders = scipy.stats.binom.pmf(np.arange(held + 1), held, randomizer.inclusion)
+    from_others = scipy.stats.binom.sf(votes - 1 - np.arange(held + 1), messages - held, randomizer.background)
     return min(float(np.dot(from_holders, from_others)), 1.0)
 
 
@@ -75,10 +75,11 @@ def lemma_1(randomizer: SubsetSelection, messages: int, kept: int, holders: int)
     low, high = math.floor(messages * chance), messages
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if others * stats.binom.sf(middle - 1, messages, chance) > kept else (low, middle)
+        too_few = others * scipy.stats.binom.sf(middle - 1, messages, chance) > kept
+        low, high = (middle, high) if too_few else (low, middle)
     best = 1.0
     for votes in range(math.floor(messages * chance), low + 1):
-        expected = others * float(stats.binom.sf(votes - 1, messages, chance))
+        expected = others * float(scipy.stats.binom.sf(votes - 1, messages, chance))
         if expected > kept:
             below = math.exp(-((1 - kept / expected) ** 2) * expected / 2)
             best = min(best, publication_chance(randomizer, messages, holders, votes) + below)

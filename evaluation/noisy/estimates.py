@@ -12,23 +12,12 @@ import numpy as np
 from scipy import optimize, stats
 
 from evaluation.comparison.intervals import Estimate
-from evaluation.noisy.questions import CLIP_NORM, WORDS, Layout, Question, Sums
+from evaluation.noisy.questions import LEAST_DENOMINATOR, WORDS, Question, Sums
 
-# A denominator of fewer standard deviations of its noise has no ratio to speak of.
-LEAST_DENOMINATOR = 5.0
-# Deviations by which noise falls short once in a thousand times.
-_LUCK = 3.0
 _FEWEST_DEGREES, _MOST_DEGREES = 1.0, 1e6
 _LARGEST, _NOTHING = 1e3, 1e-12
 _NODES_N, _WEIGHTS_N = np.polynomial.hermite_e.hermegauss(41)
 _WEIGHTS_N = _WEIGHTS_N / _WEIGHTS_N.sum()
-
-
-def fewest_devices(noise_multiplier: float) -> int:
-    """So many devices have to be asked at least: fewer may be lost in the noise though each typed as much as counts."""
-    return math.ceil(
-        (LEAST_DENOMINATOR + _LUCK) * Layout(()).read(np.zeros(1), noise_multiplier * CLIP_NORM).deviation[WORDS]
-    )
 
 
 def estimate(question: Question, sums: Sums, confidence: float) -> Estimate | None:

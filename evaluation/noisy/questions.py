@@ -10,6 +10,7 @@ on both would drown it.
 A device counts as at most ``MOST_WORDS`` words: one that typed more weighs as much, by its own rates.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +21,10 @@ MOST_WORDS = 50.0
 # Of a weighted vector; one device of fifty on chat is longer, and is scaled down as a whole, its rates unchanged.
 CLIP_NORM = 1.25
 WORDS = "words"
+# A denominator of fewer standard deviations of its noise has no ratio to speak of.
+LEAST_DENOMINATOR = 5.0
+# Deviations by which noise falls short once in a thousand times.
+_LUCK = 3.0
 # What a cell is multiplied by, by the kind of its sum and of its products: about the inverse root of what one device
 # adds to it, so that noise costs each question as little as it can (docs/evaluation.md).
 _EVERY, COMMON, FINE, SOME, RARE = 0.5, 1.0, 4.0, 4.5, 25.0
@@ -111,6 +116,13 @@ class Sums:
 
     value: Mapping[str | tuple[str, str], float]
     deviation: Mapping[str | tuple[str, str], float]
+
+
+def fewest_devices(noise_multiplier: float) -> int:
+    """So many devices have to be asked at least: fewer may be lost in the noise though each typed as much as counts."""
+    return math.ceil(
+        (LEAST_DENOMINATOR + _LUCK) * Layout(()).read(np.zeros(1), noise_multiplier * CLIP_NORM).deviation[WORDS]
+    )
 
 
 def vectors(layout: Layout, parts_D: Mapping[str, np.ndarray]) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -1,6 +1,8 @@
 """Rows of a population's files: which of them a launch takes, and when each was typed."""
 
+import struct
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -118,7 +120,7 @@ def _of_locale(table: pa.Table, tags: pa.Array | None, locale: str) -> pa.Table:
     if tags is None:
         return table
     tags = pc.utf8_lower(pc.replace_substring(tags, "_", "-"))
-    return table.filter(pc.fill_null(pc.equal(tags, locale.lower()), False))
+    return table.filter(pc.equal(tags, _scalar(locale.lower())))
 
 
 def _require_ids(clients: pa.Array, at: str) -> None:
@@ -151,9 +153,19 @@ def kept_rows(table: pa.Table, kept: Kept, at: str, *, timed: bool = False) -> p
             "(policy.budget.days, or the window it was registered with), so every row must say when it was typed; add "
             "the column, as in 2026-01-31T12:00:00Z"
         )
-    first, last = ((each - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) for each in kept.between)
+    epoch, microsecond = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
+    first, last = (_scalar((each - epoch) // microsecond) for each in kept.between)
     within = pc.and_(pc.greater_equal(table["ts"], first), pc.less_equal(table["ts"], last))
-    return table.filter(pc.fill_null(within, False))
+    return table.filter(within)  # which drops what has no time
+
+
+def _scalar(value: int | str) -> pa.Scalar:
+    """A value as Arrow compares it; its own ways of making one import pandas, a tenth of a second."""
+    if isinstance(value, int):
+        return pa.Array.from_buffers(pa.int64(), 1, [None, pa.py_buffer(struct.pack("q", value))])[0]
+    text = value.encode()
+    buffers = [None, pa.py_buffer(struct.pack("ii", 0, len(text))), pa.py_buffer(text)]
+    return pa.Array.from_buffers(pa.string(), 1, buffers)[0]
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
@@ -175,7 +187,12 @@ def order_of(column: pa.ChunkedArray, at: str) -> pa.ChunkedArray:
         zone = getattr(kind, "tz", None)
         return column.cast(pa.timestamp("us", tz=zone), safe=False).cast(pa.int64())
     if _is_text(kind):
-        import pandas as pd  # Slow to import, and needed here only.
+        text = column.cast(kind)
+        for zone in ("UTC", None):
+            # Arrow reads a column whose rows are all of one usual form.
+            with suppress(pa.ArrowInvalid):
+                return text.cast(pa.timestamp("us", tz=zone)).cast(pa.int64())
+        import pandas as pd  # Slow to import, and needed for other forms only.
 
         try:
             times = pd.to_datetime(column.to_pylist(), utc=True, format="ISO8601")

@@ -5,11 +5,14 @@ Shape legend: P parameters.
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from federated.local_training.rows import DeviceRows
 from pretrain.randomness.noise import FIXED_POINT, on_grid
+
+if TYPE_CHECKING:
+    from federated.local_training.rows import DeviceRows  # torch is slow to import
 
 MAX_DEVICES = 2**63 // FIXED_POINT - 1
 
@@ -33,7 +36,7 @@ class Clip:
     below: float | None = None
     weight_words: int | None = None
 
-    def weight(self, rows: DeviceRows) -> float:
+    def weight(self, rows: "DeviceRows") -> float:
         """Weight of a device that trained on these rows."""
         return 1.0 if self.weight_words is None else min(rows.words / self.weight_words, 1.0)
 

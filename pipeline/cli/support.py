@@ -126,14 +126,16 @@ def open_existing(name: str) -> tuple[LaunchConfig, RunDir, Settings]:
 
 
 def foreseen(config: LaunchConfig, run_id: str, here: Settings) -> "list[Foreseen]":
-    """What a launch would take over from others on this machine; the stages are imported only if there are any."""
+    """What a launch would take over from others on this machine."""
     from pipeline.reuse import foreseen as core
 
     if not core.are_others(run_id, here):
         return []
-    from pipeline.stages.table import STAGES
+    # What computes the stages is slow to import, and not needed to compare them.
+    from pipeline.covered.spends import SPENDS
+    from pipeline.stages import reuse
 
-    return core.foreseen(config, run_id, here, STAGES.public, STAGES.private, STAGES.spends)
+    return core.foreseen(config, run_id, here, reuse.PUBLIC, reuse.PRIVATE, SPENDS)
 
 
 def taken_over(told: "list[Foreseen]") -> frozenset[str]:

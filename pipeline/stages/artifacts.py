@@ -17,6 +17,7 @@ from pipeline.errors import StageInputMissing
 from pipeline.registry import Had, Published, Registry
 from pipeline.run_dir import RunDir
 from pipeline.stage import StageContext
+from pipeline.stages.reuse import WORDS
 from pipeline.telemetry import signals
 from pretrain import corpus, export, new_words, selection
 from pretrain import vocabulary as vocabularies
@@ -32,7 +33,7 @@ from reports.disclosure.earlier import Earlier, earlier
 MECHANISM, COUNTS, RELEASED = "mechanism.json", "counts.npz", "released.npy"
 # What is made before anybody can have voted.
 BEFORE_VOTES = frozenset({"pretrain", "vote", "rehearsal"})
-SELECTION, WORDS, SHARES, SHOWN = "selection.npy", "words.json", "shares.json", "shown.json"
+SELECTION, SHARES, SHOWN = "selection.npy", "shares.json", "shown.json"
 _log = logging.getLogger(__name__)
 
 
@@ -155,22 +156,6 @@ def store(ctx: StageContext) -> population.DeviceStore:
         raise StageInputMissing(
             f"{error}: restore {folder}, or delete it and run stage 'ingest_private' again"
         ) from error
-
-
-def people(run: RunDir) -> dict[str, object]:
-    """What names the device store: population, text and split."""
-    stated = run.result("ingest_private")
-    return {name: stated[name] for name in ("population", "store_digest", "split")}
-
-
-def voted(config: LaunchConfig) -> tuple[str, ...]:
-    """The stage whose outputs decide what public text is, where devices vote."""
-    return ("vote",) if config.public_text.select_by == "vote" else ()
-
-
-def outputs(run: RunDir, *stages: str) -> dict[str, object]:
-    """Digests of the public files that stages wrote."""
-    return {stage: run.outputs(stage) for stage in stages}
 
 
 def public_streams(ctx: StageContext, words: Vocabulary) -> tuple[TokenStream, TokenStream]:

@@ -10,11 +10,10 @@ from discovery.config import PROJECTED_WORDS, CentralConfig
 from discovery.results import ProjectedCoverage
 from evaluation.config import CONFIDENCE
 from pipeline.errors import PermanentError
-from pipeline.sharing import LIBRARIES
-from pipeline.stage import PrivateStage, StageContext, StageResult
+from pipeline.stage import StageContext, StageResult
 from pipeline.stages import artifacts
 from pretrain import corpus, text, vocabulary
-from pretrain.files import private_directory, sha256, write_text
+from pretrain.files import private_directory, write_text
 from reports.disclosure.findings import ProjectedCoverage as DisclosedCoverage
 from reports.disclosure.findings import WordCoverage
 
@@ -27,26 +26,6 @@ class BuildVocabulary(StageResult, WordCoverage):
     size: int
     vocabulary_digest: str
     dropped: dict[str, int]
-
-
-def _given(ctx: StageContext) -> dict[str, object] | None:
-    """Discovered words, blocklist, public text, devices; None where a person decides on the words, launch by launch."""
-    words, blocklist = ctx.run.result("discover").get("words_sha256"), ctx.config.discovery.blocklist
-    if ctx.config.vocabulary.review or words is None:
-        return None
-    blocked = None if blocklist is None else sha256(Path(blocklist))
-    public = artifacts.outputs(ctx.run, "ingest_public")
-    return {"words": words, "blocked": blocked, **public, **artifacts.people(ctx.run)}
-
-
-REUSE = PrivateStage(
-    # Without a budget its coverage is that of validation devices, and with one nobody's.
-    reads=lambda config: ("locale", "seed", "vocabulary", "discovery", *(("evaluation",) if config.evaluation else ())),
-    given=_given,
-    code=("discovery", "pretrain", "evaluation/config.py", "pipeline/stages", "reports/disclosure"),
-    libraries=LIBRARIES,
-    sees=("evaluation",),
-)
 
 
 def build_vocabulary(ctx: StageContext) -> BuildVocabulary:

@@ -9,7 +9,7 @@ from federated.counts.posterior import LEAST_PAIR, counted_ngram
 from federated.counts.release import CLIP_NORM, released_counts
 from pipeline.covered import spends
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.stage import PrivateStage, StageContext, StageResult
+from pipeline.stage import StageContext, StageResult
 from pipeline.stages import artifacts
 from pretrain.files import atomic
 from pretrain.ngrams import counted
@@ -22,23 +22,6 @@ class Count(StageResult):
     """The release of counts; None where the launch asks for none, and then nothing was spent."""
 
     counts: ReleasedCounts | None
-
-
-def _given(ctx: StageContext) -> dict[str, object] | None:
-    if ctx.config.counts is None:
-        return None
-    public = artifacts.outputs(ctx.run, "ingest_public", "build_vocabulary", *artifacts.voted(ctx.config))
-    return public | artifacts.people(ctx.run)
-
-
-REUSE = PrivateStage(
-    reads=lambda config: (
-        *("counts", "mechanism.delta", "mechanism.randomness", "public_text.select_by"),
-        *spends.seeded(config),
-    ),
-    given=_given,
-    code=("federated", "pretrain", "pipeline/stages/count.py"),
-)
 
 
 def count(ctx: StageContext) -> Count:

@@ -13,13 +13,12 @@ from discovery.config import CentralConfig, TrieConfig
 from discovery.device.typed import TypedWords
 from discovery.device.votes import AddUp
 from discovery.results import DiscoveryResult, FoundWord
-from discovery.state import AFTERWARDS
 from federated.secagg.votes import require_devices, secure_votes
-from pipeline.config import LaunchConfig
 from pipeline.covered import spends
-from pipeline.stage import PrivateStage, StageContext, StageResult
+from pipeline.stage import StageContext, StageResult
 from pipeline.stages import artifacts
 from pipeline.stages.hosted import discover_workers
+from pipeline.stages.reuse import WORDS
 from pretrain.files import PRIVATE, text_sha256, write_text
 from pretrain.randomness.noise import subkey
 from reports.disclosure.findings import CentralGuarantee, DiscoveryGuarantee, DiscoveryLayer
@@ -39,28 +38,6 @@ class DiscoverCentral(StageResult, CentralGuarantee):
     """The words' guarantee for a whole device, where an aggregator is trusted; private likewise."""
 
     words_sha256: str
-
-
-def _reads(config: LaunchConfig) -> tuple[str, ...]:
-    """Fields that the answers depend on; what is done with the words afterwards is not among them."""
-    asked = (f"discovery.{name}" for name in type(config.discovery).model_fields if name not in AFTERWARDS)
-    summed = ("mechanism.secagg",) if config.mechanism.secagg else ()
-    return ("locale", "mechanism.randomness", *summed, *asked, *spends.seeded(config))
-
-
-REUSE = PrivateStage(
-    reads=_reads,
-    given=lambda ctx: {"known": ctx.run.result("ingest_public")["vocabulary_digest"], **artifacts.people(ctx.run)},
-    code=(
-        "discovery",
-        "pretrain/randomness",
-        "pretrain/writing/case.py",
-        "pipeline/stages/discover.py",
-        "pipeline/stages/hosted/discover_workers.py",
-    ),
-    sees=("discovery", "runtime", "mechanism.secagg", "seed"),
-    files=(artifacts.WORDS,),
-)
 
 
 def discover(ctx: StageContext) -> Discover | DiscoverCentral:
@@ -144,7 +121,7 @@ def _securely(ctx: StageContext, config: TrieConfig) -> AddUp:
 def _written(ctx: StageContext, words: Iterable[FoundWord]) -> str:
     """The digest of the words' private file, which is written."""
     content = json.dumps([word.model_dump() for word in words], indent=1) + "\n"
-    write_text(ctx.private / artifacts.WORDS, content, PRIVATE)
+    write_text(ctx.private / WORDS, content, PRIVATE)
     return text_sha256(content)
 
 

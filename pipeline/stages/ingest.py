@@ -2,25 +2,22 @@
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import asdict
 
 import numpy as np
 
-from federated.config.population import VALIDATION_FRACTION, Kept
+from federated.config.population import VALIDATION_FRACTION
 from federated.devices import pieces, store
 from pipeline.config import LaunchConfig
 from pipeline.errors import PermanentError
 from pipeline.hosts import gang
 from pipeline.ledger import launch
-from pipeline.ledger.budget import Population
 from pipeline.ledger.foresee import require_secure
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.registry import Had, model_name
-from pipeline.sharing import LIBRARIES
-from pipeline.stage import Dataset, PrivateStage, PublicStage, StageContext, StageResult
-from pipeline.stages import artifacts
+from pipeline.stage import Dataset, StageContext, StageResult
+from pipeline.stages import artifacts, reuse
 from pipeline.stages.hosted import ingest_workers
-from pretrain import corpus, selection, sources, vocabulary
+from pretrain import corpus, selection, vocabulary
 from pretrain.files import atomic
 from pretrain.words import WordStore
 from reports.disclosure.guarantee import PublicText, Selection
@@ -57,26 +54,6 @@ class IngestPrivate(StageResult):
     days_kept: int | None = None
     as_of: str | None = None
     older: int = 0
-
-
-def _reads(config: LaunchConfig) -> tuple[str, ...]:
-    by_champion = config.public_text.select_by == "champion"
-    selecting = ("features", "seed", "pretrain.sequence_words", "runtime.device") if by_champion else ()
-    return ("locale", "public_text", "vocabulary.base_size", *selecting)
-
-
-def _given(ctx: StageContext) -> dict[str, object]:
-    """The text, and the champion where it chooses among sentences."""
-    config = ctx.config
-    by_champion = config.public_text.select_by == "champion"
-    published = artifacts.published_before(ctx).get(config.feature) if by_champion else None
-    return {
-        "text": sources.identity(config.public_text, config.locale),
-        "champion": asdict(published) if published else None,
-    }
-
-
-PUBLIC = PublicStage(reads=_reads, given=_given)
 
 
 def ingest_public(
@@ -144,21 +121,6 @@ def _select(ctx: StageContext, shards: list[WordStore], before: Callable[[StageC
     )
 
 
-def _reads_private(config: LaunchConfig) -> tuple[str, ...]:
-    """All but where files lie; made-up typists alone follow the seed."""
-    population = config.private_text
-    described = (f"private_text.{name}" for name in type(population).model_fields if name != "paths")
-    covered = ("evaluation",) if config.evaluation else ()
-    return ("locale", *described, *covered, *(("seed",) if population.source == "synthetic" else ()))
-
-
-def _given_private(ctx: StageContext) -> dict[str, object]:
-    """The text, and which of it is kept: on another day it is another text."""
-    given: dict[str, object] = {"text": store.identity(ctx.config.private_text)}
-    kept = _kept(ctx, PrivacyLedger(ctx.settings.ledger_url).population(ctx.config.private_text.name))
-    return given if kept is None else given | {"kept": [kept.days, kept.as_of.isoformat()]}
-
-
 def _require_heard(config: LaunchConfig, devices: store.DeviceStore) -> None:
     """Refuse, before anything is spent, devices that leave nothing to learn, to watch training on or to compare by.
 
@@ -185,27 +147,6 @@ def _require_heard(config: LaunchConfig, devices: store.DeviceStore) -> None:
         )
 
 
-def _kept(ctx: StageContext, population: Population) -> Kept | None:
-    """Which text is kept. A launch without a date that reads its text again keeps what it kept."""
-    before = ctx.run.record("ingest_private")
-    return launch.kept(ctx.config, population, ctx.run.launch_id, before.result.get("as_of") if before else None)
-
-
-REUSE = PrivateStage(
-    reads=_reads_private,
-    given=_given_private,
-    code=(
-        "federated/devices",
-        "pretrain",
-        "pipeline/stages/ingest.py",
-        "pipeline/stages/hosted/ingest_workers.py",
-    ),
-    libraries=LIBRARIES,
-    sees=("name", "seed", "private_text", "policy", "mechanism", "evaluation", "runtime"),
-    files=("store",),
-)
-
-
 def ingest_private(ctx: StageContext) -> IngestPrivate:
     """Client text into the private device store; only rounded counts and a digest come out.
 
@@ -222,7 +163,7 @@ def ingest_private(ctx: StageContext) -> IngestPrivate:
     population = launch.require_population(config, ledger)
     require_secure(config, population)
     key = store.split_key(population.name, ledger.split_secret(population.name))
-    kept = _kept(ctx, population)
+    kept = reuse.kept_by(ctx, population)
     target = ctx.private / "store"
     if ingest_workers.worth_sharing(config):
         summary = ingest_workers.build_together(ctx, target, key, kept)

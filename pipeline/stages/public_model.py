@@ -2,8 +2,7 @@
 
 import shutil
 
-from pipeline.sharing import LIBRARIES
-from pipeline.stage import PrivateStage, PublicStage, StageContext, StageResult
+from pipeline.stage import StageContext, StageResult
 from pipeline.stages import artifacts
 from pretrain import export, extend, new_words
 from pretrain import train as public_training
@@ -25,26 +24,6 @@ class Adaptation(Training, NewWordAdaptation):
     """What public training in the grown vocabulary reached, new words apart."""
 
     new_words: int
-
-
-# A GPU multiplies in bfloat16, so where it trains decides the model.
-PUBLIC = PublicStage(
-    reads=lambda config: ("seed", "model", "pretrain", "public_text.select_by", "runtime.device"),
-    after=("ingest_public",),
-)
-
-
-# Of public text, in a vocabulary that discovery has a part in.
-REUSE = PrivateStage(
-    reads=lambda config: (
-        *("seed", "model", "adapt", "pretrain.sequence_words", "public_text.select_by", "runtime.device"),
-    ),
-    given=lambda ctx: artifacts.outputs(
-        ctx.run, "ingest_public", "pretrain", "build_vocabulary", *artifacts.voted(ctx.config)
-    ),
-    code=("pretrain", "pipeline/stage.py", "pipeline/stages", "reports/disclosure"),
-    libraries=LIBRARIES,
-)
 
 
 def pretrain(ctx: StageContext) -> Training:

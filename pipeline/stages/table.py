@@ -13,7 +13,7 @@ what one makes for another passes through here as plain data.
 
 from pipeline.covered import spends
 from pipeline.runner import Stages
-from pipeline.stages import build_vocabulary, count, discover, ingest, public_model, vote
+from pipeline.stages import build_vocabulary, count, discover, reuse, vote
 from pipeline.stages.ab_test import ab_test
 from pipeline.stages.audit import audit
 from pipeline.stages.decide import decide
@@ -46,13 +46,6 @@ STAGES = Stages(
         )
     },
     spends=spends.SPENDS,
-    public={"ingest_public": ingest.PUBLIC, "pretrain": public_model.PUBLIC},
-    private={
-        "ingest_private": ingest.REUSE,
-        "vote": vote.REUSE,
-        "discover": discover.REUSE,
-        "build_vocabulary": build_vocabulary.REUSE,
-        "adapt": public_model.REUSE,
-        "count": count.REUSE,
-    },
+    public=reuse.PUBLIC,
+    private=reuse.PRIVATE,
 )

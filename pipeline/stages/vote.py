@@ -6,7 +6,7 @@ from federated.accounting.composition import compose
 from federated.votes import release
 from federated.votes.clusters import GROUPS, group
 from pipeline.covered import spends
-from pipeline.stage import PrivateStage, StageContext, StageResult
+from pipeline.stage import StageContext, StageResult
 from pipeline.stages import artifacts
 from pretrain import selection
 from pretrain.files import atomic
@@ -17,19 +17,6 @@ class Vote(StageResult):
     """The release of votes; None where the launch asks for none, and then nothing was spent."""
 
     votes: ReleasedVotes | None
-
-
-def _given(ctx: StageContext) -> dict[str, object] | None:
-    if ctx.config.vote is None:
-        return None
-    return artifacts.outputs(ctx.run, "ingest_public", "pretrain") | artifacts.people(ctx.run)
-
-
-REUSE = PrivateStage(
-    reads=lambda config: ("vote", "seed", "model", "mechanism.delta", "mechanism.randomness", "public_text.select_by"),
-    given=_given,
-    code=("federated", "pretrain", "pipeline/stages/vote.py"),
-)
 
 
 def vote(ctx: StageContext) -> Vote:

@@ -7,8 +7,17 @@ import pytest
 
 from evaluation.arms.held_out import Ratio
 from evaluation.comparison.verdicts import delta_error
-from evaluation.noisy.estimates import LEAST_DENOMINATOR, estimate
-from evaluation.noisy.questions import CLIP_NORM, MOST_WORDS, WORDS, Layout, Question, differences, vectors
+from evaluation.noisy.estimates import estimate
+from evaluation.noisy.questions import (
+    CLIP_NORM,
+    LEAST_DENOMINATOR,
+    MOST_WORDS,
+    WORDS,
+    Layout,
+    Question,
+    differences,
+    vectors,
+)
 
 QUESTIONS = (Question("top1"), *differences(["top1"], "start"))
 LAYOUT = Layout(QUESTIONS)

@@ -5,6 +5,7 @@ import json
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from federated.config.population import Kept
 from federated.devices import readers
+from federated.devices.files import order_of
 
 ROW = st.fixed_dictionaries(
     {"client_id": st.sampled_from(["a", "b", "c", "d"]), "text": st.sampled_from(["hello", ""])},
@@ -101,3 +103,21 @@ def test_a_file_without_rows_has_none_to_delete(tmp_path: Path):
     rows = pa.table({"client_id": pa.array([], pa.string()), "text": pa.array([], pa.string())})
     pq.write_table(rows, tmp_path / "empty.parquet")
     assert readers.count([str(tmp_path / "empty.parquet")], "en-US", KEPT).older == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ["2026-01-31T12:00:00Z", None],
+        ["2026-01-31T12:00:00.123456+02:00", "2026-01-31T12:00:00-0330"],
+        ["2026-01-31 12:00:00", "2026-01-31"],
+        ["2026-01-31T12", "2026-01-31T12:00:00Z"],
+        ["2026-01-31T12:00:00.1234567Z", ""],
+        ["1500-01-01", "20260131"],
+    ],
+)
+def test_times_as_text_are_what_pandas_reads(text: list[str | None]):
+    """It reads more forms than Arrow, which is asked first as it is there already."""
+    expected = pd.to_datetime(text, utc=True, format="ISO8601").tz_convert(None).to_numpy().astype("datetime64[us]")
+    column = pa.chunked_array([pa.array(text)]).dictionary_encode()
+    assert order_of(column, "a file").to_pylist() == pa.array(expected, from_pandas=True).cast(pa.int64()).to_pylist()

@@ -4,11 +4,21 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import yaml
 
+from pipeline import settings
+from pipeline.config import LaunchConfig, launch_id
+from pipeline.ledger.budget import Budget
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.runner import run_stage
+from pipeline.stages.table import STAGES
+from tests.helpers.launches.checkout import ROOT
 
 # The two packages of scipy are half a second of CPU; an accountant of trees needs neither.
 SCIPY = {"scipy.optimize", "scipy.linalg"}
@@ -16,13 +26,21 @@ HEAVY = {"torch", "mlflow", "pandas", "matplotlib", "scipy", "numba", "onnxrunti
 REPORT = """
 import contextlib, io, json, sys
 from pipeline.cli.app import app
-with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+with contextlib.redirect_stdout(io.StringIO()) as answer, contextlib.redirect_stderr(io.StringIO()):
     try:
         app(sys.argv[1:], prog_name="tacit")
     except SystemExit as end:
         assert not end.code, end.code
-print(json.dumps(sorted(sys.modules)))
+print(json.dumps([answer.getvalue(), sorted(sys.modules)]))
 """
+
+
+def reported(*arguments: str) -> tuple[str, set[str]]:
+    """What a command answers in a process of its own, and which of the slow libraries it imported."""
+    done = subprocess.run([sys.executable, "-c", REPORT, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    answer, modules = json.loads(done.stdout)
+    return answer, HEAVY & set(modules)
 
 
 @pytest.mark.parametrize(
@@ -56,6 +74,47 @@ def test_imported_modules(
 ) -> None:
     monkeypatch.setenv("TACIT_RUNS_DIR", str(tmp_path))
     PrivacyLedger.create(f"sqlite:///{tmp_path / 'ledger.db'}")
-    done = subprocess.run([sys.executable, "-c", REPORT, *arguments], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert HEAVY & set(json.loads(done.stdout)) <= needs
+    assert reported(*arguments)[1] <= needs
+
+
+def files_launch(folder: Path) -> Path:
+    """A launch file that asks for as much as one can, on files of its own whose times are text."""
+    ids = [f"device-{number:05}" for number in range(6_000)]
+    rows = {
+        "client_id": ids,
+        "locale": ["en-US"] * len(ids),
+        "text": ["see you later"] * len(ids),
+        "ts": [f"{date.today()}T00:00:00Z"] * len(ids),
+    }
+    pq.write_table(pa.table(rows), folder / "typed.parquet")
+    (folder / "public.jsonl").write_text('{"text": "see you later"}\n', encoding="utf-8")
+    raw = yaml.safe_load((ROOT / "dags" / "launches" / "demo-en-US-central.yaml").read_text(encoding="utf-8"))
+    counts = yaml.safe_load((ROOT / "dags" / "launches" / "demo-en-US-counts.yaml").read_text(encoding="utf-8"))
+    public = str(folder / "public.jsonl")
+    raw["public_text"] = {"source": "files", "train": [public], "validation": [public], "max_tokens": 1000}
+    raw["private_text"] = {"source": "files", "name": "typists", "paths": [str(folder / "typed.parquet")]}
+    raw["private_text"] |= {"max_words_per_device": 100, "test_fraction": 0.2}
+    raw["counts"] = counts["counts"]
+    raw["evaluation"] = {"noise_multiplier": 2.0}
+    raw["policy"] |= {"max_rho": 20.0, "budget": {"rho": 50.0, "days": 60}}
+    raw["policy"].pop("population_max_rho", None)
+    path = folder / "files.yaml"
+    path.write_text(yaml.safe_dump(raw), encoding="utf-8")
+    return path
+
+
+@pytest.mark.slow
+def test_a_look_at_files_and_at_other_launches_needs_no_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TACIT_RUNS_DIR", str(tmp_path / "runs"))
+    file, here = files_launch(tmp_path), settings.load()
+    ledger = PrivacyLedger.create(here.ledger_url)
+    ledger.register("typists", Budget(max_rho=50.0, window_days=60), by="someone")
+    answer, modules = reported("check", str(file))
+    assert "6,000 devices" in answer
+    assert modules <= {"scipy", "sqlalchemy"} | SCIPY
+    config = LaunchConfig.model_validate(yaml.safe_load(file.read_text(encoding="utf-8")))
+    other = config.model_copy(update={"name": "another"})
+    run_stage("ingest_private", other, launch_id(other), here, STAGES)
+    answer, modules = reported("check", str(file))
+    assert f"ingest_private: taken over from launch {launch_id(other)}" in answer
+    assert modules <= {"scipy", "sqlalchemy"} | SCIPY

@@ -19,7 +19,7 @@ from pipeline.run_dir import RunDir
 from pipeline.runner import Stages, run_stage
 from pipeline.settings import Settings
 from pipeline.stage import StageContext, StageSpend
-from pipeline.stages import ingest
+from pipeline.stages import ingest, reuse
 from tests.helpers.launches.pipeline_launch import Counted, launch_config, spend
 
 NOW = datetime(2026, 3, 15, 12, tzinfo=UTC)
@@ -30,7 +30,7 @@ STAGES = Stages(
         "fine_tune": lambda ctx: Counted(value=1, spend=spend(0.4)),
     },
     spends={"fine_tune": StageSpend(planned=lambda config, run: spend(0.4), inputs=("ingest_private",))},
-    private={"ingest_private": ingest.REUSE},
+    private={"ingest_private": reuse.PRIVATE["ingest_private"]},
 )
 
 
@@ -92,7 +92,9 @@ def test_text_of_another_day_is_another_text(settings: Settings, ledger: Privacy
 
     def key(date: str) -> str | None:
         run = RunDir(settings.runs_dir, launch_id(config, date))
-        return content_key(StageContext(config, run, settings, "ingest_private", None, "real"), config, ingest.REUSE)
+        return content_key(
+            StageContext(config, run, settings, "ingest_private", None, "real"), config, reuse.PRIVATE["ingest_private"]
+        )
 
     assert key("20260301") == key("20260301") != key("20260302")
 

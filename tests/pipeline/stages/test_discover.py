@@ -21,6 +21,7 @@ from pipeline.settings import Settings
 from pipeline.stage import StageContext
 from pipeline.stages import artifacts, decide
 from pipeline.stages import discover as discovering
+from pipeline.stages.reuse import WORDS
 from pipeline.verify.check import Check
 from pipeline.verify.guarantee import words as words_again
 from pretrain.vocabulary import SPECIALS, Vocabulary
@@ -69,13 +70,13 @@ def test_what_is_spent_is_what_is_stated_and_a_retry_is_the_same_release(setting
     assert result["rho"] == pytest.approx(RHO)
     assert result["epsilon"] == pytest.approx(epsilon_of_rho(RHO, 1e-6 - FAILURE))
     private = next(settings.runs_dir.glob("trial-*")) / "private" / "discover"
-    words = (private / artifacts.WORDS).read_text(encoding="utf-8")
+    words = (private / WORDS).read_text(encoding="utf-8")
     assert [word["word"] for word in json.loads(words)] == ["haha"]
     assert result["words_found"] == 1
     (private.parents[1] / "public" / "discover" / "result.json").unlink()
-    (private / artifacts.WORDS).unlink()
+    (private / WORDS).unlink()
     run_all(asked(), settings, stages)
-    assert (private / artifacts.WORDS).read_text(encoding="utf-8") == words
+    assert (private / WORDS).read_text(encoding="utf-8") == words
     assert len(ledger.spends()) == 2
 
 

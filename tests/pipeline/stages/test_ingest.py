@@ -15,7 +15,7 @@ from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.runner import Stages, open_run, run_stage
 from pipeline.settings import Settings
 from pipeline.stage import StageContext
-from pipeline.stages import artifacts, ingest
+from pipeline.stages import artifacts, ingest, reuse
 from pretrain import corpus, export, selection
 from tests.helpers.launches.installed import registered
 from tests.helpers.launches.pipeline_launch import launch_config
@@ -29,7 +29,7 @@ pytestmark = [
 STAGES = Stages(
     {"ingest_public": ingest.ingest_public, "ingest_private": ingest.ingest_private},
     {},
-    private={"ingest_private": ingest.REUSE},
+    private={"ingest_private": reuse.PRIVATE["ingest_private"]},
 )
 
 

@@ -17,7 +17,7 @@ from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.readiness import above_policy, too_few
 from pipeline.runner import Stages, run_stage
 from pipeline.settings import Settings
-from pipeline.stages import artifacts, vote
+from pipeline.stages import artifacts, reuse, vote
 from pretrain.vocabulary import SPECIALS, Vocabulary
 from pretrain.words import write_words
 from tests.helpers.launches.pipeline_launch import RAW, Counted, launch_config
@@ -139,6 +139,6 @@ def test_only_what_follows_the_vote_reads_it() -> None:
     """The first public model, shared by launches, never sees what devices said."""
     assert "pretrain" in artifacts.BEFORE_VOTES
     assert not artifacts.BEFORE_VOTES & {"adapt", "count", "ab_test", "fine_tune"}
-    assert artifacts.voted(asked()) == ("vote",)
-    assert artifacts.voted(launch_config()) == ()
+    assert reuse.voted(asked()) == ("vote",)
+    assert reuse.voted(launch_config()) == ()
     assert RAW["public_text"].get("select_by") is None

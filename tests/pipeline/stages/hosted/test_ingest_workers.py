@@ -15,12 +15,14 @@ from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.runner import Stages, open_run, run_stage
 from pipeline.settings import Settings
 from pipeline.stage import StageContext
-from pipeline.stages import ingest
+from pipeline.stages import ingest, reuse
 from pipeline.stages.hosted import ingest_workers
 from tests.helpers.launches.installed import registered
 from tests.helpers.launches.pipeline_launch import launch_config
 
-STAGES = Stages({"ingest_private": ingest.ingest_private}, {}, private={"ingest_private": ingest.REUSE})
+STAGES = Stages(
+    {"ingest_private": ingest.ingest_private}, {}, private={"ingest_private": reuse.PRIVATE["ingest_private"]}
+)
 Share = Callable[[StageContext], None]
 
 
