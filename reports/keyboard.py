@@ -25,9 +25,11 @@ from reports.disclosure.document import Disclosure
 from reports.render import environment
 
 _WEB = Path(__file__).parent / "web"
-_SCRIPTS = ("writing.js", "model.js", "keyboard.js")
+_SCRIPTS = ("writing.js", "counts.js", "model.js", "keyboard.js")
 _PACKAGE = Path("node_modules") / "onnxruntime-web"
-_MODEL, _WORDS, _USUAL = "model.onnx", "vocabulary.json", "truecase.json"
+_MODEL, _WORDS, _USUAL, _COUNTS = "model.onnx", "vocabulary.json", "truecase.json", "counts.npz"
+# A browser opens a page of four thirds of that.
+MOST_COUNTS = 64 << 20
 _LOG = logging.getLogger(__name__)
 
 # What the page shows the model's answers to; other languages get frequent words.
@@ -105,10 +107,10 @@ def bundle_of(run: Path, disclosure: Disclosure) -> Path | None:
     bundle = record.parent / "bundle"
     if f"bundle/{_MODEL}" not in stage["outputs"]:
         return None  # Counts ship alone, and the page types on a network.
-    for name in (_MODEL, _WORDS, _USUAL, "bundle.json", "disclosure.json"):
+    for name in (_MODEL, _WORDS, _USUAL, _COUNTS, "bundle.json", "disclosure.json"):
         digest = stage["outputs"].get(f"bundle/{name}")
-        # Version 0.1 wrote no usual forms.
-        if (digest is not None or name != _USUAL) and (
+        # Version 0.1 wrote no usual forms, and not every launch ships counts.
+        if (digest is not None or name not in (_USUAL, _COUNTS)) and (
             not (bundle / name).is_file() or sha256(bundle / name) != digest
         ):
             _LOG.warning("%s: not the file that was published; the launch gets no keyboard", bundle / name)
@@ -127,6 +129,8 @@ def write(page: Path, bundle: Path, disclosure: Disclosure, report: str, writing
     """
     about, words = _read(bundle / "bundle.json"), _read(bundle / _WORDS)
     usual = _read(bundle / _USUAL) if (bundle / _USUAL).is_file() else {}
+    mixture = about.get("ships") == "mixture"
+    counts = bundle / _COUNTS if mixture and (bundle / _COUNTS).stat().st_size <= MOST_COUNTS else None
     launch = {"locale": about["locale"], "words": words, "usual": usual, "rules": writing.rules}
     text = (
         environment(html=True)
@@ -136,7 +140,8 @@ def write(page: Path, bundle: Path, disclosure: Disclosure, report: str, writing
             report=report,
             launch=launch,
             words=len(words) - _SPECIALS,
-            mixture=about.get("ships") == "mixture",
+            mixture=mixture,
+            counts=counts and _base64(counts.read_bytes()),
             rows=writing.rows,
             openings=_OPENINGS.get(about["locale"].split("-")[0], words[_FREQUENT]),
             model=_base64((bundle / _MODEL).read_bytes()),

@@ -1,4 +1,5 @@
-// The published graph, one word a step, in onnxruntime-web: one thread, no worker, nothing fetched.
+// What is published: the graph, one word a step, mixed with counts where the page holds them; onnxruntime-web in
+// one thread, no worker, nothing fetched.
 
 const BOS = 1, UNK = 3, SPECIALS = 4;
 
@@ -14,11 +15,20 @@ async function unzipped(bytes) {
   return new Response(stream).arrayBuffer();
 }
 
+// Half of what a network says and half of what counts say, as ``mixed`` in pretrain/ngrams/counted.py.
+function mixed(logits, counts) {
+  const top = logits.reduce((most, value) => Math.max(most, value), -Infinity);
+  const weights = Float64Array.from(logits, (value) => Math.exp(value - top));
+  const total = weights.reduce((sum, value) => sum + value, 0);
+  return weights.map((value, id) => (value / total + counts[id]) / 2);
+}
+
 async function openModel(words) {
   ort.env.wasm.wasmBinary = await unzipped(bytesOf("runtime"));
   ort.env.wasm.numThreads = 1;
   ort.env.wasm.proxy = false;
   const session = await ort.InferenceSession.create(bytesOf("model"), { executionProviders: ["wasm"], logSeverityLevel: 3 });
+  const counts = document.getElementById("counts") ? await openCounts(bytesOf("counts")) : null;
   const index = new Map(words.map((word, id) => [word, id]));
   const width = Object.fromEntries(session.inputMetadata.map((input) => [input.name, input.shape?.at(-1)]));
   const zeros = (name) => new ort.Tensor("float32", new Float32Array(width[name]), [1, width[name]]);
@@ -42,7 +52,11 @@ async function openModel(words) {
     while (same < tokens.length && path[same]?.token === tokens[same]) same += 1;
     path.length = same;
     for (const token of tokens.slice(same)) path.push(await step(token, path.at(-1) ?? begin));
-    return path.at(-1).logits.data;
+    const logits = path.at(-1).logits.data;
+    if (!counts) return logits;
+    const start = performance.now(), likely = mixed(logits, counts(tokens));
+    if (same < tokens.length) times[times.length - 1] += performance.now() - start;
+    return likely;
   }
 
   let queue = Promise.resolve();
@@ -51,10 +65,10 @@ async function openModel(words) {
 
   // The likeliest words, ties in the order of the vocabulary.
   async function best(sentence, count, fits = () => true) {
-    const logits = await scores(sentence);
+    const likely = await scores(sentence);
     const ids = [];
     for (let id = SPECIALS; id < words.length; id += 1) if (fits(id)) ids.push(id);
-    return ids.sort((a, b) => logits[b] - logits[a] || a - b).slice(0, count).map((id) => words[id]);
+    return ids.sort((a, b) => likely[b] - likely[a] || a - b).slice(0, count).map((id) => words[id]);
   }
 
   const median = () => times.toSorted((a, b) => a - b)[times.length >> 1];

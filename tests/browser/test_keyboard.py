@@ -18,6 +18,7 @@ from reports import site
 from reports.keyboard import Writing
 from tests.helpers.reports.browser import Page, tab
 from tests.helpers.reports.keyboard_run import add_published
+from tests.helpers.text.counted_devices import moved
 
 pytestmark = pytest.mark.browser
 LOCALE = "en-US"
@@ -64,6 +65,27 @@ def asked(page: Page, call: str, texts: list[str]) -> list:
     """What a function of the page says of each text."""
     page.evaluate(f"globalThis.texts = {json.dumps(texts)}")
     return page.evaluate(f"Promise.all(texts.map(text => {call}))")
+
+
+@pytest.mark.slow
+def test_where_a_mixture_ships_the_page_types_on_the_mixture(
+    bundle: Path, documents: list[str], chromium: str, onnxruntime_web: Path, tmp_path: Path
+) -> None:
+    words = vocabulary.load(bundle / "vocabulary.json")
+    cut = [sentence for document in documents[:FOR_WORDS] for sentence in text.sentences(document, LOCALE)]
+    tokens = np.concatenate([[*words.ids(sentence), vocabulary.EOS] for sentence in cut]).astype(np.int64)
+    counts = moved(vocabulary.join_owners([tokens]), words)
+    mixture = add_published(tmp_path / "runs", "mixed", words=words.words[len(vocabulary.SPECIALS) :], counts=counts)
+    predictor, network = KeyboardPredictor(mixture), KeyboardPredictor(bundle)
+    texts = ["", *(" ".join(sentence[: 1 + number % 4]) + " " for number, sentence in enumerate(cut[::40][:80]))]
+    made = site.build(
+        tmp_path / "runs", onnxruntime_web, lambda locale: Writing(layouts.rows(locale), text.for_browsers(locale))
+    )
+    with tab(chromium) as opened:
+        opened.open(made.keyboards[0], 1200)
+        assert asked(opened, "tacit.suggest(text)", texts) == [predictor.suggest(line) for line in texts]
+    others = sum(predictor.suggest(line) != network.suggest(line) for line in texts)
+    assert others > len(texts) / 2, "the network alone says otherwise"
 
 
 @pytest.mark.slow

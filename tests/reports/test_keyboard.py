@@ -7,15 +7,18 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from evaluation.keyboard import layouts
 from pretrain.text import for_browsers
+from pretrain.vocabulary import EOS, SPECIALS, Vocabulary, join_owners
 from reports import keyboard, site
 from reports.keyboard import Writing
 from reports.site import Site
-from tests.helpers.reports.keyboard_run import add_published, add_report
+from tests.helpers.reports.keyboard_run import WORDS, add_published, add_report
 from tests.helpers.reports.reports_example import block, example, visible
+from tests.helpers.text.counted_devices import moved
 
 SCRIPT = "var a=1,b=2,c=3;export{a as InferenceSession,b as Tensor,c as env};\n//# sourceMappingURL=x.map\n"
 
@@ -87,11 +90,22 @@ def test_what_a_launch_says_of_itself_is_text(runs: Path, web: Path) -> None:
     assert page.count("</script>") == 5  # the vocabulary holds one, too
 
 
-def test_a_mixture_and_a_seeded_launch_say_what_they_are(runs: Path, web: Path) -> None:
+def test_a_mixture_and_a_seeded_launch_say_what_they_are(
+    runs: Path, web: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seeded = {"launch": block("launch", seeded_randomness=True), "mechanism": block("mechanism", randomness="seeded")}
-    add_published(runs, "some-launch", example(**seeded), ships="mixture")
-    text = visible(build(runs, web).keyboards[0].read_text(encoding="utf-8"))
-    assert "runs the network alone, while the launch ships it mixed with counts" in text
+    known = Vocabulary((*SPECIALS, *WORDS))
+    counts = moved(join_owners([np.array([*range(len(SPECIALS), len(known)), EOS] * 3)]), known)
+    bundle = add_published(runs, "some-launch", example(**seeded), counts=counts)
+    page = build(runs, web).keyboards[0].read_text(encoding="utf-8")
+    held = dict(re.findall(r'<script type="text/plain" id="(\w+)">([^<]*)</script>', page))
+    assert base64.b64decode(held["counts"]) == (bundle / "counts.npz").read_bytes()
+    text = visible(page)
+    assert "mixed with the counts, as published" in text
+    monkeypatch.setattr(keyboard, "MOST_COUNTS", 10)
+    page = build(runs, web).keyboards[0].read_text(encoding="utf-8")
+    assert "types with the network alone: the counts that the release mixes in are too large" in visible(page)
+    assert 'id="counts"' not in page
     assert "protects nobody" in text
     assert "ε" not in text
 
@@ -130,11 +144,15 @@ def test_a_held_launch_has_no_keyboard(runs: Path, web: Path) -> None:
     assert "keyboards/" not in made.index.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", ["bundle/model.onnx", "bundle/vocabulary.json", "bundle/truecase.json", "report"])
+@pytest.mark.parametrize(
+    "name", ["bundle/counts.npz", "bundle/model.onnx", "bundle/vocabulary.json", "bundle/truecase.json", "report"]
+)
 def test_files_that_are_not_those_published_give_no_keyboard(
     runs: Path, web: Path, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    add_published(runs, "some-launch")
+    known = Vocabulary((*SPECIALS, *WORDS))
+    counts = moved(join_owners([np.array([*range(len(SPECIALS), len(known)), EOS] * 3)]), known)
+    add_published(runs, "some-launch", counts=counts)
     assert len(build(runs, web).keyboards) == 1
     public = runs / "some-launch" / "public"
     path = public / "report" / "disclosure.json" if name == "report" else public / "publish" / name

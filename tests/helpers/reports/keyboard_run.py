@@ -6,6 +6,8 @@ from pathlib import Path
 
 from pretrain import export, vocabulary
 from pretrain.files import sha256
+from pretrain.ngrams import counted
+from pretrain.ngrams.counted import CountedNGram
 from pretrain.vocabulary import SPECIALS, Vocabulary
 from pretrain.writing import truecasing
 from pretrain.writing.truecasing import Usual
@@ -31,9 +33,9 @@ def add_published(
     disclosure: Disclosure | None = None,
     words: Iterable[str] = WORDS,
     usual: Mapping[str, Usual] = USUAL,
-    ships: str = "network",
+    counts: CountedNGram | None = None,
 ) -> Path:
-    """A run whose untrained model was published; returns its bundle."""
+    """A run whose untrained model was published, alone or mixed with counts; returns its bundle."""
     report = add_report(runs, name, disclosure)
     stated = disclosure or example()
     stage = runs / name / "public" / "publish"
@@ -46,8 +48,10 @@ def add_published(
     export.export_onnx(model, bundle / "model.onnx")
     vocabulary.save(known, bundle / "vocabulary.json")
     truecasing.save(usual, bundle / "truecase.json")
+    if counts:
+        counted.save(counts, bundle / "counts.npz")
     (bundle / "disclosure.json").write_bytes(report.read_bytes())
-    about = {"launch_id": name, "locale": stated.launch.locale, "ships": ships}
+    about = {"launch_id": name, "locale": stated.launch.locale, "ships": "mixture" if counts else "network"}
     (bundle / "bundle.json").write_text(json.dumps(about), encoding="utf-8")
     record = {
         "result": {"published": True},

@@ -2,7 +2,9 @@
 
 import numpy as np
 
-from pretrain.vocabulary import EOS, SPECIALS, UNK, TokenStream, Vocabulary, join_owners
+from pretrain.ngrams.counted import CountedNGram
+from pretrain.ngrams.ngram import NGram
+from pretrain.vocabulary import BOS, EOS, SPECIALS, UNK, TokenStream, Vocabulary, join_owners
 
 VOCABULARY = Vocabulary(SPECIALS + tuple(f"w{number}" for number in range(40)))
 
@@ -24,3 +26,21 @@ def typed(owners: int, seed: int, habit: float = 0.5) -> TokenStream:
             tokens.append(EOS)
         owned.append(np.array(tokens))
     return join_owners(owned)
+
+
+def moved(stream: TokenStream, vocabulary: Vocabulary, order: int = 3) -> CountedNGram:
+    """An n-gram of a text with drawn factors, and drawn pairs after a sentence's start and every fourth word."""
+    size, rng = len(vocabulary), np.random.default_rng(5)
+    contexts = [BOS, *range(len(SPECIALS), size, 4)]
+    row_V = np.full(size, -1)
+    row_V[contexts] = np.arange(len(contexts))
+    followers = np.sort(rng.choice(np.arange(len(SPECIALS), size), (len(contexts), 3)), axis=1)
+    key_G = np.unique(np.arange(len(contexts))[:, None] * size + followers)
+    return CountedNGram(
+        NGram.fit(stream, vocabulary, order),
+        np.exp(rng.standard_normal(size)),
+        row_V,
+        key_G,
+        rng.uniform(0.05, 0.3, len(key_G)),
+        rng.uniform(0.2, 0.9, len(contexts)),
+    )
