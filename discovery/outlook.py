@@ -2,15 +2,16 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 from scipy import optimize, stats
 
+from discovery import participation
 from discovery.central.select import passes_of
-from discovery.certificates.blanket import blanket
-from discovery.certificates.group import group
+from discovery.certificates.group import device
 from discovery.config import MOST_NOISE, SIGNIFICANCE_Z, CentralConfig, TrieConfig
 from discovery.device.answer import letters_of
 from discovery.device.randomizer import SubsetSelection, subset_selection
-from discovery.selection import significant_votes
+from discovery.selection import rounded_down, significant_votes
 
 # What a central discovery is compared with, in the sizes of the packaged demo.
 LOCAL = TrieConfig(epsilon0=8.0, delta=1e-6, messages_per_device=10, layers=8, max_prefixes=100)
@@ -23,7 +24,8 @@ class LocalOutlook:
 
     Attributes:
       local: epsilon of a whole device against whoever collects its messages.
-      shuffled: the same at ``delta`` where nobody can link them, in a layer of average size.
+      shuffled: the same at ``delta`` where nobody can link them, in the first layer, which hides a device least: it has
+        the fewest devices, and the fewest items to be taken for.
       least_share: of devices that must hold a word so that it is found every second time.
     """
 
@@ -35,10 +37,14 @@ class LocalOutlook:
 
 def local(config: TrieConfig, devices: int, alphabet: str) -> LocalOutlook:
     """What so many training devices would have of a local discovery that asks for these letters."""
-    most, randomizer, messages = _layer(config, devices, alphabet)
+    most, letters = config.messages_per_device, len(letters_of(alphabet))
+    # Without a public vocabulary at hand, as many candidates alive as there can be.
+    alive_L = np.minimum(float(letters) ** np.arange(1, config.layers + 1), config.max_prefixes)
+    first = rounded_down(participation.sizes(devices // config.passes, alive_L)[0])
+    randomizer = subset_selection(config.epsilon0, letters + 1)
     return LocalOutlook(
         local=most * config.epsilon0,
-        shuffled=group(lambda delta: blanket(randomizer, messages, delta), most, config.epsilon0, config.delta),
+        shuffled=device(randomizer, first * most, most, config.delta),
         delta=config.delta,
         least_share=_local_share(config, devices, alphabet),
     )

@@ -35,8 +35,13 @@ def group_sizes(devices: int, config: TrieConfig, known_words: Collection[str]) 
         ],
         dtype=np.float64,
     )
+    return sizes(devices, alive_L)
+
+
+def sizes(devices: int, alive_L: np.ndarray) -> list[int]:
+    """Of so many devices, those of each layer with so many candidates alive."""
     weight_L = np.maximum(alive_L, 1.0) ** 0.25
-    spare = max(devices - config.layers, 0)
+    spare = max(devices - len(alive_L), 0)
     ends_L = np.floor(spare * np.cumsum(weight_L) / weight_L.sum() + 1e-9).astype(np.int64)
     return (1 + np.diff(ends_L, prepend=0)).tolist()
 

@@ -11,7 +11,7 @@ from discovery.certificates.anonymity import ANONYMITY_CHANCE, anonymous_holders
 from discovery.certificates.attack import attack
 from discovery.certificates.blanket import blanket
 from discovery.certificates.clones import clones, closed_2023
-from discovery.certificates.group import group
+from discovery.certificates.group import NO_GAIN, device
 from discovery.config import TrieConfig
 from discovery.device.answer import DIGIT, END, Broadcast, Question, spelt
 from discovery.device.randomizer import estimate, noise_variance, subset_selection
@@ -20,7 +20,6 @@ from discovery.results import FoundWord, LayerRow, LayerState
 from discovery.selection import rounded_down, rounded_up, share_interval, word_votes
 from pretrain.writing import case
 
-_NO_GAIN = 1e-4
 _DIGITS = 4
 
 
@@ -152,12 +151,7 @@ def certify(question: Question, messages: int) -> dict[str, float | None]:
     if lower > min(upper, tighter) * (1 + 1e-9):
         raise ArithmeticError(f"certificates {upper}, {tighter} are below the attack's {lower}")
     printed = closed_2023(randomizer.epsilon0, messages, delta)
-    # Where shuffling takes off next to nothing, the local epsilon is the plainer statement.
-    nothing = (1 - _NO_GAIN) * randomizer.epsilon0
+    nothing = (1 - NO_GAIN) * randomizer.epsilon0
     upper, tighter = (randomizer.epsilon0 if bound > nothing else bound for bound in (upper, tighter))
-    together, most = question.config.messages_per_device, question.config.messages_per_device * randomizer.epsilon0
-    device = most
-    if tighter < randomizer.epsilon0:
-        device = group(lambda at: blanket(randomizer, messages, at), together, randomizer.epsilon0, delta)
-    device = most if device > (1 - _NO_GAIN) * most else device
-    return {"clones": upper, "blanket": tighter, "attack": lower, "closed_2023": printed, "device": device}
+    whole = device(randomizer, messages, question.config.messages_per_device, delta)
+    return {"clones": upper, "blanket": tighter, "attack": lower, "closed_2023": printed, "device": whole}

@@ -310,4 +310,4 @@ def light(disclosure: Disclosure) -> str:
     """The front sheet's lamp: red on hold, amber with a warning or a weak guarantee, else green."""
     if disclosure.decision.decision == "hold":
         return "red"
-    return "amber" if warnings(disclosure) or strength(disclosure.accounting.epsilon) == "weak" else "green"
+    return "amber" if warnings(disclosure) or strength(disclosure.accounting.bound) == "weak" else "green"

@@ -23,11 +23,33 @@ def strength(epsilon: float) -> str:
     return "reasonable" if epsilon <= _REASONABLE else "weak"
 
 
-def guesser(mu: float, false_alarms: float) -> str:
+def guesser(mu: float, false_alarms: float, epsilon: float = 0.0, delta: float = 0.0) -> str:
     """How often the best possible attacker is right about one device, rounded up.
 
-    The trade-off of mu-GDP: at most ``Phi(Phi^-1(false_alarms) + mu)`` (Dong et al. 2022).
+    The trade-off of mu-GDP: at most ``Phi(Phi^-1(false_alarms) + mu)``; with something (epsilon, delta)-private
+    beside it that of both together, where randomised response is the worst there is (Dong et al. 2022, theorem 4).
     """
     normal = NormalDist()
+    right = normal.cdf(normal.inv_cdf(false_alarms) + mu)
+    if epsilon or delta:
+        right = _beside_an_answer(mu, false_alarms, epsilon, delta)
     # The error of cdf, about 1e-15, must not push a whole tenth up.
-    return up(round(100 * normal.cdf(normal.inv_cdf(false_alarms) + mu), 9), 1) + "%"
+    return up(round(100 * right, 9), 1) + "%"
+
+
+def _beside_an_answer(mu: float, false_alarms: float, epsilon: float, delta: float) -> float:
+    """Chance of being right with a Gaussian of ``mu`` and an answer that is true but for chance 1 / (1 + e^epsilon).
+
+    With chance ``delta`` the answer says for sure. The likelihood ratio test at that many false alarms.
+    """
+    normal, true = NormalDist(), 1 / (1 + math.exp(-epsilon))
+
+    def alarms(threshold: float, centre: float, yes: float) -> float:
+        heard = ((epsilon, yes), (-epsilon, 1 - yes))
+        return (1 - delta) * math.fsum(chance * normal.cdf((centre - threshold + says) / mu) for says, chance in heard)
+
+    low, high = -(epsilon + 40 * mu + mu**2), epsilon + 40 * mu + mu**2
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if alarms(middle, -(mu**2) / 2, 1 - true) > false_alarms else (low, middle)
+    return delta + alarms(low, mu**2 / 2, true)

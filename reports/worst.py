@@ -39,6 +39,8 @@ def worst_facts(disclosure: Disclosure) -> list[str]:
             + (
                 f" Shuffled among everybody's they give it ε = {up(shuffled)}, no guarantee worth the name either."
                 if (shuffled := discovery.device_epsilon_central) is not None and strength(shuffled) == "weak"
+                else " The front page's number counts on their being shuffled."
+                if disclosure.accounting.together
                 else ""
             )
         )

@@ -3,8 +3,25 @@
 import math
 from collections.abc import Callable
 
+from discovery.certificates.blanket import blanket
+from discovery.device.randomizer import SubsetSelection
+
 # The least step up; what it costs in epsilon is less than a figure shows.
 _STEP = 1e-3
+# Where shuffling takes off no more than this share, the local epsilon is the plainer statement.
+NO_GAIN = 1e-4
+
+
+def device(randomizer: SubsetSelection, messages: int, size: int, delta: float) -> float:
+    """Epsilon at ``delta`` of a device that sent ``size`` of a layer's shuffled ``messages``, by the privacy blanket.
+
+    Guarantee: see ``group``.
+    """
+    local, plainer = randomizer.epsilon0, 1 - NO_GAIN
+    if blanket(randomizer, messages, delta) > plainer * local:
+        return size * local
+    together = group(lambda at: blanket(randomizer, messages, at), size, local, delta)
+    return size * local if together > plainer * size * local else together
 
 
 def group(certificate: Callable[[float], float], size: int, epsilon0: float, delta: float) -> float:

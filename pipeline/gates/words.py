@@ -139,7 +139,7 @@ GATES: Mapping[str, GateWords] = MappingProxyType(
             "read the report's table of typists: who types differently is worse off, or the gain is within the noise",
         ),
         "covered": GateWords(
-            "Every use of private text is under a guarantee.",
+            "Every use of private text spends from a budget: a device's, or a typed word's in local discovery.",
             "policy.cover_everything",
             "add the block evaluation, or leave cover_everything out and let the report list what is not covered",
         ),

@@ -77,7 +77,9 @@ class PolicyConfig(Config):
         description="different persons among the reviewers who must approve the report; 2 is the two-person rule",
     )
     cover_everything: bool = Field(
-        default=False, description="every use of private text is under a guarantee; what is not holds the launch"
+        default=False,
+        description="every use of private text spends from a budget: a device's or, in local discovery, a typed word's;"
+        " what does not holds the launch",
     )
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 from pipeline.covered.accesses import uncovered
 from pipeline.covered.spends import SPENDS, is_sum, launch_loss
+from pipeline.covered.together import together
 from pipeline.errors import StageInputMissing
 from pipeline.gates.decide import decide as decided
 from pipeline.gates.evidence import Evidence
@@ -23,6 +24,7 @@ def decide(ctx: StageContext) -> Decide:
     headline: dict[str, float | str] = {"decision": decision.decision}
     if is_sum(ctx.config):
         headline |= {name: value for name, value in _together(ctx).items() if value is not None}
+    headline |= _one_number(ctx)
     return Decide(**dict(decision), headline=headline)
 
 
@@ -57,6 +59,19 @@ def _together(ctx: StageContext) -> dict[str, float | None]:
     except StageInputMissing:
         return dict.fromkeys(("rho", "epsilon", "epsilon_pld"))
     return {"rho": loss.rho, "epsilon": loss.epsilon, "epsilon_pld": loss.epsilon_pld, "delta": loss.delta}
+
+
+def _one_number(ctx: StageContext) -> dict[str, float]:
+    """What is shown in place of training's number where words that were found locally are counted with the rest."""
+    try:
+        bound = together(ctx.config, ctx.run)
+        return (
+            {}
+            if bound is None
+            else {"rho": launch_loss(ctx.config, ctx.run).rho, "epsilon": bound.epsilon, "delta": bound.delta}
+        )
+    except StageInputMissing:
+        return {}
 
 
 def optional(ctx: StageContext, stage: str) -> dict[str, Any]:

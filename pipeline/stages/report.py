@@ -14,6 +14,7 @@ from federated.config.mechanism import secagg_neighbours, secagg_threshold
 from pipeline.config import LaunchConfig
 from pipeline.covered.accesses import accesses
 from pipeline.covered.spends import SPENDS, evaluation_block, is_sum, launch_loss
+from pipeline.covered.together import together, trusts
 from pipeline.ledger.composition import composition
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.reuse.sources import reused_commit
@@ -38,6 +39,7 @@ from reports.disclosure.guarantee import (
     ReusedRelease,
     SecAgg,
 )
+from reports.disclosure.together import Together
 from reports.disclosure.utility import Utility
 
 _Block = TypeVar("_Block", bound=Config)
@@ -52,10 +54,6 @@ _ASSUMPTIONS = (
 )
 _WORDS_APART = (
     ", with the vocabulary given; discovered words are an output of their own, under a guarantee per typed word"
-)
-_TRUSTED_WITH_WORDS = (
-    "The aggregator that discovers words sees a bounded number of words that each device typed, adds them up, adds "
-    "noise, and keeps only words that pass a threshold: the trust that training needs too. It forgets the others."
 )
 _EVALUATED_WITHOUT_NOISE = (
     "Evaluation on validation and test devices is not differentially private: it releases aggregate metrics of "
@@ -101,6 +99,7 @@ def disclosure(ctx: StageContext) -> Disclosure:
     """The whole document, for a launch and for a hold."""
     config, result = ctx.config, ctx.run.result
     public, private, trained = result("ingest_public"), result("ingest_private"), result("fine_tune")
+    whole = together(config, ctx.run)
     return Disclosure(
         tool=Tool(
             name="tacit",
@@ -123,11 +122,11 @@ def disclosure(ctx: StageContext) -> Disclosure:
             seeded_randomness=config.mechanism.randomness == "seeded",
         ),
         decision=block(DecisionBlock, result("decide")),
-        data_accesses=accesses(config),
+        data_accesses=accesses(config, words_counted=whole is not None),
         unit="device",
-        adjacency=_adjacency(config),
-        output=_output(config),
-        assumptions=(*_ASSUMPTIONS, *((_TRUSTED_WITH_WORDS,) if config.central_discovery else ())),
+        adjacency=_adjacency(config, whole),
+        output=_output(config, whole),
+        assumptions=(*_ASSUMPTIONS, *trusts(config, whole)),
         public_text=block(PublicText, public),
         population=block(Population, private, name=private["population"]),
         mechanism=_mechanism(config),
@@ -137,7 +136,7 @@ def disclosure(ctx: StageContext) -> Disclosure:
             enforced_min_sep=config.mechanism.min_sep,
             enforced_max_participations=config.mechanism.max_participations,
         ),
-        accounting=_accounting(ctx, trained, result("plan")),
+        accounting=_accounting(ctx, trained, result("plan"), whole),
         discovery=_discovery(ctx),
         composition=_composition(ctx),
         reused=_reused(ctx),
@@ -148,31 +147,33 @@ def disclosure(ctx: StageContext) -> Disclosure:
             adaptation=result("adapt")["curve"],
             fine_tuning=trained["curve"],
         ),
-        limitations=_limitations(config, private),
+        limitations=_limitations(config, private, whole),
         artifacts=_artifacts(ctx),
         verification=_verification(ctx),
     )
 
 
-def _adjacency(config: LaunchConfig) -> str:
+def _adjacency(config: LaunchConfig, whole: Together | None) -> str:
     of_training = "updates replaced by zeros in every round" + (", and its counts too" if config.counts else "")
     return (
         f"zero-out: one device's {of_training if config.trains else 'counts replaced by zeros'}"
         + (", and its votes" if config.vote else "")
         + (", and its words left out of discovery" if config.central_discovery else "")
+        + (", and each of its messages of word discovery one that names no word" if whole else "")
         + (", or what a test device adds to the evaluation" if config.evaluation else "")
     )
 
 
-def _output(config: LaunchConfig) -> str:
+def _output(config: LaunchConfig, whole: Together | None) -> str:
     parts = (
         ("the noisy votes for groups of public sentences and every model of the text drawn by them", config.vote),
         ("the discovered words with their noisy weights", config.central_discovery is not None),
+        ("the shuffled messages of word discovery, and the words found by them", whole),
         ("the noisy counts and every model made from them", config.counts is not None),
         ("the final model and, by post-processing, every noisy intermediate model", config.trains),
     )
     said = ", ".join(part for part, asked in parts if asked not in (None, False))
-    return said if config.central_discovery else said + _WORDS_APART
+    return said if config.central_discovery or whole else said + _WORDS_APART
 
 
 def _mechanism(config: LaunchConfig) -> MechanismBlock:
@@ -194,7 +195,9 @@ def _shown(value: object) -> str:
     return ", ".join(map(_shown, value)) if isinstance(value, tuple | list) else str(value)
 
 
-def _accounting(ctx: StageContext, trained: dict[str, Any], planned: dict[str, Any]) -> Accounting:
+def _accounting(
+    ctx: StageContext, trained: dict[str, Any], planned: dict[str, Any], whole: Together | None
+) -> Accounting:
     config, loss = ctx.config, launch_loss(ctx.config, ctx.run)
     together: dict[str, Any] = {}
     if is_sum(config):
@@ -218,6 +221,7 @@ def _accounting(ctx: StageContext, trained: dict[str, Any], planned: dict[str, A
         secagg=None
         if encoding is None
         else block(SecAgg, encoding, neighbours=neighbours, threshold=secagg_threshold(neighbours)),
+        together=whole,
         curve=curve(loss.rho, _CURVE_DELTAS, loss.failure),
         group=() if loss.failure else group_losses(loss.rho, loss.delta),
     )
@@ -271,7 +275,7 @@ def _reused(ctx: StageContext) -> tuple[ReusedRelease, ...]:
     return tuple(block(ReusedRelease, commit.model_dump()) for commit in commits)
 
 
-def _limitations(config: LaunchConfig, private: dict[str, Any]) -> tuple[str, ...]:
+def _limitations(config: LaunchConfig, private: dict[str, Any], whole: Together | None) -> tuple[str, ...]:
     more = []
     if private["synthetic"]:
         more.append("The population is synthetic: nothing here says how real typists would fare.")
@@ -293,6 +297,10 @@ def _limitations(config: LaunchConfig, private: dict[str, Any]) -> tuple[str, ..
             "no attack here has tried."
         )
     units = "Discovery and training are stated for different units and are never added up."
+    if whole:
+        units = (
+            "Over launches rho adds up for a device, and discovery's epsilon for a typed word: no ledger adds the two."
+        )
     more.append(_EVALUATED if config.evaluation else _EVALUATED_WITHOUT_NOISE)
     return (*more, *_LIMITATIONS, *(() if config.central_discovery else (units, _item_losses(config))))
 

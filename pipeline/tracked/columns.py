@@ -15,7 +15,7 @@ METRICS: Mapping[str, str] = {
     "MaxP": "most rounds that one device joined, as observed",
     "report_goal": "devices that a round adds up, its fixed denominator",
     "rho": "zCDP of one device, all that the launch released together",
-    "epsilon": "the same as epsilon, at the launch's delta",
+    "epsilon": "the report's one number: rho as epsilon at the launch's delta, and local discovery where it counts",
     "top1_recall": "how often the next word was suggested first, on held-out devices",
     "top3_recall": "how often it was among the three suggestions",
     "top1_gain": "top-1 recall, less that of the model that training began with",

@@ -19,12 +19,14 @@ from federated.rounds.rule import RoundRule
 from federated.secagg.bounds import plan_encoding
 from pipeline.config import LaunchConfig
 from pipeline.covered.spends import central_discovery, evaluation_block, is_sum, planned_evaluation
+from pipeline.covered.together import WORDS_SHARE, composed, words_after_shuffling
 from pipeline.run_dir import RunDir, StageRecord
 from pipeline.stage import stage_key
 from pipeline.stages import artifacts
 from pipeline.stages.fine_tune import participation as participation_shown
 from pipeline.verify import report
 from pipeline.verify.check import TOLERANCE, Check, differences, in_words
+from reports.disclosure.document import Disclosure
 
 
 def guarantee(config: LaunchConfig, run: RunDir, records: Mapping[str, StageRecord]) -> Iterator[Check]:
@@ -174,7 +176,10 @@ def _of_train_devices(config: LaunchConfig, trained: accounting.Guarantee) -> ac
 def whole(config: LaunchConfig, run: RunDir, records: Mapping[str, StageRecord]) -> Iterator[Check]:
     """What the front of the disclosure says that one device loses, derived from the launch file and what happened."""
     stated = report.read(run)
-    if not is_sum(config) or stated is None or not {"fine_tune", "plan"} <= records.keys():
+    if stated is None or not {"fine_tune", "plan"} <= records.keys():
+        return
+    yield from _one_number(config, run, records, stated)
+    if not is_sum(config):
         return
     again, delta = of_launch(config, guarantee_again(config, run)), config.mechanism.delta
     said = stated.accounting
@@ -190,6 +195,29 @@ def whole(config: LaunchConfig, run: RunDir, records: Mapping[str, StageRecord])
             same = same and compared["spend"] == spend.model_dump(mode="json")
         detail = f"rho {config.evaluation.rho:.6g} of the launch file's noise, for test devices"
         yield Check(id="evaluation", passed=same, detail=detail if same else f"stated is not {detail}")
+
+
+def _one_number(
+    config: LaunchConfig, run: RunDir, records: Mapping[str, StageRecord], stated: Disclosure
+) -> Iterator[Check]:
+    """Words that were found locally and everything else, composed from what layers and rounds show."""
+    if config.central_discovery is not None or "discover" not in records or stated.schema_version in ("1", "1.1"):
+        return
+    delta, said = config.mechanism.delta, stated.accounting.together
+    words = words_after_shuffling(records["discover"].result, WORDS_SHARE * delta)
+    if words is None:
+        detail = "a device's messages have no guarantee worth the name, and no number counts them"
+        yield Check(id="one_number", passed=said is None, detail=detail)
+        return
+    beside = (1 - WORDS_SHARE) * delta
+    noised = _of_train_devices(config, guarantee_again(config, run, (beside,))).epsilon[beside]
+    held_out = planned_evaluation(config)
+    again = composed(words, noised, delta, held_out.epsilon if held_out else 0.0)
+    same = said is not None and not any(
+        differences(said.model_dump(mode="json"), again.model_dump(mode="json"), "together")
+    )
+    detail = f"words {words:.6g} and noised releases {noised:.6g} make epsilon {again.epsilon:.6g} at delta {delta:g}"
+    yield Check(id="one_number", passed=same, detail=detail if same else f"not as stated: {detail}")
 
 
 def guarantee_again(config: LaunchConfig, run: RunDir, deltas: Iterable[float] = ()) -> accounting.Guarantee:

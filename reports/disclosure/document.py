@@ -25,7 +25,7 @@ from reports.disclosure.guarantee import (
 from reports.disclosure.utility import Utility
 
 # Of the shape: a field that may be missing is a minor version, anything else a major one. ``schemas/`` has them.
-VERSION: Literal["1.1"] = "1.1"
+VERSION: Literal["1.2"] = "1.2"
 
 
 class Tool(Config):
@@ -131,7 +131,7 @@ class Verification(Config):
 class Disclosure(Config):
     """One launch. Optional blocks are missing when their stage has not finished."""
 
-    schema_version: Literal["1", "1.1"] = VERSION
+    schema_version: Literal["1", "1.1", "1.2"] = VERSION
     tool: Tool
     launch: Launch
     decision: DecisionBlock

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from pretrain.config import Config
 
@@ -22,6 +22,7 @@ class Earlier(Config):
     clip_norm: float
     devices_at_least: int
     words_added: int
+    words_counted: bool = Field(default=False, description="epsilon counts the discovered words, too")
 
 
 def earlier(stated: Mapping[str, Any]) -> Earlier | None:
@@ -29,6 +30,9 @@ def earlier(stated: Mapping[str, Any]) -> Earlier | None:
     kind, flat = (stated.get("mechanism") or {}).get("kind"), dict[str, Any]()
     for name in ("discovery", "population", "mechanism", "accounting", "launch"):
         flat |= stated.get(name) or {}
+    whole = flat.get("together") or {}
+    flat |= {"epsilon": whole.get("epsilon", flat.get("epsilon"))}
+    flat |= {"words_counted": bool(whole) or (stated.get("discovery") or {}).get("kind") == "central"}
     try:
         return Earlier.model_validate(
             {name: flat[name] for name in Earlier.model_fields if name in flat} | {"mechanism": kind}

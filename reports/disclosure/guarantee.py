@@ -9,6 +9,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from pretrain.config import Config, TextPart
+from reports.disclosure.together import Together
 
 _SAME = 1e-6  # relative; what is further apart is a mistake, not rounding
 
@@ -209,8 +210,17 @@ class Accounting(PrivacyLoss):
     training_rho: float | None = Field(default=None, description="what of rho is training's, beside other releases")
     words_rho: float | None = Field(default=None, description="what of rho is that of words found centrally")
     failure: float = Field(default=0.0, description="part of delta for which rho does not hold")
+    together: Together | None = Field(
+        default=None,
+        description="with words that were found locally; None: rho has them, or they are no part of the number",
+    )
     curve: tuple[tuple[float, float], ...] = Field(description="(delta, epsilon) of the exact Gaussian curve")
     group: tuple[GroupLoss, ...] = Field(default=(), description="of several devices; empty: not stated")
+
+    @property
+    def bound(self) -> float:
+        """The launch's one epsilon at ``delta``: that of rho, and of words found locally where that says something."""
+        return self.epsilon if self.together is None else self.together.epsilon
 
     @property
     def trains(self) -> float:
@@ -229,6 +239,22 @@ class Accounting(PrivacyLoss):
         larger = max(self.trains, self.evaluation.rho if self.evaluation else 0.0)
         if self.training_rho is not None and not math.isclose(self.rho, larger, rel_tol=_SAME):
             raise ValueError(f"rho: {self.rho}, but its parts add up to {larger}")
+        return self
+
+    @model_validator(mode="after")
+    def _one_number_is_of_this_launch(self) -> "Accounting":
+        if self.together is None:
+            return self
+        if self.words_rho is not None:
+            raise ValueError("together: words that were found centrally are part of rho; leave it out")
+        if not math.isclose(self.together.delta, self.delta, rel_tol=_SAME):
+            raise ValueError(f"together: at delta {self.together.delta}; the launch's is {self.delta}")
+        least = max(
+            self.together.words_epsilon + self.together.noised_epsilon,
+            self.evaluation.epsilon if self.evaluation else 0.0,
+        )
+        if not math.isclose(self.together.epsilon, least, rel_tol=_SAME):
+            raise ValueError(f"together: epsilon {self.together.epsilon}; its parts make {least}")
         return self
 
     @model_validator(mode="after")

@@ -2,10 +2,13 @@
 
 import pytest
 
-from discovery import outlook
+from discovery import outlook, participation
 from discovery.central.histogram import Shard
 from discovery.central.select import select
+from discovery.certificates.group import device
 from discovery.config import CentralConfig, TrieConfig
+from discovery.device.answer import letters_of
+from discovery.device.randomizer import subset_selection
 from discovery.device.typed import TypedWords
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyz"
@@ -47,3 +50,20 @@ def test_what_can_be_found_by_nobody_is_a_share_of_one() -> None:
     assert outlook.least_share(config, 10) == outlook.least_share(config, 0) == 1.0
     beside = outlook.as_far_reaching(outlook.LOCAL, 8, ALPHABET)
     assert beside.noise_multiplier > 0
+
+
+@pytest.mark.slow
+def test_what_shuffling_promises_is_that_of_the_layer_that_hides_a_device_least() -> None:
+    """A discovery of the real sizes: no layer of it is worse than the first."""
+    config = TrieConfig(epsilon0=4.0, delta=1e-6, messages_per_device=5, layers=6, max_prefixes=50)
+    devices, known = 400_000, frozenset(f"{a}{b}{c}abc" for a in ALPHABET for b in ALPHABET for c in ALPHABET)
+    sizes = participation.group_sizes(devices, config, known)
+    letters = len(letters_of(ALPHABET))
+    domains = [letters + 1, letters * letters + 1] + [50 * letters + 1] * 4
+    stated = [
+        device(subset_selection(4.0, domain), size // 10 * 10 * 5, 5, 1e-6)
+        for size, domain in zip(sizes, domains, strict=True)
+    ]
+    seen = outlook.local(config, devices, ALPHABET).shuffled
+    assert max(stated) == stated[0]
+    assert seen == pytest.approx(stated[0], rel=0.02)

@@ -7,7 +7,7 @@ import pytest
 from reports.disclosure.document import Disclosure
 from reports.front import LANGUAGES, in_digits_of
 from reports.render import pages
-from tests.helpers.reports.reports_example import block, example
+from tests.helpers.reports.reports_example import TOGETHER, block, example
 
 GROUP = [{"devices": 2, "rho": 4 * 0.50012, "epsilon": 11.2345}, {"devices": 3, "rho": 9 * 0.50012, "epsilon": 19.1}]
 LOCALES = {"de": "de-DE", "es": "es-ES", "fr": "fr-FR", "pt": "pt-BR"}
@@ -85,7 +85,14 @@ def numbers(text: str) -> list[str]:
 @pytest.mark.parametrize("language", sorted(LOCALES))
 def test_each_language_has_the_numbers_of_english_and_none_of_its_words(language: str) -> None:
     calm = example(accounting=block("accounting", group=GROUP))
-    for changes in ({"accounting": block("accounting", group=GROUP)}, everything()):
+    weak = block("discovery", device_epsilon_central=70.0)
+    hidden = block("discovery", device_epsilon_central=2.004, epsilon_central=0.6, epsilon_attack=0.5)
+    for changes in (
+        {"accounting": block("accounting", group=GROUP), "discovery": weak},
+        {"accounting": block("accounting", group=GROUP, together=TOGETHER), "discovery": hidden},
+        {"accounting": block("accounting", together=TOGETHER), "discovery": hidden | {"secure_aggregation": True}},
+        everything(),
+    ):
         english, other = of("en", **dict(changes)), of(language, **dict(changes))
         # English alone lists the worst facts and says where else to look.
         english = re.sub(r"^>.*$", "", english, flags=re.MULTILINE)

@@ -1,6 +1,10 @@
 """Privacy losses round up, and mean what the trade-off curve says."""
 
+import math
+
+import numpy as np
 import pytest
+from scipy import stats
 
 from reports import losses
 
@@ -26,6 +30,25 @@ def test_strength_has_three_tiers() -> None:
         "reasonable",
         "weak",
     ]
+
+
+@pytest.mark.parametrize(
+    ("mu", "epsilon", "delta"), [(0.3, 0.5, 0.0), (1.0, 2.0, 1e-3), (0.9, 0.0, 2e-3), (1.2, 6.0, 0.0)]
+)
+def test_guesser_beside_an_answer_follows_the_best_test_of_both(mu: float, epsilon: float, delta: float) -> None:
+    """Against the likelihood ratio test on a fine grid of outcomes, by the lemma of Neyman and Pearson."""
+    grid = np.linspace(-12, 12, 400_001)
+    taken = stats.norm.pdf(grid - mu), stats.norm.pdf(grid)
+    yes = 1 / (1 + math.exp(-epsilon))
+    with_one = np.concatenate([yes * taken[0], (1 - yes) * taken[0]]) * (grid[1] - grid[0]) * (1 - delta)
+    without = np.concatenate([(1 - yes) * taken[1], yes * taken[1]]) * (grid[1] - grid[0]) * (1 - delta)
+    order = np.argsort(-with_one / without)
+    best = delta + with_one[order][np.cumsum(without[order]) <= 0.001].sum()
+    assert float(losses.guesser(mu, 0.001, epsilon, delta)[:-1]) == pytest.approx(100 * best, abs=0.11)
+
+
+def test_guesser_beside_nothing_is_that_of_the_curve_alone() -> None:
+    assert losses.guesser(1.0, 0.001, 1e-12, 0.0) == losses.guesser(1.0, 0.001)
 
 
 def test_guesser_follows_the_trade_off_curve() -> None:

@@ -8,7 +8,7 @@ from reports.disclosure.findings import CentralBlock
 from reports.render import pages
 from reports.worst import worst_facts
 from tests.helpers.reports.contradictions import contradictions
-from tests.helpers.reports.reports_example import block, example
+from tests.helpers.reports.reports_example import ALL_COVERED, TOGETHER, block, example
 
 _ABOUT_WORDS = (
     "words_found", "words_added", "reviewed", "coverage", "coverage_low", "coverage_high", "words", "projected_words",
@@ -82,6 +82,63 @@ def test_a_device_s_messages_have_a_statement_of_their_own_and_a_weak_one_is_sai
     assert "worth the name" not in report(good)
     assert "| 9.00 | reasonable |" in report(good)
     assert "after shuffling, worst layer" in report(example())  # of one message; a launch of before states no other
+
+
+def one_number(**accounting: object) -> Disclosure:
+    """The example with messages that shuffling hides well, so that words are part of the number."""
+    discovery = block("discovery", device_epsilon_central=2.004, epsilon_central=0.6, epsilon_attack=0.5)
+    accounting = block("accounting", together=TOGETHER) | accounting
+    return example(discovery=discovery, accounting=accounting, data_accesses=ALL_COVERED)
+
+
+def test_words_that_shuffling_hides_are_in_the_one_number_everywhere() -> None:
+    disclosure = one_number()
+    rendered = pages(disclosure, {})
+    front, back = rendered["report.md"].split("## Gates")
+    for phrase in (
+        "**ε ≤ 7.03**",
+        "Whatever one device typed",
+        "ε ≤ 2.01 for all 10 messages",
+        "counts on their being shuffled",
+        "ε ≤ 5.02 (ρ ≤ 0.5002)",
+        "each at δ = 5e-07",
+        "Against whoever links its messages a device has ε = 80.00",
+        "is in the number",
+    ):
+        assert phrase in front, phrase
+    for phrase in ("does not count them", "Given the vocabulary", "beyond what the discovered words", "4.89"):
+        assert phrase not in front
+    assert "By basic composition" in back
+    assert "with the vocabulary given" not in back
+    card = rendered["README.md"]
+    assert "epsilon: 7.03\n" in card
+    assert "counted in ε, not in ρ: 2.01 of it" in card
+    assert "apart:" not in card
+    assert contradictions(disclosure) == []
+    assert disclosure.accounting.bound == 7.0211
+
+
+def test_words_without_a_guarantee_worth_the_name_are_said_to_be_outside_the_number() -> None:
+    weak = block("discovery", device_epsilon_central=80.0)
+    front = report(example(discovery=weak, data_accesses=ALL_COVERED)).split("## Gates")[0]
+    assert "**ε ≤ 4.89**" in front
+    assert "the discovered words: the number does not count them" in front
+    assert "every other [use of private text]" in front
+    assert "every [use of private text]" not in front
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"epsilon": 5.0171}, "epsilon"),  # words are forgotten
+        ({"epsilon": 8.0}, "epsilon"),
+        ({"words_delta": 1e-6, "noised_delta": 1e-6}, "delta"),  # delta is counted once
+        ({"delta": 2e-6, "words_delta": 1e-6, "noised_delta": 1e-6}, "delta"),  # and is the launch's
+    ],
+)
+def test_one_number_that_is_not_the_sum_of_its_parts_is_refused(change: dict, message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        one_number(together=TOGETHER | change)
 
 
 @pytest.mark.parametrize("device", [7.8, 81.0])

@@ -61,6 +61,7 @@ def contradictions(disclosure: Disclosure) -> list[str]:
     words = set(re.findall(r"\*?\*?(strong|reasonable|weak)\*?\*? \|$", text, flags=re.MULTILINE))
     if not words <= {
         strength(disclosure.accounting.epsilon),
+        strength(disclosure.accounting.bound),
         strength(getattr(disclosure.discovery, "device_level_epsilon0", disclosure.accounting.epsilon)),
         "weak",
     }:

@@ -279,3 +279,10 @@ def visible(text: str) -> str:
     """A page as it reads: no tags, no style, no pictures, entities resolved."""
     text = re.sub(r"<head>.*?</head>|<svg.*?</svg>", " ", text, flags=re.DOTALL)
     return html.unescape(re.sub(r"<[^>]+>", " ", text))
+
+
+# By hand: the example's training has epsilon 5.0171 at half of its delta of 1e-6.
+TOGETHER = {"epsilon": 7.0211, "delta": 1e-6, "words_epsilon": 2.004, "words_delta": 5e-7}
+TOGETHER |= {"noised_epsilon": 5.0171, "noised_delta": 5e-7}
+
+ALL_COVERED = [{"stage": "discover", "data": "private", "covered": True, "mechanism": "LDP TrieHH", "unit": "device"}]

@@ -11,6 +11,7 @@ from pipeline.config import LaunchConfig
 from pipeline.covered import spends
 from pipeline.stages.table import STAGES
 from tests.helpers.launches.pipeline_launch import RAW, launch_config
+from tests.helpers.reports.spent import DELTA, trained
 
 
 def test_a_reservation_is_the_plan_s_whole_worst_case() -> None:
@@ -33,22 +34,6 @@ def test_a_spend_does_not_count_on_sampling() -> None:
 def test_discovery_is_told_per_item() -> None:
     spend = spends.discovery(6.0, "of a test")
     assert (spend.unit, spend.adjacency, spend.rho, spend.epsilon, spend.delta) == ("item", "swap", None, 6.0, 0.0)
-
-
-DELTA = 1e-6
-
-
-def trained(rho: float) -> SimpleNamespace:
-    """A run that has trained, and nothing else."""
-    spend = spends.counts(rho, DELTA)
-    stated = {
-        "rho": rho,
-        "mu": (2 * rho) ** 0.5,
-        "delta": DELTA,
-        "epsilon": spend.epsilon,
-        "epsilon_pld": spend.epsilon,
-    }
-    return SimpleNamespace(result={"fine_tune": stated | {"spend": spend.model_dump()}}.__getitem__)
 
 
 def test_evaluation_is_a_spend_of_test_devices() -> None:
