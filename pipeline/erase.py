@@ -16,6 +16,7 @@ from pipeline.errors import LaunchError, PermanentError
 from pipeline.ledger import clock
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.release import standing
+from pipeline.reuse.kept import read_kept
 from pipeline.run_dir import ERASED, RunDir
 from pipeline.settings import Settings
 from pipeline.verify.launch import verify
@@ -77,7 +78,7 @@ def erase_expired(settings: Settings) -> list[str]:
             outlived = _outlived(run)
             if not (run.path / "private").is_dir() or (oldest is None and not outlived):
                 continue
-            config = LaunchConfig.model_validate_json(path.read_bytes())
+            config = read_kept(path)
             if outlived or (oldest and finished_at(config, run, settings) <= oldest):
                 erase(config, run, settings)
                 erased.append(run.launch_id)

@@ -21,6 +21,8 @@ from pretrain.config import FileCorpus
 _DIGITS = 3
 # Rows of larger files are counted when the launch reads them, which is before anything is spent too.
 _MOST_COUNTED_BYTES = 1 << 30
+# Of fewer devices, rounded down to tens, a tenth is nobody or one.
+_FEW = 20
 # Of the samples of a launch without a timer, so many may be held for a device that was drawn too often.
 _MOST_HELD = 0.05
 
@@ -58,6 +60,7 @@ def look(config: LaunchConfig, settings: Settings, run_id: str, taken_over: Coll
     population = Look(()) if unusable else _population(config, kept)
     estimated = _never_full(config, config.planning.population_estimate) if config.planning else []
     problems = (
+        *_no_words(config),
         *unusable,
         *population.problems,
         *(problem for problem in estimated if not population.problems),
@@ -83,6 +86,16 @@ def require(config: LaunchConfig, settings: Settings, run_id: str, taken_over: C
     if seen.problems:
         raise ValueError("\n".join(seen.problems))
     return seen.notes
+
+
+def _no_words(config: LaunchConfig) -> list[str]:
+    from pretrain.text import require_spaced_script
+
+    try:
+        require_spaced_script(config.locale)
+    except ValueError as error:
+        return [str(error)]
+    return []
 
 
 def _no_hosts(config: LaunchConfig, settings: Settings) -> list[str]:
@@ -260,6 +273,14 @@ def too_few(config: LaunchConfig, devices_by_split: Mapping[str, int]) -> list[s
         for name, block in sums.items()
         if block is not None and train + 10 > MOST_DEVICES
     ]
+    devices = sum(devices_by_split.values())
+    if lines and devices < _FEW:
+        # No number of the launch file is to blame.
+        return [
+            f"private_text: population {config.private_text.name!r} has {devices}+ devices, too few to train on most, "
+            "watch training on some and compare on others; bring more, or correct client_id, which is never empty and "
+            "tells devices apart"
+        ]
     return lines
 
 
@@ -284,15 +305,20 @@ def _hopeless(config: LaunchConfig, devices: int) -> list[str]:
     }
     sure = {line.partition(":")[0] for line in too_few(config, most)}
     lines = [line for line in too_few(config, expected) if line.partition(":")[0] in sure]
-    return lines + _never_full(config, most["train"] + 9)
+    if lines and devices < _FEW:
+        return lines
+    return lines + (_never_full(config, expected["train"]) if _never_full(config, most["train"] + 9) else [])
 
 
 def _never_full(config: LaunchConfig, devices: int) -> list[str]:
-    """Why rounds by the clock would not fill, however long they wait."""
-    if config.mechanism.timer_days is None:
+    """Why rounds would not fill: a typical one, or by the clock any one, however long it waits."""
+    if not config.trains:
         return []
-    from federated.planning.timer import shortfalls  # numpy is slow to import
-
+    # numpy is slow to import
+    if config.mechanism.timer_days is None:
+        from federated.planning.shortfalls import shortfalls
+    else:
+        from federated.planning.timer import shortfalls
     return [f"mechanism: this plan cannot be carried out: {reason}" for reason in shortfalls(config.mechanism, devices)]
 
 

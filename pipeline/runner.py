@@ -27,6 +27,7 @@ from pipeline.ledger.launch import kept, register_simulation
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.release import MAY_PUBLISH, standing
 from pipeline.reuse.finished import interrupted, keep_outcome, outcome_path, require_whole, still_true
+from pipeline.reuse.kept import AGAIN
 from pipeline.reuse.sources import content_key
 from pipeline.reuse.take_over import take_over
 from pipeline.run_dir import RESULT, RunDir, StageRecord, has_private_files, note_receipt, record_text
@@ -47,7 +48,7 @@ from pipeline.telemetry.allowed import two_digits
 from pipeline.telemetry.machine import sampled
 from pipeline.telemetry.signals import watched
 from pretrain import progress
-from pretrain.files import remove_leavings, write_text
+from pretrain.files import remove_leavings, undamaged, write_text
 
 _log = logging.getLogger(__name__)
 # What is found out about a release: without it a launch is held, but it has been spent, so it is reported.
@@ -101,7 +102,8 @@ def open_run(config: LaunchConfig, run_id: str, settings: Settings, tracker: Tra
     fetch = fetch_known(tracker.fetch, settings.ledger_url, run_id) if tracker else None
     run = RunDir(settings.runs_dir, run_id, fetch)
     path = run.path / "public" / "launch" / "launch.json"
-    begun = set(json.loads(path.read_text(encoding="utf-8")).get("reviewers", ())) if path.exists() else None
+    with undamaged(path, AGAIN):
+        begun = set(json.loads(path.read_text(encoding="utf-8")).get("reviewers", ())) if path.exists() else None
     earlier = launch_id_without_reviewers(config)
     if begun is not None and (run_id == earlier or run_id.startswith(earlier + "-")):
         if begun != set(config.reviewers):

@@ -111,7 +111,7 @@ def undamaged(path: Path, fix: str) -> Iterator[None]:
         # Of a disk that does not answer the caller hears as it is; what Arrow cannot decode has no number.
         if isinstance(error, OSError) and error.errno not in (None, errno.ENOENT):
             raise
-        raise ValueError(f"{path.parent.name}/{path.name} is damaged or gone; {fix}") from error
+        raise ValueError(f"{path}: damaged or gone; {fix}") from error
 
 
 def sha256(path: Path) -> str:

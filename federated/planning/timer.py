@@ -74,12 +74,14 @@ def shortfalls(config: MechanismConfig, devices: int) -> list[str]:
     goal, rounds, cap = config.report_goal, config.rounds, config.max_participations
     wanted, resting = Availability().selected(goal), goal * (min(config.min_sep, rounds) - 1)
     if devices < resting + wanted:
-        most = (devices - wanted) // goal + 1
-        fix = f"lower min_sep to {most} or " if most >= 1 else ""
+        apart = min(config.min_sep, rounds)
+        fix = either(
+            ("lower min_sep to", (devices - wanted) // goal + 1, apart),
+            ("lower report_goal to", int(devices // (apart + 0.31)), goal),
+        )
         return [
             f"report_goal {goal}: a round selects {wanted} devices while {resting} that joined one of the last "
-            f"{min(config.min_sep, rounds) - 1} may not come back, but the population has about {devices}; {fix}lower "
-            f"report_goal to {int(devices // (min(config.min_sep, rounds) + 0.31))}"
+            f"{apart - 1} may not come back, but the population has about {devices}; {fix}"
         ]
     # At their cap are at most so many devices, and none where the separation alone keeps them below it.
     capped = goal * rounds // cap if cap < -(-rounds // config.min_sep) else 0
@@ -91,6 +93,16 @@ def shortfalls(config: MechanismConfig, devices: int) -> list[str]:
         f"max_participations {cap}: by the clock, the last of {rounds} rounds would not fill, as too many of about "
         f"{devices} devices have joined {cap} rounds by then; raise it, or lower rounds"
     ]
+
+
+def either(*changes: tuple[str, int, int]) -> str:
+    """Those changes of a number that the number can have, one of which is enough.
+
+    Args:
+      changes: words, the number that would do, and the most that it may be.
+    """
+    possible = [f"{change} {number}" for change, number, most in changes if 1 <= number <= most]
+    return " or ".join(possible) or "have more devices"
 
 
 @cache

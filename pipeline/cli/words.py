@@ -40,7 +40,7 @@ def _local(config: TrieConfig, devices: int, alphabet: str) -> tuple[dict, str]:
     line = (
         f"nobody is trusted: {config.messages_per_device} messages at {config.epsilon0:g} are epsilon "
         f"{up(seen.local)} a device; shuffled, {up(seen.shuffled)} a device at delta {seen.delta:g} "
-        f"({worth}); finds a word that {_percent(seen.least_share)} of devices hold"
+        f"({worth}); {_finds(seen.least_share)}"
     )
     return asdict(seen), line
 
@@ -50,11 +50,17 @@ def _central(config: CentralConfig, devices: int) -> tuple[dict, str]:
     line = (
         f"an aggregator is trusted: rho {config.rho:.4g}, epsilon {up(spend.epsilon)} a device at delta "
         f"{spend.delta:g} with noise_multiplier {config.noise_multiplier:.4g} and {config.words_per_device} words a "
-        f"device; finds a word that {_percent(share)} of devices hold"
+        f"device; {_finds(share)}"
     )
     content = {"rho": config.rho, "epsilon": spend.epsilon, "delta": spend.delta, "least_share": share}
     return content | {"noise_multiplier": config.noise_multiplier, "words_per_device": config.words_per_device}, line
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.2g}%"
+def _finds(share: float) -> str:
+    """What is found every second time, where so many devices must hold it."""
+    percent = float(f"{100 * share:.2g}")
+    return (
+        f"finds a word that {percent:g}% of devices hold"
+        if percent < 100
+        else "finds at most words that all devices hold"
+    )

@@ -7,6 +7,7 @@ from pipeline.config import LaunchConfig
 from pipeline.covered.spends import SPENDS
 from pipeline.ledger.entries import Entry
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.reuse.kept import read_kept
 from pipeline.reuse.sources import commit_of, said
 from pipeline.run_dir import RunDir, StageRecord, receipt_digest
 from pipeline.verify.check import Check
@@ -54,4 +55,4 @@ def origin(run: RunDir, record: StageRecord) -> tuple[LaunchConfig, RunDir, Stag
     made, path = there.record(record.stage), there.path / "public" / "launch" / "launch.json"
     if made is None or not path.is_file():
         return None
-    return LaunchConfig.model_validate_json(path.read_bytes()), there, made
+    return read_kept(path), there, made

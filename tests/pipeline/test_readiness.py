@@ -175,6 +175,10 @@ def test_the_population_s_files_are_counted_before_anything_else(settings: Setti
     (line,) = seen(900, mechanism=BY_THE_CLOCK).problems
     assert line.startswith("mechanism: this plan cannot be carried out: report_goal 300: a round selects 390 devices")
     assert seen(900, mechanism=BY_THE_CLOCK | {"report_goal": 20}).problems == ()
+    rested, joined = seen(60, mechanism={"report_goal": 189, "min_sep": 1}, ab_test={"buckets": 5}).problems
+    assert rested.startswith("mechanism: this plan cannot be carried out: report_goal 189 x min_sep 1 keeps 189")
+    assert rested.endswith("has about 48: lower report_goal to 48")
+    assert joined.endswith("may join 2 rounds each: lower report_goal to 12")
     # Parts are drawn: what one population of a thousand could still have is not refused here.
     assert seen(900, ab_test={"buckets": 110}).problems == ()
     assert ledger.spends() == []
@@ -203,6 +207,24 @@ def test_one_person_more_or_less_is_not_seen(
     # Under a budget for evaluation what a device typed is not even told in hundreds.
     much = seen([*rows, *[("device 1", locale) for locale in ("en-US", "fr-FR") for _ in range(150)]])
     assert (much == before) == (evaluation is not None)
+
+
+@pytest.mark.parametrize(("devices", "told"), [(0, 0), (3, 0), (12, 10)])
+def test_a_population_of_a_few_is_what_is_told(settings: Settings, tmp_path: Path, devices: int, told: int):
+    registered(PrivacyLedger(settings.ledger_url), "people")
+    private = people_of(tmp_path, devices)
+    if not devices:
+        pq.write_table(pa.table({"client_id": [""] * 300, "text": ["hello"] * 300}), tmp_path / "people.parquet")
+    config = launch_config(private_text=private, ab_test={"buckets": 20}, mechanism={"report_goal": 400})
+    (line,) = look(config, settings, launch_id(config)).problems
+    assert line.startswith(f"private_text: population 'people' has {told}+ devices, too few to train on")
+    assert "client_id" in line
+
+
+@pytest.mark.parametrize(("locale", "why"), [("ja-JP", "no spaces between words"), ("qq-ZZ", "no known language")])
+def test_a_locale_that_has_no_words_for_the_model_is_known(settings: Settings, locale: str, why: str):
+    (line,) = [line for line in found(launch_config(locale=locale), settings) if line.startswith("locale:")]
+    assert why in line
 
 
 def test_a_made_up_population_that_is_too_small_is_known(settings: Settings):

@@ -11,6 +11,7 @@ import typer
 
 from pipeline import settings
 from pipeline.config import LaunchConfig, launch_id, launch_id_without_reviewers, load_launch
+from pipeline.reuse.kept import read_kept
 from pipeline.run_dir import RESULT
 from pipeline.settings import Settings
 from pretrain.reading.paths import shown
@@ -61,7 +62,7 @@ def began(here: Settings, run_id: str) -> datetime:
 
 def kept(here: Settings, run_id: str) -> LaunchConfig:
     """The configuration that a launch keeps beside its results."""
-    return LaunchConfig.model_validate_json((here.runs_dir / run_id / _KEPT).read_bytes())
+    return read_kept(here.runs_dir / run_id / _KEPT)
 
 
 def to_run(name: str, date: str | None = None) -> Named:

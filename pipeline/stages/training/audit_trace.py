@@ -38,6 +38,7 @@ from federated.rounds.state import RECORDS
 from federated.train import FineTuneResult, TrainingData
 from pipeline import settings
 from pipeline.config import LaunchConfig
+from pipeline.reuse.kept import read_kept
 from pipeline.run_dir import RunDir
 from pipeline.stage import StageContext, stage_key
 from pipeline.stages import artifacts
@@ -213,7 +214,7 @@ def main(root: Path, launch_id: str) -> None:
     """Draw the noise of all rounds again and write what the audit needs of it to standard output."""
     logs.configure(logging.WARNING, settings.log_form())
     run = RunDir(root, launch_id)
-    config = LaunchConfig.model_validate_json((run.public("launch") / "launch.json").read_bytes())
+    config = read_kept(run.public("launch") / "launch.json")
     _, trace, planted = load(run.private(_TRAINING) / FILE)
     assert trace is not None, FILE
     assert planted is not None, FILE

@@ -6,7 +6,8 @@ from federated.config.mechanism import TreeMechanism
 from federated.participation import clock
 from federated.participation.availability import Availability
 from federated.planning import timer
-from federated.planning.worst_case import plan, rounds_below_goal
+from federated.planning.shortfalls import rounds_below_goal
+from federated.planning.worst_case import plan
 from tests.helpers.launches.small_run import mechanism
 
 

@@ -1,10 +1,13 @@
 """The plan: what the enforced limits cost, which number must change, and what other numbers would give."""
 
+import re
+
 import pytest
 
 from federated.accounting.guarantees import guarantee
 from federated.config.mechanism import TreeMechanism
-from federated.planning.worst_case import most_rest, plan, rho_for
+from federated.planning.shortfalls import most_rest, shortfalls
+from federated.planning.worst_case import plan, rho_for
 
 MECHANISM = TreeMechanism(
     kind="tree",
@@ -46,6 +49,24 @@ def test_an_impossible_plan_says_which_number_must_change() -> None:
 def test_the_changes_that_a_reason_names_are_enough(changes: dict[str, int]) -> None:
     assert not plan(MECHANISM, 30).feasible
     assert plan(MECHANISM.model_copy(update=changes), 30).feasible
+
+
+@pytest.mark.parametrize("report_goal", [10, 189, 3000, 100_000])
+@pytest.mark.parametrize("devices", [0, 3, 60, 840])
+@pytest.mark.parametrize("apart", [(1, 16), (4, 4), (5, 1)])
+def test_no_reason_names_a_number_that_cannot_be(report_goal: int, devices: int, apart: tuple[int, int]) -> None:
+    config = MECHANISM.model_copy(
+        update={"rounds": 16, "report_goal": report_goal, "min_sep": apart[0], "max_participations": apart[1]}
+    )
+    for reason in shortfalls(config, devices):
+        fixes = re.findall(r"(report_goal|min_sep|max_participations|rounds) to (\d+)", reason)
+        for name, number in fixes:
+            # The separation that the other reason names goes with it.
+            rest = max(min(apart[0], devices // report_goal), 1)
+            least = config.model_copy(update={"min_sep": rest, name: int(number)})
+            changed = TreeMechanism.model_validate(least.model_dump())
+            assert not any(reason[:25] == other[:25] for other in shortfalls(changed, devices)), (name, number)
+        assert fixes or reason.endswith("have more devices")
 
 
 def test_more_noise_lowers_rho_by_its_square() -> None:

@@ -22,6 +22,13 @@ def test_a_local_file_sees_what_equal_reach_costs_centrally() -> None:
     assert central["least_share"] == pytest.approx(local["least_share"], rel=1e-3)
     assert "none worth the name" in lines[1]
     assert "90 devices" in lines[0]
+    assert lines[1].endswith("finds a word that 14% of devices hold")
+
+
+def test_too_few_devices_find_no_more_than_what_all_of_them_hold() -> None:
+    (row, _), lines = both_ways(launch_config(discovery={"epsilon0": 0.1}), 10)
+    assert row["least_share"] == 1.0
+    assert lines[1].endswith("; finds at most words that all devices hold")
 
 
 def test_a_central_file_sees_its_own_promise_first() -> None:
@@ -31,6 +38,7 @@ def test_a_central_file_sees_its_own_promise_first() -> None:
     assert central["epsilon"] == spends.central_discovery(config.central_discovery).epsilon
     assert (central["chosen"], local["chosen"], local["local"]) == (True, False, 80.0)
     assert lines[1].startswith("  central: an aggregator is trusted: rho 0.125")
+    assert lines[1].endswith("finds a word that 0.035% of devices hold")
 
 
 def test_where_nobody_is_trusted_the_other_way_is_said_to_be_closed() -> None:
