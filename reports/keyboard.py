@@ -142,6 +142,7 @@ def write(page: Path, bundle: Path, disclosure: Disclosure, report: str, writing
             words=len(words) - _SPECIALS,
             mixture=mixture,
             counts=counts and _base64(counts.read_bytes()),
+            recall=_recall(disclosure),
             rows=writing.rows,
             openings=_OPENINGS.get(about["locale"].split("-")[0], words[_FREQUENT]),
             model=_base64((bundle / _MODEL).read_bytes()),
@@ -152,6 +153,14 @@ def write(page: Path, bundle: Path, disclosure: Disclosure, report: str, writing
         )
     )
     write_text(page, text.replace(_POLICY, _policy(text), 1))
+
+
+def _recall(disclosure: Disclosure) -> tuple[float, float] | None:
+    """Top-1 recall of a mixture's network alone and of the mixture, where both were compared."""
+    arms = disclosure.utility.arms if disclosure.utility else ()
+    top1 = {arm.arm: arm.value for arm in arms if arm.metric == "top1_recall"}
+    network = "network" if disclosure.mechanism.rounds else "start"
+    return (top1[network], top1["private"]) if {network, "private"} <= top1.keys() else None
 
 
 # Where the page's policy goes: digests are of what was rendered.

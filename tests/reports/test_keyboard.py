@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from evaluation.keyboard import layouts
+from pretrain.ngrams.counted import CountedNGram
 from pretrain.text import for_browsers
 from pretrain.vocabulary import EOS, SPECIALS, Vocabulary, join_owners
 from reports import keyboard, site
@@ -35,6 +36,11 @@ def install(folder: Path, script: str = SCRIPT) -> Path:
 
 def build(runs: Path, web: Path) -> Site:
     return site.build(runs, web, lambda locale: Writing(layouts.rows(locale), for_browsers(locale)))
+
+
+def small_counts() -> CountedNGram:
+    known = Vocabulary((*SPECIALS, *WORDS))
+    return moved(join_owners([np.array([*range(len(SPECIALS), len(known)), EOS] * 3)]), known)
 
 
 @pytest.fixture
@@ -94,8 +100,10 @@ def test_a_mixture_and_a_seeded_launch_say_what_they_are(
     runs: Path, web: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seeded = {"launch": block("launch", seeded_randomness=True), "mechanism": block("mechanism", randomness="seeded")}
-    known = Vocabulary((*SPECIALS, *WORDS))
-    counts = moved(join_owners([np.array([*range(len(SPECIALS), len(known)), EOS] * 3)]), known)
+    arms = block("utility")["arms"]
+    arms += [{**arm, "arm": "network", "value": arm["value"] + 0.01} for arm in arms if arm["arm"] == "start"]
+    seeded["utility"] = block("utility", arms=arms)
+    counts = small_counts()
     bundle = add_published(runs, "some-launch", example(**seeded), counts=counts)
     page = build(runs, web).keyboards[0].read_text(encoding="utf-8")
     held = dict(re.findall(r'<script type="text/plain" id="(\w+)">([^<]*)</script>', page))
@@ -105,6 +113,7 @@ def test_a_mixture_and_a_seeded_launch_say_what_they_are(
     monkeypatch.setattr(keyboard, "MOST_COUNTS", 10)
     page = build(runs, web).keyboards[0].read_text(encoding="utf-8")
     assert "types with the network alone: the counts that the release mixes in are too large" in visible(page)
+    assert "(first word right on held-out devices: network 7.00%, release 9.00%)" in visible(page)
     assert 'id="counts"' not in page
     assert "protects nobody" in text
     assert "ε" not in text
@@ -150,9 +159,7 @@ def test_a_held_launch_has_no_keyboard(runs: Path, web: Path) -> None:
 def test_files_that_are_not_those_published_give_no_keyboard(
     runs: Path, web: Path, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    known = Vocabulary((*SPECIALS, *WORDS))
-    counts = moved(join_owners([np.array([*range(len(SPECIALS), len(known)), EOS] * 3)]), known)
-    add_published(runs, "some-launch", counts=counts)
+    add_published(runs, "some-launch", counts=small_counts())
     assert len(build(runs, web).keyboards) == 1
     public = runs / "some-launch" / "public"
     path = public / "report" / "disclosure.json" if name == "report" else public / "publish" / name
