@@ -9,11 +9,15 @@ import yaml
 from pydantic import BaseModel
 from scipy import stats
 
+from discovery import outlook
 from federated.config.mechanism import BltMechanism
 from federated.config.population import FilePopulation
 from federated.planning.worst_case import rho_for
 from pipeline.config import LaunchConfig, launch_id, load_launch
+from pipeline.covered.together import WORDS_SHARE
 from pipeline.ledger import schedule
+from pipeline.readiness import expected_splits
+from pretrain import text
 from pretrain.config import C4Corpus
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -163,3 +167,15 @@ def test_a_changed_file_that_is_wrong_is_refused(change: dict, expected: str, tm
 def test_what_a_guarantee_is_called_is_for_the_report_to_say(path: Path):
     comments = [line.partition("#")[2] for line in path.read_text(encoding="utf-8").splitlines()]
     assert not re.search(r"\b(strong|reasonable|weak)\b", " ".join(comments))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", PRODUCTION, ids=name_of)
+def test_shuffling_hides_what_a_device_says_of_words_in_the_planned_population(path: Path):
+    """So words are in the launch's one number: at words' share of delta, in the layer that hides a device least."""
+    config = load_launch(path)
+    assert config.policy.cover_everything
+    asked = config.discovery.model_copy(update={"delta": WORDS_SHARE * config.mechanism.delta})
+    train = expected_splits(config, config.planning.population_estimate)["train"]
+    seen = outlook.local(asked, train, text.alphabet(config.locale))
+    assert seen.shuffled < 9 < 10 < seen.local
