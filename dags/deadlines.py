@@ -47,12 +47,12 @@ def _where_there_is_a_scheduler(alerts: list[DeadlineAlert]) -> list[DeadlineAle
 
 
 def _alert(name: str, launch: LaunchFile, days: float, states: list[str]) -> DeadlineAlert:
-    told = {"path": str(launch.path), "states": states}
+    arguments = {"path": str(launch.path), "states": states}
     return DeadlineAlert(
         name=name,
         reference=DeadlineReference.DAGRUN_QUEUED_AT,
         interval=timedelta(days=days),
-        callback=SyncCallback(missed, kwargs=told),
+        callback=SyncCallback(missed, kwargs=arguments),
     )
 
 

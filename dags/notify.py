@@ -77,8 +77,8 @@ def late(launch: LaunchFile, context: Context, after: timedelta) -> Iterator[Non
     Airflow 3.3's deadlines are about a run as a whole (``deadlines.py``), and say nothing of one of its tasks.
     """
     due = f"{datetime.now(UTC) + after:%Y-%m-%dT%H:%M:%SZ}"
-    told = facts("late", launch, context, due=due)
-    timer = threading.Timer(after.total_seconds(), send, (told, Notice("late", launch)))
+    message = facts("late", launch, context, due=due)
+    timer = threading.Timer(after.total_seconds(), send, (message, Notice("late", launch)))
     timer.daemon = True
     timer.start()
     try:
@@ -141,11 +141,11 @@ def page(ti: Any) -> str | None:
     return f"{place}/tasks/{ti.task_id}" if getattr(ti, "task_id", None) else place
 
 
-def send(told: Mapping[str, str], speaker: BaseNotifier) -> None:
+def send(message: Mapping[str, str], speaker: BaseNotifier) -> None:
     """Say facts everywhere where somebody listens; one channel that does not answer takes no other with it."""
-    subject, text = sentences(told)
+    subject, text = sentences(message)
     speaker.log.warning("%s", text)
-    for channel in channels(told, subject, text):
+    for channel in channels(message, subject, text):
         try:
             channel.notify({})
         except (AirflowException, OSError, RuntimeError, ValueError) as error:
@@ -153,15 +153,15 @@ def send(told: Mapping[str, str], speaker: BaseNotifier) -> None:
             speaker.log.error("%s was not sent by %s: %s", subject, type(channel).__name__, type(error).__name__)
 
 
-def sentences(told: Mapping[str, str]) -> tuple[str, str]:
+def sentences(message: Mapping[str, str]) -> tuple[str, str]:
     """Subject and text of a message."""
-    launch = told.get("launch_id") or told.get("launch_file", "a launch")
-    text = _SENTENCES[told["event"]].format(task=told.get("task", "a task"), launch=launch)
-    lines = [text, *(f"{name}: {value}" for name, value in told.items() if name != "event")]
-    return f"tacit: {launch}: {told['event']}", "\n".join(lines)
+    launch = message.get("launch_id") or message.get("launch_file", "a launch")
+    text = _SENTENCES[message["event"]].format(task=message.get("task", "a task"), launch=launch)
+    lines = [text, *(f"{name}: {value}" for name, value in message.items() if name != "event")]
+    return f"tacit: {launch}: {message['event']}", "\n".join(lines)
 
 
-def channels(told: Mapping[str, str], subject: str, text: str) -> list[BaseNotifier]:
+def channels(message: Mapping[str, str], subject: str, text: str) -> list[BaseNotifier]:
     """Airflow's notifiers of those channels that are set up, with what they say; nothing in it is a template."""
     chosen = list[BaseNotifier]()
     if people := [name.strip() for name in os.environ.get("TACIT_MAIL_TO", "").split(",") if name.strip()]:
@@ -171,6 +171,6 @@ def channels(told: Mapping[str, str], subject: str, text: str) -> list[BaseNotif
     if connection := os.environ.get("TACIT_WEBHOOK"):
         from airflow.providers.http.notifications.http import HttpNotifier
 
-        body = {**told, "text": text}
+        body = {**message, "text": text}
         chosen.append(HttpNotifier(http_conn_id=connection, json=body, headers={"Content-Type": "application/json"}))
     return chosen

@@ -84,12 +84,12 @@ def discover(
     run = _Run(typed, letters, config, key, directory, groups, progress, add_up)
     done: list[LayerState] = []
     with workers(processes) as shared:
-        told = how_far.along("asking devices for words", config.passes * config.layers) if shared.writes else None
+        advance = how_far.along("asking devices for words", config.passes * config.layers) if shared.writes else None
         for number in range(1, config.passes + 1):
             discovered = {word.word for layer in done for word in layer.words}
-            closed = _one_pass(run, number, known_words | discovered, shared, told or how_far.nothing)
-            if told and len(closed) < config.layers:  # No prefix survived, so nothing more is asked in this pass.
-                told(config.layers - len(closed))
+            closed = _one_pass(run, number, known_words | discovered, shared, advance or how_far.nothing)
+            if advance and len(closed) < config.layers:  # No prefix survived, so nothing more is asked in this pass.
+                advance(config.layers - len(closed))
             done += closed
     rows = tuple(layer.row for layer in done)
     if shared.writes:
@@ -120,7 +120,7 @@ def _worst(epsilons: Sequence[float | None]) -> float | None:
 
 
 def _one_pass(
-    run: _Run, number: int, known_words: frozenset[str], shared: Workers, told: Callable[[float], None]
+    run: _Run, number: int, known_words: frozenset[str], shared: Workers, advance: Callable[[float], None]
 ) -> list[LayerState]:
     prefixes: tuple[str, ...] = ("",)
     done = []
@@ -136,7 +136,7 @@ def _one_pass(
                 with shared.writing():
                     state.save(run.directory, closed)
         done.append(closed)
-        told(1.0)
+        advance(1.0)
         prefixes = closed.prefixes
         if run.progress:
             run.progress(closed.row.model_dump())

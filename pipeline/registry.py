@@ -232,11 +232,11 @@ class Registry:
         """
         bound = self._ledger.bound_results(published.launch_id)
         if bound:
-            known = bound.get(_version(published.name, published.version), ("", ""))[0]
+            recorded = bound.get(_version(published.name, published.version), ("", ""))[0]
         else:
             record = RunDir(self._settings.runs_dir, published.launch_id).record("publish")
-            known = record.outputs.get("bundle/bundle.json", "") if record else ""
-        if known != published.bundle_sha256:
+            recorded = record.outputs.get("bundle/bundle.json", "") if record else ""
+        if recorded != published.bundle_sha256:
             raise ReleaseRefused(
                 f"{published.name} version {published.version}: the ledger holds no such bundle of launch "
                 f"{published.launch_id!r}, so it is not served; somebody registered it by hand, or changed its tags"
@@ -289,8 +289,8 @@ class Registry:
         Raises:
           ReleaseRefused: the alias was moved by something else than a publication or a rollback.
         """
-        known = self._ledger.bound_results(published.name).get("champion")
-        if known is not None and known[0] != _digest(published):
+        recorded = self._ledger.bound_results(published.name).get("champion")
+        if recorded is not None and recorded[0] != _digest(published):
             raise ReleaseRefused(
                 f"{published.name}: version {published.version} is called champion in MLflow, but it was neither "
                 "published nor rolled back to last; set the alias back, or roll back"

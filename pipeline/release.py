@@ -78,12 +78,12 @@ def _without_experiment(config: LaunchConfig, run: RunDir, entries: Iterable[Ent
         return Standing(state="unfinished", detail="not every stage before the decision and its report has ended")
     if decided.result.get("decision") != "launch":
         return Standing(state="held", detail="; ".join(decided.result.get("reasons", ())))
-    own = [entry for entry in entries if entry.launch_id == run.launch_id]
-    reviews = _reviews(own)
+    of_launch = [entry for entry in entries if entry.launch_id == run.launch_id]
+    reviews = _reviews(of_launch)
     for when, review in reviews:
         if review.answer == "reject":
             return Standing(state="rejected", detail=f"by {review.who} at {when[:19]}Z: {review.reason}")
-    undone, left = [entry for entry in own if entry.kind == "rollback"], _versions(published)
+    undone, left = [entry for entry in of_launch if entry.kind == "rollback"], _versions(published)
     for entry in undone:
         left.pop(json.loads(entry.binding)["registered_model"], None)
     taken_back = ""
@@ -94,11 +94,11 @@ def _without_experiment(config: LaunchConfig, run: RunDir, entries: Iterable[Ent
             return Standing(state="rolled back", detail=taken_back)
         taken_back = f"; no longer for its other features, rolled back {taken_back}"
     needed, report = config.policy.approvals, reported.result["disclosure_sha256"]
-    given = {
+    answers = {
         review.report: persons(_of_report(reviews, review.report)) for _, review in reviews
     }  # None of them rejects.
-    who = tuple(review.who for review in given.get(report, ()))
-    if left and (any(len(enough) >= needed for enough in given.values()) or not _asked(config, run)):
+    who = tuple(review.who for review in answers.get(report, ()))
+    if left and (any(len(enough) >= needed for enough in answers.values()) or not _asked(config, run)):
         each = " and ".join(f"version {version} of {name}" for name, version in left.items())
         return Standing(state="published", detail=f"as {each}{taken_back}", approvers=who)
     if not config.reviewers:
@@ -115,8 +115,8 @@ def _without_experiment(config: LaunchConfig, run: RunDir, entries: Iterable[Ent
 
 def approvers(run_id: str, entries: Iterable[Entry]) -> tuple[str, ...]:
     """The reviewers who approved a launch, each once, the first one first."""
-    own = (entry for entry in entries if entry.kind == "review" and entry.launch_id == run_id)
-    reviews = [Review.model_validate_json(entry.binding) for entry in own]
+    answers = (entry for entry in entries if entry.kind == "review" and entry.launch_id == run_id)
+    reviews = [Review.model_validate_json(entry.binding) for entry in answers]
     return tuple(dict.fromkeys(review.who for review in reviews if review.answer == "approve"))
 
 
@@ -125,35 +125,37 @@ def show(run: RunDir, now: Standing) -> None:
     write_text(run.public("launch") / STATE, badge(now.state, now.detail))
 
 
-def review(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger, given: Review) -> Standing:
+def review(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger, verdict: Review) -> Standing:
     """Write a reviewer's answer down, and say where the launch stands then. The same answer again is free.
 
     Raises:
       ReleaseRefused: they are no reviewer of this launch, saw another report, or the launch does not wait.
     """
-    if given.who not in config.reviewers:
+    if verdict.who not in config.reviewers:
         named = ", ".join(config.reviewers) or "nobody"
-        raise ReleaseRefused(f"review: {given.who!r} is no reviewer of {run.launch_id}; its launch file names {named}")
-    if given.answer == "reject" and not given.reason.strip():
+        raise ReleaseRefused(
+            f"review: {verdict.who!r} is no reviewer of {run.launch_id}; its launch file names {named}"
+        )
+    if verdict.answer == "reject" and not verdict.reason.strip():
         raise ReleaseRefused(f"review: say why {run.launch_id} is rejected: --reason ...")
     before = standing(config, run, ledger.entries())
-    kept = ledger.noted("review", run.launch_id, _stage_of(given))
-    if before.state != "waiting" and (kept is None or Review.model_validate_json(kept.binding) != given):
+    noted = ledger.noted("review", run.launch_id, _stage_of(verdict))
+    if before.state != "waiting" and (noted is None or Review.model_validate_json(noted.binding) != verdict):
         raise ReleaseRefused(f"review: {run.launch_id} waits for no answer, it is {before.state}: {before.detail}")
     report = run.result("report")["disclosure_sha256"]
-    if given.report != report and kept is None:
+    if verdict.report != report and noted is None:
         raise ReleaseRefused(
-            f"review: the report of {run.launch_id} has digest {report[:12]} by now, and {given.who} saw "
-            f"{given.report[:12]}; let them read it again"
+            f"review: the report of {run.launch_id} has digest {report[:12]} by now, and {verdict.who} saw "
+            f"{verdict.report[:12]}; let them read it again"
         )
     before_them = _of_report(_reviews(entry for entry in ledger.entries() if entry.launch_id == run.launch_id), report)
-    if given.answer == "approve" and kept is None and given not in persons([*before_them, given]):
-        known = " and ".join(f"{each.who} (account {each.account})" for each in before_them)
+    if verdict.answer == "approve" and noted is None and verdict not in persons([*before_them, verdict]):
+        them = " and ".join(f"{each.who} (account {each.account})" for each in before_them)
         raise ReleaseRefused(
-            f"review: {given.who!r} under account {given.account!r} is no other person than {known}, who approved; "
+            f"review: {verdict.who!r} under account {verdict.account!r} is no other person than {them}, who approved; "
             f"policy.approvals: {config.policy.approvals} asks for as many persons, with a name and an account each"
         )
-    ledger.note("review", config.private_text.name, run.launch_id, _stage_of(given), given.model_dump())
+    ledger.note("review", config.private_text.name, run.launch_id, _stage_of(verdict), verdict.model_dump())
     return standing(config, run, ledger.entries())
 
 
@@ -212,9 +214,11 @@ def rollback(
     return {"registered_model": name, "champion": previous, "rolled_back": champion, "launch_id": launch}
 
 
-def _reviews(own: Iterable[Entry]) -> list[tuple[str, Review]]:
+def _reviews(entries: Iterable[Entry]) -> list[tuple[str, Review]]:
     """When each answer was given, and the answer; of a launch's own entries."""
-    return [(entry.created_at, Review.model_validate_json(entry.binding)) for entry in own if entry.kind == "review"]
+    return [
+        (entry.created_at, Review.model_validate_json(entry.binding)) for entry in entries if entry.kind == "review"
+    ]
 
 
 def _of_report(reviews: Iterable[tuple[str, Review]], report: str) -> list[Review]:
@@ -235,6 +239,6 @@ def _asked(config: LaunchConfig, run: RunDir) -> bool:
     return bool(config.reviewers) and run.launch_id != earlier and not run.launch_id.startswith(earlier + "-")
 
 
-def _stage_of(given: Review) -> str:
+def _stage_of(verdict: Review) -> str:
     """What stands for the stage in a review's entry: each reviewer answers once about each report."""
-    return f"review of {given.report[:16]} by {given.who}"
+    return f"review of {verdict.report[:16]} by {verdict.who}"

@@ -91,9 +91,9 @@ def load(environment: Mapping[str, str] | None = None) -> Settings:
     _check_tracking(tracking_uri)
     # Through a server the server's own artifact store is used; a path of this machine would mean nothing to it.
     default_root = None if tracking_uri.startswith("http") else (runs_dir / "mlflow-artifacts").as_uri()
-    kept = environment.get("TACIT_RETENTION_DAYS")
-    if kept and not re.fullmatch(r"[0-9]{1,6}(\.[0-9]+)?", kept):
-        raise ValueError(f"TACIT_RETENTION_DAYS: {kept!r} is no number of days; write one as in 30, or unset it")
+    retention = environment.get("TACIT_RETENTION_DAYS")
+    if retention and not re.fullmatch(r"[0-9]{1,6}(\.[0-9]+)?", retention):
+        raise ValueError(f"TACIT_RETENTION_DAYS: {retention!r} is no number of days; write one as in 30, or unset it")
     logs = environment.get("TACIT_EXPERIMENT_LOGS")
     if logs and not Path(logs).expanduser().is_absolute():
         raise ValueError(f"TACIT_EXPERIMENT_LOGS: {shown(logs)!r} follows the working directory; write it whole")
@@ -106,7 +106,7 @@ def load(environment: Mapping[str, str] | None = None) -> Settings:
         artifact_root=environment.get("TACIT_ARTIFACT_ROOT") or default_root,
         web_dir=Path(environment.get("TACIT_WEB") or home / ".venv" / "web").expanduser().resolve(),
         airflow_users=_airflow_users(environment, home),
-        retention_days=float(kept) if kept else None,
+        retention_days=float(retention) if retention else None,
         prints=_yes_or_no(environment, "TACIT_PDF", default=True),
         hosts=tuple(name.strip() for name in environment.get("TACIT_HOSTS", "").split(",") if name.strip()),
         git_commit=environment.get("TACIT_GIT_COMMIT") or _git_commit(home),
@@ -144,8 +144,8 @@ def telemetry(environment: Mapping[str, str] | None = None) -> Telemetry:
 
 def _exporter(environment: Mapping[str, str], signal: str) -> str:
     def stated(name: str) -> str:
-        own = environment.get(f"OTEL_EXPORTER_OTLP_{signal.upper()}_{name}")
-        return own or environment.get(f"OTEL_EXPORTER_OTLP_{name}") or ""
+        value = environment.get(f"OTEL_EXPORTER_OTLP_{signal.upper()}_{name}")
+        return value or environment.get(f"OTEL_EXPORTER_OTLP_{name}") or ""
 
     name = f"OTEL_{signal.upper()}_EXPORTER"
     chosen = environment.get(name) or ("otlp" if stated("ENDPOINT") else "none")

@@ -97,7 +97,7 @@ def content_key(ctx: StageContext, config: LaunchConfig, stage: PublicStage) -> 
     """
     before = {name: ctx.run.record(name) for name in stage.after}
     try:
-        given = stage.given(ctx)
+        read = stage.given(ctx)
     except (OSError, ValueError):
         return None  # The stage itself says what is missing, or does without.
     if None in before.values():
@@ -108,7 +108,7 @@ def content_key(ctx: StageContext, config: LaunchConfig, stage: PublicStage) -> 
         "libraries": {name: version_of(name) for name in LIBRARIES},
         "config": {name: field_of(config.canonical(), name) for name in stage.reads(config)},
         "after": {name: record_digest(record) for name, record in before.items() if record},
-        "given": given,
+        "given": read,
     }
     return text_sha256(json.dumps(content, sort_keys=True))
 

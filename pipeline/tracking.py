@@ -158,11 +158,11 @@ class MlflowTracker:
         root = self._settings.artifact_root
         client = self._client  # before the lock: connecting takes the same one
         with one_process(self._settings):
-            found = client.get_experiment_by_name(name)
+            existing = client.get_experiment_by_name(name)
             place = root and f"{root}/{self._config.locale}"
-            number = found.experiment_id if found else client.create_experiment(name, artifact_location=place)
+            number = existing.experiment_id if existing else client.create_experiment(name, artifact_location=place)
             for tag, value in experiment.tags(number, self._config.locale).items():
-                if not found or found.tags.get(tag) != value:
+                if not existing or existing.tags.get(tag) != value:
                     client.set_experiment_tag(number, tag, value)
         self._mend(number)
         return number

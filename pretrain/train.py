@@ -180,13 +180,13 @@ def gradients_by_hand(
                 columns.draw(chance_V, part.targets_P, np.random.default_rng((seed, step, number)))
                 for number, part in enumerate(parts)
             ]
-        kept = [
+        saved = [
             kept_outputs(len(part.targets_P), model.embedding_dim, dropped, _dropout_generator(seed, step, number))
             for number, part in enumerate(parts)
         ]
         tasks = [
             pool.submit(loss_and_gradient, model, part, chosen_columns, gradients, weight, kept_PE)
-            for part, chosen_columns, gradients, kept_PE in zip(parts, chosen, sums, kept, strict=False)
+            for part, chosen_columns, gradients, kept_PE in zip(parts, chosen, sums, saved, strict=False)
         ]
         losses = [task.result() for task in tasks]
         for gradients in sums[: len(parts)]:

@@ -153,8 +153,8 @@ def feature_name(name: str) -> str:
 def features(disclosure: Disclosure) -> list[tuple[str, tuple[str, ...]]]:
     """Features and their metrics, the launch's own first."""
     by_feature = disclosure.utility.features if disclosure.utility else {}
-    own = disclosure.launch.features or (disclosure.launch.feature,)
-    return sorted(by_feature.items(), key=lambda item: own.index(item[0]) if item[0] in own else len(own))
+    listed = disclosure.launch.features or (disclosure.launch.feature,)
+    return sorted(by_feature.items(), key=lambda item: listed.index(item[0]) if item[0] in listed else len(listed))
 
 
 def arms(utility: Utility) -> list[str]:
@@ -224,10 +224,10 @@ def verdict(row: Difference) -> str:
     """What the interval shown says about the candidate; metrics of known words depend on the arm's vocabulary."""
     if row.metric in ("invocab_accuracy", "cross_entropy"):
         return "–"
-    told = change(row)
-    if told.low <= 0 <= told.high:
+    interval = change(row)
+    if interval.low <= 0 <= interval.high:
         return "no clear difference"
-    return "better" if (told.low > 0) != (row.metric in LOWER_IS_BETTER) else "worse"
+    return "better" if (interval.low > 0) != (row.metric in LOWER_IS_BETTER) else "worse"
 
 
 def canaries_held(audit: AuditBlock) -> str:

@@ -39,8 +39,8 @@ LANGUAGES = (ENGLISH, *_DIGITS)
 
 def languages(disclosure: Disclosure) -> tuple[str, ...]:
     """Languages of the first page: English, and the launch's own where it is written in that one."""
-    own = disclosure.launch.locale.split("-")[0]
-    return (ENGLISH, own) if own in _DIGITS else (ENGLISH,)
+    spoken = disclosure.launch.locale.split("-")[0]
+    return (ENGLISH, spoken) if spoken in _DIGITS else (ENGLISH,)
 
 
 def in_digits_of(language: str, shown: str) -> str:
@@ -49,8 +49,8 @@ def in_digits_of(language: str, shown: str) -> str:
         return shown
     how = _DIGITS[language]
 
-    def written(found: re.Match[str]) -> str:
-        whole, _, fraction = found[0].partition(".")
+    def written(match: re.Match[str]) -> str:
+        whole, _, fraction = match[0].partition(".")
         digits = whole.replace(",", "")
         grouped = whole.replace(",", how.thousands) if len(digits) >= how.least else digits
         return grouped + ("," + fraction if fraction else "")

@@ -145,10 +145,10 @@ def _shown(row: Row) -> dict[str, Any]:
 def _links(runs_dir: Path, name: str, keyboards: Mapping[str, Path]) -> list[tuple[str, str]]:
     """What there is of a launch to look at: its name, and its address from the index."""
     public = runs_dir / name / "public"
-    own = [(label, public / path) for label, path in (*_FILES, *_MORE) if (public / path).is_file()]
+    files = [(label, public / path) for label, path in (*_FILES, *_MORE) if (public / path).is_file()]
     if name in keyboards:
-        own.append(("keyboard", keyboards[name]))
-    return [(label, path.relative_to(runs_dir).as_posix()) for label, path in own]
+        files.append(("keyboard", keyboards[name]))
+    return [(label, path.relative_to(runs_dir).as_posix()) for label, path in files]
 
 
 def _standing(rows: Iterable[Row]) -> dict[str, dict[str, tuple[Row, Row | None]]]:
@@ -159,9 +159,9 @@ def _standing(rows: Iterable[Row]) -> dict[str, dict[str, tuple[Row, Row | None]
             newest.setdefault(row["locale"], {}).setdefault(feature, []).append(row)
     table: dict[str, dict[str, tuple[Row, Row | None]]] = {}
     for locale, features in sorted(newest.items()):
-        for feature, own in features.items():
-            first = next((row for row in own if row["state"] == "published"), own[0])
-            table.setdefault(locale, {})[feature] = (first, own[0] if own[0] is not first else None)
+        for feature, by_version in features.items():
+            first = next((row for row in by_version if row["state"] == "published"), by_version[0])
+            table.setdefault(locale, {})[feature] = (first, by_version[0] if by_version[0] is not first else None)
     return table
 
 

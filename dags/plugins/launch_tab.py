@@ -114,7 +114,7 @@ def seen(launch: str) -> dict[str, Any]:
     """What the page shows of a launch, from the results of its stages."""
     stages = ("fine_tune", "ab_test", "decide", "report", "publish", "experiment")
     records = {stage: record(launch, stage) for stage in stages}
-    results = {stage: kept["result"] for stage, kept in records.items() if kept}
+    results = {stage: written["result"] for stage, written in records.items() if written}
     decided, compared = results.get("decide", {}), results.get("ab_test", {})
     champion = compared.get("champion")
     return {

@@ -102,8 +102,8 @@ def select(
     """
     passes, chosen = passes_of(config), list[_Chosen]()
     for one in passes:
-        known = known_words | {word for earlier in chosen for word in earlier.weight_of}
-        contributed_by = partial(_contributed, known_words=known, config=config, key=key, one=one)
+        left_out = known_words | {word for earlier in chosen for word in earlier.weight_of}
+        contributed_by = partial(_contributed, known_words=left_out, config=config, key=key, one=one)
         weight_of = _weights(shards, contributed_by, config, one)
         released = weighted_gaussian.release(weight_of, one.noise_multiplier, one.threshold, key, one.number - 1)
         chosen.append(_Chosen(one, released))

@@ -57,7 +57,7 @@ def anonymous_holders(randomizer: SubsetSelection, messages: int, votes: int, ch
     return low
 
 
-def lemma_1(randomizer: SubsetSelection, messages: int, kept: int, holders: int) -> float:
+def lemma_1(randomizer: SubsetSelection, messages: int, most: int, holders: int) -> float:
     """Bound on the probability that an item in ``holders`` messages is among the ``kept`` with most votes.
 
     Sun & Sun 2024, lemma 1, to compare with the paper: (holders, result)-approximate k-anonymity where no
@@ -75,12 +75,12 @@ def lemma_1(randomizer: SubsetSelection, messages: int, kept: int, holders: int)
     low, high = math.floor(messages * chance), messages
     while high - low > 1:
         middle = (low + high) // 2
-        too_few = others * scipy.stats.binom.sf(middle - 1, messages, chance) > kept
+        too_few = others * scipy.stats.binom.sf(middle - 1, messages, chance) > most
         low, high = (middle, high) if too_few else (low, middle)
     best = 1.0
     for votes in range(math.floor(messages * chance), low + 1):
         expected = others * float(scipy.stats.binom.sf(votes - 1, messages, chance))
-        if expected > kept:
-            below = math.exp(-((1 - kept / expected) ** 2) * expected / 2)
+        if expected > most:
+            below = math.exp(-((1 - most / expected) ** 2) * expected / 2)
             best = min(best, publication_chance(randomizer, messages, holders, votes) + below)
     return best

@@ -104,15 +104,15 @@ def status(place: Places) -> int:
 
 def tacit(place: Places, *arguments: str) -> int:
     program = os.environ.get("TACIT_BIN") or str(places.STAGES_BIN / "tacit")
-    os.execve(program, [program, *arguments], places.told(place, "worker"))
+    os.execve(program, [program, *arguments], places.environment_of(place, "worker"))
 
 
 def backfilled(place: Places, file: str = "", first: str = "", last: str = "", go: str = "") -> int:
-    return backfill.backfill(places.told(place, "worker"), file, first, last, go)
+    return backfill.backfill(places.environment_of(place, "worker"), file, first, last, go)
 
 
 def environment(place: Places, kind: str) -> int:
-    sys.stdout.write("".join(f"{name}={value}\0" for name, value in places.told(place, kind).items()))
+    sys.stdout.write("".join(f"{name}={value}\0" for name, value in places.environment_of(place, kind).items()))
     return 0
 
 
@@ -179,7 +179,7 @@ def in_the_way(name: str, place: Places) -> None:
         raise StackError(f"{port}: {place.ports[port]} is in use; choose another, as in make stack {port}=20001")
 
 
-def migrate(place: Places, told: dict[str, str]) -> None:
+def migrate(place: Places, variables: dict[str, str]) -> None:
     """Airflow's tables and pools, as compose's service ``setup`` makes them, when there is something new."""
     sources = [ROOT / "requirements" / "airflow.lock", ROOT / "dags" / "pools.json"]
     state = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
@@ -189,7 +189,7 @@ def migrate(place: Places, told: dict[str, str]) -> None:
     begun = time.monotonic()
     with log.open("ab") as output:
         command = places.compose_service("setup")["entrypoint"]
-        done = subprocess.run(command, env=told, cwd=ROOT, stdout=output, stderr=output, check=False)
+        done = subprocess.run(command, env=variables, cwd=ROOT, stdout=output, stderr=output, check=False)
     if done.returncode:
         raise StackError(f"setup failed:\n{processes.tail(log)}\nThat was the end of {log}")
     note.write_text(state, encoding="utf-8")

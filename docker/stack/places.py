@@ -80,7 +80,7 @@ def places(environment: Mapping[str, str]) -> Places:
     return Places(Path(environment.get("STACK_HOME") or ROOT / ".stack").resolve(), ports)
 
 
-def told(place: Places, kind: str) -> dict[str, str]:
+def environment_of(place: Places, kind: str) -> dict[str, str]:
     """The whole environment of a service of one kind: its files, with the addresses of this machine filled in.
 
     Nothing else that configures Airflow or MLflow comes through from the shell.
@@ -117,10 +117,10 @@ def told(place: Places, kind: str) -> dict[str, str]:
     }
 
 
-def filled_in(kind: str, given: Mapping[str, str]) -> dict[str, str]:
+def filled_in(kind: str, variables: Mapping[str, str]) -> dict[str, str]:
     """What the files of a kind say with these variables filled in, and the variables."""
     read = "set -aeu; " + " ".join(f". {ROOT / name};" for name in FILES[kind]) + " env -0"
-    done = subprocess.run(["bash", "-c", read], env=dict(given), capture_output=True, text=True, check=False)
+    done = subprocess.run(["bash", "-c", read], env=dict(variables), capture_output=True, text=True, check=False)
     if done.returncode:
         raise StackError(f"{', '.join(FILES[kind])}: {done.stderr.strip()}")
     return dict(line.split("=", 1) for line in done.stdout.split("\0") if "=" in line)

@@ -70,12 +70,12 @@ def secret_names() -> list[str]:
 def environment(kind: str) -> list[Object]:
     """What a container of a kind is told: the secrets that its settings name, then the settings."""
     names = secret_names()
-    given = {name: f"$({name})" for name in names} | {"EXECUTOR": "KubernetesExecutor", "PATH": "/usr/bin:/bin"}
-    filled = filled_in(kind, given)
+    values = {name: f"$({name})" for name in names} | {"EXECUTOR": "KubernetesExecutor", "PATH": "/usr/bin:/bin"}
+    filled = filled_in(kind, values)
     shell = {"PATH", "PWD", "SHLVL", "_", "EXECUTOR", *names}
-    told = {name: value for name, value in filled.items() if name not in shell and not name.startswith(_NOT_HERE)}
-    asked = [name for name in names if any(f"$({name})" in value for value in told.values())]
-    return [*map(from_secret, asked), *({"name": name, "value": told[name]} for name in sorted(told) if told[name])]
+    fixed = {name: value for name, value in filled.items() if name not in shell and not name.startswith(_NOT_HERE)}
+    asked = [name for name in names if any(f"$({name})" in value for value in fixed.values())]
+    return [*map(from_secret, asked), *({"name": name, "value": fixed[name]} for name in sorted(fixed) if fixed[name])]
 
 
 def from_secret(name: str) -> Object:
@@ -120,12 +120,12 @@ def postgres() -> list[Object]:
 
 def mlflow() -> list[Object]:
     """MLflow's server with its login, on its own volume: public artifacts alone."""
-    told = [*environment("mlflow"), {"name": "MLFLOW", "value": "/opt/stages-env/bin/mlflow"}]
+    variables = [*environment("mlflow"), {"name": "MLFLOW", "value": "/opt/stages-env/bin/mlflow"}]
     container = {
         "name": "mlflow",
         "image": IMAGES["stages"],
         "command": ["bash", "/scripts/mlflow.sh"],
-        "env": told,
+        "env": variables,
         "ports": [{"containerPort": 5000}],
         "readinessProbe": {
             "httpGet": {"path": "/health", "port": 5000, "httpHeaders": [{"name": "Host", "value": "mlflow:5000"}]}
@@ -151,7 +151,7 @@ def mlflow() -> list[Object]:
 
 def airflow() -> list[Object]:
     """Airflow's services by compose's commands; the first start makes the tables."""
-    told, objects = environment("airflow"), []
+    variables, objects = environment("airflow"), []
     health: Mapping[str, Object] = {
         "api-server": {"httpGet": {"path": "/api/v2/version", "port": 8080}},
         "scheduler": {"exec": {"command": ["airflow", "jobs", "check", "--job-type", "SchedulerJob", "--local"]}},
@@ -174,7 +174,7 @@ def airflow() -> list[Object]:
         {"name": "launches", "configMap": {"name": "launches"}},
         {"name": "pods", "configMap": {"name": "pods"}},
     ]
-    shared = {"image": IMAGES["airflow"], "env": told, "securityContext": LOCKED, "volumeMounts": mounts}
+    shared = {"image": IMAGES["airflow"], "env": variables, "securityContext": LOCKED, "volumeMounts": mounts}
     for name in AIRFLOW:
         probe = {
             "livenessProbe": {**health[name], "initialDelaySeconds": 90, "periodSeconds": 60, "timeoutSeconds": 30}

@@ -68,9 +68,9 @@ def redis(place: Places, passwords: Mapping[str, str]) -> Command:
     """The server, by the script that its container runs."""
     data = place.data("redis")
     data.mkdir(mode=0o700, exist_ok=True)
-    told = {"REDIS_PASSWORD": passwords["REDIS_PASSWORD"], "REDIS_PORT": str(place.ports["REDIS_PORT"])}
-    told |= {"PATH": os.environ["PATH"], "REDIS_BIND": "127.0.0.1", "REDIS_FOLDER": str(data)}
-    return Command(["sh", str(ROOT / "docker" / "redis.sh")], told, data)
+    variables = {"REDIS_PASSWORD": passwords["REDIS_PASSWORD"], "REDIS_PORT": str(place.ports["REDIS_PORT"])}
+    variables |= {"PATH": os.environ["PATH"], "REDIS_BIND": "127.0.0.1", "REDIS_FOLDER": str(data)}
+    return Command(["sh", str(ROOT / "docker" / "redis.sh")], variables, data)
 
 
 def _make_cluster(place: Places, folder: Path, password: str, user: str | None) -> None:
@@ -111,9 +111,11 @@ def _unprivileged() -> str | None:
 
 
 def _postgres() -> Path | None:
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3].split(".")[0]))
-    on_path = [Path(found).resolve() for found in [shutil.which("initdb")] if found]
-    return (found or on_path or [None])[-1].parent if found or on_path else None
+    programs = sorted(
+        Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3].split(".")[0])
+    )
+    on_path = [Path(program).resolve() for program in [shutil.which("initdb")] if program]
+    return (programs or on_path or [None])[-1].parent if programs or on_path else None
 
 
 def _redis() -> str | None:
@@ -129,8 +131,8 @@ def _install(packages: list[str]) -> None:
     if "postgresql" in packages and not _MAKE_NO_CLUSTER.exists():
         _MAKE_NO_CLUSTER.parent.mkdir(parents=True, exist_ok=True)
         _MAKE_NO_CLUSTER.write_text("create_main_cluster = false\n", encoding="utf-8")
-    told = os.environ | {"DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
+    variables = os.environ | {"DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
     for command in (["update"], ["install", "-y", "--no-install-recommends", *packages]):
-        done = subprocess.run(["apt-get", *command], env=told, capture_output=True, text=True, check=False)
+        done = subprocess.run(["apt-get", *command], env=variables, capture_output=True, text=True, check=False)
         if done.returncode:
             raise StackError(f"{names}: apt-get {command[0]} failed: {done.stderr.strip()[-500:]}")

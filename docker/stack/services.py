@@ -34,13 +34,13 @@ class Service:
 def all_services(place: Places, secret: dict[str, str]) -> dict[str, Service]:
     """Every service by name; PostgreSQL's data folder is made if there is none."""
     folder = servers.programs()
-    airflow, worker = places.told(place, "airflow"), places.told(place, "worker")
+    airflow, worker = places.environment_of(place, "airflow"), places.environment_of(place, "worker")
     made = {
         "postgres": Service("postgres", servers.postgres(place, folder, secret), lambda: ask_postgres(place, secret)),
         "redis": Service("redis", servers.redis(place, secret), lambda: ask_redis(place, secret)),
         "mlflow": Service(
             "mlflow",
-            Command(["bash", str(ROOT / "docker" / "mlflow.sh")], places.told(place, "mlflow"), place.mlflow),
+            Command(["bash", str(ROOT / "docker" / "mlflow.sh")], places.environment_of(place, "mlflow"), place.mlflow),
             lambda: ask_web(f"http://{place.address('MLFLOW')}/health"),
         ),
     }
@@ -48,8 +48,8 @@ def all_services(place: Places, secret: dict[str, str]) -> dict[str, Service]:
         words = [str(places.BIN / "airflow"), *places.compose_service(name)["command"]]
         if name in WORKERS:
             words += ["--pid", str(place.airflow / f"{name}.pid")]  # two of one home would share a file
-        told = worker if name in WORKERS else airflow
-        made[name] = Service(name, Command(words, told, ROOT), asking(name, place, secret))
+        variables = worker if name in WORKERS else airflow
+        made[name] = Service(name, Command(words, variables, ROOT), asking(name, place, secret))
     return made
 
 

@@ -174,7 +174,7 @@ def attacked(
         raise ValueError(f"mu_N: {len(rounds.mu_N)} entries for {len(planted.canaries)} canaries; give one for each")
     model = float64_copy(model)
     alike = Counter((canary.population, canary.n_u) for canary in planted.canaries)
-    told = progress.along("attacking canaries", len(planted.canaries))
+    advance = progress.along("attacking canaries", len(planted.canaries))
 
     def attack(number: int) -> CanaryRow:
         canary = planted.canaries[number]
@@ -182,7 +182,7 @@ def attacked(
         place = exposure.rank(model, canary, config.random_continuations, _seed(seed, number), nodes=nodes)
         joined = int(np.sum(rounds.participations_D[planted.canary_of_device_D == number]))
         row = _row(model, canary, place, config.random_continuations, joined, float(rounds.mu_N[number]), alpha)
-        told(1.0)
+        advance(1.0)
         return row
 
     with ThreadPoolExecutor(workers) as pool:

@@ -112,8 +112,8 @@ def run(entrants: Entrants, devices: Devices, rules: Rules, workers: int = 1) ->
     arms, pairs, vocabulary = entrants.arms, entrants.pairs, entrants.vocabulary
     text = held_out(devices.words, devices.test)
     id_P = text.ids(vocabulary)
-    told = progress.along(f"scoring {len(arms)} arms", float(len(arms) * text.lengths_S.sum()))
-    scored = {arm: scoring.score(model, text, id_P, workers=workers, told=told) for arm, model in arms.items()}
+    advance = progress.along(f"scoring {len(arms)} arms", float(len(arms) * text.lengths_S.sum()))
+    scored = {arm: scoring.score(model, text, id_P, workers=workers, advance=advance) for arm, model in arms.items()}
     tables: dict[str, dict[str, Ratio]] = {arm: each.ratios() for arm, each in scored.items()}
     settings: tuple[ComposeSetting, ...] = ()
     signs: list[verdicts.SignCheck] = []
@@ -220,12 +220,14 @@ def _typed_again(
 
     each_way = [(arm, offers) for arm in entrants.arms for offers in (False, True)]
     words = sum(float((long if is_long(*way) else short).lengths_S.sum()) for way in each_way)
-    told = progress.along(f"typing again under {len(entrants.arms)} arms", words)
+    advance = progress.along(f"typing again under {len(entrants.arms)} arms", words)
     for arm, model in entrants.arms.items():
         for offers in (False, True):
             threshold, at_full = thresholds[arm] if offers else None, is_long(arm, offers)
             text, prepared = (long, long_script) if at_full else (short, short_script)
-            session = sessions.simulate(prepared, text, model, compose_threshold=threshold, workers=workers, told=told)
+            session = sessions.simulate(
+                prepared, text, model, compose_threshold=threshold, workers=workers, advance=advance
+            )
             first = session.ratios(first_P) if at_full else session.ratios()
             if at_full:
                 whole = session.ratios()
@@ -244,12 +246,12 @@ def _signs(
     """The decisive pairs under every calibration: the median's at length, the others' on ``session_words``."""
     tables = {typist.MEDIAN.name: at_length}
     others = len(typist.CALIBRATIONS) - 1
-    told = progress.along(f"{others} other kinds of typists", float(others * len(at_length) * text.lengths_S.sum()))
+    advance = progress.along(f"{others} other kinds of typists", float(others * len(at_length) * text.lengths_S.sum()))
     for calibration in typist.CALIBRATIONS:
         if calibration is not typist.MEDIAN:
             prepared = script.prepare(text, entrants.vocabulary, rules.locale, calibration, rules.seed)
             tables[calibration.name] = {
-                arm: sessions.simulate(prepared, text, entrants.arms[arm], workers=workers, told=told).ratios()
+                arm: sessions.simulate(prepared, text, entrants.arms[arm], workers=workers, advance=advance).ratios()
                 for arm in at_length
             }
     by_calibration = {

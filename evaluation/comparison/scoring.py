@@ -83,7 +83,7 @@ def score(
     compose_floor: float | None = None,
     batch_sentences: int = 256,
     workers: int = 1,
-    told: Callable[[float], None] = progress.nothing,
+    advance: Callable[[float], None] = progress.nothing,
 ) -> Scored:
     """Score every held-out word under an arm, reading each sentence once.
 
@@ -91,7 +91,7 @@ def score(
       id_P: ids of the text's words in the comparison's vocabulary.
       compose_floor: also look for phrases at least this sure (nats); None does not.
       batch_sentences, workers: change memory and time, not the result.
-      told: hears how many words were scored, as often as some were.
+      advance: hears how many words were scored, as often as some were.
 
     Raises:
       ValueError: an id outside the arm's vocabulary.
@@ -125,7 +125,7 @@ def score(
                 phrase_P[asked] = (phrase_B2[:, 0] == id_P[asked]) & (phrase_B2[:, 1] == id_P[asked + 1])
             if np.any(lengths_B > place + 1):
                 log_probs_BV, state = arm.step(meant_B, state)
-        told(float(lengths_B.sum()))
+        advance(float(lengths_B.sum()))
 
     for_all(batches(text.lengths_S, batch_sentences), run, workers)
     unknown_P = id_P == UNK

@@ -93,8 +93,8 @@ def read(touches: Touches, meant_P: list[list[int]], keys: Keyboard, lexicon: Le
             literal = best_T[offsets[word - start] : offsets[word - start + 1]]
             as_meant_P[word] = literal.tolist() == meant_P[word]
     offsets_P1 = np.concatenate([[0], np.cumsum(sizes)])
-    found = offsets_P1, np.concatenate(ids), np.concatenate(scores)
-    return Readings(*found, literal_T, literal_P, literal_id_P, as_meant_P)
+    candidates = offsets_P1, np.concatenate(ids), np.concatenate(scores)
+    return Readings(*candidates, literal_T, literal_P, literal_id_P, as_meant_P)
 
 
 def prefixes(

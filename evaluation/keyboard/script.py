@@ -96,7 +96,7 @@ def prepare(text: HeldOut, vocabulary: Vocabulary, locale: str, calibration: typ
     touches = touch.type_words(text, keys, calibration, traits, seed)
     words = lexicon.build(vocabulary, keys)
     spelled = [keys.spell(word) for word in text.spellings]
-    known = [[] if number < len(SPECIALS) else keys.spell(word) for number, word in enumerate(vocabulary.words)]
+    spelt = [[] if number < len(SPECIALS) else keys.spell(word) for number, word in enumerate(vocabulary.words)]
     readings = decoder.read(touches, [spelled[word] for word in text.word_P], keys, words, MARGIN_NATS)
     device_P = text.device_P
     counters = (device_P, text.number_S[text.sentence_P], text.place_P)
@@ -122,8 +122,8 @@ def prepare(text: HeldOut, vocabulary: Vocabulary, locale: str, calibration: typ
         literal_T=readings.literal_T,
         letters_P1=np.concatenate([[0], np.cumsum(touches.letters_P)]),
         letters_K=_joined(spelled[word] for word in text.word_P),
-        spelled_V1=np.concatenate([[0], np.cumsum([len(letters) for letters in known])]),
-        spelled_K=_joined(known),
+        spelled_V1=np.concatenate([[0], np.cumsum([len(letters) for letters in spelt])]),
+        spelled_K=_joined(spelt),
         seconds_P=np.diff(before_P1),
         key_seconds_P=traits.key_seconds[device_P],
         taken_back_P=np.diff(backs_P1),

@@ -114,7 +114,7 @@ def simulate(
     weight: float = WEIGHT,
     batch_sentences: int = 256,
     workers: int = 1,
-    told: Callable[[float], None] = progress.nothing,
+    advance: Callable[[float], None] = progress.nothing,
 ) -> Session:
     """Replay a script under an arm.
 
@@ -123,7 +123,7 @@ def simulate(
       compose_threshold: sureness (nats) from which a phrase is shown; None turns Smart Compose off.
       weight: of the language model in readings and completions (OTF).
       batch_sentences, workers: sentences in step, and threads; they change memory and time, not the result.
-      told: hears how many words were typed, as often as some were.
+      advance: hears how many words were typed, as often as some were.
 
     Raises:
       ValueError: the arm speaks another vocabulary than the script was prepared with.
@@ -140,7 +140,7 @@ def simulate(
 
     def run(batch_B: np.ndarray) -> None:
         _in_step(script, text, arm, batch_B, compose_threshold, weight, answer_PC, seconds_P2, compose_P2)
-        told(float(text.lengths_S[batch_B].sum()))
+        advance(float(text.lengths_S[batch_B].sum()))
 
     for_all(batches(text.lengths_S, batch_sentences), run, workers)
     column = dict(zip(strip.COLUMNS, answer_PC.T, strict=True))

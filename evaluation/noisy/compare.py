@@ -145,24 +145,24 @@ def _phrases(entrants: Entrants, text: HeldOut, rules: Rules, workers: int) -> t
 
 def parts(entrants: Entrants, text: HeldOut, workers: int = 1) -> dict[str, np.ndarray]:
     """What each device adds to each sum, in words, ``[D]`` by name. Private."""
-    told = progress.along("scoring arms", float((1 + len(baselines(entrants))) * text.lengths_S.sum()))
-    ours = _scored(entrants, OURS, text, workers, told)
+    advance = progress.along("scoring arms", float((1 + len(baselines(entrants))) * text.lengths_S.sum()))
+    ours = _scored(entrants, OURS, text, workers, advance)
     new_P = (ours.id_P >= entrants.base_size) & (ours.id_P < entrants.launch_size)
     unknown_P = new_P | (ours.id_P == UNK) | (ours.id_P >= entrants.launch_size)
-    known, of_new, of_unknown = ours.ratios(), ours.ratios(new_P), ours.ratios(unknown_P)
-    added = {WORDS: known[RECALLS[0]][1], NEW: of_new[RECALLS[0]][1], UNKNOWN: of_unknown[RECALLS[0]][1]}
-    added |= {metric: known[metric][0] for metric in RECALLS}
+    of_all, of_new, of_unknown = ours.ratios(), ours.ratios(new_P), ours.ratios(unknown_P)
+    added = {WORDS: of_all[RECALLS[0]][1], NEW: of_new[RECALLS[0]][1], UNKNOWN: of_unknown[RECALLS[0]][1]}
+    added |= {metric: of_all[metric][0] for metric in RECALLS}
     added |= {_of_new(metric).numerator: of_new[metric][0] for metric in RECALLS}
     for other in baselines(entrants):
-        theirs = _scored(entrants, other, text, workers, told).ratios()
-        added |= {difference(metric, other): known[metric][0] - theirs[metric][0] for metric in RECALLS}
+        theirs = _scored(entrants, other, text, workers, advance).ratios()
+        added |= {difference(metric, other): of_all[metric][0] - theirs[metric][0] for metric in RECALLS}
     return added
 
 
 def _scored(
-    entrants: Entrants, arm: str, text: HeldOut, workers: int, told: Callable[[float], None] = progress.nothing
+    entrants: Entrants, arm: str, text: HeldOut, workers: int, advance: Callable[[float], None] = progress.nothing
 ) -> scoring.Scored:
-    return scoring.score(entrants.arms[arm], text, text.ids(entrants.vocabulary), workers=workers, told=told)
+    return scoring.score(entrants.arms[arm], text, text.ids(entrants.vocabulary), workers=workers, advance=advance)
 
 
 def _table(entrants: Entrants, sums: Sums, confidence: float, devices: int) -> AbResult | None:

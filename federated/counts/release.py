@@ -50,10 +50,10 @@ def released_counts(
 
 def _told(vectors: Iterator[tuple[np.ndarray, np.ndarray]], devices: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """The vectors, of which whoever watches hears which share has been asked for."""
-    told = progress.along("counting words and pairs", devices)
+    advance = progress.along("counting words and pairs", devices)
     for vector in vectors:
         yield vector
-        told(1.0)
+        advance(1.0)
 
 
 def weighted(devices: TokenStream, cells: Cells) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -76,17 +76,17 @@ def largest_shapes(
     Raises:
       ValueError: it carries none.
     """
-    found = [
+    of_splits = [
         Training(block, server_rate, own_rho(block))
         for shape in shapes(mechanism, planning, limits)
         if (block := training_at(mechanism, planning, rho, shape, KINDS)) is not None
     ]
-    if not found:
+    if not of_splits:
         raise ValueError(
             f"planning.population_estimate: {planning.population_estimate} devices fill no round of "
             f"{planning.max_report_goal}; lower max_report_goal"
         )
-    return found
+    return of_splits
 
 
 def pairs(shares: tuple[float, ...]) -> Iterator[tuple[float, float]]:

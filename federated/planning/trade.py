@@ -86,7 +86,7 @@ def rehearse(trade: TradeSetting, best: Rehearsal, work: Path, on_progress: Call
     setting, limits = trade.setting, trade.limits
     users, population, rate = len(setting.users), trade.planning.population_estimate, best.server_learning_rate
     fixed = trade.mechanism.model_copy(update={"clip_norm": best.clip_norm})
-    own = Training(trade.mechanism, setting.server.learning_rate, splits.own_rho(trade.mechanism))
+    alone = Training(trade.mechanism, setting.server.learning_rate, splits.own_rho(trade.mechanism))
     whole = splits.largest_shapes(fixed, trade.planning, trade.rho, limits, rate)
     # One shape for all splits: the smallest of those that are not told apart.
     leader = _leader(gains(trade, [(training, None) for training in whole], work, on_progress).outcomes, whole)
@@ -98,8 +98,8 @@ def rehearse(trade: TradeSetting, best: Rehearsal, work: Path, on_progress: Call
             parts[share] = Training(block, rate, splits.own_rho(block))
     counts = {share: splits.counts_at(share * trade.rho) for share in limits.shares}
     untrained = trade.counts is not None and not trade.counts.trains
-    tried: list[Tried] = [(None if untrained else own, trade.counts)]
-    tried += [(training, None) for training in dict.fromkeys([*whole, *parts.values()]) if training != own]
+    tried: list[Tried] = [(None if untrained else alone, trade.counts)]
+    tried += [(training, None) for training in dict.fromkeys([*whole, *parts.values()]) if training != alone]
     tried += [(parts[train], counts[count]) for train, count in splits.pairs(limits.shares) if train in parts]
     tried += [(None, release) for release in counts.values()]
     gained = gains(trade, tried, work, on_progress)

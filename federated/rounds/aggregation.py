@@ -127,9 +127,9 @@ def _planted_securely(
         numbers = list(planted.numbers)[first : first + encoding.devices]
         # A cohort must be large enough to hide in; who has nothing to send sends zeros.
         places = max(len(numbers), neighbours + 1)
-        own = Planted(numbers[process.rank :: process.size], planted.update)
-        zeros = len(range(process.rank, places, process.size)) - len(own.numbers)
-        sent = clipped_updates(trainer.model, [], trainer.local, clip, own)
+        share = Planted(numbers[process.rank :: process.size], planted.update)
+        zeros = len(range(process.rank, places, process.size)) - len(share.numbers)
+        sent = clipped_updates(trainer.model, [], trainer.local, clip, share)
         summed = secure_sum(
             chain(sent, repeat(np.zeros(size), zeros)),
             places,

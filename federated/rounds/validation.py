@@ -36,13 +36,13 @@ def measure(
 ) -> CurvePoint:
     """Loss, accuracy and clip norm after ``done`` rounds, on validation devices."""
     loss, top1 = evaluate(model, validation, sequence_words)
-    known = int(np.sum(validation.tokens_N > UNK))
+    words = int(np.sum(validation.tokens_N > UNK))
     unknown = int(np.sum(validation.tokens_N == UNK))
     return CurvePoint(
         round=done,
         validation_loss=loss,
         validation_top1=top1,
-        validation_recall=top1 * known / max(known + unknown, 1),
+        validation_recall=top1 * words / max(words + unknown, 1),
         clip_norm=privacy.clip_norm,
         clip_estimate=privacy.estimate,
     )

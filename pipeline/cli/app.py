@@ -103,7 +103,7 @@ def check(
 
     Example: tacit check dags/launches/demo-en-US.yaml
     """
-    told = []
+    taken = []
     try:
         named = to_run(launch, _date(date))
         parsed, run_id = named.config, named.run_id
@@ -116,10 +116,10 @@ def check(
             from pipeline import readiness
 
             here = settings.load()
-            told = foreseen(parsed, run_id, here)
-            notes = readiness.require(parsed, here, run_id, taken_over(told))
+            taken = foreseen(parsed, run_id, here)
+            notes = readiness.require(parsed, here, run_id, taken_over(taken))
             if date is not None:
-                notes += cli_ledger.would_spend(parsed, here, run_id, taken_over(told))
+                notes += cli_ledger.would_spend(parsed, here, run_id, taken_over(taken))
     except ValueError as error:
         if as_json:  # The log of whoever asked, such as Airflow's first task, says it too.
             typer.echo(printable(str(error)), err=True)
@@ -128,9 +128,9 @@ def check(
     if as_json:
         for note in notes:
             typer.echo(printable(note), err=True)
-    reuse = [vars(each) for each in told]
+    reuse = [vars(each) for each in taken]
     content = {"ok": True, "errors": [], "notes": list(notes), "launch_id": run_id, "reuse": reuse}
-    answer(content, as_json, text="\n".join((f"{launch}: ok, launch {run_id}", *notes, *map(str, told))))
+    answer(content, as_json, text="\n".join((f"{launch}: ok, launch {run_id}", *notes, *map(str, taken))))
 
 
 @app.command()
@@ -151,10 +151,10 @@ def launch(launch: LaunchName, date: Date = None, as_json: AsJson = False) -> No
     parsed, run_id = named.config, named.run_id
     PrivacyLedger(here.ledger_url)  # Without it nothing could be spent in the end.
     if not (here.runs_dir / run_id / "public" / "ingest_private" / RESULT).is_file():
-        told = foreseen(parsed, run_id, here)
-        for each in told:
+        taken = foreseen(parsed, run_id, here)
+        for each in taken:
             _log.info("%s", each)
-        readiness.require(parsed, here, run_id, taken_over(told))
+        readiness.require(parsed, here, run_id, taken_over(taken))
     console, tracker = _console(), tracking.MlflowTracker(here, parsed, run_id)
     with tracker.failing():
         outcomes = runner.run_launch(

@@ -194,9 +194,9 @@ def _type(annotation: Any) -> str:
 
 def _inner_limits(annotation: Any) -> list[str]:
     """Limits that stand inside an annotation, such as those of a list's values."""
-    own = get_args(annotation)[1:] if get_origin(annotation) is Annotated else ()
+    limits = get_args(annotation)[1:] if get_origin(annotation) is Annotated else ()
     nested = [limit for part in get_args(annotation) if not isinstance(part, str) for limit in _inner_limits(part)]
-    return [*_limits(own), *nested]
+    return [*_limits(limits), *nested]
 
 
 def _limits(metadata: Any) -> list[str]:

@@ -301,5 +301,5 @@ def _next(file: Path, asked: Asked) -> list[str]:
     """Commands from here to a launch."""
     window = f" --window-days {asked.days}" if asked.days else ""
     register = f"tacit ledger register {asked.name} --max-rho {asked.budget:g}{window}"
-    own = [] if asked.data == SYNTHETIC else [f"{register}  (once: its budget)"]
-    return ["tacit ledger init  (once)", *own, f"tacit check {file}", f"tacit launch {file}"]
+    first = [] if asked.data == SYNTHETIC else [f"{register}  (once: its budget)"]
+    return ["tacit ledger init  (once)", *first, f"tacit check {file}", f"tacit launch {file}"]

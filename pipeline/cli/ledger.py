@@ -54,9 +54,9 @@ def ledger_init(as_json: AsJson = False) -> None:
     try:
         ledger = PrivacyLedger(here.ledger_url)
     except LedgerMissing:
-        if given := receipts(here.runs_dir):
+        if recorded := receipts(here.runs_dir):
             raise LedgerTampered(
-                f"{here.runs_dir} holds launches with {len(given)} receipts of a privacy ledger that is not at "
+                f"{here.runs_dir} holds launches with {len(recorded)} receipts of a privacy ledger that is not at "
                 f"{address(here.ledger_url)}: a new one would forget what they spent. Restore it, or set "
                 "TACIT_LEDGER_URL to where it is"
             ) from None
@@ -245,11 +245,11 @@ def _forecast_line(row: "Forecast") -> str:
     return f"  {row.launch_id}: rho {row.rho:.4g}{held_out}, epsilon {row.epsilon:g} per typed word{before}"
 
 
-def _day(given: str, option: str) -> date:
+def _day(text: str, option: str) -> date:
     try:
-        return date.fromisoformat(given)
+        return date.fromisoformat(text)
     except ValueError as error:
-        raise ValueError(f"{option}: {shown(repr(given))} is no date; write it as in 2026-11-01") from error
+        raise ValueError(f"{option}: {shown(repr(text))} is no date; write it as in 2026-11-01") from error
 
 
 def _windows(ledger: "PrivacyLedger", name: str) -> list[str]:

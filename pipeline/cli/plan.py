@@ -91,12 +91,12 @@ def plan(
     rows, lines = words.both_ways(config, estimate)
     content |= {"words": rows}
     text += "".join(f"\n{line}" for line in lines)
-    told = foreseen(config, run_id, settings.load())
-    room = _room(config, run_id, planned.guarantee.rho, taken_over(told))
+    taken = foreseen(config, run_id, settings.load())
+    room = _room(config, run_id, planned.guarantee.rho, taken_over(taken))
     content |= {"ledger": {"problems": list(room.problems), "notes": list(room.notes)}}
     text += "".join(f"\n  ledger: {line}" for line in (*room.problems, *room.notes))
-    content |= {"reuse": [vars(each) for each in told]}
-    text += "".join(f"\n  {each}" for each in told)
+    content |= {"reuse": [vars(each) for each in taken]}
+    text += "".join(f"\n  {each}" for each in taken)
     if noise_to_signal is not None and not LEAST_AMOUNT <= noise_to_signal <= MOST_AMOUNT:
         raise ValueError(
             f"noise_to_signal: got {noise_to_signal:g}; give {LEAST_AMOUNT:g} to {MOST_AMOUNT:g}, as in 0.01"
@@ -171,15 +171,15 @@ def _rehearsed(config: LaunchConfig, verdict: "Verdict", directory: Path) -> tup
     from federated.planning.verdict import as_json
     from pipeline.rehearsal import draw_trade
 
-    own = rehearsed.outcome_of_file(verdict, config)
+    of_file = rehearsed.outcome_of_file(verdict, config)
     best = None if verdict.best is None else verdict.outcomes[verdict.best]
     draw_trade(verdict, directory)
     content = {"rehearsed": verdict.answer != "untold", "verdict": as_json(verdict), "files": [str(directory)]}
     lines = [f"Verdict: {verdict.answer}. {verdict.sentence}", *(f"note: {note}" for note in verdict.notes)]
     lines.append(
         "This file says another run than those that were rehearsed."
-        if own is None
-        else f"This file's own run: {100 * own.gain:+.2f} points (± {200 * own.error:.2f})."
+        if of_file is None
+        else f"This file's own run: {100 * of_file.gain:+.2f} points (± {200 * of_file.error:.2f})."
     )
     lines.append(
         "Discovery spends an epsilon for each typed word, which adds up with no rho: it stays as the file has it."
@@ -333,7 +333,7 @@ def _show(options: "tuple[Option, ...]", target_rho: float, console: Console) ->
             console.print(f"{row.label}: {row.note}", highlight=False, markup=False)
 
 
-def _show_trade(verdict: "Verdict", own: "Outcome | None", console: Console) -> None:
+def _show_trade(verdict: "Verdict", of_file: "Outcome | None", console: Console) -> None:
     """What each split of rho would give."""
     title = f"Gain over {100 * verdict.start:.2f}% on held-out pseudo-users, points of top-1 recall"
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0))
@@ -343,7 +343,7 @@ def _show_trade(verdict: "Verdict", own: "Outcome | None", console: Console) -> 
         shape = (f"{row.rounds:,}", f"{row.report_goal:,}") if row.rounds else ("-", "-")
         pays = "yes" if verdict.pays(row) else "no"
         gain = f"{100 * row.gain:+.2f} ± {200 * row.error:.2f}"
-        label = f"{row.label} (this file)" if own is not None and row is own else row.label
+        label = f"{row.label} (this file)" if of_file is not None and row is of_file else row.label
         style = "bold" if place == verdict.best else None
         table.add_row(label, row.ships, *shape, f"{row.rho:.3g}", gain, pays, style=style)
     console.print(table)

@@ -80,7 +80,9 @@ def rollback(
 @command
 def review(
     launch: LaunchName,
-    given: Annotated[str | None, typer.Option("--answer", help="approve or reject; without it, only the state")] = None,
+    verdict: Annotated[
+        str | None, typer.Option("--answer", help="approve or reject; without it, only the state")
+    ] = None,
     by: Annotated[str | None, typer.Option(help="the reviewer, as the launch file names them")] = None,
     reason: Annotated[str, typer.Option(help="why; it stands in the ledger")] = "",
     report: Annotated[str | None, typer.Option(help="SHA-256 of the disclosure.json they read")] = None,
@@ -98,17 +100,17 @@ def review(
 
     config, run, here = open_existing(launch)
     ledger = PrivacyLedger(here.ledger_url)
-    if given is None:
+    if verdict is None:
         now = release.standing(config, run, ledger.entries())
     else:
-        if given not in ("approve", "reject"):
-            raise ValueError(f"--answer: {given!r}; write approve or reject")
+        if verdict not in ("approve", "reject"):
+            raise ValueError(f"--answer: {verdict!r}; write approve or reject")
         seen = report or run.result("report")["disclosure_sha256"]
         if through not in (None, "airflow"):
             raise ValueError(f"--through: {through!r}; write airflow, or leave it out")
         who = by or settings.account()
         account = f"airflow/{who}" if through else settings.account()
-        word = release.Review(who=who, answer=given, reason=reason, report=seen, account=account)
+        word = release.Review(who=who, answer=verdict, reason=reason, report=seen, account=account)
         now = release.review(config, run, ledger, word)
         show_state(config, run, here)
     content = {"launch_id": run.launch_id, "ledger": ledger.address} | now.model_dump()

@@ -120,7 +120,7 @@ def open_existing(name: str) -> tuple[LaunchConfig, RunDir, Settings]:
 
     here = settings_module.load()
     run_id = named.that_began(name, here)
-    config = named.kept(here, run_id)
+    config = named.kept_config(here, run_id)
     tracker = MlflowTracker(here, config, run_id)
     return config, RunDir(here.runs_dir, run_id, fetch_known(tracker.fetch, here.ledger_url, run_id)), here
 
@@ -138,6 +138,6 @@ def foreseen(config: LaunchConfig, run_id: str, here: Settings) -> "list[Foresee
     return core.foreseen(config, run_id, here, reuse.PUBLIC, reuse.PRIVATE, SPENDS)
 
 
-def taken_over(told: "list[Foreseen]") -> frozenset[str]:
+def taken_over(stages: "list[Foreseen]") -> frozenset[str]:
     """The stages that are taken over and not made anew."""
-    return frozenset(each.stage for each in told if not each.problem)
+    return frozenset(each.stage for each in stages if not each.problem)

@@ -16,11 +16,11 @@ def both_ways(config: LaunchConfig, devices: int) -> tuple[list[dict], list[str]
     Args:
       devices: that train.
     """
-    own, alphabet = config.discovery, text.alphabet(config.locale)
-    if isinstance(own, CentralConfig):
-        ways: tuple[TrieConfig | CentralConfig, ...] = (own, outlook.LOCAL.model_copy(update={"delta": own.delta}))
+    local, alphabet = config.discovery, text.alphabet(config.locale)
+    if isinstance(local, CentralConfig):
+        ways: tuple[TrieConfig | CentralConfig, ...] = (local, outlook.LOCAL.model_copy(update={"delta": local.delta}))
     else:
-        ways = (own, outlook.as_far_reaching(own, devices, alphabet))
+        ways = (local, outlook.as_far_reaching(local, devices, alphabet))
     rows, lines = [], [f"Words of {devices:,} devices, this file's way first:"]
     for place, way in enumerate(ways):
         if isinstance(way, CentralConfig):

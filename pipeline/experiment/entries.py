@@ -87,11 +87,11 @@ class Experiment:
 
 def of(config: LaunchConfig, launch_id: str, entries: Iterable[Entry]) -> Experiment | None:
     """The experiment of a launch; None if it never began one."""
-    own = {entry.stage: entry for entry in entries if (entry.kind, entry.launch_id) == (_KIND, launch_id)}
-    if _BEGAN not in own:
+    by_stage = {entry.stage: entry for entry in entries if (entry.kind, entry.launch_id) == (_KIND, launch_id)}
+    if _BEGAN not in by_stage:
         return None
-    began, ended = Began.model_validate_json(own[_BEGAN].binding), own.get(_ENDED)
-    first, last = window(config, datetime.fromisoformat(own[_BEGAN].created_at).date(), began.days)
+    began, ended = Began.model_validate_json(by_stage[_BEGAN].binding), by_stage.get(_ENDED)
+    first, last = window(config, datetime.fromisoformat(by_stage[_BEGAN].created_at).date(), began.days)
     return Experiment(
         began,
         first,

@@ -91,9 +91,9 @@ def _by_feature(evidence: Evidence) -> Iterator[_Judged]:
     else:
         yield _Judged(evidence.attempt, evidence.broken_margins, evidence.missing_metrics, "", of)
     for name in others:
-        found = (evidence.others or {}).get(name)
+        judged = (evidence.others or {}).get(name)
         attempt, broken, missing = (
-            (None, None, None) if found is None else (found.attempt, found.broken_margins, found.missing_metrics)
+            (None, None, None) if judged is None else (judged.attempt, judged.broken_margins, judged.missing_metrics)
         )
         yield _Judged(attempt, broken, missing, f"_{name}", f" ({name})")
 

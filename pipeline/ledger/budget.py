@@ -191,9 +191,9 @@ def ceilings(population: Population | None, asked: Asked, unit: Unit) -> tuple[C
     else:
         named = [(asked.rho, None, "policy.population_max_rho"), (asked.window_rho, asked.days, "policy.budget")]
     if population is not None:
-        budget, own = population.budget, f"tacit ledger budget {population.name}"
+        budget, remedy = population.budget, f"tacit ledger budget {population.name}"
         most = budget.max_discovery_epsilon if unit == "item" else budget.max_rho
-        named += [(most, budget.window_days, own), (None if unit == "item" else budget.lifetime_rho, None, own)]
+        named += [(most, budget.window_days, remedy), (None if unit == "item" else budget.lifetime_rho, None, remedy)]
     return tuple(Ceiling(amount, days, field) for amount, days, field in named if amount is not None)
 
 

@@ -38,12 +38,12 @@ def find(connection: Connection, launch_id: str, stage: str, kind: str) -> Entry
 
 def standing_reservation(connection: Connection, launch_id: str, stage: str) -> Entry | None:
     """The reservation of a stage that was not given back; None if there is none."""
-    own = [
+    of_stage = [
         entry
         for entry in entries_of(connection)
         if (entry.launch_id, entry.stage) == (launch_id, stage) and entry.does in ("reserve", "release")
     ]
-    return Entry.model_validate(own[-1]) if own and own[-1].does == "reserve" else None
+    return Entry.model_validate(of_stage[-1]) if of_stage and of_stage[-1].does == "reserve" else None
 
 
 def numbered(connection: Connection, kind: str, launch_id: str, stage: str) -> str:
@@ -105,8 +105,8 @@ def require_same(old: Entry, population: str, spend: Spend, binding: Mapping[str
         )
     # What the spend says was compared above. A reservation of before there were rules and days stays the same release.
     before = old.content
-    known = before.keys() | binding.keys() - {SPLIT_RULE, AS_OF}
-    changed = sorted(name for name in known - set(BESIDE) if before.get(name) != binding.get(name))
+    compared = before.keys() | binding.keys() - {SPLIT_RULE, AS_OF}
+    changed = sorted(name for name in compared - set(BESIDE) if before.get(name) != binding.get(name))
     if changed:
         raise LedgerConflict(
             f"{where}: the {' and the '.join(changed)} changed since the ledger's {old.kind}, so this would be "

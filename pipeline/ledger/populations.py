@@ -83,27 +83,27 @@ def bind_devices(connection: Connection, name: str, device_ids: Iterable[str]) -
     require_registered(entries, name)
     key = bytes.fromhex(connection.execute(select(schema.META.c.device_key)).scalar_one())
     sample = devices.hashes(device_ids, key)
-    kept = {row.name: row.devices for row in connection.execute(select(schema.POPULATIONS))}
-    _require_unchanged(entries, kept)
-    for other in sorted(kept.keys() - {name}):
-        if devices.shared(sample, devices.from_bytes(kept[other])) > devices.MOST_SHARED:
+    sealed = {row.name: row.devices for row in connection.execute(select(schema.POPULATIONS))}
+    _require_unchanged(entries, sealed)
+    for other in sorted(sealed.keys() - {name}):
+        if devices.shared(sample, devices.from_bytes(sealed[other])) > devices.MOST_SHARED:
             raise BudgetExceeded(
                 f"private_text.name: {name!r}, but these are devices of population {other!r}, whose budget they spend "
                 f"from; write name: {other}. If they are others that merely have the same ids, make the ids unique, as "
                 "by a prefix"
             )
-    content = devices.to_bytes(devices.joined(devices.from_bytes(kept[name]), sample))
-    if content != kept[name]:
+    content = devices.to_bytes(devices.joined(devices.from_bytes(sealed[name]), sample))
+    if content != sealed[name]:
         connection.execute(update(schema.POPULATIONS).where(schema.POPULATIONS.c.name == name).values(devices=content))
         noted = {"digest": devices.digest(content)}
         append(connection, "devices", name, "", _numbered(entries, "devices", name), None, noted)
 
 
-def _require_unchanged(entries: Iterable[Entry], kept: Mapping[str, bytes]) -> None:
+def _require_unchanged(entries: Iterable[Entry], sealed: Mapping[str, bytes]) -> None:
     """See that each population's devices are those that its latest entry names."""
     latest = {entry.population: json.loads(entry.binding)["digest"] for entry in entries if entry.kind == "devices"}
     for name, digest in latest.items():
-        if devices.digest(kept.get(name, b"")) != digest:
+        if devices.digest(sealed.get(name, b"")) != digest:
             raise LedgerTampered(
                 f"population {name!r}: what the ledger keeps of its devices is not what was written. Restore it "
                 "from a backup"

@@ -65,18 +65,18 @@ def fits(config: LaunchConfig, population: Population | None) -> Fits:
                 )
                 continue
             most, late = (most_in(dates, ceiling.days + days) for days in (0, _LATE_DAYS))
-            told = (
+            sentence = (
                 f"schedule: {config.schedule!r} makes up to {{most}} launches in any {ceiling.days} days, at {name} "
                 f"{cost:g} each {{needed:g}}, and {ceiling.field} allows {ceiling.amount:g}"
             )
             if most > affordable:
                 problems.append(
-                    told.format(most=most, needed=most * cost) + "; launch less often, let a launch cost at most "
+                    sentence.format(most=most, needed=most * cost) + "; launch less often, let a launch cost at most "
                     f"{math.floor(1e4 * ceiling.amount / most) / 1e4:g}, or have the budget reviewed"
                 )
             elif late > affordable:
                 apart = f", if one is {_LATE_DAYS} days late and another is not"
-                notes.append(told.format(most=late, needed=late * cost) + apart)
+                notes.append(sentence.format(most=late, needed=late * cost) + apart)
     return Fits(tuple(problems), tuple(notes))
 
 

@@ -23,11 +23,11 @@ def persons(approvals: Iterable[_Answer]) -> list[_Answer]:
     Guarantee: no two of them share a reviewer's name or an account, so nobody is two persons by answering once in each
     of two names under one account. Who has two accounts and is two reviewers is not found out here.
     """
-    told = list[_Answer]()
+    distinct = list[_Answer]()
     for each in approvals:
-        if all(each.who != other.who and each.account != other.account for other in told):
-            told.append(each)
-    return told
+        if all(each.who != other.who and each.account != other.account for other in distinct):
+            distinct.append(each)
+    return distinct
 
 
 def require_reviewers(approvals: int, reviewers: Sequence[str]) -> None:

@@ -63,21 +63,21 @@ def foreseen(
     Files that text is in are read for their digests. Text that a champion selects is not foreseen, as the registry
     would have to be asked.
     """
-    run, told = _Seen(settings.runs_dir, run_id), list[Foreseen]()
+    run, taken = _Seen(settings.runs_dir, run_id), list[Foreseen]()
     for name in (name for name in STAGE_NAMES if name in public or name in private):
         ctx = StageContext(config, run, settings, name, None, config.private_text.name)
         try:
             if run.record(name) is not None:
                 continue
-            found = _public(ctx, public[name]) if name in public else _private(ctx, private[name], spends.get(name))
+            same = _public(ctx, public[name]) if name in public else _private(ctx, private[name], spends.get(name))
         except (LaunchError, ValueError, LookupError, OSError):
             continue  # The stage itself will say so.
-        if found is None:
+        if same is None:
             continue
-        told.append(found[0])
-        if not found[0].problem:
-            run.foreseen[name] = found[1]
-    return told
+        taken.append(same[0])
+        if not same[0].problem:
+            run.foreseen[name] = same[1]
+    return taken
 
 
 def _public(ctx: StageContext, stage: PublicStage) -> tuple[Foreseen, StageRecord] | None:

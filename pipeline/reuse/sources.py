@@ -50,7 +50,7 @@ def content_key(ctx: StageContext, config: LaunchConfig, stage: PrivateStage) ->
     """
     used = dict(ctx.run.used)
     try:
-        given = stage.given(ctx)
+        read = stage.given(ctx)
         secret = PrivacyLedger(ctx.settings.ledger_url).split_secret(ctx.population)
     except (LaunchError, ValueError, LookupError, OSError):
         return None  # The stage itself says what is missing.
@@ -58,14 +58,14 @@ def content_key(ctx: StageContext, config: LaunchConfig, stage: PrivateStage) ->
         # What decides the key is no input of the stage yet.
         ctx.run.used.clear()
         ctx.run.used.update(used)
-    if given is None:
+    if read is None:
         return None
     content = {
         "stage": ctx.stage,
         "code": code_digest(Path(pretrain.__file__).parents[1], stage.code),
         "libraries": {name: version_of(name) for name in stage.libraries},
         "config": {name: field_of(config.canonical(), name) for name in stage.reads(config)},
-        "given": given,
+        "given": read,
     }
     key = hmac.digest(secret, b"tacit content key", hashlib.sha256)
     return hmac.new(key, json.dumps(content, sort_keys=True).encode(), hashlib.sha256).hexdigest()
@@ -120,11 +120,11 @@ def paid_for(
     entries = ledger.entries(population)
     if record.reused_from is not None:
         # Handed on: what was written down when it was taken over, which names who paid.
-        own = (entry for entry in entries if _is(entry, record.launch_id, record.stage, "reuse"))
-        paid = next((json.loads(entry.binding) for entry in own), None)
+        payments = (entry for entry in entries if _is(entry, record.launch_id, record.stage, "reuse"))
+        paid = next((json.loads(entry.binding) for entry in payments), None)
     else:
-        own = (entry for entry in entries if _is(entry, record.launch_id, record.stage, "commit"))
-        paid = next(({"launch": record.launch_id, "commit": entry.hash} for entry in own), None)
+        payments = (entry for entry in entries if _is(entry, record.launch_id, record.stage, "commit"))
+        paid = next(({"launch": record.launch_id, "commit": entry.hash} for entry in payments), None)
         paid = paid and paid | {"record": receipt_digest(record), "said": said(record)}
     commit = None if paid is None else commit_of(paid, record.stage, entries)
     if commit is None or (planned and commit.spend.model_copy(update={"note": planned.note}) != planned):

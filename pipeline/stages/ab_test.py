@@ -78,9 +78,9 @@ def ab_test(
       before: says which version users of each feature have without this launch.
       again: to see whether it says the same, which is no attempt.
     """
-    config, kept = ctx.config, Kept.of(ctx, again=again)
+    config, covered = ctx.config, Kept.of(ctx, again=again)
     with ctx.before_devices():
-        (entrants, had), store = ab_arms.gather(ctx, kept.before(before)), artifacts.store(ctx)
+        (entrants, had), store = ab_arms.gather(ctx, covered.before(before)), artifacts.store(ctx)
     published = {each.feature: each.published for each in had}
     attempts = {feature: attempt_of(ctx, feature, published.get(feature), again=again) for feature in config.features}
     # Without a layout to mistype on words are predicted, but not typed again; under a budget typing is not told.
@@ -104,9 +104,9 @@ def ab_test(
         else:
             public = corpus.open_corpus(ctx.run.input("ingest_public", "corpus")).validation[0]
             asked, z = noisy.Asked(store.words, store.devices("test"), public), config.evaluation.noise_multiplier
-            release = kept.release(ctx, published, len(asked.devices))
-            compared, found = noisy.compare(entrants, asked, rules, release, z, workers)
-            released = _released(config, found)
+            release = covered.release(ctx, published, len(asked.devices))
+            compared, estimate = noisy.compare(entrants, asked, rules, release, z, workers)
+            released = _released(config, estimate)
     write_text(ctx.public / "comparison.json", compared.to_json() + "\n")
     names = list(dict.fromkeys(row.arm for row in compared.table.arms))
     champions = {each.feature: described(each) for each in had}
@@ -116,9 +116,9 @@ def ab_test(
     return ab_result(compared, names, asked_of).model_copy(update=released)
 
 
-def _released(config: LaunchConfig, found: Estimate | None) -> dict[str, object]:
+def _released(config: LaunchConfig, estimate: Estimate | None) -> dict[str, object]:
     """What evaluation spent, and what it says of discovered words, beside the comparison itself."""
-    ends = {} if found is None else {"": found.value, "_low": found.low, "_high": found.high}
+    ends = {} if estimate is None else {"": estimate.value, "_low": estimate.low, "_high": estimate.high}
     return {
         "spend": spends.planned_evaluation(config),
         "released": spends.evaluation_block(config),
@@ -156,7 +156,7 @@ def ab_result(compared: Comparison, names: list[str], asked: Mapping[str, tuple[
       asked: for each feature, the main one first, what its users have and the how-manieth attempt on these devices.
     """
     (main, *others), judged = asked, compared.session_words > 0 or compared.table.differentially_private
-    found = {
+    blocks = {
         feature: OtherFeature(
             champion=champion,
             attempt=attempt,
@@ -181,8 +181,8 @@ def ab_result(compared: Comparison, names: list[str], asked: Mapping[str, tuple[
         session_words=compared.session_words,
         judged_words=compared.judged_words,
         confidence=table.confidence,
-        **dict(found[main]),
-        others={feature: found[feature] for feature in others},
+        **dict(blocks[main]),
+        others={feature: blocks[feature] for feature in others},
         simulation_without_privacy=NON_PRIVATE in names,
         **recall,
         top1_gain=top1.value,

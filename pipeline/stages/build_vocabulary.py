@@ -31,14 +31,14 @@ class BuildVocabulary(StageResult, WordCoverage):
 def build_vocabulary(ctx: StageContext) -> BuildVocabulary:
     """Base words first, then discovered words that filters and people let pass, as many as the budget holds."""
     base, config = artifacts.vocabulary(ctx, "ingest_public"), ctx.config
-    found = artifacts.discovered_words(ctx)
-    listed = review.candidates(found, _blocked(ctx), config.locale)
+    discovered = artifacts.discovered_words(ctx)
+    listed = review.candidates(discovered, _blocked(ctx), config.locale)
     if config.vocabulary.review:
         listed = _reviewed(ctx, listed)
     grown = vocabulary.extend(base, [word.word for word in listed if word.accepted], config.vocabulary.max_new_words)
     vocabulary.save(grown, ctx.public / "vocabulary.json")
     # Of the words that were kept alone, and without their names: the vocabulary has those.
-    shares, shown = {word.word: word.shrunk for word in found}, {word.word: word.shown for word in listed}
+    shares, shown = {word.word: word.shrunk for word in discovered}, {word.word: word.shown for word in listed}
     for name, value_of in ((artifacts.SHARES, shares), (artifacts.SHOWN, shown)):
         write_text(ctx.public / name, json.dumps([value_of[word] for word in grown.words[len(base) :]]) + "\n")
     added = set(grown.words) - set(base.words)

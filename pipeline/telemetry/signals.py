@@ -40,22 +40,22 @@ def watched(config: LaunchConfig, launch_id: str, stage: str) -> Iterator[Callab
             yield lambda record: None
             return
         labels = _labels(at_work)
-        begun, told = time.monotonic(), dict[str, Value](_planned(config, stage))
-        emitter.record(told, labels)
-        span = emitter.begin(launch_id, labels | told)
+        begun, values = time.monotonic(), dict[str, Value](_planned(config, stage))
+        emitter.record(values, labels)
+        span = emitter.begin(launch_id, labels | values)
         ended: dict[str, Value] = {}
         try:
-            yield lambda record: told.update(_facts(record))
+            yield lambda record: values.update(_facts(record))
         except BaseException as error:
             ended = {"tacit.stage.exit_code": exit_code(error) or _BUG, "error_type": error_type(error)}
             raise
         finally:
             failed = bool(ended)
-            told |= {"tacit.stage.exit_code": 0, "tacit.stage.duration": time.monotonic() - begun} | _memory() | ended
-            for name, value in told.items():
-                beside = {more: told[more] for more in _BESIDE.get(name, ()) if more in told}
+            values |= {"tacit.stage.exit_code": 0, "tacit.stage.duration": time.monotonic() - begun} | _memory() | ended
+            for name, value in values.items():
+                beside = {more: values[more] for more in _BESIDE.get(name, ()) if more in values}
                 emitter.record({name: value}, labels | beside)
-            emitter.end(span, told, failed)
+            emitter.end(span, values, failed)
             emitter.flush()
 
 

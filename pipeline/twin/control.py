@@ -37,11 +37,11 @@ def control(
     chosen, model = planted.on_fewest(), start
     for rounds in range(CONTROL_ROUNDS, MOST_ROUNDS + 1, CONTROL_ROUNDS):
         model = train_control(model, chosen, config, directory / str(rounds))
-        found = summed_up(attack(model, chosen), rounds, len(chosen.devices))
-        if found.passed:
+        summary = summed_up(attack(model, chosen), rounds, len(chosen.devices))
+        if summary.passed:
             break
     shutil.rmtree(directory)
-    return found
+    return summary
 
 
 def summed_up(rows: Sequence[CanaryRow], rounds: int, devices: int) -> ControlBlock:
@@ -50,6 +50,8 @@ def summed_up(rows: Sequence[CanaryRow], rounds: int, devices: int) -> ControlBl
     table = []
     for n_e in copies:
         alike = [row for row in rows if row.n_e == n_e]
-        found = sum(completed(row) and row.rank <= BEAM_WIDTH for row in alike)
-        table.append(ControlRow(n_e=n_e, canaries=len(alike), found=found, worst_rank=max(row.rank for row in alike)))
+        completed_rows = sum(completed(row) and row.rank <= BEAM_WIDTH for row in alike)
+        table.append(
+            ControlRow(n_e=n_e, canaries=len(alike), found=completed_rows, worst_rank=max(row.rank for row in alike))
+        )
     return ControlBlock(rounds=rounds, devices=devices, rows=tuple(table))

@@ -181,8 +181,8 @@ def _ingest_private(ctx: StageContext, record: StageRecord, run: RunDir) -> Iter
     """The store opens only if it has its own digest, which must be the one that was stated."""
     ctx = replace(ctx, run=run)
     store = artifacts.store(ctx)
-    kept = json.loads((ctx.run.private("ingest_private") / "store" / "store.json").read_text(encoding="utf-8"))
-    digest = kept["summary"]["digest"]
+    stored = json.loads((ctx.run.private("ingest_private") / "store" / "store.json").read_text(encoding="utf-8"))
+    digest = stored["summary"]["digest"]
     if ctx.config.evaluation is not None:
         name = ctx.config.private_text.name
         secret = PrivacyLedger(ctx.settings.ledger_url).split_secret(name)
@@ -231,12 +231,12 @@ def _fine_tune(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[
         return
     yield from _made(fine_tune)(ctx, record, run)
     held_out = watched_on(ctx)
-    known = int((held_out.tokens_N > vocabulary.UNK).sum())
+    words = int((held_out.tokens_N > vocabulary.UNK).sum())
     unknown = int((held_out.tokens_N == vocabulary.UNK).sum())
     for stage, when in (("adapt", "before"), ("fine_tune", "after")):
         weights = artifacts.model(StageContext(ctx.config, run, ctx.settings, stage, None), stage)
         top1 = evaluate(weights, held_out, ctx.config.local_training.sequence_words)[1]
-        recall = top1 * known / max(known + unknown, 1)
+        recall = top1 * words / max(words + unknown, 1)
         yield from differences(record.result[f"validation_recall_{when}"], recall, f"validation_recall_{when}")
 
 

@@ -32,7 +32,7 @@ def translate(pattern: regex.Pattern) -> str:
     """
     verbose = bool(pattern.flags & regex.VERBOSE)
     begun: list[list[str]] = [[]]  # parts of every group that is open, the whole pattern first
-    kept = 0
+    copied = 0
     for part in _PART.finditer(pattern.pattern):
         kind, text = part.lastgroup, part.group()
         if verbose and kind in ("comment", "space"):
@@ -45,8 +45,8 @@ def translate(pattern: regex.Pattern) -> str:
             whole = "".join(begun.pop()) + ")"
             begun[-1].append(whole)
         elif kind == "many" and len(text) > 1 and text.endswith("+"):
-            kept += 1
-            begun[-1].append(f"(?=(?<k{kept}>{begun[-1].pop()}{text[:-1]}))\\k<k{kept}>")
+            copied += 1
+            begun[-1].append(f"(?=(?<k{copied}>{begun[-1].pop()}{text[:-1]}))\\k<k{copied}>")
         elif kind == "many":
             begun[-1].append(begun[-1].pop() + text)
         elif kind == "set":

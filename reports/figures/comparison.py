@@ -54,7 +54,7 @@ def forest(differences: Sequence[Difference]) -> str:
       ValueError: nothing to draw, or a difference without its relative change.
     """
     changes = [(row, change(row)) for row in differences]
-    if not changes or not all(told.relative for _, told in changes):
+    if not changes or not all(interval.relative for _, interval in changes):
         raise ValueError("differences: give at least one, each with its relative change")
     headings = {row.baseline: f"this launch minus {arm_name(row.baseline)}" for row in differences}
     # A heading takes a row of its own.
@@ -62,10 +62,10 @@ def forest(differences: Sequence[Difference]) -> str:
     spoken = []
     for baseline, heading in headings.items():
         lines.append(heading)
-        for row, told in changes:
+        for row, interval in changes:
             if row.baseline != baseline:
                 continue
-            ends = [100 * end for end in (told.low, told.value, told.high)]
+            ends = [100 * end for end in (interval.low, interval.value, interval.high)]
             lower, name = row.metric in LOWER_IS_BETTER, metric_name(row.metric)
             colour = next(colour for colour, said in _VERDICTS.items() if said == verdict(row))
             lines.append((f"{name} ↓" if lower else name, ends, colour))

@@ -84,10 +84,10 @@ def of_gain(locale: str, launches: Sequence[Mapping[str, Any]]) -> str:
         axes.set_ylabel("gain in top-1 recall\n(percentage points)")
         axes.legend(loc="lower center", bbox_to_anchor=(0.45, 1.0), ncols=2, fontsize=9)
 
-    told = (
+    values = (
         f"{row['launch_id']} {value:+.1f} ({low:+.1f} to {high:+.1f})" for row, (value, low, high) in _gains(launches)
     )
-    return svg(f"Gain of each launch, {locale}", f"Percentage points: {'; '.join(told)}.", draw, _HEIGHT, _WIDTH)
+    return svg(f"Gain of each launch, {locale}", f"Percentage points: {'; '.join(values)}.", draw, _HEIGHT, _WIDTH)
 
 
 def _gains(launches: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], tuple[float, float, float]]]:

@@ -163,9 +163,9 @@ def _parts(squares_TK: np.ndarray, looked_at: Places) -> tuple[float, str]:
         "a tensor in a round": (in_tensors_TM, np.broadcast_to(lengths_M, in_tensors_TM.shape)),
         "a row in a round": (in_rows_TR, np.broadcast_to(lengths_R, in_rows_TR.shape)),
     }
-    found = {name: _two_sided(squares, degrees) for name, (squares, degrees) in kinds.items()}
-    worst = min(found, key=lambda name: found[name])
-    return min(1.0, len(found) * found[worst]), worst
+    tests = {name: _two_sided(squares, degrees) for name, (squares, degrees) in kinds.items()}
+    worst = min(tests, key=lambda name: tests[name])
+    return min(1.0, len(tests) * tests[worst]), worst
 
 
 def _of_weights(squares_TK: np.ndarray) -> float:

@@ -164,7 +164,7 @@ def _answer(launch_id: str, done: "Decided", as_json: bool) -> None:
     from pipeline.cli.launches.held import Failed
     from pipeline.gates.words import words_of
 
-    kept = done.decision == "roll back"
+    rolled_back = done.decision == "roll back"
     failed = [] if done.look is None else [gate for gate in done.look.gates if not gate.passed]
     why = [
         Failed(
@@ -184,12 +184,12 @@ def _answer(launch_id: str, done: "Decided", as_json: bool) -> None:
     }
     text = [f"experiment of {launch_id}: {done.decision}, by {done.by}"]
     text += [line for each in why for line in each.lines] or [f"  - {reason}" for reason in done.reasons]
-    if kept:
+    if rolled_back:
         text.append(
             "next:    users keep what they had; a changed launch file is another launch, with its own experiment"
         )
     if done.look is not None:
         text += ["", *lines(done.look)]
     answer(content, as_json, text="\n".join(text))
-    if kept:
+    if rolled_back:
         raise typer.Exit(HELD)

@@ -14,7 +14,7 @@ _NAME = 60
 def lines(seen: Look) -> list[str]:
     """Days, buckets, every metric of both arms with its relative change, and the gates."""
     until = f"logs until {seen.logged_until}"
-    told = [
+    page = [
         f"days {seen.first_day} to {seen.last_day}, {until}" + (", of simulated users" if seen.simulated else ""),
         f"{seen.treated_buckets:,} of {seen.buckets:,} buckets had the model, {seen.share:.2%} were to "
         f"(chance {seen.split_chance:.3g})",
@@ -25,12 +25,12 @@ def lines(seen: Look) -> list[str]:
     for row in seen.differences:
         cells = "".join(f"{_value(arms[arm, row.metric]):>18}" for arm in (CONTROL, TREATMENT))
         less = " (less is better)" if row.metric in LOWER_IS_BETTER else ""
-        told.append(f"{metric_name(row.metric) + less:<{_NAME}}{cells}  {_change(row.relative)}")
-    told += [f"no interval: {', '.join(map(metric_name, seen.undefined))}"] if seen.undefined else []
-    told += ["", *(f"{'ok' if gate.passed else 'NOT':>4}  {gate.title}: {gate.evidence}" for gate in seen.gates)]
+        page.append(f"{metric_name(row.metric) + less:<{_NAME}}{cells}  {_change(row.relative)}")
+    page += [f"no interval: {', '.join(map(metric_name, seen.undefined))}"] if seen.undefined else []
+    page += ["", *(f"{'ok' if gate.passed else 'NOT':>4}  {gate.title}: {gate.evidence}" for gate in seen.gates)]
     if not seen.over:
-        told.append("a look: it decides nothing, and its intervals miss more often the more often one looks")
-    return told
+        page.append("a look: it decides nothing, and its intervals miss more often the more often one looks")
+    return page
 
 
 def _value(row: ArmMetric) -> str:

@@ -78,9 +78,9 @@ def _of_machine(here: Settings, as_json: bool) -> None:
     newest = sorted(named.begun(here), key=lambda name: (named.began(here, name), name), reverse=True)
     runs_now = {each.launch_id for each in now}
     wanted = [*(name for name in newest if name in runs_now), *newest[:1]]
-    found = {each.run.launch_id: each for each in known.launches(here, entries, dict.fromkeys(wanted))}
-    last, left = found.get(newest[0]) if newest else None, spent.left(entries or ())
-    lines = [f"running: {_progress(each, found.get(each.launch_id))}" for each in now] or ["running: nothing"]
+    by_id = {each.run.launch_id: each for each in known.launches(here, entries, dict.fromkeys(wanted))}
+    last, left = by_id.get(newest[0]) if newest else None, spent.left(entries or ())
+    lines = [f"running: {_progress(each, by_id.get(each.launch_id))}" for each in now] or ["running: nothing"]
     lines.append(f"last:    {_said(last)}" if last else f"last:    no launch in {here.runs_dir}")
     lines += [f"left:    {each}, for {each.population}" for each in left]
     if entries is None:

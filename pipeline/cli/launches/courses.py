@@ -15,12 +15,12 @@ def courses(entries: Collection[Entry], population: str) -> list[Course]:
 
     What was spent is as the ledger counts it by now: what came of a reservation, since that was made.
     """
-    own = [entry for entry in entries if entry.population == population]
-    changes = [entry.created_at for entry in own if entry.kind in ("register", "budget")]
-    counted, now = releases(own, population, "device"), clock.written(clock.now())
+    theirs = [entry for entry in entries if entry.population == population]
+    changes = [entry.created_at for entry in theirs if entry.kind in ("register", "budget")]
+    counted, now = releases(theirs, population, "device"), clock.written(clock.now())
 
     def ceiling(days: int | None, at: str) -> float | None:
-        then = registered((entry for entry in own if entry.created_at <= at), population)
+        then = registered((entry for entry in theirs if entry.created_at <= at), population)
         return next((each.amount for each in ceilings(then, Asked(), "device") if each.days == days), None)
 
     def point(days: int | None, at: str) -> tuple[datetime, float, float | None]:
@@ -29,7 +29,7 @@ def courses(entries: Collection[Entry], population: str) -> list[Course]:
         return datetime.fromisoformat(at), spent, ceiling(days, at)
 
     rows = []
-    for days in dict.fromkeys(each.days for each in ceilings(registered(own, population), Asked(), "device")):
+    for days in dict.fromkeys(each.days for each in ceilings(registered(theirs, population), Asked(), "device")):
         times = {*changes, *(each.written for each in counted), now}
         if days is not None:  # It stops to count just after the last window that has it.
             over = timedelta(days=days, microseconds=1)

@@ -97,8 +97,8 @@ def launches(here: Settings, entries: "Sequence[Entry] | None", only: Iterable[s
       only: ids to look at; by default all.
     """
     ids = named.begun(here) if only is None else list(only)
-    known = [launch for run_id in ids if (launch := _launch(here, run_id, entries))]
-    return sorted(known, key=lambda launch: (launch.began, launch.run.launch_id), reverse=True)
+    shown = [launch for run_id in ids if (launch := _launch(here, run_id, entries))]
+    return sorted(shown, key=lambda launch: (launch.began, launch.run.launch_id), reverse=True)
 
 
 def rows(here: Settings, entries: "Sequence[Entry] | None") -> list[dict[str, Any]]:
@@ -112,7 +112,7 @@ def _launch(here: Settings, run_id: str, entries: "Sequence[Entry] | None") -> L
 
     run, records = RunDir(here.runs_dir, run_id), dict[str, StageRecord]()
     try:
-        config = named.kept(here, run_id)
+        config = named.kept_config(here, run_id)
         for name in STAGE_NAMES:
             if record := run.record(name):
                 records[name] = record

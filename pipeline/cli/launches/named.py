@@ -60,7 +60,7 @@ def began(here: Settings, run_id: str) -> datetime:
     return datetime.fromtimestamp(min(path.stat().st_mtime for path in files), UTC)
 
 
-def kept(here: Settings, run_id: str) -> LaunchConfig:
+def kept_config(here: Settings, run_id: str) -> LaunchConfig:
     """The configuration that a launch keeps beside its results."""
     return read_kept(here.runs_dir / run_id / _KEPT)
 
@@ -78,7 +78,7 @@ def to_run(name: str, date: str | None = None) -> Named:
     run_id = _begins_so(name, here)
     if date is not None:
         raise ValueError(f"date: {date}, but launch {run_id!r} has begun with its own date or none; leave it out")
-    return Named(kept(here, run_id), run_id)
+    return Named(kept_config(here, run_id), run_id)
 
 
 def that_began(name: str, here: Settings) -> str:
@@ -92,15 +92,15 @@ def that_began(name: str, here: Settings) -> str:
     config = load_launch(Path(name))
     wanted = (launch_id(config), launch_id_without_reviewers(config))
     launches = begun(here)
-    own = [each for each in launches if each in wanted or each.startswith(tuple(f"{start}-" for start in wanted))]
-    if not own:
+    matching = [each for each in launches if each in wanted or each.startswith(tuple(f"{start}-" for start in wanted))]
+    if not matching:
         others = [each for each in launches if each.startswith(f"{config.name}-")]
         changed = f", which was another when {_some(others)} began" if others else ""
         raise ValueError(
             f"launch: none of {shown(name)} as it stands ({wanted[0]}) is in {here.runs_dir}{changed}; begin it with "
             f"'tacit launch {shown(name)}', or name another one ('tacit runs' lists them)"
         )
-    return max(own, key=lambda each: (began(here, each), each))
+    return max(matching, key=lambda each: (began(here, each), each))
 
 
 def _is_file(name: str) -> bool:

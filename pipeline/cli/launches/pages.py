@@ -69,12 +69,12 @@ def _elsewhere(entries: Sequence[Entry], begun: Sequence[str]) -> "list[Elsewher
     listed = [
         Elsewhere(
             launch_id=name,
-            populations=tuple(dict.fromkeys(entry.population for entry in own if entry.does in SPENDING)),
-            spent=tuple(map(str, spent.of_launch(own, name))),
-            began=own[0].created_at,
-            ended=own[-1].created_at,
-            approvers=approvers(name, own),
+            populations=tuple(dict.fromkeys(entry.population for entry in theirs if entry.does in SPENDING)),
+            spent=tuple(map(str, spent.of_launch(theirs, name))),
+            began=theirs[0].created_at,
+            ended=theirs[-1].created_at,
+            approvers=approvers(name, theirs),
         )
-        for name, own in others.items()
+        for name, theirs in others.items()
     ]
     return sorted(listed, key=lambda each: each.began, reverse=True)

@@ -29,9 +29,9 @@ def version(connection: Connection) -> str | None:
 
 def upgrade(connection: Connection) -> None:
     """Make the tables, or add those that they lack, within the connection's transaction; entries stay as they are."""
-    reached = version(connection)
+    current = version(connection)
     stated = inspect(connection).has_table(TABLE)
-    if stated and reached == REVISIONS[-1]:
+    if stated and current == REVISIONS[-1]:
         return
     # Imported here: a ledger that is up to date, as nearly every one is, has no need of it.
     from alembic import command
@@ -40,6 +40,6 @@ def upgrade(connection: Connection) -> None:
     settings = Config()
     settings.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
     settings.attributes["connection"] = connection
-    if reached and not stated:
-        command.stamp(settings, reached)
+    if current and not stated:
+        command.stamp(settings, current)
     command.upgrade(settings, "head")

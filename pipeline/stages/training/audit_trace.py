@@ -94,8 +94,8 @@ def load(path: Path) -> tuple[np.ndarray, Trace | None, Directions | None]:
     count, *layers = (int(number) for number in arrays["directions"])
     planted = Directions(tuple(layers), count, int.from_bytes(arrays["seed"].tobytes(), "big"))
     seen = witness.load({name.removeprefix(_WITNESS): arrays[name] for name in arrays if name.startswith(_WITNESS)})
-    kept = None if seen is None else Seen(**vars(seen))
-    return arrays["synthetic_joined"], Trace(arrays["projections"], arrays["joined"], kept), planted
+    summed = None if seen is None else Seen(**vars(seen))
+    return arrays["synthetic_joined"], Trace(arrays["projections"], arrays["joined"], summed), planted
 
 
 def whitener(mechanism: mechanisms.Mechanism, rounds: int) -> np.ndarray:
@@ -142,7 +142,7 @@ def again(ctx: StageContext, planted: Directions, data: TrainingData, seen: Seen
             f"audit: the process that draws the noise again ended with {drawn.returncode}; run the stage again"
         )
     with np.load(io.BytesIO(drawn.stdout), allow_pickle=False) as arrays:
-        noise_TN, found = arrays["noise"], json.loads(arrays["rows"].tobytes())
+        noise_TN, recorded = arrays["noise"], json.loads(arrays["rows"].tobytes())
     rule = _rule(config, ctx.run)
     encoding = rule.encoding(planted.num_parameters, len(data.devices))
     records = load_records(ctx.run.private(_TRAINING) / "rounds" / RECORDS, len(seen.rows_T))
@@ -158,7 +158,7 @@ def again(ctx: StageContext, planted: Directions, data: TrainingData, seen: Seen
         # Rounding is of every device's own; along a direction it adds up like the deviations of a sum.
         0.0 if encoding is None else encoding.rounding_std,
         config.mechanism.clipping == "per-layer",
-        (*rows, *(AuditRow(**row) for row in found)),
+        (*rows, *(AuditRow(**row) for row in recorded)),
     )
 
 
@@ -238,12 +238,12 @@ def looked_through(
     rule: RoundRule, planted: Directions, shapes: Sequence[Sequence[int]], rounds: int, alpha: float = ALPHA
 ) -> Drawn:
     """Draw the noise again, round by round, and test it."""
-    looked_at, along, kept = values.places(shapes, rounds), [], []
+    looked_at, along, samples = values.places(shapes, rounds), [], []
     for noise_P in noise_again(rule, planted.num_parameters, rounds):
         along.append(planted.project(noise_P))
-        kept.append(noise_P[looked_at.numbers_K])
+        samples.append(noise_P[looked_at.numbers_K])
     whitener_TT, multiplier = whitener(rule.mechanism, rounds), rule.privatizer.noise_multiplier
-    rows = values.noise_values(np.array(kept), looked_at, whitener_TT, multiplier, alpha / FAMILIES)
+    rows = values.noise_values(np.array(samples), looked_at, whitener_TT, multiplier, alpha / FAMILIES)
     return Drawn(np.array(along), rows)
 
 
