@@ -2,7 +2,7 @@
 
 Standard output holds the answer and, with ``--json``, one JSON object and nothing else. Logs,
 progress and tables go to standard error. Exit codes: 0 done, 3 a launch that is held, 65 permanent
-(a person must act), 75 temporary (try again later), 1 a bug, 2 a wrong command line.
+(a person must act), 75 temporary (try again later), 1 a bug, 2 a wrong command line; the same where the reader leaves.
 """
 
 import json
@@ -35,7 +35,7 @@ from pipeline.cli.spelling import ARGUMENT, formerly
 from pipeline.cli.support import AsJson, answer, command, foreseen, open_existing, printable, show_state, taken_over
 from pipeline.errors import HELD, PERMANENT
 from pipeline.run_dir import RESULT
-from pipeline.telemetry import logs, work
+from pipeline.telemetry import logs, streams, work
 from pretrain.reading.paths import shown
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def check(
 
             here = settings.load()
             taken = foreseen(parsed, run_id, here)
-            notes = readiness.require(parsed, here, run_id, taken_over(taken))
+            notes = readiness.require(parsed, here, run_id, taken_over(taken)) + known.lost_ledger(here)
             if date is not None:
                 notes += cli_ledger.would_spend(parsed, here, run_id, taken_over(taken))
     except ValueError as error:
@@ -344,5 +344,6 @@ def _date(date: str | None) -> str | None:
 
 def main() -> None:
     """Entry point of ``tacit``."""
+    streams.be_patient()
     settings.let_threads_sleep()
     app(prog_name="tacit")

@@ -15,7 +15,7 @@ from pipeline import settings
 from pipeline.cli.launches.named import LaunchName, to_run
 from pipeline.cli.support import AsJson, answer, command, foreseen, taken_over
 from pipeline.config import LaunchConfig, launch_id
-from pipeline.errors import PERMANENT, LedgerMissing, LedgerTampered
+from pipeline.errors import PERMANENT, LedgerMissing, PopulationUnknown
 from pipeline.ledger.budget import Budget, Population
 from pipeline.ledger.entries import NO_UNIT, Entry
 from pipeline.run_dir import receipts
@@ -47,7 +47,7 @@ def ledger_init(as_json: AsJson = False) -> None:
 
     Example: tacit ledger init
     """
-    from pipeline.ledger.database import address
+    from pipeline.ledger.database import address, missing
     from pipeline.ledger.ledger import PrivacyLedger
 
     here = settings.load()
@@ -55,11 +55,7 @@ def ledger_init(as_json: AsJson = False) -> None:
         ledger = PrivacyLedger(here.ledger_url)
     except LedgerMissing:
         if recorded := receipts(here.runs_dir):
-            raise LedgerTampered(
-                f"{here.runs_dir} holds launches with {len(recorded)} receipts of a privacy ledger that is not at "
-                f"{address(here.ledger_url)}: a new one would forget what they spent. Restore it, or set "
-                "TACIT_LEDGER_URL to where it is"
-            ) from None
+            raise missing(address(here.ledger_url), len(recorded)) from None
         ledger, made = PrivacyLedger.create(here.ledger_url), True
     else:
         made = False
@@ -132,6 +128,12 @@ def ledger_show(
     """
     ledger = _ledger()
     entries = ledger.entries(population)
+    if population is not None and not entries:
+        every = sorted({entry.population for entry in ledger.entries()})
+        raise PopulationUnknown(
+            f"--population: {shown(repr(population))} has no entry in {ledger.address}; it has those of "
+            f"{', '.join(every) or 'nobody'}"
+        )
     names = sorted({entry.population for entry in entries if entry.unit != NO_UNIT})
     totals = {name: ledger.total(name) for name in names}
     discovery = {name: ledger.discovery_total(name) for name in names}

@@ -29,7 +29,17 @@ def address(url: str) -> str:
     return str(parsed.database) if is_file else parsed.render_as_string(hide_password=True)
 
 
-def missing(where: str) -> LedgerMissing:
+def missing(where: str, receipts: int = 0) -> LedgerMissing:
+    """No ledger at an address, and what to do about it.
+
+    Args:
+      receipts: that launches on this machine hold of one.
+    """
+    if receipts:
+        return LedgerMissing(
+            f"launches here hold {receipts} receipts of a privacy ledger that is not at {where}: a new one would "
+            "forget what they spent. Restore it, or set TACIT_LEDGER_URL to where it is"
+        )
     return LedgerMissing(
         f"there is no privacy ledger at {where}. If there was one, restore it from its backup. "
         "If this is a new installation, make it: tacit ledger init. If it is elsewhere, set TACIT_LEDGER_URL"

@@ -303,10 +303,8 @@ class PrivacyLedger:
     def counted(self, population: str, unit: Unit) -> float:
         """What counts against a population's registered budget now: all that was spent, or that of its window."""
         entries = self.entries()
-        registered = budgets.registered(entries, population)
-        return total_spent(
-            entries, population, unit, clock.counts_since(registered.budget.window_days if registered else None)
-        )
+        asked = budgets.registered(entries, population)
+        return total_spent(entries, population, unit, clock.counts_since(asked.budget.window_days if asked else None))
 
     def most_in_any(self, population: str, unit: Unit, days: int | None) -> float:
         """The most that one unit lost in any so many days; None for all time."""

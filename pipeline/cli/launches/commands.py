@@ -84,7 +84,7 @@ def _of_machine(here: Settings, as_json: bool) -> None:
     lines.append(f"last:    {_said(last)}" if last else f"last:    no launch in {here.runs_dir}")
     lines += [f"left:    {each}, for {each.population}" for each in left]
     if entries is None:
-        lines.append("left:    there is no privacy ledger; make it: tacit ledger init")
+        lines.append(f"left:    {known.without_ledger(here)}")
     content = {
         "running": [_running(each) for each in now],
         "last": last.row if last else None,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.cli.launches import named
 from pipeline.config import SIMULATIONS, STAGE_NAMES, LaunchConfig
 from pipeline.errors import LedgerMissing
-from pipeline.run_dir import RunDir, StageRecord
+from pipeline.run_dir import RunDir, StageRecord, receipts
 from pipeline.settings import Settings
 from pipeline.telemetry import stopped
 from pipeline.telemetry.stopped import Stop
@@ -87,6 +87,18 @@ def entries_of(here: Settings) -> "list[Entry] | None":
         return PrivacyLedger(here.ledger_url).entries()
     except LedgerMissing:
         return None
+
+
+def without_ledger(here: Settings) -> str:
+    """What is to be done where there is no ledger: make one, or restore that of which launches here hold receipts."""
+    from pipeline.ledger.database import address, missing
+
+    return str(missing(address(here.ledger_url), len(receipts(here.runs_dir))))
+
+
+def lost_ledger(here: Settings) -> tuple[str, ...]:
+    """A line where launches here hold receipts of a ledger that is not there."""
+    return (without_ledger(here),) if entries_of(here) is None and receipts(here.runs_dir) else ()
 
 
 def launches(here: Settings, entries: "Sequence[Entry] | None", only: Iterable[str] | None = None) -> list[Launch]:

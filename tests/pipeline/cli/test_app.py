@@ -119,7 +119,7 @@ def test_stage_errors_reach_airflow_as_code_and_json(tacit: Shell, file: str, tr
     assert "run it under its own id" in other["error"]
 
 
-def test_ledger_commands(tacit: Shell, tracked: Settings):
+def test_ledger_commands(tacit: Shell, tracked: Settings, file: str):
     assert "empty" in tacit("ledger", "show").stdout
     config = launch_config()
     for name in ("ingest_private", "plan", "fine_tune"):
@@ -131,10 +131,14 @@ def test_ledger_commands(tacit: Shell, tracked: Settings):
     assert tacit.json("ledger", "verify") == {"ledger": where, "ok": True, "problems": []}
     assert where in tacit("ledger", "show").stdout
     assert tacit.json("ledger", "export")["head"] == shown["entries"][-1]["hash"]
+    assert "it has those of people" in tacit.json("ledger", "show", "--population", "nobody", code=65)["error"]
 
     (tracked.runs_dir / "ledger.db").unlink()
     assert f"no privacy ledger at {where}" in tacit.json("ledger", "verify", code=65)["error"]
-    assert "holds launches with 5 receipts" in tacit.json("ledger", "init", code=65)["error"]
+    refusal = tacit.json("ledger", "init", code=65)["error"]
+    assert "launches here hold 5 receipts" in refusal
+    assert refusal in tacit("status").stdout, "one advice"
+    assert tacit.json("check", file)["notes"] == [refusal]
     PrivacyLedger.create(tracked.ledger_url)  # A fresh one is whole in itself, but the launches remember.
     assert len(tacit.json("ledger", "verify", code=65)["problems"]) == 5
     with sqlite3.connect(where) as database:
