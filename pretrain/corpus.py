@@ -124,10 +124,9 @@ def build_corpus(
             _write_json(begun, identity)
             _add_shards(total, stream, locale, directory / split, cap, shard_words, progress or (lambda _: None))
         if not totals[split].words:
-            raise ValueError(
-                f"public_text: the {split} split has no words in {locale!r}; give more text"
-                + (", or name validation files" if split == "validation" else "")
-            )
+            held_out = split == "validation" and isinstance(config, FileCorpus) and not config.validation
+            read = _read_instead(directory / "train" / _shard_name(0)) if held_out else "give more text"
+            raise ValueError(f"public_text: the {split} split has no words in {locale!r}; {read}")
     digests = {split: [meta["digest"] for meta in totals[split].shards] for split in caps}
     source, licence = _provenance(config)
     summary = CorpusSummary(
@@ -144,6 +143,16 @@ def build_corpus(
     )
     _write_json(manifest, {**identity, "summary": summary.model_dump(mode="json"), "shards": digests})
     return summary
+
+
+def _read_instead(shard: Path) -> str:
+    """What was read where nothing was held out, and what to do."""
+    store = open_words(shard)
+    different = len({store.owner(number).tobytes() for number in range(len(store))})
+    return (
+        f"of {len(store):,} documents with words {different:,} are different, and alike ones are in one split: give "
+        "more text, or name validation files"
+    )
 
 
 def open_corpus(directory: Path) -> Corpus:

@@ -292,18 +292,17 @@ def alphabet(locale: str) -> str:
     """
     language, script = _language(locale), _script(locale)
     shares = _letter_shares(locale)
-    in_script = regex.compile(rf"\p{{Script_Extensions={'Hang' if script == 'Kore' else script}}}")
     # A compatibility form (such as the ordinal ª) is a letter to Unicode but not to a speller.
     letters = {
         character: share
         for character, share in shares.items()
-        if in_script.match(character)
+        if letter_of(locale).match(character)
         and unicodedata.category(character)[0] in "LM"
         and unicodedata.is_normalized("NFKC", character)
     }
     total = sum(letters.values())
     usual = {character for character, share in letters.items() if share >= _RAREST_SHARE * total}
-    usual |= {letter for letter in _MORE_LETTERS.get(language, "") if letter == "·" or in_script.match(letter)}
+    usual |= {letter for letter in _MORE_LETTERS.get(language, "") if letter == "·" or letter_of(locale).match(letter)}
     if not usual and language not in _MORE_LETTERS:
         raise ValueError(
             f"locale: no public word list for {locale!r} in script {script}, so its alphabet is not known; "
@@ -312,6 +311,13 @@ def alphabet(locale: str) -> str:
     if script == "Latn":
         usual |= set(string.ascii_lowercase)
     return "".join(sorted(usual | {"'", "-"}))
+
+
+@cache
+def letter_of(locale: str) -> regex.Pattern:
+    """Matches a letter or mark of the locale's script."""
+    script = _script(locale).replace("Kore", "Hang")
+    return regex.compile(rf"(?=[\p{{L}}\p{{M}}])\p{{Script_Extensions={script}}}")
 
 
 def _letter_shares(locale: str) -> dict[str, float]:

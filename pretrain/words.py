@@ -51,7 +51,11 @@ class WordStore:
 
     def word_counts(self) -> dict[str, int]:
         """How often each word occurs."""
-        counts = np.bincount(self.tokens_N, minlength=len(self.lexicon) + 1)[1:]
+        return self.first_counts(len(self.tokens_N))
+
+    def first_counts(self, tokens: int) -> dict[str, int]:
+        """How often each word occurs among the first so many tokens."""
+        counts = np.bincount(self.tokens_N[:tokens], minlength=len(self.lexicon) + 1)[1:]
         return {word: int(count) for word, count in zip(self.lexicon, counts, strict=True)}
 
     def encode(self, vocabulary: Vocabulary, owners: np.ndarray | None = None) -> TokenStream:

@@ -1,7 +1,7 @@
 """Stages ``ingest_public`` and ``ingest_private``: text into shards and into the device store."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -19,11 +19,16 @@ from pipeline.stages import artifacts, reuse
 from pipeline.stages.hosted import ingest_workers
 from pretrain import corpus, selection, vocabulary
 from pretrain.files import atomic
+from pretrain.text import letter_of
 from pretrain.words import WordStore
 from reports.disclosure.guarantee import PublicText, Selection
 
 # Less has no interval.
 _FEWEST_BUCKETS = 2
+# Of the places for public words; text of an exercise fills a third.
+_LEAST_SHARE = 0.25
+# A look at so many words tells a script.
+_MOST_LOOKED_AT = 1 << 20
 
 
 class IngestPublic(StageResult, PublicText):
@@ -67,7 +72,9 @@ def ingest_public(
     config = ctx.config
     summary = corpus.build_corpus(config.public_text, config.locale, ctx.public / "corpus", artifacts.progress(ctx))
     opened = corpus.open_corpus(ctx.public / "corpus")
-    base = vocabulary.from_counts(opened.counts(), config.vocabulary.base_size)
+    counts = opened.counts()
+    base = vocabulary.from_counts(counts, config.vocabulary.base_size)
+    _require_readable(config, counts, len(base))
     vocabulary.save(base, ctx.public / "vocabulary.json")
     return IngestPublic(
         source=summary.source,
@@ -82,6 +89,30 @@ def ingest_public(
         vocabulary_digest=base.digest,
         datasets=(Dataset(name=summary.source, digest=summary.digest, context="pretraining"),),
     )
+
+
+def _require_readable(config: LaunchConfig, counts: Mapping[str, int], words: int) -> None:
+    """Refuse public text of which a model of the locale could not be made: everything after it would be spent on that.
+
+    Raises:
+      ValueError: most words are not in the locale's script, or far fewer are there than the vocabulary is to have.
+    """
+    if _is_foreign(counts, config.locale):
+        raise ValueError(
+            f"public_text: most of its words have no letter of the script of {config.locale!r}; correct the source, or "
+            "locale (a tag may name a script, as in 'sr-Latn')"
+        )
+    if words < _LEAST_SHARE * config.vocabulary.base_size:
+        raise ValueError(
+            f"vocabulary.base_size: {config.vocabulary.base_size:,}, but public_text has {len(counts):,} different "
+            f"words; give more text, or lower it to {max(words, 8):,}"
+        )
+
+
+def _is_foreign(counts: Mapping[str, int], locale: str) -> bool:
+    """Whether more than half of running words, emoji among them, have no letter of a locale's script."""
+    letter = letter_of(locale)
+    return 2 * sum(count for word, count in counts.items() if letter.search(word)) < sum(counts.values())
 
 
 def _select(ctx: StageContext, shards: list[WordStore], before: Callable[[StageContext], Had]) -> Selection:
@@ -124,15 +155,21 @@ def _select(ctx: StageContext, shards: list[WordStore], before: Callable[[StageC
 def _require_heard(config: LaunchConfig, devices: store.DeviceStore) -> None:
     """Refuse, before anything is spent, devices that leave nothing to learn, to watch training on or to compare by.
 
-    That they typed so little leaves with the refusal, so a launch whose budget covers everything never asks.
+    What they typed, or that it is so little, leaves with the refusal, so a launch whose budget covers everything never
+    asks.
 
     Raises:
-      ValueError: too few devices of some split have a word.
+      ValueError: too few devices of some split have a word, or most words are of another script.
     """
     name = config.private_text.name
     if not devices.words.num_words:
         raise ValueError(
             f"private_text: no device of population {name!r} has a word of {config.locale}; check the source"
+        )
+    if _is_foreign(devices.words.first_counts(_MOST_LOOKED_AT), config.locale):
+        raise ValueError(
+            f"private_text: most words of population {name!r} have no letter of the script of {config.locale!r}; "
+            "check the source, or correct locale (a tag may name a script, as in 'sr-Latn')"
         )
     if not devices.speaking("validation"):
         raise ValueError(

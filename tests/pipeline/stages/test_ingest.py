@@ -130,3 +130,50 @@ def test_what_nobody_could_watch_or_compare_is_refused_before_a_spend(
 def test_under_a_budget_nobody_is_asked_whether_they_typed(split: str, tmp_path: Path, settings: Settings) -> None:
     result = silenced(split, tmp_path, settings, evaluation={"noise_multiplier": 2.0})
     assert result["devices_at_least"] == 60
+
+
+SALAM = "\u0633\u0644\u0627\u0645"
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+@pytest.mark.parametrize(
+    ("words", "refusal"),
+    [
+        ([SALAM + "\u0627" * number for number in range(26)], "no letter of the script of 'en-US'"),
+        (["\U0001f600", "\U0001f602"], "no letter of the script"),
+        (["hello", "you", "\U0001f600"], r"base_size: 40, but public_text has 4 different words; .* lower it to 8"),
+        ([*LETTERS, *(SALAM + "\u0627" * number for number in range(25))], None),
+    ],
+)
+def test_public_text_that_is_no_text_of_the_locale_is_refused(
+    words: list[str], refusal: str | None, tmp_path: Path, settings: Settings
+) -> None:
+    for split in ("train", "validation"):
+        rows = ({"text": " ".join(words) + f"\n{split}"} for _ in range(3))
+        (tmp_path / f"{split}.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    paths = {split: [str(tmp_path / f"{split}.jsonl")] for split in ("train", "validation")}
+    public_text = {"source": "files", "max_tokens": 10_000, **paths}
+    config = LaunchConfig.model_validate(
+        launch_config(vocabulary={"base_size": 40}).model_dump(mode="json") | {"public_text": public_text}
+    )
+    if refusal is None:
+        run_stage("ingest_public", config, launch_id(config), settings, STAGES)
+        return
+    with pytest.raises(ValueError, match=refusal):
+        run_stage("ingest_public", config, launch_id(config), settings, STAGES)
+
+
+@pytest.mark.parametrize("covered", [False, True])
+def test_what_devices_wrote_in_another_script_is_refused_but_under_a_budget(
+    covered: bool, tmp_path: Path, settings: Settings
+) -> None:
+    registered(PrivacyLedger(settings.ledger_url), "people")
+    path, clients = tmp_path / "typed.parquet", [f"c{number}" for number in range(60)]
+    pq.write_table(pa.table({"client_id": clients, "text": [f"{SALAM} {SALAM} hello"] * 60}), path)
+    people = {"source": "files", "name": "people", "max_words_per_device": 10, "paths": [str(path)]}
+    config = launch_config(private_text=people, evaluation={"noise_multiplier": 2.0} if covered else None)
+    if covered:
+        run_stage("ingest_private", config, launch_id(config), settings, STAGES)
+        return
+    with pytest.raises(ValueError, match="most words of population 'people' have no letter of the script of 'en-US'"):
+        run_stage("ingest_private", config, launch_id(config), settings, STAGES)
