@@ -312,9 +312,8 @@ def load_launch(path: Path) -> LaunchConfig:
     text = paths.read_text(path, "FILE", "launch files are kept in dags/launches/", yaml_text.MOST_BYTES)
     raw = yaml_text.load(text, path.name)
     if not isinstance(raw, dict):
-        raise ValueError(
-            f"{path.name}: a launch file is a mapping of fields, got {type(raw).__name__}; see dags/launches/"
-        )
+        content = "an empty file" if raw is None else type(raw).__name__
+        raise ValueError(f"{path.name}: a launch file is a mapping of fields, got {content}; see dags/launches/")
     try:
         return LaunchConfig.model_validate(raw)
     except ValidationError as error:

@@ -298,7 +298,7 @@ class MlflowTracker:
                 return False
             with atomic(destination) as temporary:
                 got.replace(temporary)
-        _log.info("fetched %s from MLflow", destination.name)
+        _log.info("fetched %s from MLflow", filename)
         return True
 
 

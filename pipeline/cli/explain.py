@@ -112,7 +112,8 @@ def _explained(name: str) -> tuple[dict[str, Any], str]:
         texts = [f"gate {name}: {words.asks}\n  threshold: {where}\n  if it fails: {words.fix}"]
         content = {"gate": name, **asdict(words)}
     if not rows and not content:
-        close = difflib.get_close_matches(name, _names(), n=_MOST_CLOSE, cutoff=0.5)
+        by_folded = {each.casefold(): each for each in _names()}
+        close = [by_folded[each] for each in difflib.get_close_matches(name.casefold(), by_folded, _MOST_CLOSE, 0.5)]
         near = f"did you mean {', '.join(close)}?" if close else "'tacit explain' lists all names"
         raise ValueError(f"name: {shown(repr(name))} is no exit code, gate or field; {near}")
     return content | {"fields": [asdict(row) for row in rows]}, "\n\n".join([*texts, *map(str, rows)])

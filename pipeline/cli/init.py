@@ -156,6 +156,10 @@ def _require(asked: Asked) -> None:
             f"--population: got {asked.population:,}; give {_FEWEST} to {MOST_DEVICES:,}: with fewer devices no round "
             "can be filled and nothing compared"
         )
+    if asked.data != SYNTHETIC:
+        from pretrain.reading import rows  # pyarrow is slow to import
+
+        rows.matching([asked.data], "--data")
     for name, value in (("rho", asked.rho), ("budget", asked.budget)):
         if not (math.isfinite(value) and 1e-4 <= value <= 1e4):
             raise ValueError(f"--{name}: got {value:g}; give a number from 0.0001 to 10,000, as in 0.5")

@@ -114,7 +114,7 @@ def review(
         now = release.review(config, run, ledger, word)
         show_state(config, run, here)
     content = {"launch_id": run.launch_id, "ledger": ledger.address} | now.model_dump()
-    answer(content, as_json, text=f"launch {run.launch_id}: {now.state} {now.detail}")
+    answer(content, as_json, text=f"launch {run.launch_id}: {now.state}" + f": {now.detail}" * bool(now.detail))
 
 
 @command

@@ -70,6 +70,7 @@ def test_codes_of_errors_are_explained():
 
 def test_a_wrong_name_is_answered_with_close_ones():
     assert "did you mean noise_multiplier" in answer("noise_multiplyer", code=65)["error"]
+    assert "did you mean policy.min_top1_gain" in answer("POLICY.MIN_TOP1_GAIN", code=65)["error"]
     assert "lists all names" in answer("qqqqqqq", code=65)["error"]
     text = ended("explain").stdout
     assert all(name in text for name in ("exit codes", "utility", "mechanism.noise_multiplier"))

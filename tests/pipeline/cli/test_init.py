@@ -22,6 +22,7 @@ FLAGS = ("--locale", "en-US", "--data", "synthetic", "--population", "1300", "--
         ({"--days": "0"}, "--days: got 0"),
         ({"--locale": "fr-FR", "--public": "sample"}, "--public: sample is English, not fr-FR"),
         ({"--population": None}, "--population: missing, and there is no terminal to ask on"),
+        ({"--data": "no/such-*.parquet"}, "--data: no file matches"),
     ],
 )
 def test_what_no_launch_could_be_is_refused_before_anything_is_written(
