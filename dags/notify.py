@@ -114,7 +114,7 @@ def facts(event: str, launch: LaunchFile, context: Mapping[str, Any], **more: st
 
 
 def in_form(values: Mapping[str, Any]) -> dict[str, str]:
-    """Those of some values that may be sent."""
+    """The values that may be sent, of some."""
     return {name: value for name, value in values.items() if isinstance(value, str) and FORMS[name].fullmatch(value)}
 
 

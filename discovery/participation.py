@@ -21,7 +21,7 @@ _FOLDER = "participation"
 
 
 def group_sizes(devices: int, config: TrieConfig, known_words: Collection[str]) -> list[int]:
-    """Of the devices of one pass, those of each layer, at least one; they differ with what is still alive in it.
+    """How many devices of one pass each layer has, at least one; they differ with what is still alive in it.
 
     A layer with few candidates needs few devices to tell them apart, and one that few words reach has few to
     tell. Candidates alive are those that public words would have, up to the cap on prefixes; devices go by
@@ -39,7 +39,7 @@ def group_sizes(devices: int, config: TrieConfig, known_words: Collection[str]) 
 
 
 def sizes(devices: int, alive_L: np.ndarray) -> list[int]:
-    """Of so many devices, those of each layer with so many candidates alive."""
+    """How many of so many devices each layer has, with so many candidates alive."""
     weight_L = np.maximum(alive_L, 1.0) ** 0.25
     spare = max(devices - len(alive_L), 0)
     ends_L = np.floor(spare * np.cumsum(weight_L) / weight_L.sum() + 1e-9).astype(np.int64)

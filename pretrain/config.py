@@ -199,7 +199,7 @@ class PretrainConfig(Config):
 
 
 class AdaptConfig(Config):
-    """After the vocabulary grew: further public training, so that new rows fit in."""
+    """Further public training after the vocabulary grew, so that new rows fit in."""
 
     retired: ClassVar[Mapping[str, Any]] = {"new_word_share": NEW_WORD_SHARE, "most_copies": MOST_COPIES}
 

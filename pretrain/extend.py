@@ -115,7 +115,7 @@ def set_biases(grown: KeyboardLM, first_new: int, public: TokenStream, frequency
 
 
 def similar_words(words: tuple[str, ...], vocabulary: Vocabulary, most: int) -> list[list[tuple[int, float]]]:
-    """For each word, known ids spelt like it with shares that sum to 1; empty if none is near.
+    """The known ids spelt like each word, with shares that sum to 1; empty if none is near.
 
     Similarity is the Dice coefficient of character trigram sets, word edges included; ties go to
     the smaller id, which is the more frequent word.
@@ -195,7 +195,7 @@ def _best(
     sequence_words: int,
     directory: Path,
 ) -> TrainingCurve:
-    """Of the models of a curve the one that predicts new words best, in place; the curve ends with it."""
+    """The model of a curve that predicts new words best, in place; the curve ends with it."""
 
     def put(step: int) -> None:
         model.load_state_dict(load(_weights(directory, step).read_bytes()))

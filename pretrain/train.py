@@ -160,7 +160,7 @@ def start_from_frequencies(model: KeyboardLM, tokens_N: np.ndarray) -> None:
 def gradients_by_hand(
     model: KeyboardLM, rows: Rows, weight: float, sampled_steps: int, seed: int, dropped: float = 0.0
 ) -> Iterator[Gradient]:
-    """For a CPU: half of the rows on each of two threads; the first half's sums come first, whichever ends first.
+    """Gradients on a CPU, half of the rows on each of two threads; the first half's sums come first, always.
 
     Where there is one thread it does one half after the other, so how many there are changes no bit.
 
@@ -204,7 +204,7 @@ def gradients_by_hand(
 def gradients_by_autograd(
     model: KeyboardLM, rows: Rows, weight: float, seed: int = 0, dropped: float = 0.0, *, bfloat16: bool = False
 ) -> Iterator[Gradient]:
-    """For anything but a CPU: the same by torch's graph, over all words.
+    """Gradients on anything but a CPU: the same by torch's graph, over all words.
 
     Args:
       bfloat16: of products alone; weights, moments and the softmax stay as they are.

@@ -152,7 +152,7 @@ def _links(runs_dir: Path, name: str, keyboards: Mapping[str, Path]) -> list[tup
 
 
 def _standing(rows: Iterable[Row]) -> dict[str, dict[str, tuple[Row, Row | None]]]:
-    """For each locale and feature the newest published launch, with what came after it; else the newest one."""
+    """The newest published launch of each locale and feature, with what came after it; else the newest one."""
     newest: dict[str, dict[str, list[Row]]] = {}
     for row in map(_shown, rows):
         for feature in row["features"]:

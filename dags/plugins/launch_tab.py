@@ -59,7 +59,7 @@ _may_read = [
 
 @app.get("/{dag_id}/latest", dependencies=_may_read)
 def latest(dag_id: str) -> RedirectResponse:
-    """To the newest run of a DAG whose launch is known."""
+    """Redirect to the newest run of a DAG whose launch is known."""
     with create_session() as session:
         newest = select(DagRun.run_id).where(DagRun.dag_id == dag_id).order_by(DagRun.run_after.desc()).limit(_NEWEST)
         for run_id in session.scalars(newest):

@@ -48,7 +48,7 @@ class TypedWords:
         return words, forms[self.numbers] if len(pairs) else np.zeros(0, np.uint8)
 
     def take(self, devices: np.ndarray) -> "TypedWords":
-        """Only these devices, in this order, with only their words."""
+        """Keep only these devices, in this order, with only their words."""
         lengths = self.starts[devices + 1] - self.starts[devices]
         starts = np.concatenate([[0], np.cumsum(lengths)])
         places = np.repeat(self.starts[devices] - starts[:-1], lengths) + np.arange(starts[-1])
@@ -61,7 +61,7 @@ class TypedWords:
 
     @staticmethod
     def gather(device_words: Iterable[Sequence[str]], folder: Path | None = None) -> "TypedWords":
-        """From a list of words for each device.
+        """Gather a list of words for each device.
 
         Args:
           folder: a private one; many numbers are mapped from a file in it that has no name.

@@ -64,7 +64,7 @@ def stack_secrets(path: Path, mlflow: Path) -> dict[str, str]:
 
 
 def small_server(folder: Path, mlflow: str, users: Sequence[str]) -> None:
-    """Those of `make up`, whose MLflow keeps its logins in SQLite."""
+    """The passwords of `make up`, whose MLflow keeps its logins in SQLite."""
     people(folder, users)
     # MLflow keeps only a hash of the password; the admin is made at the first start.
     ini = f"""[mlflow]

@@ -67,7 +67,7 @@ class Entrants:
     only: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def features(self, baseline: str, of: tuple[str, ...]) -> Iterator[str]:
-        """Those of a launch's features that a baseline is for."""
+        """The launch's features that a baseline is for."""
         return (name for name in of if name in self.only.get(baseline, of))
 
     @property

@@ -90,7 +90,7 @@ def posterior_ratios(sum_M: np.ndarray, expected_M: np.ndarray, std_M: np.ndarra
     mean_M = np.empty(len(sum_M))
 
     def likelihood(cells: np.ndarray) -> np.ndarray:
-        """Of each ratio, ``[M, R]``, up to a factor for each cell."""
+        """The likelihood of each ratio, ``[M, R]``, up to a factor for each cell."""
         mean_MR = expected_M[cells, None] * np.exp(_LOG_RATIO_R)
         log_MR = -0.5 * ((sum_M[cells, None] - mean_MR) / std_M[cells, None]) ** 2
         return np.exp(log_MR - log_MR.max(axis=1, keepdims=True))

@@ -101,7 +101,7 @@ class Availability:
         return math.ceil(report_goal * self.over_selection)
 
     def reporting(self, devices_S: np.ndarray, round_number: int) -> np.ndarray:
-        """Those that report, in order of arrival; the round closes after the report goal."""
+        """The devices that report, in order of arrival; the round closes after the report goal."""
         stay = devices_S[uniform(self.seed, _DROP, devices_S, round_number) >= self.dropout]
         return stay[np.argsort(uniform(self.seed, _DELAY, stay, round_number), kind="stable")]
 

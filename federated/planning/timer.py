@@ -96,7 +96,7 @@ def shortfalls(config: MechanismConfig, devices: int) -> list[str]:
 
 
 def either(*changes: tuple[str, int, int]) -> str:
-    """Those changes of a number that the number can have, one of which is enough.
+    """The changes of a number that the number can have, one of which is enough.
 
     Args:
       changes: words, the number that would do, and the most that it may be.

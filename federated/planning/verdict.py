@@ -59,7 +59,7 @@ class Outcome:
 
     @property
     def label(self) -> str:
-        """For people: "gradients" or "counts" or both, with their rho."""
+        """The name for people: "gradients" or "counts" or both, with their rho."""
         parts = {"gradients": self.gradient_rho, "counts": self.counts_rho}
         return " + ".join(f"{name} rho {rho:.3g}" for name, rho in parts.items() if rho)
 

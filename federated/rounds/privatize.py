@@ -106,7 +106,7 @@ class Privatizer:
 
     @property
     def noise_multiplier(self) -> float:
-        """Of the released sums, in clip norms: more than the configured one where bits share it."""
+        """The noise of the released sums, in clip norms: more than the configured one where bits share it."""
         return self.updates.noise_multiplier * self.sensitivity
 
     def init(self, num_parameters: int) -> PrivacyState:

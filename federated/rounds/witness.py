@@ -52,7 +52,7 @@ class Done:
 
     @staticmethod
     def of(devices: Aggregate, unnoised_sum_P: np.ndarray, released_sum_P: np.ndarray, whole: bool) -> "Done":
-        """From what the round loop holds."""
+        """Take it from what the round loop holds."""
         planted_P = np.zeros_like(unnoised_sum_P) if devices.planted_P is None else devices.planted_P.numpy()
         return Done(devices, unnoised_sum_P, planted_P, released_sum_P, whole)
 
@@ -150,11 +150,11 @@ def followed(num_parameters: int) -> np.ndarray:
 
 
 def save(witness: Witness) -> dict[str, np.ndarray]:
-    """As arrays, for a private file."""
+    """Write it as arrays, for a private file."""
     return dict(vars(witness))
 
 
 def load(arrays: Mapping[str, np.ndarray]) -> Witness | None:
-    """From arrays; None where an earlier version wrote them."""
+    """Read it from arrays; None where an earlier version wrote them."""
     names = [field.name for field in fields(Witness)]
     return Witness(**{name: arrays[name] for name in names}) if set(names) <= set(arrays) else None

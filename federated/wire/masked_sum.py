@@ -29,7 +29,7 @@ PassOn = Callable[[np.ndarray, int], np.ndarray]
 
 @dataclass(frozen=True)
 class Mask:
-    """Of one sum: what this worker adds, and what all of them have added in the end; uint64 ``[N]``. Secret."""
+    """A mask of a sum: what this worker adds, and what all of them have added in the end; uint64 ``[N]``. Secret."""
 
     own_N: np.ndarray
     total_N: np.ndarray

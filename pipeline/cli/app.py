@@ -326,7 +326,7 @@ def _load_stages() -> "Stages":
 
 
 def _erase_expired(here: settings.Settings) -> None:
-    """Of launches whose time is over: a launch that ends is when nothing else is going on."""
+    """Erase launches whose time is over: a launch that ends is when nothing else is going on."""
     from pipeline.erase import erase_expired
 
     erase_expired(here)

@@ -246,7 +246,7 @@ def _public(asked: Asked, size: Size) -> dict[str, Any]:
 
 
 def _mechanism(rho: float, trains: int, size: Size) -> MechanismConfig:
-    """Of the planner's mechanisms the one with least noise in the model at this rho."""
+    """The one of the planner's mechanisms with least noise in the model at this rho."""
     from federated.planning.costs import as_launched
     from federated.planning.costs import round_up as rounded_up
     from federated.planning.proposal import mechanism_block

@@ -35,7 +35,7 @@ class Kept:
 
     @staticmethod
     def of(ctx: StageContext, *, again: bool) -> "Kept":
-        """That of this launch."""
+        """What this launch keeps."""
         return Kept(None if again else ctx.private / _FILE)
 
     def _content(self) -> dict | None:

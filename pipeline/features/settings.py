@@ -56,7 +56,7 @@ def write(
 
 
 def _compose(rows: tuple[ComposeSetting, ...]) -> Mapping[str, Any]:
-    """From where on the launch's own arm was judged."""
+    """The threshold at which the launch's own arm was judged."""
     row = next((row for row in rows if row.arm == OURS), None)
     if row is None:
         raise ValueError("features: SC, but the comparison set no threshold for phrases; run stage ab_test again")

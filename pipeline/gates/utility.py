@@ -83,7 +83,7 @@ class _Judged:
 
 
 def _by_feature(evidence: Evidence) -> Iterator[_Judged]:
-    """Of each feature that the launch file names: one that nobody looked at fails its gates."""
+    """The evidence of each feature that the launch file names: one that nobody looked at fails its gates."""
     main, *others = evidence.launched_for or ("",)
     of = f" ({main})" if others else ""
     if evidence.launched_for is None:

@@ -44,7 +44,7 @@ def shared(first: np.ndarray, second: np.ndarray) -> float:
 
 
 def to_bytes(sample: np.ndarray) -> bytes:
-    """As the database keeps it."""
+    """The bytes that the database keeps."""
     return sample.astype(_TYPE).tobytes()
 
 

@@ -251,7 +251,7 @@ def _interval(estimate: Estimate) -> dict[str, float]:
 
 
 def _numbers(seen: Look | None) -> dict[str, float]:
-    """For MLflow: every metric of both arms, and its relative change with the interval."""
+    """The numbers for MLflow: every metric of both arms, and its relative change with the interval."""
     if seen is None:
         return {}
     numbers = {f"{row.metric}/{row.arm}": row.value for row in seen.arms} | {"split_chance": seen.split_chance}

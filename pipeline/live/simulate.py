@@ -139,7 +139,7 @@ def _dealt(text: HeldOut, devices: int) -> HeldOut:
 
 
 def _threshold(ctx: StageContext) -> float | None:
-    """From where on phrases are shown, in both arms; None where the launch is not for Smart Compose."""
+    """The threshold at which phrases are shown, in both arms; None where the launch is not for Smart Compose."""
     if "SC" not in ctx.config.features:
         return None
     bundle = json.loads(ctx.run.input("publish", "bundle/bundle.json").read_text(encoding="utf-8"))

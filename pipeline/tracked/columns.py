@@ -99,6 +99,6 @@ def curves(record: StageRecord) -> Iterator[tuple[str, int, float]]:
 
 
 def parameters(flat: Mapping[str, str]) -> dict[str, str]:
-    """Those of a launch file's flat parameters that its run shows."""
+    """The flat parameters of a launch file that its run shows."""
     chosen = {name: value for name, value in flat.items() if name.startswith(_PARAMETERS)}
     return {name: value for name, value in chosen.items() if value != "None"}

@@ -221,7 +221,7 @@ def _measured(ctx: StageContext, record: StageRecord, model: KeyboardLM, words: 
 
 
 def _fine_tune(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[str]:
-    """From the last checkpoint, which holds the weights after the last round; then measured on held-out devices."""
+    """Export the last checkpoint again, which is after the last round, and measure on held-out devices."""
     if not ctx.config.trains:
         yield from _made(fine_tune)(ctx, record, run)
         return
@@ -241,7 +241,7 @@ def _fine_tune(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[
 
 
 def _select_and_ingest(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[str]:
-    """With the model that chose among sentences then, which later launches have replaced."""
+    """Ingest with the model that chose among sentences then, which later launches have replaced."""
     then = _published_then(ctx, record.result.get("selection"))
     yield from _made(lambda there: ingest_public(there, then))(ctx, record, run)
 

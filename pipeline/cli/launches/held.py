@@ -33,13 +33,13 @@ class Failed:
 
     @property
     def lines(self) -> list[str]:
-        """For a terminal."""
+        """The lines that a terminal shows."""
         where = f" ({self.field} in the launch file)" if self.field else ""
         return [f"  - {self.title}: {self.evidence}{where}", f"      {self.fix}"]
 
 
 def failed_gates(decided: Mapping[str, Any]) -> list[Failed]:
-    """Those of a result of ``decide``, in the order in which they were asked."""
+    """The failed gates of a result of ``decide``, in the order in which they were asked."""
     return [
         Failed(
             **{name: gate[name] for name in ("id", "title", "value", "threshold", "evidence")},
@@ -76,7 +76,7 @@ class Hold:
 
     @property
     def lines(self) -> list[str]:
-        """For a terminal."""
+        """The lines that a terminal shows."""
         return (
             [line for gate in self.gates for line in gate.lines]
             + budget_lines(self.spent, self.left)

@@ -102,7 +102,7 @@ def lost_ledger(here: Settings) -> tuple[str, ...]:
 
 
 def launches(here: Settings, entries: "Sequence[Entry] | None", only: Iterable[str] | None = None) -> list[Launch]:
-    """Those that were begun on this machine, the newest first.
+    """The launches that were begun on this machine, the newest first.
 
     Args:
       entries: of the ledger; None where there is none, and then no state is known.
