@@ -28,7 +28,9 @@ class Experiment(TacitOperator):
 
     endings = frozenset({DONE, HELD})
 
-    def __init__(self, *, launch: LaunchFile, name: str, task_id: str, options: tuple[str, ...] = (), **kwargs: Any):
+    def __init__(
+        self, *, launch: LaunchFile, name: str, task_id: str, options: tuple[str, ...] = (), **kwargs: Any
+    ) -> None:
         super().__init__(
             launch=launch,
             task_id=task_id,

@@ -10,7 +10,7 @@ touches private text or spends privacy budget.
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
-from airflow.sdk import DAG, Asset, Context, get_parsing_context, task
+from airflow.sdk import DAG, Asset, Context, XComArg, get_parsing_context, task
 from airflow.sdk.exceptions import AirflowException
 
 from dates import UNDATED, date_param, launch_date, on_schedule, public_model_asset, require_switched_on
@@ -44,7 +44,7 @@ def build(launch: LaunchFile) -> DAG:
     return dag
 
 
-def emit(launch: LaunchFile, asset: Asset):
+def emit(launch: LaunchFile, asset: Asset) -> XComArg:
     """The task that tells Airflow which dated launch now has its public model."""
 
     @task(
@@ -54,7 +54,7 @@ def emit(launch: LaunchFile, asset: Asset):
         execution_timeout=timedelta(minutes=5),
         on_failure_callback=Notice("failed", launch),
     )
-    def announce(**context: Context):
+    def announce(**context: Context) -> None:
         require_switched_on(context, launch.name)
         date = launch_date(context, launch.name)
         event = context["outlet_events"][asset]

@@ -62,7 +62,7 @@ def test_a_damaged_configuration_is_named_in_a_line(tracked: Settings, content: 
     whole = path.read_bytes()
     path.write_bytes(content)
     with pytest.raises(ValueError, match=rf"^{path}: damaged or gone; restore it.*newer tacit") as said:
-        named.kept(tracked, run_id)
+        named.kept_config(tracked, run_id)
     assert "\n" not in str(said.value)
     assert "hush" not in str(said.value)
     if b"name" not in content:  # What a launch file says is not read here, but for reviewers.
