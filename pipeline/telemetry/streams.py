@@ -3,7 +3,6 @@
 import io
 import os
 import sys
-from pathlib import Path
 from typing import TextIO
 
 from typing_extensions import Buffer
@@ -37,7 +36,7 @@ def patient(stream: TextIO | None, name: str) -> TextIO:
       stream: None where it is closed.
     """
     if stream is None:
-        return Path(os.devnull).open("w", encoding="utf-8")  # as long as the process
+        return io.TextIOWrapper(io.BufferedWriter(io.FileIO(os.devnull, "wb")), "utf-8")
     stream.flush()
     raw = io.BufferedWriter(_Raw(stream.fileno(), name))
     return io.TextIOWrapper(raw, stream.encoding, stream.errors, line_buffering=bool(stream.line_buffering))
