@@ -58,20 +58,20 @@ def anonymous_holders(randomizer: SubsetSelection, messages: int, votes: int, ch
 
 
 def lemma_1(randomizer: SubsetSelection, messages: int, most: int, holders: int) -> float:
-    """Bound on the probability that an item in ``holders`` messages is among the ``kept`` with most votes.
+    """Bound on the probability that an item in ``holders`` messages is among the ``most`` with most votes.
 
     Sun & Sun 2024, lemma 1, to compare with the paper: (holders, result)-approximate k-anonymity where no
-    absolute threshold is set. It cannot be below kept / domain, as an item nobody holds is kept that
+    absolute threshold is set. It cannot be below most / domain, as an item nobody holds is kept that
     often; state ``anonymous_votes`` instead where it counts. 1 where the lemma says nothing.
 
-    The kept-th largest of the other items' votes is at least that of uniform (k - 2)-subsets; whether it
+    The ``most``-th largest of the other items' votes is at least that of uniform (k - 2)-subsets; whether it
     falls below a number is bounded by Chernoff's inequality, which negatively associated counts obey.
     """
     others = randomizer.domain - 2
     chance = (randomizer.size - 2) / others if others else 0.0
     if chance <= 0:
         return 1.0
-    # From the middle of the votes, where nearly all items reach, to where fewer than ``kept`` are expected to.
+    # From the middle of the votes, where nearly all items reach, to where fewer than ``most`` are expected to.
     low, high = math.floor(messages * chance), messages
     while high - low > 1:
         middle = (low + high) // 2
