@@ -3,7 +3,7 @@
 import pytest
 
 from tests.golden import facts, seeded_launch
-from tests.golden.make_version_0_1 import SEEDED
+from tests.golden.seeded_launch import SEEDED
 from tests.helpers.launches.command import tacit
 from tests.helpers.launches.installed import installed
 from tests.helpers.launches.launched import Launched

@@ -9,6 +9,7 @@ import io
 import json
 import os
 import platform
+import re
 import sqlite3
 import sys
 from collections.abc import Iterator
@@ -34,6 +35,20 @@ _FILES = (
     "publish/bundle/model.int8.onnx",
 )
 _TIMES = ("seconds", "duration", "started", "created")
+# Facts that a test compares, by how exactly they must be the same on any machine.
+_SELECTED = {
+    "exact": (
+        r"launch_id|ledger/(?!attempt/).*|gate/(?!(attempts|typists)/).*/passed"
+        r"|file/(ingest_public|build_vocabulary|discover|plan|fine_tune)/.*"
+        r"|result/discover/(words_found|epsilon_(central|clones)|device_level_epsilon0)"
+        r"|result/fine_tune/(rho|mu|epsilon|sensitivity_squared|rounds|observed_.*|violations|synthetic_.*)"
+        r"|result/fine_tune/(participation|separation)_histogram/.*"
+    ),
+    "losses": r"result/(pretrain|adapt|fine_tune)/curve/\d+/(step|train_loss|validation_loss)"
+    r"|result/(fine_tune/epsilon_pld|discover/epsilon_attack)",
+    "ranks": r"result/audit/canaries/\d+/rank",
+    "weights": r"weights/.*",
+}
 
 
 def of_run(run: Path, ledger: Path) -> dict[str, Fact]:
@@ -47,7 +62,6 @@ def of_run(run: Path, ledger: Path) -> dict[str, Fact]:
         for name, tensor in load_file(run / "public" / stage / "model.safetensors").items():
             facts[f"weights/{stage}/{name}"] = digest(tensor)
     for name in _FILES:
-        # Discovered words were public in version 0.1.
         path = next((run / half / name for half in ("public", "private") if (run / half / name).exists()), run / name)
         facts[f"file/{name}"] = hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else None
     facts |= _private(run / "private" / "fine_tune")
@@ -58,6 +72,14 @@ def of_run(run: Path, ledger: Path) -> dict[str, Fact]:
         facts |= leaves(_result(run, stage), f"result/{stage}")
     content = json.loads((run / "public" / "report" / "disclosure.json").read_text(encoding="utf-8"))
     return facts | leaves(content, "disclosure")
+
+
+def select(found: dict[str, Fact]) -> dict[str, dict[str, Fact]]:
+    """Facts of ``of_run`` by the kinds of ``_SELECTED``."""
+    return {
+        kind: {name: value for name, value in found.items() if re.fullmatch(pattern, name)}
+        for kind, pattern in _SELECTED.items()
+    }
 
 
 def machine() -> str:

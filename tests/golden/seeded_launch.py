@@ -39,14 +39,13 @@ MECHANISMS = {
     "secagg": _SPACED | {"kind": "tree", "secagg": {"bits": 32, "neighbours": 4, "threshold": 3}},
 }
 
-# The command line stood in one module in version 0.1 and in a package since. Arguments are those of several commands.
+SEEDED = "blt"  # with restarts and adaptive clipping: the mechanism with the most state
+
+# Arguments are those of several commands.
 _RUN = """
 import json, sys
-try:
-    from pipeline.cli.app import main
-except ModuleNotFoundError:
-    from pipeline.cli import main
 import pipeline
+from pipeline.cli.app import main
 if not pipeline.__file__.startswith(sys.argv[2]):
     sys.exit(f"{pipeline.__file__} is not of the checkout {sys.argv[2]}")
 for arguments in json.loads(sys.argv[1]):

@@ -1,8 +1,5 @@
 """A population has one budget, whatever launches and working directories say."""
 
-import shutil
-import sqlite3
-import tarfile
 from datetime import timedelta
 from pathlib import Path
 
@@ -23,7 +20,6 @@ from tests.helpers.launches.installed import registered
 from tests.helpers.launches.pipeline_launch import Calls, launch_config, spend
 from tests.helpers.launches.spends import device, item, reserve
 
-OLD = Path(__file__).resolve().parents[2] / "golden" / "run-0.1" / "run.tar.xz"
 IDS = [f"device-{number}" for number in range(300)]
 
 
@@ -136,23 +132,6 @@ def test_forgotten_devices_are_noticed(ledger: PrivacyLedger, ledger_url: str):
     engine.dispose()
     with pytest.raises(LedgerTampered, match="what the ledger keeps of its devices"):
         ledger.bind_devices("renamed", IDS)
-
-
-def test_a_ledger_of_0_1_opens_and_goes_on(tmp_path: Path):
-    with tarfile.open(OLD) as packed:
-        packed.extract("runs/ledger.db", tmp_path, filter="data")
-    path = tmp_path / "runs" / "ledger.db"
-    before = shutil.copy(path, tmp_path / "before.db")
-    ledger = PrivacyLedger(f"sqlite:///{path}")
-    with sqlite3.connect(before) as database:
-        hashes = [row[0] for row in database.execute("SELECT hash FROM privacy_ledger ORDER BY seq")]
-    assert [entry.hash for entry in ledger.entries()] == hashes
-    assert ledger.verify(hashes) == []
-    (population,) = {entry.population for entry in ledger.entries()}
-    spent = ledger.total(population)
-    registered(ledger, population)
-    assert ledger.total(population) == spent
-    assert PrivacyLedger(f"sqlite:///{path}").verify(hashes) == []
 
 
 def test_a_newer_ledger_is_left_alone(ledger: PrivacyLedger, ledger_url: str):
