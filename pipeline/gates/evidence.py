@@ -58,6 +58,9 @@ class Evidence(BaseModel):
     session_words: int | None = Field(default=None, description="0: not asked for, or no layout; then no gate")
     broken_margins: tuple[str, ...] | None = Field(default=None, description="simulated typing that got worse")
     missing_metrics: tuple[str, ...] | None = Field(default=None, description="metrics that have no interval")
+    worse_than_champion: tuple[str, ...] | None = Field(
+        default=None, description="what is clearly worse than with the model that users have, or was not compared"
+    )
     attempt: int | None = Field(default=None, description="the how-manieth on these held-out devices")
     confidence: float | None = Field(default=None, description="of the intervals that gates look at")
     broken_typists: tuple[str, ...] | None = Field(default=None, description="where simulated typists contradict")

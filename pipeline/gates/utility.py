@@ -8,6 +8,7 @@ from pipeline.gates.answers import at_least, finite, gate, none_of, show
 from pipeline.gates.evidence import Evidence
 from pipeline.policy.config import PolicyConfig
 from reports.disclosure.document import GateResult
+from reports.disclosure.utility import OtherFeature
 
 
 def of_utility(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateResult]:
@@ -19,6 +20,7 @@ def of_utility(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateResult]
     features = tuple(_by_feature(evidence))
     for each in features:
         yield _attempts(evidence, each)
+        yield _champion(each)
     yield at_least(
         "utility",
         "gain in top-1 recall",
@@ -78,6 +80,7 @@ class _Judged:
     attempt: int | None
     broken_margins: tuple[str, ...] | None
     missing_metrics: tuple[str, ...] | None
+    worse_than_champion: tuple[str, ...] | None
     suffix: str = ""
     of: str = ""
 
@@ -87,15 +90,27 @@ def _by_feature(evidence: Evidence) -> Iterator[_Judged]:
     main, *others = evidence.launched_for or ("",)
     of = f" ({main})" if others else ""
     if evidence.launched_for is None:
-        yield _Judged(None, None, None)
+        yield _Judged(None, None, None, None)
     else:
-        yield _Judged(evidence.attempt, evidence.broken_margins, evidence.missing_metrics, "", of)
+        yield _judged(evidence, "", of)
     for name in others:
-        judged = (evidence.others or {}).get(name)
-        attempt, broken, missing = (
-            (None, None, None) if judged is None else (judged.attempt, judged.broken_margins, judged.missing_metrics)
-        )
-        yield _Judged(attempt, broken, missing, f"_{name}", f" ({name})")
+        yield _judged((evidence.others or {}).get(name), f"_{name}", f" ({name})")
+
+
+def _judged(found: Evidence | OtherFeature | None, suffix: str, of: str) -> _Judged:
+    if found is None:
+        return _Judged(None, None, None, None, suffix, of)
+    return _Judged(found.attempt, found.broken_margins, found.missing_metrics, found.worse_than_champion, suffix, of)
+
+
+def _champion(judged: _Judged) -> GateResult:
+    """Nothing may be clearly worse than with the model that users have, whether or not typing was simulated.
+
+    Where nobody has a model yet there is nothing to be worse than, and the gate passes.
+    """
+    title = f"against what users have{judged.of}"
+    otherwise = "no metric is clearly worse than with the model that users have, if they have one"
+    return none_of(f"champion{judged.suffix}", title, judged.worse_than_champion, otherwise)
 
 
 def _attempts(evidence: Evidence, judged: _Judged) -> GateResult:
@@ -119,5 +134,5 @@ def _typing(evidence: Evidence, judged: _Judged) -> GateResult:
         broken = None
     # Under a budget nothing is typed again: then it is recall that must not be worse, for every feature.
     what = "recall" if evidence.session_words == 0 else "simulated typing"
-    title = f"{what}, against the starting point and what users have{judged.of}"
+    title = f"{what}, against the starting point{judged.of}"
     return none_of(f"typing{judged.suffix}", title, broken, f"no metric of {what} breaks its margin")

@@ -132,6 +132,12 @@ GATES: Mapping[str, GateWords] = MappingProxyType(
             "policy.min_distinct_first_words",
             "a model drowned in noise repeats itself: a larger report goal, a smaller clip norm, or counts beside it",
         ),
+        "champion": GateWords(
+            "No metric is clearly worse than with the model that users have, whatever the policy says.",
+            "",
+            "leave users with the model that they have. Where it could not be compared, put private_text.test_fraction "
+            "back to that of its launch",
+        ),
         "typing": GateWords("For people who type, no metric gets worse than its margin.", "", _LARGER),
         "typists": GateWords(
             "Kinds of simulated typists agree, and none is clearly worse off.",

@@ -60,6 +60,7 @@ class AbTest(StageResult, Utility):
     distinct_private: int | None
     broken_margins: tuple[str, ...] | None
     missing_metrics: tuple[str, ...] | None
+    worse_than_champion: tuple[str, ...]
     broken_typists: tuple[str, ...] | None
     coverage: float | None = None
     coverage_low: float | None = None
@@ -160,8 +161,9 @@ def ab_result(compared: Comparison, names: list[str], asked: Mapping[str, tuple[
         feature: OtherFeature(
             champion=champion,
             attempt=attempt,
-            broken_margins=_broken(compared, feature, champion) if judged else None,
+            broken_margins=_broken(compared, feature) if judged else None,
             missing_metrics=_missing(compared, feature) if judged else None,
+            worse_than_champion=_worse_than(champion, compared, feature),
         )
         for feature, (champion, attempt) in asked.items()
     }
@@ -268,21 +270,41 @@ def _missing(compared: Comparison, feature: str) -> tuple[str, ...]:
     return next(verdict.missing for verdict in compared.verdicts if verdict.feature == feature)
 
 
-def _broken(compared: Comparison, feature: str, champion: Champion | None) -> list[str]:
-    """Margins that a feature missed, in words; any of them holds the launch.
+def _broken(compared: Comparison, feature: str) -> list[str]:
+    """Margins against the starting point that a feature missed, in words: it must be shown not to be worse."""
+    return [
+        _said(check)
+        for verdict in compared.verdicts
+        if (verdict.candidate, verdict.baseline, verdict.feature) == ("private", "start", feature)
+        for check in verdict.checks
+        if not check.passes
+    ]
 
-    Against the starting point the primary metric must be shown not to be worse. Against what users have
-    it is enough that nothing is shown to be worse: two good models differ by less than a simulation can tell.
+
+def _worse_than(champion: Champion | None, compared: Comparison, feature: str) -> tuple[str, ...]:
+    """Evidence that a feature's users would be worse off than with what they have, in words.
+
+    It is enough that no metric is shown to be worse: two good models differ by less than a comparison can tell. A
+    champion that could not be compared, or a metric without an interval, counts against the launch.
     """
-    broken = []
-    for verdict in compared.verdicts:
-        if verdict.feature != feature or verdict.candidate != "private":
-            continue
-        if verdict.baseline == "start":
-            broken += [_said(check) for check in verdict.checks if not check.passes]
-        elif champion is not None and verdict.baseline == champion.arm:
-            broken += [f"{_said(check)}, against what users have" for check in verdict.checks if check.clearly_worse]
-    return broken
+    if champion is None:
+        return ()
+    named = f"version {champion.version} of {champion.registered_model}"
+    if champion.left_out:
+        return (f"{named} could not be compared: {champion.left_out}",)
+    wanted = ("private", champion.arm, feature)
+    verdict = next(
+        (each for each in compared.verdicts if (each.candidate, each.baseline, each.feature) == wanted), None
+    )
+    if verdict is None:
+        return (f"{named} was not compared",)
+    worse = (f"{metric_name(check.metric)} {_changed(check)}" for check in verdict.checks if check.clearly_worse)
+    return (*worse, *(f"{metric_name(name)} could not be estimated" for name in verdict.missing))
+
+
+def _changed(check: Check) -> str:
+    """The change of a metric that is clearly worse, relative to the baseline where that has one."""
+    return f"changes by {check.change:+.2%}" + (" of the baseline's" if check.margin else "")
 
 
 def _said(check: Check) -> str:

@@ -27,12 +27,15 @@ class OtherFeature(Config):
     Attributes:
       attempt: the how-manieth launch on these held-out devices against what users of this feature have.
       broken_margins, missing_metrics: None where nothing was judged.
+      worse_than_champion: metrics that are clearly worse than with the model that users have, or why it could not be
+        compared.
     """
 
     champion: Champion | None
     attempt: int
     broken_margins: tuple[str, ...] | None
     missing_metrics: tuple[str, ...] | None
+    worse_than_champion: tuple[str, ...]
 
 
 class ArmMetric(Config):

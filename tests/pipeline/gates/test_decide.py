@@ -87,6 +87,7 @@ GOOD = Evidence(
     session_words=500,
     broken_margins=(),
     missing_metrics=(),
+    worse_than_champion=(),
     broken_typists=(),
     launched_for=("NWP",),
     attempt=2,
@@ -100,7 +101,7 @@ def test_everything_in_order_is_launched():
     assert decision.decision == "launch"
     assert all(gate.passed for gate in decision.gates)
     assert decision.reasons == (f"all {len(decision.gates)} gates passed",)
-    assert len({gate.id for gate in decision.gates}) == len(decision.gates) == 27
+    assert len({gate.id for gate in decision.gates}) == len(decision.gates) == 28
 
 
 @pytest.mark.parametrize(
@@ -140,6 +141,7 @@ def test_everything_in_order_is_launched():
         ({"broken_margins": ("words_per_minute (guardrail): -3.00%",)}, "typing"),
         ({"broken_margins": None}, "typing"),
         ({"missing_metrics": ("prate",)}, "typing"),
+        ({"worse_than_champion": ("top-1 recall changes by -5.22%",)}, "champion"),
         ({"broken_typists": ("words per minute: clearly worse under sloppy",)}, "typists"),
         ({"attempt": 3}, "attempts"),
         ({"attempt": 0}, "attempts"),
@@ -164,7 +166,7 @@ def test_missing_evidence_holds(name: str):
     assert "missing" in decision.reasons[0]
 
 
-OF_OTF = OtherFeature(champion=None, attempt=1, broken_margins=(), missing_metrics=())
+OF_OTF = OtherFeature(champion=None, attempt=1, broken_margins=(), missing_metrics=(), worse_than_champion=())
 
 
 @pytest.mark.parametrize(
@@ -174,8 +176,9 @@ OF_OTF = OtherFeature(champion=None, attempt=1, broken_margins=(), missing_metri
         (OF_OTF.model_copy(update={"broken_margins": ("words modified",)}), ["typing_OTF"]),
         (OF_OTF.model_copy(update={"missing_metrics": ("words_modified",)}), ["typing_OTF"]),
         (OF_OTF.model_copy(update={"attempt": 3}), ["attempts_OTF"]),
+        (OF_OTF.model_copy(update={"worse_than_champion": ("words modified",)}), ["champion_OTF"]),
         # Nobody looked at the second feature.
-        (None, ["attempts_OTF", "typing_OTF"]),
+        (None, ["attempts_OTF", "champion_OTF", "typing_OTF"]),
     ],
 )
 def test_one_feature_that_fails_holds_the_launch_and_is_named(found: OtherFeature | None, failed: list[str]) -> None:
@@ -184,8 +187,9 @@ def test_one_feature_that_fails_holds_the_launch_and_is_named(found: OtherFeatur
     assert [gate.id for gate in decision.gates if not gate.passed] == failed
     assert decision.decision == ("hold" if failed else "launch")
     named = {gate.id: gate.title for gate in decision.gates}
-    assert {"attempts", "typing"} < named.keys()
-    assert all("(NWP)" in named[name] and "(OTF)" in named[f"{name}_OTF"] for name in ("attempts", "typing"))
+    of_features = {"attempts", "champion", "typing"}
+    assert of_features < named.keys()
+    assert all("(NWP)" in named[name] and "(OTF)" in named[f"{name}_OTF"] for name in of_features)
     assert all("(OTF)" in reason for reason in decision.reasons) == bool(failed)
 
 
@@ -193,10 +197,21 @@ def test_without_typing_recall_is_held_by_its_margins_where_it_was_judged():
     untyped = GOOD.model_copy(update={"session_words": 0, "broken_typists": None})
     better, worse = (untyped.model_copy(update={"broken_margins": broken}) for broken in ((), ("top-1 recall",)))
     (gate,) = (gate for gate in decide(better, POLICY).gates if gate.id == "typing")
-    assert (gate.passed, gate.title) == (True, "recall, against the starting point and what users have")
+    assert (gate.passed, gate.title) == (True, "recall, against the starting point")
     assert decide(worse, POLICY).decision == "hold"
     without = decide(untyped.model_copy(update={"broken_margins": None}), POLICY)
     assert "typing" not in {gate.id for gate in without.gates}
+
+
+@pytest.mark.parametrize("typed", [True, False])
+@pytest.mark.parametrize("judged", [True, False])
+def test_what_is_worse_than_users_have_holds_whatever_else_is_judged(typed: bool, judged: bool):
+    """Without typing and without a budget of evaluation there was no such gate, and -5.22 points were launched."""
+    changes = {"session_words": 500 if typed else 0, "broken_margins": () if judged else None}
+    worse = GOOD.model_copy(update=changes | {"worse_than_champion": ("top-1 recall changes by -5.22%",)})
+    decision = decide(worse, POLICY)
+    assert decision.decision == "hold"
+    assert "against what users have: top-1 recall changes by -5.22%" in decision.reasons
 
 
 def test_without_rows_about_the_noise_both_gates_hold():

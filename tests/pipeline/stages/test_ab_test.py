@@ -61,10 +61,13 @@ def compared(
         ),
         differences=tuple(difference(baseline, metric) for _, baseline in PAIRS for metric in METRICS),
     )
-    new_words = estimate(0.02, 0.01)
+    new_words, primary = estimate(0.02, 0.01), "prate" if session_words else "top1_recall"
     return Comparison(
         table=table,
-        verdicts=tuple(verdicts.verdict(table, *pair, "prate", feature="NWP") for pair in PAIRS),
+        verdicts=tuple(
+            verdicts.verdict(table, *pair, primary, verdicts.guardrails(pair[1], typed=session_words > 0), "NWP")
+            for pair in PAIRS
+        ),
         second_opinions=(
             verdicts.SecondOpinion(
                 candidate="private",
@@ -112,29 +115,26 @@ def test_discovered_words_have_a_headline_and_evidence_of_their_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "broken", "shown"),
+    ("changes", "broken", "worse", "shown"),
     [
-        ({}, [], True),
+        ({}, [], [], True),
         # Not shown to be no worse: enough against the starting point, not against what users have.
-        ({("start", "prate"): (0.0, 0.1)}, ["predictions taken (PRate) may be worse by"], True),
-        ({("champion", "prate"): (0.0, 0.1)}, [], False),
-        (
-            {("champion", "prate"): (-0.1, 0.02)},
-            ["predictions taken (PRate) may be worse by", "against what users have"],
-            False,
-        ),
-        (
-            {("champion", "words_modified"): (0.1, 0.02)},
-            ["words modified (WMR) is worse by at least", "against what users have"],
-            False,
-        ),
-        ({("champion", "words_modified"): (0.1, 0.2)}, [], True),
+        ({("start", "prate"): (0.0, 0.1)}, ["predictions taken (PRate) may be worse by 10.00%"], [], True),
+        ({("champion", "prate"): (0.0, 0.1)}, [], [], False),
+        ({("champion", "prate"): (-0.1, 0.02)}, [], ["predictions taken (PRate) changes by -10.00%"], False),
+        ({("champion", "words_modified"): (0.1, 0.02)}, [], ["words modified (WMR) changes by +10.00%"], False),
+        ({("champion", "words_modified"): (0.1, 0.2)}, [], [], True),
+        ({("champion", "top1_recall"): (-0.1, 0.02)}, [], ["top-1 recall changes by -10.00%"], False),
+        ({("champion", "top3_recall"): (-0.1, 0.02)}, [], ["top-3 recall changes by -10.00%"], False),
     ],
 )
-def test_only_what_is_clearly_worse_than_users_have_holds(changes: dict, broken: list[str], shown: bool) -> None:
+def test_only_what_is_clearly_worse_than_users_have_holds(
+    changes: dict, broken: list[str], worse: list[str], shown: bool
+) -> None:
     result = ab_result(compared(changes), ARMS, ASKED)
-    assert len(result.broken_margins) == bool(broken)
-    assert all(part in result.broken_margins[0] for part in broken)
+    for found, parts in ((result.broken_margins, broken), (result.worse_than_champion, worse)):
+        assert len(found) == len(parts)
+        assert all(said.startswith(part) for said, part in zip(found, parts, strict=True))
     against = {row.baseline: row for row in result.verdicts}
     assert against["champion"].passes == shown
     assert (result.champion.version, result.champion.launch_id) == (3, "earlier")
@@ -151,8 +151,9 @@ def test_numbers_behind_the_tables_reach_mlflow_by_name() -> None:
 
 
 def test_without_sessions_there_are_no_margins_to_break() -> None:
-    result = ab_result(compared({}, session_words=0), ARMS, {"SC": (CHAMPION, 1)})
+    result = ab_result(compared({}, session_words=0), ARMS, ASKED)
     assert result.broken_margins is None
+    assert result.worse_than_champion == ()
     assert result.broken_typists is None
     assert result.model_dump(mode="json")["features"] == {
         "NWP": ["prate"],
@@ -264,8 +265,7 @@ def test_each_feature_has_its_own_margins_champion_and_verdicts() -> None:
     assert (result.broken_margins, result.attempt) == ((), 3)
     other = result.others["OTF"]
     assert (other.attempt, other.champion.registered_model) == (1, "keyboard-en-US-OTF")
-    assert other.broken_margins
-    assert all("words modified" in said for said in other.broken_margins)
+    assert [said[:14] for said in other.worse_than_champion] == ["words modified"]
     assert [(row.feature, row.primary, row.baseline) for row in result.verdicts] == [
         *(("NWP", "prate", baseline) for _, baseline in PAIRS),
         *(("OTF", "words_modified", baseline) for _, baseline in PAIRS),
@@ -274,8 +274,23 @@ def test_each_feature_has_its_own_margins_champion_and_verdicts() -> None:
     apart = described(UsersHave("OTF", THEIRS, "champion_OTF", ""))
     renamed = [replace(row, baseline="champion_OTF") if row.baseline == "champion" else row for row in hurt]
     result = ab_result(replace(made, verdicts=(*fine, *renamed)), ARMS, {"NWP": (CHAMPION, 1), "OTF": (apart, 1)})
-    assert result.others["OTF"].broken_margins == other.broken_margins
-    assert result.broken_margins == ()
+    assert result.others["OTF"].worse_than_champion == other.worse_than_champion
+    assert (result.broken_margins, result.worse_than_champion) == ((), ())
+
+
+@pytest.mark.parametrize("session_words", [0, 100])
+def test_recall_clearly_worse_than_users_have_counts_whether_or_not_typing_is_simulated(session_words: int) -> None:
+    worse = compared({("champion", "top1_recall"): (-0.3522, 0.04)}, session_words=session_words)
+    assert ab_result(worse, ARMS, ASKED).worse_than_champion == ("top-1 recall changes by -35.22% of the baseline's",)
+
+
+def test_a_champion_that_was_not_compared_counts_against_the_launch() -> None:
+    unfair = described(UsersHave("NWP", THEIRS, "champion", "it trained on devices that may be held out here"))
+    (said,) = ab_result(compared({}), ["start", "private"], {"NWP": (unfair, 1)}).worse_than_champion
+    assert said.startswith("version 3 of keyboard-en-US-NWP could not be compared: it trained on devices")
+    lost = replace(compared({}), verdicts=compared({}).verdicts[:1])
+    assert ab_result(lost, ARMS, ASKED).worse_than_champion == ("version 3 of keyboard-en-US-NWP was not compared",)
+    assert ab_result(compared({}), ARMS, {"NWP": (None, 1)}).worse_than_champion == ()
 
 
 def test_a_launch_derived_again_asks_the_ledger_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
