@@ -15,6 +15,9 @@ from federated.config.population import FilePopulation
 from federated.planning.worst_case import rho_for
 from pipeline.config import LaunchConfig, launch_id, load_launch
 from pipeline.covered.together import WORDS_SHARE
+from pipeline.gates.decide import decide
+from pipeline.gates.evidence import Evidence
+from pipeline.gates.words import GATES
 from pipeline.ledger import schedule
 from pipeline.readiness import expected_splits
 from pretrain import text
@@ -75,6 +78,31 @@ def test_production_files_have_the_papers_shape(path: Path):
     assert config.mechanism.delta == 1e-10
     assert config.schedule
     assert config.reviewers
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_each_gate_is_there_or_says_why_it_is_not(path: Path):
+    """A launch worse than what users have passed every gate: the one that would have held it was absent."""
+    config = load_launch(path)
+    typed = config.evaluation is None and config.ab_test.session_words != 0
+    evidence = Evidence(
+        counts_alone=not config.trains,
+        launched_for=config.features,
+        session_words=1 if typed else 0,
+        broken_margins=() if typed or config.evaluation else None,
+    )
+    gates = {gate.id for gate in decide(evidence, config.policy).gates}
+    absent = {name for name in GATES.keys() - gates if not name.startswith("live_")}
+    assert not [name for name in absent if not GATES[name].absent]
+    assert {f"champion{suffix}" for suffix in ("", *(f"_{name}" for name in config.features[1:]))} <= gates
+
+
+@pytest.mark.parametrize("path", PRODUCTION, ids=name_of)
+def test_a_production_file_leaves_out_only_what_its_budgets_replace(path: Path):
+    policy = load_launch(path).policy
+    assert policy.cover_everything
+    assert policy.min_new_word_top3
+    assert policy.budget
 
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)

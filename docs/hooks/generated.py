@@ -53,7 +53,9 @@ def _gates() -> Iterator[str]:
         yield f"{words.asks}\n"
         where = f"[{words.field}](fields.md#{_anchor(words.field)})" if words.field else "tacit sets it"
         yield f"- threshold: {where}"
-        yield f"- if it fails: {words.fix}\n"
+        yield f"- if it fails: {words.fix}"
+        yield f"- absent: {words.absent}" if words.absent else "- in every launch"
+        yield ""
 
 
 def _commands() -> Iterator[str]:

@@ -110,6 +110,7 @@ def _explained(name: str) -> tuple[dict[str, Any], str]:
         words = GATES[base]
         where = f"{words.field}; tacit explain {words.field}" if words.field else "tacit sets it"
         texts = [f"gate {name}: {words.asks}\n  threshold: {where}\n  if it fails: {words.fix}"]
+        texts += [f"  absent: {words.absent}"] if words.absent else []
         content = {"gate": name, **asdict(words)}
     if not rows and not content:
         by_folded = {each.casefold(): each for each in _names()}

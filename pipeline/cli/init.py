@@ -231,6 +231,8 @@ def launch_file(asked: Asked) -> dict[str, Any]:
             "min_canary_rank": 1_000,
             "min_top1_gain": 0.0,
             "max_top3_loss": 0.0,
+            "min_distinct_first_words": min(500, size.words // 20),
+            "min_ngram_gain": 0.0,
         },
         "report": {"contact": "who answers for this launch", "intended_use": "Suggests the next word as people type."},
     }

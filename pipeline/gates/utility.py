@@ -36,15 +36,14 @@ def of_utility(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateResult]
         0.0 - policy.max_top3_loss,  # not -0.0
         "lower end of the interval, private minus starting point",
     )
-    if policy.min_ngram_gain is not None:
-        yield at_least(
-            "ngram",
-            "top-1 recall beside public n-grams",
-            evidence.ngram_gain_low,
-            policy.min_ngram_gain,
-            "lower end of the interval, private minus an n-gram of the same public text or that n-gram mixed with the "
-            "starting point, whichever is better",
-        )
+    yield at_least(
+        "ngram",
+        "top-1 recall beside public n-grams",
+        evidence.ngram_gain_low,
+        policy.min_ngram_gain,
+        "lower end of the interval, private minus an n-gram of the same public text or that n-gram mixed with the "
+        "starting point, whichever is better",
+    )
     if policy.min_new_word_top3 is not None:
         yield at_least(
             "new_words",
@@ -53,14 +52,13 @@ def of_utility(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateResult]
             policy.min_new_word_top3,
             "lower end of the interval of top-3 recall where a discovered word is typed",
         )
-    if policy.min_distinct_first_words is not None:
-        yield at_least(
-            "variety",
-            "different first suggestions",
-            evidence.distinct_private,
-            policy.min_distinct_first_words,
-            "number of different words that stood first on held-out text",
-        )
+    yield at_least(
+        "variety",
+        "different first suggestions",
+        evidence.distinct_private,
+        policy.min_distinct_first_words,
+        "number of different words that stood first on held-out text",
+    )
     for each in features:
         if evidence.session_words != 0 or each.broken_margins is not None:
             yield _typing(evidence, each)

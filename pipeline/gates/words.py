@@ -13,11 +13,13 @@ class GateWords:
       asks: what must hold, in a sentence.
       field: of the launch file, where its threshold is set; empty where tacit sets it.
       fix: what to do when it fails.
+      absent: which launches are decided without this gate, and what stands for it there; empty: none are.
     """
 
     asks: str
     field: str
     fix: str
+    absent: str = ""
 
 
 _NOISE = (
@@ -32,6 +34,11 @@ _MORE = (
     "gain more at the same rho, by more devices, a larger report goal or other rates ('tacit rehearse', then 'tacit "
     "plan'), or leave users with what they have"
 )
+_NOTHING_TRAINED = "where counts ship alone: nothing was trained on devices, so no canary was planted"
+_AGGREGATOR_TRUSTED = (
+    "where an aggregator is trusted with words: they are part of the launch's rho, which 'budget' bounds"
+)
+_RECALL_ALONE = "where typing is not simulated: recall is judged by 'utility', 'top3_guardrail', 'ngram' and 'champion'"
 _LARGER = (
     "rehearse with a smaller server.learning_rate, more or less rho on counts, or a stronger start, and read the "
     "report's table of arms"
@@ -47,11 +54,13 @@ GATES: Mapping[str, GateWords] = MappingProxyType(
             "One device loses no more than this to all launches on its population, for ever.",
             "policy.population_max_rho",
             "launch at a smaller rho, or have the population's budget reviewed ('tacit ledger budget')",
+            "where policy.population_max_rho is left out: 'window_budget' then bounds every window",
         ),
         "window_budget": GateWords(
             "One device loses no more than this to the launches of any so many days.",
             "policy.budget",
             "wait until earlier launches leave the window ('tacit check' says from which day on), or spend less",
+            "where policy.budget is left out: 'population_budget' then bounds all launches there ever are",
         ),
         "min_sep": GateWords("No device took part again sooner than it was accounted for.", "mechanism.min_sep", _BUG),
         "max_participations": GateWords(
@@ -62,36 +71,43 @@ GATES: Mapping[str, GateWords] = MappingProxyType(
             "One randomised message of local discovery tells no more than allowed.",
             "policy.max_discovery_epsilon0",
             "lower discovery.epsilon0 to it",
+            _AGGREGATOR_TRUSTED,
         ),
         "population_discovery": GateWords(
             "One typed word loses no more than this to the discoveries that may read it.",
             "policy.population_max_discovery_epsilon",
             "discover less often or at a smaller discovery.epsilon0, or have the population's budget reviewed",
+            _AGGREGATOR_TRUSTED,
         ),
         "canaries": GateWords(
             "The model ranks no secret of one device among the likeliest continuations.",
             "policy.min_canary_rank",
             _REMEMBERS,
+            _NOTHING_TRAINED,
         ),
         "extraction": GateWords(
             "No search completes a secret of one device.",
             "",
             _REMEMBERS,
+            _NOTHING_TRAINED,
         ),
         "ceilings": GateWords(
             "No secret of one device is better known than the guarantee allows.",
             "",
             "either chance, which the gate 'pooled' weighs, or noise that is missing: run 'tacit verify' on the launch",
+            _NOTHING_TRAINED,
         ),
         "pooled": GateWords(
             "All secrets of one device together are no better known than the guarantee explains.",
             "",
             "noise may be missing: run 'tacit verify' on the launch, and do not publish its model by hand",
+            _NOTHING_TRAINED,
         ),
         "control": GateWords(
             "Secrets that were learnt without noise are found, so that finding none of the others means something.",
             "audit.examples",
             "give the control more to learn: more copies in audit.examples, or more rounds; then launch again",
+            _NOTHING_TRAINED,
         ),
         "noise_audit": GateWords(
             "No audit speaks against the claimed noise, clipping, separation or accounting.", "audit.directions", _BUG
@@ -126,6 +142,8 @@ GATES: Mapping[str, GateWords] = MappingProxyType(
             "Where a discovered word is typed, it is among the suggestions.",
             "policy.min_new_word_top3",
             "train longer on new words (adapt.steps), let fewer in (vocabulary.max_new_words), or add counts",
+            "where policy.min_new_word_top3 is left out, as in demos without counts, from which new words take their "
+            "frequency: the report's main concerns say how seldom they are suggested",
         ),
         "variety": GateWords(
             "The model says many different words first, and does not fall back on a few.",
@@ -138,16 +156,23 @@ GATES: Mapping[str, GateWords] = MappingProxyType(
             "leave users with the model that they have. Where it could not be compared, put private_text.test_fraction "
             "back to that of its launch",
         ),
-        "typing": GateWords("For people who type, no metric gets worse than its margin.", "", _LARGER),
+        "typing": GateWords(
+            "For people who type, no metric gets worse than its margin.",
+            "",
+            _LARGER,
+            _RECALL_ALONE,
+        ),
         "typists": GateWords(
             "Kinds of simulated typists agree, and none is clearly worse off.",
             "",
             "read the report's table of typists: who types differently is worse off, or the gain is within the noise",
+            _RECALL_ALONE,
         ),
         "covered": GateWords(
             "Every use of private text spends from a budget: a device's, or a typed word's in local discovery.",
             "policy.cover_everything",
             "add the block evaluation, or leave cover_everything out and let the report list what is not covered",
+            "where policy.cover_everything is false: the report lists each use that no budget covers",
         ),
         "live_days": GateWords(
             "Of an experiment: both arms logged something on every day of its window.",

@@ -21,8 +21,6 @@ class PolicyConfig(Config):
     """The gates a launch must pass. A gate without evidence fails."""
 
     since_0_1: ClassVar[Mapping[str, Any]] = {
-        "min_distinct_first_words": None,
-        "min_ngram_gain": None,
         "min_new_word_top3": None,
         "trusted_aggregator": True,
         "budget": None,
@@ -58,13 +56,12 @@ class PolicyConfig(Config):
     max_top3_loss: Annotated[float, Field(ge=0.0)] = Field(
         default=0.0, description="guardrail: top-3 recall may fall by this much against the starting point"
     )
-    min_distinct_first_words: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(
-        default=None, description="different words that the model puts first on held-out text, at least; none: no gate"
+    min_distinct_first_words: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        description="different words that the model puts first on held-out text, at least"
     )
-    min_ngram_gain: float | None = Field(
-        default=None,
+    min_ngram_gain: float = Field(
         description="lower end of the interval of top-1 recall, private minus public n-gram alone and mixed with the "
-        "start, at least; none: no gate",
+        "start, at least",
     )
     min_new_word_top3: Fraction | None = Field(
         default=None,

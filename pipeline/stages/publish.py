@@ -16,7 +16,7 @@ from pydantic import Field
 from evaluation import int8
 from evaluation.int8 import Int8
 from pipeline.covered.spends import launch_loss
-from pipeline.errors import PermanentError
+from pipeline.errors import PermanentError, ReleaseRefused
 from pipeline.experiment import entries as experiment
 from pipeline.features import settings as feature_settings
 from pipeline.ledger.ledger import PrivacyLedger
@@ -69,7 +69,8 @@ def publish(ctx: StageContext) -> Publish:
     """Export, check, register, promote. A hold publishes nothing and says why.
 
     Raises:
-      ReleaseRefused: it waits for a reviewer, was rejected, or was rolled back.
+      ReleaseRefused: it waits for a reviewer, was rejected, was rolled back, or users have another model by now than
+        the one it was compared with.
       ArithmeticError: an exported file does not hold what the model holds.
     """
     decision = ctx.run.result("decide")
@@ -81,6 +82,7 @@ def publish(ctx: StageContext) -> Publish:
     about = build_bundle(ctx, bundle, disclosed)
     registry = Registry(ctx.settings)
     names = registry.names_of(ctx.config)
+    _require_compared(ctx, registry, names)
     name = names[ctx.config.feature]
     # A report written again says the same of the same model: that is no second publication.
     about = _published_before(ctx, registry, name, bundle) or about
@@ -111,6 +113,32 @@ def publish(ctx: StageContext) -> Publish:
         files=tuple(sorted(f"bundle/{path.name}" for path in bundle.iterdir())),
         registered_files=registered,
     )
+
+
+def _require_compared(ctx: StageContext, registry: Registry, names: Mapping[str, str]) -> None:
+    """See that users have the model that the launch was compared with.
+
+    Guarantee: no model takes the place of one that it was never held against, however long its publication waited.
+
+    Raises:
+      ReleaseRefused: another launch was published, or a rollback happened, since the comparison.
+    """
+    compared = ctx.run.result("ab_test")
+    for feature, name in names.items():
+        mine, had = registry.of_launch(name, ctx.run.launch_id), registry.champion_before(name, ctx.run.launch_id)
+        if had is None or (mine is not None and registry.was_champion(mine)):
+            continue
+        judged = compared if feature == ctx.config.feature else compared["others"][feature]
+        then = judged["champion"]
+        if then is None or (then["launch_id"], then["bundle_sha256"]) != (had.launch_id, had.bundle_sha256):
+            raise ReleaseRefused(
+                f"publish: {ctx.run.launch_id} was compared with {_named(then)}, and users of {name} have version "
+                f"{had.version} by now (launch {had.launch_id}), which it was never held against; launch again"
+            )
+
+
+def _named(champion: Mapping[str, Any] | None) -> str:
+    return "nothing" if champion is None else f"version {champion['version']} (launch {champion['launch_id']})"
 
 
 def registered_tags(ctx: StageContext, bundle: Path) -> dict[str, str]:

@@ -49,6 +49,8 @@ POLICY = {
     "population_max_rho": 1e4,
     "max_discovery_epsilon0": 8.0,
     "min_canary_rank": 1,
+    "min_distinct_first_words": 1,
+    "min_ngram_gain": -1.0,
     "min_top1_gain": -1.0,
 }
 RUNTIME = {"chunk_devices": 4, "checkpoint_every_rounds": 1, "evaluate_every_rounds": 20}

@@ -126,6 +126,8 @@ def write_launch(folder: Path, mechanism: str, *, typing: bool = False, **mechan
             "min_canary_rank": 1,
             "min_top1_gain": -1.0,
             "max_top3_loss": 1.0,
+            "min_distinct_first_words": 1,
+            "min_ngram_gain": -1.0,
         },
         "report": SIZES["report"],
         "runtime": {"chunk_devices": 4, "checkpoint_every_rounds": CHECKPOINT_ROUNDS, "evaluate_every_rounds": 2},

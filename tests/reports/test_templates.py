@@ -234,7 +234,7 @@ def test_each_feature_of_a_launch_has_its_rows_verdicts_and_champion() -> None:
     verdict = {**utility["verdicts"][0], "feature": "OTF", "primary": "words_modified"}
     judged = [row | {"feature": "NWP"} for row in utility["verdicts"]]
     theirs = {**utility["champion"], "registered_model": "keyboard-en-US-OTF", "launch_id": "test-fixture-77"}
-    other = {"champion": theirs, "attempt": 5, "broken_margins": [], "missing_metrics": []}
+    other = {"champion": theirs, "attempt": 5, "broken_margins": [], "missing_metrics": [], "worse_than_champion": []}
     text = rendered(
         launch=block("launch", features=["NWP", "OTF"]),
         utility=utility | {"others": {"OTF": other}, "verdicts": [*judged, verdict]},

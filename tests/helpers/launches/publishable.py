@@ -13,6 +13,8 @@ from pipeline.runner import Stages
 from pipeline.settings import Settings
 from pipeline.stage import StageContext
 from pipeline.stages import artifacts
+from pipeline.stages.ab_arms import UsersHave
+from pipeline.stages.ab_test import described
 from pipeline.stages.publish import publish
 from pretrain import corpus, export, vocabulary
 from pretrain.files import sha256, write_text
@@ -21,6 +23,7 @@ from pretrain.ngrams import counted
 from pretrain.ngrams.counted import CountedNGram
 from pretrain.ngrams.ngram import NGram
 from pretrain.vocabulary import SPECIALS, Vocabulary
+from reports.disclosure.utility import Champion, OtherFeature
 from tests.helpers.launches.pipeline_launch import Counted, launch_config
 from tests.helpers.reports.reports_example import example
 
@@ -35,6 +38,11 @@ class Trained(Counted):
     epsilon: float = 3.5
     epsilon_pld: float = 3.5
     delta: float = 1e-6
+
+
+class Compared(Counted):
+    champion: Champion | None
+    others: dict[str, OtherFeature]
 
 
 class Decided(Counted):
@@ -75,6 +83,19 @@ def stages(decision: str, created_at: str | None = None) -> Stages:
         export.save_model(model, ctx.public / "model.safetensors")
         return Trained(value=1)
 
+    def ab_test(ctx: StageContext) -> Compared:
+        had = {
+            feature: described(UsersHave(feature, published, "champion", ""))
+            for feature, published in artifacts.published_before(ctx).items()
+        }
+        others = {
+            feature: OtherFeature(
+                champion=had.get(feature), attempt=1, broken_margins=(), missing_metrics=(), worse_than_champion=()
+            )
+            for feature in ctx.config.features[1:]
+        }
+        return Compared(value=1, champion=had.get(ctx.config.feature), others=others)
+
     def decide(ctx: StageContext) -> Decided:
         return Decided(value=1, decision=decision, reasons=["gain in top-1 recall: too small"])
 
@@ -85,14 +106,19 @@ def stages(decision: str, created_at: str | None = None) -> Stages:
         write_text(ctx.public / "disclosure.json", stated.model_dump_json())
         return Reported(value=1, disclosure_sha256=sha256(ctx.public / "disclosure.json"))
 
-    made = (ingest_public, build_vocabulary, count, fine_tune, decide, report, publish)
+    made = (ingest_public, build_vocabulary, count, fine_tune, ab_test, decide, report, publish)
     return Stages(functions={function.__name__: function for function in made}, spends={})
 
 
 def launch(
-    settings: Settings, folder: Path, decision: str = "launch", created_at: str | None = None, **changes: object
+    settings: Settings,
+    folder: Path,
+    decision: str = "launch",
+    created_at: str | None = None,
+    until: str = "publish",
+    **changes: object,
 ) -> dict:
-    """Publish one launch; returns the answer of ``publish``."""
+    """Run one launch ``until`` a stage; returns the answer of the last one."""
     for split in ("train", "validation"):
         with gzip.open(folder / f"{split}.json.gz", "wt", encoding="utf-8") as file:
             file.write("".join(json.dumps({"text": TEXT}) + "\n" for _ in range(20)))
@@ -105,7 +131,7 @@ def launch(
     config = LaunchConfig.model_validate(launch_config(**changes).model_dump() | {"public_text": source})
     made, run_id = stages(decision, created_at), launch_id(config)
     tracker = tracking.MlflowTracker(settings, config, run_id)
-    for name in STAGE_NAMES:
+    for name in STAGE_NAMES[: STAGE_NAMES.index(until) + 1]:
         if name in made.functions:
             outcome = runner.run_stage(name, config, run_id, settings, made, tracker)
     return outcome.result | {"bundle": settings.runs_dir / run_id / "public" / "publish" / "bundle", "run_id": run_id}

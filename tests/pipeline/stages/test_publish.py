@@ -295,6 +295,22 @@ def test_populations_never_meet_in_the_registry(tracked: Settings, tmp_path: Pat
 
 
 @pytest.mark.slow
+def test_a_launch_that_users_model_changed_under_is_not_published(tracked: Settings, tmp_path: Path):
+    """Compared with version 1 and published a week later, over a version 2 that it was never held against."""
+    launch(tracked, tmp_path)
+    waits = launch(tracked, tmp_path, until="report", seed=8)
+    second = launch(tracked, tmp_path, seed=9)
+    with pytest.raises(ReleaseRefused, match=rf"compared with version 1 .* version 2 by now .*{second['run_id']}"):
+        launch(tracked, tmp_path, seed=8)
+    registry = Registry(tracked)
+    assert registry.alias(NAME, "champion") == 2
+    assert registry.of_launch(NAME, waits["run_id"]) is None, "nothing was registered"
+    # What was champion once is published again for free, and changes nothing.
+    assert launch(tracked, tmp_path)["version"] == 1
+    assert registry.alias(NAME, "champion") == 2
+
+
+@pytest.mark.slow
 def test_what_was_rolled_back_does_not_come_back(tracked: Settings, tmp_path: Path):
     launch(tracked, tmp_path)
     second = launch(tracked, tmp_path, seed=8)
