@@ -24,7 +24,7 @@ from pipeline.stages import artifacts
 from pipeline.stages.decide import optional
 from pretrain.config import Config
 from pretrain.files import write_text
-from reports import formats, render
+from reports import approval, render
 from reports.disclosure.document import Artifact, DecisionBlock, Disclosure, Launch, Tool, Verification
 from reports.disclosure.findings import AuditBlock, CentralBlock, DiscoveryBlock, NewWordAdaptation
 from reports.disclosure.guarantee import (
@@ -74,7 +74,8 @@ class Report(StageResult):
 
     files: tuple[str, ...]
     disclosure_sha256: str
-    warnings: tuple[str, ...] = Field(default=(), description="what a reader must not miss; reviewers accept each")
+    summary: tuple[str, ...] = Field(description="the launch in a few lines, for whoever answers")
+    concerns: tuple[str, ...] = Field(description="warnings and worst facts; an approval accepts each")
 
 
 def report(ctx: StageContext) -> Report:
@@ -86,7 +87,8 @@ def report(ctx: StageContext) -> Report:
     return Report(
         files=tuple(sorted(str(path.relative_to(ctx.public)) for path in files)),
         disclosure_sha256=ctx.run.manifest("report")["disclosure.json"],
-        warnings=tuple(warning.text for warning in formats.warnings(disclosed)),
+        summary=approval.summary(disclosed),
+        concerns=approval.concerns(disclosed),
     )
 
 
