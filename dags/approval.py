@@ -36,8 +36,11 @@ WHAT FOLLOWS
 {% endfor %}
 
 Read the report before you answer.
-{% if ti.xcom_pull(task_ids='report').get('warnings') %}
-Each of its warnings is a box below: approving takes a tick in every one.
+{% for line in ti.xcom_pull(task_ids='report').get('summary', []) -%}
+- {{ line }}
+{% endfor %}
+{% if ti.xcom_pull(task_ids='report').get('concerns') %}
+Each of its main concerns is a box below: approving takes a tick in every one.
 {% endif %}
 Your answer goes into the privacy ledger, and a rejection is final. Without an answer in seven days nothing is
 published; run this task again to be asked again.
@@ -59,7 +62,7 @@ def what_follows(launch: LaunchFile, earlier: Sequence[str]) -> list[str]:
 
 def boxes(context: Context) -> ParamsDict:
     """One box to tick for each warning of the report; they are known only once it is written."""
-    warnings = (context["ti"].xcom_pull(task_ids="report") or {}).get("warnings", [])
+    warnings = (context["ti"].xcom_pull(task_ids="report") or {}).get("concerns", [])
     return ParamsDict(
         {
             f"warning_{number}": Param(False, type="boolean", title="I accept", description=warning)

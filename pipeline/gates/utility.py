@@ -95,10 +95,12 @@ def _by_feature(evidence: Evidence) -> Iterator[_Judged]:
         yield _judged((evidence.others or {}).get(name), f"_{name}", f" ({name})")
 
 
-def _judged(found: Evidence | OtherFeature | None, suffix: str, of: str) -> _Judged:
-    if found is None:
+def _judged(stated: Evidence | OtherFeature | None, suffix: str, of: str) -> _Judged:
+    if stated is None:
         return _Judged(None, None, None, None, suffix, of)
-    return _Judged(found.attempt, found.broken_margins, found.missing_metrics, found.worse_than_champion, suffix, of)
+    return _Judged(
+        stated.attempt, stated.broken_margins, stated.missing_metrics, stated.worse_than_champion, suffix, of
+    )
 
 
 def _champion(judged: _Judged) -> GateResult:

@@ -58,9 +58,7 @@ class Publish(StageResult):
     parity_max_difference: float | None = None
     int8: Int8 | None = None
     dictionary_words: int | None = None
-    dictionary_of: str | None = Field(
-        default=None, description="the arm that it is made of; None before, when it was the network"
-    )
+    dictionary_of: str | None = Field(default=None, description="the arm that it is made of")
     files: tuple[str, ...] = ()
     registered_files: dict[str, str] = Field(default={}, description="digests of the registered model, its code too")
 
@@ -186,12 +184,11 @@ def _require_registered(bundle: Path, registered: Mapping[str, str]) -> None:
             )
 
 
-def build_bundle(ctx: StageContext, bundle: Path, disclosed: str, named: bool = True) -> dict:
+def build_bundle(ctx: StageContext, bundle: Path, disclosed: str) -> dict:
     """Write the bundle folder whole; returns the content of its ``bundle.json``.
 
     Args:
       disclosed: ``disclosure.json``.
-      named: False makes the dictionary of before, which names no arm and was the network's wherever one ships.
     """
     words = vocabulary.load(ctx.run.input("build_vocabulary", "vocabulary.json"))
     ships, arm_name = (
@@ -215,11 +212,11 @@ def build_bundle(ctx: StageContext, bundle: Path, disclosed: str, named: bool = 
             measured = {"parity": {artifacts.COUNTS: _counts_parity(counts, made, rows_RT)}, "int8": None}
         else:
             model = export.load_model(ctx.run.input("fine_tune", "model.safetensors"), ctx.config.model)
-            arm = Arm(model, counts if named else None)
+            arm = Arm(model, counts)
             measured = _add_network(model, made, bundle, rows_RT)
         write_text(made / "disclosure.json", disclosed)
         write_text(made / CARD, model_card(Disclosure.model_validate_json(disclosed)))
-        dictionary = keyboard_dictionary(arm, words, usual, disclosed, arm_name if named else None)
+        dictionary = keyboard_dictionary(arm, words, usual, disclosed, arm_name)
         write_dictionary(dictionary, made / ctx.config.locale)
         with one_torch_thread():
             settings = feature_settings.write(
@@ -238,7 +235,7 @@ def build_bundle(ctx: StageContext, bundle: Path, disclosed: str, named: bool = 
             "counts_bytes": 0 if counts is None else (made / artifacts.COUNTS).stat().st_size,
             "vocabulary_size": arm.vocabulary_size,
             "dictionary_words": len(dictionary.words),
-            **({"dictionary_of": arm_name} if named else {}),
+            "dictionary_of": arm_name,
             **measured,
             "files": {path.name: sha256(path) for path in sorted(made.iterdir())},
         }
@@ -293,7 +290,7 @@ def _measured_before(bundle: Path, made: Path) -> Int8 | None:
 
 
 def keyboard_dictionary(
-    arm: Arm, words: Vocabulary, usual: Mapping[str, Usual], disclosed: str, name: str | None
+    arm: Arm, words: Vocabulary, usual: Mapping[str, Usual], disclosed: str, name: str
 ) -> Dictionary:
     """The words of what ships, as they are usually written, with what the launch discloses in the header.
 
@@ -301,7 +298,7 @@ def keyboard_dictionary(
     for already, and how words are written is public; so it is post-processing, and anyone can make it again.
 
     Args:
-      name: the arm's, for the header; None in those of before.
+      name: the arm's, for the header.
     """
     stated = Disclosure.model_validate_json(disclosed)
     launch, loss = stated.launch, stated.accounting
@@ -318,7 +315,7 @@ def keyboard_dictionary(
         "date": str(int(made_at.timestamp())),
         "version": made_at.strftime("%Y%m%d"),
         "launch": launch.id,
-        **({} if name is None else {"arm": name}),
+        "arm": name,
         **({} if launch.void else numbers),
         "disclosure_sha256": text_sha256(disclosed),
     }

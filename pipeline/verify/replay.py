@@ -303,7 +303,7 @@ def _publish(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[st
         return
     shutil.copytree(run.public("publish") / "bundle", ctx.public / "bundle")
     disclosed = (ctx.public / "bundle" / "disclosure.json").read_text(encoding="utf-8")
-    build_bundle(ctx, ctx.public / "bundle", disclosed, named=record.result.get("dictionary_of") is not None)
+    build_bundle(ctx, ctx.public / "bundle", disclosed)
     # Written again since, a report still says of the launch what was published with the model.
     then, now = Disclosure.model_validate_json(disclosed), read(run)
     yield from ("disclosure.json",) if now is None or not same_launch(then, now) else ()

@@ -25,7 +25,7 @@ def answered(dagbag, monkeypatch, word: str, who: dict[str, str] | None, ticked:
     monkeypatch.setattr(approve, "skip", lambda **kwargs: None)
     monkeypatch.setattr(approve, "ignore_downstream_trigger_rules", True)
     results = {"check": {"launch_id": "demo-0123abcd"}, "report": {"disclosure_sha256": "e" * 64}}
-    results["report"]["warnings"] = ["The population is synthetic."] * len(ticked)
+    results["report"]["concerns"] = ["The population is synthetic."] * len(ticked)
     boxes = {f"warning_{number}": tick for number, tick in enumerate(ticked, start=1)}
     pushed: dict[str, Any] = {}
     ti = SimpleNamespace(

@@ -171,7 +171,7 @@ def test_a_launch_without_a_bound_claims_none(tmp_path: Path):
 def test_words_that_are_written_alike_stay_apart():
     model = build_model(launch_config().model, len(WORDS), 1)
     usual = {"see": Usual("SEE", 2, 1.0), "you": Usual("X", 2, 1.0), "we": Usual("X", 2, 1.0)}
-    words = keyboard_dictionary(Arm(model, None), WORDS, usual, example().model_dump_json(), None).words
+    words = keyboard_dictionary(Arm(model, None), WORDS, usual, example().model_dump_json(), "network").words
     assert set(words) == {"SEE", "you", "soon", "later", "we", "talk", "tomorrow"}
 
 
