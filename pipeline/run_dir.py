@@ -21,6 +21,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from pipeline.bookkeeping import LOCK, RECEIPT, SEAL
 from pipeline.errors import PermanentError, StageBusy, StageInputMissing
 from pretrain.files import PRIVATE, private_directory, sha256, text_sha256, write_bytes, write_text
 from pretrain.reading.paths import shown
@@ -31,9 +32,7 @@ KEY = "key"
 ERASED = "erased.json"  # beside launch.json: what was erased of the private half, and when
 STATE = "state.svg"  # beside launch.json: where the launch stands
 ABSENT = "absent"  # in the place of a digest: the stage had not finished
-RECEIPT = ".reserved"
 KEY_BYTES = 32
-SEAL = ".manifest.json"
 
 # (stage, file name, destination) -> whether it was found; the file is then at the destination.
 Fetch = Callable[[str, str, Path], bool]
@@ -230,7 +229,7 @@ class RunDir:
         Raises:
           StageBusy: another process holds it.
         """
-        path = self.private(stage) / ".lock"
+        path = self.private(stage) / LOCK
         with path.open("a+") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
 import pretrain
+from pipeline.bookkeeping import CONTENT
 from pipeline.config import LaunchConfig
 from pipeline.ledger.known import is_known
 from pipeline.run_dir import RESULT, RunDir, StageRecord, record_digest
@@ -48,7 +49,6 @@ LIBRARIES = (
     "torch",
     "wordfreq",
 )
-BEGUN = ".content"
 
 
 class Shelf(Protocol):
@@ -115,7 +115,7 @@ def content_key(ctx: StageContext, config: LaunchConfig, stage: PublicStage) -> 
 
 def begin(ctx: StageContext, content: str) -> None:
     """Note in the stage's folder what it is made of, unless it was begun before."""
-    marker = ctx.public / BEGUN
+    marker = ctx.public / CONTENT
     if not marker.exists():
         begun_before = any(ctx.public.iterdir()) or ctx.run.left_by_devices(ctx.stage)
         write_text(marker, "unknown" if begun_before else content)
@@ -123,7 +123,7 @@ def begin(ctx: StageContext, content: str) -> None:
 
 def was_begun_as(ctx: StageContext, content: str) -> bool:
     """Whether everything in the stage's folder was made of this content."""
-    marker = ctx.public / BEGUN
+    marker = ctx.public / CONTENT
     return marker.is_file() and marker.read_text(encoding="utf-8") == content
 
 
@@ -156,7 +156,7 @@ def take_over(ctx: StageContext, content: str, shelf: Shelf | None) -> StageReco
     staged = ctx.public.with_name(f".{ctx.stage}.taken")
     for source, fetch in identical(ctx, content, shelf):
         if bring(source, fetch, staged):
-            write_text(staged / BEGUN, content)
+            write_text(staged / CONTENT, content)
             put(staged, ctx.public)
             _log.info("%s: the same as %s's, taken over", ctx.stage, source.launch_id)
             return source

@@ -257,6 +257,7 @@ def verify(
     Example: tacit verify demo-en-US-0123abcd
     """
     launched = open_existing(launch)
+    from pipeline.verify.endings import summary
     from pipeline.verify.launch import SUBJECTS, THOROUGH
     from pipeline.verify.launch import verify as checks_of
 
@@ -265,12 +266,9 @@ def verify(
     for check in checks_of(*launched, THOROUGH if thorough else SUBJECTS):
         checks.append(check)
         typer.echo(f"{marks[check.passed]:>8}  {check.id}: {check.detail}", err=as_json)
-    failed, unknown = (sum(check.passed is outcome for check in checks) for outcome in (False, None))
-    ok = not failed and not unknown
-    ending = f"NOT verified: {failed} of {len(checks)} checks failed, and {unknown} could not be made here"
-    content = {"ok": ok, "failed": failed, "unknown": unknown, "checks": [check.model_dump() for check in checks]}
-    answer(content, as_json, text=f"verified: {len(checks)} checks" if ok else ending)
-    if not ok:
+    found = summary(checks)
+    answer(found.content | {"checks": [check.model_dump() for check in checks]}, as_json, text=found.text)
+    if not found.ok:
         raise typer.Exit(PERMANENT)
 
 

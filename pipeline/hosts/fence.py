@@ -12,12 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
+from pipeline.bookkeeping import ATTEMPT, ATTEMPT_LOCK
 from pipeline.errors import StaleAttempt
 from pretrain.files import PRIVATE, write_text
 
-_FILE = ".attempt"
-_LOCK = f"{_FILE}.lock"
-FILES = (_FILE, _LOCK)
 Role = Literal["attempt", "gang"]
 
 
@@ -57,7 +55,7 @@ def standing(folder: Path, role: Role, number: int) -> Iterator[None]:
 
 def current(folder: Path) -> dict[str, int]:
     """The newest attempt, and the attempt whose gang may write; 0 before the first."""
-    path = folder / _FILE
+    path = folder / ATTEMPT
     return {"attempt": 0, "gang": 0} | (json.loads(path.read_text(encoding="utf-8")) if path.exists() else {})
 
 
@@ -69,10 +67,10 @@ def _require(folder: Path, role: Role, number: int) -> None:
 
 @contextmanager
 def _held(folder: Path, how: int) -> Iterator[None]:
-    with (folder / _LOCK).open("a") as file:  # beside it, as .attempt itself is replaced
+    with (folder / ATTEMPT_LOCK).open("a") as file:  # beside it, as .attempt itself is replaced
         fcntl.flock(file, how)
         yield
 
 
 def _write(folder: Path, numbers: dict[str, int]) -> None:
-    write_text(folder / _FILE, json.dumps(numbers), PRIVATE)
+    write_text(folder / ATTEMPT, json.dumps(numbers), PRIVATE)

@@ -18,11 +18,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from pipeline.bookkeeping import GANG
 from pipeline.hosts import fence, messages
 from pipeline.hosts.job import Job, Token
 from pretrain.files import PRIVATE, write_text
 
-FILE = ".gang.json"
 LEASE_SECONDS = 30.0
 POLL_SECONDS = 0.5
 _log = logging.getLogger(__name__)
@@ -93,7 +93,7 @@ def run(
 
 def _left(folder: Path, token: Token, secret: bytes, lease_seconds: float) -> Gang | None:
     """The gang of the attempt before, if all of its hosts still work; else what is left of it is cancelled."""
-    path = folder / FILE
+    path = folder / GANG
     if not path.exists():
         return None
     written = json.loads(path.read_text(encoding="utf-8"))
@@ -122,7 +122,7 @@ def _submit(
         raise OSError(f"TACIT_HOSTS: none of {', '.join(hosts)} answers; start `tacit host` there")
     fence.hand_over(folder, token.attempt)
     gang = Gang(token, there, lease_seconds, secret)
-    write_text(folder / FILE, json.dumps({"attempt": token.attempt, "hosts": there}), PRIVATE)
+    write_text(folder / GANG, json.dumps({"attempt": token.attempt, "hosts": there}), PRIVATE)
     level = logging.getLevelName(logging.getLogger().getEffectiveLevel())
     for number, host in enumerate(there):
         job = Job(

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
+from pipeline.bookkeeping import OUTCOME, SEAL
 from pipeline.config import LaunchConfig, config_digest
 from pipeline.errors import StageInputMissing
 from pipeline.reuse.sources import is_same, sealed
@@ -12,7 +13,6 @@ from pipeline.run_dir import (
     ABSENT,
     GIVEN,
     RESULT,
-    SEAL,
     RunDir,
     StageRecord,
     has_private_files,
@@ -85,7 +85,7 @@ def require_whole(run: RunDir, inputs: Collection[str], private: Mapping[str, Pr
 
 def outcome_path(run: RunDir, name: str) -> Path:
     """Where a computation is kept until its record is written."""
-    return run.private(name) / ".outcome.json"
+    return run.private(name) / OUTCOME
 
 
 def keep_outcome(record: StageRecord, run: RunDir, binding: Mapping[str, str] | None) -> None:

@@ -16,12 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pretrain
+from pipeline.bookkeeping import SEAL
 from pipeline.config import LaunchConfig
 from pipeline.errors import LaunchError
 from pipeline.ledger.entries import Entry
 from pipeline.ledger.known import is_known
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.run_dir import RESULT, SEAL, RunDir, StageRecord, receipt_digest
+from pipeline.run_dir import RESULT, RunDir, StageRecord, receipt_digest
 from pipeline.sharing import code_digest, field_of, version_of
 from pipeline.stage import PrivateStage, Spend, StageContext
 from pretrain.files import sha256, text_sha256

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from pipeline import sharing
+from pipeline.bookkeeping import CONTENT
 from pipeline.config import LaunchConfig, config_digest
 from pipeline.errors import LedgerMissing
 from pipeline.ledger.launch import require_population
@@ -105,7 +106,7 @@ def _brought(source: Source, ctx: StageContext, stage: PrivateStage) -> bool:
             return False
         if stage.files and not _brought_private(source.run, ctx, stage.files):
             return False
-        write_text(staged / sharing.BEGUN, source.record.content or "")
+        write_text(staged / CONTENT, source.record.content or "")
         sharing.put(staged, ctx.public)
         return True
     except OSError as error:

@@ -7,11 +7,10 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from pipeline.bookkeeping import STOPPED
 from pipeline.errors import BUG, exit_code
 from pipeline.telemetry.allowed import error_type
 from pretrain.files import PRIVATE, write_text
-
-_FILE = ".stopped"  # of a stage that has not ended, in its private folder
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ def noted(folder: Path, stage: str) -> Iterator[None]:
 
     Guarantee: of an error its class and exit code alone, as its words may name what lies in somebody's files.
     """
-    path = folder / _FILE
+    path = folder / STOPPED
     try:
         yield
     except Exception as error:
@@ -51,10 +50,10 @@ def noted(folder: Path, stage: str) -> Iterator[None]:
     path.unlink(missing_ok=True)
 
 
-def latest(run: Path) -> Stop | None:
-    """How the last stage that stopped did; None if none did, or if this user may not look."""
+def latest(run: Path, stage: str = "*") -> Stop | None:
+    """How the last stage that stopped did, or one stage; None if none did, or if this user may not look."""
     stops = []
-    for path in run.glob(f"private/*/{_FILE}"):
+    for path in run.glob(f"private/{stage}/{STOPPED}"):
         with suppress(OSError, ValueError, TypeError):
             stops.append(Stop(**json.loads(path.read_text(encoding="utf-8"))))
     return max(stops, key=lambda stop: stop.when, default=None)

@@ -1,17 +1,19 @@
 """The files of a launch: what its records name, nothing less and nothing more, and records that the ledger knows."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
+from pipeline import bookkeeping
 from pipeline.config import STAGE_NAMES, LaunchConfig, config_digest
-from pipeline.hosts import fence, gang
 from pipeline.ledger.entries import SPENDING, Entry
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.release import standing
+from pipeline.release import Standing, standing
 from pipeline.run_dir import ERASED, RESULT, STATE, RunDir, StageRecord, differences, receipt_digest
 from pipeline.stage import Spend
-from pipeline.verify import experiment
+from pipeline.telemetry.stopped import latest
+from pipeline.verify import endings, experiment
 from pipeline.verify.check import Check, in_words
 from pretrain.files import sha256
 from reports.standing import badge
@@ -24,13 +26,8 @@ _BESIDE: dict[str, dict[str, set[str] | None]] = {
         "rehearsal": None,
         experiment.NAME: {RESULT},
     },
-    "private": {"rehearsal": None, experiment.NAME: {".lock"}},
+    "private": {"rehearsal": None, experiment.NAME: {bookkeeping.LOCK, bookkeeping.STOPPED}},
 }
-# Bookkeeping that a finished stage leaves.
-_KEYLESS = frozenset({".lock", ".reserved", *fence.FILES, gang.FILE})
-_HIDDEN = _KEYLESS | {".content", ".manifest.json", ".planted.json"}
-# Devices' tokens in a vocabulary's ids, which whoever maps them writes, and may remove.
-_MAPPED = "ingest_private/store/.encoded-*.bin"
 
 
 def files(
@@ -38,40 +35,31 @@ def files(
 ) -> Iterator[Check]:
     """Every stage: its files, its record in the ledger, its private folder; then what no stage wrote."""
     bound = ledger.bound_results(run.launch_id)
+    now = cache(lambda: standing(config, run, ledger.entries()))
     for name in STAGE_NAMES:
         record = records.get(name)
-        if record is None and name not in bound and _may_lack(name, config, records):
+        if record is None:
+            ended = endings.without(name, config, records, now, latest(run.path, name), is_bound=name in bound)
+            yield from () if ended is None else (ended,)
             continue
         yield _stage_files(name, config, run, record)
-        if record is not None:
-            yield _bound(name, record, bound, ledger.entries())
-            yield from _private(name, run, record, missing(run, ledger))
+        yield _bound(name, record, bound, ledger.entries())
+        yield from _private(name, run, record, missing(run, ledger))
     if (run.path / "public" / "launch" / STATE).exists():
-        yield _state(config, run, ledger)
-    added = list(_added(run))
+        yield _state(run, now())
+    added = list(_added(run, records))
     yield Check(id="files", passed=not added, detail=in_words(added) or "nothing but what stages wrote")
 
 
-def _state(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger) -> Check:
+def _state(run: RunDir, now: Standing) -> Check:
     """The picture beside the report says where the launch stands."""
-    now = standing(config, run, ledger.entries())
     drawn = (run.path / "public" / "launch" / STATE).read_text(encoding="utf-8")
     same = drawn == badge(now.state, now.detail)
     detail = f"{STATE} says {now.state}" if same else f"{STATE} does not say that the launch is {now.state}"
     return Check(id="state", passed=same, detail=detail)
 
 
-def _may_lack(name: str, config: LaunchConfig, records: Mapping[str, StageRecord]) -> bool:
-    """Whether a launch may be without this stage: one of before there were counts, one that waits for its reviewers,
-    one that is held, whose publication Airflow skips."""
-    unasked = {"count": config.counts, "vote": config.vote}.get(name, config) is None
-    held = "decide" in records and records["decide"].result.get("decision") == "hold"
-    return unasked or (name == "publish" and (bool(config.reviewers) or held))
-
-
-def _stage_files(name: str, config: LaunchConfig, run: RunDir, record: StageRecord | None) -> Check:
-    if record is None:
-        return Check(id=f"files:{name}", passed=False, detail="the stage has not finished, or its record is lost")
+def _stage_files(name: str, config: LaunchConfig, run: RunDir, record: StageRecord) -> Check:
     if record.config_digest != config_digest(config):
         return Check(id=f"files:{name}", passed=False, detail="made from another configuration")
     try:
@@ -104,7 +92,7 @@ def _bound(name: str, record: StageRecord, bound: Mapping[str, tuple[str, str]],
 def is_gone(run: RunDir, stage: str) -> bool:
     """Whether nothing is left of a stage's private folder but bookkeeping."""
     folder = run.path / "private" / stage
-    return not folder.is_dir() or {entry.name for entry in folder.iterdir()} <= _KEYLESS
+    return not folder.is_dir() or {entry.name for entry in folder.iterdir()} <= bookkeeping.TRACES
 
 
 def missing(run: RunDir, ledger: PrivacyLedger) -> tuple[bool | None, str]:
@@ -138,7 +126,7 @@ def _private(name: str, run: RunDir, record: StageRecord, gone: tuple[bool | Non
         yield Check(id=f"private:{name}", passed=not wrong, detail=in_words(wrong) or "as the stage left it")
 
 
-def _added(run: RunDir) -> Iterator[str]:
+def _added(run: RunDir, finished: Container[str]) -> Iterator[str]:
     """Files and folders of a launch that no stage leaves, in words."""
     for path in sorted(run.path.iterdir()):
         if path.name not in _BESIDE or not path.is_dir() or path.is_symlink():
@@ -156,12 +144,15 @@ def _added(run: RunDir) -> Iterator[str]:
             elif folder.name not in STAGE_NAMES or not folder.is_dir() or folder.is_symlink():
                 yield f"{place} was added"
             else:
-                yield from _left_over(folder, place)
+                yield from _left_over(folder, place, is_finished=folder.name in finished)
 
 
-def _left_over(folder: Path, place: str) -> Iterator[str]:
+def _left_over(folder: Path, place: str, *, is_finished: bool) -> Iterator[str]:
+    """Hidden files in a stage's folder that are not the pipeline's own, and empty folders of a finished stage."""
     for path in sorted(folder.rglob("*")):
-        hidden = path.name.startswith(".") and path.name not in _HIDDEN and not path.match(_MAPPED)
+        if not is_finished and (path.is_dir() or bookkeeping.is_in_progress(path.relative_to(folder))):
+            continue
+        hidden = path.name.startswith(".") and not bookkeeping.is_known(path, folder)
         if hidden or (path.is_dir() and not any(path.iterdir())):
             yield f"{place}/{path.relative_to(folder).as_posix()} was left or added"
 

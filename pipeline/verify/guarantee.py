@@ -71,11 +71,11 @@ def participation(
     config: LaunchConfig, run: RunDir, records: Mapping[str, StageRecord], gone: tuple[bool | None, str]
 ) -> Iterator[Check]:
     """Who took part is what the rule picks, by the seed or the key, and gives the figures that were stated."""
-    if not config.trains:
-        return  # Nobody took part, as ``guarantee`` sees.
+    if not config.trains or "fine_tune" not in records:
+        return  # Nobody took part, as ``guarantee`` sees; or nobody has yet.
     path = run.path / "private" / "fine_tune" / "rounds" / "participation.parquet"
     store = run.path / "private" / "ingest_private" / "store"
-    if "fine_tune" not in records or not path.exists() or not store.exists():
+    if not path.exists() or not store.exists():
         yield Check(id="participation", passed=gone[0], detail=gone[1])
         return
     stated = records["fine_tune"].result

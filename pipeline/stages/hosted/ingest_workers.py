@@ -14,6 +14,7 @@ from federated.config.population import FilePopulation, Kept, PopulationConfig
 from federated.devices import parts, store
 from federated.devices.store import StoreSummary
 from federated.workers import Worker
+from pipeline.bookkeeping import PARTS
 from pipeline.config import LaunchConfig
 from pipeline.hosts import fence
 from pipeline.stage import StageContext
@@ -21,7 +22,6 @@ from pipeline.stages.hosted.workers import main, share_out
 
 # Files that are read before workers have started.
 SMALL_BYTES = 1 << 24
-_PARTS = ".parts"
 _STAGE = "ingest_private"
 _log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ def build_together(ctx: StageContext, target: Path, key: bytes, kept: Kept | Non
       ValueError: as of ``build_store``.
       StaleAttempt: a newer attempt has begun.
     """
-    config, folder, population = ctx.config, ctx.private / _PARTS, _files(ctx.config.private_text)
+    config, folder, population = ctx.config, ctx.private / PARTS, _files(ctx.config.private_text)
     store.require_readable(population, config.locale)
     ctx = replace(ctx, attempt=fence.begin(ctx.private))
     fence.hand_over(ctx.private, ctx.attempt)  # Workers of an earlier try are not gone on with.
@@ -68,7 +68,7 @@ def read_part(ctx: StageContext, process: Worker) -> None:
       StaleAttempt: a newer gang has begun.
       ValueError, OSError: as of ``parts.write_part``.
     """
-    task, writing = ctx.private / _PARTS / str(ctx.attempt), partial(fence.standing, ctx.private, "gang", ctx.attempt)
+    task, writing = ctx.private / PARTS / str(ctx.attempt), partial(fence.standing, ctx.private, "gang", ctx.attempt)
     population = _files(ctx.config.private_text)
     parts.write_part(task, population, ctx.config.locale, process.rank, process.size, writing)
 

@@ -19,6 +19,7 @@ from federated.config.training import STAGE_TIMEOUT_MINUTES
 from federated.wire.launcher import launch_command
 from federated.workers import Worker, joined
 from pipeline import settings
+from pipeline.bookkeeping import FAILED
 from pipeline.covered.spends import SPENDS
 from pipeline.errors import PERMANENT, TEMPORARY, LaunchError, PermanentError, exit_code
 from pipeline.hosts import fence, gang, messages
@@ -30,7 +31,6 @@ from pipeline.telemetry import logs, work
 from pretrain.files import PRIVATE, write_text
 from pretrain.randomness.noise import subkey
 
-FAILED = ".failed.json"
 _STOP_SECONDS = 30.0
 _log = logging.getLogger(__name__)
 

@@ -16,6 +16,7 @@ from federated.rounds.rule import RoundRule
 from federated.train import FineTuneResult, TrainingData, Workplace
 from federated.train import fine_tune as train_rounds
 from federated.workers import ALONE, Worker
+from pipeline.bookkeeping import PLANTED
 from pipeline.hosts import fence, gang
 from pipeline.stage import StageContext
 from pipeline.stages import artifacts
@@ -26,7 +27,6 @@ from pretrain.files import PRIVATE
 from pretrain.model import KeyboardLM
 from pretrain.vocabulary import TokenStream
 
-_PLANTED = ".planted.json"
 # What training reads of the public half: fetched by the stage, once, before workers read it.
 _INPUTS = (("build_vocabulary", "vocabulary.json"), ("ingest_public", "corpus"), ("adapt", "model.safetensors"))
 _STAGE = "fine_tune"
@@ -80,7 +80,7 @@ def train(ctx: StageContext, process: Worker = ALONE, role: fence.Role = "attemp
 
 def planted_in(ctx: StageContext) -> canaries.CanarySet:
     """The canaries that the launched model is trained on, as the stage noted them for its workers or made anew."""
-    config, words, noted = ctx.config, artifacts.vocabulary(ctx, "build_vocabulary"), ctx.private / _PLANTED
+    config, words, noted = ctx.config, artifacts.vocabulary(ctx, "build_vocabulary"), ctx.private / PLANTED
     if noted.is_file() and (planted := canaries.load(noted)).vocabulary_digest == words.digest:
         return planted
     filler = artifacts.public_streams(ctx, words)[0]
@@ -130,12 +130,12 @@ def train_together(ctx: StageContext) -> Trained:
         artifacts.mechanism(ctx.run)
         # Once for all of them: public text is not read by each, and the devices' tokens are there to be mapped.
         planted = planted_in(ctx)
-        canaries.save(planted, ctx.private / _PLANTED)
-        (ctx.private / _PLANTED).chmod(PRIVATE)
+        canaries.save(planted, ctx.private / PLANTED)
+        (ctx.private / PLANTED).chmod(PRIVATE)
         training_data(ctx, planted)
         share_out(ctx)
     done = train(ctx)
-    (ctx.private / _PLANTED).unlink(missing_ok=True)
+    (ctx.private / PLANTED).unlink(missing_ok=True)
     return done
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from pipeline import runner
+from pipeline.bookkeeping import SEAL
 from pipeline.errors import StageInputMissing
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.run_dir import SEAL
 from pipeline.settings import Settings
 from tests.helpers.launches.private_stages import FIRST, A, Private
 

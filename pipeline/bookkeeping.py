@@ -1,0 +1,39 @@
+"""Hidden files that the pipeline keeps in a stage's folder: the one list of them.
+
+A hidden file is no output: no record names it, no seal covers it, and it is never logged. A name that is not on this
+list was written by somebody else, and ``verify`` says so.
+"""
+
+from pathlib import Path
+
+from pretrain import progress
+
+LOCK = ".lock"  # held while the stage runs
+RECEIPT = ".reserved"  # hash of the stage's reservation
+ATTEMPT, ATTEMPT_LOCK = ".attempt", ".attempt.lock"  # numbers of the newest attempt and gang (``hosts.fence``)
+GANG = ".gang.json"  # agents that own an attempt's workers
+FAILED = ".failed.json"  # what a worker met
+STOPPED = ".stopped"  # how the last try ended, where it ended badly
+OUTCOME = ".outcome.json"  # a computation that ended, until its record is written
+SEAL = ".manifest.json"  # digests of the stage's private files
+CONTENT = ".content"  # the content key by which launches share what a stage made
+PLANTED = ".planted.json"  # canaries that training planted
+WINDOW = ".window.json"  # the last day for which the text beside it may be kept
+PARTS = ".parts"  # folder of text that several workers read, until it is joined
+
+# Of whichever stage, finished or not. They hold nothing of anybody's, and nothing that could be verified.
+TRACES = frozenset({LOCK, RECEIPT, ATTEMPT, ATTEMPT_LOCK, GANG, FAILED, STOPPED, OUTCOME, WINDOW, progress.FILE})
+# What a finished stage may leave; besides, its private files are sealed.
+_FINISHED = TRACES | {SEAL, CONTENT, PLANTED}
+# Tokens of devices in a vocabulary's ids; whoever maps them writes them, and may remove them.
+_MAPPED = "ingest_private/store/.encoded-*.bin"
+
+
+def is_known(path: Path, folder: Path) -> bool:
+    """Whether a hidden file is one that a finished stage may leave, in the stage's ``folder`` or in its store."""
+    return (path.parent == folder and path.name in _FINISHED) or path.match(_MAPPED)
+
+
+def is_in_progress(path: Path) -> bool:
+    """Whether a path in a stage's folder is one that work under way leaves: unfinished files, parts of text."""
+    return path.parts[0] == PARTS or any(part.startswith(".") and part.endswith(".tmp") for part in path.parts)
