@@ -219,7 +219,7 @@ class RunDir:
 
     @property
     def erased(self) -> bool:
-        """Whether the private half was erased on purpose (``pipeline.erase``)."""
+        """Whether the private half was erased on purpose (``pipeline.erasure``)."""
         return (self.path / "public" / "launch" / ERASED).is_file()
 
     @contextmanager

@@ -26,7 +26,7 @@ from pipeline.ledger.known import fetch_known, write_down, written_down
 from pipeline.ledger.launch import kept, register_simulation
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.release import MAY_PUBLISH, standing
-from pipeline.reuse.finished import interrupted, keep_outcome, outcome_path, require_whole, still_true
+from pipeline.reuse.finished import interrupted, keep_outcome, outcome_path, require_private, require_whole, still_true
 from pipeline.reuse.kept import AGAIN
 from pipeline.reuse.sources import content_key
 from pipeline.reuse.take_over import take_over
@@ -214,6 +214,7 @@ def _run_held(
     name: str, config: LaunchConfig, run: RunDir, settings: Settings, stages: Stages, tracker: Tracker | None
 ) -> StageRecord:
     run.used.clear()
+    require_private(run, name)
     spend, private = stages.spends.get(name), stages.private.get(name)
     planned = spend.planned(config, run) if spend else None
     ctx = StageContext(config, run, settings, name, None, config.private_text.name)

@@ -26,13 +26,14 @@ from pipeline.cli import plan as cli_plan
 from pipeline.cli import progress
 from pipeline.cli import release as cli_release
 from pipeline.cli import results as cli_judge
+from pipeline.cli import verification as cli_verification
 from pipeline.cli.experiment import commands as cli_experiment
 from pipeline.cli.launches import commands as cli_launches
 from pipeline.cli.launches import known
 from pipeline.cli.launches import pages as cli_pages
 from pipeline.cli.launches.named import LaunchName, to_run
 from pipeline.cli.spelling import ARGUMENT, formerly
-from pipeline.cli.support import AsJson, answer, command, foreseen, open_existing, printable, show_state, taken_over
+from pipeline.cli.support import AsJson, answer, command, foreseen, printable, show_state, taken_over
 from pipeline.errors import HELD, PERMANENT
 from pipeline.run_dir import RESULT
 from pipeline.telemetry import logs, streams, work
@@ -76,6 +77,7 @@ app.command("predict")(cli_release.predict)
 app.command("erase")(cli_release.erase)
 app.command("rollback")(cli_release.rollback)
 app.command("review")(cli_release.review)
+app.command("verify")(cli_verification.verify)
 app.command("site")(cli_pages.site)
 
 Date = Annotated[str | None, typer.Option(help="YYYYMMDD of a scheduled run; it becomes part of the launch id")]
@@ -155,6 +157,7 @@ def launch(launch: LaunchName, date: Date = None, as_json: AsJson = False) -> No
         for each in taken:
             _log.info("%s", each)
         readiness.require(parsed, here, run_id, taken_over(taken))
+    _erase_expired(here)
     console, tracker = _console(), tracking.MlflowTracker(here, parsed, run_id)
     with tracker.failing():
         outcomes = runner.run_launch(
@@ -225,6 +228,8 @@ def stage(
     from pipeline import runner, tracking
     from pipeline.cli import display
 
+    if name == "ingest_private":
+        _erase_expired(here)
     tracker = tracking.MlflowTracker(here, parsed, run)
     outcome = runner.find_done(name, parsed, run, here, tracker)
     with tracker.failing():
@@ -237,39 +242,6 @@ def stage(
     if name == config.STAGE_NAMES[-1]:
         _erase_expired(here)
     answer(outcome.result, as_json, text=f"{name}: {'done before' if outcome.skipped else 'done'}")
-
-
-@app.command()
-@command
-def verify(
-    launch: LaunchName,
-    thorough: Annotated[
-        bool, typer.Option("--thorough", help="train again too, public and private, from the first step")
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Derive again what a launch disclosed: its stages, its report, who took part, what ledger and MLflow hold.
-
-    Stages are run or measured again in a folder of their own, so it takes as long as the audits and the comparison
-    did; with --thorough as long as the whole launch, and the models must come out bit for bit. What cannot be checked
-    here, as without the private folder, is not verified.
-
-    Example: tacit verify demo-en-US-0123abcd
-    """
-    launched = open_existing(launch)
-    from pipeline.verify.endings import summary
-    from pipeline.verify.launch import SUBJECTS, THOROUGH
-    from pipeline.verify.launch import verify as checks_of
-
-    marks = {True: "ok", False: "FAILED", None: "unknown"}
-    checks = []
-    for check in checks_of(*launched, THOROUGH if thorough else SUBJECTS):
-        checks.append(check)
-        typer.echo(f"{marks[check.passed]:>8}  {check.id}: {check.detail}", err=as_json)
-    found = summary(checks)
-    answer(found.content | {"checks": [check.model_dump() for check in checks]}, as_json, text=found.text)
-    if not found.ok:
-        raise typer.Exit(PERMANENT)
 
 
 @app.command()
@@ -324,10 +296,10 @@ def _load_stages() -> "Stages":
 
 
 def _erase_expired(here: settings.Settings) -> None:
-    """Erase launches whose time is over: a launch that ends is when nothing else is going on."""
-    from pipeline.erase import erase_expired
+    """Erase launches whose time is over, before text is read and when a launch ends; what fails is in the log."""
+    from pipeline.erasure.expiry import sweep
 
-    erase_expired(here)
+    sweep(here)
 
 
 def _date(date: str | None) -> str | None:

@@ -2,15 +2,18 @@
 
 import re
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from pipeline import settings
+from pipeline.cli.launches import named
 from pipeline.cli.launches.named import LaunchName, complete
 from pipeline.cli.support import AsJson, answer, command, open_existing, show_state
 from pipeline.config import LOCALE
+from pipeline.run_dir import RunDir
 from pretrain.reading.paths import require_folder
 
 _MOST_CHARACTERS = 10_000
@@ -139,23 +142,34 @@ def erase(
 ) -> None:
     """Erase a finished launch's noise keys, client text and participation records, once it verifies.
 
+    With --expired, run it once a day: text goes when its window is over, whether its launch verifies, was held, never
+    ended or is damaged. One launch that cannot be erased keeps no other from it; then the command ends with 65 or 75.
+
     Example: tacit erase demo-en-US-0123abcd
     """
-    from pipeline import erase as core
+    from pipeline.erasure import erase as core
+    from pipeline.erasure import expiry
 
     if (launch is None) == (not expired):
         raise ValueError("launch: name one, or --expired for all whose time is over")
     if launch is None:
-        here = settings.load()
-        erased = core.erase_expired(here)
-        if here.retention_days is None and not erased:
-            raise ValueError("TACIT_RETENTION_DAYS: not set, so no launch is too old; set it, or name a launch")
-        answer({"erased": erased}, as_json, text=f"erased: {', '.join(erased) or 'none'}")
+        done = expiry.sweep(settings.load())
+        kept = [f"kept: {failure.launch_id}: {failure.why}" for failure in done.failures]
+        text = "\n".join([f"erased: {', '.join(done.erased) or 'none'}", *kept])
+        answer({"erased": done.erased, "kept": [asdict(failure) for failure in done.failures]}, as_json, text=text)
+        if done.exit_code:
+            raise typer.Exit(done.exit_code)
         return
-    config, run, here = open_existing(launch)
-    done = core.erase(config, run, here, unverified=unverified)
-    answer(
-        done,
-        as_json,
-        text=f"{run.launch_id}: {done['files']} private files erased; its public files and the ledger stay",
-    )
+    here = settings.load()
+    # A launch whose file is gone has no other name than its folder's.
+    is_folder = unverified and (here.runs_dir / launch / "private").is_dir()
+    run = RunDir(here.runs_dir, launch if is_folder else named.that_began(launch, here))
+    try:
+        config = named.kept_config(here, run.launch_id)
+    except ValueError:
+        if not unverified:
+            raise
+        stated = core.forget(run, here, core.ASKED)
+    else:
+        stated = core.erase(config, run, here, unverified=unverified)
+    answer(stated, as_json, text=f"{core.in_words(stated)}; its public files and the ledger stay")

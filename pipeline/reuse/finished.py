@@ -7,10 +7,11 @@ from pathlib import Path
 
 from pipeline.bookkeeping import OUTCOME, SEAL
 from pipeline.config import LaunchConfig, config_digest
-from pipeline.errors import StageInputMissing
+from pipeline.errors import PermanentError, StageInputMissing
 from pipeline.reuse.sources import is_same, sealed
 from pipeline.run_dir import (
     ABSENT,
+    ERASED,
     GIVEN,
     RESULT,
     RunDir,
@@ -23,6 +24,8 @@ from pipeline.stage import PrivateStage
 from pretrain.files import PRIVATE, write_text
 
 _NOT_LEFT = "damaged or gone, so nothing was reserved"
+# Made from public results alone.
+_AFTER_ERASURE = frozenset({"decide", "report", "publish"})
 _log = logging.getLogger(__name__)
 
 
@@ -50,6 +53,19 @@ def still_true(record: StageRecord, config: LaunchConfig, run: RunDir, *, releas
         if digest != (record_digest(source) if name == RESULT else source.outputs.get(name)):
             return False
     return all(run.available(record.stage, name, digest) for name, digest in record.outputs.items())
+
+
+def require_private(run: RunDir, name: str) -> None:
+    """See that what is private of a launch was not erased, for a stage that would make more of it.
+
+    Raises:
+      PermanentError: it was.
+    """
+    if run.erased and name not in _AFTER_ERASURE:
+        raise PermanentError(
+            f"{name}: what was private of {run.launch_id} was erased (public/launch/{ERASED} says when and why), and "
+            "without it nothing more is made of what people typed; launch for a later date, or under another name"
+        )
 
 
 def require_whole(run: RunDir, inputs: Collection[str], private: Mapping[str, PrivateStage]) -> None:

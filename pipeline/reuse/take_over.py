@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from pipeline import sharing
-from pipeline.bookkeeping import CONTENT
+from pipeline.bookkeeping import CONTENT, WINDOW
 from pipeline.config import LaunchConfig, config_digest
 from pipeline.errors import LedgerMissing
 from pipeline.ledger.launch import require_population
@@ -17,7 +17,7 @@ from pipeline.reuse.sources import Source, content_key, is_same, sealed, sources
 from pipeline.run_dir import GIVEN, RESULT, RunDir, StageRecord, note_receipt, record_digest
 from pipeline.stage import PrivateStage, Spend, StageContext
 from pipeline.telemetry.allowed import two_digits
-from pretrain.files import private_directory, scratch, write_text
+from pretrain.files import PRIVATE, private_directory, scratch, write_text
 
 _log = logging.getLogger(__name__)
 
@@ -121,6 +121,8 @@ def _brought_private(there: RunDir, ctx: StageContext, names: tuple[str, ...]) -
     files = sealed(there, ctx.stage, names)
     if not files:
         return False
+    if (window := there.path / "private" / ctx.stage / WINDOW).is_file():  # Before the text for which it is.
+        write_text(ctx.private / WINDOW, window.read_text(encoding="utf-8"), PRIVATE)
     with scratch(ctx.private, "taken") as folder:
         for name, digest in files.items():
             target = folder / name

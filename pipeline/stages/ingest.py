@@ -10,7 +10,7 @@ from federated.devices import pieces, store
 from pipeline.config import LaunchConfig
 from pipeline.errors import PermanentError
 from pipeline.hosts import gang
-from pipeline.ledger import launch
+from pipeline.ledger import launch, window
 from pipeline.ledger.foresee import require_secure
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.registry import Had, model_name
@@ -201,6 +201,7 @@ def ingest_private(ctx: StageContext) -> IngestPrivate:
     require_secure(config, population)
     key = store.split_key(population.name, ledger.split_secret(population.name))
     kept = reuse.kept_by(ctx, population)
+    window.write(ctx.run, kept)
     target = ctx.private / "store"
     if ingest_workers.worth_sharing(config):
         summary = ingest_workers.build_together(ctx, target, key, kept)

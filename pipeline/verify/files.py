@@ -98,16 +98,16 @@ def is_gone(run: RunDir, stage: str) -> bool:
 def missing(run: RunDir, ledger: PrivacyLedger) -> tuple[bool | None, str]:
     """What to say of a private folder that is not there: verified only if it was erased after it had been verified.
 
-    Guarantee: a statement of erasure counts only if the ledger holds its digest.
+    Guarantee: a statement that the launch had verified counts only if the ledger holds its digest.
     """
     path = run.path / "public" / "launch" / ERASED
     if not path.is_file():
-        return None, "the private folder is not on this machine"
-    if ledger.bound_results(run.launch_id).get(ERASED, ("", ""))[0] != sha256(path):
-        return False, f"{ERASED} is not what the ledger holds"
+        return None, "cannot be checked: the private folder is not on this machine"
     stated = json.loads(path.read_text(encoding="utf-8"))
     if not stated["verified"]:
-        return None, f"erased on {stated['erased_at'][:10]} without having been verified"
+        return None, f"cannot be checked: erased on {stated['erased_at'][:10]} without having been verified"
+    if ledger.bound_results(run.launch_id).get(ERASED, ("", ""))[0] != sha256(path):
+        return False, f"{ERASED} is not what the ledger holds"
     return True, f"erased on {stated['erased_at'][:10]}; the whole launch verified before that"
 
 

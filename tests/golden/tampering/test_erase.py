@@ -6,7 +6,8 @@ import json
 import pytest
 
 from pipeline.config import LaunchConfig
-from pipeline.erase import erase, erase_expired
+from pipeline.erasure.erase import erase
+from pipeline.erasure.expiry import sweep
 from pipeline.errors import PermanentError
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run_dir import ERASED
@@ -62,9 +63,9 @@ def test_a_launch_that_is_not_over_is_kept(launch: Launch) -> None:
 
 
 def test_retention(launch: Launch) -> None:
-    assert erase_expired(launch.settings) == []
-    assert erase_expired(dataclasses.replace(launch.settings, retention_days=30.0)) == []
+    assert sweep(launch.settings).erased == []
+    assert sweep(dataclasses.replace(launch.settings, retention_days=30.0)).erased == []
     assert launch.file("private").is_dir()
-    assert erase_expired(dataclasses.replace(launch.settings, retention_days=0.0)) == [launch.run.launch_id]
+    assert sweep(dataclasses.replace(launch.settings, retention_days=0.0)).erased == [launch.run.launch_id]
     assert not launch.file("private").exists()
     assert PrivacyLedger(launch.settings.ledger_url).verify() == []

@@ -1,12 +1,12 @@
 """Text is kept as long as the shorter window, and a launch says by which day it was cut."""
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from pipeline import erase, readiness
+from pipeline import readiness
 from pipeline.config import LaunchConfig, launch_id
 from pipeline.errors import BudgetExceeded
 from pipeline.ledger import clock
@@ -20,10 +20,9 @@ from pipeline.runner import Stages, run_stage
 from pipeline.settings import Settings
 from pipeline.stage import StageContext, StageSpend
 from pipeline.stages import ingest, reuse
+from tests.helpers.launches.people import NOW, POLICY, people
 from tests.helpers.launches.pipeline_launch import Counted, launch_config, spend
 
-NOW = datetime(2026, 3, 15, 12, tzinfo=UTC)
-POLICY = {"budget": {"rho": 1.0, "days": 60}, "population_max_rho": None}
 STAGES = Stages(
     functions={
         "ingest_private": ingest.ingest_private,
@@ -40,24 +39,6 @@ def ledger(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> PrivacyLedger
     made = PrivacyLedger(settings.ledger_url)
     made.register("real", Budget(max_rho=1.0, window_days=30), "owner")
     return made
-
-
-def people(folder: Path, **policy: object) -> LaunchConfig:
-    """Twenty devices with a row of each of the last hundred days, oldest first."""
-    path = folder / "typed.jsonl"
-    if not path.exists():
-        rows = [
-            {
-                "client_id": f"device {device}",
-                "text": f"typed {'abcdefghij'[day % 10]}",
-                "ts": f"{at:%Y-%m-%dT12:00:00Z}",
-            }
-            for device in range(20)
-            for day, at in ((day, NOW - timedelta(days=99 - day)) for day in range(100))
-        ]
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    text = {"source": "files", "paths": [str(path)], "name": "real", "max_words_per_device": 1000}
-    return launch_config(private_text=text, policy=POLICY | policy)
 
 
 def ingested(config: LaunchConfig, run_id: str, settings: Settings) -> dict:
@@ -123,23 +104,6 @@ def test_text_that_grew_too_old_is_not_spent_on(
     with pytest.raises(BudgetExceeded, match="date: 2026-03-15 is more than 30 days ago"):
         run_stage("fine_tune", other, launch_id(other), settings, STAGES)
     assert run_stage("fine_tune", config, launch_id(config), settings, STAGES).skipped
-
-
-def test_stores_of_launches_that_outlived_their_window_are_erased(
-    settings: Settings,
-    ledger: PrivacyLedger,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-):
-    config = people(tmp_path)
-    ingested(config, launch_id(config), settings)
-    assert erase.erase_expired(settings) == []
-    monkeypatch.setattr(clock, "now", lambda: NOW + timedelta(days=32))
-    assert erase.erase_expired(settings) == []  # It is not over, and says so.
-    assert "kept for longer than it should be" in caplog.text
-    monkeypatch.setattr(erase, "erase", lambda config, run, settings: None)
-    assert erase.erase_expired(settings) == [launch_id(config)]
 
 
 def test_check_says_what_will_be_deleted(settings: Settings, ledger: PrivacyLedger, tmp_path: Path):
