@@ -43,8 +43,9 @@ def edges(dag: DAG) -> set[tuple[str, str]]:
 
 def test_every_file_is_read_without_errors_and_quickly(dagbag):
     assert dagbag.import_errors == {}
-    assert {Path(stat.file).name for stat in dagbag.dagbag_stats} == {"launch.py", "public_model.py", "experiment.py"}
-    assert set(dagbag.dags) == {"demo", "scheduled", "public_model-scheduled", "experiment-scheduled"}
+    files = {Path(stat.file).name for stat in dagbag.dagbag_stats}
+    assert files == {"launch.py", "public_model.py", "experiment.py", "expiry.py"}
+    assert set(dagbag.dags) == {"demo", "scheduled", "public_model-scheduled", "experiment-scheduled", "tacit-expiry"}
     assert sum((stat.duration for stat in dagbag.dagbag_stats), timedelta()) < timedelta(seconds=5)
 
 
@@ -108,6 +109,13 @@ def test_every_task_has_a_retry_a_time_limit_and_a_pool_that_exists(dagbag):
             assert task.retries >= 1, task.task_id
             assert task.execution_timeout or getattr(task, "response_timeout", None), task.task_id
             assert task.pool in pools, task.task_id
+
+
+def test_what_is_over_is_erased_every_day_whatever_launches_do(dagbag):
+    dag = dagbag.dags["tacit-expiry"]
+    assert [task.command({}) for task in dag.tasks] == [["erase", "--expired", "--json"]]
+    assert dag.schedule == "@daily"
+    assert dag.is_paused_upon_creation is False
 
 
 def test_a_dags_page_shows_its_launch_file(dagbag):
