@@ -12,6 +12,7 @@ from pathlib import Path
 
 from discovery.config import TrieConfig
 from federated.config.population import VALIDATION_FRACTION, FilePopulation, Kept, SyntheticPopulation
+from federated.devices.withdrawn import Withdrawn
 from pipeline.config import LaunchConfig
 from pipeline.hosts.gang import require_hosts
 from pipeline.settings import Settings
@@ -57,7 +58,7 @@ def look(config: LaunchConfig, settings: Settings, run_id: str, taken_over: Coll
     foreseen = foresee(config, settings, run_id, *costs(config, rho, taken_over))
     kept = foreseen.kept
     unusable = unusable_files(config, kept)
-    population = Look(()) if unusable else _population(config, kept)
+    population = Look(()) if unusable else _population(config, kept, foreseen.withdrawn)
     estimated = _never_full(config, config.planning.population_estimate) if config.planning else []
     problems = (
         *_no_words(config),
@@ -106,7 +107,7 @@ def _no_hosts(config: LaunchConfig, settings: Settings) -> list[str]:
     return []
 
 
-def _population(config: LaunchConfig, kept: Kept | None) -> Look:
+def _population(config: LaunchConfig, kept: Kept | None, withdrawn: Withdrawn) -> Look:
     """Whether the population's devices are enough, by its files or by what is to be made up.
 
     Guarantee: what is said goes to logs and to Airflow before anything is spent, so it is what ``ingest_private`` says
@@ -123,7 +124,7 @@ def _population(config: LaunchConfig, kept: Kept | None) -> Look:
     if sum(path.stat().st_size for path in rows.matching(private.paths, "private_text.paths")) > _MOST_COUNTED_BYTES:
         return Look((), ("private_text.paths: large files, so devices are counted when the launch reads them",))
     try:
-        counted = readers.count(private.paths, config.locale, kept)
+        counted = readers.count(private.paths, config.locale, kept, withdrawn)
     except ValueError as error:
         return Look((str(error),))
     taken = counted.rows - counted.other_locales - counted.older

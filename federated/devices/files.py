@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from federated.config.population import Kept
+from federated.devices.withdrawn import Withdrawn
 from pretrain.reading import rows
 from pretrain.reading.columns import Column
 
@@ -57,8 +58,12 @@ class Taken:
         return {} if pa.types.is_null(kind) else {"ts": times[kind]}
 
 
-def taken_rows(patterns: Sequence[str], locale: str, kept: Kept | None, *, read_text: bool = True) -> Iterator[Taken]:
+def taken_rows(
+    patterns: Sequence[str], locale: str, kept: Kept | None, withdrawn: Withdrawn, *, read_text: bool = True
+) -> Iterator[Taken]:
     """The rows of files that a launch takes, some at a time, in their order.
+
+    Guarantee: no row of a device that withdrew is among them, and none is counted.
 
     Args:
       read_text: without, and where all rows are kept, times are not read either, and ids are not required.
@@ -75,6 +80,9 @@ def taken_rows(patterns: Sequence[str], locale: str, kept: Kept | None, *, read_
         for batch, order, at in _batches(path, columns):
             if read_text:
                 _require_ids(batch["client_id"], at)
+            staying = withdrawn.staying(batch["client_id"])
+            if staying is not None:
+                batch, order = batch.filter(staying), order.filter(staying)
             kinds |= {order.type} - {pa.null()}
             if len(kinds) > 1:
                 raise ValueError(f"{FIELD}: ts is a time in one file and a number in another ({at}); write one of them")

@@ -19,6 +19,7 @@ from federated.config.population import FilePopulation, Kept
 from federated.devices.files import FIELD, Part, taken_rows
 from federated.devices.pieces import Piece, open_piece, write_piece
 from federated.devices.readers import Read, from_files
+from federated.devices.withdrawn import NOBODY, Withdrawn
 from pretrain.files import PRIVATE, private_directory, write_text
 from pretrain.reading import rows
 
@@ -33,6 +34,7 @@ class Task(BaseModel):
     Attributes:
       files: path and size of each, in order.
       kept: which rows; None for all.
+      withdrawn: devices whose rows are left out.
       bounds: ids, ascending, which part the rows into equal shares.
     """
 
@@ -40,6 +42,7 @@ class Task(BaseModel):
 
     files: tuple[tuple[Path, int], ...]
     kept: Kept | None
+    withdrawn: Withdrawn
     bounds: tuple[str, ...]
 
     def part(self, number: int, of: int) -> Part:
@@ -60,17 +63,19 @@ def size(patterns: Sequence[str]) -> int:
     return sum(path.stat().st_size for path in rows.matching(patterns, FIELD))
 
 
-def write_task(folder: Path, config: FilePopulation, locale: str, kept: Kept | None) -> None:
+def write_task(
+    folder: Path, config: FilePopulation, locale: str, kept: Kept | None, withdrawn: Withdrawn = NOBODY
+) -> None:
     """Tell readers what to read, and look once at ids, so that all have about the same to do."""
     files = tuple((path, path.stat().st_size) for path in rows.matching(config.paths, FIELD))
-    task = Task(files=files, kept=kept, bounds=_bounds(config.paths, locale, kept))
+    task = Task(files=files, kept=kept, withdrawn=withdrawn, bounds=_bounds(config.paths, locale, kept, withdrawn))
     write_text(private_directory(folder) / _TASK_FILE, task.model_dump_json(), PRIVATE)
 
 
-def _bounds(patterns: Sequence[str], locale: str, kept: Kept | None) -> tuple[str, ...]:
+def _bounds(patterns: Sequence[str], locale: str, kept: Kept | None, withdrawn: Withdrawn) -> tuple[str, ...]:
     seen: list[str] = []
     with suppress(ValueError):  # Who reads the text says what is wrong with it.
-        for taken in taken_rows(patterns, locale, kept, read_text=False):
+        for taken in taken_rows(patterns, locale, kept, withdrawn, read_text=False):
             ids = taken.table["client_id"]
             chosen = ids.take(np.arange(0, len(ids), max(1, len(ids) // _LOOKED_AT)))
             seen += filter(None, chosen.to_pylist())
@@ -105,7 +110,7 @@ def write_part(
     with writing():
         directory = private_directory(folder / str(number))
     patterns = [glob.escape(str(path)) for path, _ in task.files]
-    typed = from_files(patterns, locale, task.kept, directory, task.part(number, of))
+    typed = from_files(patterns, locale, task.kept, directory, task.part(number, of), task.withdrawn)
     write_piece(directory, typed.devices, locale, config.max_words_per_device)
     with writing():
         content = json.dumps({"number": number, "of": of, "read": asdict(typed.read)})

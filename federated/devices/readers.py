@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from federated.config.population import Kept
 from federated.devices.files import EVERYONE, FIELD, Part, kept_rows, order_of, taken_rows
 from federated.devices.order import in_order
+from federated.devices.withdrawn import NOBODY, Withdrawn
 from pretrain.reading import rows
 from pretrain.sources import contents
 
@@ -77,6 +78,7 @@ def from_files(
     kept: Kept | None = None,
     folder: Path | None = None,
     part: Part = EVERYONE,
+    withdrawn: Withdrawn = NOBODY,
 ) -> Typed:
     """Parquet or JSON lines with ``client_id, text[, locale, ts]``; other columns are ignored.
 
@@ -89,6 +91,7 @@ def from_files(
     Args:
       folder: where rows are put in order.
       part: the devices asked for; all rows are read and checked whoever they are of.
+      withdrawn: devices that are left out.
 
     Raises:
       ValueError: no such file, damaged, missing column, wrong type, null client id; names file, row group, column, fix.
@@ -98,7 +101,7 @@ def from_files(
 
     def tables() -> Iterator[pa.Table]:
         nonlocal others, older, count, rows_taken, part_rows
-        for taken in taken_rows(patterns, locale, kept):
+        for taken in taken_rows(patterns, locale, kept, withdrawn):
             schema.update(taken.shown)
             others, older = others + taken.other_locales, older + taken.older
             if (count + taken.rows) // _LOG_EVERY > count // _LOG_EVERY:
@@ -178,7 +181,7 @@ def inspect(patterns: Sequence[str], kept: Kept | None = None) -> None:
             kept_rows(pa.table({"ts": pa.nulls(1)}), kept, path.name)
 
 
-def count(patterns: Sequence[str], locale: str, kept: Kept | None = None) -> Counted:
+def count(patterns: Sequence[str], locale: str, kept: Kept | None = None, withdrawn: Withdrawn = NOBODY) -> Counted:
     """Count devices and rows as ``from_files`` would take them; text is not read, so nothing is known of it.
 
     Raises:
@@ -187,7 +190,7 @@ def count(patterns: Sequence[str], locale: str, kept: Kept | None = None) -> Cou
     """
     clients: set[str] = set()
     total = others = older = 0
-    for taken in taken_rows(patterns, locale, kept, read_text=False):
+    for taken in taken_rows(patterns, locale, kept, withdrawn, read_text=False):
         total, others, older = total + taken.rows, others + taken.other_locales, older + taken.older
         clients.update(client for client in pc.unique(taken.table["client_id"]).to_pylist() if client)
     return Counted(len(clients), total, others, older)

@@ -24,6 +24,7 @@ from federated.config.population import (
 from federated.devices import parts, pieces, synthetic
 from federated.devices import readers as sources
 from federated.devices.encoded import mapped
+from federated.devices.withdrawn import NOBODY, Withdrawn
 from pretrain.files import PRIVATE, atomic, private_directory, undamaged, write_text
 from pretrain.text import require_spaced_script
 from pretrain.vocabulary import TokenStream, Vocabulary
@@ -148,6 +149,7 @@ def build_store(
     key: bytes | None = None,
     kept: Kept | None = None,
     read: Path | None = None,
+    withdrawn: Withdrawn = NOBODY,
 ) -> StoreSummary:
     """Read a population and write its store.
 
@@ -164,6 +166,7 @@ def build_store(
       key: ``split_key`` of the population.
       kept: which rows of people's text; None for all. What nobody typed is kept in any case.
       read: folder of pieces that several readers left (``parts``), to be joined in place of reading: the same store.
+      withdrawn: devices that are left out, of whichever source.
 
     The summary file is written last: a store that was not finished does not open.
 
@@ -175,10 +178,10 @@ def build_store(
     require_readable(config, locale)
     private_directory(directory)
     if read is None:
-        typed = _typed(config, locale, seed, kept, directory)
+        typed = _typed(config, locale, seed, kept, directory, withdrawn)
         source = typed.read
         (directory / _SUMMARY_FILE).unlink(missing_ok=True)
-        whole = pieces.write_piece(directory, typed.devices, locale, config.max_words_per_device)
+        whole = pieces.write_piece(directory, withdrawn.without(typed.devices), locale, config.max_words_per_device)
     else:
         made, source = parts.pieces_of(read)
         (directory / _SUMMARY_FILE).unlink(missing_ok=True)
@@ -232,10 +235,12 @@ def open_store(directory: Path) -> DeviceStore:
     return DeviceStore(whole.words, split_D, directory, digest, whole.forms_N)
 
 
-def _typed(config: PopulationConfig, locale: str, seed: int, kept: Kept | None, folder: Path) -> sources.Typed:
+def _typed(
+    config: PopulationConfig, locale: str, seed: int, kept: Kept | None, folder: Path, withdrawn: Withdrawn
+) -> sources.Typed:
     match config:
         case FilePopulation():
-            return sources.from_files(config.paths, locale, kept, folder)
+            return sources.from_files(config.paths, locale, kept, folder, withdrawn=withdrawn)
         case ChitchatPopulation():
             return sources.from_chitchat(locale, folder)
         case SyntheticPopulation():

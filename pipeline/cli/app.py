@@ -74,10 +74,11 @@ app.command("explain")(cli_explain.explain)
 app.command("audit", cls=formerly(run=ARGUMENT))(cli_judge.audit)
 app.command("ab", cls=formerly(run=ARGUMENT))(cli_judge.ab)
 app.command("predict")(cli_release.predict)
-app.command("erase")(cli_release.erase)
 app.command("rollback")(cli_release.rollback)
 app.command("review")(cli_release.review)
 app.command("verify")(cli_verification.verify)
+app.command("erase")(cli_verification.erase)
+app.command("withdraw")(cli_verification.withdraw)
 app.command("site")(cli_pages.site)
 
 Date = Annotated[str | None, typer.Option(help="YYYYMMDD of a scheduled run; it becomes part of the launch id")]

@@ -2,18 +2,15 @@
 
 import re
 import tempfile
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from pipeline import settings
-from pipeline.cli.launches import named
-from pipeline.cli.launches.named import LaunchName, complete
+from pipeline.cli.launches.named import LaunchName
 from pipeline.cli.support import AsJson, answer, command, open_existing, show_state
 from pipeline.config import LOCALE
-from pipeline.run_dir import RunDir
 from pretrain.reading.paths import require_folder
 
 _MOST_CHARACTERS = 10_000
@@ -118,58 +115,3 @@ def review(
         show_state(config, run, here)
     content = {"launch_id": run.launch_id, "ledger": ledger.address} | now.model_dump()
     answer(content, as_json, text=f"launch {run.launch_id}: {now.state}" + f": {now.detail}" * bool(now.detail))
-
-
-@command
-def erase(
-    launch: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="LAUNCH",
-            help="a launch file, a launch id, or how an id begins; left out with --expired",
-            autocompletion=complete,
-        ),
-    ] = None,
-    expired: Annotated[
-        bool,
-        typer.Option(
-            "--expired",
-            help="every launch that was over longer ago than TACIT_RETENTION_DAYS, or has outlived its window",
-        ),
-    ] = False,
-    unverified: Annotated[bool, typer.Option("--unverified", help="even if it does not verify")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Erase a finished launch's noise keys, client text and participation records, once it verifies.
-
-    With --expired, run it once a day: text goes when its window is over, whether its launch verifies, was held, never
-    ended or is damaged. One launch that cannot be erased keeps no other from it; then the command ends with 65 or 75.
-
-    Example: tacit erase demo-en-US-0123abcd
-    """
-    from pipeline.erasure import erase as core
-    from pipeline.erasure import expiry
-
-    if (launch is None) == (not expired):
-        raise ValueError("launch: name one, or --expired for all whose time is over")
-    if launch is None:
-        done = expiry.sweep(settings.load())
-        kept = [f"kept: {failure.launch_id}: {failure.why}" for failure in done.failures]
-        text = "\n".join([f"erased: {', '.join(done.erased) or 'none'}", *kept])
-        answer({"erased": done.erased, "kept": [asdict(failure) for failure in done.failures]}, as_json, text=text)
-        if done.exit_code:
-            raise typer.Exit(done.exit_code)
-        return
-    here = settings.load()
-    # A launch whose file is gone has no other name than its folder's.
-    is_folder = unverified and (here.runs_dir / launch / "private").is_dir()
-    run = RunDir(here.runs_dir, launch if is_folder else named.that_began(launch, here))
-    try:
-        config = named.kept_config(here, run.launch_id)
-    except ValueError:
-        if not unverified:
-            raise
-        stated = core.forget(run, here, core.ASKED)
-    else:
-        stated = core.erase(config, run, here, unverified=unverified)
-    answer(stated, as_json, text=f"{core.in_words(stated)}; its public files and the ledger stay")

@@ -2,6 +2,7 @@
 
     half erased   a statement of it stands there, but the private folder does too: the erasure is finished
     window        all text is older than the days for which its population's may be kept
+    withdrawal    somebody withdrew whose text it has read (``withdrawal``)
     retention     the launch was over longer ago than ``TACIT_RETENTION_DAYS``
 
 A window waits for nothing: neither for the launch to end nor for it to verify, and not for a record, a launch file or
@@ -9,15 +10,17 @@ the ledger. The retention time is the installation's own wish, so a launch that 
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from pathlib import Path
 
+from federated.devices.withdrawn import Withdrawn
 from pipeline.bookkeeping import TRACES
 from pipeline.config import SIMULATIONS
-from pipeline.erasure.erase import ended_at, erase, forget
+from pipeline.erasure import withdrawal
+from pipeline.erasure.erase import ASKED, ended_at, erase, forget
 from pipeline.errors import TEMPORARY, LaunchError, exit_code
 from pipeline.ledger import clock, window
 from pipeline.ledger.budget import days_kept
@@ -61,22 +64,31 @@ def sweep(settings: Settings) -> Sweep:
     all others are done.
     """
     done = Sweep()
+    try:
+        left_out = withdrawal.lists(settings)
+    except (LaunchError, ValueError, OSError) as error:
+        left_out = {}
+        done.failures.append(_failure("", error, "who withdrew is not known"))
     with ExitStack() as each:
         for path in sorted(settings.runs_dir.glob("*/private"), reverse=True):
-            each.callback(_sweep_one, path.parent.name, settings, done)
+            each.callback(_sweep_one, path.parent.name, settings, left_out, done)
     return done
 
 
-def _sweep_one(launch_id: str, settings: Settings, done: Sweep) -> None:
+def _failure(launch_id: str, error: Exception, what: str) -> Failure:
+    _log.error("%s", f"{launch_id}: {what}: {error}".removeprefix(": "))
+    return Failure(launch_id, str(error), exit_code(error) or TEMPORARY)
+
+
+def _sweep_one(launch_id: str, settings: Settings, left_out: Mapping[str, Withdrawn], done: Sweep) -> None:
     try:
-        if _erase_if_over(RunDir(settings.runs_dir, launch_id), settings):
+        if _erase_if_over(RunDir(settings.runs_dir, launch_id), settings, left_out):
             done.erased.append(launch_id)
     except (LaunchError, ValueError, ArithmeticError, OSError) as error:
-        _log.error("%s: kept for longer than it should be: %s", launch_id, error)
-        done.failures.append(Failure(launch_id, str(error), exit_code(error) or TEMPORARY))
+        done.failures.append(_failure(launch_id, error, "kept for longer than it should be"))
 
 
-def _erase_if_over(run: RunDir, settings: Settings) -> bool:
+def _erase_if_over(run: RunDir, settings: Settings, left_out: Mapping[str, Withdrawn]) -> bool:
     """Erase a launch if its time is over; whether it was."""
     if run.erased:
         forget(run, settings, "")
@@ -84,6 +96,9 @@ def _erase_if_over(run: RunDir, settings: Settings) -> bool:
     text = text_window(run, settings)
     if text.is_over:
         forget(run, settings, f"what people typed may be kept for {text.days} days after {text.as_of}")
+        return True
+    if withdrawal.holds_text_of(run, left_out):
+        forget(run, settings, ASKED)
         return True
     if settings.retention_days is None:
         return False
@@ -102,9 +117,9 @@ def text_window(run: RunDir, settings: Settings) -> Window:
       ValueError: none of them can be read, so that a person has to say.
       LaunchError: there is only the launch file, and no ledger that knows its population.
     """
-    known = window.read(run) or window.recorded(run)
-    if known is not None:
-        return known
+    written = window.read(run) or window.recorded(run)
+    if written is not None:
+        return written
     newest = max((path.lstat().st_mtime for path in _files(run)), default=None)
     return window.FOR_EVER if newest is None else _by_launch_file(run, settings, date.fromtimestamp(newest))
 

@@ -15,7 +15,8 @@ GENESIS = "0" * 64
 NO_UNIT = "none"
 UNITS = frozenset({"device", "item"})
 SPENDING = frozenset({"reserve", "commit", "release"})
-KINDS = SPENDING | {"register", "budget", "devices", "review", "rollback", "model", "reuse", "attempt", "experiment"}
+KINDS = SPENDING | {"register", "budget", "devices", "withdrawal"}
+KINDS |= {"review", "rollback", "model", "reuse", "attempt", "experiment"}
 # In a binding: the version of the rule that says which device is in which split (``Population.split_rule``).
 SPLIT_RULE = "split_rule"
 # In a binding: the day by which the text that the launch reads was cut, where text is kept for so many days only.

@@ -43,7 +43,8 @@ def register(
         secret_digest=_secret_digest(secret),
         simulated=simulated,
     )
-    connection.execute(insert(schema.POPULATIONS).values(name=name, split_secret=secret.hex(), devices=b""))
+    lists = {"devices": b"", "withdrawn": b""}
+    connection.execute(insert(schema.POPULATIONS).values(name=name, split_secret=secret.hex(), **lists))
     append(connection, "register", name, "", name, None, made.model_dump(mode="json"))
     return made
 

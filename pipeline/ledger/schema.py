@@ -67,6 +67,7 @@ POPULATIONS = Table(
     Column("name", Text, primary_key=True),
     Column("split_secret", Text, nullable=False),
     Column("devices", LargeBinary, nullable=False),  # keyed hashes of device ids (``pipeline.ledger.devices``)
+    Column("withdrawn", LargeBinary, nullable=False),  # those of whoever withdrew (``pipeline.ledger.withdrawals``)
 )
 
 # The triggers that make it append-only, as the migrations made them.

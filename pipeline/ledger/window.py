@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
 from federated.config.population import Kept
+from federated.devices.withdrawn import Withdrawn
 from pipeline.bookkeeping import WINDOW
 from pipeline.ledger import clock
 from pipeline.run_dir import RunDir
@@ -24,10 +25,12 @@ class Window:
     Attributes:
       days: None for ever, as where it is nobody's.
       as_of: the last day of which text was read.
+      withdrawn: digest of the devices that were left out.
     """
 
     days: int | None
     as_of: date | None
+    withdrawn: str = ""
 
     @property
     def ends(self) -> datetime | None:
@@ -45,9 +48,10 @@ class Window:
 FOR_EVER = Window(None, None)
 
 
-def write(run: RunDir, kept: Kept | None) -> None:
-    """Write the window of a launch's text down; again, for text that is read again."""
-    content = {"days": kept and kept.days, "as_of": kept and kept.as_of.isoformat()}
+def write(run: RunDir, retention: Kept | None, withdrawn: Withdrawn) -> None:
+    """Write the window of a launch's text down, and who is left out of it; again, for text that is read again."""
+    days, as_of = (retention.days, retention.as_of.isoformat()) if retention else (None, None)
+    content = {"days": days, "as_of": as_of, "withdrawn": withdrawn.digest}
     write_text(run.private(_STAGE) / WINDOW, json.dumps(content), PRIVATE)
 
 
@@ -55,7 +59,7 @@ def read(run: RunDir) -> Window | None:
     """The window that was written down; None if there is none that can be read."""
     try:
         content = json.loads((run.path / "private" / _STAGE / WINDOW).read_text(encoding="utf-8"))
-        return _window(content["days"], content["as_of"])
+        return _window(content["days"], content["as_of"], str(content["withdrawn"]))
     except (OSError, ValueError, LookupError, TypeError):
         return None
 
@@ -69,5 +73,5 @@ def recorded(run: RunDir) -> Window | None:
         return None
 
 
-def _window(days: int | None, as_of: str | None) -> Window:
-    return Window(None if days is None else int(days), None if as_of is None else date.fromisoformat(as_of))
+def _window(days: int | None, as_of: str | None, withdrawn: str = "") -> Window:
+    return Window(None if days is None else int(days), None if as_of is None else date.fromisoformat(as_of), withdrawn)

@@ -122,6 +122,8 @@ def _brought_private(there: RunDir, ctx: StageContext, names: tuple[str, ...]) -
     if not files:
         return False
     if (window := there.path / "private" / ctx.stage / WINDOW).is_file():  # Before the text for which it is.
+        for name in names:
+            shutil.rmtree(ctx.private / name, ignore_errors=True)
         write_text(ctx.private / WINDOW, window.read_text(encoding="utf-8"), PRIVATE)
     with scratch(ctx.private, "taken") as folder:
         for name, digest in files.items():

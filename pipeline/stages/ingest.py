@@ -1,16 +1,18 @@
 """Stages ``ingest_public`` and ``ingest_private``: text into shards and into the device store."""
 
 import hashlib
+import shutil
 from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from federated.config.population import VALIDATION_FRACTION
 from federated.devices import pieces, store
+from pipeline.bookkeeping import PARTS
 from pipeline.config import LaunchConfig
 from pipeline.errors import PermanentError
 from pipeline.hosts import gang
-from pipeline.ledger import launch, window
+from pipeline.ledger import launch, window, withdrawals
 from pipeline.ledger.foresee import require_secure
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.registry import Had, model_name
@@ -187,7 +189,8 @@ def _require_heard(config: LaunchConfig, devices: store.DeviceStore) -> None:
 def ingest_private(ctx: StageContext) -> IngestPrivate:
     """Client text into the private device store; only rounded counts and a digest come out.
 
-    Guarantee: with a budget for evaluation, which is that nothing goes without: how many devices there are, which a
+    Guarantee: no device of a person who withdrew is in the store, and nothing says how many did. With a budget for
+    evaluation, which is that nothing goes without: how many devices there are, which a
     device that typed nothing does not change, and a digest that tells nothing to anyone without the population's key.
 
     Raises:
@@ -201,12 +204,17 @@ def ingest_private(ctx: StageContext) -> IngestPrivate:
     require_secure(config, population)
     key = store.split_key(population.name, ledger.split_secret(population.name))
     kept = reuse.kept_by(ctx, population)
-    window.write(ctx.run, kept)
+    withdrawn = withdrawals.withdrawn(ctx.settings.ledger_url, population.name)
     target = ctx.private / "store"
+    for earlier in (target, ctx.private / PARTS):  # Of which the window would say what is not true of it.
+        shutil.rmtree(earlier, ignore_errors=True)
+    window.write(ctx.run, kept, withdrawn)
     if ingest_workers.worth_sharing(config):
-        summary = ingest_workers.build_together(ctx, target, key, kept)
+        summary = ingest_workers.build_together(ctx, target, key, kept, withdrawn)
     else:
-        summary = store.build_store(config.private_text, config.locale, config.seed, target, key, kept)
+        summary = store.build_store(
+            config.private_text, config.locale, config.seed, target, key, kept, withdrawn=withdrawn
+        )
     if not summary.synthetic:  # Made-up typists of every population are numbered alike.
         ledger.bind_devices(summary.population, pieces.device_ids(target))
     covered = config.evaluation is not None

@@ -13,7 +13,7 @@ from federated.config.population import Kept
 from federated.devices import store
 from pipeline.config import LaunchConfig
 from pipeline.covered import spends
-from pipeline.ledger import launch
+from pipeline.ledger import launch, withdrawals
 from pipeline.ledger.budget import Population
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run_dir import RunDir
@@ -69,9 +69,12 @@ def _private_text_reads(config: LaunchConfig) -> tuple[str, ...]:
 
 
 def _private_text(ctx: StageContext) -> dict[str, object]:
-    """The text, and which of it is kept: on another day it is another text."""
+    """The text, and which of it is kept: on another day, or once somebody withdrew, it is another text."""
+    name, url = ctx.config.private_text.name, ctx.settings.ledger_url
     text: dict[str, object] = {"text": store.identity(ctx.config.private_text)}
-    days = kept_by(ctx, PrivacyLedger(ctx.settings.ledger_url).population(ctx.config.private_text.name))
+    if left_out := withdrawals.withdrawn(url, name).digest:
+        text["withdrawn"] = left_out
+    days = kept_by(ctx, PrivacyLedger(url).population(name))
     return text if days is None else text | {"kept": [days.days, days.as_of.isoformat()]}
 
 

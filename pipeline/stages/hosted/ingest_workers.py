@@ -13,6 +13,7 @@ from pathlib import Path
 from federated.config.population import FilePopulation, Kept, PopulationConfig
 from federated.devices import parts, store
 from federated.devices.store import StoreSummary
+from federated.devices.withdrawn import Withdrawn
 from federated.workers import Worker
 from pipeline.bookkeeping import PARTS
 from pipeline.config import LaunchConfig
@@ -32,7 +33,9 @@ def worth_sharing(config: LaunchConfig) -> bool:
     return several and isinstance(population, FilePopulation) and parts.size(population.paths) >= SMALL_BYTES
 
 
-def build_together(ctx: StageContext, target: Path, key: bytes, kept: Kept | None) -> StoreSummary:
+def build_together(
+    ctx: StageContext, target: Path, key: bytes, kept: Kept | None, withdrawn: Withdrawn
+) -> StoreSummary:
     """The store that ``store.build_store`` writes, bit for bit, by workers of as many hosts as the launch wants.
 
     Whatever an earlier try left is done anew: its text, or the days that are kept, may have been others.
@@ -51,12 +54,12 @@ def build_together(ctx: StageContext, target: Path, key: bytes, kept: Kept | Non
     standing, task = partial(fence.standing, ctx.private, "attempt", ctx.attempt), folder / str(ctx.attempt)
     with standing():
         shutil.rmtree(folder, ignore_errors=True)
-        parts.write_task(task, population, config.locale, kept)
+        parts.write_task(task, population, config.locale, kept, withdrawn)
     share_out(ctx)
     with standing():
         _log.info("device store: workers have read all, and their pieces are joined")
         try:
-            return store.build_store(population, config.locale, config.seed, target, key, kept, task)
+            return store.build_store(population, config.locale, config.seed, target, key, kept, task, withdrawn)
         finally:
             shutil.rmtree(folder)
 

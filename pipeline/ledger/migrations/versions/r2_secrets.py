@@ -36,6 +36,7 @@ def upgrade() -> None:
         sa.Column("name", sa.Text, primary_key=True),
         sa.Column("split_secret", sa.Text, nullable=False),
         sa.Column("devices", sa.LargeBinary, nullable=False),
+        sa.Column("withdrawn", sa.LargeBinary, nullable=False),
     )
     op.bulk_insert(meta, [{"id": 1, "version": 2, "device_key": secrets.token_hex(32)}])
     postgres = op.get_context().dialect.name == "postgresql"

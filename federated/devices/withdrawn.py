@@ -1,0 +1,70 @@
+"""Devices whose people withdrew: known by keyed hashes of their ids, and left out by every reader of text."""
+
+import hashlib
+import hmac
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+HASH_BYTES = 16
+
+
+@dataclass(frozen=True)
+class Withdrawn:
+    """The devices of one population that are left out. Private, as is the key.
+
+    Guarantee: holds no id. Whoever has the key can ask whether an id that they know is among them, and nothing else.
+
+    Attributes:
+      key: of the hashes, as hex digits.
+      hashes: of the ids, byte for byte as the source has them, as hex digits.
+    """
+
+    key: str
+    hashes: frozenset[str]
+
+    def has(self, device_id: str) -> bool:
+        """Whether the person of a device withdrew."""
+        return bool(self.hashes) and hashed(device_id, self.key) in self.hashes
+
+    def any_of(self, device_ids: Iterable[str]) -> bool:
+        """Whether the person of one of some devices withdrew."""
+        return bool(self.hashes) and any(map(self.has, device_ids))
+
+    def without(self, devices: Iterable[tuple[str, Iterable[str]]]) -> Iterator[tuple[str, Iterable[str]]]:
+        """Devices with their texts, but for those that are left out."""
+        return (device for device in devices if not self.has(device[0]))
+
+    def staying(self, device_ids: "pa.Array") -> "pa.Array | None":
+        """Which of a column's rows are of other devices; None if all of them are."""
+        if not self.hashes:
+            return None
+        import pyarrow as pa  # Slow to import, and most populations have nobody who withdrew.
+        import pyarrow.compute as pc
+
+        gone = [device for device in pc.unique(device_ids).to_pylist() if device is not None and self.has(device)]
+        if not gone:
+            return None
+        return pc.invert(pc.is_in(device_ids, value_set=pa.array(gone, device_ids.type)))
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of who is left out; empty where nobody is."""
+        return hashlib.sha256(" ".join(sorted(self.hashes)).encode()).hexdigest() if self.hashes else ""
+
+
+NOBODY = Withdrawn("", frozenset())
+
+
+def withdrawal_key(name: str, secret: bytes) -> str:
+    """Key of a population's withdrawn devices, from its name and the secret that it was registered with."""
+    return hmac.digest(secret, f"tacit withdrawn {name}".encode(), hashlib.sha256).hex()
+
+
+def hashed(device_id: str, key: str) -> str:
+    """The keyed hash of an id, as hex digits; ids are the same only byte for byte."""
+    content = device_id.encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(content, digest_size=HASH_BYTES, key=bytes.fromhex(key)).hexdigest()

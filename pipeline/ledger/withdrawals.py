@@ -1,0 +1,71 @@
+"""Who withdrew of a population: keyed hashes beside its secret, for good, each change an entry of the chain.
+
+Guarantee: the ledger holds no id of anybody, and no entry says who withdrew or how many did: it names a digest of all
+hashes, which nobody can guess without the population's secret. A list that was cut or changed is refused, so nobody who
+withdrew comes back by an edit of the database.
+"""
+
+import hashlib
+from collections.abc import Iterable
+
+from sqlalchemy import Connection, select, update
+
+from federated.devices.withdrawn import HASH_BYTES, Withdrawn, hashed, withdrawal_key
+from pipeline.errors import LedgerTampered
+from pipeline.ledger import database, populations, schema
+from pipeline.ledger.chain import append, entries_of, require_whole
+from pipeline.ledger.entries import Entry
+from pipeline.ledger.ledger import PrivacyLedger
+
+KIND = "withdrawal"
+
+
+def withdraw(url: str, name: str, device_ids: Iterable[str]) -> Withdrawn:
+    """Add devices to those that are left out of a population, for good; the same again is free.
+
+    Raises:
+      PopulationUnknown: nobody registered it.
+      LedgerTampered: the ledger cannot be relied on.
+    """
+    PrivacyLedger(url)  # It is there, and up to date.
+    with database.transaction(database.engine(url)) as connection:
+        entries = require_whole(connection)
+        before = _read(connection, name, entries)
+        hashes = before.hashes | {hashed(device, before.key) for device in device_ids}
+        if hashes != before.hashes:
+            content = bytes.fromhex("".join(sorted(hashes)))
+            of_name = schema.POPULATIONS.c.name == name
+            connection.execute(update(schema.POPULATIONS).where(of_name).values(withdrawn=content))
+            stage = f"{name} {sum((entry.kind, entry.population) == (KIND, name) for entry in entries) + 1}"
+            append(connection, KIND, name, "", stage, None, {"digest": _digest(content)})
+        return Withdrawn(before.key, hashes)
+
+
+def withdrawn(url: str, name: str) -> Withdrawn:
+    """The devices that are left out of a population.
+
+    Raises:
+      PopulationUnknown: nobody registered it.
+      LedgerTampered: the list is not the one that was written.
+    """
+    PrivacyLedger(url)
+    with database.transaction(database.engine(url)) as connection:
+        return _read(connection, name, entries_of(connection))
+
+
+def _read(connection: Connection, name: str, entries: Iterable[Entry]) -> Withdrawn:
+    key = withdrawal_key(name, populations.split_secret(connection, name))
+    of_name = select(schema.POPULATIONS.c.withdrawn).where(schema.POPULATIONS.c.name == name)
+    content = connection.execute(of_name).scalar_one()
+    noted = [entry.names("digest") for entry in entries if (entry.kind, entry.population) == (KIND, name)]
+    if _digest(content) != (noted[-1] if noted else _digest(b"")):
+        raise LedgerTampered(
+            f"population {name!r}: who withdrew is not what was written, so nobody's text may be read. Restore the "
+            "ledger from a backup"
+        )
+    digits = content.hex()
+    return Withdrawn(key, frozenset(digits[at : at + 2 * HASH_BYTES] for at in range(0, len(digits), 2 * HASH_BYTES)))
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(b"tacit withdrawn" + content).hexdigest()
