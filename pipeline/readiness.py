@@ -53,12 +53,15 @@ def look(config: LaunchConfig, settings: Settings, run_id: str, taken_over: Coll
       taken_over: stages that another launch made for it, so that they spend nothing here.
     """
     from pipeline.ledger.foresee import costs, foresee
+    from pipeline.people.withdrawals import foreseen_of
 
     rho = training_rho(config)
     foreseen = foresee(config, settings, run_id, *costs(config, rho, taken_over))
     kept = foreseen.kept
     unusable = unusable_files(config, kept)
-    population = Look(()) if unusable else _population(config, kept, foreseen.withdrawn)
+    population = (
+        Look(()) if unusable else _population(config, kept, foreseen_of(settings.ledger_url, config.private_text.name))
+    )
     estimated = _never_full(config, config.planning.population_estimate) if config.planning else []
     problems = (
         *_no_words(config),

@@ -45,9 +45,9 @@ def verify(
     for check in checks_of(*launched, THOROUGH if thorough else SUBJECTS):
         checks.append(check)
         typer.echo(f"{marks[check.passed]:>8}  {check.id}: {check.detail}", err=as_json)
-    found = summary(checks)
-    answer(found.content | {"checks": [check.model_dump() for check in checks]}, as_json, text=found.text)
-    if not found.ok:
+    result = summary(checks)
+    answer(result.content | {"checks": [check.model_dump() for check in checks]}, as_json, text=result.text)
+    if not result.ok:
         raise typer.Exit(PERMANENT)
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from federated.devices import pieces
 from federated.devices.withdrawn import Withdrawn
 from pipeline.bookkeeping import SEAL, TRACES
-from pipeline.ledger import window, withdrawals
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.people import window, withdrawals
 from pipeline.reuse.kept import read_kept
 from pipeline.run_dir import RunDir
 from pipeline.settings import Settings

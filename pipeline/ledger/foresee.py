@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from federated.config.population import Kept
-from federated.devices.withdrawn import NOBODY, Withdrawn
 from pipeline.config import SIMULATIONS, LaunchConfig
 from pipeline.errors import LedgerMissing, PermanentError
-from pipeline.ledger import clock, schedule, withdrawals
+from pipeline.ledger import clock, schedule
 from pipeline.ledger.budget import (
     Population,
     ceilings,
@@ -33,13 +32,11 @@ class Foreseen:
       problems: why it would refuse the launch, or its schedule.
       notes: what its owner would want to know.
       kept: which text of the population is kept; None for all.
-      withdrawn: devices of it that are left out.
     """
 
     problems: tuple[str, ...]
     notes: tuple[str, ...] = ()
     kept: Kept | None = None
-    withdrawn: Withdrawn = NOBODY
 
 
 def foresee(config: LaunchConfig, settings: Settings, run_id: str, device_rho: float, epsilon0: float) -> Foreseen:
@@ -54,7 +51,6 @@ def foresee(config: LaunchConfig, settings: Settings, run_id: str, device_rho: f
     except LedgerMissing:
         entries = None
     population, lines, which = registered(entries or [], config.private_text.name), list[str](), None
-    left_out = NOBODY
     try:
         require_secure(config, population)
     except ValueError as error:
@@ -68,12 +64,11 @@ def foresee(config: LaunchConfig, settings: Settings, run_id: str, device_rho: f
             require_no_more(population, asked(config))
             require_clock(entries, population.name)
             which = kept(config, population, run_id)
-            left_out = withdrawals.withdrawn(settings.ledger_url, population.name)
             require_once(entries, population.name, run_id)
             lines += _without_room(config, population, entries, run_id, which, (device_rho, epsilon0))
         except PermanentError as error:
             lines.append(str(error))
-    return Foreseen(tuple(lines), fits.notes, which, left_out)
+    return Foreseen(tuple(lines), fits.notes, which)
 
 
 @dataclass(frozen=True)

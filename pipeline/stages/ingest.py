@@ -12,9 +12,10 @@ from pipeline.bookkeeping import PARTS
 from pipeline.config import LaunchConfig
 from pipeline.errors import PermanentError
 from pipeline.hosts import gang
-from pipeline.ledger import launch, window, withdrawals
+from pipeline.ledger import launch
 from pipeline.ledger.foresee import require_secure
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.people import window, withdrawals
 from pipeline.registry import Had, model_name
 from pipeline.stage import Dataset, StageContext, StageResult
 from pipeline.stages import artifacts, reuse

@@ -13,9 +13,10 @@ from federated.config.population import Kept
 from federated.devices import store
 from pipeline.config import LaunchConfig
 from pipeline.covered import spends
-from pipeline.ledger import launch, withdrawals
+from pipeline.ledger import launch
 from pipeline.ledger.budget import Population
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.people import withdrawals
 from pipeline.run_dir import RunDir
 from pipeline.sharing import LIBRARIES
 from pipeline.stage import PrivateStage, PublicStage, StageContext

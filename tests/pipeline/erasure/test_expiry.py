@@ -26,8 +26,8 @@ from pipeline.stages import ingest, reuse
 from pipeline.verify.launch import verify
 from pretrain.files import sha256, write_text
 from tests.helpers.launches.command import answered
-from tests.helpers.launches.people import NOW, people
 from tests.helpers.launches.pipeline_launch import Counted, launch_config, spend
+from tests.helpers.text.people import NOW, people
 
 STAGES = Stages(
     functions={

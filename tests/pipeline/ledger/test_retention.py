@@ -20,8 +20,8 @@ from pipeline.runner import Stages, run_stage
 from pipeline.settings import Settings
 from pipeline.stage import StageContext, StageSpend
 from pipeline.stages import ingest, reuse
-from tests.helpers.launches.people import NOW, POLICY, people
 from tests.helpers.launches.pipeline_launch import Counted, launch_config, spend
+from tests.helpers.text.people import NOW, POLICY, people
 
 STAGES = Stages(
     functions={

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 
 from sqlalchemy import Connection, select, update
 
-from federated.devices.withdrawn import HASH_BYTES, Withdrawn, hashed, withdrawal_key
-from pipeline.errors import LedgerTampered
+from federated.devices.withdrawn import HASH_BYTES, NOBODY, Withdrawn, hashed, withdrawal_key
+from pipeline.errors import LedgerMissing, LedgerTampered, PopulationUnknown
 from pipeline.ledger import database, populations, schema
 from pipeline.ledger.chain import append, entries_of, require_whole
 from pipeline.ledger.entries import Entry
@@ -51,6 +51,14 @@ def withdrawn(url: str, name: str) -> Withdrawn:
     PrivacyLedger(url)
     with database.transaction(database.engine(url)) as connection:
         return _read(connection, name, entries_of(connection))
+
+
+def foreseen_of(url: str, name: str) -> Withdrawn:
+    """The devices that a launch will leave out; nobody where no ledger knows the population yet."""
+    try:
+        return withdrawn(url, name)
+    except (LedgerMissing, PopulationUnknown):
+        return NOBODY
 
 
 def _read(connection: Connection, name: str, entries: Iterable[Entry]) -> Withdrawn:
