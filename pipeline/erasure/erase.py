@@ -111,6 +111,14 @@ def _entries(run: RunDir) -> list[Path]:
     return sorted(private.iterdir()) if private.is_dir() else []
 
 
+def statement(run: RunDir) -> dict | None:
+    """What was erased of a launch, when and why; None if nothing was, or if that cannot be read."""
+    try:
+        return json.loads((run.path / "public" / "launch" / ERASED).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
 def in_words(stated: dict) -> str:
     """A statement of an erasure as one sentence."""
     how = "after it had been verified" if stated["verified"] else "without having been verified"

@@ -11,7 +11,7 @@ from pydantic import Field
 from discovery.config import PROJECTED_WORDS
 from federated.accounting.gaussian import curve, epsilon_of_rho
 from federated.config.mechanism import secagg_neighbours, secagg_threshold
-from pipeline.config import LaunchConfig
+from pipeline.config import SIMULATIONS, LaunchConfig
 from pipeline.covered.accesses import accesses
 from pipeline.covered.spends import SPENDS, evaluation_block, is_sum, launch_loss
 from pipeline.covered.together import together, trusts
@@ -297,6 +297,11 @@ def _limitations(config: LaunchConfig, private: dict[str, Any], whole: Together 
         more.append(
             "Canaries are planted in training, not in the counts: what bounds the counts is their noise alone, which "
             "no attack here has tried."
+        )
+    if config.private_text.source not in SIMULATIONS:
+        more.append(
+            "A person who withdraws is left out of later launches, and what is kept of their text is erased. What was "
+            "released before stays, this model among it: it cannot be made to forget one device."
         )
     units = "Discovery and training are stated for different units and are never added up."
     if whole:

@@ -2,6 +2,7 @@
 
 from pipeline.cli.launches.held import failed_gates
 from pipeline.cli.launches.known import UNKNOWN, Launch
+from pipeline.erasure.erase import in_words, statement
 
 _READ = "read {run}/public/report/report.html"
 
@@ -14,6 +15,10 @@ def next_steps(launch: Launch, *, runs: bool = False) -> list[str]:
     """
     run_id, path = launch.run.launch_id, launch.run.path
     read = _READ.format(run=path)
+    stated = statement(launch.run)
+    erased = [] if stated is None else [in_words(stated)]
+    if launch.state == "unfinished" and erased:
+        return [*erased, "it cannot go on: launch for a later date, or under another name"]
     if launch.state == "unfinished":
         if runs:
             return ["wait, or see how far it is with 'tacit status'"]
@@ -22,7 +27,7 @@ def next_steps(launch: Launch, *, runs: bool = False) -> list[str]:
         return [*look, f"go on with it: tacit launch {run_id}"]
     if launch.state == "held":
         fixes = dict.fromkeys(gate.fix for gate in failed_gates(launch.results.get("decide", {})))
-        return [*fixes, f"{read}; a changed launch file is another launch, with a spend of its own"]
+        return [*erased, *fixes, f"{read}; a changed launch file is another launch, with a spend of its own"]
     if launch.state == "waiting":
         return [f"{read}, then answer: tacit review {run_id} --answer approve --by NAME"]
     if launch.state == "approved":
@@ -39,4 +44,4 @@ def next_steps(launch: Launch, *, runs: bool = False) -> list[str]:
         ]
     if launch.state == UNKNOWN:
         return ["make the ledger (tacit ledger init), or set TACIT_LEDGER_URL to where it is"]
-    return [f"it is over; erase what is private of it: tacit erase {run_id}"]
+    return erased or [f"it is over; erase what is private of it: tacit erase {run_id}"]

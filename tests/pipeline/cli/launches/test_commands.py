@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.erasure.erase import forget
 from pipeline.ledger.budget import Budget
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run_dir import RunDir
@@ -88,3 +89,11 @@ def test_nothing_here_yet(tmp_path: Path):
     assert "begin one: tacit launch FILE" in printed(tmp_path, "runs")
     assert "tacit ledger init" in printed(tmp_path, "status")
     assert not (tmp_path / "runs").exists(), "looking makes nothing"
+
+
+def test_status_says_what_was_erased_and_that_it_was_not_verified(tracked: Settings):
+    _, begun = decided_launch(tracked, until="plan")
+    forget(RunDir(tracked.runs_dir, begun), tracked, "its window is over")
+    erased, end = answered(tracked.home, "status", begun)["next"]
+    assert "without having been verified, because its window is over" in erased
+    assert end == "it cannot go on: launch for a later date, or under another name"

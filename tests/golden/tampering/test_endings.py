@@ -1,0 +1,77 @@
+"""A real launch held as evidence failed after its spend, and one that has not ended: all that verify looks at."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pipeline import runner, tracking
+from pipeline import settings as settings_module
+from pipeline.config import LaunchConfig, launch_id, load_launch
+from pipeline.errors import PERMANENT
+from pipeline.run_dir import RunDir
+from pipeline.runner import Stages
+from pipeline.settings import Settings
+from pipeline.stage import StageContext, StageResult
+from pipeline.stages.table import STAGES
+from tests.golden import seeded_launch
+from tests.golden.seeded_launch import SEEDED
+from tests.golden.tampering.checking import checks
+from tests.golden.tampering.edits import Launch
+from tests.helpers.launches.command import answered
+from tests.helpers.launches.launched import Launched
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning"),
+]
+
+
+def refused(_ctx: StageContext) -> StageResult:
+    raise ValueError("too few devices to compare on")
+
+
+def other(home: Path, name: str) -> tuple[LaunchConfig, Settings]:
+    """The seeded launch under another name, which reuses what it can of the first."""
+    file = seeded_launch.write_launch(home, SEEDED)
+    text = file.read_text(encoding="utf-8").replace(f"name: tiny-{SEEDED}", f"name: {name}", 1)
+    file = file.with_name(f"{name}.yaml")
+    file.write_text(text, encoding="utf-8")
+    return load_launch(file), settings_module.load({"TACIT_HOME": str(home), "TACIT_PDF": "no"})
+
+
+def unmade(stage: str) -> Stages:
+    return Stages({**STAGES.functions, stage: refused}, STAGES.spends, STAGES.public, STAGES.private)
+
+
+def launched(config: LaunchConfig, here: Settings, stage: str) -> Launch:
+    run_id = launch_id(config)
+    tracker = tracking.MlflowTracker(here, config, run_id)
+    with pytest.raises(ValueError, match="too few devices"):
+        runner.run_launch(config, run_id, here, lambda: unmade(stage), tracker)
+    return Launch(here, RunDir(here.runs_dir, run_id))
+
+
+@pytest.fixture(scope="module")
+def home(seeded: Launched) -> Iterator[Path]:
+    yield seeded.home
+    for path in seeded.home.glob("runs/without-*"):
+        shutil.rmtree(path)
+
+
+def test_a_launch_held_without_its_comparison_verifies(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(home)
+    held = launched(*other(home, "without-ab"), "ab_test")
+    found = checks(held)
+    assert {name: check.detail for name, check in found.items() if check.passed is not True} == {}
+    assert found["files:ab_test"].detail == "it did not finish, and the launch is held for that"
+    assert answered(home, "verify", held.run.launch_id)["ok"]
+
+
+def test_a_launch_that_has_not_ended_is_not_called_broken(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(home)
+    begun = launched(*other(home, "without-count"), "fine_tune")
+    said = answered(home, "verify", begun.run.launch_id, code=PERMANENT)
+    assert (said["ok"], said["failed"], said["unknown"]) == (False, 0, 0)
+    assert said["unfinished"] == ["fine_tune", "audit", "ab_test", "decide", "report", "publish"]
