@@ -86,6 +86,8 @@ def _sweep_one(launch_id: str, settings: Settings, left_out: Mapping[str, Withdr
         if _erase_if_over(RunDir(settings.runs_dir, launch_id), settings, left_out):
             done.erased.append(launch_id)
     except (LaunchError, ValueError, ArithmeticError, OSError) as error:
+        if isinstance(error, FileNotFoundError) and not (settings.runs_dir / launch_id / "private").exists():
+            return  # Another sweep was there first.
         done.failures.append(_failure(launch_id, error, "kept for longer than it should be"))
 
 
