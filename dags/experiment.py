@@ -5,6 +5,8 @@ sensor looks once an hour and gives its slot back. Logs that do not come in time
 experiment then goes on until somebody decides or stops it (docs/experiments.md).
 """
 
+import json
+import subprocess
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -13,10 +15,9 @@ from airflow.sdk import DAG, BaseSensorOperator, Context, Param, get_parsing_con
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from dates import on_publication
-from deadlines import asked
-from launch_file import LaunchFile, read_launch_files
+from launch_file import HOME, LaunchFile, read_launch_files
 from notify import Notice
-from stage_task import DONE, HELD, TacitOperator
+from stage_task import DONE, HELD, TacitOperator, tacit_path
 
 LOOK_EVERY = timedelta(hours=1)
 # After the last day, until all logs are there.
@@ -65,13 +66,20 @@ class Logs(BaseSensorOperator):
         )
 
     def poke(self, context: Context) -> bool:
-        now = asked(["experiment", "status", launch_id(context), "--json"])
+        now = status(launch_id(context))
         if not now:
             # No failure: of those there are three in all these weeks.
             self.log.warning("tacit does not say where the experiment stands; it is asked again in an hour")
             return False
         self.log.info("days %s to %s, logs in %s", now["first_day"], now["last_day"], now["logs"])
         return bool(now["ended"] or (now["over"] and now["arrived"]))
+
+
+def status(launch: str) -> dict[str, Any]:
+    """Where an experiment stands, as ``tacit`` says; empty where it gives no answer."""
+    command = [tacit_path(), "experiment", "status", launch, "--json"]
+    done = subprocess.run(command, cwd=HOME, capture_output=True, text=True, timeout=300, check=False)
+    return json.loads(done.stdout) if done.returncode == 0 else {}
 
 
 def launch_id(context: Context) -> str:

@@ -13,7 +13,6 @@ from airflow.sdk.exceptions import AirflowException
 
 from approval import LaunchApproval
 from dates import date_param, on_public_model, on_schedule
-from deadlines import of_launch
 from launch_file import LaunchFile, broken, read_launch_files
 from notify import Notice
 from stage_task import CLEARED, CheckLaunch, Publish, Stage
@@ -51,7 +50,6 @@ def build(launch: LaunchFile) -> DAG:
         start_date=datetime(2026, 1, 1, tzinfo=UTC),
         catchup=False,
         max_active_runs=1,
-        deadline=of_launch(launch),
         params={"date": date_param()},
         tags=["launch", launch.locale, *launch.features],
     ) as dag:

@@ -72,9 +72,10 @@ class Notice(BaseNotifier):
 
 @contextmanager
 def late(launch: LaunchFile, context: Context, after: timedelta) -> Iterator[None]:
-    """While what is inside goes on for longer than that, people are told once.
+    """Tell people once if the block takes longer than that.
 
-    Airflow 3.3's deadlines are about a run as a whole (``deadlines.py``), and say nothing of one of its tasks.
+    A task watches its own time: Airflow's deadlines are about whole runs, and a run that has one cannot be cleared
+    (3.3.2, its issue 70368).
     """
     due = f"{datetime.now(UTC) + after:%Y-%m-%dT%H:%M:%SZ}"
     message = facts("late", launch, context, due=due)

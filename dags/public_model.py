@@ -14,7 +14,6 @@ from airflow.sdk import DAG, Asset, Context, XComArg, get_parsing_context, task
 from airflow.sdk.exceptions import AirflowException
 
 from dates import UNDATED, date_param, launch_date, on_schedule, public_model_asset, require_switched_on
-from deadlines import of_public_model
 from launch_file import LaunchFile, read_launch_files
 from notify import Notice
 from stage_task import CheckLaunch, Stage
@@ -32,7 +31,6 @@ def build(launch: LaunchFile) -> DAG:
         start_date=datetime(2026, 1, 1, tzinfo=UTC),
         catchup=False,
         max_active_runs=1,
-        deadline=of_public_model(launch),
         params={"date": date_param()},
         tags=["public_model", launch.locale, *launch.features],
     ) as dag:

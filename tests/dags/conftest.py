@@ -95,10 +95,6 @@ class StandIn:
     def decide(self, decision: str) -> None:
         (self.home / "decision").write_text(decision, encoding="utf-8")
 
-    def stands(self, state: str) -> None:
-        """What ``tacit review`` says of every launch."""
-        (self.home / "state").write_text(state, encoding="utf-8")
-
     def tries(self, *, decision: str = "promote", **status: object) -> None:
         """What ``tacit experiment`` says: where it stands, and how it is decided."""
         usual = {"first_day": "2026-03-02", "last_day": "2026-03-15", "over": True, "ended": None, "arrived": True}
@@ -115,7 +111,7 @@ class StandIn:
 
 
 def fresh_stand_in() -> StandIn:
-    for name in ("behaviour.json", "decision", "state", "experiment", "calls.jsonl"):
+    for name in ("behaviour.json", "decision", "experiment", "calls.jsonl"):
         (HOME / name).unlink(missing_ok=True)
     return StandIn(HOME)
 

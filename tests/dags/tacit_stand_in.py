@@ -51,9 +51,8 @@ if command == "fine_tune":
 if command == "report":
     answer = {"files": ["report.html"], "disclosure_sha256": "e" * 64}
 if command == "review":
-    given = arguments[arguments.index("--answer") + 1] if "--answer" in arguments else ""
-    state = {"approve": "approved", "reject": "rejected"}.get(given)
-    answer = {"state": state or (home / "state").read_text(encoding="utf-8")}
+    given = arguments[arguments.index("--answer") + 1]
+    answer = {"state": {"approve": "approved", "reject": "rejected"}[given]}
 if command == "experiment":
     answer = json.loads((home / "experiment").read_text(encoding="utf-8"))[arguments[1]]
     if answer.get("decision") == "roll back":

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import LAUNCHES, StandIn
+from .conftest import LAUNCHES
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -210,33 +210,3 @@ def test_every_task_tells_of_its_failure_and_the_gates_of_what_people_are_needed
 
 def as_list(callbacks: Any) -> list[Any]:
     return list(callbacks) if isinstance(callbacks, list | tuple) else [callbacks]
-
-
-RUN = {"dag_id": "scheduled", "dag_run_id": "r", "state": "running", "partition_key": "20260301", "conf": {}}
-
-
-@pytest.mark.parametrize(
-    ("state", "states", "told"),
-    [
-        ("unfinished", ["unfinished"], True),
-        ("waiting", ["unfinished"], False),
-        ("held", ["waiting"], False),
-        ("waiting", ["waiting"], True),
-        ("waiting", [], True),
-        ("", ["waiting"], True),  # tacit did not answer
-    ],
-)
-def test_a_deadline_is_told_where_the_launch_is_not_past_it(dagbag, stand_in: StandIn, listeners, state, states, told):
-    from deadlines import missed
-
-    stand_in.stands(state)
-    stand_in.behave(review=[] if state else [75])
-    deadline = {"deadline": {"id": "1", "deadline_time": "2026-03-09 00:00:00+00:00"}}
-    missed(str(LAUNCHES / "scheduled.yaml"), states, {"dag_run": RUN, **deadline})
-    assert [json.loads(post)["event"] for _, post in listeners.posts] == (["late"] if told else [])
-    for _, post in listeners.posts:
-        facts = json.loads(post)
-        assert (facts["launch_id"], facts["due"]) == (LAUNCH_ID, "2026-03-09T00:00:00+00:00")
-    over = {"dag_run": RUN | {"state": "failed"}, **deadline}
-    missed(str(LAUNCHES / "scheduled.yaml"), [], over)
-    assert len(listeners.posts) == told

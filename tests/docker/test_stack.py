@@ -3,6 +3,7 @@
 import os
 import shutil
 import stat
+import subprocess
 import time
 import urllib.error
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from pipeline.config import launch_id, load_launch
 from tests.helpers.processes.forked import Forked
 from tests.helpers.processes.proc import LOOPBACK, arguments, listening, naming, tree
 from tests.helpers.processes.server import until
-from tests.helpers.processes.stack import DAG, PYTHON, REVIEWER, Stack, stack
+from tests.helpers.processes.stack import DAG, PYTHON, REVIEWER, ROOT, Stack, stack
 
 SERVICES = {"postgres", "redis", "mlflow", "api-server", "scheduler", "dag-processor", "triggerer"}
 SERVICES |= {"worker-cpu", "worker-gpu"}
@@ -60,17 +61,26 @@ def test_all_services_are_well_on_loopback_and_their_secrets_in_no_log(up: Stack
     assert not [value for value in secret if value in said]
 
 
-def test_a_launch_goes_from_the_api_to_an_approved_champion(up: Stack) -> None:
+@pytest.fixture(scope="module")
+def launched(up: Stack) -> str:
+    """A run that ended, approved by its reviewer."""
     run = up.trigger()
-    until(lambda: up.state(run, "approve") == "awaiting_input" or "failed" in up.airflow.states(DAG, run).values())
-    states = up.airflow.states(DAG, run)
-    assert "failed" not in states.values(), states
-    time.sleep(4)  # an answer that comes at once may meet the task before it is parked
-    up.answer(run)
-    until(lambda: up.airflow.api("GET", f"/dags/{DAG}/dagRuns/{run}")["state"] in ("success", "failed"))
+    end(up, run)
+    return run
+
+
+def end(up: Stack, run: str) -> None:
+    """See a run to its end; answer where it asks."""
+    until(lambda: up.state(run, "approve") == "awaiting_input" or up.ended(run))
+    if not up.ended(run):
+        time.sleep(4)  # an answer that comes at once may meet the task before it is parked
+        up.answer(run)
+    until(lambda: up.ended(run))
     states = up.airflow.states(DAG, run)
     assert set(states.values()) == {"success"}, states
 
+
+def test_a_launch_goes_from_the_api_to_an_approved_champion(up: Stack, launched: str) -> None:
     launch = launch_id(load_launch(Path(up.environment["TACIT_LAUNCHES"], "tiny.yaml")))
     entries = up.tacit("ledger", "show")["entries"]
     spent = [entry["stage"] for entry in entries if entry["kind"] == "commit"]
@@ -86,3 +96,41 @@ def test_a_launch_goes_from_the_api_to_an_approved_champion(up: Stack) -> None:
     assert any((up.home / "mlflow" / "artifacts").rglob("*.onnx"))
     assert not (up.home / "runs" / "mlflow.db").exists()
     assert not (up.home / "runs" / "ledger.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("tasks", "downstream", "again"),
+    [
+        (["fine_tune"], False, {"fine_tune"}),
+        (["decide"], True, {"decide", "approve", "publish"}),
+        ([], False, {"check"}),
+    ],
+    ids=["task", "task_and_what_follows", "run"],
+)
+def test_cleared_work_runs_again_to_its_end_and_spends_nothing(
+    up: Stack, launched: str, tasks: list[str], downstream: bool, again: set[str]
+) -> None:
+    before, tries = up.tacit("ledger", "show")["entries"], tries_of(up, launched)
+    up.clear(launched, *tasks, downstream=downstream)
+    end(up, launched)
+    repeated = {task for task, number in tries_of(up, launched).items() if number > tries[task]}
+    assert repeated >= again
+    assert len(tasks) != 1 or downstream or repeated == again
+    assert up.tacit("ledger", "show")["entries"] == before
+
+
+def test_the_command_line_clears_too(up: Stack, launched: str) -> None:
+    before, tries = up.tacit("ledger", "show")["entries"], tries_of(up, launched)
+    told = up.done("environment", "airflow")
+    environment = dict(line.split("=", 1) for line in told.split("\0") if line)
+    command = [str(PYTHON.parent / "airflow"), "tasks", "clear", DAG, "--yes", "--task-regex", "^report$"]
+    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    end(up, launched)
+    assert tries_of(up, launched)["report"] == tries["report"] + 1
+    assert up.tacit("ledger", "show")["entries"] == before
+
+
+def tries_of(up: Stack, run: str) -> dict[str, int]:
+    answer = up.airflow.api("GET", f"/dags/{DAG}/dagRuns/{run}/taskInstances")
+    return {instance["task_id"]: instance["try_number"] for instance in answer["task_instances"]}

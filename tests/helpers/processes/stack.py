@@ -76,6 +76,14 @@ class Stack:
         state = self.airflow.api("GET", f"/dags/{dag}/dagRuns/{run}")["state"]
         return state if state in ("success", "failed") else ""
 
+    def clear(self, run: str, *tasks: str, downstream: bool = False, dag: str = DAG) -> None:
+        """Clear some tasks of a run through the API, with what follows them if asked to; without names all of it."""
+        if tasks:
+            named = {"dag_run_id": run, "task_ids": [*tasks], "include_downstream": downstream, "only_failed": False}
+            self.airflow.api("POST", f"/dags/{dag}/clearTaskInstances", {"dry_run": False, **named})
+        else:
+            self.airflow.api("POST", f"/dags/{dag}/dagRuns/{run}/clear", {"dry_run": False})
+
     def secret(self, name: str) -> str:
         lines = (self.home / "secrets.env").read_text(encoding="utf-8").splitlines()
         return dict(line.split("=", 1) for line in lines)[name]
