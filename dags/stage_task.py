@@ -37,6 +37,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from dates import experiment_asset, launch_date, require_switched_on
 from launch_file import HOME, LaunchFile
 from notify import Notice, late
+from tacit_environment import of_stage
 
 DONE, HELD, PERMANENT, TEMPORARY = 0, 3, 65, 75
 GPU_STAGES = frozenset({"pretrain", "adapt", "fine_tune", "audit", "ab_test"})
@@ -276,6 +277,7 @@ def _start(arguments: Sequence[str], stdin: int = subprocess.DEVNULL) -> Running
     process = subprocess.Popen(
         [tacit_path(), *arguments],
         cwd=HOME,
+        env=of_stage(os.environ),
         stdin=stdin,
         stdout=answer,
         stderr=subprocess.PIPE,

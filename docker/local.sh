@@ -89,7 +89,10 @@ up() {
     set +a
     unset MLFLOW_AUTH_CONFIG_PATH MLFLOW_FLASK_SERVER_SECRET_KEY
     start api-server .venv/airflow/bin/airflow api-server
-    start scheduler .venv/airflow/bin/airflow scheduler --skip-serve-logs
+    # Tasks are children of the scheduler; the approval's asks Airflow who answered.
+    TACIT_AIRFLOW_URL=http://127.0.0.1:$AIRFLOW_PORT TACIT_AIRFLOW_USER=tacit-reader \
+        TACIT_AIRFLOW_PASSWORD=$(cat "$secrets/tacit-reader") \
+        start scheduler .venv/airflow/bin/airflow scheduler --skip-serve-logs
     start dag-processor .venv/airflow/bin/airflow dag-processor
     wait_for api-server "http://127.0.0.1:$AIRFLOW_PORT/api/v2/version"
     wait_for mlflow "http://127.0.0.1:$MLFLOW_PORT/health"

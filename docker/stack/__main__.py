@@ -7,7 +7,7 @@ tacit ARGUMENTS     `tacit` with the stack's ledger, runs and MLflow
 backfill FILE FROM TO [GO]
                     what launches of dates that passed would spend; with GO Airflow runs them, one by one
 kubernetes FOLDER   the same for Kubernetes, rendered into a folder (default: docker/kubernetes)
-environment KIND    what a service of a kind (airflow, worker, mlflow) is told, NUL between: for `env -S` and tests
+environment KIND    what a service of a kind (airflow, worker-cpu, worker-gpu, mlflow) is told, NUL between: for tests
 """
 
 import fcntl
@@ -104,11 +104,12 @@ def status(place: Places) -> int:
 
 def tacit(place: Places, *arguments: str) -> int:
     program = os.environ.get("TACIT_BIN") or str(places.STAGES_BIN / "tacit")
-    os.execve(program, [program, *arguments], places.environment_of(place, "worker"))
+    os.execve(program, [program, *arguments], places.environment_of(place, "worker-cpu"))
 
 
 def backfilled(place: Places, file: str = "", first: str = "", last: str = "", go: str = "") -> int:
-    return backfill.backfill(places.environment_of(place, "worker"), file, first, last, go)
+    tacit, airflow = (places.environment_of(place, kind) for kind in ("worker-cpu", "airflow"))
+    return backfill.backfill(tacit, airflow, file, first, last, go)
 
 
 def environment(place: Places, kind: str) -> int:
@@ -126,9 +127,9 @@ def prepared(place: Places) -> dict[str, str]:
     """The folders, for this user alone, and the secrets; PostgreSQL's user may pass through the first."""
     place.home.mkdir(mode=0o711, parents=True, exist_ok=True)
     place.home.chmod(0o711)
-    for folder in (place.logs, place.started, place.passwords, place.airflow, place.runs, place.mlflow):
+    for folder in (place.logs, place.started, place.passwords, place.airflow, place.worker, place.runs, place.mlflow):
         folder.mkdir(mode=0o700, exist_ok=True)
-    return passwords.stack_secrets(place.home / "secrets.env", place.passwords / "mlflow")
+    return passwords.stack_secrets(place.home / "secrets.env", place.passwords)
 
 
 @contextmanager

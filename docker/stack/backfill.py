@@ -15,11 +15,18 @@ from pathlib import Path
 _VENV = Path(__file__).resolve().parents[2] / ".venv"
 
 
-def backfill(environment: Mapping[str, str], file: str, first: str, last: str, go: str = "") -> int:
-    """What the dates would spend, said; with ``go`` Airflow runs them. Exit code: 0, 1, or what `tacit` ended with."""
-    tacit = environment.get("TACIT_BIN") or str(_VENV / "stages" / "bin" / "tacit")
+def backfill(
+    ledger: Mapping[str, str], environment: Mapping[str, str], file: str, first: str, last: str, go: str = ""
+) -> int:
+    """What the dates would spend, said; with ``go`` Airflow runs them. Exit code: 0, 1, or what `tacit` ended with.
+
+    Args:
+      ledger: variables of `tacit`, which name the ledger.
+      environment: those of Airflow.
+    """
+    tacit = ledger.get("TACIT_BIN") or str(_VENV / "stages" / "bin" / "tacit")
     words = ["--quiet", "ledger", "forecast", file, "--from", first, "--to", last]
-    if refused := subprocess.run([tacit, *words], env=dict(environment), check=False).returncode:
+    if refused := subprocess.run([tacit, *words], env=dict(ledger), check=False).returncode:
         return refused
     if not go:
         print("nothing runs yet: the same with GO=1 asks Airflow for these runs")
@@ -79,4 +86,4 @@ def last_line(text: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(backfill(os.environ, *sys.argv[1:]))
+    sys.exit(backfill(os.environ, os.environ, *sys.argv[1:]))

@@ -13,8 +13,10 @@ from pathlib import Path
 _HEX = {"AIRFLOW_SECRET_KEY": 32, "MLFLOW_SECRET_KEY": 32, "AIRFLOW_JWT_SECRET": 64}
 _HEX |= {f"{name}_PASSWORD": 24 for name in ("AIRFLOW_DB", "MLFLOW_DB", "MLFLOW_LOGIN_DB", "LEDGER_DB", "POSTGRES")}
 _HEX |= {"REDIS_PASSWORD": 24}
+# Whose password is a file of its own too, for the person or the server that asks for it by the user's name.
+_USERS = {"MLFLOW_PASSWORD": "mlflow", "READER_PASSWORD": "tacit-reader"}
 # All that ``compose.yaml`` asks for.
-NAMES = (*_HEX, "MLFLOW_PASSWORD", "AIRFLOW_FERNET_KEY")
+NAMES = (*_HEX, *_USERS, "AIRFLOW_FERNET_KEY")
 
 
 def password(path: Path) -> str:
@@ -45,16 +47,16 @@ def people(folder: Path, users: Sequence[str]) -> Path:
     return path
 
 
-def stack_secrets(path: Path, mlflow: Path) -> dict[str, str]:
+def stack_secrets(path: Path, folder: Path) -> dict[str, str]:
     """All that ``compose.yaml`` asks for, made once; the file does for ``docker compose --env-file`` as it is.
 
     Args:
-      mlflow: file with the password of MLflow's user, for the person who looks there.
+      folder: with a file for each user's password.
     """
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
     made = dict(line.split("=", 1) for line in lines)
     wanted = {name: secrets.token_hex(size) for name, size in _HEX.items()}
-    wanted["MLFLOW_PASSWORD"] = password(mlflow)
+    wanted |= {name: password(folder / user) for name, user in _USERS.items()}
     wanted["AIRFLOW_FERNET_KEY"] = base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()
     if wanted.keys() - made.keys():
         made = wanted | made

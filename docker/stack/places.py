@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,12 +13,21 @@ import yaml
 import passwords
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "dags"))
+
+import tacit_environment  # noqa: E402 it stands beside the DAGs
+
 BIN = ROOT / ".venv" / "airflow" / "bin"
 STAGES_BIN = ROOT / ".venv" / "stages" / "bin"
 # Which address is whose, and the variable that moves it.
 PORTS = {"POSTGRES_PORT": 15432, "REDIS_PORT": 16379, "AIRFLOW_PORT": 8080, "MLFLOW_PORT": 5000, "HEALTH_PORT": 8974}
-FILES = {"airflow": ("dags/airflow.env", "docker/stack.env"), "mlflow": ("docker/mlflow.env",)}
-FILES["worker"] = (*FILES["airflow"], "docker/worker.env")
+_SHARED = ("dags/airflow.env", "docker/stack.env")
+FILES = {
+    "airflow": (*_SHARED, "docker/server.env"),
+    "worker-gpu": (*_SHARED, "docker/worker.env"),
+    "worker-cpu": (*_SHARED, "docker/worker.env", "docker/approval.env"),
+    "mlflow": ("docker/mlflow.env",),
+}
 
 
 class StackError(Exception):
@@ -47,6 +57,11 @@ class Places:
     @property
     def airflow(self) -> Path:
         return self.home / "airflow"
+
+    @property
+    def worker(self) -> Path:
+        """Airflow's folder of the workers: that of its services has their keys in a file."""
+        return self.home / "worker"
 
     @property
     def runs(self) -> Path:
@@ -83,9 +98,9 @@ def places(environment: Mapping[str, str]) -> Places:
 def environment_of(place: Places, kind: str) -> dict[str, str]:
     """The whole environment of a service of one kind: its files, with the addresses of this machine filled in.
 
-    Nothing else that configures Airflow or MLflow comes through from the shell.
+    Nothing else that configures Airflow or MLflow comes through from the shell, and to a worker only what it needs.
     """
-    secret = passwords.stack_secrets(place.home / "secrets.env", place.passwords / "mlflow")
+    secret = passwords.stack_secrets(place.home / "secrets.env", place.passwords)
     ours = ("AIRFLOW_", "MLFLOW_", "MAKE", "MFLAGS", "TACIT_LEDGER", "TACIT_ARTIFACT", "TACIT_RUNS", *secret)
     shell = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     addresses = {
@@ -105,15 +120,21 @@ def environment_of(place: Places, kind: str) -> dict[str, str]:
     if kind == "mlflow":
         mine = {name: filled[name] for name in ("MLFLOW_BIND", "MLFLOW_FOLDER")}
         return environment | mine | {"MLFLOW": str(STAGES_BIN / "mlflow")}
-    users = [user.partition(":")[0] for user in environment["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS"].split(",")]
-    return environment | {
-        "AIRFLOW_HOME": str(place.airflow),
+    environment |= {
         "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags"),
         "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "dags" / "plugins"),
-        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(passwords.people(place.passwords, users)),
+        "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(place.airflow / "logs"),
         "PATH": f"{BIN}:{os.environ['PATH']}",
         "TACIT_HOME": environment.get("TACIT_HOME") or str(ROOT),
         "TACIT_RUNS_DIR": str(place.runs),
+    }
+    if kind.startswith("worker"):
+        return tacit_environment.of_worker(environment) | {"AIRFLOW_HOME": str(place.worker)}
+    users = [user.partition(":")[0] for user in environment["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS"].split(",")]
+    file = passwords.people(place.passwords, users)
+    return environment | {
+        "AIRFLOW_HOME": str(place.airflow),
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(file),
     }
 
 

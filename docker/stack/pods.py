@@ -4,7 +4,7 @@ Stages are pods of Airflow's Kubernetes executor, so there is no Redis and no Ce
 settings that hold one name it, as ``$(NAME)``, which the kubelet fills in.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import yaml
@@ -32,6 +32,7 @@ from manifests import (
     write,
 )
 from places import ROOT, compose_service, filled_in
+from tacit_environment import of_host
 
 SECRET = "tacit-secrets"
 IMAGES = {"airflow": "tacit-airflow:latest", "stages": "tacit-stages:latest", "gpu": "tacit-stages-gpu:latest"}
@@ -67,13 +68,14 @@ def secret_names() -> list[str]:
     return list(passwords.NAMES)
 
 
-def environment(kind: str) -> list[Object]:
-    """What a container of a kind is told: the secrets that its settings name, then the settings."""
+def environment(kind: str, chosen: Callable[[Mapping[str, str]], dict[str, str]] = dict) -> list[Object]:
+    """What a container of a kind is told: the secrets that its settings name, then the settings that are chosen."""
     names = secret_names()
     values = {name: f"$({name})" for name in names} | {"EXECUTOR": "KubernetesExecutor", "PATH": "/usr/bin:/bin"}
     filled = filled_in(kind, values)
     shell = {"PATH", "PWD", "SHLVL", "_", "EXECUTOR", *names}
-    fixed = {name: value for name, value in filled.items() if name not in shell and not name.startswith(_NOT_HERE)}
+    stated = {name: value for name, value in filled.items() if name not in shell and not name.startswith(_NOT_HERE)}
+    fixed = chosen(stated)
     asked = [name for name in names if any(f"$({name})" in value for value in fixed.values())]
     return [*map(from_secret, asked), *({"name": name, "value": fixed[name]} for name in sorted(fixed) if fixed[name])]
 
@@ -182,7 +184,9 @@ def airflow() -> list[Object]:
         container = {"name": name, **shared, "args": compose_service(name)["command"], **probe}
         container["resources"] = resources("250m", "1Gi", "2Gi")
         if name == "api-server":
-            container |= {"ports": [{"containerPort": 8080}], "readinessProbe": health[name]}
+            start = [word.replace("$$", "$") for word in compose_service(name)["entrypoint"]]
+            container |= {"ports": [{"containerPort": 8080}], "readinessProbe": health[name], "command": start}
+            container["env"] = [from_secret("READER_PASSWORD"), *variables]
         account = "scheduler" if name == "scheduler" else "service"
         objects.append(deployment(name, account, [container], volumes))
     setup = {"name": "setup", **shared, "command": compose_service("setup")["entrypoint"]}
@@ -207,7 +211,7 @@ def stage_pod(kind: str) -> Object:
         "name": "base",  # Airflow's executor looks for this name
         "image": IMAGES["gpu" if gpu else "stages"],
         "command": ["env"],  # in the place of the image's entry point: the executor gives the whole command
-        "env": [*environment("worker"), agents()],
+        "env": [*environment("worker-gpu" if gpu else "worker-cpu"), agents()],
         "resources": resources("2", "8Gi", "64Gi" if gpu else "16Gi", gpu),
         "securityContext": LOCKED,
         "volumeMounts": _STAGE_MOUNTS,
@@ -226,7 +230,7 @@ def gang() -> list[Object]:
         "image": IMAGES["gpu"],
         "command": ["/opt/stages-env/bin/tacit", "host", "--address", f"$(POD_IP):{AGENT_PORT}"],
         "env": [
-            *environment("worker"),
+            *environment("worker-gpu", of_host),
             {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
         ],
         "ports": [{"containerPort": AGENT_PORT}],

@@ -34,7 +34,7 @@ class Service:
 def all_services(place: Places, secret: dict[str, str]) -> dict[str, Service]:
     """Every service by name; PostgreSQL's data folder is made if there is none."""
     folder = servers.programs()
-    airflow, worker = places.environment_of(place, "airflow"), places.environment_of(place, "worker")
+    airflow = places.environment_of(place, "airflow")
     made = {
         "postgres": Service("postgres", servers.postgres(place, folder, secret), lambda: ask_postgres(place, secret)),
         "redis": Service("redis", servers.redis(place, secret), lambda: ask_redis(place, secret)),
@@ -48,7 +48,7 @@ def all_services(place: Places, secret: dict[str, str]) -> dict[str, Service]:
         words = [str(places.BIN / "airflow"), *places.compose_service(name)["command"]]
         if name in WORKERS:
             words += ["--pid", str(place.airflow / f"{name}.pid")]  # two of one home would share a file
-        variables = worker if name in WORKERS else airflow
+        variables = places.environment_of(place, name) if name in WORKERS else airflow
         made[name] = Service(name, Command(words, variables, ROOT), asking(name, place, secret))
     return made
 

@@ -106,12 +106,16 @@ class StandIn:
         path = self.home / "calls.jsonl"
         return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
+    def variables(self) -> list[set[str]]:
+        """Names of the variables that each call was told."""
+        return [set(json.loads(line)) for line in (self.home / "variables.jsonl").read_text().splitlines()]
+
     def stages(self) -> list[str]:
         return [call[1] for call in self.calls() if call[0] == "stage"]
 
 
 def fresh_stand_in() -> StandIn:
-    for name in ("behaviour.json", "decision", "experiment", "calls.jsonl"):
+    for name in ("behaviour.json", "decision", "experiment", "calls.jsonl", "variables.jsonl"):
         (HOME / name).unlink(missing_ok=True)
     return StandIn(HOME)
 

@@ -1,7 +1,7 @@
 """A command with the contract of ``tacit``: arguments, exit codes, JSON on standard output.
 
-It writes each call to ``calls.jsonl`` in TACIT_HOME and takes its exit codes from
-``behaviour.json`` there: a negative code is a signal that it sends to itself, 999 a long sleep.
+It writes each call to ``calls.jsonl`` in TACIT_HOME and the names of its variables to ``variables.jsonl``. It takes its
+exit codes from ``behaviour.json`` there: a negative code is a signal that it sends to itself, 999 a long sleep.
 """
 
 import json
@@ -18,8 +18,9 @@ if arguments == ["ready"]:
         sys.exit(0)
     sys.stderr.write("stand-in: was ready\n")
     arguments = json.loads(line)
-with (home / "calls.jsonl").open("a", encoding="utf-8") as calls:
-    calls.write(json.dumps(arguments) + "\n")
+for name, content in (("calls", arguments), ("variables", sorted(os.environ))):
+    with (home / f"{name}.jsonl").open("a", encoding="utf-8") as written:
+        written.write(json.dumps(content) + "\n")
 command = arguments[1] if arguments[0] == "stage" else arguments[0]
 earlier = [json.loads(line) for line in (home / "calls.jsonl").read_text(encoding="utf-8").splitlines()][:-1]
 times = sum(command in call[:2] for call in earlier)
@@ -51,8 +52,7 @@ if command == "fine_tune":
 if command == "report":
     answer = {"files": ["report.html"], "disclosure_sha256": "e" * 64}
 if command == "review":
-    given = arguments[arguments.index("--answer") + 1]
-    answer = {"state": {"approve": "approved", "reject": "rejected"}[given]}
+    answer = {"state": "approved"}
 if command == "experiment":
     answer = json.loads((home / "experiment").read_text(encoding="utf-8"))[arguments[1]]
     if answer.get("decision") == "roll back":

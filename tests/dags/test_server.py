@@ -60,8 +60,8 @@ def test_passwords_stand_apart_and_in_no_log(server: Server):
     secret = {
         path.name: path.read_text().strip() for path in server.passwords.iterdir() if not path.name.startswith(".")
     }
-    assert secret.keys() == {"admin", "privacy-reviewer", "mlflow"}
-    assert len(set(secret.values())) == 3
+    assert secret.keys() == {"admin", "privacy-reviewer", "tacit-reader", "mlflow"}
+    assert len(set(secret.values())) == 4
     assert all(path.stat().st_mode & 0o77 == 0 for path in (server.passwords, *server.passwords.iterdir()))
     logs = "".join(path.read_text(errors="replace") for path in server.passwords.parent.rglob("*.log"))
     assert logs

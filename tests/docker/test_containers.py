@@ -58,7 +58,7 @@ def test_only_workers_see_private_folders_and_launch_files_are_mounted_everywher
     private = {name for name, each in mounts.items() if any("/runs" in one or "/private" in one for one in each)}
     assert private == WORKERS
     launches = {name for name, each in mounts.items() if any(one.endswith("/dags/launches:ro") for one in each)}
-    assert launches == {
+    assert launches == WORKERS | {
         name for name, service in SERVICES.items() if "../dags/airflow.env" in service.get("env_file", ())
     }
     assert all(":ro" in one for each in mounts.values() for one in each if "private" in one)

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 AIRFLOW = ROOT / ".venv" / "airflow" / "bin" / "python"
-USERS = ("admin", "privacy-reviewer", "mlflow")
+USERS = ("admin", "privacy-reviewer", "tacit-reader", "mlflow")
 
 pytestmark = pytest.mark.skipif(not AIRFLOW.exists(), reason="the Airflow environment is not built; run `make setup`")
 
@@ -30,7 +30,7 @@ def test_everyone_has_a_file_that_only_this_user_reads(tmp_path: Path):
     assert not any(value in said for value in secret.values())
     assert all(path.stat().st_mode & 0o77 == 0 for path in (folder, *folder.iterdir()))
     airflow = json.loads((folder / ".airflow.json").read_text(encoding="utf-8"))
-    assert airflow == {name: secret[name] for name in ("admin", "privacy-reviewer")}
+    assert airflow == {name: secret[name] for name in USERS[:3]}
     assert f"admin_password = {secret['mlflow']}" in (folder / ".mlflow.ini").read_text(encoding="utf-8")
 
 

@@ -1,5 +1,6 @@
 """`make stack`: every service as a real process, and a launch through them from the API to an approved champion."""
 
+import json
 import os
 import shutil
 import stat
@@ -7,6 +8,7 @@ import subprocess
 import time
 import urllib.error
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,8 @@ from tests.helpers.processes.forked import Forked
 from tests.helpers.processes.proc import LOOPBACK, arguments, listening, naming, tree
 from tests.helpers.processes.server import until
 from tests.helpers.processes.stack import DAG, PYTHON, REVIEWER, ROOT, Stack, stack
+
+from .test_worker_environment import beyond
 
 SERVICES = {"postgres", "redis", "mlflow", "api-server", "scheduler", "dag-processor", "triggerer"}
 SERVICES |= {"worker-cpu", "worker-gpu"}
@@ -51,7 +55,7 @@ def test_all_services_are_well_on_loopback_and_their_secrets_in_no_log(up: Stack
     assert all(address.startswith(LOOPBACK) for address in addresses), addresses
     lines = (up.home / "secrets.env").read_text(encoding="utf-8").splitlines()
     secret = [line.partition("=")[2] for line in lines]
-    assert len(secret) == 11
+    assert len(secret) == 12
     for place in (up.home / "secrets.env", *(up.home / "passwords").iterdir()):
         assert stat.S_IMODE(place.stat().st_mode) == 0o600
     logs = [path for folder in ("logs", "airflow/logs") for path in (up.home / folder).rglob("*") if path.is_file()]
@@ -59,6 +63,15 @@ def test_all_services_are_well_on_loopback_and_their_secrets_in_no_log(up: Stack
     said += "\n".join(arguments(number) for number in every)
     assert "127.0.0.1" in said
     assert not [value for value in secret if value in said]
+
+
+def test_processes_of_workers_are_told_what_is_on_the_list(up: Stack) -> None:
+    for name in ("worker-cpu", "worker-gpu"):
+        for number in tree(up.pid(name)):
+            told = Path(f"/proc/{number}/environ").read_text(encoding="utf-8", errors="replace").split("\0")
+            names = {each.partition("=")[0] for each in told if each}
+            assert "AIRFLOW__CELERY__BROKER_URL" in names
+            assert not beyond(names, reader=name == "worker-cpu")
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +90,10 @@ def end(up: Stack, run: str) -> None:
         up.answer(run)
     until(lambda: up.ended(run))
     states = up.airflow.states(DAG, run)
-    assert set(states.values()) == {"success"}, states
+    assert set(states.values()) == {"success"}, [
+        states,
+        *(up.log(run, task) for task in states if states[task] == "failed"),
+    ]
 
 
 def test_a_launch_goes_from_the_api_to_an_approved_champion(up: Stack, launched: str) -> None:
@@ -85,7 +101,10 @@ def test_a_launch_goes_from_the_api_to_an_approved_champion(up: Stack, launched:
     entries = up.tacit("ledger", "show")["entries"]
     spent = [entry["stage"] for entry in entries if entry["kind"] == "commit"]
     assert sorted(spent) == ["discover", "fine_tune"]
-    assert any(REVIEWER in str(entry) for entry in entries)
+    (given,) = [json.loads(entry["binding"]) for entry in entries if entry["kind"] == "review"]
+    assert (given["account"], given["answer"]) == (f"airflow:{REVIEWER}", "approve")
+    assert given["question"] == {"dag_id": DAG, "run_id": launched, "task_id": "approve", "try_number": 1}
+    assert given["indistinct_from"].startswith("os:"), "all of this stack runs under one account"
     with pytest.raises(urllib.error.HTTPError, match="401"):
         up.mlflow("registered-models/search", login=False)
     champion = up.mlflow("registered-models/alias", name="keyboard-en-US-NWP", alias="champion")["model_version"]
@@ -96,6 +115,16 @@ def test_a_launch_goes_from_the_api_to_an_approved_champion(up: Stack, launched:
     assert any((up.home / "mlflow" / "artifacts").rglob("*.onnx"))
     assert not (up.home / "runs" / "mlflow.db").exists()
     assert not (up.home / "runs" / "ledger.db").exists()
+
+
+def test_the_account_that_asks_who_answered_can_read_and_not_answer(up: Stack, launched: str) -> None:
+    reader = replace(up.airflow, user="tacit-reader")
+    question = f"/dags/{DAG}/dagRuns/{launched}/taskInstances/approve/-1/hitlDetails"
+    assert reader.api("GET", question)["responded_by_user"]["id"] == REVIEWER
+    with pytest.raises(urllib.error.HTTPError, match="403"):
+        reader.api("PATCH", question, {"chosen_options": ["Approve"], "params_input": {}})
+    with pytest.raises(urllib.error.HTTPError, match="403"):
+        reader.api("POST", f"/dags/{DAG}/dagRuns", {"conf": {}, "logical_date": None})
 
 
 @pytest.mark.parametrize(
@@ -123,11 +152,11 @@ def test_the_command_line_clears_too(up: Stack, launched: str) -> None:
     before, tries = up.tacit("ledger", "show")["entries"], tries_of(up, launched)
     told = up.done("environment", "airflow")
     environment = dict(line.split("=", 1) for line in told.split("\0") if line)
-    command = [str(PYTHON.parent / "airflow"), "tasks", "clear", DAG, "--yes", "--task-regex", "^report$"]
+    command = [str(PYTHON.parent / "airflow"), "tasks", "clear", DAG, "--yes"]
     done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     end(up, launched)
-    assert tries_of(up, launched)["report"] == tries["report"] + 1
+    assert tries_of(up, launched) == {task: number + 1 for task, number in tries.items()}
     assert up.tacit("ledger", "show")["entries"] == before
 
 

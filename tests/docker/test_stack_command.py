@@ -52,30 +52,31 @@ def test_what_is_wrong_is_said(tmp_path: Path) -> None:
 
 def test_secrets_are_made_once_for_this_user_alone_and_reach_only_whom_they_serve(tmp_path: Path) -> None:
     home = tmp_path / "stack"
-    airflow, worker, mlflow = (environment_of(home, kind) for kind in ("airflow", "worker", "mlflow"))
-    assert environment_of(home, "airflow") == airflow
+    kinds = ("airflow", "worker-cpu", "worker-gpu", "mlflow")
+    told = {kind: environment_of(home, kind) for kind in kinds}
+    assert environment_of(home, "airflow") == told["airflow"]
     places = [home / "secrets.env", *(home / "passwords").iterdir()]
-    assert len(places) == 5
+    assert len(places) == 6
     assert all(stat.S_IMODE(place.stat().st_mode) == 0o600 for place in places)
     secret = dict(line.split("=", 1) for line in (home / "secrets.env").read_text(encoding="utf-8").splitlines())
     serves = {
-        name: {kind for kind, told in who.items() if value in " ".join(told.values())}
-        for who in [{"airflow": airflow, "worker": worker, "mlflow": mlflow}]
+        name: {kind for kind, each in told.items() if value in " ".join(each.values())}
         for name, value in secret.items()
     }
-    both = {"airflow", "worker"}
+    workers = {"worker-cpu", "worker-gpu"}
     assert serves == {
         "POSTGRES_PASSWORD": set(),
-        "LEDGER_DB_PASSWORD": {"worker"},
-        "MLFLOW_PASSWORD": {"worker", "mlflow"},
+        "LEDGER_DB_PASSWORD": workers,
+        "MLFLOW_PASSWORD": workers | {"mlflow"},
         "MLFLOW_DB_PASSWORD": {"mlflow"},
         "MLFLOW_LOGIN_DB_PASSWORD": {"mlflow"},
         "MLFLOW_SECRET_KEY": {"mlflow"},
-        "AIRFLOW_DB_PASSWORD": both,
-        "REDIS_PASSWORD": both,
-        "AIRFLOW_SECRET_KEY": both,
-        "AIRFLOW_JWT_SECRET": both,
-        "AIRFLOW_FERNET_KEY": both,
+        "AIRFLOW_DB_PASSWORD": {"airflow"},
+        "REDIS_PASSWORD": workers | {"airflow"},
+        "READER_PASSWORD": {"worker-cpu"},  # beside the file of all passwords
+        "AIRFLOW_SECRET_KEY": {"airflow"},
+        "AIRFLOW_JWT_SECRET": {"airflow"},
+        "AIRFLOW_FERNET_KEY": {"airflow"},
     }
     asked = (ROOT / "docker" / "README.md").read_text(encoding="utf-8")
     assert all(f"`{name}`" in asked for name in secret)
@@ -83,7 +84,7 @@ def test_secrets_are_made_once_for_this_user_alone_and_reach_only_whom_they_serv
 
 def test_settings_of_the_shell_do_not_come_through(tmp_path: Path) -> None:
     other = {"AIRFLOW__CORE__EXECUTOR": "LocalExecutor", "TACIT_LEDGER_URL": "sqlite:////tmp/other.db"}
-    told = environment_of(tmp_path, "worker", **other, POSTGRES_PORT="15999")
+    told = environment_of(tmp_path, "worker-cpu", **other, POSTGRES_PORT="15999")
     assert told["AIRFLOW__CORE__EXECUTOR"] == "CeleryExecutor"
     assert told["TACIT_LEDGER_URL"].startswith("postgresql+psycopg2://ledger:")
     assert told["TACIT_LEDGER_URL"].endswith("@127.0.0.1:15999/ledger")
@@ -94,9 +95,9 @@ def test_compose_reads_the_same_files() -> None:
     services = yaml.safe_load((ROOT / "docker" / "compose.yaml").read_text(encoding="utf-8"))["services"]
     shared = ["../dags/airflow.env", "stack.env"]
     for name in ("setup", "api-server", "scheduler", "dag-processor", "triggerer"):
-        assert services[name]["env_file"] == shared
-    for name in ("worker-cpu", "worker-gpu"):
-        assert services[name]["env_file"] == [*shared, "worker.env"]
+        assert services[name]["env_file"] == [*shared, "server.env"]
+    assert services["worker-gpu"]["env_file"] == [*shared, "worker.env"]
+    assert services["worker-cpu"]["env_file"] == [*shared, "worker.env", "approval.env"]
     assert services["mlflow"]["env_file"] == ["mlflow.env"]
     for service in (services[name] for name in services.keys() - {"postgres"}):  # which makes databases for all
         assert not [name for name in service.get("environment", {}) if name.startswith(("AIRFLOW__", "MLFLOW_"))]

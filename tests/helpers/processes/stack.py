@@ -76,6 +76,11 @@ class Stack:
         state = self.airflow.api("GET", f"/dags/{dag}/dagRuns/{run}")["state"]
         return state if state in ("success", "failed") else ""
 
+    def log(self, run: str, task: str, dag: str = DAG) -> str:
+        """The last lines of what a task's first try logged."""
+        path = self.home / "airflow" / "logs" / f"dag_id={dag}" / f"run_id={run}" / f"task_id={task}" / "attempt=1.log"
+        return path.read_text(encoding="utf-8", errors="replace")[-3000:] if path.is_file() else f"no log in {path}"
+
     def clear(self, run: str, *tasks: str, downstream: bool = False, dag: str = DAG) -> None:
         """Clear some tasks of a run through the API, with what follows them if asked to; without names all of it."""
         if tasks:

@@ -1,0 +1,55 @@
+"""The environment of ``tacit`` under Airflow: what a command needs, by name, and nothing else of the worker's.
+
+Guarantee: no process that holds client text is told a secret of Airflow's (the key of its tokens, its Fernet key, its
+database, its queue), whatever the worker was told. What cannot be reached is a matter of the worker itself: see
+``docs/explanation/trust.md``. This file imports nothing, so that tests outside Airflow's environment read it too.
+"""
+
+import re
+from collections.abc import Mapping
+
+_ALLOWED = re.compile(
+    # The machine: where programs, files, libraries and certificates are, and how many threads to use.
+    r"PATH|HOME|USER|LOGNAME|SHELL|LANG|LANGUAGE|LC_\w+|TZ|TERM|TMPDIR|HOSTNAME|XDG_\w+|PYTHON\w+|LD_LIBRARY_PATH"
+    r"|SSL_CERT_(FILE|DIR)|REQUESTS_CA_BUNDLE|(HTTPS?|NO|ALL)_PROXY|(https?|no|all)_proxy"
+    r"|(CUDA|NVIDIA|NCCL|GLOO|TORCH|OMP|MKL|OPENBLAS|NUMBA|NUMEXPR|KMP|HF)_\w+|CUBLAS_WORKSPACE_CONFIG|MPLCONFIGDIR"
+    # Ours, the standard's for telemetry, and those of MLflow's client.
+    r"|(?!TACIT_AIRFLOW|TACIT_MAIL_TO$|TACIT_WEBHOOK$)TACIT_\w+|OTEL_\w+"
+    r"|MLFLOW_(TRACKING|HTTP|ENABLE|SYSTEM)_\w+"
+    # Who can be a reviewer, which `tacit check` compares with.
+    r"|AIRFLOW__CORE__(AUTH_MANAGER|SIMPLE_AUTH_MANAGER_USERS)"
+)
+# The account that asks Airflow who answered; for ``tacit review`` alone.
+_READER = re.compile(r"TACIT_AIRFLOW\w+")
+
+# What Airflow's worker needs beside: where its DAGs, its queue and the API are that hands out a token for each task. It
+# needs no key that signs them, and no database.
+_WORKER = re.compile(
+    r"AIRFLOW_HOME|AIRFLOW__API__(BASE_URL|HOST|PORT)|AIRFLOW__METRICS__OTEL_ON|AIRFLOW__OPERATORS__DEFAULT_QUEUE"
+    r"|AIRFLOW__CORE__(DAGS_FOLDER|PLUGINS_FOLDER|LOAD_EXAMPLES|PARALLELISM|EXECUTOR|EXECUTION_API_SERVER_URL)"
+    r"|AIRFLOW__CELERY__(BROKER_URL|RESULT_BACKEND)|AIRFLOW__CELERY_BROKER_TRANSPORT_OPTIONS__VISIBILITY_TIMEOUT"
+    r"|AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL|AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL"
+    r"|AIRFLOW__LOGGING__BASE_LOG_FOLDER|OPENLINEAGE__TRANSPORT__\w+|TACIT_MAIL_TO|TACIT_WEBHOOK|DUMB_INIT_SETSID"
+)
+# Agents of a gang compute, and write nothing down but what their stage reads.
+_HOST = re.compile(r"TACIT_LOG|TACIT_TELEMETRY_FILE|OTEL_\w+|POD_IP")
+
+
+def of_stage(worker: Mapping[str, str]) -> dict[str, str]:
+    """The variables that a stage gets, of those that its worker was told."""
+    return {name: value for name, value in worker.items() if _ALLOWED.fullmatch(name)}
+
+
+def of_host(worker: Mapping[str, str]) -> dict[str, str]:
+    """The variables of an agent of a gang."""
+    return {name: value for name, value in worker.items() if _HOST.fullmatch(name)}
+
+
+def of_worker(variables: Mapping[str, str]) -> dict[str, str]:
+    """The variables that a worker may have, of those that somebody would tell it."""
+    return of_review(variables) | {name: value for name, value in variables.items() if _WORKER.fullmatch(name)}
+
+
+def of_review(worker: Mapping[str, str]) -> dict[str, str]:
+    """The variables of a command that asks Airflow for an answer."""
+    return of_stage(worker) | {name: value for name, value in worker.items() if _READER.fullmatch(name)}
