@@ -1,6 +1,7 @@
 """The human gate between a launch's report and its publication."""
 
 import json
+import os
 import subprocess
 from collections.abc import Sequence
 from datetime import timedelta
@@ -14,6 +15,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from launch_file import HOME, LaunchFile
 from notify import Notice
 from stage_task import PERMANENT, tacit_path
+from tacit_environment import of_review
 
 ANSWER = "answer"
 
@@ -76,9 +78,10 @@ class LaunchApproval(ApprovalOperator):
 
     It can only hold a launch back: the automatic gates come before it and it cannot override them. The answer is
     written into the privacy ledger (``tacit review``), which publication reads: marking this task a success publishes
-    nothing. An answer that did not come in time is nobody's, and is written nowhere: run the task again to ask again.
-    Where the policy asks for several persons there is a task for each, and who answered is not asked again; that they
-    are different persons is for ``tacit`` to see.
+    nothing. ``tacit`` reads it from Airflow's API, and refuses an approval that leaves a box open. An answer that did
+    not come in time is nobody's, and is written nowhere: run the task again to ask again.
+    Where the policy asks for several persons there is a task for each, and an account that answered is not asked
+    again; that they are different persons is for ``tacit`` to see.
 
     Args:
       earlier: the tasks that asked before.
@@ -117,31 +120,24 @@ class LaunchApproval(ApprovalOperator):
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
         self.params = boxes(context)
-        accepted = event.get("params_input") or {}
-        open_boxes = [name for name in self.params if accepted.get(name) is not True]
-        if event.get("chosen_options") == [self.APPROVE] and open_boxes:
-            raise AirflowFailException(
-                f"{self.task_id}: approved without accepting {len(open_boxes)} of {len(self.params)} warnings, so "
-                "nothing is written down; clear this task to be asked again, and tick every box or reject"
-            )
         # ApprovalOperator leaves no XCom on a rejection, so who answered what is kept under a key of our own.
         answer = {key: event.get(key) for key in ("chosen_options", "responded_by_user", "responded_at")}
         if answer["responded_by_user"] and "error" not in event:
-            answer |= self.write_down(context, event)
+            answer |= self.write_down(context)
         else:
             self.unanswered(context)
         context["ti"].xcom_push(key=ANSWER, value=answer)
         return super().execute_complete(context, event)
 
-    def write_down(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
-        """Put the answer into the ledger, about the report that this run asked about."""
-        asked = context["ti"].xcom_pull
-        word = "approve" if event["chosen_options"] == [self.APPROVE] else "reject"
-        command = [tacit_path(), "review", asked(task_ids="check")["launch_id"], "--json", "--answer", word]
-        command += ["--by", event["responded_by_user"]["id"], "--reason", "answered in Airflow"]
-        command += ["--through", "airflow"]
-        command += ["--report", asked(task_ids="report")["disclosure_sha256"]]
-        done = subprocess.run(command, cwd=HOME, capture_output=True, text=True, timeout=600, check=False)
+    def write_down(self, context: Context) -> dict[str, Any]:
+        """Have the answer put into the ledger: ``tacit`` asks Airflow's API who gave it, and is not told here."""
+        ti = context["ti"]
+        command = [tacit_path(), "review", ti.xcom_pull(task_ids="check")["launch_id"], "--json"]
+        command += ["--answered-in-airflow", ti.dag_id, ti.run_id, ti.task_id, str(ti.try_number)]
+        variables = of_review(os.environ)
+        done = subprocess.run(
+            command, cwd=HOME, env=variables, capture_output=True, text=True, timeout=600, check=False
+        )
         if done.returncode == 0:
             return json.loads(done.stdout)
         failed = f"{self.task_id}: the answer is not in the ledger: {done.stderr.strip()[-2000:]}"

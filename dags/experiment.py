@@ -6,6 +6,7 @@ experiment then goes on until somebody decides or stops it (docs/experiments.md)
 """
 
 import json
+import os
 import subprocess
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -18,6 +19,7 @@ from dates import on_publication
 from launch_file import HOME, LaunchFile, read_launch_files
 from notify import Notice
 from stage_task import DONE, HELD, TacitOperator, tacit_path
+from tacit_environment import of_stage
 
 LOOK_EVERY = timedelta(hours=1)
 # After the last day, until all logs are there.
@@ -29,9 +31,7 @@ class Experiment(TacitOperator):
 
     endings = frozenset({DONE, HELD})
 
-    def __init__(
-        self, *, launch: LaunchFile, name: str, task_id: str, options: tuple[str, ...] = (), **kwargs: Any
-    ) -> None:
+    def __init__(self, *, launch: LaunchFile, name: str, task_id: str, **kwargs: Any) -> None:
         super().__init__(
             launch=launch,
             task_id=task_id,
@@ -41,10 +41,10 @@ class Experiment(TacitOperator):
             doc_md=f"`tacit experiment {name}`; see `tacit experiment {name} --help`.",
             **kwargs,
         )
-        self.subcommand, self.options = name, options
+        self.subcommand = name
 
     def command(self, context: Context) -> list[str]:
-        return ["experiment", self.subcommand, launch_id(context), *self.options, "--json"]
+        return ["experiment", self.subcommand, launch_id(context), "--json"]
 
 
 class Logs(BaseSensorOperator):
@@ -78,7 +78,8 @@ class Logs(BaseSensorOperator):
 def status(launch: str) -> dict[str, Any]:
     """Where an experiment stands, as ``tacit`` says; empty where it gives no answer."""
     command = [tacit_path(), "experiment", "status", launch, "--json"]
-    done = subprocess.run(command, cwd=HOME, capture_output=True, text=True, timeout=300, check=False)
+    variables = of_stage(os.environ)
+    done = subprocess.run(command, cwd=HOME, env=variables, capture_output=True, text=True, timeout=300, check=False)
     return json.loads(done.stdout) if done.returncode == 0 else {}
 
 
@@ -112,8 +113,7 @@ def build(launch: LaunchFile, days: int) -> DAG:
         begun = Experiment(launch=launch, name="status", task_id="begun")
         logs = Logs(launch=launch, days=days)
         decided = Notice("experiment", launch)
-        by = ("--by", "airflow")
-        settle = Experiment(launch=launch, name="decide", task_id="settle", options=by, on_success_callback=decided)
+        settle = Experiment(launch=launch, name="decide", task_id="settle", on_success_callback=decided)
 
         begun >> logs >> settle
     return dag

@@ -18,7 +18,7 @@ from federated.config.population import PopulationConfig
 from federated.config.training import LocalTrainingConfig, RuntimeConfig, ServerConfig
 from federated.config.votes import VotesConfig
 from pipeline import config_errors
-from pipeline.policy.approvals import require_reviewers
+from pipeline.policy.approvals import Reviewer, require_reviewers
 from pipeline.policy.config import ExperimentConfig, PolicyConfig
 from pipeline.policy.covered import require_coverable
 from pipeline.policy.discovery import require_allowed_discovery
@@ -112,7 +112,9 @@ class LaunchConfig(Config):
     report: ReportConfig
     runtime: RuntimeConfig = RuntimeConfig()
     schedule: Line | None = Field(default=None, description="cron expression or preset such as '@monthly'")
-    reviewers: tuple[Line, ...] = Field(default=(), max_length=100, description="who must approve before publication")
+    reviewers: tuple[Reviewer, ...] = Field(
+        default=(), max_length=100, description="accounts, of Airflow or the operating system, that must approve"
+    )
 
     @property
     def feature(self) -> Feature:

@@ -15,7 +15,7 @@ from federated.config.population import VALIDATION_FRACTION, FilePopulation, Kep
 from federated.devices.withdrawn import Withdrawn
 from pipeline.config import LaunchConfig
 from pipeline.hosts.gang import require_hosts
-from pipeline.settings import Settings
+from pipeline.settings import Settings, has_account
 from pretrain.config import FileCorpus
 
 # Noise is written with so many digits.
@@ -330,10 +330,10 @@ def _unknown_reviewers(config: LaunchConfig, settings: Settings) -> list[str]:
     users = settings.airflow_users
     if users is None:
         return []
-    missing = [name for name in config.reviewers if name not in users]
+    missing = [name for name in config.reviewers if name not in users and not has_account(name)]
     return [
-        f"reviewers: {name!r} is no user of Airflow, so nobody could answer; it has {', '.join(users)}. Correct it, "
-        "or add it in dags/airflow.env"
+        f"reviewers: {name!r} is no user of Airflow and no account of this machine, so nobody could answer; Airflow "
+        f"has {', '.join(users)}. Correct it, or add it in dags/airflow.env"
         for name in missing
     ]
 

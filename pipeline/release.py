@@ -16,7 +16,7 @@ from pipeline.errors import ReleaseRefused
 from pipeline.experiment import entries as experiment
 from pipeline.ledger.entries import Entry
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.policy.approvals import persons
+from pipeline.policy.approvals import Account, is_reviewer, person, persons
 from pipeline.registry import Registry
 from pipeline.run_dir import STATE, RunDir, StageRecord
 from pipeline.settings import Settings
@@ -28,7 +28,7 @@ MAY_PUBLISH = frozenset({"approved", "in experiment", "published"})
 
 
 class Standing(BaseModel):
-    """The state of a launch, why in words, and who approved its report as it stands."""
+    """The state of a launch, why in words, and the accounts that approved its report as it stands."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -37,22 +37,42 @@ class Standing(BaseModel):
     approvers: tuple[str, ...] = ()
 
 
+class Question(BaseModel):
+    """The try of a task in Airflow that asked a reviewer."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    dag_id: str
+    run_id: str
+    task_id: str
+    try_number: int
+
+
 class Review(BaseModel):
-    """What one reviewer answered.
+    """One reviewer's answer.
 
     Attributes:
-      who: the reviewer, as the launch file names them.
-      report: SHA-256 of the ``disclosure.json`` that they saw.
-      account: of the operating system, or of Airflow (``airflow/NAME``), under which the answer was written down.
+      account: the account that answered, as the system authenticated it: ``os:NAME`` of the operating system, or
+        ``airflow:NAME``.
+      indistinct_from: the account of the operating system that runs Airflow's server and wrote the answer down, so that
+        it could have answered itself; empty: there is none.
+      report: SHA-256 of the ``disclosure.json`` that was read.
+      question: None for an answer on the command line.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    who: str
+    account: Account
+    indistinct_from: Account | Literal[""] = ""
     answer: Literal["approve", "reject"]
     reason: str
     report: str
-    account: str
+    question: Question | None = None
+
+    @property
+    def who(self) -> str:
+        """The account in words, with the one that it cannot be told apart from."""
+        return f"{self.account} (not told apart from {self.indistinct_from})" if self.indistinct_from else self.account
 
 
 def standing(config: LaunchConfig, run: RunDir, entries: Iterable[Entry]) -> Standing:
@@ -79,10 +99,10 @@ def _without_experiment(config: LaunchConfig, run: RunDir, entries: Iterable[Ent
     if decided.result.get("decision") != "launch":
         return Standing(state="held", detail="; ".join(decided.result.get("reasons", ())))
     of_launch = [entry for entry in entries if entry.launch_id == run.launch_id]
-    reviews = _reviews(of_launch)
-    for when, review in reviews:
+    for when, review in _reviews(of_launch):
         if review.answer == "reject":
             return Standing(state="rejected", detail=f"by {review.who} at {when[:19]}Z: {review.reason}")
+    reviews = [each for each in _reviews(of_launch) if is_reviewer(each[1].account, config.reviewers)]
     undone, left = [entry for entry in of_launch if entry.kind == "rollback"], _versions(published)
     for entry in undone:
         left.pop(json.loads(entry.binding)["registered_model"], None)
@@ -97,24 +117,25 @@ def _without_experiment(config: LaunchConfig, run: RunDir, entries: Iterable[Ent
     answers = {
         review.report: persons(_of_report(reviews, review.report)) for _, review in reviews
     }  # None of them rejects.
-    who = tuple(review.who for review in answers.get(report, ()))
+    approved = answers.get(report, [])
+    who = tuple(review.who for review in approved)
     if left and (any(len(enough) >= needed for enough in answers.values()) or not _asked(config, run)):
         each = " and ".join(f"version {version} of {name}" for name, version in left.items())
         return Standing(state="published", detail=f"as {each}{taken_back}", approvers=who)
     if not config.reviewers:
         return Standing(state="approved", detail="by its gates; the launch file names no reviewers")
-    times = {review.who: f"{review.who} at {when[:19]}Z" for when, review in reviews if review.report == report}
-    by = " and ".join(times[name] for name in who)
+    by = " and ".join(f"{review.who} at {when[:19]}Z" for when, review in reviews if review in approved)
     if len(who) >= needed:
         return Standing(state="approved", detail=f"by {by}", approvers=who)
-    asked = " or ".join(name for name in config.reviewers if name not in who)
+    answered = {person(review.account) for review in approved}
+    asked = " or ".join(name for name in config.reviewers if name.casefold() not in answered)
     again = "; the report changed since it was approved" if reviews and not who else ""
     so_far = f"; approved by {by}, {len(who)} of {needed} that the policy asks for" if who else ""
     return Standing(state="waiting", detail=f"for approval by {asked}{again}{so_far}", approvers=who)
 
 
 def approvers(run_id: str, entries: Iterable[Entry]) -> tuple[str, ...]:
-    """The reviewers who approved a launch, each once, the first one first."""
+    """Accounts that approved a launch, each once, the first one first."""
     answers = (entry for entry in entries if entry.kind == "review" and entry.launch_id == run_id)
     reviews = [Review.model_validate_json(entry.binding) for entry in answers]
     return tuple(dict.fromkeys(review.who for review in reviews if review.answer == "approve"))
@@ -131,29 +152,32 @@ def review(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger, verdict: Re
     Raises:
       ReleaseRefused: they are no reviewer of this launch, saw another report, or the launch does not wait.
     """
-    if verdict.who not in config.reviewers:
+    if not is_reviewer(verdict.account, config.reviewers):
         named = ", ".join(config.reviewers) or "nobody"
         raise ReleaseRefused(
-            f"review: {verdict.who!r} is no reviewer of {run.launch_id}; its launch file names {named}"
+            f"review: {verdict.account!r} is no reviewer of {run.launch_id}; its launch file names {named}"
         )
     if verdict.answer == "reject" and not verdict.reason.strip():
         raise ReleaseRefused(f"review: say why {run.launch_id} is rejected: --reason ...")
     before = standing(config, run, ledger.entries())
     noted = ledger.noted("review", run.launch_id, _stage_of(verdict))
-    if before.state != "waiting" and (noted is None or Review.model_validate_json(noted.binding) != verdict):
+    earlier = Review.model_validate_json(noted.binding) if noted else None
+    if earlier is not None and verdict.model_copy(update={"question": earlier.question}) == earlier:
+        return before
+    if before.state != "waiting":
         raise ReleaseRefused(f"review: {run.launch_id} waits for no answer, it is {before.state}: {before.detail}")
     report = run.result("report")["disclosure_sha256"]
     if verdict.report != report and noted is None:
         raise ReleaseRefused(
-            f"review: the report of {run.launch_id} has digest {report[:12]} by now, and {verdict.who} saw "
+            f"review: the report of {run.launch_id} has digest {report[:12]} by now, and {verdict.account} saw "
             f"{verdict.report[:12]}; let them read it again"
         )
     before_them = _of_report(_reviews(entry for entry in ledger.entries() if entry.launch_id == run.launch_id), report)
     if verdict.answer == "approve" and noted is None and verdict not in persons([*before_them, verdict]):
-        them = " and ".join(f"{each.who} (account {each.account})" for each in before_them)
+        them = " and ".join(each.who for each in before_them)
         raise ReleaseRefused(
-            f"review: {verdict.who!r} under account {verdict.account!r} is no other person than {them}, who approved; "
-            f"policy.approvals: {config.policy.approvals} asks for as many persons, with a name and an account each"
+            f"review: {verdict.who} is no other person than {them}, who approved; policy.approvals: "
+            f"{config.policy.approvals} asks for as many persons, each under an account that no other of them uses"
         )
     ledger.note("review", config.private_text.name, run.launch_id, _stage_of(verdict), verdict.model_dump())
     return standing(config, run, ledger.entries())
@@ -241,4 +265,4 @@ def _asked(config: LaunchConfig, run: RunDir) -> bool:
 
 def _stage_of(verdict: Review) -> str:
     """What stands for the stage in a review's entry: each reviewer answers once about each report."""
-    return f"review of {verdict.report[:16]} by {verdict.who}"
+    return f"review of {verdict.report[:16]} by {person(verdict.account)}"

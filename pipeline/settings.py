@@ -4,6 +4,7 @@ TACIT_HOME             project root                      default: the checkout t
 TACIT_RUNS_DIR         runs, ledger and tracking store   default: $TACIT_HOME/runs
 TACIT_LEDGER_URL       SQLAlchemy URL of the ledger      default: SQLite in the runs directory
 AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS, _AUTH_MANAGER  who can approve   default: what dags/airflow.env says
+TACIT_AIRFLOW_URL, _USER, _PASSWORD  Airflow's API, and an account that can read who answered there  default: none
 MLFLOW_TRACKING_URI    tracking and registry             default: SQLite in the runs directory
 TACIT_ARTIFACT_ROOT    where MLflow keeps artifacts      default: the runs directory; a server decides for itself
 TACIT_WEB              what `make web` installed         default: $TACIT_HOME/.venv/web
@@ -28,13 +29,22 @@ import pwd
 import re
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from pretrain.reading.paths import require_folder, shown
 
 _DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
+
+
+@dataclass(frozen=True)
+class AirflowReader:
+    """Airflow's API, and an account that can only read."""
+
+    url: str
+    user: str
+    password: str = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -59,6 +69,7 @@ class Settings:
     retention_days: float | None = None
     hosts: tuple[str, ...] = ()
     prints: bool = False
+    airflow: AirflowReader | None = None
 
 
 @dataclass(frozen=True)
@@ -108,6 +119,7 @@ def load(environment: Mapping[str, str] | None = None) -> Settings:
         airflow_users=_airflow_users(environment, home),
         retention_days=float(retention) if retention else None,
         prints=_yes_or_no(environment, "TACIT_PDF", default=True),
+        airflow=_airflow_reader(environment),
         hosts=tuple(name.strip() for name in environment.get("TACIT_HOSTS", "").split(",") if name.strip()),
         git_commit=environment.get("TACIT_GIT_COMMIT") or _git_commit(home),
         lock_digests={
@@ -231,15 +243,39 @@ def quiet_mlflow() -> None:
 
 
 def account() -> str:
-    """Who runs this, as the operating system calls them."""
+    """The operating system's name of the account that runs this process."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
         return str(os.getuid())
 
 
+def has_account(name: str) -> bool:
+    """Whether the operating system knows an account of this name."""
+    try:
+        pwd.getpwnam(name)
+    except KeyError:
+        return False
+    return True
+
+
+def _airflow_reader(environment: Mapping[str, str]) -> AirflowReader | None:
+    names = ("TACIT_AIRFLOW_URL", "TACIT_AIRFLOW_USER", "TACIT_AIRFLOW_PASSWORD")
+    stated = [environment.get(name) for name in names]
+    if not any(stated):
+        return None
+    if missing := [name for name, value in zip(names, stated, strict=True) if not value]:
+        raise ValueError(f"{missing[0]}: not set, but others of {', '.join(names)} are; set all three, or none")
+    url, user, password = (str(value) for value in stated)
+    if not re.fullmatch(r"https?://[^\s/?#@]+(/[^\s?#@]*)?", url):
+        raise ValueError(
+            f"TACIT_AIRFLOW_URL: {shown(url)!r} is no address of a server; write one as in http://host:8080"
+        )
+    return AirflowReader(url.rstrip("/"), user, password)
+
+
 def _airflow_users(environment: Mapping[str, str], home: Path) -> tuple[str, ...] | None:
-    """Users of Airflow's simple auth manager, from the environment of its tasks or the file that they share."""
+    """Users of Airflow's simple auth manager who can answer, from the environment or the file that tasks share."""
     manager = environment.get("AIRFLOW__CORE__AUTH_MANAGER", "SimpleAuthManager")
     name = "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS"
     stated, shared = environment.get(name), home / "dags" / "airflow.env"
@@ -248,7 +284,8 @@ def _airflow_users(environment: Mapping[str, str], home: Path) -> tuple[str, ...
         stated = next((line.partition("=")[2] for line in lines if line.startswith(f"{name}=")), None)
     if stated is None or not manager.endswith("SimpleAuthManager"):
         return None
-    return tuple(user.partition(":")[0].strip() for user in stated.split(",") if user.strip())
+    users = (user.strip().split(":") for user in stated.split(",") if user.strip())
+    return tuple(name for name, *role in users if role[:1] != ["viewer"])
 
 
 def _home(stated: str | None) -> Path:

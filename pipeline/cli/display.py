@@ -86,7 +86,7 @@ def ending(content: Mapping[str, Any], now: Standing, held: Sequence[str] = ()) 
     if content["bundle"]:
         lines.append(f'model:     {content["bundle"]}  (try: tacit predict {content["bundle"]} "see you")')
     elif now.state == "waiting":
-        lines.append(f"model:     waits {now.detail}: tacit review {content['launch_id']} --answer approve --by ...")
+        lines.append(f"model:     waits {now.detail}: tacit review {content['launch_id']} --answer approve")
     elif now.state != "held":
         lines.append(f"model:     {now.state} {now.detail}")
     return "\n".join([*lines, f"MLflow:    mlflow ui --backend-store-uri {content['tracking_uri']}"])

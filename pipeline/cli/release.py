@@ -83,34 +83,38 @@ def review(
     verdict: Annotated[
         str | None, typer.Option("--answer", help="approve or reject; without it, only the state")
     ] = None,
-    by: Annotated[str | None, typer.Option(help="the reviewer, as the launch file names them")] = None,
     reason: Annotated[str, typer.Option(help="why; it stands in the ledger")] = "",
-    report: Annotated[str | None, typer.Option(help="SHA-256 of the disclosure.json they read")] = None,
-    through: Annotated[
-        str | None, typer.Option(help="airflow, where its login says who they are; by default this account does")
+    report: Annotated[str | None, typer.Option(help="SHA-256 of the disclosure.json that was read")] = None,
+    answered_in_airflow: Annotated[
+        tuple[str, str, str, int] | None,
+        typer.Option(metavar="DAG RUN TASK TRY", help="record the answer that Airflow has of this try of a task"),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Where a launch stands; with --answer, a reviewer's word on it, for good.
+    """Where a launch stands; with --answer, the word of the account that runs this, for good.
 
-    Example: tacit review en-US-0123abcd --answer reject --by privacy-reviewer --reason "two words name people"
+    Example: tacit review en-US-0123abcd --answer reject --reason "two words name people"
     """
-    from pipeline import release
+    from pipeline import airflow_answer, release
     from pipeline.ledger.ledger import PrivacyLedger
 
     config, run, here = open_existing(launch)
-    ledger = PrivacyLedger(here.ledger_url)
-    if verdict is None:
+    ledger, account = PrivacyLedger(here.ledger_url), f"os:{settings.account()}"
+    if verdict is not None and answered_in_airflow is not None:
+        raise ValueError("--answer: the answer in Airflow is Airflow's to tell; give one of the two options")
+    if verdict is None and answered_in_airflow is None:
         now = release.standing(config, run, ledger.entries())
     else:
-        if verdict not in ("approve", "reject"):
+        reported = run.result("report")
+        if answered_in_airflow is not None:
+            names = zip(release.Question.model_fields, answered_in_airflow, strict=True)
+            question, concerns = release.Question(**dict(names)), reported["concerns"]
+            word = airflow_answer.read(question, run.launch_id, concerns, here.airflow, account)
+        elif verdict in ("approve", "reject"):
+            seen = report or reported["disclosure_sha256"]
+            word = release.Review(account=account, answer=verdict, reason=reason, report=seen)
+        else:
             raise ValueError(f"--answer: {verdict!r}; write approve or reject")
-        seen = report or run.result("report")["disclosure_sha256"]
-        if through not in (None, "airflow"):
-            raise ValueError(f"--through: {through!r}; write airflow, or leave it out")
-        who = by or settings.account()
-        account = f"airflow/{who}" if through else settings.account()
-        word = release.Review(who=who, answer=verdict, reason=reason, report=seen, account=account)
         now = release.review(config, run, ledger, word)
         show_state(config, run, here)
     content = {"launch_id": run.launch_id, "ledger": ledger.address} | now.model_dump()

@@ -81,7 +81,7 @@ def test_both_decisions_are_answers(dagbag, stand_in: StandIn, decision: str):
     stand_in.tries(decision=decision)
     settle = copy.copy(dagbag.dags["experiment-scheduled"].get_task("settle"))
     assert settle.execute(context())["decision"] == decision
-    assert stand_in.calls() == [["experiment", "decide", ID, "--by", "airflow", "--json"]]
+    assert stand_in.calls() == [["experiment", "decide", ID, "--json"]]
 
 
 def test_a_launch_is_what_was_published_or_the_one_that_a_person_names(dagbag, stand_in: StandIn):

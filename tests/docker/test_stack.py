@@ -19,7 +19,7 @@ from tests.helpers.processes.proc import LOOPBACK, arguments, listening, naming,
 from tests.helpers.processes.server import until
 from tests.helpers.processes.stack import DAG, PYTHON, REVIEWER, ROOT, Stack, stack
 
-from .test_worker_environment import beyond
+from .test_worker_environment import allowed
 
 SERVICES = {"postgres", "redis", "mlflow", "api-server", "scheduler", "dag-processor", "triggerer"}
 SERVICES |= {"worker-cpu", "worker-gpu"}
@@ -35,7 +35,7 @@ pytestmark = [
 def up(forked: Forked) -> Iterator[Stack]:
     if os.environ.get("CI") != "true" and os.geteuid() != 0 and not shutil.which("redis-server"):
         pytest.skip("redis-server is not installed and this user cannot install it")
-    with stack(forked.tacit) as made:
+    with stack(forked.tacit, watched=True) as made:
         yield made
         assert naming(str(made.home)), "the search must find what runs"
         said = made.done("down")
@@ -63,15 +63,6 @@ def test_all_services_are_well_on_loopback_and_their_secrets_in_no_log(up: Stack
     said += "\n".join(arguments(number) for number in every)
     assert "127.0.0.1" in said
     assert not [value for value in secret if value in said]
-
-
-def test_processes_of_workers_are_told_what_is_on_the_list(up: Stack) -> None:
-    for name in ("worker-cpu", "worker-gpu"):
-        for number in tree(up.pid(name)):
-            told = Path(f"/proc/{number}/environ").read_text(encoding="utf-8", errors="replace").split("\0")
-            names = {each.partition("=")[0] for each in told if each}
-            assert "AIRFLOW__CELERY__BROKER_URL" in names
-            assert not beyond(names, reader=name == "worker-cpu")
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +106,27 @@ def test_a_launch_goes_from_the_api_to_an_approved_champion(up: Stack, launched:
     assert any((up.home / "mlflow" / "artifacts").rglob("*.onnx"))
     assert not (up.home / "runs" / "mlflow.db").exists()
     assert not (up.home / "runs" / "ledger.db").exists()
+
+
+def test_stages_are_told_no_secret_of_airflow_s(up: Stack, launched: str) -> None:
+    lines = (up.home / "secrets.env").read_text(encoding="utf-8").splitlines()
+    secret = dict(line.split("=", 1) for line in lines)
+    needed = {"LEDGER_DB_PASSWORD", "MLFLOW_PASSWORD"}
+    seen = list[str]()
+    for path in up.home.parent.glob("variables/*"):
+        command, *variables = path.read_text(encoding="utf-8", errors="replace").rstrip("\0").split("\0")
+        # The shell's of the script that wrote them down.
+        names = {each.partition("=")[0] for each in variables} - {"_", "PWD", "OLDPWD", "SHLVL"}
+        reached = {name for name, value in secret.items() if value in "\0".join(variables)}
+        if command in ("stage", "check"):
+            assert not names - allowed().of_stage(dict.fromkeys(names, "")).keys()
+            assert reached == needed
+        elif command == "review":
+            assert not names - allowed().of_review(dict.fromkeys(names, "")).keys()
+            assert reached == needed | {"READER_PASSWORD"}
+        seen.append(command)
+    assert seen.count("stage") > 9
+    assert seen.count("review") == 1
 
 
 def test_the_account_that_asks_who_answered_can_read_and_not_answer(up: Stack, launched: str) -> None:

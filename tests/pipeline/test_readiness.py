@@ -81,10 +81,10 @@ def test_too_small_a_population_counts_those_that_train():
 
 
 def test_a_reviewer_that_does_not_exist_is_known(settings: Settings):
-    config = launch_config(reviewers=["ana", "nobody"])
+    config = launch_config(reviewers=["ana", "no-such-person"])
     assert found(config, settings) == [], "who is a user is Airflow's to know"
     (line,) = found(config, replace(settings, airflow_users=("admin", "ana")))
-    assert "'nobody' is no user of Airflow" in line
+    assert "'no-such-person' is no user of Airflow" in line
 
 
 def test_hosts_that_nobody_named_are_known(settings: Settings):

@@ -17,6 +17,7 @@ from tests.helpers.launches.pipeline_launch import launch_config
 
 CONFIG = launch_config(reviewers=["ana", "bo"])
 SEEN = "a" * 64
+QUESTION = {"dag_id": "people", "run_id": "manual", "task_id": "approve", "try_number": 2}
 
 
 class Decided(StageResult):
@@ -26,6 +27,7 @@ class Decided(StageResult):
 
 class Reported(StageResult):
     disclosure_sha256: str = SEEN
+    concerns: tuple[str, ...] = ()
 
 
 class Published(StageResult):
@@ -57,9 +59,11 @@ class Case:
             runner.run_stage(name, self.config, self.run.launch_id, self.settings, stages(**changes))
 
     def answer(
-        self, answer: str, who: str = "ana", reason: str = "read it", report: str = SEEN, account: str = "worker"
+        self, answer: str, account: str = "os:ana", reason: str = "read it", report: str = SEEN, **more: object
     ) -> Standing:
-        given = Review(who=who, answer=answer, reason=reason, report=report, account=account)
+        given = Review.model_validate(
+            {"account": account, "answer": answer, "reason": reason, "report": report, **more}, strict=True
+        )
         return review(self.config, self.run, self.ledger, given)
 
     @property
@@ -82,7 +86,10 @@ def test_a_launch_waits_for_its_reviewers_and_then_for_its_publication(case: Cas
     assert case.now.state == "published"
     (entry,) = [entry for entry in case.ledger.entries() if entry.kind == "review"]
     kept = json.loads(entry.binding)
-    assert kept == {"who": "ana", "answer": "approve", "reason": "read it", "report": SEEN, "account": "worker"}
+    assert kept == {"account": "os:ana", "answer": "approve", "reason": "read it", "report": SEEN} | {
+        "indistinct_from": "",
+        "question": None,
+    }
 
 
 TWO = launch_config(reviewers=["ana", "bo", "cleo"], policy={"approvals": 2})
@@ -95,49 +102,79 @@ def pair(settings: Settings) -> Case:
 
 
 def test_two_persons_approve_where_the_policy_says_so(pair: Case):
-    first = pair.answer("approve", account="airflow/ana")
+    first = pair.answer("approve", "airflow:ana")
     assert first.state == "waiting"
-    assert first.detail.startswith("for approval by bo or cleo; approved by ana at ")
+    assert first.detail.startswith("for approval by bo or cleo; approved by airflow:ana at ")
     assert first.detail.endswith("1 of 2 that the policy asks for")
     with pytest.raises(ReleaseRefused, match="is waiting"):
         require_approved(TWO, pair.run, pair.ledger)
     pair.do("publish")
     assert pair.now.state == "waiting", "a written record of publication is no second approval"
-    assert pair.answer("approve", account="airflow/ana").state == "waiting", (
-        "the same answer again is free, and no more"
-    )
-    assert pair.answer("approve", who="bo", account="airflow/bo").approvers == ("ana", "bo")
+    again = pair.answer("approve", "airflow:ana", question=QUESTION)
+    assert again.state == "waiting", "the same answer again is free, and no more"
+    assert pair.answer("approve", "airflow:bo").approvers == ("airflow:ana", "airflow:bo")
     assert pair.now.state == "published"
     require_approved(TWO, pair.run, pair.ledger)
 
 
-def test_one_person_is_not_two_by_another_name_or_account(pair: Case):
-    pair.answer("approve", account="root")
-    for who, account in (("bo", "root"), ("ana", "another")):
-        with pytest.raises((ReleaseRefused, LedgerConflict), match=r"no other person|holds another review"):
-            pair.answer("approve", who=who, account=account)
-        assert pair.now.state == "waiting"
+@pytest.mark.parametrize(
+    ("account", "indistinct_from"),
+    [("os:ANA", ""), ("airflow:ana", ""), ("airflow:Ana", ""), ("airflow:bo", "os:ana"), ("os:bo", "os:Ana")],
+)
+def test_one_person_is_not_two_by_another_account(pair: Case, account: str, indistinct_from: str):
+    pair.answer("approve", "os:ana")
+    with pytest.raises((ReleaseRefused, LedgerConflict), match=r"no other person|holds another review"):
+        pair.answer("approve", account, indistinct_from=indistinct_from)
     # Written past the command, it counts for nothing all the same.
-    forged = Review(who="cleo", answer="approve", reason="", report=SEEN, account="root")
+    forged = Review(account=account, indistinct_from=indistinct_from, answer="approve", reason="", report=SEEN)
     pair.ledger.note("review", "people", pair.run.launch_id, "another key", forged.model_dump())
-    assert (pair.now.state, pair.now.approvers) == ("waiting", ("ana",))
+    assert (pair.now.state, pair.now.approvers) == ("waiting", ("os:ana",))
+
+
+def test_two_logins_of_a_server_that_one_account_runs_are_one_person(pair: Case):
+    first = pair.answer("approve", "airflow:ana", indistinct_from="os:worker")
+    assert "approved by airflow:ana (not told apart from os:worker) at " in first.detail
+    with pytest.raises(ReleaseRefused, match="no other person than airflow:ana"):
+        pair.answer("approve", "airflow:bo", indistinct_from="os:worker")
+    assert pair.answer("approve", "airflow:bo").state == "approved"
+
+
+def test_who_is_no_reviewer_counts_for_nothing_in_the_ledger(pair: Case):
+    pair.answer("approve", "os:ana")
+    forged = Review(account="os:eve", answer="approve", reason="", report=SEEN)
+    pair.ledger.note("review", "people", pair.run.launch_id, "another key", forged.model_dump())
+    assert (pair.now.state, pair.now.approvers) == ("waiting", ("os:ana",))
+
+
+# A space, an a of another alphabet, letters that are one sign of their own, a space that has no width.
+LOOK_ALIKES = (" ana ", "ana ", "\u0430na", "\uff41na", "a\u200bna", "an\u00aa", "ana\n")
+
+
+@pytest.mark.parametrize("name", LOOK_ALIKES)
+def test_names_that_look_like_another_are_nobody_s(name: str):
+    with pytest.raises(ValueError, match="reviewers"):
+        launch_config(reviewers=[name])
+    for system in ("os", "airflow"):
+        with pytest.raises(ValueError, match="account"):
+            Review(account=f"{system}:{name}", answer="approve", reason="", report=SEEN)
 
 
 def test_two_persons_approve_the_same_report(pair: Case):
-    pair.answer("approve", account="airflow/ana")
+    pair.answer("approve", "airflow:ana")
     pair.do("report", report="b" * 64)
-    assert pair.answer("approve", who="bo", account="airflow/bo", report="b" * 64).state == "waiting"
-    assert pair.answer("approve", who="cleo", account="airflow/cleo", report="b" * 64).state == "approved"
+    assert pair.answer("approve", "airflow:bo", report="b" * 64).state == "waiting"
+    assert pair.answer("approve", "airflow:cleo", report="b" * 64).state == "approved"
 
 
 def test_a_no_of_one_of_two_is_final(pair: Case):
-    pair.answer("approve", account="airflow/ana")
-    assert pair.answer("reject", who="bo", account="airflow/bo").state == "rejected"
+    pair.answer("approve", "airflow:ana")
+    assert pair.answer("reject", "airflow:bo").state == "rejected"
 
 
 def test_a_policy_that_nobody_can_meet_is_refused():
-    with pytest.raises(ValueError, match=r"policy.approvals: 2, but reviewers names 1"):
-        launch_config(reviewers=["ana", "ana"], policy={"approvals": 2})
+    for same in ("ana", "Ana"):
+        with pytest.raises(ValueError, match=r"policy.approvals: 2, but reviewers names 1"):
+            launch_config(reviewers=["ana", same], policy={"approvals": 2})
     assert launch_id(launch_config(policy={"approvals": 1})) == launch_id(launch_config())
 
 
@@ -146,9 +183,9 @@ def test_a_no_is_final(case: Case):
         case.answer("reject", reason=" ")
     assert case.answer("reject", reason="names people").detail.endswith("names people")
     assert case.answer("reject", reason="names people").state == "rejected", "the same answer again is free"
-    for who in ("ana", "bo"):
+    for account in ("os:ana", "os:bo"):
         with pytest.raises(ReleaseRefused, match="waits for no answer, it is rejected"):
-            case.answer("approve", who=who)
+            case.answer("approve", account)
     with pytest.raises(ReleaseRefused, match="is rejected"):
         require_approved(CONFIG, case.run, case.ledger)
     case.do("report", report="b" * 64)
@@ -156,8 +193,8 @@ def test_a_no_is_final(case: Case):
 
 
 def test_only_a_reviewer_of_the_file_answers(case: Case):
-    with pytest.raises(ReleaseRefused, match=r"'eve' is no reviewer .* names ana, bo"):
-        case.answer("approve", who="eve")
+    with pytest.raises(ReleaseRefused, match=r"'os:eve' is no reviewer .* names ana, bo"):
+        case.answer("approve", "os:eve")
 
 
 def test_an_answer_is_about_the_report_that_was_seen(case: Case):
@@ -227,5 +264,5 @@ def test_an_approval_publishes_and_nothing_else_does(settings: Settings):
     first = runner.run_launch(CONFIG, launch_id(CONFIG), settings, lambda: made)
     assert "publish" not in first
     run, ledger = RunDir(settings.runs_dir, launch_id(CONFIG)), PrivacyLedger(settings.ledger_url)
-    review(CONFIG, run, ledger, Review(who="bo", answer="approve", reason="", report=SEEN, account="worker"))
+    review(CONFIG, run, ledger, Review(account="os:bo", answer="approve", reason="", report=SEEN))
     assert "publish" in runner.run_launch(CONFIG, launch_id(CONFIG), settings, lambda: made)

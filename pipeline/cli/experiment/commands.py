@@ -28,7 +28,6 @@ Logs = Annotated[
         f"holds the file {FINISHED}"
     ),
 ]
-By = Annotated[str | None, typer.Option(help="who; it stands in the ledger; default: your account")]
 
 
 @app.command()
@@ -68,7 +67,7 @@ def status(launch: LaunchName, as_json: AsJson = False) -> None:
 
 @app.command()
 @command
-def decide(launch: LaunchName, logs: Logs = None, by: By = None, as_json: AsJson = False) -> None:
+def decide(launch: LaunchName, logs: Logs = None, as_json: AsJson = False) -> None:
     """Decide an experiment whose days are over, once: everybody gets the model (exit 0), or nobody does (exit 3).
 
     Before its days are over it ends with 75: try again later. Decided before, it finishes what was interrupted.
@@ -81,7 +80,7 @@ def decide(launch: LaunchName, logs: Logs = None, by: By = None, as_json: AsJson
     config, run, here = open_existing(launch)
     tried = core.begun(config, run, PrivacyLedger(here.ledger_url))
     wanted = logs or ([] if tried.ended else _arrived(here, run.launch_id))
-    done = core.decide(config, run, here, wanted, by or settings.account())
+    done = core.decide(config, run, here, wanted, settings.account())
     show_state(config, run, here)
     _answer(run.launch_id, done, as_json)
 
@@ -92,7 +91,6 @@ def stop(
     launch: LaunchName,
     *,
     reason: Annotated[str, typer.Option(help="why; it stands in the ledger")],
-    by: By = None,
     as_json: AsJson = False,
 ) -> None:
     """Stop an experiment: users keep what they have, whatever its logs say. Ends with 3.
@@ -102,7 +100,7 @@ def stop(
     from pipeline.live import decide as core
 
     config, run, here = open_existing(launch)
-    done = core.stop(config, run, here, by or settings.account(), reason)
+    done = core.stop(config, run, here, settings.account(), reason)
     show_state(config, run, here)
     _answer(run.launch_id, done, as_json)
 

@@ -104,16 +104,24 @@ class Stack:
 
 
 @contextmanager
-def stack(tacit: Path, spare: Path | None = None, **changes: object) -> Iterator[Stack]:
+def stack(tacit: Path, spare: Path | None = None, *, watched: bool = False, **changes: object) -> Iterator[Stack]:
     """A stack with the tiny launch's file and its population's budget; nothing of it is left afterwards.
 
     Args:
       tacit: what its workers run as `tacit`.
       spare: where services put temporary files, if not where the system does.
+      watched: whether each command and its variables are written into a file of the folder ``variables``.
       changes: fields of the launch file.
     """
     folder = Path(tempfile.mkdtemp(prefix="tacit-stack-"))
     folder.chmod(0o711)  # PostgreSQL's user passes through
+    if watched:
+        (folder / "variables").mkdir()
+        script = folder / "tacit"
+        write = f"{{ printf '%s\\0' \"$1\"; env -0; }} >{folder}/variables/$$"
+        script.write_text(f'#!/bin/sh\n{write}\nexec {tacit} "$@"\n', encoding="utf-8")
+        script.chmod(0o755)
+        tacit = script
     launches = folder / "launches"
     launches.mkdir()
     (folder / "text").mkdir()

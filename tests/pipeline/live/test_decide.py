@@ -269,8 +269,8 @@ def test_the_commands_say_what_and_why_and_how_it_ended(trial: Trial):
         "live_gain": False,
         "live_guardrails": True,
     }
-    done = answered(home, "experiment", "decide", trial.run_id, "--by", "ana", code=3)
-    assert (done["decision"], done["by"]) == ("roll back", "ana")
+    done = answered(home, "experiment", "decide", trial.run_id, code=3)
+    assert (done["decision"], done["by"]) == ("roll back", settings_module.account())
     assert done["failed_gates"][0]["field"] == "experiment.min_gain"
     state = answered(home, "review", trial.run_id)
     assert state["state"] == "rolled back"
