@@ -29,6 +29,7 @@ import servers
 import services
 from places import ROOT, Places, StackError
 from services import Service
+from tacit_environment import of_review
 
 # Two cores that do other things too; a database's first tables take longest.
 PATIENCE_SECONDS = 300
@@ -104,12 +105,12 @@ def status(place: Places) -> int:
 
 def tacit(place: Places, *arguments: str) -> int:
     program = os.environ.get("TACIT_BIN") or str(places.STAGES_BIN / "tacit")
-    os.execve(program, [program, *arguments], places.environment_of(place, "worker-cpu"))
+    os.execve(program, [program, *arguments], of_review(places.environment_of(place, "worker-cpu")))
 
 
 def backfilled(place: Places, file: str = "", first: str = "", last: str = "", go: str = "") -> int:
-    tacit, airflow = (places.environment_of(place, kind) for kind in ("worker-cpu", "airflow"))
-    return backfill.backfill(tacit, airflow, file, first, last, go)
+    variables, airflow = (places.environment_of(place, kind) for kind in ("worker-cpu", "airflow"))
+    return backfill.backfill(of_review(variables), airflow, file, first, last, go)
 
 
 def environment(place: Places, kind: str) -> int:
