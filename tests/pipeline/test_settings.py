@@ -126,3 +126,20 @@ def test_forms_of_log_lines_and_system_metrics():
     assert [settings.system_metrics(each) for each in asked] == [None, 10.0, 2.5]
     with pytest.raises(ValueError, match=interval):
         settings.system_metrics(switch | {interval: "often"})
+
+
+def test_who_can_approve_and_the_account_that_asks_who_did(tmp_path: Path):
+    users = {"AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin, ana:op,tacit-reader:viewer"}
+    reader = {"TACIT_AIRFLOW_URL": "http://host:8080/", "TACIT_AIRFLOW_USER": "r", "TACIT_AIRFLOW_PASSWORD": "secret"}
+    loaded = settings.load({"TACIT_HOME": str(tmp_path), **users, **reader})
+    assert loaded.airflow_users == ("admin", "ana"), "a viewer cannot answer"
+    assert loaded.airflow == settings.AirflowReader("http://host:8080", "r", "secret")
+    assert "secret" not in repr(loaded)
+    assert settings.load({"TACIT_HOME": str(tmp_path)}).airflow is None
+    for name in reader:
+        with pytest.raises(ValueError, match=f"^{name}: not set, but others"):
+            settings.load({"TACIT_HOME": str(tmp_path), **{each: reader[each] for each in reader if each != name}})
+    for address in ("host:8080", "ftp://host", "http://", "http://user:password@host", "http://host/?a"):
+        with pytest.raises(ValueError, match="^TACIT_AIRFLOW_URL: ") as refused:
+            settings.load({"TACIT_HOME": str(tmp_path), **reader, "TACIT_AIRFLOW_URL": address})
+        assert "password" not in str(refused.value)
