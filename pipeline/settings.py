@@ -268,9 +268,8 @@ def _airflow_reader(environment: Mapping[str, str]) -> AirflowReader | None:
         raise ValueError(f"{missing[0]}: not set, but others of {', '.join(names)} are; set all three, or none")
     url, user, password = (str(value) for value in stated)
     if not re.fullmatch(r"https?://[^\s/?#@]+(/[^\s?#@]*)?", url):
-        raise ValueError(
-            f"TACIT_AIRFLOW_URL: {shown(url)!r} is no address of a server; write one as in http://host:8080"
-        )
+        # It may hold a password, so it is not repeated.
+        raise ValueError("TACIT_AIRFLOW_URL: no address of a server, or with a login; write one as in http://host:8080")
     return AirflowReader(url.rstrip("/"), user, password)
 
 

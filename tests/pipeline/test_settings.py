@@ -140,6 +140,6 @@ def test_who_can_approve_and_the_account_that_asks_who_did(tmp_path: Path):
         with pytest.raises(ValueError, match=f"^{name}: not set, but others"):
             settings.load({"TACIT_HOME": str(tmp_path), **{each: reader[each] for each in reader if each != name}})
     for address in ("host:8080", "ftp://host", "http://", "http://user:password@host", "http://host/?a"):
-        with pytest.raises(ValueError, match="^TACIT_AIRFLOW_URL: ") as refused:
+        with pytest.raises(ValueError, match="TACIT_AIRFLOW_URL: ") as refused:
             settings.load({"TACIT_HOME": str(tmp_path), **reader, "TACIT_AIRFLOW_URL": address})
         assert "password" not in str(refused.value)
