@@ -262,17 +262,22 @@ def receipts(runs_dir: Path) -> list[str]:
     Raises:
       PermanentError: a record that cannot be read, so that what it anchors is unknown.
     """
-    anchors: set[str] = set()
-    for path in sorted(runs_dir.glob(f"*/public/*/{RESULT}")):
+    anchors = {path.read_text(encoding="utf-8").strip() for path in runs_dir.glob(f"*/private/*/{RECEIPT}")}
+    for path in sorted([*runs_dir.glob(f"*/public/*/{RESULT}"), *runs_dir.glob(f"*/public/launch/{ERASED}")]):
         try:
-            anchors.update(StageRecord.model_validate_json(path.read_bytes()).ledger.values())
-        except ValueError as error:
+            content = json.loads(path.read_bytes())
+            anchors.update(content["receipts"] if path.name == ERASED else StageRecord(**content).ledger.values())
+        except (ValueError, LookupError, TypeError) as error:
             raise PermanentError(
-                f"{path}: not a stage record, so which entries of the privacy ledger it was given is unknown; restore "
-                "it from MLflow, or run the stage again"
+                f"{path}: damaged, so which entries of the privacy ledger it was given is unknown; restore it from "
+                "MLflow or a backup, or run the stage again"
             ) from error
-    anchors.update(path.read_text(encoding="utf-8").strip() for path in runs_dir.glob(f"*/private/*/{RECEIPT}"))
     return sorted(anchors - {""})
+
+
+def receipts_of(run: RunDir) -> list[str]:
+    """Hashes of the reservations that a launch's stages noted in its private folder."""
+    return sorted(path.read_text(encoding="utf-8").strip() for path in run.path.glob(f"private/*/{RECEIPT}"))
 
 
 def _digests(folder: Path) -> dict[str, str]:

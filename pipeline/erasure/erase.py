@@ -20,7 +20,7 @@ from pipeline.config import LaunchConfig
 from pipeline.errors import PermanentError
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.release import standing
-from pipeline.run_dir import ERASED, RunDir
+from pipeline.run_dir import ERASED, RunDir, receipts_of
 from pipeline.settings import Settings
 from pretrain.files import sha256, write_text
 
@@ -84,6 +84,7 @@ def forget(run: RunDir, settings: Settings, because: str, not_verified: Sequence
             "verified": not not_verified,
             "not_verified": list(not_verified),
             "files": files,
+            "receipts": receipts_of(run),
         }
         with suppress(OSError):  # A full disk, on which there is room once the files are gone.
             _state(run, content)

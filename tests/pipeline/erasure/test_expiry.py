@@ -1,10 +1,10 @@
 """Text goes when its window is over, whatever else is wrong with its launch; one launch keeps no other from it."""
 
-import dataclasses
 import json
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -18,10 +18,10 @@ from pipeline.errors import PERMANENT, TEMPORARY, PermanentError
 from pipeline.ledger import clock
 from pipeline.ledger.budget import Budget
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.run_dir import ERASED, RESULT, RunDir
+from pipeline.run_dir import ERASED, RESULT, RunDir, receipts
 from pipeline.runner import Stages, run_stage
 from pipeline.settings import Settings
-from pipeline.stage import StageSpend
+from pipeline.stage import StageContext, StageSpend
 from pipeline.stages import ingest, reuse
 from pipeline.verify.launch import verify
 from pretrain.files import sha256, write_text
@@ -146,7 +146,7 @@ def test_text_goes_with_its_window_whatever_is_wrong(run: RunDir, settings: Sett
 
 def test_a_ledger_that_could_not_be_told_is_told_later(run: RunDir, settings: Settings, at: Callable):
     at(LAST)
-    elsewhere = dataclasses.replace(settings, ledger_url=f"sqlite:///{settings.runs_dir / 'gone.db'}")
+    elsewhere = replace(settings, ledger_url=f"sqlite:///{settings.runs_dir / 'gone.db'}")
     assert sweep(elsewhere).exit_code == PERMANENT
     assert text_left(run) == []
     before = stated(run)
@@ -161,7 +161,7 @@ def test_a_ledger_that_could_not_be_told_is_told_later(run: RunDir, settings: Se
 def test_an_erasure_that_was_killed_is_finished(run: RunDir, settings: Settings, left: tuple[str, ...]):
     """The statement is there, and of the text any part; the window, which is not over, may be what went first."""
     content = {"launch_id": run.launch_id, "erased_at": "2026-04-15T00:00:00+00:00", "files": 9}
-    content |= {"because": "its window", "verified": False, "not_verified": []}
+    content |= {"because": "its window", "verified": False, "not_verified": [], "receipts": []}
     write_text(run.path / "public" / "launch" / ERASED, json.dumps(content))
     for path in (run.path / "private" / "ingest_private").iterdir():
         if path.name not in left:
@@ -276,3 +276,25 @@ def test_reading_text_and_beginning_a_launch_erase_what_is_over(
     write_text(other, json.dumps(config.model_dump(mode="json") | {"name": "other"}))
     answered(settings.home, "stage", "ingest_private", str(other), "--date", "20260101", code=PERMANENT)
     assert not (run.path / "private").exists()
+
+
+def test_the_receipt_of_a_spend_outlives_the_launch_that_made_it(
+    config: LaunchConfig, settings: Settings, at: Callable, tmp_path: Path
+):
+    """A launch that died has its reservation's receipt in its private folder alone; without it a ledger of before the
+    spend would have room again."""
+    before = tmp_path / "before.db"
+    run_stage("ingest_private", config, launch_id(config), settings, STAGES)
+    shutil.copy(settings.runs_dir / "ledger.db", before)
+
+    def killed(ctx: StageContext) -> Counted:
+        raise OSError("the machine went away")
+
+    with pytest.raises(OSError, match="went away"):
+        run_stage("fine_tune", config, launch_id(config), settings, replace(STAGES, functions={"fine_tune": killed}))
+    (reserved,) = PrivacyLedger(settings.ledger_url).spends()
+    at(LAST)
+    assert sweep(settings).erased == [launch_id(config)]
+    assert reserved.hash in receipts(settings.runs_dir)
+    shutil.copy(before, settings.runs_dir / "ledger.db")
+    assert PrivacyLedger(settings.ledger_url).verify(receipts(settings.runs_dir))
