@@ -97,7 +97,7 @@ class Case:
         return [f"{check.id}: {check.detail}" for check in self.checks() if check.passed is not True]
 
     def answer(self, verdict: str) -> None:
-        word = Review(who="ana", answer=verdict, reason="read it", report="d" * 64, account="ana")
+        word = Review(account="os:ana", answer=verdict, reason="read it", report="d" * 64)
         review(self.config, self.run, self.ledger, word)
 
 
