@@ -63,12 +63,12 @@ def what_follows(launch: LaunchFile, earlier: Sequence[str]) -> list[str]:
 
 
 def boxes(context: Context) -> ParamsDict:
-    """One box to tick for each warning of the report; they are known only once it is written."""
-    warnings = (context["ti"].xcom_pull(task_ids="report") or {}).get("concerns", [])
+    """One box to tick for each main concern of the report; they are known only once it is written."""
+    concerns = (context["ti"].xcom_pull(task_ids="report") or {}).get("concerns", [])
     return ParamsDict(
         {
-            f"warning_{number}": Param(False, type="boolean", title="I accept", description=warning)
-            for number, warning in enumerate(warnings, start=1)
+            f"concern_{number}": Param(False, type="boolean", title="I accept", description=concern)
+            for number, concern in enumerate(concerns, start=1)
         }
     )
 

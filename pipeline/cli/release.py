@@ -2,6 +2,7 @@
 
 import re
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -84,6 +85,9 @@ def review(
         str | None, typer.Option("--answer", help="approve or reject; without it, only the state")
     ] = None,
     reason: Annotated[str, typer.Option(help="why; it stands in the ledger")] = "",
+    accept: Annotated[
+        list[int] | None, typer.Option(help="number of a main concern that the approval accepts; once for each")
+    ] = None,
     report: Annotated[str | None, typer.Option(help="SHA-256 of the disclosure.json that was read")] = None,
     answered_in_airflow: Annotated[
         tuple[str, str, str, int] | None,
@@ -93,7 +97,9 @@ def review(
 ) -> None:
     """Where a launch stands; with --answer, the word of the account that runs this, for good.
 
-    Example: tacit review en-US-0123abcd --answer reject --reason "two words name people"
+    Without an answer it lists the main concerns of the report; an approval accepts each by its number.
+
+    Example: tacit review en-US-0123abcd --answer approve --accept 1 --accept 2
     """
     from pipeline import airflow_answer, release
     from pipeline.ledger.ledger import PrivacyLedger
@@ -106,6 +112,8 @@ def review(
         now = release.standing(config, run, ledger.entries())
     else:
         reported = run.result("report")
+        if verdict == "approve":
+            _require_accepted(reported["concerns"], accept or [])
         if answered_in_airflow is not None:
             names = zip(release.Question.model_fields, answered_in_airflow, strict=True)
             question, concerns = release.Question(**dict(names)), reported["concerns"]
@@ -118,4 +126,29 @@ def review(
         now = release.review(config, run, ledger, word)
         show_state(config, run, here)
     content = {"launch_id": run.launch_id, "ledger": ledger.address} | now.model_dump()
-    answer(content, as_json, text=f"launch {run.launch_id}: {now.state}" + f": {now.detail}" * bool(now.detail))
+    lines = [f"launch {run.launch_id}: {now.state}" + f": {now.detail}" * bool(now.detail)]
+    if now.state == "waiting":
+        question = {name: run.result("report")[name] for name in ("summary", "concerns")}
+        content |= question
+        lines += [f"  {line}" for line in question["summary"]]
+        lines += ["Main concerns:"] * bool(question["concerns"])
+        lines += [f"  {number}. {concern}" for number, concern in enumerate(question["concerns"], start=1)]
+    answer(content, as_json, text="\n".join(lines))
+
+
+def _require_accepted(concerns: Sequence[str], accepted: Sequence[int]) -> None:
+    """See that an approval accepts every main concern of the report, as each is a box to tick in Airflow.
+
+    Raises:
+      ValueError: some are not accepted, or there is no such number.
+    """
+    numbers = set(range(1, len(concerns) + 1))
+    if unknown := sorted(set(accepted) - numbers):
+        raise ValueError(f"--accept: {unknown[0]} is no concern of this report, which has {len(concerns)}")
+    if left := sorted(numbers - set(accepted)):
+        listed = "; ".join(f"{number}. {concerns[number - 1]}" for number in left)
+        every = " ".join(f"--accept {number}" for number in sorted(numbers))
+        raise ValueError(
+            f"--accept: {len(left)} of {len(concerns)} main concerns are not accepted: {listed} Read the report, then "
+            f"approve with {every}, or reject"
+        )

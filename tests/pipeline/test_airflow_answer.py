@@ -45,7 +45,7 @@ def test_who_answered_and_what_is_what_airflow_says():
         ({"chosen_options": ["Approve", "Reject"]}, "nobody approved or rejected there"),
         ({"body": "nothing"}, "another launch or report"),
         ({"params": {}}, "another launch or report"),
-        ({"params_input": {"warning_1": True, "warning_2": "yes"}}, "without accepting 1 of 2 concerns"),
+        ({"params_input": {"concern_1": True, "concern_2": "yes"}}, "without accepting 1 of 2 concerns"),
         ({"params_input": {}}, "without accepting 2 of 2 concerns"),
         ({"responded_by_user": {"id": " ana "}}, "no reviewer can be called"),
         ({"responded_by_user": {"id": "\u0430na"}}, "no reviewer can be called"),
@@ -128,6 +128,26 @@ def test_one_shell_is_one_person(settings: Settings, monkeypatch: pytest.MonkeyP
         refused = answered(settings.home, "review", launch, *AT, code=65)
     assert "no other person than" in refused["error"]
     assert case.now.state == "waiting"
+
+
+def test_an_approval_by_command_accepts_each_concern_too(settings: Settings):
+    account = ME.partition(":")[2]
+    case = Case(settings, launch_config(reviewers=[account]), concerns=WARNINGS)
+    launch = case.run.launch_id
+    asked = answered(settings.home, "review", launch)
+    assert (asked["state"], tuple(asked["concerns"])) == ("waiting", WARNINGS)
+    assert "epsilon 84.89" in asked["summary"][0]
+    approve = ("review", launch, "--answer", "approve")
+    for accepted, why in (
+        ((), "2 of 2 main concerns"),
+        (("1",), "Words have a loss of 80"),
+        (("1", "2", "3"), "3 is no"),
+    ):
+        options = [part for number in accepted for part in ("--accept", number)]
+        with pytest.raises(AssertionError, match=why):
+            answered(settings.home, *approve, *options)
+    assert case.now.state == "waiting"
+    assert answered(settings.home, *approve, "--accept", "2", "--accept", "1")["state"] == "approved"
 
 
 def test_an_answer_in_airflow_is_recorded_by_run_and_task(settings: Settings, monkeypatch: pytest.MonkeyPatch):

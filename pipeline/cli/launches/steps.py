@@ -29,7 +29,7 @@ def next_steps(launch: Launch, *, runs: bool = False) -> list[str]:
         fixes = dict.fromkeys(gate.fix for gate in failed_gates(launch.results.get("decide", {})))
         return [*erased, *fixes, f"{read}; a changed launch file is another launch, with a spend of its own"]
     if launch.state == "waiting":
-        return [f"{read}, then answer: tacit review {run_id} --answer approve"]
+        return [f"{read}, see its main concerns: tacit review {run_id}, then answer with --answer"]
     if launch.state == "approved":
         return [f"publish it: tacit launch {run_id}"]
     if launch.state == "in experiment":

@@ -15,7 +15,7 @@ PLACE = "/api/v2/dags/people/dagRuns/manual%2B1/taskInstances/approve/-1/hitlDet
 
 def question(launch_id: str, report: str, warnings: tuple[str, ...] = (), **changes: Any) -> dict[str, Any]:
     """What Airflow says of an approved question, as `dags/approval.py` asks it."""
-    boxes = {f"warning_{number}": {"value": False, "description": each} for number, each in enumerate(warnings, 1)}
+    boxes = {f"concern_{number}": {"value": False, "description": each} for number, each in enumerate(warnings, 1)}
     return {
         "subject": f"Publish NWP for en-US: {launch_id}?",
         "body": f"\nLaunch `{launch_id}` passed every automatic gate.\n- its disclosure has SHA-256\n  `{report}`",

@@ -82,7 +82,7 @@ def test_status_of_a_launch_says_what_was_spent_and_what_to_do_next(tracked: Set
     assert "8 of 13 stages" in printed(tracked.home, "status", begun)
     assert "not yet: audit, ab_test, decide, report, publish" in printed(tracked.home, "status", begun)
     waiting = decided_launch(tracked, name="other", reviewers=["ana"])[1]
-    assert f"tacit review {waiting} --answer approve" in answered(tracked.home, "status", waiting)["next"][0]
+    assert f"main concerns: tacit review {waiting}, then answer" in answered(tracked.home, "status", waiting)["next"][0]
 
 
 def test_nothing_here_yet(tmp_path: Path):
