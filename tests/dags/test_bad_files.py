@@ -55,7 +55,7 @@ def test_the_good_ones_stay(parsed: dict):
     for name in ("good", "timed"):
         assert "publish" in parsed[name][3]
         assert "broken" not in parsed[name][2]
-    beside = {"public_model-timed", "experiment-timed"}
+    beside = {"public_model-timed", "experiment-timed", "tacit-expiry"}
     assert beside <= parsed.keys()
     assert len(parsed) == len(GOOD) + len(beside) + len(BAD) + 1
 
