@@ -37,17 +37,12 @@ def audit(launch: LaunchName, as_json: AsJson = False) -> None:
         f"control without noise, {row['n_e']} copies: {row['found']} of {row['canaries']} found"
         for row in (audited.get("control") or {"rows": ()})["rows"]
     ]
-    lines += ["", f"{'audit':<16} {'estimate':>9} {'claim':>8} {'noise <':>8} {'clip >':>8}  verdict"]
+    lines += ["", f"{'audit':<16} {'verdict':<8} {'noise <':>8} {'clip >':>8}  what it tests"]
     for row in audited["audits"]:
-        verdict = {True: "nothing against the claim", None: "decides nothing", False: row["reason"]}[row["passed"]]
-        claim = "" if row["claim"] is None else f"{row['claim']:.4g}"
-        # What it would notice with 90% power; earlier versions did not say.
         least = " ".join(
-            f"{'' if row.get(name) is None else format(row[name], '.3f'):>8}" for name in ("least_noise", "least_clip")
+            f"{'' if row[name] is None else format(row[name], '.3f'):>8}" for name in ("least_noise", "least_clip")
         )
-        lines.append(f"{row['type']:<16} {row['estimate']:>9.4g} {claim:>8} {least}  {verdict} ({row['quantity']})")
-    if not audited["audits"]:
-        lines.append("none: audit.directions is 0 in the launch file")
+        lines.append(f"{row['type']:<16} {row['verdict']:<8} {least}  {row['tested']}")
     answer(audited, as_json, text="\n".join(lines))
 
 

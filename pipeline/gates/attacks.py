@@ -2,18 +2,12 @@
 
 from collections.abc import Iterator
 
+from evaluation.audit.released.rows import COUNTED, TRAINED
 from pipeline.gates.answers import at_least, at_most, finite, gate, show
 from pipeline.gates.evidence import Evidence
 from pipeline.policy.config import PolicyConfig
 from reports.disclosure.document import GateResult
 
-# Rows of the audit about what was released, without which nothing shows that the noise is in the models.
-RELEASED = (
-    *("sequence", "noise_added", "update_lengths", "canary_lengths"),
-    *("cohorts", "trained_rows", "noise_variance", "noise_values"),
-)
-# The same of noisy counts, where they are all that was released.
-COUNTED = ("noise_variance", "noise_values")
 # An audit that would not notice a tenth less noise, or updates a tenth too long, nine times out of ten says nothing.
 LEAST_NOISE, LEAST_CLIP = 0.9, 1.1
 
@@ -84,23 +78,19 @@ def _contradictions(evidence: Evidence) -> int | None:
     """Audits that failed; None where the verdict or the rows behind it are missing."""
     if evidence.noise_audit_passed is None or not evidence.audits:
         return None
-    return max(sum(row.passed is False for row in evidence.audits), int(not evidence.noise_audit_passed))
+    return max(sum(row.verdict == "failed" for row in evidence.audits), int(not evidence.noise_audit_passed))
 
 
 def _released(evidence: Evidence) -> GateResult:
-    """Each row about what was released must be there, and pass."""
-    wanted = COUNTED if evidence.counts_alone else RELEASED
-    rows = {row.type: row for row in evidence.audits if row.type in wanted}
-    problems = [rows[kind].reason or kind for kind in rows if rows[kind].passed is not True]
-    missing = [kind.replace("_", " ") for kind in wanted if kind not in rows]
-    if missing:
-        problems.append(f"missing: {', '.join(missing)}")
+    """Every audit of what was released must be there, and pass; the evidence names audits and no figure of theirs."""
+    rows = {row.type: row.verdict for row in evidence.audits}
+    verdicts = {kind: rows.get(kind, "not run") for kind in (COUNTED if evidence.counts_alone else TRAINED)}
+    problems = [f"{kind.replace('_', ' ')}: {verdict}" for kind, verdict in verdicts.items() if verdict != "passed"]
     whole = "models follow from released sums, and these from recorded devices and all the noise"
     if evidence.counts_alone:
         whole = "what was released, less its sum made again, is all the noise"
-    text = "; ".join(problems) or whole
-    count = None if missing else len(problems)
-    return gate("released", "noise in what was released", count, 0, not problems, text)
+    count = None if "not run" in verdicts.values() else len(problems)
+    return gate("released", "noise in what was released", count, 0, not problems, "; ".join(problems) or whole)
 
 
 def _power(evidence: Evidence) -> GateResult:

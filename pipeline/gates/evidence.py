@@ -2,7 +2,7 @@
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from reports.disclosure.findings import AuditRow, ControlBlock
+from reports.disclosure.findings import AuditVerdict, ControlBlock
 from reports.disclosure.utility import OtherFeature
 
 
@@ -43,7 +43,7 @@ class Evidence(BaseModel):
     pooled_p_value: float | None = Field(default=None, description="of all one-device canaries together")
     alpha: float | None = None
     noise_audit_passed: bool | None = Field(default=None, description="None where no noise was audited")
-    audits: tuple[AuditRow, ...] = ()
+    audits: tuple[AuditVerdict, ...] = ()
     control: ControlBlock | None = Field(default=None, description="what the attacks find where nothing was hidden")
     # ab_test
     top1_gain_low: float | None = Field(default=None, description="lower end of private minus starting point")

@@ -4,7 +4,9 @@ Canaries that the launched model does not hold live on a twin, which is trained 
 noise; beside both stands a control without noise, whose canaries must be found.
 """
 
+import json
 import os
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from functools import partial
 
@@ -14,13 +16,12 @@ from evaluation.audit import canaries, memorisation
 from evaluation.audit.canaries import CanarySet
 from evaluation.audit.counted import counts_audit
 from evaluation.audit.memorisation import CanaryRow
-from evaluation.audit.noise import NoiseAudit, noise_audit
-from evaluation.audit.released import rows as released
+from evaluation.audit.noise import noise_audit
+from evaluation.audit.released.rows import COUNTED, TRAINED, AuditRow, Kind, verdicts
 from evaluation.config import ALPHA
 from federated.counts.release import CLIP_NORM, weighted
 from federated.rounds.rule import RoundRule
 from federated.rounds.server import flat_weights
-from pipeline.config import LaunchConfig
 from pipeline.stage import StageContext, StageResult, stage_key
 from pipeline.stages import artifacts
 from pipeline.stages.count import asked_of_devices
@@ -28,11 +29,12 @@ from pipeline.stages.training import audit_trace, fine_tune_workers
 from pipeline.twin.control import control
 from pipeline.twin.pseudo_people import pseudo_people
 from pipeline.twin.training import Trained, train_twin
+from pretrain.files import PRIVATE, write_text
 from pretrain.kernel.threads import one_torch_thread
 from pretrain.model import KeyboardLM
 from pretrain.randomness.noise import subkey
 from pretrain.vocabulary import EOS, TokenStream
-from reports.disclosure.findings import AuditBlock, AuditRow, CanaryResult, ControlBlock, TwinBlock
+from reports.disclosure.findings import AuditBlock, AuditVerdict, CanaryResult, TwinBlock
 from reports.disclosure.guarantee import ReleasedCounts
 
 
@@ -45,19 +47,20 @@ class Canary(CanaryResult):
     vacuous: bool | None
 
 
-class NoiseAuditRow(AuditRow):
-    """One audit of the noise, and the confidence of its interval."""
-
-    confidence: float
+# The audits' figures, beside the keys: they tell of the noise and of sums before it.
+FIGURES = "figures.json"
 
 
 class Audit(StageResult, AuditBlock):
-    """What the model remembers of compliant canaries, of ``stress`` apart, and the audits of the noise."""
+    """What the model remembers of compliant canaries, of ``stress`` apart, and the verdicts of the audits of the noise.
+
+    Guarantee: what is said of canaries follows from models that are released, or were trained on public text; of the
+    noise and of sums before it nothing is said but verdicts.
+    """
 
     found_by_beam: int
     noise_audit_passed: bool | None
     canaries: tuple[Canary, ...]
-    audits: tuple[NoiseAuditRow, ...]
 
 
 def audit(ctx: StageContext) -> Audit:
@@ -104,9 +107,8 @@ def audit(ctx: StageContext) -> Audit:
         "alpha": ALPHA,
         "noise_audit_passed": None if tested is None else tested.passed,
         "seed_commitment": None if tested is None else tested.seed_commitment,
-        "audits": [] if tested is None else [_shown(row, config) for row in tested.rows],
+        "audits": _verdicts(ctx, () if tested is None else tested.rows, TRAINED),
         "headline": {"exposure_bits": memorised.max_exposure_bits},
-        "metrics": _metrics(memorised, learnt, tested),
     }
     return Audit.model_validate(content, extra="ignore")
 
@@ -182,29 +184,17 @@ def _of_counts(ctx: StageContext) -> Audit:
         seed_commitment=None,
         noise_audit_passed=all(row.passed for row in rows),
         canaries=(),
-        audits=tuple(NoiseAuditRow.model_validate(vars(row)) for row in rows),
-        metrics={f"noise_audit/{row.type}": row.estimate for row in rows},
+        audits=_verdicts(ctx, rows, COUNTED),
     )
 
 
-def _shown(row: released.AuditRow, config: LaunchConfig) -> dict[str, object]:
-    """A row as it may be shown: how many updates were not empty tells who typed, and nothing covers that."""
-    untold = {"n": 0} if row.type == "update_lengths" and config.evaluation is not None else {}
-    return vars(row) | untold
+def _verdicts(ctx: StageContext, rows: Iterable[AuditRow], tested: Mapping[Kind, str]) -> tuple[AuditVerdict, ...]:
+    """The verdicts, which are shown; the figures behind them stay in the private half."""
+    rows = tuple(rows)
+    write_text(ctx.private / FIGURES, json.dumps([vars(row) for row in rows], indent=1) + "\n", PRIVATE)
+    return tuple(AuditVerdict.model_validate(vars(row)) for row in verdicts(rows, tested))
 
 
 def model_change(ctx: StageContext) -> np.ndarray:
     """Final minus starting weights of private training, float64 ``[P]``."""
     return flat_weights(artifacts.model(ctx, "fine_tune")) - flat_weights(artifacts.model(ctx, "adapt"))
-
-
-def _metrics(memorised: memorisation.AuditResult, learnt: ControlBlock, tested: NoiseAudit | None) -> dict[str, float]:
-    """Each canary's exposure, what the control found and each audit's estimate, by name for MLflow."""
-    shown = {
-        f"exposure_bits/{row.population}/{row.n_u} devices {row.n_e} copies/{number}": row.exposure_bits
-        for number, row in enumerate(memorised.canaries, start=1)
-    }
-    shown |= {f"control_found/{row.n_e} copies": row.found for row in learnt.rows}
-    for row in () if tested is None else tested.rows:
-        shown[f"noise_audit/{row.type}"] = row.estimate
-    return shown

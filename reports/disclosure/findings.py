@@ -189,19 +189,12 @@ class CanaryResult(Config):
     loss: float
 
 
-class AuditRow(Config):
-    """One audit of the noise; ``passed`` is None where it decides nothing."""
+class AuditVerdict(Config):
+    """The verdict of one audit of the noise: no estimate, interval or p-value, which would tell of the noise."""
 
     type: str
-    quantity: str
-    estimate: float
-    low: float
-    high: float
-    claim: float | None
-    p_value: float | None
-    n: int
-    passed: bool | None
-    reason: str
+    tested: str
+    verdict: Literal["passed", "failed", "not run"]
     least_noise: float | None = Field(default=None, description="share of the noise that it would notice, at 90% power")
     least_clip: float | None = Field(default=None, description="multiple of the clip norm that it would notice, so too")
 
@@ -280,7 +273,7 @@ class AuditBlock(Config):
     pooled_p_value: float | None
     seed_commitment: str | None
     canaries: tuple[CanaryResult, ...]
-    audits: tuple[AuditRow, ...]
+    audits: tuple[AuditVerdict, ...]
 
     @model_validator(mode="after")
     def _stress_is_told_apart(self) -> "AuditBlock":

@@ -1,16 +1,13 @@
-"""Figures of the audits: canaries against their ceilings, estimates against their claims.
-
-The one-run bound is in neither: beside an epsilon it would look like an estimate of one.
-"""
+"""Figures of the memorisation audit: canaries against their ceilings; audits of the noise have verdicts alone."""
 
 import math
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 
-from reports.disclosure.findings import AuditBlock, AuditRow, CanaryResult
+from reports.disclosure.findings import AuditBlock, CanaryResult
 from reports.figures import style
-from reports.figures.style import BLUE, GREEN, INK, ORANGE, RED, svg
+from reports.figures.style import BLUE, INK, ORANGE, RED, svg
 
 _TITLES = {
     "compliant": "Exposure of canaries against their ceilings",
@@ -19,16 +16,14 @@ _TITLES = {
 
 
 def of_audits(block: AuditBlock | None) -> dict[str, str]:
-    """The report's figures of the audits, SVG by name: canaries of each population, and what estimates a claim."""
+    """The report's figures of the audits, SVG by name: canaries of each population."""
     if block is None:
         return {}
-    figures = {
+    return {
         name: exposure(block.of(population), block.random_continuations)
         for population, name in (("compliant", "canaries"), ("stress", "canaries_stress"))
         if block.of(population)
     }
-    claimed = [row for row in block.audits if row.claim is not None and row.type != "records"]
-    return figures | ({"audits": estimates(claimed)} if claimed else {})
 
 
 def exposure(canaries: Sequence[CanaryResult], random_continuations: int) -> str:
@@ -70,33 +65,3 @@ def exposure(canaries: Sequence[CanaryResult], random_continuations: int) -> str
     spoken = f"{len(canaries)} canaries, the most exposed has {max(row.exposure_bits for row in canaries):.2f} bits of "
     spoken += f"{most:.1f}; {len(above)} above the ceiling that its rounds allow."
     return svg(_TITLES[population], spoken, draw, height=1.3 + 0.3 * len(cells))
-
-
-def estimates(audits: Sequence[AuditRow]) -> str:
-    """Each estimate with its interval as a share of its claim; what lies beyond the line speaks against it.
-
-    Raises:
-      ValueError: nothing to draw, or a claim that is not above 0.
-    """
-    claimed = [(row, row.claim) for row in audits if row.claim is not None and row.claim > 0]
-    if not claimed or len(claimed) < len(audits):
-        raise ValueError("audits: give at least one, each with a claim above 0")
-    both_ways = ("noise_scale", "noise_variance")
-    said = [f"{'' if row.type in both_ways else 'at most '}{claim:.3g}" for row, claim in claimed]
-
-    def draw(axes: Axes) -> None:
-        places = style.rows(axes, [row.quantity for row, _ in claimed], "estimate as a share of the claim")
-        for (row, claim), words, place in zip(claimed, said, places, strict=True):
-            ends = (row.low / claim, row.estimate / claim, row.high / claim)
-            # The audit's own verdict: stricter than the interval, as it tests several things.
-            style.interval(axes, place, ends, RED if row.passed is False else GREEN)
-            style.beside(axes, place, f"{row.estimate:.3g} of {words}")
-        axes.axvline(1, color=INK, linewidth=1, linestyle="--")
-        axes.set_xlim(0, 1.08 * max(1.15, *(row.high / claim for row, claim in claimed)))
-
-    spoken = "; ".join(
-        f"{row.quantity}: {row.estimate:.3g}, {row.low:.3g} to {row.high:.3g}, claimed {words}, "
-        f"{'contradicted' if row.passed is False else 'not contradicted'}"
-        for (row, _), words in zip(claimed, said, strict=True)
-    )
-    return svg("Audit estimates against the claim", f"{spoken}.", draw, height=0.9 + 0.32 * len(claimed))

@@ -107,7 +107,7 @@ def test_the_launched_model_trained_on_no_canary_that_is_on_the_twin(launched: L
     audited = result("audit")
     assert (audited["in_launch"], audited["twin"]["populations"]) == (["compliant"], ["stress"])
     (rows,) = (row for row in audited["audits"] if row["type"] == "trained_rows")
-    assert rows["passed"] is True
+    assert rows["verdict"] == "passed"
 
 
 def test_nothing_private_outside_the_private_folder(launched: Launched) -> None:

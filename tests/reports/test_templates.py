@@ -134,14 +134,14 @@ def test_a_ceiling_that_rank_one_stays_under_says_nothing() -> None:
 
 def test_bad_findings_stand_out() -> None:
     row = block("audit")["canaries"][0] | {"ceiling_bits": 1.0, "exposure_bits": 1.5, "found_by_beam": True}
-    audits = [block("audit")["audits"][0] | {"passed": False, "reason": "too little noise"}]
+    audits = [block("audit")["audits"][0] | {"verdict": "failed"}]
     gates = block("decision")["gates"][:1]
     page = rendered(
         audit=block("audit", canaries=[row], stress=None, audits=audits),
         decision=block("decision", decision="hold", reasons=["r"], gates=[gates[0] | {"passed": False}]),
         participation=block("participation", violations=3),
     )["report.html"]
-    for bad in ("fail", "1.50", "found", "too little noise", "bounds broken", "3"):
+    for bad in ("fail", "1.50", "found", "failed", "bounds broken", "3"):
         assert f"<strong>{bad}</strong>" in page
     assert "<em>pass</em>" not in page
     assert "<strong>1 of them speaks against the claim</strong>" in page

@@ -1,5 +1,10 @@
-"""One row of the audits of the noise, as the disclosure shows it."""
+"""One row of the audits of the noise: its figures, which are secret, and its verdict, which is all that leaves.
 
+Estimates, intervals and p-values are functions of released sums minus noise or minus sums made again: beside the
+release, which is public, they tell the true text from every other to the last digit.
+"""
+
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -22,9 +27,54 @@ Kind = Literal[
 ]
 
 
+# What each audit of a training run tests; a row that decides nothing has no verdict and is not here.
+TRAINED: Mapping[Kind, str] = {
+    "sequence": "every model follows from the released sums, and the last one is the published one",
+    "noise_added": "released sums are the sums and all the noise of the key",
+    "update_lengths": "no device's update is longer than the clip norm, and sums hold nothing else",
+    "canary_lengths": "every canary's update is one clip norm long",
+    "cohorts": "devices of every round are those that seed and key choose",
+    "trained_rows": "rounds trained on the text of the recorded devices, each once",
+    "noise_variance": "as much noise as claimed in every round, tensor, row and weight",
+    "noise_values": "noise is normal, and independent from round to round",
+    "matched_filter": "a canary that takes part is no easier to tell than the whole run's guarantee says",
+    "noise_scale": "as much noise as claimed along the canaries' directions",
+    "clip_norm": "a canary moves released sums by no more than one clip norm",
+    "noise_whiteness": "no two rounds share noise along the canaries' directions",
+    "records": "the rounds that canaries joined allow no more than the guarantee says",
+    "lower_bound": "guesses of who took part do not refute the guarantee; passing is no proof of it",
+}
+# The same of noisy counts, where they are all that was released.
+COUNTED: Mapping[Kind, str] = {
+    "noise_variance": "as much noise as claimed in every part of the released counts, less their sum made again",
+    "noise_values": "what is left without the sum is normal and independent",
+}
+# Rows whose power is a function of the launch file and the model's size; that of the others follows from estimates.
+_PUBLIC_POWER = frozenset({"noise_variance", "update_lengths", "canary_lengths"})
+
+
+@dataclass(frozen=True)
+class AuditVerdict:
+    """The verdict of one audit; public.
+
+    Guarantee: beside the verdict every field is a function of the launch file and public sizes. An honest run passes
+    all audits with probability at least ``1 - ALPHA``, whatever its devices typed.
+
+    Attributes:
+      tested: from ``TRAINED`` or ``COUNTED``.
+      least_noise, least_clip: as of ``AuditRow``, where they do not depend on the run.
+    """
+
+    type: Kind
+    tested: str
+    verdict: Literal["passed", "failed", "not run"]
+    least_noise: float | None
+    least_clip: float | None
+
+
 @dataclass(frozen=True)
 class AuditRow:
-    """What one audit of the noise estimated, and whether it speaks against the claim; public.
+    """What one audit of the noise estimated, and whether it speaks against the claim. Secret.
 
     Attributes:
       type: ``lower_bound`` never stands beside an epsilon as if it were an estimate of one.
@@ -52,6 +102,25 @@ class AuditRow:
     reason: str = ""
     least_noise: float | None = None
     least_clip: float | None = None
+
+
+def verdicts(rows: Iterable[AuditRow], tested: Mapping[Kind, str]) -> tuple[AuditVerdict, ...]:
+    """What may be shown of audits: a verdict for everything that was to be tested, in that order."""
+    made = {row.type: row for row in rows}
+    return tuple(_verdict(kind, what, made.get(kind)) for kind, what in tested.items())
+
+
+def _verdict(kind: Kind, tested: str, row: AuditRow | None) -> AuditVerdict:
+    if row is None or row.passed is None:
+        return AuditVerdict(kind, tested, "not run", None, None)
+    known = kind in _PUBLIC_POWER
+    return AuditVerdict(
+        type=kind,
+        tested=tested,
+        verdict="passed" if row.passed else "failed",
+        least_noise=row.least_noise if known else None,
+        least_clip=row.least_clip if known else None,
+    )
 
 
 def exact(kind: Kind, quantity: str, estimate: float, n: int, reason: str, least_clip: float | None = None) -> AuditRow:

@@ -176,10 +176,10 @@ def example(**changes: object) -> Disclosure:
             },
             "seed_commitment": "c" * 64,
             "audits": [
-                {"type": "noise_scale", "quantity": "noise in clip norms", "estimate": 6.01, "low": 5.9, "high": 6.1}
-                | {"claim": 6.0, "p_value": 0.7, "n": 500, "passed": True, "reason": ""},
-                {"type": "one_shot", "quantity": "epsilon of the final model", "estimate": 1.9, "low": 0.1, "high": 4.0}
-                | {"claim": 4.9, "p_value": None, "n": 250, "passed": None, "reason": ""},
+                {"type": "noise_variance", "tested": "as much noise as claimed in every round"}
+                | {"verdict": "passed", "least_noise": 0.99, "least_clip": None},
+                {"type": "noise_whiteness", "tested": "no two rounds share noise"}
+                | {"verdict": "passed", "least_noise": None, "least_clip": None},
             ],
             "canaries": [
                 {

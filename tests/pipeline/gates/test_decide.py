@@ -4,14 +4,14 @@ import math
 
 import pytest
 
-from pipeline.gates.attacks import COUNTED, RELEASED
+from evaluation.audit.released.rows import COUNTED, TRAINED
 from pipeline.gates.decide import decide
 from pipeline.gates.evidence import Evidence
 from pipeline.stages.ab_test import AbTest
 from pipeline.stages.audit import Audit
 from pipeline.stages.discover import Discover
 from pipeline.stages.fine_tune import FineTune
-from reports.disclosure.findings import AuditRow, ControlBlock, ControlRow
+from reports.disclosure.findings import AuditVerdict, ControlBlock, ControlRow
 from reports.disclosure.utility import OtherFeature
 from tests.helpers.launches.pipeline_launch import launch_config
 
@@ -26,25 +26,20 @@ POLICY = launch_config(
     },
     evaluation={"noise_multiplier": 2.0},
 ).policy
-NOISE = AuditRow(
-    type="noise_scale",
-    quantity="standard deviation over the claimed one",
-    estimate=1.0,
-    low=0.9,
-    high=1.1,
-    claim=1.0,
-    p_value=0.4,
-    n=100,
-    passed=True,
-    reason="",
-)
-SEQUENCE, *OTHERS, LENGTHS = (
-    NOISE.model_copy(update={"type": kind, "claim": None, "p_value": None})
-    for kind in (*RELEASED[:2], *RELEASED[3:], RELEASED[2])
-)
-NOISE = NOISE.model_copy(update={"least_noise": 0.95})
-LENGTHS = LENGTHS.model_copy(update={"least_clip": 1.01})
-RELEASED_ROWS = (SEQUENCE, *OTHERS, LENGTHS)
+ROWS = {kind: AuditVerdict(type=kind, tested=tested, verdict="passed") for kind, tested in TRAINED.items()}
+ROWS["noise_variance"] = ROWS["noise_variance"].model_copy(update={"least_noise": 0.95})
+ROWS["update_lengths"] = ROWS["update_lengths"].model_copy(update={"least_clip": 1.01})
+
+
+def audited(kind: str, **changes: object) -> dict[str, tuple[AuditVerdict, ...]]:
+    """All audits, one of them another."""
+    return {"audits": tuple((ROWS | {kind: ROWS[kind].model_copy(update=changes)}).values())}
+
+
+def without(kind: str) -> dict[str, tuple[AuditVerdict, ...]]:
+    return {"audits": tuple(row for row in ROWS.values() if row.type != kind)}
+
+
 # Canaries with one copy need not be found, those with most copies must.
 LEARNT = ControlBlock(
     rounds=32,
@@ -77,7 +72,7 @@ GOOD = Evidence(
     pooled_p_value=0.4,
     alpha=0.01,
     noise_audit_passed=True,
-    audits=(NOISE, *RELEASED_ROWS),
+    audits=tuple(ROWS.values()),
     control=LEARNT,
     top1_gain_low=0.001,
     top3_gain_low=0.0,
@@ -120,16 +115,11 @@ def test_everything_in_order_is_launched():
         ({"found_single_user": 1}, "extraction"),
         ({"broken_ceilings": 1}, "ceilings"),
         ({"pooled_p_value": 0.009}, "pooled"),
-        ({"audits": (NOISE.model_copy(update={"passed": False}), *RELEASED_ROWS)}, "noise_audit"),
-        ({"audits": (NOISE, *OTHERS, LENGTHS)}, "released"),
-        ({"audits": (NOISE, SEQUENCE, *OTHERS[1:], LENGTHS)}, "released"),
-        ({"audits": (NOISE, SEQUENCE.model_copy(update={"passed": None}), *OTHERS, LENGTHS)}, "released"),
-        ({"audits": (NOISE.model_copy(update={"least_noise": 0.89}), *RELEASED_ROWS)}, "audit_power"),
-        ({"audits": (NOISE.model_copy(update={"least_noise": None}), *RELEASED_ROWS)}, "audit_power"),
-        (
-            {"audits": (NOISE, SEQUENCE, *OTHERS, LENGTHS.model_copy(update={"least_clip": 1.2}))},
-            "audit_power",
-        ),
+        *((without(kind), "released") for kind in TRAINED),
+        *((audited(kind, verdict="not run"), "released") for kind in TRAINED),
+        (audited("noise_variance", least_noise=0.89), "audit_power"),
+        (audited("noise_variance", least_noise=None), "audit_power"),
+        (audited("update_lengths", least_clip=1.2), "audit_power"),
         ({"control": LOST}, "control"),
         ({"noise_audit_passed": None}, "noise_audit"),
         ({"noise_audit_passed": False}, "noise_audit"),
@@ -219,11 +209,11 @@ def test_without_rows_about_the_noise_both_gates_hold():
     assert [gate.id for gate in decision.gates if not gate.passed] == ["noise_audit", "released", "audit_power"]
 
 
-def test_a_model_that_does_not_follow_holds_and_says_so():
-    broken = SEQUENCE.model_copy(update={"passed": False, "reason": "the model after round 3 does not follow"})
-    decision = decide(GOOD.model_copy(update={"audits": (NOISE, broken, *OTHERS, LENGTHS)}), POLICY)
+@pytest.mark.parametrize("kind", TRAINED)
+def test_an_audit_that_failed_holds_and_is_named(kind: str) -> None:
+    decision = decide(GOOD.model_copy(update=audited(kind, verdict="failed")), POLICY)
     assert [gate.id for gate in decision.gates if not gate.passed] == ["noise_audit", "released"]
-    assert "after round 3" in decision.reasons[1]
+    assert decision.reasons[1].endswith(f": {kind.replace('_', ' ')}: failed")
 
 
 def test_no_two_stages_state_the_same_evidence():
@@ -298,9 +288,7 @@ NO_CANARIES = {
     "observed_min_sep": None,
     "observed_max_participations": 0,
 }
-COUNTED_ROWS = tuple(
-    NOISE.model_copy(update={"type": kind, "least_noise": 0.95 if kind == COUNTED[0] else None}) for kind in COUNTED
-)
+COUNTED_ROWS = tuple(ROWS[kind] for kind in COUNTED)
 OF_COUNTS = GOOD.model_copy(update={**NO_CANARIES, "audits": COUNTED_ROWS})
 
 

@@ -5,8 +5,8 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from reports.disclosure.findings import AuditRow, CanaryResult
-from reports.figures.audit import estimates, exposure, of_audits
+from reports.disclosure.findings import CanaryResult
+from reports.figures.audit import exposure, of_audits
 from tests.helpers.reports.reports_example import block, drawn, example
 
 
@@ -16,13 +16,7 @@ def canary(n_u: int, n_e: int, bits: float, ceiling: float | None, population: s
     return CanaryResult.model_validate(block("audit")["canaries"][0] | changes)
 
 
-def audit(quantity: str, estimate: float, claim: float | None, **changes: object) -> AuditRow:
-    row = block("audit")["audits"][0] | {"type": "one_shot", "quantity": quantity, "estimate": estimate}
-    return AuditRow.model_validate(row | {"low": estimate - 0.1, "high": estimate + 0.1, "claim": claim} | changes)
-
-
 CANARIES = [canary(1, 1, 0.4, 6.5), canary(1, 14, 5.1, 6.5), canary(16, 14, 18.0, 40.0)]
-AUDITS = [audit("noise", 2.49, 2.5, type="noise_scale"), audit("mu", 1.6, 1.92, passed=None)]
 
 
 def spoken(svg: str) -> str:
@@ -56,31 +50,14 @@ def test_stress_has_a_colour_of_its_own_and_no_ceiling_where_none_is_known() -> 
     assert ">ceiling<" not in svg
 
 
-def test_estimates_say_their_claims_and_the_audits_verdict() -> None:
-    svg = estimates(AUDITS)
-    assert spoken(svg) == (
-        "noise: 2.49, 2.39 to 2.59, claimed 2.5, not contradicted; mu: 1.6, 1.5 to 1.7, claimed at most 1.92, "
-        "not contradicted."
-    )
-    assert {"#2e9e6b"} <= colours(svg)
-    assert "#d1495b" not in colours(svg)
-    wrong = estimates([*AUDITS, audit("signal", 1.5, 1.0, passed=False)])
-    assert "#d1495b" in colours(wrong)
-    assert "signal: 1.5, 1.4 to 1.6, claimed at most 1, contradicted" in spoken(wrong)
-
-
 @pytest.mark.slow
-def test_the_report_draws_only_what_has_a_claim() -> None:
-    assert set(drawn()) > {"canaries", "canaries_stress", "audits"}
+def test_the_report_draws_canaries_and_nothing_of_the_noise() -> None:
+    assert {"canaries", "canaries_stress"} < set(drawn())
+    assert "audits" not in drawn()
     assert of_audits(None) == {}
-    rows = [row | {"claim": None} for row in block("audit")["audits"]]
-    unclaimed = block("audit", audits=rows, canaries=block("audit")["canaries"][:1], stress=None)
-    assert list(of_audits(example(audit=unclaimed).audit)) == ["canaries"]
+    assert list(of_audits(example(audit=block("audit", canaries=[], stress=None)).audit)) == []
 
 
 def test_nothing_to_draw_is_refused() -> None:
     with pytest.raises(ValueError, match="canaries: none"):
         exposure([], 10)
-    for claim in (0.0, None):
-        with pytest.raises(ValueError, match="claim above 0"):
-            estimates([audit("mu", 1, claim)])
