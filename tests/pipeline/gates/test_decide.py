@@ -115,7 +115,7 @@ def test_everything_in_order_is_launched():
         ({"found_single_user": 1}, "extraction"),
         ({"broken_ceilings": 1}, "ceilings"),
         ({"pooled_p_value": 0.009}, "pooled"),
-        *((without(kind), "released") for kind in TRAINED),
+        *((without(kind), "released") for kind in TRAINED if kind not in ("noise_variance", "update_lengths")),
         *((audited(kind, verdict="not run"), "released") for kind in TRAINED),
         (audited("noise_variance", least_noise=0.89), "audit_power"),
         (audited("noise_variance", least_noise=None), "audit_power"),
