@@ -36,11 +36,6 @@ def points(record: StageRecord) -> Iterator[tuple[str, int, float]]:
                 yield _name(f"{record.stage}_curve/{key}"), step, value
 
 
-def once_shown(record: StageRecord) -> dict[str, float]:
-    """Further numbers that runs of before have as metrics, by name."""
-    return {_name(f"{record.stage}/{key}"): value for key, value in numbers(record.result.get("metrics", {})).items()}
-
-
 def numbers(values: Mapping[str, object]) -> dict[str, float]:
     """The entries that are numbers; booleans are not."""
     return {

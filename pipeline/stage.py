@@ -84,7 +84,6 @@ class StageResult(Config):
     model_config = ConfigDict(ser_json_inf_nan="constants")
 
     headline: dict[str, float | str] = Field(default={}, description="scalars to show on the launch's parent run")
-    metrics: dict[str, float] = Field(default={}, description="more numbers for MLflow: ``<stage>/<name>``")
     datasets: tuple[Dataset, ...] = ()
     curve: tuple[dict[str, float], ...] = Field(default=(), description="points with a 'step' and other numbers")
     spend: Spend | None = Field(default=None, description="what a spending stage really spent")

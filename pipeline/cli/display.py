@@ -14,7 +14,7 @@ from pipeline.runner import StageOutcome
 from reports.losses import up
 
 # A result's own bookkeeping, which the table leaves out.
-_HIDDEN = frozenset({"headline", "metrics", "datasets", "curve", "spend"})
+_HIDDEN = frozenset({"headline", "datasets", "curve", "spend"})
 _LONGEST_TEXT = 72
 
 

@@ -211,7 +211,7 @@ def _end(
         private_outputs=False,
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
         seconds=two_digits(seconds),
-        result=how.model_copy(update={"metrics": _numbers(how.look)}).model_dump(mode="json"),
+        result=how.model_dump(mode="json"),
     )
     write_text(run.public(NAME) / RESULT, record_text(record))
     promoted = how.decision == "promote"
@@ -248,14 +248,3 @@ def _replaced(tried: Experiment, registry: Registry) -> dict[str, str]:
 
 def _interval(estimate: Estimate) -> dict[str, float]:
     return {"value": estimate.value, "low": estimate.low, "high": estimate.high}
-
-
-def _numbers(seen: Look | None) -> dict[str, float]:
-    """The numbers for MLflow: every metric of both arms, and its relative change with the interval."""
-    if seen is None:
-        return {}
-    numbers = {f"{row.metric}/{row.arm}": row.value for row in seen.arms} | {"split_chance": seen.split_chance}
-    for row in seen.differences:
-        for end, value in (row.relative or {}).items():
-            numbers[f"{row.metric}/change" + ("" if end == "value" else f"/{end}")] = value
-    return numbers

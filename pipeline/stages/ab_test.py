@@ -238,31 +238,12 @@ def ab_result(compared: Comparison, names: list[str], asked: Mapping[str, tuple[
             "top1_gain": top1.value,
             **{f"new_words_{metric}": estimate.value for metric, estimate in new_words.items()},
         },
-        metrics=_metrics(compared),
     )
 
 
 def _block(block: type[_Block], row: object, **more: object) -> _Block:
     """A row of the comparison as the disclosure's block of the same fields."""
     return block.model_validate(vars(row) | more, extra="ignore")
-
-
-def _metrics(compared: Comparison) -> dict[str, float]:
-    """Every arm's metrics, every difference, and what is behind the intervals, by name for MLflow."""
-    shown = {f"{row.metric}/{row.arm}": row.estimate.value for row in compared.table.arms}
-    for row in compared.table.differences:
-        name = f"{row.metric}/{row.candidate} minus {row.baseline}"
-        shown |= {name: row.absolute.value, f"{name}/low": row.absolute.low, f"{name}/high": row.absolute.high}
-    for opinion in compared.second_opinions:
-        errors = {"jackknife": opinion.jackknife, "delta": opinion.delta, "bootstrap": opinion.bootstrap}
-        shown |= {f"standard_error/{opinion.metric}/{method}": error for method, error in errors.items()}
-    for head in compared.head_words:
-        shown |= {f"head_words/{head.words}/{head.arm}": head.predicted, f"head_words/{head.words}/typed": head.typed}
-    shown |= {f"distinct_first_words/{arm}": float(count) for arm, count in compared.distinct_first_words.items()}
-    for part in compared.slices:
-        if part.baseline is None:
-            shown[f"{part.metric}/{part.arm}/{part.part}"] = part.estimate.value
-    return shown
 
 
 def _missing(compared: Comparison, feature: str) -> tuple[str, ...]:

@@ -60,7 +60,6 @@ def count(ctx: StageContext) -> Count:
             rho=config.rho,
             epsilon=loss.epsilon[delta],
         ),
-        metrics={"rho": config.rho, "epsilon": loss.epsilon[delta]},
         spend=spends.counts(config.rho, delta),
     )
 

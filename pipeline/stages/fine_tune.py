@@ -16,7 +16,6 @@ from pipeline.stages.training import audit_trace, fine_tune_workers
 from pipeline.telemetry.allowed import two_digits
 from pretrain import export
 from reports.disclosure.guarantee import Amplified, ObservedParticipation, PrivacyLoss, Timetable
-from reports.formats import MOST_BARS, bars
 
 
 class FineTune(StageResult, PrivacyLoss, ObservedParticipation):
@@ -75,7 +74,6 @@ def fine_tune(ctx: StageContext) -> FineTune:
         curve=tuple({"step": point.round, **point.model_dump(exclude={"round"})} for point in done.curve),
         spend=spends.training(guarantee, delta, f"{config.mechanism.kind}, from participation records"),
         headline={"rho": guarantee.rho, "epsilon": guarantee.epsilon[delta], "delta": delta},
-        metrics=histogram_metrics(observed),
     )
 
 
@@ -132,19 +130,6 @@ def timetable(of_rounds: participated.Timetable) -> Timetable:
         longest_minutes=two_digits(of_rounds.longest),
         median_minutes_by_part=tuple(map(two_digits, of_rounds.median_by_part)),
     )
-
-
-def histogram_metrics(observed: ObservedParticipation) -> dict[str, float]:
-    """Both histograms for MLflow, in at most 24 bars each."""
-    histograms = {
-        "devices that joined": observed.participation_histogram,
-        "participations apart by": observed.separation_histogram,
-    }
-    return {
-        f"{title}/{first}" + (f"-{last}" if len(histogram) > MOST_BARS else ""): count
-        for title, histogram in histograms.items()
-        for (first, last), count in bars(histogram).items()
-    }
 
 
 def _amplified(sampled: amplification.Amplified | None, delta: float) -> Amplified | None:

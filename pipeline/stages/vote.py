@@ -50,6 +50,5 @@ def vote(ctx: StageContext) -> Vote:
             rho=config.rho,
             epsilon=loss.epsilon[delta],
         ),
-        metrics={"rho": config.rho, "epsilon": loss.epsilon[delta]},
         spend=spends.votes(config.rho, delta),
     )

@@ -55,7 +55,7 @@ def _stage(record: StageRecord, logged: Logged) -> list[str]:
     return [
         *(f"tag {name}" for name, value in tags.items() if logged.tags.get(name) != value),
         *differences(record.outputs | {RESULT: text}, logged.files),
-        *_metrics({key: sorted(points) for key, points in expected.items()}, shown.once_shown(record), logged),
+        *_metrics({key: sorted(points) for key, points in expected.items()}, logged),
     ]
 
 
@@ -87,11 +87,8 @@ def _launch(config: LaunchConfig, records: Mapping[str, StageRecord], logged: Lo
     return wrong + [f"parameter {name}" for name, value in fixed.items() if logged.params.get(name, value) != value]
 
 
-def _metrics(
-    expected: Mapping[str, list[tuple[int, float]]], once: Mapping[str, float], logged: Logged
-) -> Iterator[str]:
-    """Metrics that are not as they are stated; ``once`` are those that runs of before show too."""
-    expected = {**expected, **{key: [(0, value)] for key, value in once.items() if key in logged.metrics}}
+def _metrics(expected: Mapping[str, list[tuple[int, float]]], logged: Logged) -> Iterator[str]:
+    """Metrics that are not as they are stated."""
     of_the_machine = {machine.PREFIX + name for name in machine.NAMES}  # no part of what a launch says
     for key in sorted(expected.keys() | logged.metrics.keys() - of_the_machine):
         points = expected.get(key, [])

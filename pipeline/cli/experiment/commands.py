@@ -143,7 +143,7 @@ def show(launch: str, patterns: list[str], as_json: bool) -> None:
     answer(content, as_json, text="\n".join(lines(seen)))
 
 
-_EMPTY = {"headline", "metrics", "datasets", "curve", "spend"}
+_EMPTY = {"headline", "datasets", "curve", "spend"}
 
 
 def _arrived(here: Settings, launch_id: str) -> list[str]:

@@ -109,7 +109,6 @@ class Calls:
         return Counted(
             value=ctx.config.mechanism.rounds,
             curve=({"step": 1.0, "loss": 2.5}, {"step": 2.0, "loss": 1.5}),
-            metrics={"recall/this arm minus that": 0.5},
         )
 
     def fine_tune(self, ctx: StageContext) -> Counted:

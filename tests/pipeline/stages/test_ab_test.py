@@ -140,16 +140,6 @@ def test_only_what_is_clearly_worse_than_users_have_holds(
     assert (result.champion.version, result.champion.launch_id) == (3, "earlier")
 
 
-def test_numbers_behind_the_tables_reach_mlflow_by_name() -> None:
-    shown = ab_result(compared({}), ARMS, ASKED).metrics
-    assert shown["prate/champion"] == 0.1
-    assert shown["prate/private minus champion/low"] == 0.0
-    assert (shown["standard_error/prate/delta"], shown["standard_error/prate/bootstrap"]) == (0.11, 0.12)
-    assert (shown["head_words/10/private"], shown["head_words/10/typed"]) == (0.5, 0.2)
-    assert shown["distinct_first_words/private"] == 33
-    assert shown["top1_recall/private/new_words"] == 0.02
-
-
 def test_without_sessions_there_are_no_margins_to_break() -> None:
     result = ab_result(compared({}, session_words=0), ARMS, ASKED)
     assert result.broken_margins is None

@@ -1,4 +1,4 @@
-"""What a stage tells of participation: right by brute force, coarse enough to be shown, in MLflow too."""
+"""What a stage tells of participation: right by brute force, coarse enough to be shown."""
 
 from collections import Counter
 from itertools import pairwise
@@ -15,10 +15,8 @@ from federated.participation.cohorts import Cohorts
 from federated.participation.observed import Observed, Timetable, observe
 from federated.participation.records import no_records
 from federated.secagg.bounds import plan_encoding
-from pipeline.shown import numbers
 from pipeline.stages import fine_tune as stage
-from pipeline.stages.fine_tune import histogram_metrics, participation, timetable
-from reports.disclosure.guarantee import ObservedParticipation
+from pipeline.stages.fine_tune import participation, timetable
 from tests.helpers.launches.pipeline_launch import launch_config
 
 DEVICES, SYNTHETIC, ROUNDS = 3000, 40, 120
@@ -48,12 +46,6 @@ def test_histograms_are_those_of_the_records_in_tens():
     assert shown.mean_devices == int(sizes.mean()) // 10 * 10
     assert shown.check_ins % 10 == shown.fewest_check_ins % 10 == 0
     assert 0 < shown.fewest_check_ins < shown.check_ins < DEVICES
-    # MLflow takes both, whole and without a count of single devices.
-    metrics = numbers(histogram_metrics(shown))
-    assert {value % 10 for value in metrics.values()} == {0}
-    for prefix, name in (("devices that joined/", "participation"), ("participations apart by/", "separation")):
-        total = sum(value for key, value in metrics.items() if key.startswith(prefix))
-        assert total == sum(getattr(shown, f"{name}_histogram").values()) > 0
 
 
 def test_the_rounds_hours_are_shown_in_two_digits():
@@ -85,19 +77,3 @@ def test_what_happened_is_accounted_with_its_encoding(tmp_path: Path, monkeypatc
     assert stated.rho == guarantee_of(*happened, twice=False).rho
     assert stated.spend.rho == stated.rho
     assert stated.norm_inflation == encoding.inflated_norm > 1.02
-
-
-def test_long_histograms_become_few_bars():
-    long = {str(key): 10 * (key % 3) for key in range(372, 2800)}
-    shown = participation_of({}, long)
-    assert len(shown) == 24
-    assert sum(shown.values()) == sum(long.values())
-    assert next(iter(shown)) == "participations apart by/372-473"
-    assert list(shown)[-1].endswith("-2799")
-    assert participation_of({"4": 20}, {"11": 0}) == {"devices that joined/4": 20, "participations apart by/11": 0}
-
-
-def participation_of(joined: dict[str, int], apart: dict[str, int]) -> dict[str, float]:
-    """Metrics of two histograms."""
-    shown = ObservedParticipation.model_construct(participation_histogram=joined, separation_histogram=apart)
-    return histogram_metrics(shown)
