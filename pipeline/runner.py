@@ -10,7 +10,6 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -44,7 +43,7 @@ from pipeline.stage import (
     stage_key,
 )
 from pipeline.telemetry import stopped
-from pipeline.telemetry.allowed import two_digits
+from pipeline.telemetry.allowed import this_hour, two_digits
 from pipeline.telemetry.machine import sampled
 from pipeline.telemetry.signals import watched
 from pretrain import progress
@@ -303,7 +302,7 @@ def _computed(
 
 def _compute(ctx: StageContext, config: LaunchConfig, function: StageFunction) -> StageRecord:
     """Call the stage and take stock of what it left."""
-    started, clock = _now(), time.monotonic()
+    started, clock = this_hour(), time.monotonic()
     _log.info("%s: started", ctx.stage)
     with progress.kept_in(ctx.private / progress.FILE):
         result = function(ctx)
@@ -327,7 +326,7 @@ def _share(
     ctx: StageContext, config: LaunchConfig, function: StageFunction, public: PublicStage, tracker: Tracker | None
 ) -> StageRecord:
     """Take over what an identical stage of another launch made, or else compute, for others to take over."""
-    started, clock = _now(), time.monotonic()
+    started, clock = this_hour(), time.monotonic()
     content = sharing.content_key(ctx, config, public)
     if content and (source := sharing.take_over(ctx, content, tracker)):
         return source.model_copy(
@@ -344,7 +343,3 @@ def _share(
     undeclared = {path.partition("/")[0] for path in record.inputs} - set(public.after)
     assert not undeclared, f"{ctx.stage}: it used {undeclared}, which its content key leaves out"
     return record.model_copy(update={"content": None}) if record.private_outputs else record
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -5,13 +5,15 @@
         run     <stage>                its numbers and curve, digests of data sets, every public file
 
 A run is found again by its ``tacit.key`` tag. Only files of the public half of a run directory
-are logged, and only those that the stage's record names by digest.
+are logged, and only those that the stage's record names by digest. Times are those of the record: the hour in which
+a stage began, and its seconds in two digits.
 """
 
 import logging
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -24,6 +26,7 @@ from pipeline.errors import PermanentError
 from pipeline.run_dir import RESULT, RunDir, StageRecord, record_text
 from pipeline.settings import Settings
 from pipeline.telemetry import machine
+from pipeline.telemetry.allowed import this_hour
 from pipeline.tracked import columns, experiment, status
 from pipeline.tracked.client import answering, connect, load, one_process
 from pretrain.files import atomic, scratch, sha256, text_sha256
@@ -66,14 +69,15 @@ class MlflowTracker:
             tags = {"mlflow.parentRunId": parent, "tacit.stage": record.stage, **self._provenance(key)}
             shared = {_CONTENT: record.content, "tacit.reused_from": record.reused_from}
             tags |= {name: value for name, value in shared.items() if value}
-            child = self._create_run(tags, record.stage)
-            self._log_numbers(child, record)
+            span = machine.Span.of(record)
+            child = self._create_run(tags, record.stage, span.begin)
+            self._log_points(child, (*machine.stamped(shown.points(record), span), *machine.points(span)))
             self._log_datasets(child, record)
             self._log_files(child, run, record)
             self._client.set_tag(child, RECORD, digest)
-            self._client.set_terminated(child)
+            self._client.set_terminated(child, end_time=span.end)
             self._log_datasets(parent, record)
-            decision = self._log_row(parent, record).get("decision")
+            decision = self._log_row(parent, record, span).get("decision")
             before = self._client.get_run(parent).info.status
             self._set_status(parent, status.after(record, decision, before))
 
@@ -92,7 +96,7 @@ class MlflowTracker:
         if wanted == status.WAITING:
             self._client.update_run(run_id, status=wanted)
         else:
-            self._client.set_terminated(run_id, wanted)
+            self._client.set_terminated(run_id, wanted, end_time=_this_hour())
 
     def fetch(self, stage: str, filename: str, destination: Path) -> bool:
         """Bring back a public file of a finished stage; False if there is none."""
@@ -129,11 +133,11 @@ class MlflowTracker:
         with one_process(self._settings):
             if not self._find(_KEY, key):
                 tags = {"tacit.launch": key, "config.sha256": config_digest(self._config), **self._provenance(key)}
-                run_id = self._create_run(tags, key)
+                run_id = self._create_run(tags, key, _this_hour())
                 flat = shown.parameters(self._config.model_dump(mode="json"))
                 self._log_params(run_id, columns.parameters(flat))
                 self._client.log_dict(run_id, self._config.model_dump(mode="json"), "launch.json")
-        # Machines that share a server but no disk may both have made one; all use the oldest.
+        # Machines that share a server but no disk may both have made one; all use the same.
         return self._find(_KEY, key)[0].info.run_id
 
     @contextmanager
@@ -147,8 +151,9 @@ class MlflowTracker:
                     self._show_failed(run.info.run_id)
             raise
 
-    def _create_run(self, tags: Mapping[str, str], name: str) -> str:
-        run_id = self._client.create_run(self._experiment_id, tags=dict(tags), run_name=name).info.run_id
+    def _create_run(self, tags: Mapping[str, str], name: str, began: int) -> str:
+        made = self._client.create_run(self._experiment_id, began, dict(tags), name)
+        run_id = made.info.run_id
         self._set_status(run_id, status.WAITING)
         return run_id
 
@@ -228,9 +233,6 @@ class MlflowTracker:
         for start in range(0, len(items), _BATCH):
             self._client.log_batch(run_id, params=items[start : start + _BATCH])
 
-    def _log_numbers(self, run_id: str, record: StageRecord) -> None:
-        self._log_points(run_id, (*machine.stamped(shown.points(record)), *machine.points()))
-
     def _log_points(self, run_id: str, points: Iterable[machine.Point]) -> None:
         from mlflow.entities import Metric
 
@@ -263,7 +265,7 @@ class MlflowTracker:
             self._client.log_artifact(run_id, str(path), artifact_path=name.rpartition("/")[0] or None)
         self._client.log_text(run_id, record_text(record), RESULT)
 
-    def _log_row(self, parent: str, record: StageRecord) -> dict[str, str]:
+    def _log_row(self, parent: str, record: StageRecord, span: machine.Span) -> dict[str, str]:
         """What a stage adds to its launch's row and curves, once; the row's tags."""
         present, row = self._client.get_run(parent).data, columns.columns(record)
         tags = {name: value for name, value in row.items() if isinstance(value, str)}
@@ -281,7 +283,7 @@ class MlflowTracker:
             history = self._client.get_metric_history(parent, name) if name in present.metrics else []
             logged = {(point.step, point.value) for point in history}
             points += [point for point in curves if point[0] == name and point[1:] not in logged]
-        self._log_points(parent, machine.stamped(points))
+        self._log_points(parent, machine.stamped(points, span))
         return {**present.tags, **tags}
 
     def _fetch(self, run: "Run", filename: str, destination: Path) -> bool:
@@ -300,6 +302,11 @@ class MlflowTracker:
                 got.replace(temporary)
         _log.info("fetched %s from MLflow", filename)
         return True
+
+
+def _this_hour() -> int:
+    """Milliseconds; finer, the end of a stage and the begin of the next would tell how long it took."""
+    return round(1000 * datetime.fromisoformat(this_hour()).timestamp())
 
 
 def log_bundle(settings: Settings, run_id: str, bundle: Path, tags: Mapping[str, str]) -> tuple[str, str]:

@@ -7,7 +7,7 @@ there were, and the gates.
 import logging
 import time
 from collections.abc import Iterable
-from datetime import UTC, date, datetime
+from datetime import date
 from typing import Literal
 
 from pydantic import Field
@@ -25,7 +25,7 @@ from pipeline.release import standing
 from pipeline.run_dir import RESULT, RunDir, StageRecord, record_digest, record_text
 from pipeline.settings import Settings
 from pipeline.stage import StageResult
-from pipeline.telemetry.allowed import two_digits
+from pipeline.telemetry.allowed import this_hour, two_digits
 from pipeline.tracking import MlflowTracker
 from pretrain.files import write_text
 from reports.disclosure.document import GateResult
@@ -209,7 +209,7 @@ def _end(
         inputs={f"{logs.FIELD}/{number}": digest for number, digest in enumerate(digests)},
         outputs={},
         private_outputs=False,
-        started_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        started_at=this_hour(),
         seconds=two_digits(seconds),
         result=how.model_dump(mode="json"),
     )

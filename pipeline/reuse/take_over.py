@@ -3,7 +3,6 @@
 import logging
 import shutil
 import time
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.reuse.sources import Source, content_key, is_same, sealed, sources
 from pipeline.run_dir import GIVEN, RESULT, RunDir, StageRecord, note_receipt, record_digest
 from pipeline.stage import PrivateStage, Spend, StageContext
-from pipeline.telemetry.allowed import two_digits
+from pipeline.telemetry.allowed import this_hour, two_digits
 from pretrain.files import PRIVATE, private_directory, scratch, write_text
 
 _log = logging.getLogger(__name__)
@@ -38,7 +37,7 @@ def take_over(
     Raises:
       PopulationUnknown, BudgetExceeded: the launch asks for more than its population has.
     """
-    started, clock = datetime.now(UTC).isoformat(timespec="seconds"), time.monotonic()
+    started, clock = this_hour(), time.monotonic()
     try:
         ledger = PrivacyLedger(ctx.settings.ledger_url)
     except LedgerMissing:

@@ -1,7 +1,6 @@
 """Stage ``report``: what the stages found as one disclosure, and its renderings."""
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,6 +21,7 @@ from pipeline.run_dir import GIVEN
 from pipeline.stage import StageContext, StageResult
 from pipeline.stages import artifacts
 from pipeline.stages.decide import optional
+from pipeline.telemetry.allowed import this_hour
 from pretrain.config import Config
 from pretrain.files import write_text
 from reports import approval, render
@@ -115,7 +115,7 @@ def disclosure(ctx: StageContext) -> Disclosure:
             locale=config.locale,
             feature=config.feature,
             features=config.features,
-            created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            created_at=this_hour(),
             contact=config.report.contact,
             intended_use=config.report.intended_use,
             reviewers=config.reviewers,

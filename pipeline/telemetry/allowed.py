@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Literal
 
 from pipeline import errors
@@ -94,6 +95,11 @@ def only(attributes: Mapping[str, Value]) -> dict[str, Value]:
 def two_digits(amount: float) -> float:
     """A time or a size as it may be told: how much text there is shows in more digits than two."""
     return float(f"{amount:.2g}")
+
+
+def this_hour() -> str:
+    """The time of day as it may be told: the next stage's would tell how long this one took in more than two digits."""
+    return datetime.now(UTC).replace(minute=0, second=0, microsecond=0).isoformat(timespec="seconds")
 
 
 def error_type(error: BaseException) -> str:

@@ -1,11 +1,14 @@
 """How busy the machine is while a stage works, for MLflow, under the names that MLflow gives such metrics."""
 
 import threading
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
+
+from pipeline.run_dir import StageRecord
+from pipeline.telemetry.allowed import two_digits
 
 PREFIX = "system/"
 NAMES = (
@@ -16,40 +19,53 @@ NAMES = (
 )
 
 
-@dataclass(frozen=True)
-class Sample:
-    """``values`` in the order of ``NAMES``."""
-
-    milliseconds: int
-    values: tuple[float, ...]
-
+# Of one stage: more would tell how long it took in more digits than two.
+_MOST_SAMPLES = 50
+Sample = tuple[float, ...]  # values in the order of NAMES
+Point = tuple[str, float, int, int]  # name, value, milliseconds, step: MLflow's order
 
 # Of the stage that this process is at work on; logged with it, as its run in MLflow is made when it is done.
 _taken: list[Sample] = []
 _disk = Path("/")
 
 
+@dataclass(frozen=True)
+class Span:
+    """When a stage began and ended, in milliseconds, as its record tells: by the hour, and for so many seconds.
+
+    Guarantee: whatever MLflow is told of time follows from the record, whose seconds have two digits.
+    """
+
+    begin: int
+    end: int
+
+    @classmethod
+    def of(cls, record: StageRecord) -> "Span":
+        """From a stage's record."""
+        begin = round(1000 * datetime.fromisoformat(record.started_at).timestamp())
+        return cls(begin, begin + round(1000 * record.seconds))
+
+
 def taken() -> tuple[Sample, ...]:
     """Samples of this stage so far, one of now among them; none where nobody asked for any."""
     if _taken:
         _taken.append(_sample(_disk))
-    return tuple(_taken)
+    step = -(-len(_taken) // _MOST_SAMPLES) or 1
+    return tuple(_taken[::step])
 
 
-Point = tuple[str, float, int, int]  # name, value, milliseconds, step: MLflow's order
+def points(span: Span) -> Iterator[Point]:
+    """What was sampled of this stage, evenly over its time."""
+    samples = taken()
+    for step, sample in enumerate(samples):
+        when = span.begin + (span.end - span.begin) * step // max(1, len(samples) - 1)
+        for name, value in zip(NAMES, sample, strict=True):
+            yield PREFIX + name, value, when, step
 
 
-def points() -> Iterator[Point]:
-    """What was sampled of this stage, sample by sample."""
-    for step, sample in enumerate(taken()):
-        for name, value in zip(NAMES, sample.values, strict=True):
-            yield PREFIX + name, value, sample.milliseconds, step
-
-
-def stamped(of_stage: Iterable[tuple[str, int, float]]) -> Iterator[Point]:
-    """A stage's own points (name, step, value), as of now."""
-    now = int(time.time() * 1000)
-    return ((name, value, now, step) for name, step, value in of_stage)
+def stamped(of_stage: Iterable[tuple[str, int, float]], span: Span) -> Iterator[Point]:
+    """A stage's own points (name, step, value), as of its end."""
+    return ((name, value, span.end, step) for name, step, value in of_stage)
 
 
 @contextmanager
@@ -84,4 +100,4 @@ def _sample(folder: Path) -> Sample:
 
     memory = psutil.virtual_memory()
     values = (psutil.cpu_percent(), memory.used / 1e6, memory.percent, psutil.disk_usage(str(folder)).percent)
-    return Sample(int(time.time() * 1000), tuple(round(value, 1) for value in values))
+    return tuple(map(two_digits, values))

@@ -72,6 +72,24 @@ def test_parent_and_children(run: Run, tracked: Settings):
     assert (dataset.dataset.name, dataset.dataset.digest) == ("people", "d" * 36)
 
 
+def test_times_in_mlflow_are_the_record_s_hour_and_two_digits(run: Run, tracked: Settings):
+    run()
+    client, hour = tracking.connect(tracked), 3_600_000
+    for key, (item,) in runs(tracked).items():
+        seconds = item.data.metrics.get("stage/seconds", 0.0)
+        times = {
+            point.timestamp - round(1000 * seconds)
+            for name in item.data.metrics
+            for point in client.get_metric_history(item.info.run_id, name)
+        }
+        assert item.info.start_time % hour == 0, key
+        if key == ID:  # It ends with the stages, by their hours.
+            assert (item.info.end_time or 0) % hour == 0
+            continue
+        assert item.info.end_time == item.info.start_time + round(1000 * seconds)
+        assert times == {item.info.start_time}
+
+
 @pytest.mark.parametrize(
     ("state", "status"),
     [("waiting", "SCHEDULED"), ("held", "KILLED"), ("published", "FINISHED"), ("rolled back", "KILLED")],
