@@ -44,6 +44,7 @@ from pipeline.stage import (
 )
 from pipeline.telemetry import stopped
 from pipeline.telemetry.allowed import this_hour, two_digits
+from pipeline.telemetry.leaving import require_listed
 from pipeline.telemetry.machine import sampled
 from pipeline.telemetry.signals import watched
 from pretrain import progress
@@ -306,12 +307,14 @@ def _compute(ctx: StageContext, config: LaunchConfig, function: StageFunction) -
     _log.info("%s: started", ctx.stage)
     with progress.kept_in(ctx.private / progress.FILE):
         result = function(ctx)
+    outputs = ctx.run.manifest(ctx.stage)
+    require_listed(result, outputs)
     record = StageRecord(
         launch_id=ctx.run.launch_id,
         stage=ctx.stage,
         config_digest=config_digest(config),
         inputs=dict(sorted(ctx.run.used.items())),
-        outputs=ctx.run.manifest(ctx.stage),
+        outputs=outputs,
         private_outputs=has_private_files(ctx.run, ctx.stage),
         private_digest=ctx.run.seal_private(ctx.stage),
         started_at=started,

@@ -26,6 +26,7 @@ from pipeline.run_dir import RESULT, RunDir, StageRecord, record_digest, record_
 from pipeline.settings import Settings
 from pipeline.stage import StageResult
 from pipeline.telemetry.allowed import this_hour, two_digits
+from pipeline.telemetry.leaving import require_listed
 from pipeline.tracking import MlflowTracker
 from pretrain.files import write_text
 from reports.disclosure.document import GateResult
@@ -202,6 +203,7 @@ def _end(
     seconds: float = 0.0,
 ) -> None:
     """Keep what was seen, and how long looking took, then let the ledger decide: its entry is what counts."""
+    require_listed(how)
     record = StageRecord(
         launch_id=run.launch_id,
         stage=NAME,

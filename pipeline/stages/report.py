@@ -22,6 +22,7 @@ from pipeline.stage import StageContext, StageResult
 from pipeline.stages import artifacts
 from pipeline.stages.decide import optional
 from pipeline.telemetry.allowed import this_hour
+from pipeline.telemetry.leaving import require_listed
 from pretrain.config import Config
 from pretrain.files import write_text
 from reports import approval, render
@@ -81,6 +82,7 @@ class Report(StageResult):
 def report(ctx: StageContext) -> Report:
     """The disclosure and its renderings, for a launch and for a hold."""
     disclosed = disclosure(ctx)
+    require_listed(disclosed)
     # First, so that whatever happens to figures and pages, what there is to say is said.
     write_text(ctx.public / "disclosure.json", render.as_json(disclosed))
     files = render.render(disclosed, ctx.public, prints=ctx.settings.prints)

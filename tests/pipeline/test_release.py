@@ -15,24 +15,28 @@ from pipeline.runner import Stages
 from pipeline.settings import Settings
 from pipeline.stage import StageResult
 from tests.helpers.launches.pipeline_launch import launch_config
+from tests.helpers.launches.stand_ins import stand_in
 
 CONFIG = launch_config(reviewers=["ana", "bo"])
 SEEN = "a" * 64
 QUESTION = {"dag_id": "people", "run_id": "manual", "task_id": "approve", "try_number": 2}
 
 
-class Decided(StageResult):
+@stand_in
+class MadeDecided(StageResult):
     decision: str = "launch"
     reasons: tuple[str, ...] = ("fine",)
 
 
-class Reported(StageResult):
+@stand_in
+class MadeReported(StageResult):
     disclosure_sha256: str = SEEN
     summary: tuple[str, ...] = ("guarantee of one device: epsilon 84.89 at delta 1e-06",)
     concerns: tuple[str, ...] = ()
 
 
-class Published(StageResult):
+@stand_in
+class MadePublished(StageResult):
     published: bool = True
     registered_model: str = "keyboard-en-US-NWP"
     version: int = 1
@@ -40,9 +44,9 @@ class Published(StageResult):
 
 def stages(report: str = SEEN, decision: str = "launch", concerns: tuple[str, ...] = ()) -> Stages:
     made = {
-        "decide": lambda ctx: Decided(decision=decision),
-        "report": lambda ctx: Reported(disclosure_sha256=report, concerns=concerns),
-        "publish": lambda ctx: Published(),
+        "decide": lambda ctx: MadeDecided(decision=decision),
+        "report": lambda ctx: MadeReported(disclosure_sha256=report, concerns=concerns),
+        "publish": lambda ctx: MadePublished(),
     }
     return Stages(functions=made, spends={})
 

@@ -17,6 +17,7 @@ from pipeline.run_dir import RESULT, RunDir, StageRecord
 from pipeline.runner import StageOutcome, Stages
 from pipeline.settings import Settings
 from tests.helpers.launches.pipeline_launch import Calls, Counted, launch_config
+from tests.helpers.launches.stand_ins import stand_in
 
 CONFIG = launch_config()
 ID = launch_id(CONFIG)
@@ -184,6 +185,7 @@ def test_a_spending_stage_must_state_its_spend(calls: Calls, settings: Settings)
         runner.run_stage("fine_tune", CONFIG, ID, settings, silent)
 
 
+@stand_in
 class Nested(Counted):
     rows: list[dict]
 

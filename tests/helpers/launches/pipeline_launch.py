@@ -8,6 +8,7 @@ from pipeline.runner import Stages, run_stage
 from pipeline.settings import Settings
 from pipeline.stage import Dataset, Spend, StageContext, StageResult, StageSpend
 from pretrain.files import write_text
+from tests.helpers.launches.stand_ins import stand_in
 
 RAW = {
     "name": "trial",
@@ -65,6 +66,7 @@ def launch_config(**changes: object) -> LaunchConfig:
     return LaunchConfig.model_validate(RAW | merged)
 
 
+@stand_in
 class Counted(StageResult):
     value: int
     text: str = "ok"

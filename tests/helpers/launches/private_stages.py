@@ -15,6 +15,7 @@ from pipeline.verify.check import Check
 from pipeline.verify.reused import reused
 from pretrain.files import PRIVATE, sha256, text_sha256, write_text
 from tests.helpers.launches.pipeline_launch import Counted, launch_config
+from tests.helpers.launches.stand_ins import stand_in
 
 FIRST = launch_config()
 SECOND = launch_config(name="second", mechanism={"noise_multiplier": 12.0})
@@ -23,6 +24,7 @@ A, B, C = launch_id(FIRST), launch_id(SECOND), launch_id(THIRD)
 NAMES = ("ingest_private", "discover", "build_vocabulary")
 
 
+@stand_in
 class Found(StageResult):
     """Of discovery."""
 

@@ -25,6 +25,7 @@ from pretrain.ngrams.ngram import NGram
 from pretrain.vocabulary import SPECIALS, Vocabulary
 from reports.disclosure.utility import Champion, OtherFeature
 from tests.helpers.launches.pipeline_launch import Counted, launch_config
+from tests.helpers.launches.stand_ins import stand_in
 from tests.helpers.reports.reports_example import example
 
 NAME = "keyboard-en-US-NWP"
@@ -32,7 +33,8 @@ WORDS = Vocabulary((*SPECIALS, "see", "you", "soon", "later", "we", "talk", "tom
 TEXT = "See you soon. We Talk later. See you tomorrow. We Talk soon, to Nobody."
 
 
-class Trained(Counted):
+@stand_in
+class StatedTrained(Counted):
     rho: float = 0.25
     mu: float = 0.5**0.5
     epsilon: float = 3.5
@@ -40,17 +42,20 @@ class Trained(Counted):
     delta: float = 1e-6
 
 
-class Compared(Counted):
+@stand_in
+class StatedCompared(Counted):
     champion: Champion | None
     others: dict[str, OtherFeature]
 
 
-class Decided(Counted):
+@stand_in
+class StatedDecided(Counted):
     decision: str
     reasons: list[str]
 
 
-class Reported(Counted):
+@stand_in
+class StatedReported(Counted):
     disclosure_sha256: str
 
 
@@ -78,12 +83,12 @@ def stages(decision: str, created_at: str | None = None) -> Stages:
         counted.save(model, ctx.public / artifacts.COUNTS)
         return Counted(value=1, spend=spends.counts(ctx.config.counts.rho, 1e-6))
 
-    def fine_tune(ctx: StageContext) -> Trained:
+    def fine_tune(ctx: StageContext) -> StatedTrained:
         model = build_model(ctx.config.model, len(WORDS), ctx.config.seed)
         export.save_model(model, ctx.public / "model.safetensors")
-        return Trained(value=1)
+        return StatedTrained(value=1)
 
-    def ab_test(ctx: StageContext) -> Compared:
+    def ab_test(ctx: StageContext) -> StatedCompared:
         had = {
             feature: described(UsersHave(feature, published, "champion", ""))
             for feature, published in artifacts.published_before(ctx).items()
@@ -94,17 +99,17 @@ def stages(decision: str, created_at: str | None = None) -> Stages:
             )
             for feature in ctx.config.features[1:]
         }
-        return Compared(value=1, champion=had.get(ctx.config.feature), others=others)
+        return StatedCompared(value=1, champion=had.get(ctx.config.feature), others=others)
 
-    def decide(ctx: StageContext) -> Decided:
-        return Decided(value=1, decision=decision, reasons=["gain in top-1 recall: too small"])
+    def decide(ctx: StageContext) -> StatedDecided:
+        return StatedDecided(value=1, decision=decision, reasons=["gain in top-1 recall: too small"])
 
-    def report(ctx: StageContext) -> Reported:
+    def report(ctx: StageContext) -> StatedReported:
         stated = example()
         if created_at:
             stated = stated.model_copy(update={"launch": stated.launch.model_copy(update={"created_at": created_at})})
         write_text(ctx.public / "disclosure.json", stated.model_dump_json())
-        return Reported(value=1, disclosure_sha256=sha256(ctx.public / "disclosure.json"))
+        return StatedReported(value=1, disclosure_sha256=sha256(ctx.public / "disclosure.json"))
 
     made = (ingest_public, build_vocabulary, count, fine_tune, ab_test, decide, report, publish)
     return Stages(functions={function.__name__: function for function in made}, spends={})

@@ -1,0 +1,327 @@
+"""The list of what may leave ``private/``: every field of every public result, and every public file, with its source.
+
+A field without a source stays: the runner refuses the result, whatever it says. Where a new figure comes from is thus
+decided here, once, in words of a closed set, and not by looking for what should not have left. None of the sources is
+the noise, a sum before noise, one device's text, norm or loss, or a statistic of these.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from typing import Any, get_args
+
+from pydantic import BaseModel
+
+from pipeline.errors import PermanentError
+
+
+class Source(StrEnum):
+    """Where a public figure comes from."""
+
+    SETTINGS = "launch file, code, versions and ledger"
+    PUBLIC = "public text, and what was trained on it alone"
+    SCHEDULE = "which devices take part: their number, seed and key, never their text; accounting follows from it"
+    RELEASED = "a release that is accounted, processed further"
+    PERSON = "what a person decided about a release"
+    CLOCK = "the clock: an hour, and two digits of a duration"
+    STORE = "use without a budget: counts of devices in tens, of rows in hundreds, and a keyed digest"
+    HELD_OUT = "held-out devices: released under the budget of evaluation, or listed as a use without one"
+    VERDICT = "use without a budget: whether an audit passed, which an honest run does whatever its devices typed"
+    LIVE = "use without a budget: logged counts of a live experiment"
+
+
+_SETTINGS, _PUBLIC, _SCHEDULE, _RELEASED, _PERSON = list(Source)[:5]
+_CLOCK, _STORE, _HELD_OUT, _VERDICT, _LIVE = list(Source)[5:]
+Fields = dict[Source, str]
+
+# Of each class its own fields, by source; inherited ones stand with the class that has them, blocks with their own
+# class. The keys of a free mapping stand under ``Class.field``.
+FIELDS: dict[str, Fields] = {
+    # What every stage states.
+    "StageResult": {},
+    "Dataset": {_SETTINGS: "name context", _STORE: "digest"},
+    "Spend": {_SETTINGS: "unit adjacency delta split", _SCHEDULE: "rho epsilon failure note"},
+    "StageRecord": {
+        _SETTINGS: "launch_id stage config_digest inputs ledger content reused_from private_outputs private_digest",
+        _RELEASED: "outputs result",
+        _CLOCK: "started_at seconds",
+    },
+    # Text, models of public text.
+    "PublicText": {_PUBLIC: "source licence documents train_tokens"},
+    "TextPart": {_PUBLIC: "name licence words synthetic"},
+    "Selection": {_RELEASED: "registered_model version launch_id effective_share"},
+    "IngestPublic": {_PUBLIC: "validation_tokens vocabulary_size corpus_digest vocabulary_digest"},
+    "IngestPrivate": {
+        _SETTINGS: "population source synthetic split split_rule days_kept as_of",
+        _STORE: "devices_at_least devices_by_split store_digest other_locales older",
+    },
+    "Training": {_RELEASED: "parameters steps validation_loss validation_top1"},
+    "Training.curve": {_RELEASED: "step train_loss validation_loss validation_top1", _CLOCK: "seconds"},
+    "NewWordAdaptation": {
+        _RELEASED: "new_words_in_text new_word_sentences copies new_word_loss_before new_word_loss_after",
+    },
+    "Adaptation": {_RELEASED: "new_words"},
+    # Words.
+    "DiscoveryLayer": {
+        _SETTINGS: "pass_number layer",
+        _SCHEDULE: "messages noise word_votes one_holder_chance anonymity lemma_1 clones blanket attack",
+        _RELEASED: "domain kept finished",
+    },
+    "DiscoveryGuarantee": {
+        _SETTINGS: "epsilon0 messages_per_device secure_aggregation device_level_epsilon0 delta certificate",
+        _SCHEDULE: "device_epsilon_central epsilon_central epsilon_clones epsilon_attack",
+        _RELEASED: "words_found",
+    },
+    "Discover": {_RELEASED: "words_sha256"},
+    "Discover.curve": {
+        _SETTINGS: "step pass_number layer",
+        _SCHEDULE: "messages noise word_votes one_holder_chance anonymity lemma_1 clones blanket attack",
+        _RELEASED: "domain kept finished",
+    },
+    "CentralGuarantee": {
+        _SETTINGS: "kind noise_multiplier words_per_device thresholds rho epsilon delta failure forms_share "
+        "filled_share",
+        _RELEASED: "words_found",
+    },
+    "DiscoverCentral": {_RELEASED: "words_sha256"},
+    "ProjectedCoverage": {_PUBLIC: "epsilon0 coverage words false_words"},
+    "WordCoverage": {_SETTINGS: "reviewed", _HELD_OUT: "coverage coverage_low coverage_high"},
+    "BuildVocabulary": {_PUBLIC: "base_size", _RELEASED: "added size vocabulary_digest", _PERSON: "dropped"},
+    "BuildVocabulary.curve": {_SETTINGS: "step projected_epsilon0", _PUBLIC: "projected_coverage"},
+    "AddedWords": {_SETTINGS: "projected_words", _RELEASED: "words_added words", _PERSON: "given_files"},
+    "DiscoveryBlock": {_SETTINGS: "kind"},
+    # Plan, votes, counts, training.
+    "Plan": {
+        _SETTINGS: "reasons rho delta epsilon sensitivity_squared alternatives min_sep_by_the_clock run_days",
+        _STORE: "feasible rounds_below_goal",
+        _PUBLIC: "rehearsed verdict",
+    },
+    "ReleasedVotes": {
+        _SETTINGS: "noise_multiplier clip_norm groups rho epsilon",
+        _RELEASED: "effective_share",
+    },
+    "ReleasedCounts": {
+        _SETTINGS: "ships noise_multiplier clip_norm start_weight rho epsilon",
+        _RELEASED: "cells contexts",
+    },
+    "ReleasedEvaluation": {_SETTINGS: "noise_multiplier clip_norm most_words rho epsilon"},
+    "PrivacyLoss": {_SETTINGS: "delta", _SCHEDULE: "sensitivity_squared rho mu epsilon epsilon_pld"},
+    "Amplified": {
+        _SETTINGS: "sampling sampling_rate epsilon epsilon_second methods adjacency assumption",
+    },
+    "Timetable": {_SCHEDULE: "run_days shortest_minutes median_minutes longest_minutes median_minutes_by_part"},
+    "ObservedParticipation": {
+        _SCHEDULE: "observed_min_sep observed_mins observed_max_participations violations synthetic_devices "
+        "participation_histogram separation_histogram rounds_below_goal mean_devices check_ins fewest_check_ins",
+    },
+    "FineTune": {
+        _SETTINGS: "rounds precision report_goal accountants_agree accounting_methods norm_inflation",
+        _SCHEDULE: "secagg synthetic_participations",
+        _HELD_OUT: "validation_recall_before validation_recall_after",
+    },
+    "FineTune.secagg": {
+        _SETTINGS: "num_parameters bits wrap_probability",
+        _SCHEDULE: "order devices scale element_bound norm_limit inflated_norm clipped_fraction rounding_std",
+    },
+    "FineTune.headline": {_SETTINGS: "delta", _SCHEDULE: "rho epsilon"},
+    "FineTune.curve": {
+        _SETTINGS: "step",
+        _RELEASED: "clip_norm clip_estimate",
+        _HELD_OUT: "validation_loss validation_top1 validation_recall",
+    },
+    # Audits.
+    "AuditVerdict": {_SETTINGS: "type tested least_noise least_clip", _VERDICT: "verdict"},
+    "AuditBlock": {
+        _SETTINGS: "in_launch random_continuations alpha seed_commitment",
+        _RELEASED: "worst_rank_single_user max_exposure_bits found_single_user broken_ceilings pooled_p_value",
+    },
+    "Audit": {_RELEASED: "found_by_beam", _VERDICT: "noise_audit_passed"},
+    "Audit.headline": {_RELEASED: "exposure_bits"},
+    "CanaryResult": {
+        _SETTINGS: "population n_u n_e",
+        _SCHEDULE: "participations ceiling_bits",
+        _RELEASED: "rank rank_standard_error exposure_bits exposure_low_bits exposure_high_bits found_by_beam "
+        "found_by_best_first loss",
+    },
+    "Canary": {_SCHEDULE: "mu vacuous", _RELEASED: "method within_ceiling"},
+    "StressBlock": {
+        _SETTINGS: "canaries",
+        _RELEASED: "worst_rank_single_user max_exposure_bits max_exposure_bits_single_user found found_single_user",
+    },
+    "TwinBlock": {_SETTINGS: "populations", _PUBLIC: "words_per_user weights_sha256", _STORE: "pseudo_users"},
+    "ControlBlock": {_PUBLIC: "rounds devices"},
+    "ControlRow": {_PUBLIC: "n_e canaries found worst_rank"},
+    # The comparison.
+    "Utility": {
+        _SETTINGS: "session_words confidence attempt simulation_without_privacy features",
+        _HELD_OUT: "devices_at_least words judged_words margin compose_at_rate distinct_first_words",
+    },
+    "AbTest": {
+        _HELD_OUT: "top1_recall top3_recall top1_gain top1_gain_low top1_gain_high top3_gain_low ngram_gain_low "
+        "new_word_top3_low distinct_private broken_margins missing_metrics broken_typists coverage coverage_low "
+        "coverage_high",
+    },
+    "AbTest.headline": {_HELD_OUT: "top1_recall top1_gain new_words_*"},
+    "Champion": {_SETTINGS: "registered_model version launch_id bundle_sha256 left_out arm"},
+    "Earlier": {
+        _SETTINGS: "created_at delta mechanism rounds report_goal noise_multiplier clip_norm words_counted",
+        _SCHEDULE: "rho epsilon",
+        _STORE: "devices_at_least",
+        _RELEASED: "words_added",
+    },
+    "OtherFeature": {_SETTINGS: "attempt", _HELD_OUT: "broken_margins missing_metrics"},
+    "ArmMetric": {_SETTINGS: "arm metric", _HELD_OUT: "numerator denominator value low high"},
+    "Pair": {_SETTINGS: "candidate baseline metric"},
+    "Difference": {_HELD_OUT: "value low high relative"},
+    "SliceMetric": {_SETTINGS: "part arm metric", _HELD_OUT: "value low high"},
+    "Verdict": {
+        _SETTINGS: "candidate baseline feature primary",
+        _HELD_OUT: "passes failed missing margin standard_error power",
+    },
+    "SecondOpinion": {_HELD_OUT: "jackknife delta bootstrap agree"},
+    "HeadWords": {_SETTINGS: "arm words", _HELD_OUT: "typed predicted right"},
+    # Decision, report, publication, experiment: what they say follows from the results above.
+    "GateResult": {_SETTINGS: "id title threshold", _RELEASED: "value passed evidence"},
+    "DecisionBlock": {_RELEASED: "decision reasons"},
+    "Decide.headline": {_RELEASED: "decision", _SCHEDULE: "rho epsilon delta"},
+    "Report": {_RELEASED: "files disclosure_sha256 warnings"},
+    "Publish": {
+        _SETTINGS: "registered_model version versions alias",
+        _PERSON: "published reason",
+        _RELEASED: "parity_max_difference dictionary_words dictionary_of files registered_files",
+    },
+    "Int8": {
+        _RELEASED: "shipped reasons words top1_agreement top3_agreement max_logit_difference float_bytes int8_bytes "
+        "float_seconds int8_seconds",
+    },
+    "Look": {
+        _SETTINGS: "first_day last_day simulated share",
+        _LIVE: "logged_until over treated_buckets buckets split_chance undefined",
+    },
+    "Decided": {_LIVE: "decision reasons", _PERSON: "by"},
+    # Blocks that the disclosure alone has.
+    "Disclosure": {_SETTINGS: "schema_version unit adjacency output assumptions limitations"},
+    "Tool": {_SETTINGS: "name version git_commit lock_digests"},
+    "Launch": {
+        _SETTINGS: "id name locale feature features contact intended_use reviewers approvals synthetic_population "
+        "seeded_randomness",
+        _CLOCK: "created_at",
+    },
+    "DataAccess": {_SETTINGS: "stage data covered mechanism unit reason"},
+    "Artifact": {_SETTINGS: "stage file made_by", _RELEASED: "sha256"},
+    "Verification": {_SETTINGS: "ledger_head ledger_entries command"},
+    "Population": {
+        _SETTINGS: "name source synthetic split split_rule days_kept as_of",
+        _STORE: "devices_at_least devices_by_split other_locales older",
+    },
+    "MechanismBlock": {
+        _SETTINGS: "kind clip_norm noise_multiplier rounds report_goal delta randomness parameters local_training "
+        "server",
+    },
+    "Participation": {_SETTINGS: "enforced_min_sep enforced_max_participations"},
+    "SecAgg": {
+        _SETTINGS: "bits neighbours threshold wrap_probability",
+        _SCHEDULE: "inflated_norm clipped_fraction rounding_std",
+    },
+    "Accounting": {
+        _SETTINGS: "agree methods planned_rho failure",
+        _SCHEDULE: "training_rho words_rho curve",
+    },
+    "GroupLoss": {_SETTINGS: "devices", _SCHEDULE: "rho epsilon"},
+    "Together": {
+        _SETTINGS: "delta words_delta noised_delta",
+        _SCHEDULE: "epsilon words_epsilon noised_epsilon",
+    },
+    "Composition": {_SETTINGS: "total_rho total_failure ceiling_rho"},
+    "PopulationSpend": {_SETTINGS: "launch_id stage kind rho split failure reserved"},
+    "WindowLoss": {_SETTINGS: "days ceiling_rho most_rho"},
+    "ReusedRelease": {_SETTINGS: "stage launch_id unit rho epsilon"},
+    "Curves": {_RELEASED: "pretraining adaptation", _HELD_OUT: "fine_tuning"},
+}
+# The public files of a stage, by the class of its result.
+FILES: dict[str, Mapping[str, Source]] = {
+    "IngestPublic": {"corpus/*": _PUBLIC, "vocabulary.json": _PUBLIC, "selection.npy": _RELEASED},
+    "Training": {"model.safetensors": _RELEASED},
+    "Vote": {"selection.npy": _RELEASED},
+    "BuildVocabulary": {"vocabulary.json": _RELEASED, "shares.json": _RELEASED, "shown.json": _RELEASED},
+    "Plan": {"mechanism.json": _SETTINGS},
+    "Count": {"counts.npz": _RELEASED, "released.npy": _RELEASED},
+    "FineTune": {"model.safetensors": _RELEASED, "canaries.json": _SETTINGS},
+    "Audit": {"canaries.json": _SETTINGS},
+    "AbTest": {"comparison.json": _HELD_OUT},
+    # Renderings of the disclosure, which is held against the list before it is written.
+    "Report": {"*": _RELEASED},
+    "Publish": {"bundle/*": _RELEASED},
+}
+# Fields whose keys code makes up: each is a figure of its own.
+_FREE = ("headline", "curve", "secagg")
+
+
+def require_listed(result: BaseModel, files: Iterable[str] = ()) -> None:
+    """Refuse a result, or files beside it, of which something has no source.
+
+    Guarantee: what the runner keeps of a stage, and so what MLflow, Airflow, gates and reports can see of it, is on the
+    list.
+
+    Raises:
+      PermanentError: something is not.
+    """
+    found = [*unlisted(result), *(name for name in files if not _file_listed(type(result), name))]
+    if found:
+        raise PermanentError(
+            f"{', '.join(sorted(set(found)))}: no source in pipeline/telemetry/leaving.py, so it may not leave; state "
+            "there where it comes from, or keep it in the private half"
+        )
+
+
+def unlisted(value: Any) -> Iterator[str]:
+    """Fields of a result, and of all blocks in it, that have no source."""
+    if isinstance(value, BaseModel):
+        for name, field in type(value).model_fields.items():
+            content = getattr(value, name)
+            if name in _FREE and not blocks_of(field.annotation):
+                yield from _unlisted_keys(type(value), name, content)
+            elif blocks_of(field.annotation):
+                yield from unlisted(content)
+            elif source(type(value), name) is None:
+                yield f"{type(value).__name__}.{name}"
+    elif isinstance(value, Mapping):
+        for content in value.values():
+            yield from unlisted(content)
+    elif isinstance(value, tuple | list):
+        for content in value:
+            yield from unlisted(content)
+
+
+def source(of: type[BaseModel], name: str) -> Source | None:
+    """The source of a field, by the class that states it; None if it has none."""
+    listed = (_find(FIELDS.get(each.__name__, {}), name) for each in of.__mro__ if _states(each, name))
+    return next(listed, None)
+
+
+def blocks_of(annotation: Any) -> set[type[BaseModel]]:
+    """The classes of blocks that a field may hold."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return {annotation}
+    return {block for part in get_args(annotation) for block in blocks_of(part)}
+
+
+def _unlisted_keys(of: type[BaseModel], name: str, content: Any) -> Iterator[str]:
+    points = content if isinstance(content, tuple | list) else (content or {},)
+    listed = [FIELDS[key] for each in of.__mro__ if (key := f"{each.__name__}.{name}") in FIELDS]
+    for key in {key for point in points for key in point}:
+        if not any(_find(fields, key) for fields in listed):
+            yield f"{of.__name__}.{name}: {key}"
+
+
+def _find(fields: Fields, name: str) -> Source | None:
+    return next((each for each, names in fields.items() if any(fnmatchcase(name, one) for one in names.split())), None)
+
+
+def _states(of: type, name: str) -> bool:
+    return name in vars(of).get("__annotations__", {})
+
+
+def _file_listed(of: type[BaseModel], name: str) -> bool:
+    patterns = [pattern for each in of.__mro__ for pattern in FILES.get(each.__name__, {})]
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
