@@ -10,6 +10,7 @@ it has the digest that the stage's record names; a record itself comes from ther
 
 import fcntl
 import hashlib
+import hmac
 import json
 import os
 import re
@@ -46,7 +47,7 @@ class StageRecord(BaseModel):
     launch_id: str
     stage: str
     config_digest: str
-    inputs: dict[str, str]  # "stage/file", or "given/path" of a person's file -> SHA-256, or ABSENT
+    inputs: dict[str, str]  # "stage/file", or "given/path" of a person's file -> digest, or ABSENT
     outputs: dict[str, str]  # file -> SHA-256
     private_outputs: bool  # whether something was left in the private folder
     private_digest: str | None = None  # SHA-256 of the manifest of the private folder, which holds a secret
@@ -193,13 +194,19 @@ class RunDir:
         """A file that a person gave or wrote on, such as a blocklist: a change of it makes the stage run again."""
         inside = path.is_relative_to(self.path)
         name = (path.relative_to(self.path) if inside else path).as_posix()
-        self.used[f"{GIVEN}/{name}"] = sha256(path)
+        self.used[f"{GIVEN}/{name}"] = self.given_digest(name) or ABSENT
         return path
 
     def given_digest(self, name: str) -> str | None:
-        """SHA-256 of a given file as it is now; None if it is gone."""
-        places = (place for place in (self.path / name, Path(name)) if place.is_file())
-        return next((sha256(place) for place in places), None)
+        """Digest of a given file as it is now; None if it is gone.
+
+        Guarantee: of a file in the private half it is keyed, so that nobody without the key can try what the file says.
+        """
+        half, _, inside = name.partition("/")
+        if half == "private" and (self.path / name).is_file():
+            key = self.secret(inside.partition("/")[0])
+            return hmac.digest(key, sha256(self.path / name).encode(), hashlib.sha256).hex()
+        return sha256(Path(name)) if Path(name).is_file() else None
 
     def available(self, stage: str, name: str, digest: str) -> bool:
         """Whether an output is here with these bytes, after fetching it if it was lost or damaged."""

@@ -127,7 +127,7 @@ def split_key(name: str, secret: bytes) -> bytes:
 
 
 def keyed_digest(digest: str, key: bytes) -> str:
-    """A store's digest as it may be shown under a budget: to anyone without ``split_key`` it is a random number."""
+    """A store's digest as it may be shown: to anyone without ``split_key`` it is a random number."""
     return hmac.digest(key, f"tacit store {digest}".encode(), hashlib.sha256).hex()
 
 

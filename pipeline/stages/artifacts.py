@@ -68,12 +68,10 @@ def discovered_words(ctx: StageContext) -> list[FoundWord]:
     Raises:
       StageInputMissing: they are no longer in the private folder.
     """
-    digest = ctx.run.result("discover").get("words_sha256")
-    # Until 0.1 they were public.
-    path = ctx.run.private("discover") / WORDS if digest else ctx.run.input("discover", WORDS)
-    if digest and not (path.is_file() and sha256(path) == digest):
+    path = ctx.run.private("discover") / WORDS
+    if not (path.is_file() and sha256(path) == ctx.run.result("discover")["words_sha256"]):
         raise StageInputMissing(f"{path}: not the words that discovery left there; restore the file")
-    return [FoundWord.model_validate(entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
+    return [FoundWord.model_validate(entry) for entry in json.loads(path.read_text(encoding="utf-8"))["words"]]
 
 
 def added_words(ctx: StageContext) -> tuple[str, ...]:

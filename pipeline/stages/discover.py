@@ -31,7 +31,7 @@ class Discover(StageResult, DiscoveryGuarantee):
       words_sha256: of ``words.json`` in the private folder, so that a change of it is one of this stage.
     """
 
-    words_sha256: str | None = None
+    words_sha256: str
 
 
 class DiscoverCentral(StageResult, CentralGuarantee):
@@ -119,8 +119,13 @@ def _securely(ctx: StageContext, config: TrieConfig) -> AddUp:
 
 
 def _written(ctx: StageContext, words: Iterable[FoundWord]) -> str:
-    """The digest of the words' private file, which is written."""
-    content = json.dumps([word.model_dump() for word in words], indent=1) + "\n"
+    """The digest of the words' private file, which is written.
+
+    Guarantee: to anyone without the stage's key the digest tells nothing of words that nobody has reviewed, whatever
+    words are guessed: 256 bits made from the key stand among what is hashed. A retry gives the same digest.
+    """
+    secret = subkey(ctx.noise_key, "digest of the words").hex()
+    content = json.dumps({"secret": secret, "words": [word.model_dump() for word in words]}, indent=1) + "\n"
     write_text(ctx.private / WORDS, content, PRIVATE)
     return text_sha256(content)
 

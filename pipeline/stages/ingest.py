@@ -190,9 +190,9 @@ def _require_heard(config: LaunchConfig, devices: store.DeviceStore) -> None:
 def ingest_private(ctx: StageContext) -> IngestPrivate:
     """Client text into the private device store; only rounded counts and a digest come out.
 
-    Guarantee: no device of a person who withdrew is in the store, and nothing says how many did. With a budget for
-    evaluation, which is that nothing goes without: how many devices there are, which a
-    device that typed nothing does not change, and a digest that tells nothing to anyone without the population's key.
+    Guarantee: no device of a person who withdrew is in the store, and nothing says how many did. The digest tells
+    nothing to anyone without the population's key. With a budget for evaluation, which is that nothing goes without,
+    beside it leaves how many devices there are, which a device that typed nothing does not change.
 
     Raises:
       PopulationUnknown, BudgetExceeded: the ledger does not know the population, or has these devices under
@@ -221,7 +221,7 @@ def ingest_private(ctx: StageContext) -> IngestPrivate:
     covered = config.evaluation is not None
     if not covered:
         _require_heard(config, store.open_store(target))
-    digest = store.keyed_digest(summary.digest, key) if covered else summary.digest
+    digest = store.keyed_digest(summary.digest, key)
     return IngestPrivate(
         population=summary.population,
         source=summary.source,

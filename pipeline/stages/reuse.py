@@ -100,8 +100,8 @@ def _discovery_reads(config: LaunchConfig) -> tuple[str, ...]:
 
 def _vocabulary(ctx: StageContext) -> dict[str, object] | None:
     """Discovered words, blocklist, public text, devices; None where a person decides on the words, launch by launch."""
-    words, blocklist = ctx.run.result("discover").get("words_sha256"), ctx.config.discovery.blocklist
-    if ctx.config.vocabulary.review or words is None:
+    words, blocklist = ctx.run.result("discover")["words_sha256"], ctx.config.discovery.blocklist
+    if ctx.config.vocabulary.review:
         return None
     blocked = None if blocklist is None else sha256(Path(blocklist))
     return {"words": words, "blocked": blocked, **_outputs(ctx.run, "ingest_public"), **_people(ctx.run)}

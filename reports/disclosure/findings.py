@@ -114,7 +114,9 @@ class AddedWords(WordCoverage):
     words_added: int
     words: tuple[str, ...] | None = Field(description="those that were added; None where the launch lists none")
     projected_words: int = Field(description="words that a pretended typist of the projection types")
-    given_files: dict[str, str] = Field(description="SHA-256 of the blocklist and of the sheet a person decided on")
+    given_files: dict[str, str] = Field(
+        description="digests of the blocklist and, under a secret key, of the sheet a person decided on"
+    )
     adaptation: NewWordAdaptation
 
 

@@ -10,16 +10,19 @@ from pipeline.stage import StageContext, StageSpend
 from pretrain.files import write_text
 from reports.disclosure.document import DecisionBlock
 from tests.helpers.launches.pipeline_launch import Counted, launch_config, spend
+from tests.helpers.launches.stand_ins import stand_in
 
 RHO, EPSILON = 0.25, 3.5
 
 
+@stand_in
 class Trained(Counted):
     rho: float = RHO
     epsilon: float = EPSILON
     delta: float = 1e-6
 
 
+@stand_in
 class Compared(Counted):
     top1_gain: float = 0.029
     top1_gain_low: float = 0.026
@@ -30,10 +33,12 @@ class Decided(Counted, DecisionBlock):
     """As ``decide`` makes it."""
 
 
+@stand_in
 class Reported(Counted):
     disclosure_sha256: str = "d" * 64
 
 
+@stand_in
 class Unpublished(Counted):
     published: bool = False
 

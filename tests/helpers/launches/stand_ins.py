@@ -13,9 +13,10 @@ _Result = TypeVar("_Result", bound=type[StageResult])
 def stand_in(result: _Result) -> _Result:
     """Let a made-up result leave, with whatever files its stage writes."""
     name = result.__name__
-    assert name not in leaving.FIELDS, f"{name} is a real one"
+    assert name in NAMES or name not in leaving.FIELDS, f"{name} is a real one"
+    before = leaving.FIELDS.get(name, {}).get(Source.SETTINGS, "")
+    stated = " ".join([before, *vars(result).get("__annotations__", {})])
     NAMES.add(name)
-    stated = " ".join(vars(result).get("__annotations__", {}))
     named = {name: stated, f"{name}.headline": "*", f"{name}.curve": "*"}
     leaving.FIELDS |= {key: {Source.SETTINGS: names} for key, names in named.items()}
     leaving.FILES[name] = {"*": Source.SETTINGS}

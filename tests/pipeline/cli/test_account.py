@@ -16,6 +16,7 @@ from pipeline.stage import StageContext, StageSpend
 from tests.helpers.launches.account_command import answer, run
 from tests.helpers.launches.installed import installed
 from tests.helpers.launches.pipeline_launch import RAW, Counted, launch_config, spend
+from tests.helpers.launches.stand_ins import stand_in
 
 SHAPE = ("--rounds", "1000", "--min-sep", "300", "--max-participations", "4")
 TREE = ("tree", "--noise-multiplier", "7", *SHAPE)
@@ -188,6 +189,7 @@ def test_a_mistake_is_one_line_with_the_fix(
     assert named in line
 
 
+@stand_in
 class Stated(Counted):
     model_config = Counted.model_config | {"extra": "allow"}
 

@@ -13,7 +13,7 @@ from pipeline.settings import Settings
 from pipeline.stage import StageContext
 from pipeline.stages import artifacts, build_vocabulary
 from pretrain import vocabulary
-from pretrain.files import sha256, text_sha256, write_text
+from pretrain.files import text_sha256, write_text
 from pretrain.vocabulary import SPECIALS, Vocabulary
 from tests.helpers.launches.pipeline_launch import launch_config
 
@@ -43,7 +43,7 @@ def ctx(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     vocabulary.save(BASE, made.public("ingest_public") / "vocabulary.json")
     finish(ctx, "ingest_public", {})
     found = [FoundWord(word=word, layer=3, share=0.1 / place, low=0, high=1) for place, word in enumerate(FOUND, 1)]
-    content = json.dumps([word.model_dump() for word in found])
+    content = json.dumps({"secret": "5" * 64, "words": [word.model_dump() for word in found]})
     write_text(made.private("discover") / "words.json", content)
     finish(ctx, "discover", {"words_sha256": text_sha256(content)})
     monkeypatch.setattr(artifacts, "store", lambda _: Silent())
@@ -102,12 +102,3 @@ def test_words_that_somebody_changed_are_refused(ctx: StageContext) -> None:
     path.unlink()
     with pytest.raises(StageInputMissing, match="restore the file"):
         artifacts.discovered_words(ctx)
-
-
-def test_words_of_version_0_1_are_read_where_they_were(ctx: StageContext) -> None:
-    private = ctx.run.private("discover") / "words.json"
-    public = ctx.run.public("discover") / "words.json"
-    private.rename(public)
-    finish(ctx, "discover", {})
-    assert [word.word for word in artifacts.discovered_words(ctx)] == list(FOUND)
-    assert ctx.run.used["discover/words.json"] == sha256(public)

@@ -71,7 +71,7 @@ def test_what_is_spent_is_what_is_stated_and_a_retry_is_the_same_release(setting
     assert result["epsilon"] == pytest.approx(epsilon_of_rho(RHO, 1e-6 - FAILURE))
     private = next(settings.runs_dir.glob("trial-*")) / "private" / "discover"
     words = (private / WORDS).read_text(encoding="utf-8")
-    assert [word["word"] for word in json.loads(words)] == ["haha"]
+    assert [word["word"] for word in json.loads(words)["words"]] == ["haha"]
     assert result["words_found"] == 1
     (private.parents[1] / "public" / "discover" / "result.json").unlink()
     (private / WORDS).unlink()
