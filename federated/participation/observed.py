@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy import stats
 
 from federated.participation.cohorts import Cohorts
 from federated.participation.secret_sample import SampledCohorts
@@ -15,6 +16,8 @@ from federated.participation.secret_sample import SampledCohorts
 if TYPE_CHECKING:
     from federated.participation.records import Records
 
+# Chance that some device joins more rounds than is stated of a secret sample; what happened is then stated.
+_EXCESS = 1e-9
 # Parts of a run, for a picture of how rounds became longer or shorter.
 _PARTS = 10
 
@@ -60,6 +63,8 @@ class Turnout:
 class Observed:
     """What the records of the protected devices show; the accountant's input. Holds no device.
 
+    Of a secret sample it holds bounds in place of what the records show, and no histogram (``_of_secret_sample``).
+
     Attributes:
       rounds: rounds done.
       min_sep: smallest difference between the round numbers of two participations of one device;
@@ -102,6 +107,9 @@ def observe(records: "Records", rounds: int, cohorts: Cohorts | SampledCohorts, 
     violations = int(
         np.sum(separations_all < cohorts.min_sep) + np.sum(counts_all_D[bound_D] > cohorts.max_participations)
     )
+    if isinstance(cohorts, SampledCohorts):
+        largest = int(counts_all_D[~synthetic_D].max(initial=0))
+        return _of_secret_sample(cohorts, rounds, largest, violations, int(np.sum(synthetic_D)))
     protected_N = ~synthetic_D[devices_N]
     separations = _separations(rounds_N[protected_N], devices_N[protected_N])
     counts_D = counts_all_D[~synthetic_D]
@@ -115,9 +123,39 @@ def observe(records: "Records", rounds: int, cohorts: Cohorts | SampledCohorts, 
         separation_histogram=_histogram(separations),
         violations=violations,
         synthetic_devices=int(np.sum(synthetic_D)),
-        # How many a secret sample drew is part of the secret.
-        turnout=_turnout(records, rounds, cohorts) if isinstance(cohorts, Cohorts) else None,
+        turnout=_turnout(records, rounds, cohorts),
     )
+
+
+def _of_secret_sample(cohorts: SampledCohorts, rounds: int, largest: int, violations: int, synthetic: int) -> Observed:
+    """What may be told of a secret sample: no histogram, and a bound in place of the largest participation.
+
+    Guarantee: no device joined more rounds than is stated. But for an event of probability 1e-9 everything stated is a
+    function of the rule and the number of devices, so it tells nothing of whom the key drew; in that event the largest
+    participation is stated as it was, since what is accounted must have happened.
+    """
+    return Observed(
+        rounds=rounds,
+        min_sep=cohorts.min_sep,
+        mins=cohorts.min_sep - 1,
+        max_participations=max(largest, most_drawn(cohorts, rounds)),
+        participation_histogram={},
+        separation_histogram={},
+        violations=violations,
+        synthetic_devices=synthetic,
+    )
+
+
+def most_drawn(cohorts: SampledCohorts, rounds: int) -> int:
+    """Rounds that no device of a secret sample joins more of, but with a chance of 1e-9 over all devices.
+
+    Each device joins by coins of its own, so its rounds are binomial; devices are counted up to a power of two.
+    """
+    if not rounds or not cohorts.num_devices:
+        return 0
+    rate = cohorts.sampling_rate if cohorts.poisson else min(1.0, cohorts.report_goal / cohorts.num_devices)
+    devices = 1 << (cohorts.num_devices - 1).bit_length()
+    return min(rounds, int(stats.binom.isf(_EXCESS / devices, rounds, rate)))
 
 
 def _turnout(records: "Records", rounds: int, cohorts: Cohorts) -> Turnout:

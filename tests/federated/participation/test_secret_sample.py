@@ -1,7 +1,11 @@
+import math
+
 import numpy as np
 import pytest
 from scipy import stats
 
+from federated.participation.observed import most_drawn, observe
+from federated.participation.records import no_records
 from federated.participation.secret_sample import SampledCohorts
 from pretrain.randomness import noise
 
@@ -53,3 +57,38 @@ def test_a_cohort_is_a_function_of_key_and_round() -> None:
     assert np.array_equal(first, ours.draw(ours.init(), 3)[0])
     other = cohorts(poisson=True, key=2)
     assert not np.array_equal(first, other.draw(other.init(), 3)[0]), "the public seed must not decide"
+
+
+@pytest.mark.parametrize("poisson", [True, False])
+def test_what_is_told_of_a_secret_sample_is_the_same_whoever_was_drawn(poisson: bool) -> None:
+    """Participation of one device under many keys: nothing that is told depends on the key, and all of it is true."""
+    synthetic_D, told, largest = np.arange(300) >= 295, set(), []
+    for number in range(40):
+        cohorts = SampledCohorts(300, 30, 0.1, poisson, noise.seeded_key(number), rounds=50)
+        state, records = cohorts.init(), no_records()
+        for round_number in range(50):
+            cohort, state = cohorts.draw(state, round_number)
+            records = records.add(round_number, cohort)
+        seen = observe(records, 50, cohorts, synthetic_D)
+        largest.append(int(records.participations(300)[:295].max()))
+        assert seen.max_participations >= largest[-1]
+        assert (seen.participation_histogram, seen.separation_histogram, seen.turnout) == ({}, {}, None)
+        told.add(repr(seen))
+    assert len(set(largest)) > 1, "what happened differs from key to key"
+    assert len(told) == 1
+    assert max(largest) < most_drawn(cohorts, 50) < 50
+
+
+def test_a_device_beyond_the_stated_bound_is_accounted_as_it_happened() -> None:
+    cohorts = SampledCohorts(300, 30, 0.1, True, noise.seeded_key(1), rounds=50)
+    records = no_records()
+    for round_number in range(50):
+        records = records.add(round_number, np.array([7]))
+    assert observe(records, 50, cohorts, np.zeros(300, dtype=bool)).max_participations == 50
+
+
+def test_the_bound_is_the_binomial_s_tail_over_all_devices() -> None:
+    cohorts = SampledCohorts(1000, 30, 0.02, True, noise.seeded_key(1), rounds=200)
+    most = most_drawn(cohorts, 200)
+    chance = [math.comb(200, k) * 0.02**k * 0.98 ** (200 - k) for k in range(201)]
+    assert 1024 * sum(chance[most + 1 :]) <= 1e-9 < 1024 * sum(chance[most:])
