@@ -11,6 +11,9 @@ from pretrain.config import Amount, Config
 STRESS_RATE = 0.575
 # Chance of each family of tests to alarm although everything is right.
 ALPHA = 0.01
+# Direction canaries below which the audit of a whole run says nothing: where mu 1 is claimed, 64 notice a device that
+# is told apart 2.6 times as well nine times out of ten, 16 notice 7 times, 8 notice 23 times.
+LEAST_DIRECTIONS = 64
 # Continuations that an attacker asks a model for.
 BEAM_WIDTH = 5
 
@@ -60,8 +63,11 @@ class AuditConfig(Config):
         description="populations whose canaries the launched model holds; the others' live on a twin of public text. "
         "Left out: all. Direction canaries are no words, and stay in the launch whatever it says",
     )
-    directions: NonNegativeInt = Field(
-        default=1000, le=1_000_000, description="direction canaries of the noise audit, in the launch; 0: none"
+    directions: PositiveInt = Field(
+        default=1000,
+        ge=LEAST_DIRECTIONS,
+        le=1_000_000,
+        description="direction canaries of the noise audit, in the launch where it trains",
     )
     sentences_per_device: GridCount = Field(
         default=200, description="sentences of a synthetic device, canaries included"

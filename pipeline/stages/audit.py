@@ -90,13 +90,11 @@ def audit(ctx: StageContext) -> Audit:
     learnt = control(
         artifacts.model(ctx, "adapt"), everything, config, partial(_unbounded, ctx), ctx.private / "control"
     )
-    tested = None
-    if trace is not None and directions is not None:
-        claim = audit_trace.claim(config.mechanism, mechanism, trained["rounds"], trace.joined_TN)
-        again = None
-        if trace.seen is not None:
-            again = audit_trace.again(ctx, directions, fine_tune_workers.training_data(ctx, planted), trace.seen)
-        tested = noise_audit(trace, directions, model_change(ctx), claim, again)
+    claim = audit_trace.claim(config.mechanism, mechanism, trained["rounds"], trace.joined_TN)
+    again = None
+    if trace.seen is not None:
+        again = audit_trace.again(ctx, directions, fine_tune_workers.training_data(ctx, planted), trace.seen)
+    tested = noise_audit(trace, directions, model_change(ctx), claim, again)
     content = asdict(memorised) | {
         # Canaries may hold discovered words that nobody has reviewed: the rows go without their text.
         "canaries": [{name: value for name, value in vars(row).items() if name != "words"} for row in rows],
@@ -105,9 +103,9 @@ def audit(ctx: StageContext) -> Audit:
         "control": learnt,
         "random_continuations": config.audit.random_continuations,
         "alpha": ALPHA,
-        "noise_audit_passed": None if tested is None else tested.passed,
-        "seed_commitment": None if tested is None else tested.seed_commitment,
-        "audits": _verdicts(ctx, () if tested is None else tested.rows, TRAINED),
+        "noise_audit_passed": tested.passed,
+        "seed_commitment": tested.seed_commitment,
+        "audits": _verdicts(ctx, tested.rows, TRAINED),
         "headline": {"exposure_bits": memorised.max_exposure_bits},
     }
     return Audit.model_validate(content, extra="ignore")

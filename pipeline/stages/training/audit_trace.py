@@ -56,41 +56,39 @@ _WITNESS = "witness."
 _MOST_DEVICES = 50_000
 
 
-def directions(model: KeyboardLM, count: int, key: bytes) -> Directions | None:
-    """Direction canaries of a run; None for none.
+def directions(model: KeyboardLM, count: int, key: bytes) -> Directions:
+    """Direction canaries of a run.
 
     Their seed follows from the noise key, which the ledger's reservation commits to before training.
     """
-    if not count:
-        return None
     seed = int.from_bytes(subkey(key, "direction canaries"), "big")
     return Directions(tuple(parameter.numel() for parameter in model.parameters()), count, seed)
 
 
-def save(done: FineTuneResult, planted: Directions | None, path: Path) -> None:
+def save(done: FineTuneResult, planted: Directions, path: Path) -> None:
     """Keep what the audits need. Secret: released sums without their noise."""
-    arrays = {"synthetic_joined": done.synthetic_joined_TD}
-    if done.probe is not None and planted is not None:
-        seed = np.frombuffer(planted.seed.to_bytes(32, "big"), dtype=np.uint8)
-        shape = np.array([planted.count, *planted.layers])
-        arrays |= {"projections": done.probe.projections_TN, "joined": done.probe.joined_TN}
-        arrays |= {"seed": seed, "directions": shape}
-        if done.probe.witness is not None:
-            arrays |= {_WITNESS + name: array for name, array in witness.save(done.probe.witness).items()}
+    assert done.probe is not None, "a launch plants directions"
+    arrays = {
+        "synthetic_joined": done.synthetic_joined_TD,
+        "projections": done.probe.projections_TN,
+        "joined": done.probe.joined_TN,
+        "seed": np.frombuffer(planted.seed.to_bytes(32, "big"), dtype=np.uint8),
+        "directions": np.array([planted.count, *planted.layers]),
+    }
+    if done.probe.witness is not None:
+        arrays |= {_WITNESS + name: array for name, array in witness.save(done.probe.witness).items()}
     with atomic(path, PRIVATE) as temporary, temporary.open("wb") as file:
         np.savez(file, **arrays)  # type: ignore[arg-type]  # the stub takes every keyword for allow_pickle
 
 
-def load(path: Path) -> tuple[np.ndarray, Trace | None, Directions | None]:
-    """Rounds by synthetic devices, and the trace with its directions where there is one.
+def load(path: Path) -> tuple[np.ndarray, Trace, Directions]:
+    """Rounds by synthetic devices, and the trace with its directions.
 
     Raises:
       OSError: the file is not on this machine.
     """
     with np.load(path, allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}
-    if "seed" not in arrays:
-        return arrays["synthetic_joined"], None, None
     count, *layers = (int(number) for number in arrays["directions"])
     planted = Directions(tuple(layers), count, int.from_bytes(arrays["seed"].tobytes(), "big"))
     seen = witness.load({name.removeprefix(_WITNESS): arrays[name] for name in arrays if name.startswith(_WITNESS)})
@@ -216,8 +214,6 @@ def main(root: Path, launch_id: str) -> None:
     run = RunDir(root, launch_id)
     config = read_kept(run.public("launch") / "launch.json")
     _, trace, planted = load(run.private(_TRAINING) / FILE)
-    assert trace is not None, FILE
-    assert planted is not None, FILE
     model = artifacts.model(StageContext(config, run, settings.load(), _TRAINING, None), "adapt")
     shapes = [tuple(parameter.shape) for parameter in model.parameters()]
     drawn = looked_through(_rule(config, run), planted, shapes, len(trace.joined_TN))

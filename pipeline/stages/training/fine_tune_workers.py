@@ -40,14 +40,14 @@ class Trained:
       model: after the last round.
       mechanism: that made the noise.
       planted: the canary devices among the others, as many as ``audit.in_launch`` asks for.
-      probe: direction canaries; None without.
+      probe: direction canaries.
       done: of ``federated.train``; private parts included.
     """
 
     model: KeyboardLM
     mechanism: Mechanism
     planted: canaries.CanarySet
-    probe: Directions | None
+    probe: Directions
     done: FineTuneResult
 
 

@@ -59,7 +59,7 @@ def first(tmp_path: Path, settings: Settings) -> LaunchConfig:
 
 
 def test_only_the_mechanism_differs(first: LaunchConfig, settings: Settings) -> None:
-    second = changed(first, mechanism={"noise_multiplier": 8.0}, audit={"directions": 32}, adapt={"steps": 6})
+    second = changed(first, mechanism={"noise_multiplier": 8.0}, audit={"directions": 96}, adapt={"steps": 6})
     records = run(second, settings, Stages(dict.fromkeys(NAMES, refuse), {}, STAGES.public))
     assert {record.reused_from for record in records.values()} == {launch_id(first)}
     assert files(settings, second) == files(settings, first)
