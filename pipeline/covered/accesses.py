@@ -1,7 +1,7 @@
 """Every use of data by a launch, and what covers it: the table of the disclosure, and what a gate counts in it."""
 
 from discovery.config import TrieConfig
-from evaluation.config import EvaluationConfig
+from evaluation.config import ALPHA, EvaluationConfig
 from evaluation.noisy.questions import MOST_WORDS
 from federated.config.counts import CountsConfig
 from federated.config.votes import VotesConfig
@@ -30,8 +30,9 @@ _AUDITED = DataAccess(
     stage="audit",
     data="private",
     covered=True,
-    mechanism="released sums and models, the noise itself, and checks by arithmetic that a run without fault passes "
-    "whatever its devices typed",
+    mechanism="of what is tested on sums and noise verdicts alone: an honest run passes all of them with probability "
+    f"{1 - ALPHA:g} at least, whatever its devices typed, and one that fails is held; canaries are looked for in "
+    "released models",
     unit="device",
 )
 
@@ -100,6 +101,7 @@ def _without_noise(
         ),
         *trained,
         *((watched,) if config.trains else ()),
+        _AUDITED,
         DataAccess(stage="ab_test", data="private", covered=False, reason=held_out),
         *((_WITHOUT_PRIVACY,) if config.ab_test.non_private_upper_bound else ()),
     )

@@ -27,6 +27,7 @@ _NOISE = (
     "costs)"
 )
 _BUG = "this should not happen: keep the launch, run 'tacit verify' on it, and find out why before another one spends"
+_FIGURES = _BUG + "; the audits' figures are in private/audit/figures.json and must not leave it"
 _REMEMBERS = (
     "the model remembers: add noise, lower mechanism.clip_norm or private_text.max_words_per_device, and launch again"
 )
@@ -110,17 +111,19 @@ GATES: Mapping[str, GateWords] = MappingProxyType(
             _NOTHING_TRAINED,
         ),
         "noise_audit": GateWords(
-            "No audit speaks against the claimed noise, clipping, separation or accounting.", "audit.directions", _BUG
+            "No audit speaks against the claimed noise, clipping, separation or accounting.",
+            "audit.directions",
+            _FIGURES,
         ),
         "released": GateWords(
             "The released models follow from released sums, and these from recorded devices and all the noise.",
             "",
-            _BUG,
+            _FIGURES,
         ),
         "audit_power": GateWords(
             "The audits would notice a tenth less noise, or updates a tenth too long, nine times out of ten.",
-            "audit.directions",
-            "raise audit.directions, so that the audits see more, and launch again",
+            "mechanism.rounds",
+            "give the audits more noise to look at: more rounds, a larger model or more counts; then launch again",
         ),
         "attempts": GateWords(
             "Intervals are surer with every launch that asks the same held-out devices, or one of many passes by luck.",

@@ -132,7 +132,7 @@ def test_a_launch_loses_what_its_votes_cost() -> None:
     assert loss.rho == pytest.approx(0.4 + RHO)
     assert loss.epsilon == pytest.approx(epsilon_of_rho(0.4 + RHO, 1e-6))
     covered = [row.stage for row in accesses(asked()) if row.covered and row.unit == "device"]
-    assert covered == ["vote", "fine_tune"]
+    assert covered == ["vote", "fine_tune", "audit"]
 
 
 def test_only_what_follows_the_vote_reads_it() -> None:
