@@ -286,7 +286,7 @@ def _tell(run: RunState, place: Workplace, rounds: int, seconds: float) -> None:
     message: dict[str, float] = {"round": run.rounds_done, "rounds": rounds, "seconds": seconds}
     if run.curve[-1].round == run.rounds_done:
         message |= run.curve[-1].model_dump()
-    _log.debug("round %d of %d in %.1f s", run.rounds_done, rounds, seconds)
+    _log.debug("round %d of %d in %.2g s", run.rounds_done, rounds, seconds)
     if place.on_round is not None:
         place.on_round(message)
 

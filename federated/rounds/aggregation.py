@@ -93,9 +93,7 @@ def round_sum(
     planted_P = None if planted is None else _planted_securely(trainer, planted, clip, rule, encoding, round_number)
     neighbours = secagg_neighbours(rule.config.report_goal)
     if len(rows) <= neighbours:
-        _log.warning(
-            "round %d: %d devices are too few for secure aggregation; nothing is sent", round_number, len(rows)
-        )
+        _log.warning("round %d: too few devices for secure aggregation; nothing is sent", round_number)
         nothing_P = torch.zeros(encoding.num_parameters, dtype=torch.int64)
         return Aggregate(nothing_P, 0.0, 0.0, planted_P=planted_P, exact=False)
     # In the order in which clipped_updates gives them; a share of it is in that order too.

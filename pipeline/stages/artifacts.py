@@ -19,6 +19,7 @@ from pipeline.run_dir import RunDir
 from pipeline.stage import StageContext
 from pipeline.stages.reuse import WORDS
 from pipeline.telemetry import signals
+from pipeline.telemetry.allowed import two_digits
 from pretrain import corpus, export, new_words, selection
 from pretrain import vocabulary as vocabularies
 from pretrain.files import scratch, sha256
@@ -46,6 +47,7 @@ def progress(ctx: StageContext) -> Callable[..., None]:
     def tell(point: dict | object) -> None:
         values = point if isinstance(point, dict) else vars(point)
         numbers = {name: value for name, value in values.items() if isinstance(value, int | float)}
+        numbers |= {"seconds": two_digits(numbers["seconds"])} if "seconds" in numbers else {}
         done, total = numbers.get("round", numbers.get("step", 0)), numbers.get("rounds", steps)
         text = ", ".join(f"{name} {value:.4g}" for name, value in numbers.items())
         if total:
