@@ -10,12 +10,10 @@ from pipeline.live.decide import Decided
 from pipeline.run_dir import StageRecord
 from pipeline.stage import StageResult
 from pipeline.stages.table import STAGES
-from pipeline.telemetry.leaving import FIELDS, FILES, blocks_of, require_listed, source
+from pipeline.telemetry.leaving import FIELDS, FILES, FREE, blocks_of, require_listed, source
 from reports.disclosure.document import Disclosure
 from reports.disclosure.findings import AuditVerdict
 from tests.helpers.launches.stand_ins import NAMES
-
-FREE = {"headline", "curve", "secagg"}
 
 
 def public_models() -> set[type[BaseModel]]:
