@@ -158,8 +158,8 @@ FIELDS: dict[str, Fields] = {
     },
     "AbTest": {
         _HELD_OUT: "top1_recall top3_recall top1_gain top1_gain_low top1_gain_high top3_gain_low ngram_gain_low "
-        "new_word_top3_low distinct_private broken_margins missing_metrics broken_typists coverage coverage_low "
-        "coverage_high",
+        "new_word_top3_low distinct_private broken_margins missing_metrics worse_than_champion broken_typists "
+        "coverage coverage_low coverage_high",
     },
     "AbTest.headline": {_HELD_OUT: "top1_recall top1_gain new_words_*"},
     "Champion": {_SETTINGS: "registered_model version launch_id bundle_sha256 left_out arm"},
@@ -169,7 +169,7 @@ FIELDS: dict[str, Fields] = {
         _STORE: "devices_at_least",
         _RELEASED: "words_added",
     },
-    "OtherFeature": {_SETTINGS: "attempt", _HELD_OUT: "broken_margins missing_metrics"},
+    "OtherFeature": {_SETTINGS: "attempt", _HELD_OUT: "broken_margins missing_metrics worse_than_champion"},
     "ArmMetric": {_SETTINGS: "arm metric", _HELD_OUT: "numerator denominator value low high"},
     "Pair": {_SETTINGS: "candidate baseline metric"},
     "Difference": {_HELD_OUT: "value low high relative"},
@@ -184,7 +184,7 @@ FIELDS: dict[str, Fields] = {
     "GateResult": {_SETTINGS: "id title threshold", _RELEASED: "value passed evidence"},
     "DecisionBlock": {_RELEASED: "decision reasons"},
     "Decide.headline": {_RELEASED: "decision", _SCHEDULE: "rho epsilon delta"},
-    "Report": {_RELEASED: "files disclosure_sha256 warnings"},
+    "Report": {_RELEASED: "files disclosure_sha256 summary concerns"},
     "Publish": {
         _SETTINGS: "registered_model version versions alias",
         _PERSON: "published reason",
