@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import stats
 
 from federated.participation.cohorts import Cohorts
 from federated.participation.secret_sample import SampledCohorts
@@ -151,6 +150,8 @@ def most_drawn(cohorts: SampledCohorts, rounds: int) -> int:
 
     Each device joins by coins of its own, so its rounds are binomial; devices are counted up to a power of two.
     """
+    from scipy import stats  # 0.3 s to import
+
     if not rounds or not cohorts.num_devices:
         return 0
     rate = cohorts.sampling_rate if cohorts.poisson else min(1.0, cohorts.report_goal / cohorts.num_devices)
