@@ -192,20 +192,16 @@ class RunDir:
 
     def use_file(self, path: Path) -> Path:
         """A file that a person gave or wrote on, such as a blocklist: a change of it makes the stage run again."""
-        inside = path.is_relative_to(self.path)
-        name = (path.relative_to(self.path) if inside else path).as_posix()
+        name = (path.relative_to(self.path) if path.is_relative_to(self.path) else path).as_posix()
         self.used[f"{GIVEN}/{name}"] = self.given_digest(name) or ABSENT
         return path
 
     def given_digest(self, name: str) -> str | None:
-        """Digest of a given file as it is now; None if it is gone.
-
-        Guarantee: of a file in the private half it is keyed, so that nobody without the key can try what the file says.
-        """
+        """Digest of a given file, in the private half keyed so that nobody can try what it says; None if it is gone."""
         half, _, inside = name.partition("/")
         if half == "private" and (self.path / name).is_file():
-            key = self.secret(inside.partition("/")[0])
-            return hmac.digest(key, sha256(self.path / name).encode(), hashlib.sha256).hex()
+            secret = self.secret(inside.partition("/")[0])
+            return hmac.digest(secret, sha256(self.path / name).encode(), hashlib.sha256).hex()
         return sha256(Path(name)) if Path(name).is_file() else None
 
     def available(self, stage: str, name: str, digest: str) -> bool:

@@ -25,11 +25,13 @@ from reports.disclosure.document import DecisionBlock
 from tests.helpers.launches.decided import Compared, Decided, Reported, Trained
 from tests.helpers.launches.installed import registered
 from tests.helpers.launches.pipeline_launch import Counted, launch_config, spend
+from tests.helpers.launches.stand_ins import stand_in
 
 CONFIG = launch_config()
 REVIEWED = launch_config(reviewers=["ana"])
 
 
+@stand_in
 class Published(Counted):
     published: bool = True
     registered_model: str = "keyboard-en-US-NWP"
