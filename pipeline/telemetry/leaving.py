@@ -266,10 +266,10 @@ def require_listed(result: BaseModel, files: Iterable[str] = ()) -> None:
     Raises:
       PermanentError: something is not.
     """
-    found = [*unlisted(result), *(name for name in files if not _file_listed(type(result), name))]
-    if found:
+    sourceless = [*unlisted(result), *(name for name in files if not _file_listed(type(result), name))]
+    if sourceless:
         raise PermanentError(
-            f"{', '.join(sorted(set(found)))}: no source in pipeline/telemetry/leaving.py, so it may not leave; state "
+            f"{', '.join(sorted(set(sourceless)))}: no source in pipeline/telemetry/leaving.py, so it may not leave; state "
             "there where it comes from, or keep it in the private half"
         )
 

@@ -106,20 +106,20 @@ class AuditRow:
 
 def verdicts(rows: Iterable[AuditRow], tested: Mapping[Kind, str]) -> tuple[AuditVerdict, ...]:
     """What may be shown of audits: a verdict for everything that was to be tested, in that order."""
-    made = {row.type: row for row in rows}
-    return tuple(_verdict(kind, what, made.get(kind)) for kind, what in tested.items())
+    row_of = {row.type: row for row in rows}
+    return tuple(_verdict(kind, what, row_of.get(kind)) for kind, what in tested.items())
 
 
 def _verdict(kind: Kind, tested: str, row: AuditRow | None) -> AuditVerdict:
     if row is None or row.passed is None:
         return AuditVerdict(kind, tested, "not run", None, None)
-    known = kind in _PUBLIC_POWER
+    public_power = kind in _PUBLIC_POWER
     return AuditVerdict(
         type=kind,
         tested=tested,
         verdict="passed" if row.passed else "failed",
-        least_noise=row.least_noise if known else None,
-        least_clip=row.least_clip if known else None,
+        least_noise=row.least_noise if public_power else None,
+        least_clip=row.least_clip if public_power else None,
     )
 
 
