@@ -60,7 +60,7 @@ def _central(ctx: StageContext, config: CentralConfig, typed: TypedWords) -> Dis
     assert spend.rho is not None, "its unit is a device"
     return DiscoverCentral(
         words_found=len(discovered.words),
-        words_sha256=_written(ctx, discovered.words),
+        words_sha256=write_words(ctx, discovered.words),
         noise_multiplier=config.noise_multiplier,
         words_per_device=config.words_per_device,
         thresholds=discovered.thresholds,
@@ -91,7 +91,7 @@ def _local(ctx: StageContext, config: TrieConfig, typed: TypedWords) -> Discover
     layers = _layers(discovered)
     return Discover(
         words_found=len(discovered.words),
-        words_sha256=_written(ctx, discovered.words),
+        words_sha256=write_words(ctx, discovered.words),
         epsilon0=discovered.epsilon0,
         messages_per_device=discovered.messages_per_device,
         secure_aggregation=secagg,
@@ -118,7 +118,7 @@ def _securely(ctx: StageContext, config: TrieConfig) -> AddUp:
     return add_up
 
 
-def _written(ctx: StageContext, words: Iterable[FoundWord]) -> str:
+def write_words(ctx: StageContext, words: Iterable[FoundWord]) -> str:
     """The digest of the words' private file, which is written.
 
     Guarantee: to anyone without the stage's key the digest tells nothing of words that nobody has reviewed, whatever

@@ -269,8 +269,8 @@ def require_listed(result: BaseModel, files: Iterable[str] = ()) -> None:
     sourceless = [*unlisted(result), *(name for name in files if not _file_listed(type(result), name))]
     if sourceless:
         raise PermanentError(
-            f"{', '.join(sorted(set(sourceless)))}: no source in pipeline/telemetry/leaving.py, so it may not leave; state "
-            "there where it comes from, or keep it in the private half"
+            f"{', '.join(sorted(set(sourceless)))}: no source in pipeline/telemetry/leaving.py, so it may not leave; "
+            "state there where it comes from, or keep it in the private half"
         )
 
 

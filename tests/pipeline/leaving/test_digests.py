@@ -7,14 +7,14 @@ from types import SimpleNamespace
 
 from discovery.results import FoundWord
 from pipeline.run_dir import RunDir
-from pipeline.stages.discover import _written
+from pipeline.stages.discover import write_words
 
 WORDS = [FoundWord(word="haha", layer=4, share=0.1, low=0.05, high=0.15)]
 
 
 def digest_of(folder: Path, key: bytes) -> str:
     folder.mkdir()
-    return _written(SimpleNamespace(private=folder, noise_key=key), WORDS)
+    return write_words(SimpleNamespace(private=folder, noise_key=key), WORDS)
 
 
 def test_the_digest_of_unreviewed_words_is_another_for_every_key(tmp_path: Path) -> None:

@@ -9,17 +9,18 @@ from types import SimpleNamespace
 import pytest
 
 from discovery.central import select, weighted_gaussian
-from pipeline.config import LaunchConfig
+from discovery.config import CentralConfig
 from pipeline.run_dir import RunDir
 from pipeline.settings import Settings
 from pipeline.stage import StageContext
 from pipeline.stages import artifacts
 from pipeline.stages.discover import discover
 from pretrain.vocabulary import SPECIALS, Vocabulary
-from tests.pipeline.stages.test_discover import asked
+from tests.helpers.launches.pipeline_launch import launch_config
 
 BASE = Vocabulary((*SPECIALS, "see", "you", "soon"))
 OTHERS = [["see", "haha", "you", f"own{device}"] for device in range(59)]
+CENTRAL = CentralConfig(kind="central", noise_multiplier=1.5, words_per_device=5, delta=1e-6)
 PUBLIC_NUMBERS = (int, float)
 
 
@@ -44,7 +45,9 @@ class Replay:
 @pytest.fixture
 def world(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Callable[[list[str]], tuple[dict, bytes]]:
     """The stage's result and its words where the last of sixty devices typed these words."""
-    config: LaunchConfig = asked()
+    config = launch_config(
+        policy={"max_rho": 1.0, "population_max_rho": 4.0, "max_discovery_epsilon0": None}
+    ).model_copy(update={"discovery": CENTRAL})
     replay, released = Replay(), (weighted_gaussian.release, select.filled, select.forms_of)
     monkeypatch.setattr(artifacts, "vocabulary", lambda ctx, stage: BASE)
     monkeypatch.setattr(weighted_gaussian, "release", replay.once(released[0]))
