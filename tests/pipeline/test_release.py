@@ -14,8 +14,7 @@ from pipeline.run_dir import RunDir
 from pipeline.runner import Stages
 from pipeline.settings import Settings
 from pipeline.stage import StageResult
-from tests.helpers.launches.pipeline_launch import launch_config
-from tests.helpers.launches.stand_ins import stand_in
+from tests.helpers.launches.pipeline_launch import launch_config, stand_in
 
 CONFIG = launch_config(reviewers=["ana", "bo"])
 SEEN = "a" * 64

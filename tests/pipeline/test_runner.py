@@ -16,8 +16,7 @@ from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run_dir import RESULT, RunDir, StageRecord
 from pipeline.runner import StageOutcome, Stages
 from pipeline.settings import Settings
-from tests.helpers.launches.pipeline_launch import Calls, Counted, launch_config
-from tests.helpers.launches.stand_ins import stand_in
+from tests.helpers.launches.pipeline_launch import Calls, Counted, launch_config, stand_in
 
 CONFIG = launch_config()
 ID = launch_id(CONFIG)

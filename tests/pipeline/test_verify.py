@@ -31,8 +31,7 @@ from pipeline.verify.guarantee import observed
 from pipeline.verify.launch import verify
 from pretrain.files import sha256, write_text
 from tests.helpers.launches.installed import installed
-from tests.helpers.launches.pipeline_launch import Counted, launch_config
-from tests.helpers.launches.stand_ins import stand_in
+from tests.helpers.launches.pipeline_launch import Counted, launch_config, stand_in
 
 DEVICES, SYNTHETIC = 60, 3
 # What needs no trained model; ``tests/golden/tampering`` has the rest, on a real launch.

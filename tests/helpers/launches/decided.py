@@ -9,8 +9,7 @@ from pipeline.settings import Settings
 from pipeline.stage import StageContext, StageSpend
 from pretrain.files import write_text
 from reports.disclosure.document import DecisionBlock
-from tests.helpers.launches.pipeline_launch import Counted, launch_config, spend
-from tests.helpers.launches.stand_ins import stand_in
+from tests.helpers.launches.pipeline_launch import Counted, launch_config, spend, stand_in
 
 RHO, EPSILON = 0.25, 3.5
 

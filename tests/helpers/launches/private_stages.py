@@ -14,8 +14,7 @@ from pipeline.stage import PrivateStage, StageContext, StageResult, StageSpend
 from pipeline.verify.check import Check
 from pipeline.verify.reused import reused
 from pretrain.files import PRIVATE, sha256, text_sha256, write_text
-from tests.helpers.launches.pipeline_launch import Counted, launch_config
-from tests.helpers.launches.stand_ins import stand_in
+from tests.helpers.launches.pipeline_launch import Counted, launch_config, stand_in
 
 FIRST = launch_config()
 SECOND = launch_config(name="second", mechanism={"noise_multiplier": 12.0})

@@ -24,8 +24,7 @@ from pretrain.ngrams.counted import CountedNGram
 from pretrain.ngrams.ngram import NGram
 from pretrain.vocabulary import SPECIALS, Vocabulary
 from reports.disclosure.utility import Champion, OtherFeature
-from tests.helpers.launches.pipeline_launch import Counted, launch_config
-from tests.helpers.launches.stand_ins import stand_in
+from tests.helpers.launches.pipeline_launch import Counted, launch_config, stand_in
 from tests.helpers.reports.reports_example import example
 
 NAME = "keyboard-en-US-NWP"

@@ -15,8 +15,7 @@ from pipeline.runner import Stages
 from pipeline.stage import StageContext, StageSpend
 from tests.helpers.launches.account_command import answer, run
 from tests.helpers.launches.installed import installed
-from tests.helpers.launches.pipeline_launch import RAW, Counted, launch_config, spend
-from tests.helpers.launches.stand_ins import stand_in
+from tests.helpers.launches.pipeline_launch import RAW, Counted, launch_config, spend, stand_in
 
 SHAPE = ("--rounds", "1000", "--min-sep", "300", "--max-participations", "4")
 TREE = ("tree", "--noise-multiplier", "7", *SHAPE)

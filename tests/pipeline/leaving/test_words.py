@@ -45,9 +45,7 @@ class Replay:
 @pytest.fixture
 def world(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Callable[[list[str]], tuple[dict, bytes]]:
     """The stage's result and its words where the last of sixty devices typed these words."""
-    config = launch_config(
-        policy={"max_rho": 1.0, "population_max_rho": 4.0, "max_discovery_epsilon0": None}
-    ).model_copy(update={"discovery": CENTRAL})
+    config = launch_config().model_copy(update={"discovery": CENTRAL})
     replay, released = Replay(), (weighted_gaussian.release, select.filled, select.forms_of)
     monkeypatch.setattr(artifacts, "vocabulary", lambda ctx, stage: BASE)
     monkeypatch.setattr(weighted_gaussian, "release", replay.once(released[0]))

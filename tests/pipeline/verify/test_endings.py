@@ -24,8 +24,7 @@ from pretrain.files import write_text
 from reports.disclosure.document import DecisionBlock
 from tests.helpers.launches.decided import Compared, Decided, Reported, Trained
 from tests.helpers.launches.installed import registered
-from tests.helpers.launches.pipeline_launch import Counted, launch_config, spend
-from tests.helpers.launches.stand_ins import stand_in
+from tests.helpers.launches.pipeline_launch import Counted, launch_config, spend, stand_in
 
 CONFIG = launch_config()
 REVIEWED = launch_config(reviewers=["ana"])
