@@ -9,7 +9,6 @@ from pathlib import Path
 from pretrain import progress
 
 LOCK = ".lock"  # held while the stage runs
-RECEIPT = ".reserved"  # hash of the stage's reservation
 ATTEMPT, ATTEMPT_LOCK = ".attempt", ".attempt.lock"  # numbers of the newest attempt and gang (``hosts.fence``)
 GANG = ".gang.json"  # agents that own an attempt's workers
 FAILED = ".failed.json"  # what a worker met
@@ -22,7 +21,7 @@ WINDOW = ".window.json"  # the last day for which the text beside it may be kept
 PARTS = ".parts"  # folder of text that several workers read, until it is joined
 
 # Of whichever stage, finished or not. They hold nothing of anybody's, and nothing that could be verified.
-TRACES = frozenset({LOCK, RECEIPT, ATTEMPT, ATTEMPT_LOCK, GANG, FAILED, STOPPED, OUTCOME, WINDOW, progress.FILE})
+TRACES = frozenset({LOCK, ATTEMPT, ATTEMPT_LOCK, GANG, FAILED, STOPPED, OUTCOME, WINDOW, progress.FILE})
 # What a finished stage may leave; besides, its private files are sealed.
 _FINISHED = TRACES | {SEAL, CONTENT, PLANTED}
 # Tokens of devices in a vocabulary's ids; whoever maps them writes them, and may remove them.

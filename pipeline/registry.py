@@ -23,7 +23,6 @@ from pipeline import shown, tracking
 from pipeline.config import FEATURES, LOCALE, LaunchConfig
 from pipeline.errors import PermanentError, ReleaseRefused
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.run_dir import RunDir
 from pipeline.settings import Settings
 from pipeline.tracked import describe
 from pretrain.files import sha256, text_sha256
@@ -90,7 +89,7 @@ class Registry:
 
     @cached_property
     def _ledger(self) -> PrivacyLedger:
-        return PrivacyLedger(self._settings.ledger_url)
+        return PrivacyLedger.of(self._settings)
 
     def names_of(self, config: LaunchConfig) -> dict[str, str]:
         """The registered model of each feature of a launch, the main one first; see ``name_for``."""
@@ -110,15 +109,9 @@ class Registry:
         return name if population is None or self._owner(name) in (None, population) else f"{name}-{population}"
 
     def _owner(self, name: str) -> str | None:
-        """The population that a registered model is of; of one from before that was written down, by its champion."""
+        """The population that a registered model is of; None if nothing was ever registered."""
         claim = self._ledger.noted("model", "", name)
-        if claim is not None:
-            return claim.population
-        champion = self.alias(name, "champion")
-        if champion is None:
-            return None
-        launch = self.published(name, champion).launch_id
-        return next((entry.population for entry in self._ledger.entries() if entry.launch_id == launch), None)
+        return None if claim is None else claim.population
 
     def register(
         self, config: LaunchConfig, launch_id: str, bundle: Path, tags: dict[str, str], feature: str | None = None
@@ -225,17 +218,12 @@ class Registry:
         """See that a launch registered this version, with this bundle.
 
         Guarantee: what is served to users, gone back to or compared with is what a launch under this ledger published.
-        A version of before the ledger held bundles counts by the launch's own record.
 
         Raises:
-          ReleaseRefused: neither ledger nor record knows it.
+          ReleaseRefused: the ledger does not know it.
         """
         bound = self._ledger.bound_results(published.launch_id)
-        if bound:
-            recorded = bound.get(_version(published.name, published.version), ("", ""))[0]
-        else:
-            record = RunDir(self._settings.runs_dir, published.launch_id).record("publish")
-            recorded = record.outputs.get("bundle/bundle.json", "") if record else ""
+        recorded = bound.get(_version(published.name, published.version), ("", ""))[0]
         if recorded != published.bundle_sha256:
             raise ReleaseRefused(
                 f"{published.name} version {published.version}: the ledger holds no such bundle of launch "
@@ -273,6 +261,7 @@ class Registry:
 
         Raises:
           ReleaseRefused: the alias points nowhere, or the champion is another than the ledger's.
+          LedgerTampered: the ledger cannot be relied on.
           PermanentError: a file is not what was registered.
         """
         version = self.alias(name, alias)
@@ -284,13 +273,15 @@ class Registry:
         return self.fetch(published, folder)
 
     def require_champion(self, published: Published) -> None:
-        """See that the ledger, where it holds a champion, holds this one.
+        """See that this is the champion that the ledger holds, and that the ledger is behind no receipt.
 
         Raises:
           ReleaseRefused: the alias was moved by something else than a publication or a rollback.
+          LedgerTampered: the ledger cannot be relied on.
         """
-        recorded = self._ledger.bound_results(published.name).get("champion")
-        if recorded is not None and recorded[0] != _digest(published):
+        self._ledger.require_whole({})
+        recorded = self._ledger.bound_results(published.name).get("champion", ("", ""))[0]
+        if recorded != _digest(published):
             raise ReleaseRefused(
                 f"{published.name}: version {published.version} is called champion in MLflow, but it was neither "
                 "published nor rolled back to last; set the alias back, or roll back"
@@ -304,10 +295,7 @@ class Registry:
 
     def was_champion(self, published: Published) -> bool:
         """Whether a version has been champion before, so that publishing it again does not undo a rollback."""
-        bound = self._ledger.bound_results(published.launch_id)
-        # Before a launch had several features, the model's name was left out.
-        before = bound.get(f"crowned {published.version}", ("",))[0]
-        return _crowned(published) in bound or before == _digest(published)
+        return _crowned(published) in self._ledger.bound_results(published.launch_id)
 
 
 def _crowned(published: Published) -> str:

@@ -14,12 +14,14 @@ from pydantic import BaseModel, ConfigDict
 from pipeline.config import LaunchConfig, launch_id_without_reviewers
 from pipeline.errors import ReleaseRefused
 from pipeline.experiment import entries as experiment
+from pipeline.known import changed_inputs
 from pipeline.ledger.entries import Entry
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.policy.approvals import Account, is_reviewer, person, persons
 from pipeline.registry import Registry
 from pipeline.run_dir import STATE, RunDir, StageRecord
 from pipeline.settings import Settings
+from pipeline.tracked import receipts
 from pretrain.files import write_text
 from reports.standing import badge
 
@@ -76,7 +78,7 @@ class Review(BaseModel):
 
 
 def standing(config: LaunchConfig, run: RunDir, entries: Iterable[Entry]) -> Standing:
-    """Where a launch stands; the one place that decides it.
+    """Where a launch stands; the one place that decides it, from records that the ledger holds.
 
     Args:
       entries: all of the ledger, in order.
@@ -187,11 +189,17 @@ def require_approved(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger) -
     """See that a launch may be published, now or again.
 
     Guarantee: no model reaches users against a reviewer's word or without it where the launch names reviewers, however
-    publication was started.
+    publication was started. What was decided and reported was made of what the stages before it say now.
 
     Raises:
-      ReleaseRefused: it is held, waits, was rejected or was rolled back.
+      ReleaseRefused: it is held, waits, was rejected or was rolled back; or a stage was run again since.
     """
+    for name in config.stages:
+        if (record := run.record(name)) and name != "publish" and (changed := changed_inputs(record, run)):
+            raise ReleaseRefused(
+                f"publish: {run.launch_id}: {changed[0]} is not what stage {name!r} was made of; run {name!r} and the "
+                "stages after it again"
+            )
     now = standing(config, run, ledger.entries())
     if now.state not in MAY_PUBLISH:
         how = f"; a reviewer answers in Airflow, or by: tacit review {run.launch_id}" if now.state == "waiting" else ""
@@ -209,7 +217,8 @@ def rollback(
     Raises:
       ReleaseRefused: there is no previous version, or no reason.
     """
-    registry, ledger = Registry(settings), PrivacyLedger(settings.ledger_url)
+    registry, ledger = Registry(settings), PrivacyLedger.of(settings)
+    ledger.require_whole(receipts.of_locale(settings, locale))
     name = registry.name_for(locale, feature, population)
     if not reason.strip():
         raise ReleaseRefused(f"{name}: say why it is rolled back: --reason ...")

@@ -4,28 +4,32 @@
     runs/<launch_id>/private/<stage>/    mode 0700: client data, keys, noise state, records
 
 A file appears whole or not at all (``pretrain.files``). What a tracking server gives back replaces a file only if
-it has the digest that the stage's record names; a record itself comes from there only if the ledger holds its digest
-(``pipeline.ledger.known``).
+it has the digest that the stage's record names. ``RunDir.record`` is the one reader of records: one counts, from here
+or from the server, only if the ledger holds its digest (``pipeline.known``).
 """
 
 import fcntl
 import hashlib
 import hmac
 import json
+import logging
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from pipeline.bookkeeping import LOCK, RECEIPT, SEAL
-from pipeline.errors import PermanentError, StageBusy, StageInputMissing
+from pipeline.bookkeeping import LOCK, SEAL
+from pipeline.errors import StageBusy, StageInputMissing
+from pipeline.manifest import differences, digests
 from pretrain.files import PRIVATE, private_directory, sha256, text_sha256, write_bytes, write_text
 from pretrain.reading.paths import shown
+
+_log = logging.getLogger(__name__)
 
 RESULT = "result.json"
 GIVEN = "given"
@@ -37,6 +41,8 @@ KEY_BYTES = 32
 
 # (stage, file name, destination) -> whether it was found; the file is then at the destination.
 Fetch = Callable[[str, str, Path], bool]
+# Whether a record counts.
+Belief = Callable[["StageRecord"], bool]
 
 
 class StageRecord(BaseModel):
@@ -51,7 +57,7 @@ class StageRecord(BaseModel):
     outputs: dict[str, str]  # file -> SHA-256
     private_outputs: bool  # whether something was left in the private folder
     private_digest: str | None = None  # SHA-256 of the manifest of the private folder, which holds a secret
-    ledger: dict[str, str] = {}  # "reserve", "commit", "result" -> hash of the entry, an anchor to verify the ledger by
+    ledger: dict[str, str] = {}  # "reserve", "commit", "reuse", "result" -> hash of the ledger's entry
     started_at: str
     seconds: float
     result: dict
@@ -59,12 +65,26 @@ class StageRecord(BaseModel):
     reused_from: str | None = None  # the launch that made it, where it was taken over
 
 
+def unasked(record: StageRecord) -> bool:
+    """Refuse to read a record from a folder that was opened for its paths, keys and locks alone."""
+    raise ValueError(
+        f"{record.launch_id}/{record.stage}: the folder was opened without a ledger to say whether its records count; "
+        "open it with known.run_folder"
+    )
+
+
 @dataclass(frozen=True)
 class RunDir:
-    """Paths of one launch under ``root``; ``used`` collects the digests of the inputs a stage asked for."""
+    """Paths of one launch under ``root``; ``used`` collects the digests of the inputs a stage asked for.
+
+    Attributes:
+      believes: whether a record counts.
+      fetch: brings back what was lost here, or damaged, as from MLflow.
+    """
 
     root: Path
     launch_id: str
+    believes: Belief = unasked
     fetch: Fetch | None = None
     used: dict[str, str] = field(default_factory=dict, compare=False, repr=False)
 
@@ -106,15 +126,8 @@ class RunDir:
         return any(path.name != KEY and not path.name.startswith(".") for path in self.private(stage).iterdir())
 
     def manifest(self, stage: str) -> dict[str, str]:
-        """SHA-256 of every public file of a stage, ``result.json`` and hidden files apart.
-
-        Raises:
-          ValueError: a symbolic link, which could carry private bytes out.
-        """
-        folder = self.public(stage)
-        files = _digests(folder)
-        files.pop(RESULT, None)
-        return files
+        """SHA-256 of every public file of a stage, ``result.json`` and hidden files apart; see ``digests``."""
+        return {name: digest for name, digest in digests(self.public(stage)).items() if name != RESULT}
 
     def seal_private(self, stage: str) -> str | None:
         """Write the digests of a stage's private files beside them, with a secret; the digest of that, or None.
@@ -122,7 +135,7 @@ class RunDir:
         Guarantee: what is published of it, one digest, tells nothing of the files: a 256-bit secret stands among what
         is hashed.
         """
-        files = _digests(self.private(stage))
+        files = digests(self.private(stage))
         if not files:
             return None
         sealed = json.dumps({"secret": secrets.token_hex(KEY_BYTES), "files": files}, sort_keys=True)
@@ -134,23 +147,62 @@ class RunDir:
         path = self.path / "private" / stage / SEAL
         if not path.is_file() or sha256(path) != digest:
             return [f"{SEAL} is lost or changed"]
-        sealed, files = json.loads(path.read_text(encoding="utf-8"))["files"], _digests(path.parent)
+        sealed, files = json.loads(path.read_text(encoding="utf-8"))["files"], digests(path.parent)
         return differences(sealed, files)
 
     def record(self, stage: str) -> StageRecord | None:
-        """What a finished stage wrote, from disk or else from MLflow; None if it has not finished."""
-        path = self.path / "public" / stage / RESULT
+        """What a finished stage wrote, from disk or else from MLflow; None if it has not finished.
+
+        Guarantee: a record that is not believed counts as absent, whoever wrote it. One from MLflow takes its place if
+        that one is believed.
+
+        Raises:
+          ValueError: it is damaged, and MLflow has no other.
+        """
+        path, damaged = self.path / "public" / stage / RESULT, None
         try:
-            record = _read_record(path)
-        except (FileNotFoundError, ValidationError) as error:
-            # Lost or damaged: what is in MLflow counts, if anything there does.
-            if self.fetch and self.fetch(stage, RESULT, path):
-                record = _read_record(path)
-            elif isinstance(error, FileNotFoundError):
+            record = read_record(path)
+            if self.counts(stage, record):
+                return record
+            _log.warning("%s", self._unknown(stage))
+        except FileNotFoundError:
+            pass
+        except ValidationError as error:
+            damaged = error
+        fetched = self._fetched(stage, path)
+        if fetched is None and damaged:
+            raise ValueError(f"{path}: not a stage record; delete it and run the stage again") from damaged
+        return fetched
+
+    def counts(self, stage: str, record: StageRecord) -> bool:
+        """Whether a record is this stage's, and believed."""
+        return record.stage == stage and record.launch_id == self.launch_id and self.believes(record)
+
+    def _fetched(self, stage: str, path: Path) -> StageRecord | None:
+        """The record that MLflow holds, in the place of the one here, if it is believed."""
+        if self.fetch is None:
+            return None
+        fetched = path.with_name(f".{RESULT}.{os.getpid()}.tmp")
+        try:
+            if not self.fetch(stage, RESULT, fetched):
                 return None
-            else:
-                raise ValueError(f"{path}: not a stage record; delete it and run the stage again") from error
-        return record if record.stage == stage and record.launch_id == self.launch_id else None
+            record = read_record(fetched)
+            if not self.counts(stage, record):
+                _log.warning("%s/%s: the ledger does not know what MLflow holds of it", self.launch_id, stage)
+                return None
+            fetched.replace(path)
+            return record
+        except ValidationError:
+            _log.warning("%s/%s: what MLflow holds is no record, so it does not count", self.launch_id, stage)
+            return None
+        finally:
+            fetched.unlink(missing_ok=True)
+
+    def _unknown(self, stage: str) -> str:
+        return (
+            f"{self.launch_id}/{stage}: {RESULT} is not what the ledger holds (it was edited, or is that of another "
+            f"launch or of an older attempt), so it counts as absent; run stage {stage!r} again"
+        )
 
     def result(self, stage: str) -> dict:
         """The result of an earlier stage.
@@ -250,65 +302,14 @@ class RunDir:
     def _require(self, stage: str) -> StageRecord:
         record = self.record(stage)
         if record is None:
-            raise StageInputMissing(f"{self.launch_id}: stage {stage!r} has not finished; run it first")
+            there = (self.path / "public" / stage / RESULT).is_file()
+            unfinished = f"{self.launch_id}: stage {stage!r} has not finished; run it first"
+            raise StageInputMissing(self._unknown(stage) if there else unfinished)
         return record
 
 
-def note_receipt(run: RunDir, stage: str, receipt: str) -> None:
-    """Keep the hash of a stage's reservation at once: a launch that dies has no record to keep it in."""
-    write_text(run.private(stage) / RECEIPT, receipt, PRIVATE)
-
-
-def receipts(runs_dir: Path) -> list[str]:
-    """Hashes of ledger entries that the stages of all launches on this machine were given.
-
-    Raises:
-      PermanentError: a record that cannot be read, so that what it anchors is unknown.
-    """
-    anchors = {path.read_text(encoding="utf-8").strip() for path in runs_dir.glob(f"*/private/*/{RECEIPT}")}
-    for path in sorted([*runs_dir.glob(f"*/public/*/{RESULT}"), *runs_dir.glob(f"*/public/launch/{ERASED}")]):
-        try:
-            content = json.loads(path.read_bytes())
-            anchors.update(content["receipts"] if path.name == ERASED else StageRecord(**content).ledger.values())
-        except (ValueError, LookupError, TypeError) as error:
-            raise PermanentError(
-                f"{path}: damaged, so which entries of the privacy ledger it was given is unknown; restore it from "
-                "MLflow or a backup, or run the stage again"
-            ) from error
-    return sorted(anchors - {""})
-
-
-def receipts_of(run: RunDir) -> list[str]:
-    """Hashes of the reservations that a launch's stages noted in its private folder."""
-    return sorted(path.read_text(encoding="utf-8").strip() for path in run.path.glob(f"private/*/{RECEIPT}"))
-
-
-def _digests(folder: Path) -> dict[str, str]:
-    """SHA-256 of every file below a folder but unfinished and hidden ones, by its path from there.
-
-    Raises:
-      ValueError: a symbolic link, which could carry private bytes out.
-    """
-    files = {}
-    for path in sorted(folder.rglob("*")):
-        if path.is_symlink():
-            raise ValueError(f"{path}: an output must be a file, not a symbolic link; copy the file")
-        name = path.relative_to(folder).as_posix()
-        # Unfinished files have a leading dot; those of version 0.1 ended in .partial.
-        hidden = any(part.startswith(".") or part.endswith(".partial") for part in name.split("/"))
-        if path.is_file() and not hidden:
-            files[name] = sha256(path)
-    return files
-
-
-def differences(recorded: Mapping[str, str], present: Mapping[str, str]) -> list[str]:
-    """Files that were changed, lost or added, in words; from path to digest, as recorded and as present."""
-    changed = [f"{name} was changed" for name in recorded if present.get(name, recorded[name]) != recorded[name]]
-    lost = [f"{name} is lost" for name in recorded if name not in present]
-    return changed + lost + [f"{name} was added" for name in present if name not in recorded]
-
-
-def _read_record(path: Path) -> StageRecord:
+def read_record(path: Path) -> StageRecord:
+    """A record as it lies in a file: nobody has said yet that it counts. A ``ValidationError`` if it is none."""
     return StageRecord.model_validate_json(path.read_bytes())
 
 

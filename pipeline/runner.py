@@ -1,8 +1,8 @@
 """Run a stage once: skip it if done, else reserve, run, commit, track, and only then say done.
 
 Every step may be the last one before a crash. Running the same command again repairs it:
-the reservation is free the second time, a finished computation is found in ``outcome.json``,
-commit and digest in the ledger are free, tracking starts afresh, and ``result.json`` is written last.
+the reservation is free the second time, a finished computation is found in ``outcome.json`` and counts as the ledger
+holds its digest, commit and digest in the ledger are free, tracking starts afresh, and ``result.json`` is written last.
 """
 
 import json
@@ -18,10 +18,10 @@ from pipeline import sharing
 from pipeline.config import LaunchConfig, config_digest, launch_id, launch_id_without_reviewers
 from pipeline.errors import PermanentError, RefusedUntouched
 from pipeline.hosts import fence
+from pipeline.known import run_folder, write_down
 from pipeline.ledger.budget import Population
 from pipeline.ledger.entries import AS_OF, SPLIT_RULE, Entry
 from pipeline.ledger.foresee import require_secure
-from pipeline.ledger.known import fetch_known, write_down, written_down
 from pipeline.ledger.launch import kept, register_simulation
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.release import MAY_PUBLISH, standing
@@ -29,8 +29,7 @@ from pipeline.reuse.finished import interrupted, keep_outcome, outcome_path, req
 from pipeline.reuse.kept import AGAIN
 from pipeline.reuse.sources import content_key
 from pipeline.reuse.take_over import take_over
-from pipeline.run_dir import RESULT, RunDir, StageRecord, has_private_files, note_receipt, record_text
-from pipeline.run_dir import receipts as anchors
+from pipeline.run_dir import RESULT, RunDir, StageRecord, has_private_files, record_text
 from pipeline.settings import Settings, system_metrics
 from pipeline.stage import (
     PrivateStage,
@@ -63,6 +62,12 @@ class Tracker(sharing.Shelf, Protocol):
 
     def fetch(self, stage: str, filename: str, destination: Path) -> bool:
         """Bring back a public file; False if it was never logged."""
+
+    def receipts(self) -> Mapping[str, str]:
+        """Receipts of the ledger that are kept elsewhere, by where (``ledger.receipts``)."""
+
+    def keep_receipts(self, heads: str) -> None:
+        """Keep the receipts of the ledger's last entries."""
 
 
 @dataclass(frozen=True)
@@ -99,8 +104,7 @@ def open_run(config: LaunchConfig, run_id: str, settings: Settings, tracker: Tra
       ValueError: ``run_id`` belongs to another configuration.
     """
     expected = launch_id(config)
-    fetch = fetch_known(tracker.fetch, settings.ledger_url, run_id) if tracker else None
-    run = RunDir(settings.runs_dir, run_id, fetch)
+    run = run_folder(settings, run_id, tracker.fetch if tracker else None)
     path = run.path / "public" / "launch" / "launch.json"
     with undamaged(path, AGAIN):
         begun = set(json.loads(path.read_text(encoding="utf-8")).get("reviewers", ())) if path.exists() else None
@@ -134,10 +138,7 @@ def find_done(
     if record is None or not still_true(record, config, run):
         return None
     outcome_path(run, name).unlink(missing_ok=True)  # left by whoever died after the record
-    outcome = StageOutcome(written_down(record, run, settings.ledger_url), skipped=True)
-    if tracker and outcome.record is not record:
-        tracker.log_stage(run, outcome.record)
-    return outcome
+    return StageOutcome(record, skipped=True)
 
 
 def run_stage(
@@ -193,7 +194,7 @@ def run_launch(
             raise failed
         if name == "publish" and config.reviewers:
             run = open_run(config, run_id, settings, tracker)
-            now = standing(config, run, PrivacyLedger(settings.ledger_url).entries())
+            now = standing(config, run, PrivacyLedger.of(settings).entries())
             if now.state not in MAY_PUBLISH:
                 _log.warning("publish: left out, the launch is %s: %s", now.state, now.detail)
                 continue
@@ -215,6 +216,8 @@ def _run_held(
 ) -> StageRecord:
     run.used.clear()
     require_private(run, name)
+    ledger = PrivacyLedger.of(settings)
+    ledger.require_whole(tracker.receipts() if tracker else {})
     spend, private = stages.spends.get(name), stages.private.get(name)
     planned = spend.planned(config, run) if spend else None
     ctx = StageContext(config, run, settings, name, None, config.private_text.name)
@@ -223,9 +226,10 @@ def _run_held(
         record = take_over(ctx, config, private, planned)
     if record is None:
         record = _released(ctx, stages, spend, planned) if spend and planned else _computed(ctx, stages, None, tracker)
-    record = record.model_copy(update={"ledger": record.ledger | write_down(record, settings.ledger_url)})
+    record = record.model_copy(update={"ledger": record.ledger | {"result": write_down(record, settings)}})
     if tracker:
         tracker.log_stage(run, record)
+        tracker.keep_receipts(ledger.heads())
     write_text(run.public(name) / RESULT, record_text(record))
     outcome_path(run, name).unlink(missing_ok=True)
     return record
@@ -234,10 +238,9 @@ def _run_held(
 def _released(ctx: StageContext, stages: Stages, spend: StageSpend, planned: Spend) -> StageRecord:
     """Reserve, run, commit."""
     config, run, name = ctx.config, ctx.run, ctx.stage
-    key, ledger = stage_key(config, run, name), PrivacyLedger(ctx.settings.ledger_url)
+    key, ledger = stage_key(config, run, name), PrivacyLedger.of(ctx.settings)
     _log.info("%s: spends from the privacy ledger %s", name, ledger.address)
     register_simulation(config, ledger)
-    # None where a launch of version 0.1 goes on, whose reservation is older than registration.
     population = ledger.registered(ctx.population)
     require_secure(config, population)
     before = ledger.reserved(run.launch_id, name)
@@ -253,9 +256,7 @@ def _released(ctx: StageContext, stages: Stages, spend: StageSpend, planned: Spe
         budget_discovery_epsilon=config.policy.population_max_discovery_epsilon,
         window=config.policy.budget,
         binding=binding | _counted_by(ctx, population, before),
-        anchors=anchors(ctx.settings.runs_dir),
     )
-    note_receipt(run, name, reserved.hash)
     attempt = fence.begin(run.private(name))
     record = interrupted(run, name, config, binding)
     if record is None:
@@ -297,7 +298,7 @@ def _computed(
         )
     else:
         record = _compute(ctx, config, function)
-    keep_outcome(record, ctx.run, binding)
+    keep_outcome(record, ctx.run, ctx.settings, binding)
     return record
 
 

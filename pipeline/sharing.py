@@ -16,7 +16,6 @@ from typing import Any, Protocol
 import pretrain
 from pipeline.bookkeeping import CONTENT
 from pipeline.config import LaunchConfig
-from pipeline.ledger.known import is_known
 from pipeline.run_dir import RESULT, RunDir, StageRecord, record_digest
 from pipeline.stage import PublicStage, StageContext
 from pretrain.files import atomic, sha256, text_sha256, write_text
@@ -151,7 +150,7 @@ def take_over(ctx: StageContext, content: str, shelf: Shelf | None) -> StageReco
     Guarantee: nothing private is taken over. Only a public stage has a content key; it has no key, sees no field of
     private data and spends nothing. A stage that left private files is passed over, and so is a name that leads out
     of its public folder. What is put in place has the digests of the record, or nothing is; a record of another
-    machine counts only if the ledger holds its digest.
+    launch, on this machine or another, counts only if the ledger holds its digest.
     """
     staged = ctx.public.with_name(f".{ctx.stage}.taken")
     for source, fetch in identical(ctx, content, shelf):
@@ -169,13 +168,13 @@ def identical(ctx: StageContext, content: str, shelf: Shelf | None) -> Iterator[
     """Stages of other launches with this content key, those of this machine first."""
     for path in sorted(ctx.run.root.glob(f"*/public/{ctx.stage}/{RESULT}")):
         try:
-            record = RunDir(ctx.run.root, path.parents[2].name).record(ctx.stage)
+            record = RunDir(ctx.run.root, path.parents[2].name, ctx.run.believes).record(ctx.stage)
         except (OSError, ValueError):
             continue  # Damaged, or deleted meanwhile.
         if record and _may_share(record, ctx, content):
             yield record, partial(copy, path.parent)
     for record, fetch in shelf.identical(ctx.stage, content) if shelf else ():
-        if _may_share(record, ctx, content) and is_known(record, ctx.settings.ledger_url):
+        if _may_share(record, ctx, content) and ctx.run.believes(record):
             yield record, fetch
 
 

@@ -23,11 +23,11 @@ import pretrain
 from pipeline import shown
 from pipeline.config import LaunchConfig, config_digest
 from pipeline.errors import PermanentError
-from pipeline.run_dir import RESULT, RunDir, StageRecord, record_text
+from pipeline.run_dir import RESULT, RunDir, StageRecord, read_record, record_text
 from pipeline.settings import Settings
 from pipeline.telemetry import machine
 from pipeline.telemetry.allowed import this_hour
-from pipeline.tracked import columns, experiment, status
+from pipeline.tracked import columns, experiment, receipts, status
 from pipeline.tracked.client import answering, connect, load, one_process
 from pretrain.files import atomic, scratch, sha256, text_sha256
 
@@ -98,6 +98,14 @@ class MlflowTracker:
         else:
             self._client.set_terminated(run_id, wanted, end_time=_this_hour())
 
+    def receipts(self) -> Mapping[str, str]:
+        """Receipts of the ledger in MLflow, by where."""
+        return receipts.of_locale(self._settings, self._config.locale)
+
+    def keep_receipts(self, heads: str) -> None:
+        """Keep the receipts of the ledger's last entries with the launch and its locale."""
+        receipts.keep(self._client, self._experiment_id, self.parent_run_id, heads)
+
     def fetch(self, stage: str, filename: str, destination: Path) -> bool:
         """Bring back a public file of a finished stage; False if there is none."""
         with answering():
@@ -118,7 +126,7 @@ class MlflowTracker:
             with scratch(self._settings.runs_dir, "fetch") as folder:
                 path = folder / RESULT
                 try:
-                    record = StageRecord.model_validate_json(path.read_bytes()) if fetch(RESULT, path) else None
+                    record = read_record(path) if fetch(RESULT, path) else None
                 except (PermanentError, ValueError) as error:
                     _log.warning("%s of run %s in MLflow is damaged: %s", stage, run.info.run_id, error)
                     continue
@@ -159,7 +167,7 @@ class MlflowTracker:
 
     @cached_property
     def _experiment_id(self) -> str:
-        name = f"keyboard/{self._config.locale}"
+        name = experiment.name(self._config.locale)
         root = self._settings.artifact_root
         client = self._client  # before the lock: connecting takes the same one
         with one_process(self._settings):

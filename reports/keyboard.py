@@ -96,26 +96,24 @@ def load_runtime(folder: Path) -> Runtime | None:
     return Runtime(version, script, _base64(gzip.compress(wasm, 6, mtime=0)))
 
 
-def bundle_of(run: Path, disclosure: Disclosure) -> Path | None:
-    """The bundle of a run that was published and is as it was then; otherwise None."""
-    record = run / "public" / "publish" / "result.json"
-    if disclosure.decision.decision != "launch" or not record.is_file():
-        return None
-    stage = json.loads(record.read_text(encoding="utf-8"))
-    if not stage["result"]["published"]:
-        return None
-    bundle = record.parent / "bundle"
-    if f"bundle/{_MODEL}" not in stage["outputs"]:
-        return None  # Counts ship alone, and the page types on a network.
+def bundle_of(run: Path, disclosure: Disclosure, published: Mapping[str, str]) -> Path | None:
+    """The bundle of a run that was published and is as it was then; otherwise None.
+
+    Args:
+      published: digests of what the stage ``publish`` left, from a record that counts; empty if it published nothing.
+    """
+    bundle = run / "public" / "publish" / "bundle"
+    if disclosure.decision.decision != "launch" or f"bundle/{_MODEL}" not in published:
+        return None  # Or counts ship alone, and the page types on a network.
     for name in (_MODEL, _WORDS, _USUAL, _COUNTS, "bundle.json", "disclosure.json"):
-        digest = stage["outputs"].get(f"bundle/{name}")
+        digest = published.get(f"bundle/{name}")
         # Version 0.1 wrote no usual forms, and not every launch ships counts.
         if (digest is not None or name not in (_USUAL, _COUNTS)) and (
             not (bundle / name).is_file() or sha256(bundle / name) != digest
         ):
             _LOG.warning("%s: not the file that was published; the launch gets no keyboard", bundle / name)
             return None
-    if sha256(run / "public" / "report" / "disclosure.json") != stage["outputs"]["bundle/disclosure.json"]:
+    if sha256(run / "public" / "report" / "disclosure.json") != published["bundle/disclosure.json"]:
         _LOG.warning("%s: its report is not the one that was published; the launch gets no keyboard", run)
         return None
     return bundle

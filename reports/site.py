@@ -26,6 +26,9 @@ from reports.render import environment
 if TYPE_CHECKING:
     from reports.figures.trends import Course
 
+# Launch id -> digests of the files that its stage ``publish`` left; empty where it published nothing, or where its
+# record does not count.
+Published = Callable[[str], Mapping[str, str]]
 _LOG = logging.getLogger(__name__)
 _WEB = Path(__file__).parent / "web"
 # What a launch may have to look at, below its public folder.
@@ -75,7 +78,13 @@ class Site:
     without: int
 
 
-def build(runs_dir: Path, web: Path, writing: Callable[[str], Writing], launches: Launches | None = None) -> Site:
+def build(
+    runs_dir: Path,
+    web: Path,
+    writing: Callable[[str], Writing],
+    published: Published,
+    launches: Launches | None = None,
+) -> Site:
     """Write ``runs_dir/index.html`` and the keyboards.
 
     A folder that is no launch of this version is named, without numbers. Keyboards of launches that are no longer
@@ -84,10 +93,11 @@ def build(runs_dir: Path, web: Path, writing: Callable[[str], Writing], launches
     Args:
       web: folder of ``make web``.
       writing: how a locale is typed.
+      published: what a launch published, by its id.
       launches: what is known of them; by default nothing, and then all folders are only named.
     """
     launches = launches or Launches()
-    pages, without = _keyboards(runs_dir, web, writing)
+    pages, without = _keyboards(runs_dir, web, writing, published)
     names = {row["launch_id"] for row in launches.rows}
     files = [*runs_dir.glob("*/public/launch/launch.json"), *runs_dir.glob("*/public/report/disclosure.json")]
     others = sorted({path.parents[2].name for path in files} - names)
@@ -112,7 +122,9 @@ def build(runs_dir: Path, web: Path, writing: Callable[[str], Writing], launches
     return Site(index, tuple(pages.values()), without)
 
 
-def _keyboards(runs_dir: Path, web: Path, writing: Callable[[str], Writing]) -> tuple[dict[str, Path], int]:
+def _keyboards(
+    runs_dir: Path, web: Path, writing: Callable[[str], Writing], published: Published
+) -> tuple[dict[str, Path], int]:
     """Pages to type on by launch, and how many more there would be with the runtime."""
     runtime, pages, without = keyboard.load_runtime(web), dict[str, Path](), 0
     for path in sorted(runs_dir.glob("*/public/report/disclosure.json")):
@@ -122,7 +134,8 @@ def _keyboards(runs_dir: Path, web: Path, writing: Callable[[str], Writing]) -> 
         except ValidationError:
             _LOG.warning("%s: not a disclosure of this version; its launch gets no keyboard", path)
             continue
-        bundle, page = keyboard.bundle_of(run, disclosure), runs_dir / "keyboards" / f"{run.name}.html"
+        bundle = keyboard.bundle_of(run, disclosure, published(run.name))
+        page = runs_dir / "keyboards" / f"{run.name}.html"
         if bundle and runtime:
             typed = writing(disclosure.launch.locale)
             keyboard.write(page, bundle, disclosure, f"../{report}", typed, runtime)

@@ -188,6 +188,65 @@ def test_files_stop_at_350_lines_and_folders_at_18_modules():
     assert [shown(folder) for folder, modules in folders.items() if modules > MOST_MODULES] == []
 
 
+# Who may do what only one reader of records does (``pipeline.known``), and why.
+_READERS = {
+    "read_record": {"pipeline/run_dir.py", "pipeline/tracking.py"},  # the reader; what MLflow has, asked about after
+    "StageRecord.model_validate": {"pipeline/reuse/finished.py"},  # a computation before a crash, asked about at once
+    "StageRecord.model_validate_json": {"pipeline/run_dir.py"},
+    # Verification looks at what does not count, to say what is wrong; so does a re-use that is refused. A process
+    # that a stage starts reads what the stage opened before: it needs no ledger.
+    "as_it_lies": {
+        *("pipeline/stages/hosted/workers.py", "pipeline/stages/training/audit_trace.py"),
+        *("pipeline/known.py", "pipeline/reuse/sources.py"),
+        *("pipeline/verify/launch.py", "pipeline/verify/replay.py", "pipeline/verify/reused.py"),
+    },
+    # Without receipts: the ledger's own reads, and the question that each record asks.
+    "PrivacyLedger": {"pipeline/known.py", "pipeline/ledger/foresee.py", "pipeline/people/withdrawals.py"},
+    # The Airflow tab shows records as they lie, and says so: Airflow's environment has no ledger.
+    "'result.json'": {"dags/plugins/launch_tab.py", "pipeline/run_dir.py"},
+}
+
+
+def uses(path: Path) -> set[str]:
+    """What a file does of ``_READERS``: calls, names it takes or makes, strings."""
+    found = set()
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.Call):
+            found.add(ast.unparse(node.func))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.add(repr(node.value))
+        elif isinstance(node, ast.Name):
+            found |= {node.id} if node.id != "PrivacyLedger" else set()
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            reads = node.func.attr in ("read_text", "read_bytes", "open")
+            if reads and any(isinstance(each, ast.Name) and each.id == "RESULT" for each in ast.walk(node.func)):
+                found.add("'result.json'")
+    return found
+
+
+def test_one_reader_opens_the_records_of_stages():
+    """A record that the ledger does not hold is nobody's: there is no second way to one."""
+    found = {name: set() for name in _READERS}
+    for path in MODULES:
+        for name in _READERS.keys() & uses(path):
+            found[name].add(shown(path))
+    found["as_it_lies"].add("pipeline/known.py")
+    assert found == _READERS
+
+
+def test_a_second_reader_is_noticed(tmp_path: Path):
+    sources = {
+        "'result.json'": "json.loads((run / RESULT).read_text())",
+        "read_record": "read_record(path)",
+        "StageRecord.model_validate": "StageRecord.model_validate(content)",
+        "as_it_lies": "RunDir(root, name, as_it_lies)",
+        "PrivacyLedger": "PrivacyLedger(url).entries()",
+    }
+    for number, (name, source) in enumerate(sources.items()):
+        (tmp_path / f"{number}.py").write_text(source, encoding="utf-8")
+        assert name in uses(tmp_path / f"{number}.py")
+
+
 def test_packages_say_nothing_in_their_init():
     # Mechanisms are a closed set, and the ``match`` over it stands there.
     inits = [path for path in MODULES if path.name == "__init__.py" and path.parent.name != "mechanisms"]

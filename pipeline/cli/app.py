@@ -152,7 +152,7 @@ def launch(launch: LaunchName, date: Date = None, as_json: AsJson = False) -> No
 
     named, here = to_run(launch, _date(date)), settings.load()
     parsed, run_id = named.config, named.run_id
-    PrivacyLedger(here.ledger_url)  # Without it nothing could be spent in the end.
+    PrivacyLedger.of(here)  # Without it nothing could be spent in the end.
     if not (here.runs_dir / run_id / "public" / "ingest_private" / RESULT).is_file():
         taken = foreseen(parsed, run_id, here)
         for each in taken:
@@ -172,7 +172,7 @@ def launch(launch: LaunchName, date: Date = None, as_json: AsJson = False) -> No
     _erase_expired(here)
     result = {name: outcome.result for name, outcome in outcomes.items()}
     run_dir = here.runs_dir / run_id
-    ledger = PrivacyLedger(here.ledger_url)
+    ledger = PrivacyLedger.of(here)
     run = runner.open_run(parsed, run_id, here)
     now = release.standing(parsed, run, ledger.entries())
     if not all(outcome.skipped for outcome in outcomes.values()):

@@ -18,7 +18,6 @@ from pipeline.config import LaunchConfig, launch_id
 from pipeline.errors import PERMANENT, LedgerMissing, PopulationUnknown
 from pipeline.ledger.budget import Budget, Population
 from pipeline.ledger.entries import NO_UNIT, Entry
-from pipeline.run_dir import receipts
 from pretrain.reading.paths import shown
 
 if TYPE_CHECKING:
@@ -49,12 +48,13 @@ def ledger_init(as_json: AsJson = False) -> None:
     """
     from pipeline.ledger.database import address, missing
     from pipeline.ledger.ledger import PrivacyLedger
+    from pipeline.ledger.receipts import Receipts
 
     here = settings.load()
     try:
-        ledger = PrivacyLedger(here.ledger_url)
+        ledger = PrivacyLedger.of(here)
     except LedgerMissing:
-        if recorded := receipts(here.runs_dir):
+        if recorded := Receipts(here.runs_dir).read():
             raise missing(address(here.ledger_url), len(recorded)) from None
         ledger, made = PrivacyLedger.create(here.ledger_url), True
     else:
@@ -155,13 +155,12 @@ def ledger_show(
 @app.command("verify")
 @command
 def ledger_verify(as_json: AsJson = False) -> None:
-    """Check the hash chain, its triggers, and that it holds what the launches here recorded.
+    """Check the hash chain, its triggers, and that it is behind no receipt on this machine.
 
     Example: tacit ledger verify
     """
-    here = settings.load()
     ledger = _ledger()
-    problems = ledger.verify(receipts(here.runs_dir))
+    problems = ledger.verify()
     text = "\n".join(problems) or f"the ledger {ledger.address} is whole: {len(ledger.entries())} entries"
     answer({"ledger": ledger.address, "ok": not problems, "problems": problems}, as_json, text=text)
     if problems:
@@ -310,4 +309,4 @@ def _answer_population(ledger: "PrivacyLedger", population: Population, as_json:
 def _ledger() -> "PrivacyLedger":
     from pipeline.ledger.ledger import PrivacyLedger
 
-    return PrivacyLedger(settings.load().ledger_url)
+    return PrivacyLedger.of(settings.load())

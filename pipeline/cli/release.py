@@ -1,5 +1,6 @@
 """``tacit predict``, ``tacit rollback`` and ``tacit site``."""
 
+import logging
 import re
 import tempfile
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from pipeline.cli.support import AsJson, answer, command, open_existing, show_st
 from pipeline.config import LOCALE
 from pretrain.reading.paths import require_folder
 
+_log = logging.getLogger(__name__)
 _MOST_CHARACTERS = 10_000
 _BUNDLE = "give a folder that 'publish' wrote, or a locale as in en-US"
 
@@ -32,6 +34,9 @@ def predict(
 ) -> None:
     """The three likeliest next words, as they are usually written.
 
+    A locale's champion is the one that the ledger holds. A folder is used as it is; the answer says whether the ledger
+    knows its bundle.json as one that a launch registered.
+
     Example: tacit predict en-US "see you"
     """
     if len(text) > _MOST_CHARACTERS:
@@ -39,17 +44,22 @@ def predict(
     if not re.fullmatch(LOCALE, bundle):
         # Before onnxruntime, which is slow to import.
         require_folder(Path(bundle or "nothing"), "bundle", _BUNDLE)
+    from pipeline.known import is_known_bundle
     from pipeline.registry import Registry
     from pretrain.predictor import KeyboardPredictor
 
+    registered = True
     if Path(bundle).is_dir():
         words = KeyboardPredictor(Path(bundle)).suggest(text, 3)
+        registered = is_known_bundle(Path(bundle), settings.load())
+        if not registered:
+            _log.warning("%s: the ledger here knows no launch that registered this bundle", bundle)
     else:
         with tempfile.TemporaryDirectory() as folder:
             registry = Registry(settings.load())
             got = registry.download(registry.name_for(bundle, feature, population), "champion", Path(folder))
             words = KeyboardPredictor(got).suggest(text, 3)
-    answer({"text": text, "words": words}, as_json, text=" | ".join(words))
+    answer({"text": text, "words": words, "known": registered}, as_json, text=" | ".join(words))
 
 
 @command
@@ -103,9 +113,10 @@ def review(
     """
     from pipeline import airflow_answer, release
     from pipeline.ledger.ledger import PrivacyLedger
+    from pipeline.tracked import receipts
 
     config, run, here = open_existing(launch)
-    ledger, account = PrivacyLedger(here.ledger_url), f"os:{settings.account()}"
+    ledger, account = PrivacyLedger.of(here), f"os:{settings.account()}"
     if verdict is not None and answered_in_airflow is not None:
         raise ValueError("--answer: the answer in Airflow is Airflow's to tell; give one of the two options")
     if verdict is None and answered_in_airflow is None:
@@ -123,6 +134,7 @@ def review(
             word = release.Review(account=account, answer=verdict, reason=reason, report=seen)
         else:
             raise ValueError(f"--answer: {verdict!r}; write approve or reject")
+        ledger.require_whole(receipts.of_locale(here, config.locale))
         now = release.review(config, run, ledger, word)
         show_state(config, run, here)
     content = {"launch_id": run.launch_id, "ledger": ledger.address} | now.model_dump()

@@ -107,22 +107,24 @@ def show_state(config: LaunchConfig, run: RunDir, here: Settings) -> "Standing":
     from pipeline.ledger.ledger import PrivacyLedger
     from pipeline.tracking import MlflowTracker
 
-    now = release.standing(config, run, PrivacyLedger(here.ledger_url).entries())
+    ledger, tracker = PrivacyLedger.of(here), MlflowTracker(here, config, run.launch_id)
+    now = release.standing(config, run, ledger.entries())
     release.show(run, now)
-    MlflowTracker(here, config, run.launch_id).show_state(now.state, ", ".join(now.approvers))
+    tracker.show_state(now.state, ", ".join(now.approvers))
+    tracker.keep_receipts(ledger.heads())
     return now
 
 
 def open_existing(name: str) -> tuple[LaunchConfig, RunDir, Settings]:
     """A launch that was begun on this machine, as people name it, with the configuration that it keeps."""
-    from pipeline.ledger.known import fetch_known
+    from pipeline.known import run_folder
     from pipeline.tracking import MlflowTracker
 
     here = settings_module.load()
     run_id = named.that_began(name, here)
     config = named.kept_config(here, run_id)
     tracker = MlflowTracker(here, config, run_id)
-    return config, RunDir(here.runs_dir, run_id, fetch_known(tracker.fetch, here.ledger_url, run_id)), here
+    return config, run_folder(here, run_id, tracker.fetch), here
 
 
 def foreseen(config: LaunchConfig, run_id: str, here: Settings) -> "list[Foreseen]":

@@ -13,7 +13,6 @@ from pipeline.cli.launches import named
 from pipeline.cli.launches.named import LaunchName, complete
 from pipeline.cli.support import AsJson, answer, command, open_existing
 from pipeline.errors import PERMANENT
-from pipeline.run_dir import RunDir
 
 if TYPE_CHECKING:
     from pipeline.erasure.expiry import Sweep
@@ -80,6 +79,7 @@ def erase(
     """
     from pipeline.erasure import erase as core
     from pipeline.erasure import expiry
+    from pipeline.known import run_folder
 
     if (launch is None) == (not expired):
         raise ValueError("launch: name one, or --expired for all whose time is over")
@@ -89,7 +89,7 @@ def erase(
     here = settings.load()
     # A launch whose file is gone has no other name than its folder's.
     is_folder = unverified and (here.runs_dir / launch / "private").is_dir()
-    run = RunDir(here.runs_dir, launch if is_folder else named.that_began(launch, here))
+    run = run_folder(here, launch if is_folder else named.that_began(launch, here))
     try:
         config = named.kept_config(here, run.launch_id)
     except ValueError:

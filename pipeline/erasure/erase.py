@@ -20,7 +20,7 @@ from pipeline.config import LaunchConfig
 from pipeline.errors import PermanentError
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.release import standing
-from pipeline.run_dir import ERASED, RunDir, receipts_of
+from pipeline.run_dir import ERASED, RunDir
 from pipeline.settings import Settings
 from pretrain.files import sha256, write_text
 
@@ -84,7 +84,6 @@ def forget(run: RunDir, settings: Settings, because: str, not_verified: Sequence
             "verified": not not_verified,
             "not_verified": list(not_verified),
             "files": files,
-            "receipts": receipts_of(run),
         }
         with suppress(OSError):  # A full disk, on which there is room once the files are gone.
             _state(run, content)
@@ -94,7 +93,7 @@ def forget(run: RunDir, settings: Settings, because: str, not_verified: Sequence
     if not again:
         _log.warning("%s", in_words(content))
     path = run.path / "public" / "launch" / ERASED
-    PrivacyLedger(settings.ledger_url).bind_result(run.launch_id, ERASED, sha256(path))
+    PrivacyLedger.of(settings).bind_result(run.launch_id, ERASED, sha256(path))
     # Last, so that what was not written down is found again.
     if private.is_dir():
         private.rmdir()
@@ -131,7 +130,7 @@ def in_words(stated: dict) -> str:
 
 def ended_at(config: LaunchConfig, run: RunDir, settings: Settings) -> datetime | None:
     """When a launch was published, or held or rejected for good; None if it is not over."""
-    now = standing(config, run, PrivacyLedger(settings.ledger_url).entries())
+    now = standing(config, run, PrivacyLedger.of(settings).entries())
     last = run.record("publish") or run.record("report")
     if last is None or now.state in ("unfinished", "waiting", "approved"):
         return None

@@ -22,6 +22,7 @@ from pipeline.config import SIMULATIONS
 from pipeline.erasure import withdrawal
 from pipeline.erasure.erase import ASKED, ended_at, erase, forget
 from pipeline.errors import TEMPORARY, LaunchError, exit_code
+from pipeline.known import run_folder
 from pipeline.ledger import clock
 from pipeline.ledger.budget import days_kept
 from pipeline.ledger.launch import asked, day_of
@@ -83,7 +84,7 @@ def _failure(launch_id: str, error: Exception, what: str) -> Failure:
 
 def _sweep_one(launch_id: str, settings: Settings, left_out: Mapping[str, Withdrawn], done: Sweep) -> None:
     try:
-        if _erase_if_over(RunDir(settings.runs_dir, launch_id), settings, left_out):
+        if _erase_if_over(run_folder(settings, launch_id), settings, left_out):
             done.erased.append(launch_id)
     except (LaunchError, ValueError, ArithmeticError, OSError) as error:
         if isinstance(error, FileNotFoundError) and not (settings.runs_dir / launch_id / "private").exists():
@@ -146,5 +147,5 @@ def _by_launch_file(run: RunDir, settings: Settings, newest: date) -> Window:
         ) from error
     if config.private_text.source in SIMULATIONS:
         return window.FOR_EVER
-    days = days_kept(PrivacyLedger(settings.ledger_url).population(config.private_text.name), asked(config))
+    days = days_kept(PrivacyLedger.of(settings).population(config.private_text.name), asked(config))
     return Window(days, day_of(run.launch_id) or newest)

@@ -60,7 +60,7 @@ def withdraw(settings: Settings, population: str, device_ids: Collection[str]) -
     Raises:
       PopulationUnknown, LedgerTampered: as of ``withdrawals.withdraw``.
     """
-    withdrawals.withdraw(settings.ledger_url, population, device_ids)
+    withdrawals.withdraw(PrivacyLedger.of(settings), population, device_ids)
     seen = {device for run in _runs(settings) if _population(run) in (None, population) for device in _read_ids(run)}
     there = len(seen.intersection(device_ids))
     return "all" if there == len(device_ids) else "some" if there else "none"
@@ -72,7 +72,7 @@ def lists(settings: Settings) -> dict[str, Withdrawn]:
     Raises:
       LaunchError, ValueError, OSError: the ledger does not say.
     """
-    entries = PrivacyLedger(settings.ledger_url).entries()
+    entries = PrivacyLedger.of(settings).entries()
     names = sorted({entry.population for entry in entries if entry.kind == withdrawals.KIND})
     return {name: withdrawals.withdrawn(settings.ledger_url, name) for name in names}
 

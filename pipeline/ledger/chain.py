@@ -1,11 +1,11 @@
 """The chain of entries in the database: read, find, append, and what is wrong with it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from sqlalchemy import Connection, insert, select, update
 
 from pipeline.errors import LedgerConflict, LedgerTampered
-from pipeline.ledger import clock, results, schema
+from pipeline.ledger import clock, receipts, results, schema, triggers
 from pipeline.ledger.budget import require_clock
 from pipeline.ledger.entries import (
     AS_OF,
@@ -18,6 +18,7 @@ from pipeline.ledger.entries import (
     is_amount,
     with_spend,
 )
+from pipeline.ledger.receipts import Receipt, Written
 from pipeline.stage import BESIDE, Spend
 
 _MOST_SHOWN = 8  # of problems, in an error
@@ -115,27 +116,33 @@ def require_same(old: Entry, population: str, spend: Spend, binding: Mapping[str
         )
 
 
-def require_whole(connection: Connection, anchors: Iterable[str] = ()) -> list[Entry]:
-    """All entries, those that ``anchors`` name among them.
+def require_whole(connection: Connection, anchors: Iterable[str] = (), outside: Sequence[Receipt] = ()) -> list[Entry]:
+    """All entries, those that ``anchors`` and receipts name among them.
 
     Raises:
       LedgerTampered: they cannot be relied on.
     """
-    problems = problems_of(connection, anchors)
+    problems = problems_of(connection, anchors, outside)
     if problems:
         shown = "; ".join(problems[:_MOST_SHOWN]) + ("; ..." if len(problems) > _MOST_SHOWN else "")
         raise LedgerTampered(f"the privacy ledger is not what was written to it: {shown}. Restore it from a backup")
     return entries_of(connection)
 
 
-def problems_of(connection: Connection, anchors: Iterable[str] = ()) -> list[str]:
+def problems_of(connection: Connection, anchors: Iterable[str] = (), outside: Sequence[Receipt] = ()) -> list[str]:
     entries, head = entries_of(connection), schema.read_head(connection)
     problems = chain_problems(entries)
     last = entries[-1].hash if entries else GENESIS
     if head != (len(entries), last):
         problems.append(f"the head says {head[0]} entries ending in {head[1][:12]}, not {len(entries)} in {last[:12]}")
-    problems += [f"the append-only trigger {name} is gone" for name in schema.missing_triggers(connection)]
-    problems += results.problems(connection)
-    recorded = {entry.hash for entry in entries} | results.hashes(connection)
-    unknown = sorted(set(anchors) - recorded)
-    return problems + [f"entry {anchor[:12]} is recorded by a launch but not in the ledger" for anchor in unknown]
+    problems += triggers.problems(connection) + results.problems(connection)
+    held = written(connection)
+    unknown = sorted(set(anchors) - {each.hash for each in held})
+    problems += [f"entry {anchor[:12]} is recorded by a launch but not in the ledger" for anchor in unknown]
+    return problems + receipts.problems(outside, held)
+
+
+def written(connection: Connection) -> list[Written]:
+    """Places and hashes of all that both chains hold."""
+    entries = [Written("entry", entry.seq, entry.hash, entry.launch_id) for entry in entries_of(connection)]
+    return entries + results.written(connection)

@@ -1,13 +1,18 @@
-"""The ledger's database: where it is, how it is opened, one transaction at a time."""
+"""The ledger's database: where it is, how it is opened and verified, one transaction at a time."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Self
 
 from sqlalchemy import Connection, create_engine, event, exc
 from sqlalchemy.engine import Engine, make_url
 
 from pipeline.errors import LedgerMissing, LedgerTampered, ServiceUnavailable
-from pipeline.ledger import schema
+from pipeline.ledger import receipts, results, schema
+from pipeline.ledger.chain import problems_of, require_whole, written
+from pipeline.ledger.migrations import versioning
+from pipeline.ledger.receipts import Receipt, Receipts
+from pipeline.settings import Settings
 
 
 @contextmanager
@@ -67,3 +72,114 @@ def engine(url: str, *, make: bool = False) -> Engine:
     event.listen(made, "connect", schema.sqlite_manual_transactions)
     event.listen(made, "begin", schema.sqlite_begin_immediate)
     return made
+
+
+class WholeLedger:
+    """The ledger behind a SQLAlchemy URL; SQLite and PostgreSQL are supported.
+
+    Guarantee: nothing is written to a ledger that is not whole, or that is behind a receipt.
+    """
+
+    def __init__(self, url: str, outside: Receipts | None = None) -> None:
+        """Open the ledger; one of an older version gets the tables that it lacks.
+
+        Args:
+          outside: receipts outside the database; None for a look at the database alone.
+
+        Raises:
+          ValueError: the URL is not one of a supported database.
+          LedgerMissing: there is none.
+          LedgerTampered: the database is damaged, or of a newer version.
+          ServiceUnavailable: the database does not answer.
+        """
+        self._engine = engine(url)
+        self._receipts = outside
+        self.address = address(url)
+        with self.transaction() as connection:
+            version = versioning.version(connection)
+            if version is None:
+                raise missing(self.address)
+            if version not in versioning.REVISIONS:
+                raise LedgerTampered(
+                    f"the privacy ledger {self.address} has tables of version {version}, and this tacit knows versions "
+                    f"up to {versioning.REVISIONS[-1]}; update tacit"
+                )
+            versioning.upgrade(connection)
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """The installation's ledger, held against the receipts on this machine; as ``__init__``."""
+        return cls(settings.ledger_url, Receipts(settings.runs_dir))
+
+    @classmethod
+    def create(cls, url: str) -> Self:
+        """Make the ledger if there is none, and open it."""
+        made = engine(url, make=True)
+        with transaction(made) as connection:
+            if versioning.version(connection) is None:
+                versioning.upgrade(connection)
+        made.dispose()
+        return cls(url)
+
+    def verify(self, anchors: Iterable[str] = ()) -> list[str]:
+        """Problems found, in words; an empty list means the ledger is whole.
+
+        Args:
+          anchors: entry hashes known from elsewhere, such as stage records; each must be in the chain.
+        """
+        with self.transaction() as connection:
+            return problems_of(connection, anchors, self._receipts.read() if self._receipts else ())
+
+    def require_whole(self, elsewhere: Mapping[str, str]) -> None:
+        """See that the ledger can be relied on, and is behind no receipt on this machine or elsewhere.
+
+        Args:
+          elsewhere: texts of ``heads`` that are kept there, by where.
+
+        Raises:
+          LedgerTampered: it cannot, or is; restore it.
+        """
+        with self.writing(receipts.by_place(elsewhere)):
+            pass
+
+    def heads(self) -> str:
+        """Receipts of the last entries, which cover all before them, as a text to keep elsewhere."""
+        with self.transaction() as connection:
+            return receipts.heads(written(connection))
+
+    def bind_result(self, launch_id: str, stage: str, digest: str) -> str:
+        """Write down the digest of what a finished stage said; a receipt. The same again is free."""
+        with self.writing() as connection:
+            return results.write(connection, launch_id, stage, digest)
+
+    def bound_results(self, launch_id: str) -> dict[str, tuple[str, str]]:
+        """Digest and receipt of what each stage of a launch said last."""
+        with self.transaction() as connection:
+            return results.latest(connection, launch_id)
+
+    def all_bound_results(self) -> dict[tuple[str, str], str]:
+        """Digest of what each stage of every launch said last, by launch and stage."""
+        with self.transaction() as connection:
+            return results.latest_of_all(connection)
+
+    def holds_digest(self, digest: str) -> bool:
+        """Whether a digest, as of a bundle, was ever written down."""
+        with self.transaction() as connection:
+            return results.holds(connection, digest)
+
+    @contextmanager
+    def writing(self, elsewhere: Sequence[Receipt] = ()) -> Iterator[Connection]:
+        """A transaction that may write: the ledger is whole before it, and what it wrote has its receipts after it."""
+        outside = self._receipts.read() if self._receipts else []
+        with self.transaction() as connection:
+            require_whole(connection, (), [*outside, *elsewhere])
+            yield connection
+            now = written(connection)
+        if self._receipts:
+            self._receipts.keep(receipts.missing(outside, now))
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """One transaction at a time over all processes and machines."""
+        with transaction(self._engine) as connection:
+            yield connection

@@ -8,78 +8,41 @@ also if the launch dies. zCDP composes by addition over launches (Bun & Steinke 
 they were chosen. Item-level epsilons of discovery never join that sum. They have one of their own, with a budget where
 one is named: a typed word may be asked for in every launch, and its local losses add up (basic composition).
 
-Entries are chained: each holds the SHA-256 of its own canonical JSON, which includes the hash
-of the entry before. Triggers refuse updates, deletions and insertions anywhere but at the
-end. ``verify`` finds what got past them; ``anchors`` (hashes written into finished stages'
-records) expose a ledger that was rewritten from the start.
+Entries are chained: each holds the SHA-256 of its own canonical JSON, which includes the hash of the entry before.
+Triggers refuse updates, deletions and insertions anywhere but at the end. ``verify`` finds what got past them, and
+receipts outside the database (``receipts``) expose a ledger that was rewritten with its hashes, or put back to what it
+was. Nothing is written to a ledger that is not whole, or that is behind any receipt.
 
 A ledger is made on purpose (``PrivacyLedger.create``, `tacit ledger init`): one that is not there is an error, never
 an empty one. A population has a budget once somebody registered it, and a launch can only ask for less.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 
-from sqlalchemy import Connection
-
-from pipeline.errors import LedgerConflict, LedgerTampered
+from pipeline.errors import LedgerConflict
 from pipeline.ledger import budget as budgets
-from pipeline.ledger import clock, database, populations, results
+from pipeline.ledger import clock, populations
 from pipeline.ledger.budget import Budget, Population
 from pipeline.ledger.chain import (
     append,
     entries_of,
     find,
     numbered,
-    problems_of,
     require_same,
-    require_whole,
     standing_reservation,
 )
+from pipeline.ledger.database import WholeLedger
 from pipeline.ledger.entries import AS_OF, GENESIS, NO_UNIT, SPLIT_RULE, Entry, canonical
 from pipeline.ledger.launch import require_once
 from pipeline.ledger.loss import Unit, most_in_any, releases, total_spent
-from pipeline.ledger.migrations import versioning
 from pipeline.ledger.room import Asking, require_room
 from pipeline.policy.config import BudgetConfig
 from pipeline.stage import Spend
 
 
-class PrivacyLedger:
-    """The ledger behind a SQLAlchemy URL; SQLite and PostgreSQL are supported."""
-
-    def __init__(self, url: str) -> None:
-        """Open the ledger; one of an older version gets the tables that it lacks.
-
-        Raises:
-          ValueError: the URL is not one of a supported database.
-          LedgerMissing: there is none.
-          LedgerTampered: the database is damaged, or of a newer version.
-          ServiceUnavailable: the database does not answer.
-        """
-        self._engine = database.engine(url)
-        self.address = database.address(url)
-        with self._transaction() as connection:
-            version = versioning.version(connection)
-            if version is None:
-                raise database.missing(self.address)
-            if version not in versioning.REVISIONS:
-                raise LedgerTampered(
-                    f"the privacy ledger {self.address} has tables of version {version}, and this tacit knows versions "
-                    f"up to {versioning.REVISIONS[-1]}; update tacit"
-                )
-            versioning.upgrade(connection)
-
-    @classmethod
-    def create(cls, url: str) -> "PrivacyLedger":
-        """Make the ledger if there is none, and open it."""
-        engine = database.engine(url, make=True)
-        with database.transaction(engine) as connection:
-            if versioning.version(connection) is None:
-                versioning.upgrade(connection)
-        engine.dispose()
-        return cls(url)
+class PrivacyLedger(WholeLedger):
+    """What was registered, reserved, spent and answered; ``WholeLedger`` opens it and holds it against its receipts."""
 
     def register(
         self, name: str, budget: Budget, by: str, raised_by: Iterable[str] = (), *, simulated: bool = False
@@ -95,7 +58,7 @@ class PrivacyLedger:
           LedgerConflict: it is registered with another budget or other people.
           LedgerTampered: the ledger cannot be relied on.
         """
-        with self._transaction() as connection:
+        with self.writing() as connection:
             accounts = tuple(sorted(set(raised_by))) or (by,)
             return populations.register(connection, name, budget, by, accounts, simulated)
 
@@ -106,7 +69,7 @@ class PrivacyLedger:
           PopulationUnknown: nobody registered it.
           LedgerConflict: ``by`` is not one of those who may, or there is no reason.
         """
-        with self._transaction() as connection:
+        with self.writing() as connection:
             return populations.change_budget(connection, name, budget, by, reason)
 
     def registered(self, name: str) -> Population | None:
@@ -128,7 +91,7 @@ class PrivacyLedger:
           PopulationUnknown: nobody registered it.
           LedgerTampered: it is not the one that was drawn at the registration.
         """
-        with self._transaction() as connection:
+        with self.transaction() as connection:
             return populations.split_secret(connection, name)
 
     def bind_devices(self, name: str, device_ids: Iterable[str]) -> None:
@@ -141,7 +104,7 @@ class PrivacyLedger:
           PopulationUnknown: nobody registered it.
           BudgetExceeded: the devices are those of another population.
         """
-        with self._transaction() as connection:
+        with self.writing() as connection:
             populations.bind_devices(connection, name, device_ids)
 
     def reserve(
@@ -155,7 +118,6 @@ class PrivacyLedger:
         binding: Mapping[str, str],
         budget_discovery_epsilon: float | None = None,
         window: BudgetConfig | None = None,
-        anchors: Iterable[str] = (),
     ) -> Entry:
         """Write a spend down before it happens. The same reservation again is free.
 
@@ -163,7 +125,6 @@ class PrivacyLedger:
           budget_rho: the launch's ceiling on what one device loses for ever; None for the registered ones alone.
           budget_discovery_epsilon: that on what one typed word loses.
           window: the launch's ceiling on what one device loses in any so many days.
-          anchors: hashes of entries that runs were given; a ledger without one of them is not the one they used.
 
         Raises:
           PopulationUnknown: nobody registered the population.
@@ -172,8 +133,8 @@ class PrivacyLedger:
           LedgerTampered: the ledger cannot be relied on.
           PermanentError: the clock is far ahead of all that is known of the population.
         """
-        with self._transaction() as connection:
-            entries = require_whole(connection, anchors)
+        with self.writing() as connection:
+            entries = entries_of(connection)
             old = standing_reservation(connection, launch_id, stage)
             if old:
                 require_same(old, population, spend, binding)
@@ -193,8 +154,7 @@ class PrivacyLedger:
         Guarantee: what was committed stays spent; what is given back was never answered for by a device, which the
         runner sees to, and the entry says why. The stage may reserve again.
         """
-        with self._transaction() as connection:
-            require_whole(connection)
+        with self.writing() as connection:
             reserved = standing_reservation(connection, launch_id, stage)
             if reserved is None or find(connection, launch_id, stage, "commit"):
                 return None
@@ -212,8 +172,7 @@ class PrivacyLedger:
           LedgerConflict: something else was written down in its place.
           LedgerTampered: the ledger cannot be relied on.
         """
-        with self._transaction() as connection:
-            require_whole(connection)
+        with self.writing() as connection:
             old = find(connection, launch_id, stage, kind)
             if old is None:
                 return append(connection, kind, population, launch_id, stage, None, content)
@@ -223,12 +182,12 @@ class PrivacyLedger:
 
     def noted(self, kind: str, launch_id: str, stage: str) -> Entry | None:
         """What ``note`` wrote; None if it wrote nothing."""
-        with self._transaction() as connection:
+        with self.transaction() as connection:
             return find(connection, launch_id, stage, kind)
 
     def reserved(self, launch_id: str, stage: str) -> Entry | None:
         """The standing reservation of a stage, committed or not; None if there is none, or it was given back."""
-        with self._transaction() as connection:
+        with self.transaction() as connection:
             return standing_reservation(connection, launch_id, stage)
 
     def attempt(
@@ -246,10 +205,10 @@ class PrivacyLedger:
         Raises:
           LedgerTampered: the ledger cannot be relied on.
         """
-        with self._transaction() as connection:
+        with self.writing() as connection:
             asked = [
                 entry.launch_id
-                for entry in require_whole(connection)
+                for entry in entries_of(connection)
                 if (entry.does, entry.population, entry.stage) == ("attempt", population, stage)
                 and entry.binding == canonical(dict(family))
             ]
@@ -267,7 +226,7 @@ class PrivacyLedger:
         Raises:
           LedgerConflict: nothing was reserved, or another amount was committed.
         """
-        with self._transaction() as connection:
+        with self.writing() as connection:
             reserved = standing_reservation(connection, launch_id, stage)
             if reserved is None:
                 raise LedgerConflict(f"{launch_id}/{stage}: nothing was reserved; reserve before any noise is drawn")
@@ -285,7 +244,7 @@ class PrivacyLedger:
 
     def entries(self, population: str | None = None) -> list[Entry]:
         """All entries in order, or those of one population."""
-        with self._transaction() as connection:
+        with self.transaction() as connection:
             return [entry for entry in entries_of(connection) if population in (None, entry.population)]
 
     def spends(self) -> list[Entry]:
@@ -310,25 +269,6 @@ class PrivacyLedger:
         """The most that one unit lost in any so many days; None for all time."""
         return most_in_any(releases(self.entries(), population, unit), days)
 
-    def verify(self, anchors: Iterable[str] = ()) -> list[str]:
-        """Problems found, in words; an empty list means the ledger is whole.
-
-        Args:
-          anchors: entry hashes known from elsewhere, such as stage records; each must be in the chain.
-        """
-        with self._transaction() as connection:
-            return problems_of(connection, anchors)
-
-    def bind_result(self, launch_id: str, stage: str, digest: str) -> str:
-        """Write down the digest of what a finished stage said; a receipt. The same again is free."""
-        with self._transaction() as connection:
-            return results.write(connection, launch_id, stage, digest)
-
-    def bound_results(self, launch_id: str) -> dict[str, tuple[str, str]]:
-        """Digest and receipt of what each stage of a launch said last."""
-        with self._transaction() as connection:
-            return results.latest(connection, launch_id)
-
     def export(self) -> dict:
         """The whole ledger as JSON values, with totals and what ``verify`` finds."""
         entries, problems = self.entries(), self.verify()
@@ -341,9 +281,3 @@ class PrivacyLedger:
             "ok": not problems,
             "problems": problems,
         }
-
-    @contextmanager
-    def _transaction(self) -> Iterator[Connection]:
-        """One transaction at a time over all processes and machines."""
-        with database.transaction(self._engine) as connection:
-            yield connection

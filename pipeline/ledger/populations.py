@@ -13,7 +13,7 @@ from sqlalchemy import Connection, insert, select, update
 from pipeline.errors import BudgetExceeded, LedgerConflict, LedgerTampered
 from pipeline.ledger import devices, schema
 from pipeline.ledger.budget import Budget, Population, registered, require_registered
-from pipeline.ledger.chain import append, entries_of, require_whole
+from pipeline.ledger.chain import append, entries_of
 from pipeline.ledger.entries import Entry
 
 SECRET_BYTES = 32
@@ -23,7 +23,7 @@ def register(
     connection: Connection, name: str, budget: Budget, by: str, raised_by: tuple[str, ...], simulated: bool
 ) -> Population:
     """Write a population down with a secret of its own; see ``PrivacyLedger.register``."""
-    old = registered(require_whole(connection), name)
+    old = registered(entries_of(connection), name)
     if old is not None:
         if (old.budget, old.raised_by, old.simulated) != (budget, raised_by, simulated):
             raise LedgerConflict(
@@ -53,7 +53,7 @@ def change_budget(connection: Connection, name: str, budget: Budget, by: str, re
     """Write another budget down; see ``PrivacyLedger.change_budget``."""
     if not reason.strip():
         raise LedgerConflict(f"population {name!r}: say why its budget changes: --reason ...")
-    entries = require_whole(connection)
+    entries = entries_of(connection)
     population = require_registered(entries, name)
     if by not in population.raised_by:
         raise LedgerConflict(
@@ -80,7 +80,7 @@ def split_secret(connection: Connection, name: str) -> bytes:
 
 def bind_devices(connection: Connection, name: str, device_ids: Iterable[str]) -> None:
     """Compare devices with those of other populations and keep them; see ``PrivacyLedger.bind_devices``."""
-    entries = require_whole(connection)
+    entries = entries_of(connection)
     require_registered(entries, name)
     key = bytes.fromhex(connection.execute(select(schema.META.c.device_key)).scalar_one())
     sample = devices.hashes(device_ids, key)

@@ -70,21 +70,18 @@ POPULATIONS = Table(
     Column("withdrawn", LargeBinary, nullable=False),  # those of whoever withdrew (``pipeline.ledger.withdrawals``)
 )
 
-# The triggers that make it append-only, as the migrations made them.
-_SQLITE_TRIGGERS = frozenset(
-    {
-        "privacy_ledger_no_update",
-        "privacy_ledger_no_delete",
-        "privacy_ledger_at_end",
-        "privacy_ledger_head_forward",
-        "privacy_ledger_head_stays",
-        "privacy_ledger_populations_stay",
-        "privacy_ledger_secrets_stay",
-    }
+# What the stages of every launch said, as digests in a chain of their own (``pipeline.ledger.results``).
+RESULTS = Table(
+    "privacy_ledger_results",
+    _METADATA,
+    Column("seq", Integer, primary_key=True, autoincrement=False),
+    Column("launch_id", Text, nullable=False),
+    Column("stage", Text, nullable=False),
+    Column("digest", Text, nullable=False),
+    Column("created_at", Text, nullable=False),
+    Column("prev_hash", Text, nullable=False, unique=True),
+    Column("hash", Text, nullable=False, unique=True),
 )
-_POSTGRES_TRIGGERS = _SQLITE_TRIGGERS - {"privacy_ledger_no_update", "privacy_ledger_no_delete"} | {
-    "privacy_ledger_no_change"
-}
 
 # Any constant works, as long as every writer takes the same lock.
 _ADVISORY_LOCK = 0x7AC17
@@ -94,15 +91,6 @@ def read_head(connection: Connection) -> tuple[int, str]:
     """Number of entries and hash of the last one; ``(-1, '')`` if the row is gone."""
     row = connection.execute(select(HEAD.c.entries, HEAD.c.hash)).one_or_none()
     return (row.entries, row.hash) if row else (-1, "")
-
-
-def missing_triggers(connection: Connection) -> list[str]:
-    """Names of the append-only triggers that are not there, or not switched on."""
-    query, expected = "SELECT name FROM sqlite_master WHERE type = 'trigger'", _SQLITE_TRIGGERS
-    if connection.dialect.name == "postgresql":
-        query = "SELECT tgname FROM pg_trigger WHERE NOT tgisinternal AND tgenabled IN ('O', 'A')"
-        expected = _POSTGRES_TRIGGERS
-    return sorted(expected - set(connection.execute(text(query)).scalars()))
 
 
 def serialise(connection: Connection) -> None:

@@ -18,6 +18,7 @@ from pipeline.config import SIMULATIONS, LaunchConfig, config_digest
 from pipeline.errors import PermanentError, ReleaseRefused, TooEarly
 from pipeline.experiment import entries
 from pipeline.experiment.entries import Ended, Experiment
+from pipeline.known import write_down
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.live.gate import gates
 from pipeline.registry import Registry
@@ -27,6 +28,7 @@ from pipeline.settings import Settings
 from pipeline.stage import StageResult
 from pipeline.telemetry.allowed import this_hour, two_digits
 from pipeline.telemetry.leaving import require_listed
+from pipeline.tracked import receipts
 from pipeline.tracking import MlflowTracker
 from pretrain.files import write_text
 from reports.disclosure.document import GateResult
@@ -97,7 +99,7 @@ def look(
       ReleaseRefused: there is no experiment.
       ValueError: what ``evaluation.live.logs`` refuses, or logs of a simulator about people.
     """
-    tried = begun(config, run, PrivacyLedger(settings.ledger_url))
+    tried = begun(config, run, PrivacyLedger.of(settings))
     assert config.experiment is not None, "begun refuses"
     logged = logs.read(patterns, tried.first, tried.began.days)
     if logged.simulated and config.private_text.source not in SIMULATIONS:
@@ -156,7 +158,8 @@ def decide(
       ReleaseRefused: there is no experiment, or what would become champion is not what was approved.
       ValueError: as ``look``.
     """
-    ledger = PrivacyLedger(settings.ledger_url)
+    ledger = PrivacyLedger.of(settings)
+    ledger.require_whole(receipts.of_locale(settings, config.locale))
     with run.lock(NAME):
         tried = begun(config, run, ledger)
         if tried.ended is None:
@@ -170,7 +173,7 @@ def decide(
             reasons = seen.failed or (f"all {len(seen.gates)} gates of the experiment passed",)
             decision: Literal["promote", "roll back"] = "roll back" if seen.failed else "promote"
             decided = Decided(decision=decision, reasons=reasons, by=by, look=seen)
-            _end(config, run, ledger, decided, digests, time.monotonic() - clock)
+            _end(config, run, settings, decided, digests, time.monotonic() - clock)
         return _carried_out(config, run, settings, ledger)
 
 
@@ -180,7 +183,8 @@ def stop(config: LaunchConfig, run: RunDir, settings: Settings, by: str, reason:
     Raises:
       ReleaseRefused: there is no experiment that goes on, or no reason.
     """
-    ledger = PrivacyLedger(settings.ledger_url)
+    ledger = PrivacyLedger.of(settings)
+    ledger.require_whole(receipts.of_locale(settings, config.locale))
     if not reason.strip():
         raise ReleaseRefused(f"experiment: say why {run.launch_id} is stopped: --reason ...")
     with run.lock(NAME):
@@ -190,14 +194,16 @@ def stop(config: LaunchConfig, run: RunDir, settings: Settings, by: str, reason:
                 f"experiment: {run.launch_id} ended, {tried.said}; 'tacit rollback' gives users back what they had"
             )
         if tried.ended is None:
-            _end(config, run, ledger, Decided(decision="roll back", reasons=(f"stopped: {reason}",), by=by, look=None))
+            _end(
+                config, run, settings, Decided(decision="roll back", reasons=(f"stopped: {reason}",), by=by, look=None)
+            )
         return _carried_out(config, run, settings, ledger)
 
 
 def _end(
     config: LaunchConfig,
     run: RunDir,
-    ledger: PrivacyLedger,
+    settings: Settings,
     how: Decided,
     digests: tuple[str, ...] = (),
     seconds: float = 0.0,
@@ -215,11 +221,12 @@ def _end(
         seconds=two_digits(seconds),
         result=how.model_dump(mode="json"),
     )
+    write_down(record, settings)
     write_text(run.public(NAME) / RESULT, record_text(record))
     promoted = how.decision == "promote"
     digest = record_digest(record)
     ended = Ended(promoted=promoted, reasons=how.reasons, by=how.by, logs=digests, result=digest)
-    entries.end(config, run.launch_id, ended, ledger)
+    entries.end(config, run.launch_id, ended, PrivacyLedger.of(settings))
 
 
 def _carried_out(config: LaunchConfig, run: RunDir, settings: Settings, ledger: PrivacyLedger) -> Decided:
@@ -233,7 +240,9 @@ def _carried_out(config: LaunchConfig, run: RunDir, settings: Settings, ledger: 
             f"experiment: {run.launch_id} ended {tried.said}, and its aliases stand so; but public/{NAME}/{RESULT} is "
             "not what was written then: restore it from MLflow"
         )
-    MlflowTracker(settings, config, run.launch_id).log_stage(run, record)
+    tracker = MlflowTracker(settings, config, run.launch_id)
+    tracker.log_stage(run, record)
+    tracker.keep_receipts(ledger.heads())
     _log.info("experiment of %s: %s", run.launch_id, record.result["decision"])
     return Decided.model_validate(record.result)
 

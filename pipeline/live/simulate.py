@@ -49,7 +49,7 @@ def simulate(config: LaunchConfig, run: RunDir, settings: Settings, folder: Path
       PermanentError: the public corpus has no validation text to type.
       ValueError: no keyboard for the locale's script.
     """
-    tried = begun(config, run, PrivacyLedger(settings.ledger_url))
+    tried = begun(config, run, PrivacyLedger.of(settings))
     assert config.experiment is not None, "begun refuses"
     ctx = StageContext(config, run, settings, NAME, None)
     share = tried.began.share

@@ -11,6 +11,7 @@ from datetime import date, datetime, timedelta
 from federated.config.population import Kept
 from federated.devices.withdrawn import Withdrawn
 from pipeline.bookkeeping import WINDOW
+from pipeline.errors import LaunchError
 from pipeline.ledger import clock
 from pipeline.run_dir import RunDir
 from pretrain.files import PRIVATE, write_text
@@ -65,11 +66,11 @@ def read(run: RunDir) -> Window | None:
 
 
 def recorded(run: RunDir) -> Window | None:
-    """The window that the record of the ingestion states; None if there is no record that can be read."""
+    """The window that the record of the ingestion states; None if no record of it counts, as without a ledger."""
     try:
         record = run.record(_STAGE)
         return None if record is None else _window(record.result["days_kept"], record.result["as_of"])
-    except (OSError, ValueError, LookupError, TypeError):
+    except (LaunchError, OSError, ValueError, LookupError, TypeError):
         return None
 
 

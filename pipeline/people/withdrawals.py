@@ -12,24 +12,23 @@ from sqlalchemy import Connection, select, update
 
 from federated.devices.withdrawn import HASH_BYTES, NOBODY, Withdrawn, hashed, withdrawal_key
 from pipeline.errors import LedgerMissing, LedgerTampered, PopulationUnknown
-from pipeline.ledger import database, populations, schema
-from pipeline.ledger.chain import append, entries_of, require_whole
+from pipeline.ledger import populations, schema
+from pipeline.ledger.chain import append, entries_of
 from pipeline.ledger.entries import Entry
 from pipeline.ledger.ledger import PrivacyLedger
 
 KIND = "withdrawal"
 
 
-def withdraw(url: str, name: str, device_ids: Iterable[str]) -> Withdrawn:
+def withdraw(ledger: PrivacyLedger, name: str, device_ids: Iterable[str]) -> Withdrawn:
     """Add devices to those that are left out of a population, for good; the same again is free.
 
     Raises:
       PopulationUnknown: nobody registered it.
       LedgerTampered: the ledger cannot be relied on.
     """
-    PrivacyLedger(url)  # It is there, and up to date.
-    with database.transaction(database.engine(url)) as connection:
-        entries = require_whole(connection)
+    with ledger.writing() as connection:
+        entries = entries_of(connection)
         before = _read(connection, name, entries)
         hashes = before.hashes | {hashed(device, before.key) for device in device_ids}
         if hashes != before.hashes:
@@ -48,8 +47,7 @@ def withdrawn(url: str, name: str) -> Withdrawn:
       PopulationUnknown: nobody registered it.
       LedgerTampered: the list is not the one that was written.
     """
-    PrivacyLedger(url)
-    with database.transaction(database.engine(url)) as connection:
+    with PrivacyLedger(url).transaction() as connection:
         return _read(connection, name, entries_of(connection))
 
 

@@ -8,18 +8,17 @@ from pathlib import Path
 from pipeline.bookkeeping import OUTCOME, SEAL
 from pipeline.config import LaunchConfig, config_digest
 from pipeline.errors import PermanentError, StageInputMissing
+from pipeline.known import changed_inputs, write_down
 from pipeline.reuse.sources import is_same, sealed
 from pipeline.run_dir import (
-    ABSENT,
     ERASED,
     GIVEN,
-    RESULT,
     RunDir,
     StageRecord,
     has_private_files,
-    record_digest,
     record_text,
 )
+from pipeline.settings import Settings
 from pipeline.stage import PrivateStage
 from pretrain.files import PRIVATE, write_text
 
@@ -37,21 +36,9 @@ def still_true(record: StageRecord, config: LaunchConfig, run: RunDir, *, releas
     released = not record.ledger.keys().isdisjoint(("reserve", "reuse")) if released is None else released
     if record.private_outputs and not (released or run.erased or has_private_files(run, record.stage)):
         return False
-    for path, digest in record.inputs.items():
-        stage, _, name = path.partition("/")
-        if stage == GIVEN:
-            if run.given_digest(name) != digest:
-                return False
-            continue
-        source = run.record(stage)
-        if digest == ABSENT:
-            if source is None:
-                continue
-            return False
-        if source is None:
-            return False
-        if digest != (record_digest(source) if name == RESULT else source.outputs.get(name)):
-            return False
+    given = (path.partition("/")[2] for path in record.inputs if path.startswith(f"{GIVEN}/"))
+    if any(run.given_digest(name) != record.inputs[f"{GIVEN}/{name}"] for name in given) or changed_inputs(record, run):
+        return False
     return all(run.available(record.stage, name, digest) for name, digest in record.outputs.items())
 
 
@@ -104,20 +91,23 @@ def outcome_path(run: RunDir, name: str) -> Path:
     return run.private(name) / OUTCOME
 
 
-def keep_outcome(record: StageRecord, run: RunDir, binding: Mapping[str, str] | None) -> None:
-    """Keep a computation that ended, for whoever goes on after a crash."""
+def keep_outcome(record: StageRecord, run: RunDir, settings: Settings, binding: Mapping[str, str] | None) -> None:
+    """Keep a computation that ended, for whoever goes on after a crash: the file, then its digest in the ledger."""
     content = json.dumps({"record": json.loads(record_text(record)), "binding": binding})
     write_text(outcome_path(run, record.stage), content, PRIVATE)
+    write_down(record, settings)
 
 
 def interrupted(run: RunDir, name: str, config: LaunchConfig, binding: Mapping[str, str] | None) -> StageRecord | None:
-    """The record of a computation that ended just before a crash, if it still holds."""
+    """The record of a computation that ended just before a crash, if it still holds, and if the ledger holds it."""
     path = outcome_path(run, name)
     if not path.exists():
         return None
     content = json.loads(path.read_text(encoding="utf-8"))
     record = StageRecord.model_validate(content["record"])
-    if content["binding"] != binding or not still_true(record, config, run, released=binding is not None):
+    if content["binding"] != binding or not run.counts(name, record):
+        return None
+    if not still_true(record, config, run, released=binding is not None):
         return None
     _log.info("%s: was computed before an interruption, finishing it", name)
     return record

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from pipeline import sharing
 from pipeline.config import STAGE_NAMES, LaunchConfig
 from pipeline.errors import LaunchError
+from pipeline.known import ledger_belief_now
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.reuse.sources import Source, commit_of, content_key, sources
 from pipeline.run_dir import RESULT, RunDir, StageRecord
@@ -63,7 +64,7 @@ def foreseen(
     Files that text is in are read for their digests. Text that a champion selects is not foreseen, as the registry
     would have to be asked.
     """
-    run, taken = _Seen(settings.runs_dir, run_id), list[Foreseen]()
+    run, taken = _Seen(settings.runs_dir, run_id, ledger_belief_now(settings.ledger_url)), list[Foreseen]()
     for name in (name for name in STAGE_NAMES if name in public or name in private):
         ctx = StageContext(config, run, settings, name, None, config.private_text.name)
         try:
@@ -90,7 +91,7 @@ def _public(ctx: StageContext, stage: PublicStage) -> tuple[Foreseen, StageRecor
 
 
 def _private(ctx: StageContext, stage: PrivateStage, spend: StageSpend | None) -> tuple[Foreseen, StageRecord] | None:
-    ledger = PrivacyLedger(ctx.settings.ledger_url)
+    ledger = PrivacyLedger.of(ctx.settings)
     content = content_key(ctx, ctx.config, stage)
     if content is None or ledger.reserved(ctx.run.launch_id, ctx.stage):
         return None

@@ -19,8 +19,8 @@ import pretrain
 from pipeline.bookkeeping import SEAL
 from pipeline.config import LaunchConfig
 from pipeline.errors import LaunchError
+from pipeline.known import as_it_lies
 from pipeline.ledger.entries import Entry
-from pipeline.ledger.known import is_known
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run_dir import RESULT, RunDir, StageRecord, receipt_digest
 from pipeline.sharing import code_digest, field_of, version_of
@@ -52,7 +52,7 @@ def content_key(ctx: StageContext, config: LaunchConfig, stage: PrivateStage) ->
     used = dict(ctx.run.used)
     try:
         read = stage.given(ctx)
-        secret = PrivacyLedger(ctx.settings.ledger_url).split_secret(ctx.population)
+        secret = PrivacyLedger.of(ctx.settings).split_secret(ctx.population)
     except (LaunchError, ValueError, LookupError, OSError):
         return None  # The stage itself says what is missing.
     finally:
@@ -81,10 +81,10 @@ def sources(
       released: whether the stage spends.
       planned: what it would spend, so that a source's spend must be the same; None before that is known.
     """
-    ledger = PrivacyLedger(ctx.settings.ledger_url)
+    ledger = PrivacyLedger.of(ctx.settings)
     for path in sorted(ctx.run.root.glob(f"*/public/{ctx.stage}/{RESULT}")):
         try:
-            run = RunDir(ctx.run.root, path.parents[2].name)
+            run = RunDir(ctx.run.root, path.parents[2].name, as_it_lies)
             record = run.record(ctx.stage)
         except (OSError, ValueError):
             continue  # Damaged, or deleted meanwhile.
@@ -96,7 +96,7 @@ def sources(
 
 def _problem(run: RunDir, record: StageRecord, stage: PrivateStage, ctx: StageContext, *, unpaid: bool) -> str:
     """Why a source cannot be taken over; empty if it can."""
-    if not is_known(record, ctx.settings.ledger_url):
+    if not ctx.run.believes(record):
         return f"its {RESULT} is not what the ledger holds"
     if unpaid:
         return "the ledger holds no spend of it"

@@ -9,11 +9,10 @@ from pathlib import Path
 from pipeline import sharing
 from pipeline.bookkeeping import CONTENT, WINDOW
 from pipeline.config import LaunchConfig, config_digest
-from pipeline.errors import LedgerMissing
 from pipeline.ledger.launch import require_population
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.reuse.sources import Source, content_key, is_same, sealed, sources
-from pipeline.run_dir import GIVEN, RESULT, RunDir, StageRecord, note_receipt, record_digest
+from pipeline.run_dir import GIVEN, RESULT, RunDir, StageRecord, record_digest
 from pipeline.stage import PrivateStage, Spend, StageContext
 from pipeline.telemetry.allowed import this_hour, two_digits
 from pretrain.files import PRIVATE, private_directory, scratch, write_text
@@ -38,10 +37,7 @@ def take_over(
       PopulationUnknown, BudgetExceeded: the launch asks for more than its population has.
     """
     started, clock = this_hour(), time.monotonic()
-    try:
-        ledger = PrivacyLedger(ctx.settings.ledger_url)
-    except LedgerMissing:
-        return None  # The stage says so.
+    ledger = PrivacyLedger.of(ctx.settings)
     require_population(config, ledger)
     if ledger.reserved(ctx.run.launch_id, ctx.stage):
         return None
@@ -56,7 +52,6 @@ def take_over(
         receipts = {}
         if source.paid is not None:
             noted = ledger.note("reuse", ctx.population, ctx.run.launch_id, ctx.stage, source.paid)
-            note_receipt(ctx.run, ctx.stage, noted.hash)
             receipts["reuse"] = noted.hash
         _log.info("%s: the same as %s's, taken over", ctx.stage, record.launch_id)
         return record.model_copy(

@@ -70,7 +70,7 @@ def begun_with(ctx: StageContext) -> float:
     Guarantee: noise is a function of the key, so a retry under another weight would put the same noise on other sums,
     and both together would tell what these differ by. What was reserved before there was a weight has 1.
     """
-    reserved = PrivacyLedger(ctx.settings.ledger_url).reserved(ctx.run.launch_id, ctx.stage)
+    reserved = PrivacyLedger.of(ctx.settings).reserved(ctx.run.launch_id, ctx.stage)
     return counted_cells.START_WEIGHT if reserved is None else float(reserved.names("start_weight") or 1.0)
 
 

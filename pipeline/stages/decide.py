@@ -30,7 +30,7 @@ def decide(ctx: StageContext) -> Decide:
 
 def evidence(ctx: StageContext) -> Evidence:
     """Evidence from the stages that finished; what is missing stays missing and fails its gate."""
-    ledger, population = PrivacyLedger(ctx.settings.ledger_url), ctx.config.private_text.name
+    ledger, population = PrivacyLedger.of(ctx.settings), ctx.config.private_text.name
     days = ctx.config.policy.budget.days if ctx.config.policy.budget else None
     results: dict[str, Any] = {}
     for stage in ("fine_tune", "audit", "ab_test"):

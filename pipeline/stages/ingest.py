@@ -199,7 +199,7 @@ def ingest_private(ctx: StageContext) -> IngestPrivate:
         another name.
       ValueError, OSError: as of ``store.build_store``, ``ingest_workers.build_together`` and ``_require_heard``.
     """
-    config, ledger = ctx.config, PrivacyLedger(ctx.settings.ledger_url)
+    config, ledger = ctx.config, PrivacyLedger.of(ctx.settings)
     gang.require_hosts(config.runtime.hosts, ctx.settings.hosts)
     population = launch.require_population(config, ledger)
     require_secure(config, population)

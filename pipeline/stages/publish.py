@@ -74,7 +74,7 @@ def publish(ctx: StageContext) -> Publish:
     decision = ctx.run.result("decide")
     if decision["decision"] != "launch":
         return Publish(published=False, reason=f"held: {'; '.join(decision['reasons'])}")
-    require_approved(ctx.config, ctx.run, PrivacyLedger(ctx.settings.ledger_url))
+    require_approved(ctx.config, ctx.run, PrivacyLedger.of(ctx.settings))
     bundle = ctx.public / "bundle"
     disclosed = ctx.run.input("report", "disclosure.json").read_text(encoding="utf-8")
     about = build_bundle(ctx, bundle, disclosed)
@@ -90,7 +90,7 @@ def publish(ctx: StageContext) -> Publish:
     }
     # One model for all: users of no feature get it before it is registered for each.
     if ctx.config.experiment:
-        experiment.begin(ctx.config, ctx.run.launch_id, versions, registry, PrivacyLedger(ctx.settings.ledger_url))
+        experiment.begin(ctx.config, ctx.run.launch_id, versions, registry, PrivacyLedger.of(ctx.settings))
     else:
         for each, version in versions.items():
             promote(registry, each, version)

@@ -267,13 +267,13 @@ def _given_files(ctx: StageContext) -> dict[str, str]:
 
 
 def _composition(ctx: StageContext) -> Composition:
-    ledger, population = PrivacyLedger(ctx.settings.ledger_url), ctx.config.private_text.name
+    ledger, population = PrivacyLedger.of(ctx.settings), ctx.config.private_text.name
     return composition(ledger.entries(), population, ctx.config.policy)
 
 
 def _reused(ctx: StageContext) -> tuple[ReusedRelease, ...]:
     """Releases that were taken over, with the spend that covers them; the ledger names both."""
-    entries = PrivacyLedger(ctx.settings.ledger_url).entries(ctx.config.private_text.name)
+    entries = PrivacyLedger.of(ctx.settings).entries(ctx.config.private_text.name)
     records = [record for name in SPENDS if (record := ctx.run.record(name)) and record.reused_from]
     commits = [commit for record in records if (commit := reused_commit(record, entries))]
     return tuple(block(ReusedRelease, commit.model_dump()) for commit in commits)
@@ -339,7 +339,7 @@ def _artifacts(ctx: StageContext) -> tuple[Artifact, ...]:
 
 
 def _verification(ctx: StageContext) -> Verification:
-    entries = PrivacyLedger(ctx.settings.ledger_url).entries()
+    entries = PrivacyLedger.of(ctx.settings).entries()
     return Verification(
         ledger_head=entries[-1].hash if entries else None,
         ledger_entries=len(entries),

@@ -75,7 +75,7 @@ def _private_text(ctx: StageContext) -> dict[str, object]:
     text: dict[str, object] = {"text": store.identity(ctx.config.private_text)}
     if left_out := withdrawals.withdrawn(url, name).digest:
         text["withdrawn"] = left_out
-    days = kept_by(ctx, PrivacyLedger(url).population(name))
+    days = kept_by(ctx, PrivacyLedger.of(ctx.settings).population(name))
     return text if days is None else text | {"kept": [days.days, days.as_of.isoformat()]}
 
 

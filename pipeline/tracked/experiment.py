@@ -7,6 +7,11 @@ from pipeline.tracked.columns import METRICS, TAGS, WITH_INTERVAL
 VIEW = "launches"
 
 
+def name(locale: str) -> str:
+    """The name of a locale's experiment."""
+    return f"keyboard/{locale}"
+
+
 def tags(experiment_id: str, locale: str) -> dict[str, str]:
     """Tags of an experiment that MLflow's pages read: its note, its kind, and a shared view with columns chosen."""
     return {

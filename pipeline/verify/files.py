@@ -9,8 +9,10 @@ from pipeline import bookkeeping
 from pipeline.config import STAGE_NAMES, LaunchConfig, config_digest
 from pipeline.ledger.entries import SPENDING, Entry
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.ledger.receipts import FILE as RECEIPTS
+from pipeline.manifest import differences
 from pipeline.release import Standing, standing
-from pipeline.run_dir import ERASED, RESULT, STATE, RunDir, StageRecord, differences, receipt_digest
+from pipeline.run_dir import ERASED, RESULT, STATE, RunDir, StageRecord, receipt_digest
 from pipeline.stage import Spend
 from pipeline.telemetry.stopped import latest
 from pipeline.verify import endings, experiment
@@ -21,7 +23,7 @@ from reports.standing import badge
 # What stands beside the stages in a launch's folder: its file, its plans, its rehearsal, how its experiment ended.
 _BESIDE: dict[str, dict[str, set[str] | None]] = {
     "public": {
-        "launch": {"launch.json", ERASED, STATE},
+        "launch": {"launch.json", ERASED, STATE, RECEIPTS},
         "planning": None,
         "rehearsal": None,
         experiment.NAME: {RESULT},
@@ -74,9 +76,6 @@ def _stage_files(name: str, config: LaunchConfig, run: RunDir, record: StageReco
 
 def _bound(name: str, record: StageRecord, bound: Mapping[str, tuple[str, str]], entries: list[Entry]) -> Check:
     """The record is the one that the runner wrote down in the ledger, and so are its receipts."""
-    if name not in bound and "result" not in record.ledger:
-        detail = "made before the ledger held what stages said, so nobody can tell whether it was changed since"
-        return Check(id=f"bound:{name}", passed=None, detail=detail)
     digest, receipt = bound.get(name, ("", ""))
     spent = {entry.does: entry.hash for entry in entries if (entry.launch_id, entry.stage) == (record.launch_id, name)}
     # A launch whose source was lost half-way released anew.

@@ -5,6 +5,7 @@ from itertools import chain
 
 from pipeline.config import STAGE_NAMES, LaunchConfig
 from pipeline.errors import LaunchError, ServiceUnavailable
+from pipeline.known import as_it_lies
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run_dir import RunDir
 from pipeline.settings import Settings
@@ -26,7 +27,7 @@ def verify(config: LaunchConfig, run: RunDir, settings: Settings, only: Containe
     Args:
       only: subjects to look at.
     """
-    run, ledger = RunDir(run.root, run.launch_id), PrivacyLedger(settings.ledger_url)
+    run, ledger = RunDir(run.root, run.launch_id, as_it_lies), PrivacyLedger.of(settings)
     remove_leavings(run.path / "private", below=False)
     records = {}
     for name in STAGE_NAMES:

@@ -11,8 +11,9 @@ from pathlib import Path
 from pipeline import shown, tracking
 from pipeline.config import LaunchConfig, config_digest
 from pipeline.errors import LaunchError, ServiceUnavailable
+from pipeline.manifest import differences
 from pipeline.registry import Registry
-from pipeline.run_dir import RESULT, RunDir, StageRecord, differences, record_text
+from pipeline.run_dir import RESULT, RunDir, StageRecord, record_text
 from pipeline.settings import Settings
 from pipeline.shown import Logged
 from pipeline.stage import StageContext

@@ -20,6 +20,7 @@ from federated.devices.store import SPLITS
 from pipeline.config import LaunchConfig
 from pipeline.covered.spends import SPENDS
 from pipeline.errors import LaunchError, ServiceUnavailable
+from pipeline.known import as_it_lies
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.registry import Had, Registry
 from pipeline.run_dir import KEY, RunDir, StageRecord
@@ -98,14 +99,14 @@ def replay_one(
         if made is None:
             detail = f"launch {record.reused_from}, which made it, is not on this machine"
             return Check(id=check_id, passed=None, detail=detail)
-        of_this_code = made_by_this_code(made[1], settings, PrivacyLedger(settings.ledger_url))
+        of_this_code = made_by_this_code(made[1], settings, PrivacyLedger.of(settings))
         return replay_one(name, *made[:2], settings, made[2], of_this_code, from_nothing)
     keyed = ("ab_test",) if name == "ab_test" and config.evaluation is not None else ()
     keyed = ("audit",) if name == "audit" and record.private_outputs else keyed
     asked = {"fine_tune": config.trains, "count": config.counts is not None, "vote": config.vote is not None}
     unasked = {stage for stage, wanted in asked.items() if not wanted}  # which leave nothing private then
     if any(is_gone(run, each) for each in (*(set(_PRIVATE.get(name, ())) - unasked), *keyed)):
-        passed, detail = missing(run, PrivacyLedger(settings.ledger_url))
+        passed, detail = missing(run, PrivacyLedger.of(settings))
         return Check(id=check_id, passed=passed, detail=detail)
     with _beside(config, run, settings, name) as ctx:
         try:
@@ -129,7 +130,7 @@ def _beside(config: LaunchConfig, run: RunDir, settings: Settings, name: str) ->
     """
     private = run.path / "private"
     with scratch(private if private.is_dir() else Path(tempfile.gettempdir()), "again") as folder:
-        there = RunDir(folder, run.launch_id)
+        there = RunDir(folder, run.launch_id, as_it_lies)
         for half in ("public", "private"):
             (there.path / half).mkdir(parents=True)
             for other in sorted((run.path / half).iterdir()) if (run.path / half).is_dir() else ():
@@ -183,7 +184,7 @@ def _ingest_private(ctx: StageContext, record: StageRecord, run: RunDir) -> Iter
     store = artifacts.store(ctx)
     stored = json.loads((ctx.run.private("ingest_private") / "store" / "store.json").read_text(encoding="utf-8"))
     name = ctx.config.private_text.name
-    secret = PrivacyLedger(ctx.settings.ledger_url).split_secret(name)
+    secret = PrivacyLedger.of(ctx.settings).split_secret(name)
     digest = population.keyed_digest(stored["summary"]["digest"], population.split_key(name, secret))
     if digest != record.result["store_digest"]:
         yield "store_digest"

@@ -11,8 +11,8 @@ from pipeline.config import LaunchConfig
 from pipeline.errors import LaunchError
 from pipeline.ledger.composition import composition
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.manifest import differences as file_differences
 from pipeline.run_dir import RunDir, StageRecord
-from pipeline.run_dir import differences as file_differences
 from pipeline.settings import Settings
 from pipeline.stage import StageContext
 from pipeline.stages.report import disclosure
@@ -100,7 +100,7 @@ def _derived(ctx: StageContext, stated: Disclosure, of_this_code: bool) -> Check
 def _ledger_then(stated: Disclosure, config: LaunchConfig, settings: Settings, of_this_code: bool) -> Check:
     """The ledger, as long as it was then, ended as the disclosure says and held the spends that it lists."""
     count, head = stated.verification.ledger_entries, stated.verification.ledger_head
-    then = PrivacyLedger(settings.ledger_url).entries()[:count]
+    then = PrivacyLedger.of(settings).entries()[:count]
     same = len(then) == count and (then[-1].hash if then else None) == head
     again = composition(then, config.private_text.name, config.policy)
     detail = f"{count} entries then, ending in {str(head)[:12]}, with these spends"

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from pipeline.config import LaunchConfig
 from pipeline.covered.spends import SPENDS
+from pipeline.known import as_it_lies
 from pipeline.ledger.entries import Entry
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.reuse.kept import read_kept
@@ -42,7 +43,7 @@ def _problem(run: RunDir, record: StageRecord, ledger: PrivacyLedger, entries: l
         return f"not what launch {commit.launch_id} said and left of it", ""
     if ledger.bound_results(commit.launch_id).get(record.stage, ("", ""))[0] != paid["record"]:
         return f"the ledger holds another record of launch {commit.launch_id} than the one that was re-used", ""
-    there = RunDir(run.root, commit.launch_id).record(record.stage)
+    there = RunDir(run.root, commit.launch_id, as_it_lies).record(record.stage)
     if there is not None and receipt_digest(there) != paid["record"]:
         return f"the record of launch {commit.launch_id} was changed", ""
     amount = f"epsilon {commit.epsilon:g} per item" if commit.unit == "item" else f"rho {commit.rho:g}"
@@ -51,7 +52,7 @@ def _problem(run: RunDir, record: StageRecord, ledger: PrivacyLedger, entries: l
 
 def origin(run: RunDir, record: StageRecord) -> tuple[LaunchConfig, RunDir, StageRecord] | None:
     """The launch that made a release, as it lies on this machine; None if it does not."""
-    there = RunDir(run.root, record.reused_from or run.launch_id)
+    there = RunDir(run.root, record.reused_from or run.launch_id, as_it_lies)
     made, path = there.record(record.stage), there.path / "public" / "launch" / "launch.json"
     if made is None or not path.is_file():
         return None

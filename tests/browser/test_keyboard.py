@@ -17,7 +17,7 @@ from pretrain.writing.truecasing import Forms
 from reports import site
 from reports.keyboard import Writing
 from tests.helpers.reports.browser import Page, tab
-from tests.helpers.reports.keyboard_run import add_published
+from tests.helpers.reports.keyboard_run import add_published, published_in
 from tests.helpers.text.counted_devices import moved
 
 pytestmark = pytest.mark.browser
@@ -54,7 +54,10 @@ def bundle(documents: list[str], tmp_path_factory: pytest.TempPathFactory) -> Pa
 @pytest.fixture(scope="module")
 def page(bundle: Path, chromium: str, onnxruntime_web: Path) -> Iterator[Page]:
     made = site.build(
-        bundle.parents[3], onnxruntime_web, lambda locale: Writing(layouts.rows(locale), text.for_browsers(locale))
+        bundle.parents[3],
+        onnxruntime_web,
+        lambda locale: Writing(layouts.rows(locale), text.for_browsers(locale)),
+        published_in(bundle.parents[3]),
     )
     with tab(chromium) as opened:
         opened.open(made.keyboards[0], 1200)
@@ -79,7 +82,10 @@ def test_where_a_mixture_ships_the_page_types_on_the_mixture(
     predictor, network = KeyboardPredictor(mixture), KeyboardPredictor(bundle)
     texts = ["", *(" ".join(sentence[: 1 + number % 4]) + " " for number, sentence in enumerate(cut[::40][:80]))]
     made = site.build(
-        tmp_path / "runs", onnxruntime_web, lambda locale: Writing(layouts.rows(locale), text.for_browsers(locale))
+        tmp_path / "runs",
+        onnxruntime_web,
+        lambda locale: Writing(layouts.rows(locale), text.for_browsers(locale)),
+        published_in(tmp_path / "runs"),
     )
     with tab(chromium) as opened:
         opened.open(made.keyboards[0], 1200)

@@ -9,8 +9,8 @@ import pytest
 from discovery.device import votes as shards
 from pipeline import runner, settings
 from pipeline.config import launch_id, load_launch
+from pipeline.known import run_folder
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.run_dir import RunDir
 from pipeline.stage import StageContext
 from pipeline.stages import artifacts as load
 from pipeline.stages import build_vocabulary
@@ -78,6 +78,6 @@ def test_the_projection_opens_no_private_file(tmp_path: Path):
     assert [point["epsilon0"] for point in points] == [1, 2, 4, 6, 8, 10]
     assert [point["projected_coverage"] for point in built["curve"]] == [point["coverage"] for point in points]
     shutil.rmtree(run / "private")
-    ctx = StageContext(config, RunDir(here.runs_dir, launch_id(config)), here, "build_vocabulary", None)
+    ctx = StageContext(config, run_folder(here, launch_id(config)), here, "build_vocabulary", None)
     again = build_vocabulary.projected_coverage(ctx, load.vocabulary(ctx, "ingest_public"))
     assert [point.model_dump() for point in again] == points

@@ -16,6 +16,7 @@ from federated import mechanisms
 from federated.accounting.gaussian import epsilon_of_rho
 from pipeline.config import LaunchConfig, launch_id, load_launch
 from pipeline.errors import PERMANENT
+from pipeline.known import as_it_lies
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.release import Review, review
 from pipeline.run_dir import RunDir
@@ -137,7 +138,7 @@ def keep_every_word(sheet: Path) -> None:
 
 def approved(home: Path, config: LaunchConfig, run_id: str) -> None:
     """Let as many reviewers as the policy asks for approve a launch, each under an account of their own."""
-    run, ledger = RunDir(home / "runs", run_id), PrivacyLedger(f"sqlite:///{home / 'runs' / 'ledger.db'}")
+    run, ledger = RunDir(home / "runs", run_id, as_it_lies), PrivacyLedger(f"sqlite:///{home / 'runs' / 'ledger.db'}")
     report = run.result("report")["disclosure_sha256"]
     for name in config.reviewers[: config.policy.approvals]:
         review(config, run, ledger, Review(account=f"airflow:{name}", answer="approve", reason="read", report=report))

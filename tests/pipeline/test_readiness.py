@@ -14,11 +14,11 @@ from pipeline import runner
 from pipeline.config import STAGE_NAMES, LaunchConfig, launch_id, load_launch
 from pipeline.covered import spends
 from pipeline.errors import RefusedUntouched, StageInputMissing
+from pipeline.known import run_folder
 from pipeline.ledger import clock
 from pipeline.ledger.foresee import require_secure
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.readiness import Look, above_policy, expected_splits, look, too_few, unusable_files
-from pipeline.run_dir import RunDir
 from pipeline.runner import Stages
 from pipeline.settings import Settings
 from pipeline.stage import StageSpend
@@ -290,7 +290,7 @@ def test_the_plan_pays_for_secure_aggregation(settings: Settings, monkeypatch: p
         policy={"max_rho": 9.0, "population_max_rho": 9},
     )
     plan_of(settings, monkeypatch, config, train=60, test=60)
-    result = RunDir(settings.runs_dir, launch_id(config)).result("plan")
+    result = run_folder(settings, launch_id(config)).result("plan")
     encoding = RoundRule(config.mechanism, config.seed).encoding(artifacts.most_parameters(config), 70)
     paid = result["rho"] / plan_costs(config.mechanism, 60).guarantee.rho
     assert paid == pytest.approx(encoding.inflated_norm**2)

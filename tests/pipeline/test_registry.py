@@ -1,6 +1,5 @@
 """What is served is what a launch published, once; MLflow is only where it lies."""
 
-import sqlite3
 from pathlib import Path
 
 import pytest
@@ -78,17 +77,6 @@ def test_a_version_that_no_launch_registered_is_not_served(tracked: Settings, tm
     with pytest.raises(ReleaseRefused, match="the ledger"):
         registry.require_known(registry.published(NAME, 1))
     assert done["registered_files"]["MLmodel"]
-
-
-def test_a_version_of_before_the_ledger_held_bundles_counts_by_its_record(tracked: Settings, tmp_path: Path):
-    done = launch(tracked, tmp_path)
-    with sqlite3.connect(tracked.runs_dir / "ledger.db") as database:
-        database.execute("DROP TABLE privacy_ledger_results")
-    registry = Registry(tracked)
-    registry.require_known(registry.published(NAME, 1))
-    (tracked.runs_dir / done["run_id"] / "public" / "publish" / "result.json").unlink()
-    with pytest.raises(ReleaseRefused, match="the ledger holds no such bundle"):
-        registry.require_known(registry.published(NAME, 1))
 
 
 def test_publishing_again_does_not_undo_a_rollback(tracked: Settings, tmp_path: Path):

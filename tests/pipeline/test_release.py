@@ -8,9 +8,9 @@ import pytest
 from pipeline import runner
 from pipeline.config import STAGE_NAMES, LaunchConfig, launch_id, launch_id_without_reviewers
 from pipeline.errors import LedgerConflict, ReleaseRefused
+from pipeline.known import run_folder
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.release import Review, Standing, require_approved, review, standing
-from pipeline.run_dir import RunDir
 from pipeline.runner import Stages
 from pipeline.settings import Settings
 from pipeline.stage import StageResult
@@ -55,7 +55,7 @@ class Case:
 
     def __init__(self, settings: Settings, config: LaunchConfig = CONFIG, concerns: tuple[str, ...] = ()) -> None:
         self.settings, self.ledger, self.config = settings, PrivacyLedger(settings.ledger_url), config
-        self.run = RunDir(settings.runs_dir, launch_id(config))
+        self.run = run_folder(settings, launch_id(config))
         self.do("decide", "report", concerns=concerns)
 
     def do(self, *names: str, **changes: Any) -> None:
@@ -229,7 +229,7 @@ def test_a_held_launch_stays_held(case: Case):
 
 def test_without_reviewers_the_gates_decide(settings: Settings):
     config = launch_config()
-    run = RunDir(settings.runs_dir, launch_id(config))
+    run = run_folder(settings, launch_id(config))
     assert standing(config, run, []).state == "unfinished"
     for name in ("decide", "report"):
         runner.run_stage(name, config, run.launch_id, settings, stages())
@@ -268,6 +268,6 @@ def test_an_approval_publishes_and_nothing_else_does(settings: Settings):
     made = Stages(functions=every, spends={})
     first = runner.run_launch(CONFIG, launch_id(CONFIG), settings, lambda: made)
     assert "publish" not in first
-    run, ledger = RunDir(settings.runs_dir, launch_id(CONFIG)), PrivacyLedger(settings.ledger_url)
+    run, ledger = run_folder(settings, launch_id(CONFIG)), PrivacyLedger(settings.ledger_url)
     review(CONFIG, run, ledger, Review(account="os:bo", answer="approve", reason="", report=SEEN))
     assert "publish" in runner.run_launch(CONFIG, launch_id(CONFIG), settings, lambda: made)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.errors import StageBusy, StageInputMissing
+from pipeline.known import as_it_lies
 from pipeline.run_dir import RESULT, RunDir, StageRecord, record_digest, record_text
 from pretrain.files import write_bytes, write_text
 
@@ -31,7 +32,7 @@ def finish(run: RunDir, stage: str, **changes: object) -> StageRecord:
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunDir:
-    return RunDir(tmp_path / "runs", "trial-0123abcd")
+    return RunDir(tmp_path / "runs", "trial-0123abcd", as_it_lies)
 
 
 def mode(path: Path) -> int:
@@ -112,7 +113,7 @@ def test_missing_files_are_fetched_and_checked(run: RunDir, tmp_path: Path):
             return True
         return False
 
-    remote = RunDir(run.root, run.launch_id, fetch)
+    remote = RunDir(run.root, run.launch_id, as_it_lies, fetch)
     assert remote.input("plan", "deep/b.txt").read_text() == "b"
     assert remote.record("adapt") is None
     assert asked == [RESULT, "deep/b.txt", RESULT]
@@ -156,3 +157,19 @@ def test_one_process_at_a_time_and_a_dead_one_holds_nothing(run: RunDir):
     other.join(60)
     with run.lock("plan"):
         pass
+
+
+def test_a_folder_that_was_opened_without_a_ledger_shows_no_record(run: RunDir):
+    finish(run, "plan")
+    with pytest.raises(ValueError, match=r"trial-0123abcd/plan: .* without a ledger .* known.run_folder"):
+        RunDir(run.root, run.launch_id).record("plan")
+
+
+def test_a_record_that_is_not_believed_counts_as_absent(run: RunDir):
+    finish(run, "plan")
+    unknown = RunDir(run.root, run.launch_id, lambda record: False)
+    assert unknown.record("plan") is None
+    with pytest.raises(StageInputMissing, match=r"not what the ledger holds .* run stage 'plan' again"):
+        unknown.result("plan")
+    with pytest.raises(StageInputMissing, match="'adapt' has not finished"):
+        unknown.result("adapt")

@@ -12,7 +12,9 @@ import pytest
 from pipeline import runner
 from pipeline.config import STAGE_NAMES, LaunchConfig, launch_id
 from pipeline.errors import BudgetExceeded, LedgerConflict, PermanentError, StageInputMissing
+from pipeline.known import run_folder
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.reuse import finished
 from pipeline.run_dir import RESULT, RunDir, StageRecord
 from pipeline.runner import StageOutcome, Stages
 from pipeline.settings import Settings
@@ -61,7 +63,7 @@ def test_reserves_the_plan_and_commits_what_was_spent(calls: Calls, settings: Se
 
 def test_only_spending_stages_get_a_key(calls: Calls, settings: Settings):
     run_all(calls, settings)
-    key = RunDir(settings.runs_dir, ID).secret("fine_tune")
+    key = run_folder(settings, ID).secret("fine_tune")
     assert calls.keys == [key]
     text = "".join(entry.model_dump_json() for entry in PrivacyLedger(settings.ledger_url).spends())
     assert key.hex() not in text
@@ -210,6 +212,12 @@ class DyingTracker:
     def fetch(self, stage: str, filename: str, destination: Path) -> bool:
         return False
 
+    def receipts(self) -> dict[str, str]:
+        return {}
+
+    def keep_receipts(self, heads: str) -> None:
+        pass
+
 
 def _die(settings: Settings, where: str) -> None:
     """Run up to a point and end without any clean-up."""
@@ -224,6 +232,8 @@ def _die(settings: Settings, where: str) -> None:
             os._exit(9)
 
         stages = Stages(functions={**stages.functions, "fine_tune": dies}, spends=stages.spends)
+    elif where == "before the digest":
+        finished.write_down = lambda *_: os._exit(9)
     elif where == "before the commit":
         PrivacyLedger.commit = lambda *_: os._exit(9)
     elif where == "before the result":
@@ -244,6 +254,8 @@ def _die(settings: Settings, where: str) -> None:
     ("where", "computed_again"),
     [
         ("while running", True),
+        # What nobody wrote down could be anybody's: it is computed again, under the same key.
+        ("before the digest", True),
         ("before the commit", False),
         ("while tracking", False),
         ("before the result", False),
@@ -257,7 +269,7 @@ def test_a_crash_at_any_step_is_repaired_by_running_again(
     victim.join(60)
     assert victim.exitcode == 9
     assert not (settings.runs_dir / ID / "public" / "fine_tune" / RESULT).exists()
-    key = RunDir(settings.runs_dir, ID).secret("fine_tune")
+    key = run_folder(settings, ID).secret("fine_tune")
 
     outcome = runner.run_stage("fine_tune", CONFIG, ID, settings, calls.stages)
     assert not outcome.skipped

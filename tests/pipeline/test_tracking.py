@@ -10,7 +10,7 @@ import pytest
 from pipeline import runner, tracking
 from pipeline.config import LaunchConfig, launch_id
 from pipeline.errors import PermanentError
-from pipeline.run_dir import RunDir
+from pipeline.known import run_folder
 from pipeline.runner import Stages
 from pipeline.settings import Settings
 from pipeline.stage import PublicStage
@@ -106,7 +106,7 @@ def test_a_launch_that_a_kill_ended_is_shown_as_failed_by_the_next(tracked: Sett
     killed, waits = launch_config(name="killed"), launch_config(name="waits")
     for config in (killed, waits):
         _of(tracked, config).show_state("unfinished")
-        with RunDir(tracked.runs_dir, launch_id(config)).lock("plan"):
+        with run_folder(tracked, launch_id(config)).lock("plan"):
             pass  # As a process that is gone leaves it.
     (tracked.runs_dir / launch_id(waits) / "public" / "plan").mkdir(parents=True)
     (tracked.runs_dir / launch_id(waits) / "public" / "plan" / "result.json").touch()
@@ -147,7 +147,7 @@ def test_a_retry_after_a_crash_leaves_one_run_and_no_double_point(run: Run, trac
     assert run() == [True] * 3, "the records came back from MLflow"
     assert {key: [item.info.run_id for item in items] for key, items in runs(tracked).items()} == before
 
-    tracker, folder = MlflowTracker(tracked, CONFIG, ID), RunDir(tracked.runs_dir, ID)
+    tracker, folder = MlflowTracker(tracked, CONFIG, ID), run_folder(tracked, ID)
     record = folder.record("plan")
     tracker.log_stage(folder, record)
     assert [item.info.run_id for item in runs(tracked)[f"{ID}/plan"]] == before[f"{ID}/plan"]
@@ -161,7 +161,7 @@ def test_a_retry_after_a_crash_leaves_one_run_and_no_double_point(run: Run, trac
 def test_lost_public_files_come_back_by_digest(run: Run, tracked: Settings):
     run()
     shutil.rmtree(tracked.runs_dir / ID / "public")
-    folder = RunDir(tracked.runs_dir, ID, MlflowTracker(tracked, CONFIG, ID).fetch)
+    folder = run_folder(tracked, ID, MlflowTracker(tracked, CONFIG, ID).fetch)
     assert folder.input("fine_tune", "model.txt").read_text() == "rounds 8\n"
     assert folder.input("plan", "numbers/plan.txt").read_text() == "rounds 8\n"
     assert not folder.fetch("plan", "numbers/other.txt", folder.public("plan") / "other.txt")
@@ -171,7 +171,7 @@ def test_lost_public_files_come_back_by_digest(run: Run, tracked: Settings):
 @pytest.mark.slow
 def test_nothing_private_reaches_mlflow(run: Run, tracked: Settings):
     run()
-    folder = RunDir(tracked.runs_dir, ID)
+    folder = run_folder(tracked, ID)
     needles = [b"a word nobody may see", b"noise state", folder.secret("fine_tune")]
     needles.append(needles[-1].hex().encode())
     places = [tracked.runs_dir / "mlflow.db", *(tracked.runs_dir / "mlflow-artifacts").rglob("*")]
@@ -185,7 +185,7 @@ def test_nothing_private_reaches_mlflow(run: Run, tracked: Settings):
 @pytest.mark.slow
 def test_a_record_that_points_outside_the_public_folder_is_refused(run: Run, tracked: Settings):
     run()
-    folder = RunDir(tracked.runs_dir, ID)
+    folder = run_folder(tracked, ID)
     digest = "0" * 64
     record = folder.record("plan")
     for outputs in ({"../../private/fine_tune/key": digest}, {"numbers/plan.txt": digest}):
@@ -227,7 +227,7 @@ def test_a_second_machine_takes_public_stages_over_by_their_content(tracked: Set
     record = runner.run_stage("plan", config, run_id, there, stages, tracker).record
     assert calls.made == (["plan", "plan"] if damaged else ["plan"])
     assert record.reused_from == (None if damaged else ID)
-    assert (RunDir(there.runs_dir, run_id).input("plan", "numbers/plan.txt")).read_text() == "rounds 8\n"
+    assert (run_folder(there, run_id).input("plan", "numbers/plan.txt")).read_text() == "rounds 8\n"
     (plan,) = runs(tracked)[f"{run_id}/plan"]
     assert plan.data.tags["tacit.content"] == record.content
     assert plan.data.tags.get("tacit.reused_from") == record.reused_from

@@ -20,8 +20,9 @@ from federated.participation.records import no_records, save_records
 from pipeline import runner
 from pipeline.config import STAGE_NAMES, LaunchConfig, launch_id
 from pipeline.gates.decide import decide as decided
+from pipeline.known import run_folder
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.run_dir import RESULT, RunDir
+from pipeline.run_dir import RESULT
 from pipeline.runner import Stages
 from pipeline.settings import Settings
 from pipeline.stage import Spend, StageContext, StageSpend
@@ -132,7 +133,7 @@ def failed(launched: tuple[LaunchConfig, Path], settings: Settings) -> Callable[
     """A copy of the launch in ``settings``; calling it gives the ids of the checks that fail."""
     config, home = launched
     shutil.copytree(home / "runs", settings.runs_dir, dirs_exist_ok=True)
-    run = RunDir(settings.runs_dir, launch_id(config))
+    run = run_folder(settings, launch_id(config))
 
     def check() -> list[str]:
         return [item.id for item in verify(config, run, settings, SUBJECTS) if item.passed is False]
@@ -201,7 +202,7 @@ def test_a_forgotten_spend_is_found(failed: Callable[[], list[str]], settings: S
 def test_another_machine_says_what_it_could_not_check(launched: tuple[LaunchConfig, Path], settings: Settings):
     config, home = launched
     shutil.copytree(home / "runs", settings.runs_dir, dirs_exist_ok=True)
-    run = RunDir(settings.runs_dir, launch_id(config))
+    run = run_folder(settings, launch_id(config))
     shutil.rmtree(run.path / "private")
     checks = {check.id: check.passed for check in verify(config, run, settings, SUBJECTS)}
     assert checks["participation"] is None

@@ -8,8 +8,9 @@ import pytest
 
 from pipeline import runner
 from pipeline.config import STAGE_NAMES, launch_id
+from pipeline.known import run_folder
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.run_dir import RunDir, receipt_digest
+from pipeline.run_dir import receipt_digest
 from pipeline.runner import StageOutcome, Stages
 from pipeline.settings import Settings
 from pipeline.stage import StageContext
@@ -54,7 +55,7 @@ def everything(broken: str = "") -> Stages:
 def test_evidence_that_cannot_be_had_holds_the_launch_and_leaves_its_report(settings: Settings, broken: str):
     with pytest.raises(ArithmeticError, match=f"{broken} went wrong"):
         runner.run_launch(CONFIG, ID, settings, lambda: everything(broken))
-    run = RunDir(settings.runs_dir, ID)
+    run = run_folder(settings, ID)
     assert run.record("report").result["text"] == "hold"
     assert run.record("publish") is None
     # Once it can be had, what was made without it is made again.
@@ -68,15 +69,15 @@ def test_evidence_that_cannot_be_had_holds_the_launch_and_leaves_its_report(sett
 def test_any_other_failure_ends_the_launch_there(settings: Settings, broken: str):
     with pytest.raises(ArithmeticError, match=f"{broken} went wrong"):
         runner.run_launch(CONFIG, ID, settings, lambda: everything(broken))
-    assert RunDir(settings.runs_dir, ID).record(broken) is None
-    assert RunDir(settings.runs_dir, ID).record("publish") is None
+    assert run_folder(settings, ID).record(broken) is None
+    assert run_folder(settings, ID).record("publish") is None
 
 
 def test_a_restart_takes_away_what_a_kill_left(calls: Calls, settings: Settings):
     gone = multiprocessing.get_context("spawn").Process(target=os.getpid)
     gone.start()
     gone.join()
-    run = RunDir(settings.runs_dir, ID)
+    run = run_folder(settings, ID)
     left = [
         run.private("plan") / f"..outcome.json.{gone.pid}.tmp",
         run.public("plan") / f".result.json.{gone.pid}.tmp",
@@ -106,7 +107,7 @@ def test_every_stage_is_written_down_in_the_ledger(calls: Calls, settings: Setti
 
 def test_a_private_folder_is_sealed(calls: Calls, settings: Settings):
     record = run_all(calls, settings)[2].record
-    run = RunDir(settings.runs_dir, ID)
+    run = run_folder(settings, ID)
     assert record.private_digest
     assert run.private_problems("fine_tune", record.private_digest) == []
     (run.private("fine_tune") / "state.txt").write_text("other noise", encoding="utf-8")
@@ -120,7 +121,7 @@ def test_a_private_folder_is_sealed(calls: Calls, settings: Settings):
     (run.private("fine_tune") / ".manifest.json").write_text("{}", encoding="utf-8")
     assert run.private_problems("fine_tune", record.private_digest) == [".manifest.json is lost or changed"]
     # Two launches that keep the same have other digests: the figure tells nothing of the files.
-    assert RunDir(settings.runs_dir, "a").seal_private("plan") is None
+    assert run_folder(settings, "a").seal_private("plan") is None
     for name in ("a", "b"):
-        (RunDir(settings.runs_dir, name).private("plan") / "same").write_text("the same")
-    assert len({RunDir(settings.runs_dir, name).seal_private("plan") for name in ("a", "b")}) == 2
+        (run_folder(settings, name).private("plan") / "same").write_text("the same")
+    assert len({run_folder(settings, name).seal_private("plan") for name in ("a", "b")}) == 2

@@ -17,7 +17,7 @@ from pretrain.vocabulary import EOS, SPECIALS, Vocabulary, join_owners
 from reports import keyboard, site
 from reports.keyboard import Writing
 from reports.site import Site
-from tests.helpers.reports.keyboard_run import WORDS, add_published, add_report
+from tests.helpers.reports.keyboard_run import WORDS, add_published, add_report, published_in
 from tests.helpers.reports.reports_example import block, example, visible
 from tests.helpers.text.counted_devices import moved
 
@@ -35,7 +35,7 @@ def install(folder: Path, script: str = SCRIPT) -> Path:
 
 
 def build(runs: Path, web: Path) -> Site:
-    return site.build(runs, web, lambda locale: Writing(layouts.rows(locale), for_browsers(locale)))
+    return site.build(runs, web, lambda locale: Writing(layouts.rows(locale), for_browsers(locale)), published_in(runs))
 
 
 def small_counts() -> CountedNGram:

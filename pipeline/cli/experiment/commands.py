@@ -41,7 +41,7 @@ def status(launch: LaunchName, as_json: AsJson = False) -> None:
     from pipeline.live.decide import begun
 
     config, run, here = open_existing(launch)
-    tried = begun(config, run, PrivacyLedger(here.ledger_url))
+    tried = begun(config, run, PrivacyLedger.of(here))
     folder = here.experiment_logs / run.launch_id
     content: dict[str, Any] = {
         "launch_id": run.launch_id,
@@ -78,7 +78,7 @@ def decide(launch: LaunchName, logs: Logs = None, as_json: AsJson = False) -> No
     from pipeline.live import decide as core
 
     config, run, here = open_existing(launch)
-    tried = core.begun(config, run, PrivacyLedger(here.ledger_url))
+    tried = core.begun(config, run, PrivacyLedger.of(here))
     wanted = logs or ([] if tried.ended else _arrived(here, run.launch_id))
     done = core.decide(config, run, here, wanted, settings.account())
     show_state(config, run, here)

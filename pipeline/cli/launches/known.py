@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from pipeline.cli.launches import named
 from pipeline.config import SIMULATIONS, STAGE_NAMES, LaunchConfig
 from pipeline.errors import LedgerMissing
-from pipeline.run_dir import RunDir, StageRecord, receipts
+from pipeline.ledger.receipts import Receipts
+from pipeline.run_dir import Belief, RunDir, StageRecord
 from pipeline.settings import Settings
 from pipeline.telemetry import stopped
 from pipeline.telemetry.stopped import Stop
@@ -84,7 +85,7 @@ def entries_of(here: Settings) -> "list[Entry] | None":
     from pipeline.ledger.ledger import PrivacyLedger
 
     try:
-        return PrivacyLedger(here.ledger_url).entries()
+        return PrivacyLedger.of(here).entries()
     except LedgerMissing:
         return None
 
@@ -93,12 +94,12 @@ def without_ledger(here: Settings) -> str:
     """What is to be done where there is no ledger: make one, or restore that of which launches here hold receipts."""
     from pipeline.ledger.database import address, missing
 
-    return str(missing(address(here.ledger_url), len(receipts(here.runs_dir))))
+    return str(missing(address(here.ledger_url), len(Receipts(here.runs_dir).read())))
 
 
 def lost_ledger(here: Settings) -> tuple[str, ...]:
     """A line where launches here hold receipts of a ledger that is not there."""
-    return (without_ledger(here),) if entries_of(here) is None and receipts(here.runs_dir) else ()
+    return (without_ledger(here),) if entries_of(here) is None and Receipts(here.runs_dir).read() else ()
 
 
 def launches(here: Settings, entries: "Sequence[Entry] | None", only: Iterable[str] | None = None) -> list[Launch]:
@@ -108,8 +109,10 @@ def launches(here: Settings, entries: "Sequence[Entry] | None", only: Iterable[s
       entries: of the ledger; None where there is none, and then no state is known.
       only: ids to look at; by default all.
     """
-    ids = named.begun(here) if only is None else list(only)
-    shown = [launch for run_id in ids if (launch := _launch(here, run_id, entries))]
+    from pipeline.known import ledger_belief_now
+
+    ids, believes = named.begun(here) if only is None else list(only), ledger_belief_now(here.ledger_url)
+    shown = [launch for run_id in ids if (launch := _launch(here, run_id, entries, believes))]
     return sorted(shown, key=lambda launch: (launch.began, launch.run.launch_id), reverse=True)
 
 
@@ -119,10 +122,10 @@ def rows(here: Settings, entries: "Sequence[Entry] | None") -> list[dict[str, An
     return [each.row | {"running": now.get(each.run.launch_id)} for each in launches(here, entries)]
 
 
-def _launch(here: Settings, run_id: str, entries: "Sequence[Entry] | None") -> Launch | None:
+def _launch(here: Settings, run_id: str, entries: "Sequence[Entry] | None", believes: Belief) -> Launch | None:
     from pipeline.release import standing
 
-    run, records = RunDir(here.runs_dir, run_id), dict[str, StageRecord]()
+    run, records = RunDir(here.runs_dir, run_id, believes), dict[str, StageRecord]()
     try:
         config = named.kept_config(here, run_id)
         for name in STAGE_NAMES:

@@ -1,16 +1,17 @@
 """``tacit site``: every launch, here or known to the ledger, as static pages."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pipeline import settings
 from pipeline.cli.launches import known, named, spent
 from pipeline.cli.support import AsJson, answer, command
 from pipeline.ledger.entries import SPENDING, Entry
+from pipeline.run_dir import RunDir
 from pipeline.settings import Settings
 
 if TYPE_CHECKING:
-    from reports.site import Elsewhere, Launches
+    from reports.site import Elsewhere, Launches, Published
 
 # Entries that are about a population, or whose registered model a name is.
 _NO_LAUNCH = frozenset({"register", "budget", "devices", "model"})
@@ -34,6 +35,7 @@ def site(as_json: AsJson = False) -> None:
         here.runs_dir,
         here.web_dir,
         lambda locale: Writing(layouts.rows(locale), text.for_browsers(locale)),
+        _published(here),
         _launches(here),
     )
     lines = [f"index: {made.index}", *(f"keyboard: {page}" for page in made.keyboards)]
@@ -44,6 +46,19 @@ def site(as_json: AsJson = False) -> None:
         )
     content = {"index": str(made.index), "keyboards": [str(page) for page in made.keyboards], "without": made.without}
     answer(content, as_json, text="\n".join(lines))
+
+
+def _published(here: Settings) -> "Published":
+    """What launches published, by records that the ledger holds."""
+    from pipeline.known import ledger_belief_now
+
+    believes = ledger_belief_now(here.ledger_url)
+
+    def files(run_id: str) -> Mapping[str, str]:
+        record = RunDir(here.runs_dir, run_id, believes).record("publish")
+        return record.outputs if record and record.result["published"] else {}
+
+    return files
 
 
 def _launches(here: Settings) -> "Launches":

@@ -24,6 +24,7 @@ from pipeline.covered.spends import SPENDS
 from pipeline.errors import PERMANENT, TEMPORARY, LaunchError, PermanentError, exit_code
 from pipeline.hosts import fence, gang, messages
 from pipeline.hosts.job import PROGRAMS, Token
+from pipeline.known import as_it_lies
 from pipeline.reuse.kept import read_kept
 from pipeline.run_dir import RunDir
 from pipeline.stage import StageContext, stage_key
@@ -106,7 +107,7 @@ def end_with(pid: int) -> None:
 
 def context(root: Path, launch_id: str, stage: str, attempt: int = 0) -> StageContext:
     """What the stage itself was given, from the run's folder; a stage that spends nothing has no key."""
-    run = RunDir(root, launch_id)
+    run = RunDir(root, launch_id, as_it_lies)  # what the stage itself opened, as the ledger knows it, to start this
     config = read_kept(run.public("launch") / "launch.json")
     key = stage_key(config, run, stage) if stage in SPENDS else None
     return StageContext(config, run, settings.load(), stage, key, attempt=attempt)

@@ -38,6 +38,7 @@ from federated.rounds.state import RECORDS
 from federated.train import FineTuneResult, TrainingData
 from pipeline import settings
 from pipeline.config import LaunchConfig
+from pipeline.known import as_it_lies
 from pipeline.reuse.kept import read_kept
 from pipeline.run_dir import RunDir
 from pipeline.stage import StageContext, stage_key
@@ -211,7 +212,7 @@ def _rule(config: LaunchConfig, run: RunDir) -> RoundRule:
 def main(root: Path, launch_id: str) -> None:
     """Draw the noise of all rounds again and write what the audit needs of it to standard output."""
     logs.configure(logging.WARNING, settings.log_form())
-    run = RunDir(root, launch_id)
+    run = RunDir(root, launch_id, as_it_lies)  # what the stage itself opened, as the ledger knows it, to start this
     config = read_kept(run.public("launch") / "launch.json")
     _, trace, planted = load(run.private(_TRAINING) / FILE)
     model = artifacts.model(StageContext(config, run, settings.load(), _TRAINING, None), "adapt")

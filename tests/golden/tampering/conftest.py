@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipeline import settings as settings_module
-from pipeline.run_dir import RunDir
+from pipeline.known import run_folder
 from tests.golden.tampering.edits import Launch
 from tests.helpers.audits.made_once import made_once
 from tests.helpers.launches.launched import Launched
@@ -71,5 +71,5 @@ def launch(seeded: Launched, whole: Whole, monkeypatch: pytest.MonkeyPatch, fork
     """The launch, to be changed; it is whole again afterwards."""
     monkeypatch.chdir(seeded.home)
     settings = settings_module.load({"TACIT_HOME": str(seeded.home)})
-    yield Launch(settings, RunDir(settings.runs_dir, seeded.run.name))
+    yield Launch(settings, run_folder(settings, seeded.run.name))
     whole.put_back()

@@ -10,7 +10,7 @@ from pipeline import runner, tracking
 from pipeline import settings as settings_module
 from pipeline.config import LaunchConfig, launch_id, load_launch
 from pipeline.errors import PERMANENT
-from pipeline.run_dir import RunDir
+from pipeline.known import run_folder
 from pipeline.runner import Stages
 from pipeline.settings import Settings
 from pipeline.stage import StageContext, StageResult
@@ -50,7 +50,7 @@ def launched(config: LaunchConfig, here: Settings, stage: str) -> Launch:
     tracker = tracking.MlflowTracker(here, config, run_id)
     with pytest.raises(ValueError, match="too few devices"):
         runner.run_launch(config, run_id, here, lambda: unmade(stage), tracker)
-    return Launch(here, RunDir(here.runs_dir, run_id))
+    return Launch(here, run_folder(here, run_id))
 
 
 @pytest.fixture(scope="module")

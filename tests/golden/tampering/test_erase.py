@@ -40,7 +40,7 @@ def test_nothing_private_is_left_and_the_launch_still_verifies(launch: Launch) -
 
 def test_a_statement_that_the_ledger_does_not_know_verifies_nothing(launch: Launch) -> None:
     removed("private")(launch)
-    forged = {"erased_at": "2026-11-22T10:00:00+00:00", "verified": True, "receipts": []}
+    forged = {"erased_at": "2026-11-22T10:00:00+00:00", "verified": True}
     launch.file(f"public/launch/{ERASED}").write_text(json.dumps(forged), encoding="utf-8")
     assert "private:fine_tune" in not_passed(launch, "files")
     assert {"again:audit", "again:ab_test"} <= not_passed(launch, "again")

@@ -41,6 +41,12 @@ class NoTracker:
     def log_stage(self, *_: object) -> None:
         pass
 
+    def receipts(self) -> dict[str, str]:
+        return {}
+
+    def keep_receipts(self, heads: str) -> None:
+        pass
+
     def failing(self) -> AbstractContextManager[None]:
         return nullcontext()
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from pipeline import runner
 from pipeline.config import LaunchConfig, launch_id
 from pipeline.covered import spends
+from pipeline.known import as_it_lies
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run_dir import RESULT, RunDir, StageRecord
 from pipeline.runner import Stages
@@ -112,7 +113,7 @@ def entries(settings: Settings, *kinds: str) -> list[tuple[str, str, str]]:
 
 def checked(settings: Settings, run_id: str) -> Check:
     """What verification says of the release that a launch took over."""
-    there = RunDir(settings.runs_dir, run_id)
+    there = RunDir(settings.runs_dir, run_id, as_it_lies)
     records = {name: record for name in NAMES if (record := there.record(name))}
     (check,) = reused(there, records, PrivacyLedger(settings.ledger_url))
     return check

@@ -4,6 +4,8 @@ import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from pipeline.known import as_it_lies
+from pipeline.run_dir import RESULT, RunDir, StageRecord, record_text
 from pretrain import export, vocabulary
 from pretrain.files import sha256
 from pretrain.ngrams import counted
@@ -12,6 +14,7 @@ from pretrain.vocabulary import SPECIALS, Vocabulary
 from pretrain.writing import truecasing
 from pretrain.writing.truecasing import Usual
 from reports.disclosure.document import Disclosure
+from reports.site import Published
 from tests.helpers.launches.published import model_of
 from tests.helpers.reports.reports_example import example
 
@@ -53,9 +56,26 @@ def add_published(
     (bundle / "disclosure.json").write_bytes(report.read_bytes())
     about = {"launch_id": name, "locale": stated.launch.locale, "ships": "mixture" if counts else "network"}
     (bundle / "bundle.json").write_text(json.dumps(about), encoding="utf-8")
-    record = {
-        "result": {"published": True},
-        "outputs": {f"bundle/{path.name}": sha256(path) for path in sorted(bundle.iterdir())},
-    }
-    (stage / "result.json").write_text(json.dumps(record), encoding="utf-8")
+    record = StageRecord(
+        launch_id=name,
+        stage="publish",
+        config_digest="",
+        inputs={},
+        outputs={f"bundle/{path.name}": sha256(path) for path in sorted(bundle.iterdir())},
+        private_outputs=False,
+        started_at="",
+        seconds=1.0,
+        result={"published": True},
+    )
+    (stage / RESULT).write_text(record_text(record), encoding="utf-8")
     return bundle
+
+
+def published_in(runs: Path) -> Published:
+    """What each run says that it published, as if the ledger held it."""
+
+    def files(name: str) -> Mapping[str, str]:
+        record = RunDir(runs, name, as_it_lies).record("publish")
+        return record.outputs if record and record.result["published"] else {}
+
+    return files

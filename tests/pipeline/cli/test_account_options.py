@@ -6,7 +6,7 @@ import pytest
 
 from pipeline import runner
 from pipeline.config import launch_id
-from pipeline.run_dir import RunDir
+from pipeline.known import run_folder
 from pipeline.runner import Stages
 from pipeline.settings import Settings
 from pipeline.stage import StageContext
@@ -58,7 +58,7 @@ def test_a_changed_or_missing_file_makes_the_stage_run_again(listed: Path, setti
 def test_a_sheet_in_the_private_folder_counts_too_and_names_no_machine(settings: Settings):
     made: list[str] = []
     run_id = launch_id(CONFIG)
-    sheet = RunDir(settings.runs_dir, run_id).private("plan") / "review.csv"
+    sheet = run_folder(settings, run_id).private("plan") / "review.csv"
     sheet.write_text("keep", encoding="utf-8")
     given = stages(made, "review.csv")
     record = runner.run_stage("plan", CONFIG, run_id, settings, given).record

@@ -12,12 +12,14 @@ import typer
 import yaml
 from click.testing import Result
 
-from pipeline import runner
+from pipeline import runner, settings
 from pipeline.cli import app as cli
 from pipeline.cli.support import command
 from pipeline.config import launch_id
 from pipeline.errors import BudgetExceeded, StageBusy
+from pipeline.known import write_down
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.run_dir import RESULT, read_record
 from pipeline.settings import Settings
 from pretrain import export, vocabulary
 from pretrain.model import build_model
@@ -110,6 +112,7 @@ def test_a_wrong_command_line_is_not_a_retry(tacit: Shell):
 @pytest.mark.slow
 def test_stage_errors_reach_airflow_as_code_and_json(tacit: Shell, file: str, tracking_database: Path):
     put(tracking_database, tacit.home)
+    tacit("ledger", "init")
     run = launch_id(launch_config())
     answer = tacit.json("stage", "adapt", file, "--id", run, code=65)
     assert answer["exit_code"] == 65
@@ -136,11 +139,11 @@ def test_ledger_commands(tacit: Shell, tracked: Settings, file: str):
     (tracked.runs_dir / "ledger.db").unlink()
     assert f"no privacy ledger at {where}" in tacit.json("ledger", "verify", code=65)["error"]
     refusal = tacit.json("ledger", "init", code=65)["error"]
-    assert "launches here hold 5 receipts" in refusal
+    assert "launches here hold 6 receipts" in refusal
     assert refusal in tacit("status").stdout, "one advice"
     assert tacit.json("check", file)["notes"] == [refusal]
     PrivacyLedger.create(tracked.ledger_url)  # A fresh one is whole in itself, but the launches remember.
-    assert len(tacit.json("ledger", "verify", code=65)["problems"]) == 5
+    assert len(tacit.json("ledger", "verify", code=65)["problems"]) == 6
     with sqlite3.connect(where) as database:
         database.execute("DROP TRIGGER privacy_ledger_no_update")
     assert "no_update is gone" in tacit("ledger", "verify", code=65).stdout
@@ -186,7 +189,11 @@ def test_plan(tacit: Shell, file: str):
 
 
 def test_site_says_how_to_get_the_keyboards(tacit: Shell):
-    add_published(tacit.home / "runs", "some-launch")
+    bundle = add_published(tacit.home / "runs", "some-launch")
+    here = settings.load({"TACIT_HOME": str(tacit.home)})
+    assert tacit.json("site")["without"] == 0, "a record that the ledger does not hold publishes nothing"
+    PrivacyLedger.create(here.ledger_url)
+    write_down(read_record(bundle.parent / RESULT), here)
     index = str(tacit.home / "runs" / "index.html")
     assert tacit.json("site") == {"index": index, "keyboards": [], "without": 1}
     said = tacit("site", TACIT_WEB=str(tacit.home / "elsewhere")).stdout
@@ -204,6 +211,7 @@ def test_predict(tacit: Shell):
     answer = tacit.json("predict", str(bundle), "see you")
     assert answer["words"] == KeyboardPredictor(bundle).suggest("see you")
     assert len(answer["words"]) == 3
+    assert answer["known"] is False, "no launch here registered it"
 
 
 def test_unknown_run(tacit: Shell):

@@ -18,6 +18,7 @@ from federated.planning.rehearsal import Rehearsal, Trial
 from pipeline import rehearsal as rehearse
 from pipeline import rehearsed, settings
 from pipeline.config import LaunchConfig, launch_id, load_launch
+from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.stages.table import STAGES
 from tests.helpers.launches import rehearsals
 from tests.helpers.launches.command import ended
@@ -148,6 +149,7 @@ def test_without_a_planning_block(home: Path) -> None:
 def test_a_rehearsal_end_to_end(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = written(home)
     config, here, lines = load_launch(file), settings.load(), []
+    PrivacyLedger.create(here.ledger_url)
     run_id = launch_id(config)
     done = rehearse.run(config, config.planning, run_id, here, STAGES, None, lines.append, SMALL, LIMITS)
     assert done.directory == home / "runs" / run_id / "public" / "rehearsal"

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pipeline.known import run_folder
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run_dir import RunDir
 from pipeline.settings import Settings
@@ -25,7 +26,7 @@ WORDS = Vocabulary((*SPECIALS, "see", "you"))
 def entered(settings: Settings, seed: int, **changes: object) -> dict:
     """What is told of a population of other text and the same devices."""
     config = launch_config(private_text=MADE_UP, seed=seed, **changes)
-    run = RunDir(settings.runs_dir, f"launch-{seed}-{len(changes)}")
+    run = run_folder(settings, f"launch-{seed}-{len(changes)}")
     return ingest.ingest_private(StageContext(config, run, settings, "ingest_private", None)).model_dump(mode="json")
 
 
@@ -60,7 +61,7 @@ def test_a_split_is_named_by_its_fractions_too(settings: Settings) -> None:
 
 def told_with(settings: Settings, fraction: float) -> dict:
     config = launch_config(private_text=MADE_UP | {"test_fraction": fraction})
-    run = RunDir(settings.runs_dir, f"launch-{fraction}")
+    run = run_folder(settings, f"launch-{fraction}")
     return ingest.ingest_private(StageContext(config, run, settings, "ingest_private", None)).model_dump(mode="json")
 
 
@@ -72,7 +73,7 @@ def test_training_is_watched_on_public_text(settings: Settings, monkeypatch: pyt
     monkeypatch.setattr(artifacts, "encode", lambda shards, words: held_out)
     monkeypatch.setattr(corpus, "open_corpus", lambda path: type("Opened", (), {"validation": []}))
     monkeypatch.setattr(RunDir, "input", lambda run, stage, name: Path(name))
-    run, config = RunDir(settings.runs_dir, "launch-1"), launch_config(evaluation={"noise_multiplier": 2.0})
+    run, config = run_folder(settings, "launch-1"), launch_config(evaluation={"noise_multiplier": 2.0})
     ctx = StageContext(config, run, settings, "fine_tune", None)
     assert fine_tune_workers.watched_on(ctx) is held_out
     assert build_vocabulary.covered(ctx, WORDS, {"lol"}) == (None, None, None)

@@ -15,10 +15,12 @@ from pipeline.config import LaunchConfig, launch_id
 from pipeline.erasure.erase import UNTRIED
 from pipeline.erasure.expiry import Sweep, sweep
 from pipeline.errors import PERMANENT, TEMPORARY, PermanentError
+from pipeline.known import run_folder
 from pipeline.ledger import clock
 from pipeline.ledger.budget import Budget
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.run_dir import ERASED, RESULT, RunDir, receipts
+from pipeline.ledger.receipts import Receipts
+from pipeline.run_dir import ERASED, RESULT, RunDir
 from pipeline.runner import Stages, run_stage
 from pipeline.settings import Settings
 from pipeline.stage import StageContext, StageSpend
@@ -64,7 +66,7 @@ def run(config: LaunchConfig, settings: Settings) -> RunDir:
     """A launch that has read its text and spent; it has not ended."""
     for name in ("ingest_private", "fine_tune"):
         run_stage(name, config, launch_id(config), settings, STAGES)
-    return RunDir(settings.runs_dir, launch_id(config))
+    return run_folder(settings, launch_id(config))
 
 
 def text_left(run: RunDir) -> list[str]:
@@ -161,7 +163,7 @@ def test_a_ledger_that_could_not_be_told_is_told_later(run: RunDir, settings: Se
 def test_an_erasure_that_was_killed_is_finished(run: RunDir, settings: Settings, left: tuple[str, ...]):
     """The statement is there, and of the text any part; the window, which is not over, may be what went first."""
     content = {"launch_id": run.launch_id, "erased_at": "2026-04-15T00:00:00+00:00", "files": 9}
-    content |= {"because": "its window", "verified": False, "not_verified": [], "receipts": []}
+    content |= {"because": "its window", "verified": False, "not_verified": []}
     write_text(run.path / "public" / "launch" / ERASED, json.dumps(content))
     for path in (run.path / "private" / "ingest_private").iterdir():
         if path.name not in left:
@@ -173,7 +175,7 @@ def test_an_erasure_that_was_killed_is_finished(run: RunDir, settings: Settings,
 
 def test_text_of_an_ingestion_that_was_killed_goes_too(config: LaunchConfig, settings: Settings, at: Callable):
     """No record, no store: a window, and parts that workers had read."""
-    run = RunDir(settings.runs_dir, launch_id(config))
+    run = run_folder(settings, launch_id(config))
     path = Path(config.private_text.paths[0])
     path.write_text(
         path.read_text(encoding="utf-8") + '{"client_id": null, "text": "x", "ts": "2026-03-01T00:00:00Z"}\n'
@@ -191,7 +193,7 @@ def test_a_store_that_was_taken_over_has_the_window_of_its_text(
 ):
     other = config.model_copy(update={"name": "other"})
     run_stage("ingest_private", other, launch_id(other), settings, STAGES)
-    taken = RunDir(settings.runs_dir, launch_id(other))
+    taken = run_folder(settings, launch_id(other))
     record = taken.record("ingest_private")
     assert record is not None
     assert record.reused_from == run.launch_id
@@ -226,7 +228,7 @@ def test_a_stage_that_runs_is_waited_for(run: RunDir, settings: Settings, at: Ca
 def test_what_is_nobody_s_is_kept(settings: Settings, at: Callable):
     chat = launch_config()
     run_stage("ingest_private", chat, launch_id(chat), settings, STAGES)
-    run = RunDir(settings.runs_dir, launch_id(chat))
+    run = run_folder(settings, launch_id(chat))
     at(timedelta(days=10_000))
     assert sweep(settings) == Sweep()
     (run.path / "public" / "ingest_private" / RESULT).unlink()
@@ -281,8 +283,7 @@ def test_reading_text_and_beginning_a_launch_erase_what_is_over(
 def test_the_receipt_of_a_spend_outlives_the_launch_that_made_it(
     config: LaunchConfig, settings: Settings, at: Callable, tmp_path: Path
 ):
-    """A launch that died has its reservation's receipt in its private folder alone; without it a ledger of before the
-    spend would have room again."""
+    """Without it a ledger of before the spend would have room again."""
     before = tmp_path / "before.db"
     run_stage("ingest_private", config, launch_id(config), settings, STAGES)
     shutil.copy(settings.runs_dir / "ledger.db", before)
@@ -295,6 +296,6 @@ def test_the_receipt_of_a_spend_outlives_the_launch_that_made_it(
     (reserved,) = PrivacyLedger(settings.ledger_url).spends()
     at(LAST)
     assert sweep(settings).erased == [launch_id(config)]
-    assert reserved.hash in receipts(settings.runs_dir)
+    assert reserved.hash in {receipt.hash for receipt in Receipts(settings.runs_dir).read()}
     shutil.copy(before, settings.runs_dir / "ledger.db")
-    assert PrivacyLedger(settings.ledger_url).verify(receipts(settings.runs_dir))
+    assert PrivacyLedger.of(settings).verify()

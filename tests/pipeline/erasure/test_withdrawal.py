@@ -16,6 +16,7 @@ from pipeline.erasure import withdrawal
 from pipeline.erasure.erase import ASKED
 from pipeline.erasure.expiry import Sweep, sweep
 from pipeline.errors import PERMANENT, TEMPORARY, PermanentError
+from pipeline.known import run_folder
 from pipeline.ledger import clock
 from pipeline.ledger.budget import Budget
 from pipeline.ledger.ledger import PrivacyLedger
@@ -48,7 +49,7 @@ def ingested(config: LaunchConfig, settings: Settings) -> Callable[..., RunDir]:
     def make(name: str = "trial") -> RunDir:
         named = config.model_copy(update={"name": name})
         run_stage("ingest_private", named, launch_id(named), settings, STAGES)
-        return RunDir(settings.runs_dir, launch_id(named))
+        return run_folder(settings, launch_id(named))
 
     return make
 
@@ -80,7 +81,7 @@ def test_launches_that_read_their_text_are_erased_and_later_ones_do_not(
 
 def test_a_launch_that_never_had_their_text_is_kept(ingested: Callable[..., RunDir], settings: Settings):
     run = ingested()
-    withdraw(settings.ledger_url, "real", ["device 99"])
+    withdraw(PrivacyLedger.of(settings), "real", ["device 99"])
     assert sweep(settings) == Sweep()
     assert len(devices(run)) == 20
 
@@ -88,7 +89,7 @@ def test_a_launch_that_never_had_their_text_is_kept(ingested: Callable[..., RunD
 def test_a_launch_of_another_population_is_kept(ingested: Callable[..., RunDir], settings: Settings):
     run = ingested()
     PrivacyLedger(settings.ledger_url).register("others", Budget(max_rho=1.0), "owner")
-    withdraw(settings.ledger_url, "others", [ANNA])
+    withdraw(PrivacyLedger.of(settings), "others", [ANNA])
     assert sweep(settings) == Sweep()
     write_text(run.path / "public" / "launch" / "launch.json", "{")
     assert sweep(settings).erased == [run.launch_id], "which population's it is cannot be told"
@@ -98,7 +99,7 @@ def test_an_unfinished_launch_is_refused_from_then_on(
     ingested: Callable[..., RunDir], config: LaunchConfig, settings: Settings
 ):
     run = ingested()
-    withdraw(settings.ledger_url, "real", [ANNA])
+    withdraw(PrivacyLedger.of(settings), "real", [ANNA])
     sweep(settings)
     stages = Stages({"discover": STAGES.functions["ingest_private"]}, {})
     with pytest.raises(PermanentError, match="under another name"):
@@ -109,7 +110,7 @@ def test_nothing_says_that_somebody_withdrew(
     ingested: Callable[..., RunDir], settings: Settings, caplog: pytest.LogCaptureFixture
 ):
     run = ingested()
-    withdraw(settings.ledger_url, "real", [ANNA])
+    withdraw(PrivacyLedger.of(settings), "real", [ANNA])
     sweep(settings)
     stated = json.loads((run.path / "public" / "launch" / ERASED).read_text(encoding="utf-8"))
     assert stated["because"] == ASKED
@@ -136,7 +137,7 @@ def test_where_it_cannot_be_told_whose_text_it_is_it_goes(
         write_text(folder / PARTS / "1" / "0" / "forms.bin", "typed")
     else:
         write_text(folder / ".taken.4194999.in-abc.tmp" / "words.bin", "typed")
-    withdraw(settings.ledger_url, "real", ["device 99"])
+    withdraw(PrivacyLedger.of(settings), "real", ["device 99"])
     assert sweep(settings).erased == [run.launch_id]
 
 
@@ -145,7 +146,7 @@ def test_text_that_was_read_again_and_never_finished_is_no_longer_there(
 ):
     """The window beside it says who is left out of what is read now, so nothing of before may stay."""
     run = ingested()
-    withdraw(settings.ledger_url, "real", [ANNA])
+    withdraw(PrivacyLedger.of(settings), "real", [ANNA])
     (run.path / "public" / "ingest_private" / RESULT).unlink()
     typed = Path(config.private_text.paths[0])
     typed.write_text(typed.read_text(encoding="utf-8") + '{"client_id": null, "text": "x"}\n', encoding="utf-8")
@@ -158,7 +159,7 @@ def test_a_withdrawal_that_was_killed_is_finished_by_the_next_sweep(
     ingested: Callable[..., RunDir], settings: Settings
 ):
     run = ingested()
-    withdraw(settings.ledger_url, "real", [ANNA])  # and no further
+    withdraw(PrivacyLedger.of(settings), "real", [ANNA])  # and no further
     assert answered(settings.home, "erase", "--expired")["erased"] == [run.launch_id]
 
 
@@ -176,7 +177,7 @@ def test_windows_do_not_wait_for_the_list(
     ingested: Callable[..., RunDir], settings: Settings, monkeypatch: pytest.MonkeyPatch
 ):
     run = ingested()
-    withdraw(settings.ledger_url, "real", ["device 99"])
+    withdraw(PrivacyLedger.of(settings), "real", ["device 99"])
     (settings.runs_dir / "ledger.db").write_bytes(b"not a database" * 100)
     monkeypatch.setattr(clock, "now", lambda: NOW + timedelta(days=31))
     assert sweep(settings).exit_code == PERMANENT
@@ -188,9 +189,9 @@ def test_a_launch_without_a_window_beside_its_text_is_asked_for_its_devices(
 ):
     run = ingested()
     (run.path / "private" / "ingest_private" / WINDOW).unlink()
-    withdraw(settings.ledger_url, "real", ["device 99"])
+    withdraw(PrivacyLedger.of(settings), "real", ["device 99"])
     assert sweep(settings) == Sweep()
-    withdraw(settings.ledger_url, "real", [ANNA])
+    withdraw(PrivacyLedger.of(settings), "real", [ANNA])
     assert sweep(settings).erased == [run.launch_id]
 
 

@@ -11,7 +11,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, text
 
 from pipeline.errors import LedgerTampered
-from pipeline.ledger import schema
+from pipeline.ledger import schema, triggers
 from pipeline.ledger.budget import Budget
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.migrations import versioning
@@ -39,7 +39,7 @@ def test_migrations_make_the_tables_and_triggers_that_the_code_reads(ledger: Pri
             },
         )
         assert compare_metadata(context, known) == []
-        assert schema.missing_triggers(connection) == []
+        assert triggers.problems(connection) == []
         assert versioning.version(connection) == versioning.REVISIONS[-1]
     engine.dispose()
 

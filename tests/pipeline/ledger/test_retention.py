@@ -9,13 +9,13 @@ import pytest
 from pipeline import readiness
 from pipeline.config import LaunchConfig, launch_id
 from pipeline.errors import BudgetExceeded
+from pipeline.known import run_folder
 from pipeline.ledger import clock
 from pipeline.ledger.budget import Budget
 from pipeline.ledger.entries import AS_OF, SPLIT_RULE
 from pipeline.ledger.launch import day_of, kept
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.reuse.sources import content_key
-from pipeline.run_dir import RunDir
 from pipeline.runner import Stages, run_stage
 from pipeline.settings import Settings
 from pipeline.stage import StageContext, StageSpend
@@ -50,7 +50,7 @@ def test_older_text_is_deleted_before_anything_reads_it(settings: Settings, ledg
     result = ingested(config, launch_id(config, "20260314"), settings)
     # The population's 30 days are fewer than the launch file's 60: from 12 February on, noon of each day.
     assert (result["days_kept"], result["as_of"], result["older"]) == (30, "2026-03-14", 20 * 68 // 100 * 100)
-    store = RunDir(settings.runs_dir, launch_id(config, "20260314")).private("ingest_private") / "store"
+    store = run_folder(settings, launch_id(config, "20260314")).private("ingest_private") / "store"
     summary = json.loads((store / "store.json").read_text())["summary"]
     assert (summary["devices"], summary["older"]) == (20, 1300)
     # Without a date it is today, and stays that day.
@@ -72,7 +72,7 @@ def test_text_of_another_day_is_another_text(settings: Settings, ledger: Privacy
     config = people(tmp_path)
 
     def key(date: str) -> str | None:
-        run = RunDir(settings.runs_dir, launch_id(config, date))
+        run = run_folder(settings, launch_id(config, date))
         return content_key(
             StageContext(config, run, settings, "ingest_private", None, "real"), config, reuse.PRIVATE["ingest_private"]
         )

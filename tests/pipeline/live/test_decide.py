@@ -15,6 +15,7 @@ from pipeline.config import LaunchConfig
 from pipeline.errors import ReleaseRefused, TooEarly
 from pipeline.experiment import entries
 from pipeline.experiment.entries import Experiment
+from pipeline.known import run_folder
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.live import decide as live
 from pipeline.registry import Registry
@@ -49,7 +50,7 @@ class Trial:
 
     @property
     def run(self) -> RunDir:
-        return RunDir(self.settings.runs_dir, self.run_id)
+        return run_folder(self.settings, self.run_id)
 
     @property
     def config(self) -> LaunchConfig:

@@ -11,6 +11,7 @@ from pipeline import runner
 from pipeline.config import LaunchConfig, launch_id
 from pipeline.covered import spends
 from pipeline.errors import BudgetExceeded
+from pipeline.known import run_folder
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.reuse import take_over
 from pipeline.run_dir import RunDir
@@ -61,7 +62,7 @@ def test_another_noise_multiplier_asks_nobody_again(private: Private, settings: 
         assert runner.find_done(record.stage, SECOND, B, settings) == StageOutcome(record, skipped=True)
     # What devices answered, and the key under which they did, stay where they are.
     left = {path.name for path in (settings.runs_dir / B / "private" / "discover").iterdir()}
-    assert left == {"words.json", ".lock", ".reserved", ".manifest.json"}
+    assert left == {"words.json", ".lock", ".manifest.json"}
     assert checked(settings, B).passed
     assert "epsilon 1 per item" in checked(settings, B).detail
 
@@ -207,17 +208,14 @@ def test_devices_that_were_asked_are_not_forgotten(
     assert PrivacyLedger(settings.ledger_url).discovery_total("people") == 2.0
 
 
-@pytest.mark.parametrize("where", ["runner.write_down", "reuse.take_over.note_receipt"])
-def test_a_crash_on_the_way_is_repaired(
-    private: Private, settings: Settings, monkeypatch: pytest.MonkeyPatch, where: str
-):
+def test_a_crash_on_the_way_is_repaired(private: Private, settings: Settings, monkeypatch: pytest.MonkeyPatch):
     run(private, settings, FIRST)
     runner.run_stage("ingest_private", SECOND, B, settings, private.stages)
 
     def killed(*arguments: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(f"pipeline.{where}", killed)
+    monkeypatch.setattr("pipeline.runner.write_down", killed)
     with pytest.raises(KeyboardInterrupt):
         runner.run_stage("discover", SECOND, B, settings, private.stages)
     monkeypatch.undo()
@@ -231,7 +229,7 @@ def test_a_key_tells_nothing_of_the_text(private: Private, settings: Settings):
     content = run(private, settings, FIRST)[0].content
     ledger = PrivacyLedger(settings.ledger_url)
     secret = ledger.split_secret("people")
-    ctx = StageContext(FIRST, RunDir(settings.runs_dir, A), settings, "ingest_private", None, "people")
+    ctx = StageContext(FIRST, run_folder(settings, A), settings, "ingest_private", None, "people")
     assert take_over.content_key(ctx, FIRST, private.stages.private["ingest_private"]) == content
     other = type("Other", (PrivacyLedger,), {"split_secret": lambda self, name: bytes(reversed(secret))})
     with pytest.MonkeyPatch.context() as patch:
@@ -249,7 +247,7 @@ def test_a_stage_sees_no_field_that_it_does_not_say_it_reads(
 
 @pytest.mark.slow
 def test_half_of_it_begun_on_other_text_is_not_used_again(private: Private, settings: Settings):
-    folder = RunDir(settings.runs_dir, A).private("ingest_private") / "store"
+    folder = run_folder(settings, A).private("ingest_private") / "store"
     folder.mkdir()
     (folder / "words.txt").write_text("other", encoding="utf-8")
     assert run(private, settings, FIRST)[0].content is None

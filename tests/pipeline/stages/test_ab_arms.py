@@ -12,6 +12,7 @@ from federated import mechanisms
 from federated.devices import store as population
 from pipeline.config import LaunchConfig
 from pipeline.errors import PermanentError
+from pipeline.known import run_folder
 from pipeline.registry import Registry
 from pipeline.run_dir import RunDir
 from pipeline.settings import Settings
@@ -42,7 +43,7 @@ MADE_UP = {"source": "synthetic", "name": "made-up", "devices": 40, "max_words_p
 def context(settings: Settings, monkeypatch: pytest.MonkeyPatch, **changes: object) -> StageContext:
     """A launch that has come as far as its comparison, without training."""
     config = launch_config(**changes)
-    run = RunDir(settings.runs_dir, "trial-of-the-tests")
+    run = run_folder(settings, "trial-of-the-tests")
     words = {"ingest_public": BASE, "build_vocabulary": GROWN}
     models = {"pretrain": BASE, "adapt": GROWN, "fine_tune": GROWN}
     public = write_words(settings.home / "public", [[["see", "you", "soon"], ["see", "you"]]] * 30)

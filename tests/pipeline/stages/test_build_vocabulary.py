@@ -8,7 +8,8 @@ import pytest
 from discovery.results import FoundWord
 from pipeline import config as configs
 from pipeline.errors import PermanentError, StageInputMissing
-from pipeline.run_dir import RESULT, RunDir, StageRecord, record_text
+from pipeline.known import run_folder
+from pipeline.run_dir import RESULT, StageRecord, record_text
 from pipeline.settings import Settings
 from pipeline.stage import StageContext
 from pipeline.stages import artifacts, build_vocabulary
@@ -38,7 +39,7 @@ def ctx(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         report={"show_new_words": True},
     )
     run = configs.launch_id(config)
-    made = RunDir(settings.runs_dir, run)
+    made = run_folder(settings, run)
     ctx = StageContext(config, made, settings, "build_vocabulary", None)
     vocabulary.save(BASE, made.public("ingest_public") / "vocabulary.json")
     finish(ctx, "ingest_public", {})

@@ -16,6 +16,7 @@ from pipeline.config import LaunchConfig, config_digest, launch_id
 from pipeline.covered import spends
 from pipeline.covered.accesses import accesses
 from pipeline.errors import StageInputMissing
+from pipeline.known import run_folder
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.readiness import above_policy, too_few
 from pipeline.run_dir import RunDir
@@ -115,7 +116,7 @@ def test_a_release_begun_before_there_was_a_weight_goes_on_without(
             module, "weighted", lambda devices, cells: weighed.append(cells.start_weight) or of_devices(devices, cells)
         )
     assert run_all(config, settings, stages)["counts"]["start_weight"] == 1
-    run = RunDir(settings.runs_dir, launch_id(config))
+    run = run_folder(settings, launch_id(config))
     audit.audit(StageContext(config, run, settings, "audit", None))
     assert weighed == [1, 1]
 
@@ -170,7 +171,7 @@ def test_counts_alone_cost_what_counts_cost_and_may_take_all_of_the_ceiling(sett
         launch_config(counts={**alone, "noise_multiplier": 0.99}, policy=policy, private_text=MADE_UP)
     with pytest.raises(ValidationError, match=r"non_private_upper_bound: true, but with counts.model .counts."):
         launch_config(counts=alone, policy=policy, private_text=MADE_UP, ab_test={"non_private_upper_bound": True})
-    assert spends.planned_training(config, RunDir(settings.runs_dir, "trial-x")) is None
+    assert spends.planned_training(config, run_folder(settings, "trial-x")) is None
     untrained = {"rho": 0.0, "mu": 0.0, "delta": 1e-6, "epsilon": 0.0, "epsilon_pld": 0.0, "spend": None}
     results = {"count": {"spend": spends.counts(0.5, 1e-6).model_dump()}, "fine_tune": untrained}
     loss = spends.launch_loss(config, SimpleNamespace(result=results.__getitem__))

@@ -14,10 +14,10 @@ from pipeline import settings as settings_module
 from pipeline import tracking
 from pipeline.config import LaunchConfig
 from pipeline.errors import ReleaseRefused
+from pipeline.known import run_folder
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.registry import Registry, promote
 from pipeline.release import rollback, standing
-from pipeline.run_dir import RunDir
 from pipeline.settings import Settings
 from pipeline.stage import StageContext
 from pipeline.stages.publish import keyboard_dictionary, publish, write_dictionary
@@ -231,7 +231,7 @@ def test_one_model_is_a_version_for_each_feature_and_each_goes_its_own_way(track
     assert rollback("en-US", "OTF", tracked, "worse", "me")["champion"] == 1
     assert (aliases("NWP"), aliases("OTF")) == ((3, 2), (1, None))
     config = launch_config(seed=9, features=["OTF", "NWP"])
-    run, ledger = RunDir(tracked.runs_dir, last["run_id"]), PrivacyLedger(tracked.ledger_url)
+    run, ledger = run_folder(tracked, last["run_id"]), PrivacyLedger(tracked.ledger_url)
     now = standing(config, run, ledger.entries())
     assert now.state == "published"
     assert now.detail.startswith(f"as version 3 of {names['NWP']}; no longer for its other features, rolled back by me")
@@ -315,7 +315,7 @@ def test_what_was_rolled_back_does_not_come_back(tracked: Settings, tmp_path: Pa
     launch(tracked, tmp_path)
     second = launch(tracked, tmp_path, seed=8)
     rollback("en-US", "NWP", tracked, "worse", "me")
-    run = RunDir(tracked.runs_dir, second["run_id"])
+    run = run_folder(tracked, second["run_id"])
     config = LaunchConfig.model_validate_json((run.path / "public" / "launch" / "launch.json").read_bytes())
     with pytest.raises(ReleaseRefused, match=r"is rolled back \(by me at .*: worse\)"):
         publish(StageContext(config, run, tracked, "publish", None))

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pipeline.config import LaunchConfig
-from pipeline.run_dir import RunDir
+from pipeline.known import run_folder
 from pipeline.settings import Settings
 from pipeline.verify import replay
 from pretrain.dictionary import binary
@@ -65,7 +65,7 @@ def test_counts_with_the_network_of_public_text_are_published_as_their_mixture(t
     frequencies = {word.lower(): entry.frequency for word, entry in read.words.items()}
     assert frequencies == {word: entry.frequency for word, entry in words_of(Arm(start, counts), WORDS).items()}
     assert frequencies != {word: entry.frequency for word, entry in words_of(Arm(start, None), WORDS).items()}
-    run = RunDir(tracked.runs_dir, done["run_id"])
+    run = run_folder(tracked, done["run_id"])
     config = LaunchConfig.model_validate_json((run.path / "public" / "launch" / "launch.json").read_bytes())
     record = run.record("publish")
     assert record is not None

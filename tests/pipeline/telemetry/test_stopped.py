@@ -7,7 +7,7 @@ import pytest
 from pipeline import runner
 from pipeline.config import launch_id
 from pipeline.errors import BudgetExceeded, StageBusy
-from pipeline.run_dir import RunDir
+from pipeline.known import run_folder
 from pipeline.runner import Stages
 from pipeline.settings import Settings
 from pipeline.stage import StageContext, StageResult
@@ -50,7 +50,7 @@ def test_a_stage_that_fails_is_noted_until_it_ends_well(settings: Settings):
         return Counted(value=1)
 
     run_id, stages = launch_id(config), Stages(functions={"plan": plan}, spends={})
-    run = RunDir(settings.runs_dir, run_id)
+    run = run_folder(settings, run_id)
     with pytest.raises(ValueError, match=SECRET):
         runner.run_stage("plan", config, run_id, settings, stages)
     assert stopped.latest(run.path).error == "ValueError"

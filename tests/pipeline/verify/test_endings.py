@@ -9,9 +9,10 @@ from pipeline.bookkeeping import OUTCOME, STOPPED
 from pipeline.config import LaunchConfig, launch_id
 from pipeline.errors import RefusedUntouched
 from pipeline.gates.decide import decide
+from pipeline.known import run_folder
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.release import Review, review, standing
-from pipeline.run_dir import RESULT, RunDir
+from pipeline.run_dir import RESULT
 from pipeline.runner import Stages
 from pipeline.settings import Settings
 from pipeline.stage import StageContext, StageSpend
@@ -74,7 +75,7 @@ class Case:
 
     def __init__(self, settings: Settings, config: LaunchConfig = CONFIG) -> None:
         self.settings, self.config = settings, config
-        self.run = RunDir(settings.runs_dir, launch_id(config))
+        self.run = run_folder(settings, launch_id(config))
         self.ledger = registered(PrivacyLedger(settings.ledger_url), "people")
 
     def launch(self, made: Stages) -> None:

@@ -3,51 +3,9 @@
 import sqlalchemy as sa
 from alembic import op
 
-revision, down_revision = "1", None
+from pipeline.ledger import triggers
 
-_ONLY = "the privacy ledger is append-only"
-_SQLITE_TRIGGERS = (
-    f"privacy_ledger_no_update BEFORE UPDATE ON privacy_ledger BEGIN SELECT RAISE(ABORT, '{_ONLY}'); END",
-    f"privacy_ledger_no_delete BEFORE DELETE ON privacy_ledger BEGIN SELECT RAISE(ABORT, '{_ONLY}'); END",
-    "privacy_ledger_at_end BEFORE INSERT ON privacy_ledger "
-    "WHEN NEW.seq <> (SELECT entries + 1 FROM privacy_ledger_head) "
-    "OR NEW.prev_hash <> (SELECT hash FROM privacy_ledger_head) "
-    f"BEGIN SELECT RAISE(ABORT, '{_ONLY}'); END",
-    "privacy_ledger_head_forward BEFORE UPDATE ON privacy_ledger_head WHEN NEW.entries <> OLD.entries + 1 "
-    f"BEGIN SELECT RAISE(ABORT, '{_ONLY}'); END",
-    f"privacy_ledger_head_stays BEFORE DELETE ON privacy_ledger_head BEGIN SELECT RAISE(ABORT, '{_ONLY}'); END",
-)
-_POSTGRES_FUNCTIONS = (
-    f"""
-CREATE OR REPLACE FUNCTION privacy_ledger_refuse() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN RAISE EXCEPTION '{_ONLY}'; END $$
-""",
-    f"""
-CREATE OR REPLACE FUNCTION privacy_ledger_at_end() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-  IF NOT EXISTS (SELECT 1 FROM privacy_ledger_head WHERE NEW.seq = entries + 1 AND NEW.prev_hash = hash) THEN
-    RAISE EXCEPTION '{_ONLY}';
-  END IF;
-  RETURN NEW;
-END $$
-""",
-    f"""
-CREATE OR REPLACE FUNCTION privacy_ledger_forward() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-  IF NEW.entries <> OLD.entries + 1 THEN RAISE EXCEPTION '{_ONLY}'; END IF;
-  RETURN NEW;
-END $$
-""",
-)
-_POSTGRES_TRIGGERS = (
-    "privacy_ledger_no_change BEFORE UPDATE OR DELETE OR TRUNCATE ON privacy_ledger FOR EACH STATEMENT "
-    "EXECUTE FUNCTION privacy_ledger_refuse()",
-    "privacy_ledger_at_end BEFORE INSERT ON privacy_ledger FOR EACH ROW EXECUTE FUNCTION privacy_ledger_at_end()",
-    "privacy_ledger_head_forward BEFORE UPDATE ON privacy_ledger_head FOR EACH ROW "
-    "EXECUTE FUNCTION privacy_ledger_forward()",
-    "privacy_ledger_head_stays BEFORE DELETE OR TRUNCATE ON privacy_ledger_head FOR EACH STATEMENT "
-    "EXECUTE FUNCTION privacy_ledger_refuse()",
-)
+revision, down_revision = "1", None
 
 
 def upgrade() -> None:
@@ -73,8 +31,5 @@ def upgrade() -> None:
         sa.Column("hash", sa.Text, nullable=False),
     )
     op.execute(f"INSERT INTO privacy_ledger_head (id, entries, hash) VALUES (1, 0, '{'0' * 64}')")
-    postgres = op.get_context().dialect.name == "postgresql"
-    for statement in _POSTGRES_FUNCTIONS if postgres else ():
+    for statement in triggers.statements(op.get_context().dialect.name, "privacy_ledger", "privacy_ledger_head"):
         op.execute(statement)
-    for trigger in _POSTGRES_TRIGGERS if postgres else _SQLITE_TRIGGERS:
-        op.execute(f"CREATE TRIGGER {trigger}")

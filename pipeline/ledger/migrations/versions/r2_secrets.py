@@ -1,30 +1,17 @@
-"""Version 2: what may not stand in an entry, as entries are shown and exported: the secrets of populations."""
+"""Version 2: the secrets of populations, which may stand in no entry, and digests of what stages said."""
 
 import secrets
 
 import sqlalchemy as sa
 from alembic import op
 
-revision, down_revision = "2", "1"
+from pipeline.ledger import triggers
 
-_ONLY = "the privacy ledger is append-only"
-_SQLITE_TRIGGERS = (
-    "privacy_ledger_populations_stay BEFORE DELETE ON privacy_ledger_populations "
-    f"BEGIN SELECT RAISE(ABORT, '{_ONLY}'); END",
-    "privacy_ledger_secrets_stay BEFORE UPDATE ON privacy_ledger_populations "
-    "WHEN NEW.name <> OLD.name OR NEW.split_secret <> OLD.split_secret "
-    f"BEGIN SELECT RAISE(ABORT, '{_ONLY}'); END",
-)
-_POSTGRES_TRIGGERS = (
-    "privacy_ledger_populations_stay BEFORE DELETE OR TRUNCATE ON privacy_ledger_populations FOR EACH STATEMENT "
-    "EXECUTE FUNCTION privacy_ledger_refuse()",
-    "privacy_ledger_secrets_stay BEFORE UPDATE OF name, split_secret ON privacy_ledger_populations "
-    "FOR EACH STATEMENT EXECUTE FUNCTION privacy_ledger_refuse()",
-)
+revision, down_revision = "2", "1"
 
 
 def upgrade() -> None:
-    """Add both tables, a key for device hashes, and what refuses changes; triggers that were taken away stay away."""
+    """Add the tables, a key for device hashes, and what refuses changes; triggers that were taken away stay away."""
     meta = op.create_table(
         "privacy_ledger_meta",
         sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
@@ -39,6 +26,12 @@ def upgrade() -> None:
         sa.Column("withdrawn", sa.LargeBinary, nullable=False),
     )
     op.bulk_insert(meta, [{"id": 1, "version": 2, "device_key": secrets.token_hex(32)}])
-    postgres = op.get_context().dialect.name == "postgresql"
-    for trigger in _POSTGRES_TRIGGERS if postgres else _SQLITE_TRIGGERS:
-        op.execute(f"CREATE TRIGGER {trigger}")
+    op.create_table(
+        "privacy_ledger_results",
+        sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False),
+        *(sa.Column(name, sa.Text, nullable=False) for name in ("launch_id", "stage", "digest", "created_at")),
+        *(sa.Column(name, sa.Text, nullable=False, unique=True) for name in ("prev_hash", "hash")),
+    )
+    tables = ("privacy_ledger_populations", "privacy_ledger_results")
+    for statement in triggers.statements(op.get_context().dialect.name, *tables):
+        op.execute(statement)

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from pipeline.erasure.erase import forget
+from pipeline.known import run_folder
 from pipeline.ledger.budget import Budget
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.run_dir import RunDir
 from pipeline.settings import Settings
 from pipeline.tracked.running import running
 from pretrain import progress
@@ -41,7 +41,7 @@ def test_runs_say_what_each_launch_was_for_spent_and_gained(tracked: Settings):
 def test_what_runs_is_seen_and_not_disturbed(tracked: Settings):
     _, run_id = decided_launch(tracked, until="plan")
     assert running(tracked) == [], "a lock that nobody holds is no stage that runs"
-    run = RunDir(tracked.runs_dir, run_id)
+    run = run_folder(tracked, run_id)
     with run.lock("fine_tune"):
         (now,) = running(tracked)
         assert (now.launch_id, now.stage) == (run_id, "fine_tune")
@@ -93,7 +93,7 @@ def test_nothing_here_yet(tmp_path: Path):
 
 def test_status_says_what_was_erased_and_that_it_was_not_verified(tracked: Settings):
     _, begun = decided_launch(tracked, until="plan")
-    forget(RunDir(tracked.runs_dir, begun), tracked, "its window is over")
+    forget(run_folder(tracked, begun), tracked, "its window is over")
     erased, end = answered(tracked.home, "status", begun)["next"]
     assert "without having been verified, because its window is over" in erased
     assert end == "it cannot go on: launch for a later date, or under another name"

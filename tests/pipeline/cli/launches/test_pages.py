@@ -5,8 +5,8 @@ import shutil
 
 import pytest
 
+from pipeline.known import run_folder
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.run_dir import RunDir
 from pipeline.settings import Settings
 from pipeline.telemetry import stopped
 from tests.helpers.launches.command import answered
@@ -23,7 +23,7 @@ def test_the_site_lists_what_runs_lists_and_what_only_the_ledger_knows(tracked: 
     failed = decided_launch(tracked, until="plan", name="failed", locale="fr-FR")[1]
     with (
         pytest.raises(OSError, match="disk"),
-        stopped.noted(RunDir(tracked.runs_dir, failed).private("fine_tune"), "fine_tune"),
+        stopped.noted(run_folder(tracked, failed).private("fine_tune"), "fine_tune"),
     ):
         raise OSError("the disk is full")
     # Whose the name of a registered model is, as publication writes it down: no launch.
@@ -54,7 +54,7 @@ def test_what_failed_is_said_by_runs_and_status(tracked: Settings):
     run_id = decided_launch(tracked, until="plan")[1]
     with (
         pytest.raises(ValueError, match="bad"),
-        stopped.noted(RunDir(tracked.runs_dir, run_id).private("discover"), "discover"),
+        stopped.noted(run_folder(tracked, run_id).private("discover"), "discover"),
     ):
         raise ValueError("bad data")
     (row,) = answered(tracked.home, "runs")["runs"]

@@ -11,7 +11,7 @@ import pytest
 from pipeline import runner
 from pipeline import settings as settings_module
 from pipeline.config import launch_id
-from pipeline.errors import StageInputMissing
+from pipeline.errors import LedgerMissing, StageInputMissing
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run_dir import RESULT, RunDir, StageRecord, receipt_digest, record_text
 from pipeline.runner import Stages
@@ -48,6 +48,12 @@ class Shelf:
             record = StageRecord.model_validate_json(path.read_bytes())
             if record.content == content:
                 yield record, lambda name, destination: self.fetch(stage, name, destination)
+
+    def receipts(self) -> dict[str, str]:
+        return {}
+
+    def keep_receipts(self, heads: str) -> None:
+        pass
 
     def forge(self, stage: str, **changes: object) -> None:
         path = self.folder / stage / RESULT
@@ -200,17 +206,9 @@ def test_a_receipt_leaves_out_only_receipts(run, settings: Settings, shelf: Shel
         assert receipt_digest(record.model_copy(update={name: value})) != digest
 
 
-def test_a_public_stage_of_before_the_ledger_is_written_down_once_there_is_one(tmp_path: Path):
-    """As of a rehearsal, which may come before `tacit ledger init`."""
-    here = settings_module.load({"TACIT_HOME": str(tmp_path)})
-    stages = Stages({"plan": Calls().plan}, {}, {"plan": PublicStage(reads=lambda config: ("mechanism.rounds",))})
-    made = runner.run_stage("plan", CONFIG, ID, here, stages).record
-    assert made.ledger == {}
-    ledger = PrivacyLedger.create(here.ledger_url)
-    found = runner.find_done("plan", CONFIG, ID, here).record
-    assert ledger.bound_results(ID)["plan"] == (receipt_digest(made), found.ledger["result"])
-    assert runner.open_run(CONFIG, ID, here).record("plan") == found
-    shelf = Shelf(tmp_path / "shelf")
-    (tmp_path / "runs" / ID / "public" / "plan" / RESULT).write_text(record_text(made), encoding="utf-8")
-    assert runner.find_done("plan", CONFIG, ID, here, shelf).record == found
-    assert StageRecord.model_validate_json((shelf.folder / "plan" / RESULT).read_bytes()) == found, "shown as it is now"
+def test_a_stage_without_a_ledger_is_refused_before_it_runs(tmp_path: Path):
+    """Nothing could say afterwards that its record counts."""
+    here, calls = settings_module.load({"TACIT_HOME": str(tmp_path)}), Calls()
+    with pytest.raises(LedgerMissing, match="tacit ledger init"):
+        runner.run_stage("plan", CONFIG, ID, here, calls.stages)
+    assert calls.made == []

@@ -1,0 +1,145 @@
+"""Receipts of what the ledger holds, kept outside its database: whoever takes an entry away must find all of them.
+
+An entry's receipt is its place in its chain and its hash, which covers every entry before it. Each is kept in the
+public folder of the launch that it is about (``runs/<launch id>/public/launch/receipts.json``) or, where it is about
+none on this machine, beside the launches (``runs/receipts.json``); MLflow has those of the last entries
+(``pipeline.tracked.receipts``).
+
+Guarantee: a ledger that lacks an entry which any receipt names, or holds another one in its place, is refused before
+anything is spent, decided, published, rolled back or answered (``PrivacyLedger``). Receipts are written after their
+entry and never taken away. An entry without one, as after a crash, is honest, and gets its receipt with the next write.
+"""
+
+import fcntl
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pipeline.errors import PermanentError
+from pretrain.files import write_text
+
+FILE = "receipts.json"
+Chain = Literal["entry", "result"]
+_Chains = dict[str, dict[str, str]]  # chain -> place in it -> hash
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a chain holds at a place; ``launch_id`` is what it is about, and may be empty or another name."""
+
+    chain: Chain
+    seq: int
+    hash: str
+    launch_id: str
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What a chain held at a place when the receipt was kept; ``kept_in`` says where, for people."""
+
+    chain: Chain
+    seq: int
+    hash: str
+    kept_in: str
+
+
+class Receipts:
+    """The receipts on this machine.
+
+    Args:
+      root: the folder with a folder for each launch.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def read(self) -> list[Receipt]:
+        """All of them.
+
+        Raises:
+          PermanentError: a file of receipts is damaged, so that what it named is unknown.
+        """
+        files = (self._root / FILE, *sorted(self._root.glob(f"*/public/launch/{FILE}")))
+        return [receipt for path in files if path.is_file() for receipt in parsed(_text(path), str(path))]
+
+    def keep(self, written: Iterable[Written]) -> None:
+        """Write receipts; those that are kept already stay."""
+        by_file: dict[Path, _Chains] = {}
+        for each in written:
+            of_launch = self._root / each.launch_id / "public" / "launch"
+            folder = of_launch if each.launch_id and of_launch.is_dir() else self._root
+            by_file.setdefault(folder / FILE, {}).setdefault(each.chain, {})[str(each.seq)] = each.hash
+        if not by_file:
+            return
+        self._root.mkdir(parents=True, exist_ok=True)
+        with (self._root / ".receipts.lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            for path, chains in by_file.items():
+                before = _chains(_text(path), str(path)) if path.is_file() else {}
+                merged = {
+                    chain: chains.get(chain, {}) | before.get(chain, {})
+                    for chain in sorted(chains.keys() | before.keys())
+                }
+                write_text(path, json.dumps(merged, indent=1) + "\n")
+
+
+def problems(receipts: Iterable[Receipt], written: Iterable[Written]) -> list[str]:
+    """Receipts whose entry the ledger does not hold, in words."""
+    held = {(each.chain, each.seq): each.hash for each in written}
+    last = {chain: max((seq for of, seq in held if of == chain), default=0) for chain in ("entry", "result")}
+    return [
+        f"{receipt.kept_in} holds the receipt of {receipt.chain} {receipt.seq} ({receipt.hash[:12]}), and the ledger "
+        + (f"ends at {last[receipt.chain]}" if receipt.seq > last[receipt.chain] else "has another one there")
+        for receipt in receipts
+        if held.get((receipt.chain, receipt.seq)) != receipt.hash
+    ]
+
+
+def missing(receipts: Iterable[Receipt], written: Iterable[Written]) -> list[Written]:
+    """What has no receipt yet."""
+    places = {(receipt.chain, receipt.seq) for receipt in receipts}
+    return [each for each in written if (each.chain, each.seq) not in places]
+
+
+def heads(written: Iterable[Written]) -> str:
+    """The receipts of the last entries of both chains, which cover all before them, as text for MLflow."""
+    last = {each.chain: each for each in sorted(written, key=lambda each: each.seq)}
+    return json.dumps({chain: {str(each.seq): each.hash} for chain, each in sorted(last.items())})
+
+
+def parsed(text: str, kept_in: str) -> Iterator[Receipt]:
+    """Receipts of a file, or of a text in MLflow.
+
+    Raises:
+      PermanentError: it is damaged.
+    """
+    for chain, places in _chains(text, kept_in).items():
+        for seq, digest in places.items():
+            yield Receipt("entry" if chain == "entry" else "result", int(seq), digest, kept_in)
+
+
+def _chains(text: str, kept_in: str) -> _Chains:
+    try:
+        content = json.loads(text)
+        chains = {chain: dict(content[chain]) for chain in ("entry", "result") if chain in content}
+        if content.keys() - chains.keys() or not all(
+            seq.isdecimal() and isinstance(digest, str) for places in chains.values() for seq, digest in places.items()
+        ):
+            raise ValueError("not chains of places and hashes")
+        return chains
+    except (ValueError, TypeError, AttributeError) as error:
+        raise PermanentError(
+            f"{kept_in}: damaged, so which entries of the privacy ledger it holds receipts of is unknown; restore it "
+            f"from a backup ({error})"
+        ) from error
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def by_place(receipts: Mapping[str, str]) -> list[Receipt]:
+    """Receipts from elsewhere, by where they are kept."""
+    return [receipt for place, text in receipts.items() for receipt in parsed(text, place)]

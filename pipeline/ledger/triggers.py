@@ -1,0 +1,119 @@
+"""Triggers that make the ledger's tables append-only, and their comparison, by content, with what a database has.
+
+Guarantee: a trigger that is gone, that does something else under its name, that is switched off, or that stands on a
+table of the ledger beside them is a problem in words. So is a rule of PostgreSQL, which acts before any trigger.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from sqlalchemy import Connection, text
+
+_ONLY = "the privacy ledger is append-only"
+_REFUSE = f"BEGIN SELECT RAISE(ABORT, '{_ONLY}'); END"
+TABLES = (
+    "privacy_ledger",
+    "privacy_ledger_head",
+    "privacy_ledger_meta",
+    "privacy_ledger_populations",
+    "privacy_ledger_results",
+)
+
+# Name -> what follows it in its definition, spelt as PostgreSQL's ``pg_get_triggerdef`` gives it back.
+_SQLITE: Mapping[str, str] = {
+    "privacy_ledger_no_update": f"BEFORE UPDATE ON privacy_ledger {_REFUSE}",
+    "privacy_ledger_no_delete": f"BEFORE DELETE ON privacy_ledger {_REFUSE}",
+    "privacy_ledger_at_end": (
+        "BEFORE INSERT ON privacy_ledger WHEN NEW.seq <> (SELECT entries + 1 FROM privacy_ledger_head) "
+        f"OR NEW.prev_hash <> (SELECT hash FROM privacy_ledger_head) {_REFUSE}"
+    ),
+    "privacy_ledger_head_forward": (
+        f"BEFORE UPDATE ON privacy_ledger_head WHEN NEW.entries <> OLD.entries + 1 {_REFUSE}"
+    ),
+    "privacy_ledger_head_stays": f"BEFORE DELETE ON privacy_ledger_head {_REFUSE}",
+    "privacy_ledger_populations_stay": f"BEFORE DELETE ON privacy_ledger_populations {_REFUSE}",
+    "privacy_ledger_secrets_stay": (
+        "BEFORE UPDATE ON privacy_ledger_populations "
+        f"WHEN NEW.name <> OLD.name OR NEW.split_secret <> OLD.split_secret {_REFUSE}"
+    ),
+    "privacy_ledger_results_no_update": f"BEFORE UPDATE ON privacy_ledger_results {_REFUSE}",
+    "privacy_ledger_results_no_delete": f"BEFORE DELETE ON privacy_ledger_results {_REFUSE}",
+}
+_REFUSING = "FOR EACH STATEMENT EXECUTE FUNCTION privacy_ledger_refuse()"
+_POSTGRES: Mapping[str, str] = {
+    "privacy_ledger_no_change": f"BEFORE DELETE OR UPDATE OR TRUNCATE ON privacy_ledger {_REFUSING}",
+    "privacy_ledger_at_end": ("BEFORE INSERT ON privacy_ledger FOR EACH ROW EXECUTE FUNCTION privacy_ledger_at_end()"),
+    "privacy_ledger_head_forward": (
+        "BEFORE UPDATE ON privacy_ledger_head FOR EACH ROW EXECUTE FUNCTION privacy_ledger_forward()"
+    ),
+    "privacy_ledger_head_stays": f"BEFORE DELETE OR TRUNCATE ON privacy_ledger_head {_REFUSING}",
+    "privacy_ledger_populations_stay": f"BEFORE DELETE OR TRUNCATE ON privacy_ledger_populations {_REFUSING}",
+    "privacy_ledger_secrets_stay": f"BEFORE UPDATE OF name, split_secret ON privacy_ledger_populations {_REFUSING}",
+    "privacy_ledger_results_no_change": (f"BEFORE DELETE OR UPDATE OR TRUNCATE ON privacy_ledger_results {_REFUSING}"),
+}
+# What they call -> its body.
+_FUNCTIONS: Mapping[str, str] = {
+    "privacy_ledger_refuse": f"BEGIN RAISE EXCEPTION '{_ONLY}'; END",
+    "privacy_ledger_at_end": (
+        "BEGIN IF NOT EXISTS (SELECT 1 FROM privacy_ledger_head WHERE NEW.seq = entries + 1 AND NEW.prev_hash = hash) "
+        f"THEN RAISE EXCEPTION '{_ONLY}'; END IF; RETURN NEW; END"
+    ),
+    "privacy_ledger_forward": (
+        f"BEGIN IF NEW.entries <> OLD.entries + 1 THEN RAISE EXCEPTION '{_ONLY}'; END IF; RETURN NEW; END"
+    ),
+}
+_OF_POSTGRES = """
+SELECT t.tgname, pg_get_triggerdef(t.oid, true) AS definition, t.tgenabled IN ('O', 'A') AS enabled,
+       p.proname, p.prosrc, l.lanname
+FROM pg_trigger t
+JOIN pg_class c ON c.oid = t.tgrelid
+JOIN pg_proc p ON p.oid = t.tgfoid
+JOIN pg_language l ON l.oid = p.prolang
+WHERE NOT t.tgisinternal AND c.relname = ANY (:tables) AND pg_table_is_visible(c.oid)
+"""
+_RULES = "SELECT rulename FROM pg_rules WHERE tablename = ANY (:tables) AND schemaname = current_schema()"
+
+
+def statements(dialect: str, *tables: str) -> Iterator[str]:
+    """What makes the triggers of some tables, with the functions that they call."""
+    if dialect == "postgresql":
+        for name, body in _FUNCTIONS.items():
+            yield f"CREATE OR REPLACE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $${body}$$"
+    for name, definition in _of(dialect).items():
+        if any(f" ON {table} " in definition for table in tables):
+            yield f"CREATE TRIGGER {name} {definition}"
+
+
+def problems(connection: Connection) -> list[str]:
+    """Triggers that are not what ``statements`` makes, in words."""
+    dialect = connection.dialect.name
+    present = _in_postgres(connection) if dialect == "postgresql" else _in_sqlite(connection)
+    expected = {name: f"CREATE TRIGGER {name} {definition}" for name, definition in _of(dialect).items()}
+    gone = [f"the append-only trigger {name} is gone" for name in expected if name not in present]
+    changed = [
+        f"the append-only trigger {name} is not the one that was made: {present[name]}"
+        for name, definition in expected.items()
+        if name in present and present[name] != definition
+    ]
+    added = [f"{name} is none of the ledger's triggers and stands on its table" for name in present.keys() - expected]
+    return sorted(gone) + sorted(changed) + sorted(added)
+
+
+def _in_sqlite(connection: Connection) -> dict[str, str]:
+    rows = connection.execute(text("SELECT name, tbl_name, sql FROM sqlite_master WHERE type = 'trigger'"))
+    return {row.name: row.sql for row in rows if row.tbl_name.lower() in TABLES}
+
+
+def _in_postgres(connection: Connection) -> dict[str, str]:
+    """Definitions by name; where a trigger is off, or its function another, that instead. Rules are among them."""
+    present = {}
+    for row in connection.execute(text(_OF_POSTGRES), {"tables": list(TABLES)}):
+        same = _FUNCTIONS.get(row.proname) == row.prosrc and row.lanname == "plpgsql"
+        present[row.tgname] = (
+            "switched off" if not row.enabled else row.definition if same else f"{row.proname}() does something else"
+        )
+    rules = connection.execute(text(_RULES), {"tables": list(TABLES)}).scalars()
+    return present | {f"rule {name}": "" for name in rules}
+
+
+def _of(dialect: str) -> Mapping[str, str]:
+    return _POSTGRES if dialect == "postgresql" else _SQLITE
