@@ -237,12 +237,11 @@ def _run_held(
 
 def _released(ctx: StageContext, stages: Stages, spend: StageSpend, planned: Spend) -> StageRecord:
     """Reserve, run, commit."""
-    config, run, name = ctx.config, ctx.run, ctx.stage
-    key, ledger = stage_key(config, run, name), PrivacyLedger.of(ctx.settings)
+    config, run, name, ledger = ctx.config, ctx.run, ctx.stage, PrivacyLedger.of(ctx.settings)
+    key = stage_key(config, run, name)
     _log.info("%s: spends from the privacy ledger %s", name, ledger.address)
     register_simulation(config, ledger)
-    population = ledger.registered(ctx.population)
-    require_secure(config, population)
+    require_secure(config, population := ledger.registered(ctx.population))
     before = ledger.reserved(run.launch_id, name)
     if before is None:
         require_whole(run, spend.inputs, stages.private)

@@ -36,8 +36,8 @@ def still_true(record: StageRecord, config: LaunchConfig, run: RunDir, *, releas
     released = not record.ledger.keys().isdisjoint(("reserve", "reuse")) if released is None else released
     if record.private_outputs and not (released or run.erased or has_private_files(run, record.stage)):
         return False
-    given = (path.partition("/")[2] for path in record.inputs if path.startswith(f"{GIVEN}/"))
-    if any(run.given_digest(name) != record.inputs[f"{GIVEN}/{name}"] for name in given) or changed_inputs(record, run):
+    names = (path.partition("/")[2] for path in record.inputs if path.startswith(f"{GIVEN}/"))
+    if any(run.given_digest(name) != record.inputs[f"{GIVEN}/{name}"] for name in names) or changed_inputs(record, run):
         return False
     return all(run.available(record.stage, name, digest) for name, digest in record.outputs.items())
 
