@@ -14,11 +14,11 @@ from pydantic import BaseModel, ConfigDict
 from pipeline.config import LaunchConfig, launch_id_without_reviewers
 from pipeline.errors import ReleaseRefused
 from pipeline.experiment import entries as experiment
-from pipeline.known import changed_inputs
 from pipeline.ledger.entries import Entry
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.policy.approvals import Account, is_reviewer, person, persons
 from pipeline.registry import Registry
+from pipeline.run.known import changed_inputs
 from pipeline.run_dir import STATE, RunDir, StageRecord
 from pipeline.settings import Settings
 from pipeline.tracked import receipts

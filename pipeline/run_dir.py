@@ -5,7 +5,7 @@
 
 A file appears whole or not at all (``pretrain.files``). What a tracking server gives back replaces a file only if
 it has the digest that the stage's record names. ``RunDir.record`` is the one reader of records: one counts, from here
-or from the server, only if the ledger holds its digest (``pipeline.known``).
+or from the server, only if the ledger holds its digest (``pipeline.run.known``).
 """
 
 import fcntl
@@ -23,9 +23,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from pipeline.bookkeeping import LOCK, SEAL
+from pipeline.bookkeeping import LOCK, SEAL, differences, digests
 from pipeline.errors import StageBusy, StageInputMissing
-from pipeline.manifest import differences, digests
 from pretrain.files import PRIVATE, private_directory, sha256, text_sha256, write_bytes, write_text
 from pretrain.reading.paths import shown
 

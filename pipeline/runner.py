@@ -18,7 +18,6 @@ from pipeline import sharing
 from pipeline.config import LaunchConfig, config_digest, launch_id, launch_id_without_reviewers
 from pipeline.errors import PermanentError, RefusedUntouched
 from pipeline.hosts import fence
-from pipeline.known import run_folder, write_down
 from pipeline.ledger.budget import Population
 from pipeline.ledger.entries import AS_OF, SPLIT_RULE, Entry
 from pipeline.ledger.foresee import require_secure
@@ -29,6 +28,7 @@ from pipeline.reuse.finished import interrupted, keep_outcome, outcome_path, req
 from pipeline.reuse.kept import AGAIN
 from pipeline.reuse.sources import content_key
 from pipeline.reuse.take_over import take_over
+from pipeline.run.known import run_folder, write_down
 from pipeline.run_dir import RESULT, RunDir, StageRecord, has_private_files, record_text
 from pipeline.settings import Settings, system_metrics
 from pipeline.stage import (

@@ -188,7 +188,7 @@ def test_files_stop_at_350_lines_and_folders_at_18_modules():
     assert [shown(folder) for folder, modules in folders.items() if modules > MOST_MODULES] == []
 
 
-# Who may do what only one reader of records does (``pipeline.known``), and why.
+# Who may do what only one reader of records does (``pipeline.run.known``), and why.
 _READERS = {
     "read_record": {"pipeline/run_dir.py", "pipeline/tracking.py"},  # the reader; what MLflow has, asked about after
     "StageRecord.model_validate": {"pipeline/reuse/finished.py"},  # a computation before a crash, asked about at once
@@ -197,11 +197,11 @@ _READERS = {
     # that a stage starts reads what the stage opened before: it needs no ledger.
     "as_it_lies": {
         *("pipeline/stages/hosted/workers.py", "pipeline/stages/training/audit_trace.py"),
-        *("pipeline/known.py", "pipeline/reuse/sources.py"),
+        *("pipeline/run/known.py", "pipeline/reuse/sources.py"),
         *("pipeline/verify/launch.py", "pipeline/verify/replay.py", "pipeline/verify/reused.py"),
     },
     # Without receipts: the ledger's own reads, and the question that each record asks.
-    "PrivacyLedger": {"pipeline/known.py", "pipeline/ledger/foresee.py", "pipeline/people/withdrawals.py"},
+    "PrivacyLedger": {"pipeline/run/known.py", "pipeline/ledger/foresee.py", "pipeline/people/withdrawals.py"},
     # The Airflow tab shows records as they lie, and says so: Airflow's environment has no ledger.
     "'result.json'": {"dags/plugins/launch_tab.py", "pipeline/run_dir.py"},
 }
@@ -230,7 +230,7 @@ def test_one_reader_opens_the_records_of_stages():
     for path in MODULES:
         for name in _READERS.keys() & uses(path):
             found[name].add(shown(path))
-    found["as_it_lies"].add("pipeline/known.py")
+    found["as_it_lies"].add("pipeline/run/known.py")
     assert found == _READERS
 
 

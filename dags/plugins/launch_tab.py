@@ -2,7 +2,7 @@
 
 Airflow's api-server serves it to whoever may see the run. It reads the public half of ``runs/LAUNCH`` where that is on
 its machine, and sends what the record of stage ``report`` names, and nothing else. It has no access to the ledger, so
-it shows records as they lie, and says so: nothing is decided or published by them (``pipeline.known``).
+it shows records as they lie, and says so: nothing is decided or published by them (``pipeline.run.known``).
 """
 
 import json

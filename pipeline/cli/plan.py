@@ -240,7 +240,7 @@ def _devices(config: LaunchConfig, run_id: str, planning: "PlanningConfig | None
     """Devices that train, as far as anybody said."""
     if planning is not None:
         return planning.population_estimate
-    from pipeline.known import run_folder
+    from pipeline.run.known import run_folder
 
     if (record := run_folder(settings.load(), run_id).record("ingest_private")) is None:
         raise ValueError("devices: unknown before 'ingest_private' ran; give an estimate, as in --devices 100000")

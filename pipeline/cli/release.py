@@ -44,8 +44,8 @@ def predict(
     if not re.fullmatch(LOCALE, bundle):
         # Before onnxruntime, which is slow to import.
         require_folder(Path(bundle or "nothing"), "bundle", _BUNDLE)
-    from pipeline.known import is_known_bundle
     from pipeline.registry import Registry
+    from pipeline.run.known import is_known_bundle
     from pretrain.predictor import KeyboardPredictor
 
     registered = True

@@ -117,7 +117,7 @@ def show_state(config: LaunchConfig, run: RunDir, here: Settings) -> "Standing":
 
 def open_existing(name: str) -> tuple[LaunchConfig, RunDir, Settings]:
     """A launch that was begun on this machine, as people name it, with the configuration that it keeps."""
-    from pipeline.known import run_folder
+    from pipeline.run.known import run_folder
     from pipeline.tracking import MlflowTracker
 
     here = settings_module.load()

@@ -79,7 +79,7 @@ def erase(
     """
     from pipeline.erasure import erase as core
     from pipeline.erasure import expiry
-    from pipeline.known import run_folder
+    from pipeline.run.known import run_folder
 
     if (launch is None) == (not expired):
         raise ValueError("launch: name one, or --expired for all whose time is over")

@@ -22,7 +22,6 @@ from pipeline.config import SIMULATIONS
 from pipeline.erasure import withdrawal
 from pipeline.erasure.erase import ASKED, ended_at, erase, forget
 from pipeline.errors import TEMPORARY, LaunchError, exit_code
-from pipeline.known import run_folder
 from pipeline.ledger import clock
 from pipeline.ledger.budget import days_kept
 from pipeline.ledger.launch import asked, day_of
@@ -30,6 +29,7 @@ from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.people import window
 from pipeline.people.window import Window
 from pipeline.reuse.kept import read_kept
+from pipeline.run.known import run_folder
 from pipeline.run_dir import RunDir
 from pipeline.settings import Settings
 

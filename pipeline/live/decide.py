@@ -18,11 +18,11 @@ from pipeline.config import SIMULATIONS, LaunchConfig, config_digest
 from pipeline.errors import PermanentError, ReleaseRefused, TooEarly
 from pipeline.experiment import entries
 from pipeline.experiment.entries import Ended, Experiment
-from pipeline.known import write_down
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.live.gate import gates
 from pipeline.registry import Registry
 from pipeline.release import standing
+from pipeline.run.known import write_down
 from pipeline.run_dir import RESULT, RunDir, StageRecord, record_digest, record_text
 from pipeline.settings import Settings
 from pipeline.stage import StageResult

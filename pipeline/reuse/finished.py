@@ -8,8 +8,8 @@ from pathlib import Path
 from pipeline.bookkeeping import OUTCOME, SEAL
 from pipeline.config import LaunchConfig, config_digest
 from pipeline.errors import PermanentError, StageInputMissing
-from pipeline.known import changed_inputs, write_down
 from pipeline.reuse.sources import is_same, sealed
+from pipeline.run.known import changed_inputs, write_down
 from pipeline.run_dir import (
     ERASED,
     GIVEN,

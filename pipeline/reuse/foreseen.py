@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 from pipeline import sharing
 from pipeline.config import STAGE_NAMES, LaunchConfig
 from pipeline.errors import LaunchError
-from pipeline.known import ledger_belief_now
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.reuse.sources import Source, commit_of, content_key, sources
+from pipeline.run.known import ledger_belief_now
 from pipeline.run_dir import RESULT, RunDir, StageRecord
 from pipeline.settings import Settings
 from pipeline.stage import PrivateStage, PublicStage, StageContext, StageSpend

@@ -19,9 +19,9 @@ import pretrain
 from pipeline.bookkeeping import SEAL
 from pipeline.config import LaunchConfig
 from pipeline.errors import LaunchError
-from pipeline.known import as_it_lies
 from pipeline.ledger.entries import Entry
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.run.known import as_it_lies
 from pipeline.run_dir import RESULT, RunDir, StageRecord, receipt_digest
 from pipeline.sharing import code_digest, field_of, version_of
 from pipeline.stage import PrivateStage, Spend, StageContext

@@ -6,11 +6,11 @@ from functools import cache
 from pathlib import Path
 
 from pipeline import bookkeeping
+from pipeline.bookkeeping import differences
 from pipeline.config import STAGE_NAMES, LaunchConfig, config_digest
 from pipeline.ledger.entries import SPENDING, Entry
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.receipts import FILE as RECEIPTS
-from pipeline.manifest import differences
 from pipeline.release import Standing, standing
 from pipeline.run_dir import ERASED, RESULT, STATE, RunDir, StageRecord, receipt_digest
 from pipeline.stage import Spend

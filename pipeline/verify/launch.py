@@ -5,8 +5,8 @@ from itertools import chain
 
 from pipeline.config import STAGE_NAMES, LaunchConfig
 from pipeline.errors import LaunchError, ServiceUnavailable
-from pipeline.known import as_it_lies
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.run.known import as_it_lies
 from pipeline.run_dir import RunDir
 from pipeline.settings import Settings
 from pipeline.verify import experiment, files, guarantee, registered, replay, report, reused

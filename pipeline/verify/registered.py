@@ -9,9 +9,9 @@ from functools import partial
 from pathlib import Path
 
 from pipeline import shown, tracking
+from pipeline.bookkeeping import differences
 from pipeline.config import LaunchConfig, config_digest
 from pipeline.errors import LaunchError, ServiceUnavailable
-from pipeline.manifest import differences
 from pipeline.registry import Registry
 from pipeline.run_dir import RESULT, RunDir, StageRecord, record_text
 from pipeline.settings import Settings

@@ -20,9 +20,9 @@ from federated.devices.store import SPLITS
 from pipeline.config import LaunchConfig
 from pipeline.covered.spends import SPENDS
 from pipeline.errors import LaunchError, ServiceUnavailable
-from pipeline.known import as_it_lies
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.registry import Had, Registry
+from pipeline.run.known import as_it_lies
 from pipeline.run_dir import KEY, RunDir, StageRecord
 from pipeline.settings import Settings
 from pipeline.stage import StageContext, StageResult, stage_key

@@ -7,11 +7,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from pipeline.bookkeeping import differences as file_differences
 from pipeline.config import LaunchConfig
 from pipeline.errors import LaunchError
 from pipeline.ledger.composition import composition
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.manifest import differences as file_differences
 from pipeline.run_dir import RunDir, StageRecord
 from pipeline.settings import Settings
 from pipeline.stage import StageContext

@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping
 
 from pipeline.config import LaunchConfig
 from pipeline.covered.spends import SPENDS
-from pipeline.known import as_it_lies
 from pipeline.ledger.entries import Entry
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.reuse.kept import read_kept
 from pipeline.reuse.sources import commit_of, said
+from pipeline.run.known import as_it_lies
 from pipeline.run_dir import RunDir, StageRecord, receipt_digest
 from pipeline.verify.check import Check
 

@@ -9,8 +9,8 @@ import pytest
 from discovery.device import votes as shards
 from pipeline import runner, settings
 from pipeline.config import launch_id, load_launch
-from pipeline.known import run_folder
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.run.known import run_folder
 from pipeline.stage import StageContext
 from pipeline.stages import artifacts as load
 from pipeline.stages import build_vocabulary

@@ -16,9 +16,9 @@ from federated import mechanisms
 from federated.accounting.gaussian import epsilon_of_rho
 from pipeline.config import LaunchConfig, launch_id, load_launch
 from pipeline.errors import PERMANENT
-from pipeline.known import as_it_lies
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.release import Review, review
+from pipeline.run.known import as_it_lies
 from pipeline.run_dir import RunDir
 from reports.disclosure.document import Disclosure
 from tests.helpers.audits.made_once import made_once

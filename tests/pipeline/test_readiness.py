@@ -14,11 +14,11 @@ from pipeline import runner
 from pipeline.config import STAGE_NAMES, LaunchConfig, launch_id, load_launch
 from pipeline.covered import spends
 from pipeline.errors import RefusedUntouched, StageInputMissing
-from pipeline.known import run_folder
 from pipeline.ledger import clock
 from pipeline.ledger.foresee import require_secure
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.readiness import Look, above_policy, expected_splits, look, too_few, unusable_files
+from pipeline.run.known import run_folder
 from pipeline.runner import Stages
 from pipeline.settings import Settings
 from pipeline.stage import StageSpend

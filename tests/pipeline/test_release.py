@@ -8,9 +8,9 @@ import pytest
 from pipeline import runner
 from pipeline.config import STAGE_NAMES, LaunchConfig, launch_id, launch_id_without_reviewers
 from pipeline.errors import LedgerConflict, ReleaseRefused
-from pipeline.known import run_folder
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.release import Review, Standing, require_approved, review, standing
+from pipeline.run.known import run_folder
 from pipeline.runner import Stages
 from pipeline.settings import Settings
 from pipeline.stage import StageResult

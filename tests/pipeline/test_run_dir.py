@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.errors import StageBusy, StageInputMissing
-from pipeline.known import as_it_lies
+from pipeline.run.known import as_it_lies
 from pipeline.run_dir import RESULT, RunDir, StageRecord, record_digest, record_text
 from pretrain.files import write_bytes, write_text
 

@@ -12,9 +12,9 @@ import pytest
 from pipeline import runner
 from pipeline.config import STAGE_NAMES, LaunchConfig, launch_id
 from pipeline.errors import BudgetExceeded, LedgerConflict, PermanentError, StageInputMissing
-from pipeline.known import run_folder
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.reuse import finished
+from pipeline.run.known import run_folder
 from pipeline.run_dir import RESULT, RunDir, StageRecord
 from pipeline.runner import StageOutcome, Stages
 from pipeline.settings import Settings

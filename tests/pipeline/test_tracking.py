@@ -10,7 +10,7 @@ import pytest
 from pipeline import runner, tracking
 from pipeline.config import LaunchConfig, launch_id
 from pipeline.errors import PermanentError
-from pipeline.known import run_folder
+from pipeline.run.known import run_folder
 from pipeline.runner import Stages
 from pipeline.settings import Settings
 from pipeline.stage import PublicStage

@@ -20,8 +20,8 @@ from federated.participation.records import no_records, save_records
 from pipeline import runner
 from pipeline.config import STAGE_NAMES, LaunchConfig, launch_id
 from pipeline.gates.decide import decide as decided
-from pipeline.known import run_folder
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.run.known import run_folder
 from pipeline.run_dir import RESULT
 from pipeline.runner import Stages
 from pipeline.settings import Settings

@@ -8,8 +8,8 @@ import pytest
 
 from pipeline import runner
 from pipeline.config import STAGE_NAMES, launch_id
-from pipeline.known import run_folder
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.run.known import run_folder
 from pipeline.run_dir import receipt_digest
 from pipeline.runner import StageOutcome, Stages
 from pipeline.settings import Settings

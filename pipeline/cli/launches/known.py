@@ -109,7 +109,7 @@ def launches(here: Settings, entries: "Sequence[Entry] | None", only: Iterable[s
       entries: of the ledger; None where there is none, and then no state is known.
       only: ids to look at; by default all.
     """
-    from pipeline.known import ledger_belief_now
+    from pipeline.run.known import ledger_belief_now
 
     ids, believes = named.begun(here) if only is None else list(only), ledger_belief_now(here.ledger_url)
     shown = [launch for run_id in ids if (launch := _launch(here, run_id, entries, believes))]

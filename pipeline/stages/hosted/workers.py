@@ -24,8 +24,8 @@ from pipeline.covered.spends import SPENDS
 from pipeline.errors import PERMANENT, TEMPORARY, LaunchError, PermanentError, exit_code
 from pipeline.hosts import fence, gang, messages
 from pipeline.hosts.job import PROGRAMS, Token
-from pipeline.known import as_it_lies
 from pipeline.reuse.kept import read_kept
+from pipeline.run.known import as_it_lies
 from pipeline.run_dir import RunDir
 from pipeline.stage import StageContext, stage_key
 from pipeline.telemetry import logs, work

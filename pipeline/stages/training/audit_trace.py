@@ -38,8 +38,8 @@ from federated.rounds.state import RECORDS
 from federated.train import FineTuneResult, TrainingData
 from pipeline import settings
 from pipeline.config import LaunchConfig
-from pipeline.known import as_it_lies
 from pipeline.reuse.kept import read_kept
+from pipeline.run.known import as_it_lies
 from pipeline.run_dir import RunDir
 from pipeline.stage import StageContext, stage_key
 from pipeline.stages import artifacts

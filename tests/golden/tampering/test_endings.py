@@ -10,7 +10,7 @@ from pipeline import runner, tracking
 from pipeline import settings as settings_module
 from pipeline.config import LaunchConfig, launch_id, load_launch
 from pipeline.errors import PERMANENT
-from pipeline.known import run_folder
+from pipeline.run.known import run_folder
 from pipeline.runner import Stages
 from pipeline.settings import Settings
 from pipeline.stage import StageContext, StageResult

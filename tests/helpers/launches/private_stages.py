@@ -6,8 +6,8 @@ from pathlib import Path
 from pipeline import runner
 from pipeline.config import LaunchConfig, launch_id
 from pipeline.covered import spends
-from pipeline.known import as_it_lies
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.run.known import as_it_lies
 from pipeline.run_dir import RESULT, RunDir, StageRecord
 from pipeline.runner import Stages
 from pipeline.settings import Settings

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from pipeline.known import as_it_lies
+from pipeline.run.known import as_it_lies
 from pipeline.run_dir import RESULT, RunDir, StageRecord, record_text
 from pretrain import export, vocabulary
 from pretrain.files import sha256

@@ -17,8 +17,8 @@ from pipeline.cli import app as cli
 from pipeline.cli.support import command
 from pipeline.config import launch_id
 from pipeline.errors import BudgetExceeded, StageBusy
-from pipeline.known import write_down
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.run.known import write_down
 from pipeline.run_dir import RESULT, read_record
 from pipeline.settings import Settings
 from pretrain import export, vocabulary

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.known import run_folder
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.run.known import run_folder
 from pipeline.run_dir import RunDir
 from pipeline.settings import Settings
 from pipeline.stage import StageContext

@@ -15,11 +15,11 @@ from pipeline.config import LaunchConfig, launch_id
 from pipeline.erasure.erase import UNTRIED
 from pipeline.erasure.expiry import Sweep, sweep
 from pipeline.errors import PERMANENT, TEMPORARY, PermanentError
-from pipeline.known import run_folder
 from pipeline.ledger import clock
 from pipeline.ledger.budget import Budget
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.receipts import Receipts
+from pipeline.run.known import run_folder
 from pipeline.run_dir import ERASED, RESULT, RunDir
 from pipeline.runner import Stages, run_stage
 from pipeline.settings import Settings

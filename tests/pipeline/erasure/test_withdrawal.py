@@ -16,11 +16,11 @@ from pipeline.erasure import withdrawal
 from pipeline.erasure.erase import ASKED
 from pipeline.erasure.expiry import Sweep, sweep
 from pipeline.errors import PERMANENT, TEMPORARY, PermanentError
-from pipeline.known import run_folder
 from pipeline.ledger import clock
 from pipeline.ledger.budget import Budget
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.people.withdrawals import withdraw
+from pipeline.run.known import run_folder
 from pipeline.run_dir import ERASED, RESULT, RunDir
 from pipeline.runner import Stages, run_stage
 from pipeline.settings import Settings

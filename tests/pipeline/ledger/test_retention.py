@@ -9,13 +9,13 @@ import pytest
 from pipeline import readiness
 from pipeline.config import LaunchConfig, launch_id
 from pipeline.errors import BudgetExceeded
-from pipeline.known import run_folder
 from pipeline.ledger import clock
 from pipeline.ledger.budget import Budget
 from pipeline.ledger.entries import AS_OF, SPLIT_RULE
 from pipeline.ledger.launch import day_of, kept
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.reuse.sources import content_key
+from pipeline.run.known import run_folder
 from pipeline.runner import Stages, run_stage
 from pipeline.settings import Settings
 from pipeline.stage import StageContext, StageSpend

@@ -15,11 +15,11 @@ from pipeline.config import LaunchConfig
 from pipeline.errors import ReleaseRefused, TooEarly
 from pipeline.experiment import entries
 from pipeline.experiment.entries import Experiment
-from pipeline.known import run_folder
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.live import decide as live
 from pipeline.registry import Registry
 from pipeline.release import Standing, standing
+from pipeline.run.known import run_folder
 from pipeline.run_dir import RunDir
 from pipeline.settings import Settings
 from pipeline.stage import StageContext

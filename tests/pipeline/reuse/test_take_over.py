@@ -11,9 +11,9 @@ from pipeline import runner
 from pipeline.config import LaunchConfig, launch_id
 from pipeline.covered import spends
 from pipeline.errors import BudgetExceeded
-from pipeline.known import run_folder
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.reuse import take_over
+from pipeline.run.known import run_folder
 from pipeline.run_dir import RunDir
 from pipeline.runner import StageOutcome
 from pipeline.settings import Settings

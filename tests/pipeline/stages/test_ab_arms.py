@@ -12,8 +12,8 @@ from federated import mechanisms
 from federated.devices import store as population
 from pipeline.config import LaunchConfig
 from pipeline.errors import PermanentError
-from pipeline.known import run_folder
 from pipeline.registry import Registry
+from pipeline.run.known import run_folder
 from pipeline.run_dir import RunDir
 from pipeline.settings import Settings
 from pipeline.stage import StageContext

@@ -8,7 +8,7 @@ import pytest
 from discovery.results import FoundWord
 from pipeline import config as configs
 from pipeline.errors import PermanentError, StageInputMissing
-from pipeline.known import run_folder
+from pipeline.run.known import run_folder
 from pipeline.run_dir import RESULT, StageRecord, record_text
 from pipeline.settings import Settings
 from pipeline.stage import StageContext

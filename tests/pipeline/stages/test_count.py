@@ -16,9 +16,9 @@ from pipeline.config import LaunchConfig, config_digest, launch_id
 from pipeline.covered import spends
 from pipeline.covered.accesses import accesses
 from pipeline.errors import StageInputMissing
-from pipeline.known import run_folder
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.readiness import above_policy, too_few
+from pipeline.run.known import run_folder
 from pipeline.run_dir import RunDir
 from pipeline.runner import Stages
 from pipeline.settings import Settings

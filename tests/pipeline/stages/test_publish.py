@@ -14,10 +14,10 @@ from pipeline import settings as settings_module
 from pipeline import tracking
 from pipeline.config import LaunchConfig
 from pipeline.errors import ReleaseRefused
-from pipeline.known import run_folder
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.registry import Registry, promote
 from pipeline.release import rollback, standing
+from pipeline.run.known import run_folder
 from pipeline.settings import Settings
 from pipeline.stage import StageContext
 from pipeline.stages.publish import keyboard_dictionary, publish, write_dictionary

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pipeline.config import LaunchConfig
-from pipeline.known import run_folder
+from pipeline.run.known import run_folder
 from pipeline.settings import Settings
 from pipeline.verify import replay
 from pretrain.dictionary import binary

@@ -7,7 +7,7 @@ import pytest
 from pipeline import runner
 from pipeline.config import launch_id
 from pipeline.errors import BudgetExceeded, StageBusy
-from pipeline.known import run_folder
+from pipeline.run.known import run_folder
 from pipeline.runner import Stages
 from pipeline.settings import Settings
 from pipeline.stage import StageContext, StageResult

@@ -9,9 +9,9 @@ from pipeline.bookkeeping import OUTCOME, STOPPED
 from pipeline.config import LaunchConfig, launch_id
 from pipeline.errors import RefusedUntouched
 from pipeline.gates.decide import decide
-from pipeline.known import run_folder
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.release import Review, review, standing
+from pipeline.run.known import run_folder
 from pipeline.run_dir import RESULT
 from pipeline.runner import Stages
 from pipeline.settings import Settings

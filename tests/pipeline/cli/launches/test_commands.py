@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from pipeline.erasure.erase import forget
-from pipeline.known import run_folder
 from pipeline.ledger.budget import Budget
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.run.known import run_folder
 from pipeline.settings import Settings
 from pipeline.tracked.running import running
 from pretrain import progress

@@ -5,8 +5,8 @@ import shutil
 
 import pytest
 
-from pipeline.known import run_folder
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.run.known import run_folder
 from pipeline.settings import Settings
 from pipeline.telemetry import stopped
 from tests.helpers.launches.command import answered

@@ -9,11 +9,11 @@ import pytest
 from pipeline import runner
 from pipeline.config import LaunchConfig
 from pipeline.errors import LaunchError, ReleaseRefused
-from pipeline.known import write_down
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.registry import Registry
 from pipeline.release import require_approved
 from pipeline.reuse.kept import read_kept
+from pipeline.run.known import write_down
 from pipeline.run_dir import RESULT, record_digest, record_text
 from pipeline.runner import Stages
 from pipeline.settings import Settings
