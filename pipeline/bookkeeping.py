@@ -1,4 +1,4 @@
-"""Hidden files that the pipeline keeps in a stage's folder, the one list of them; and digests of the files that are not.
+"""Hidden files that the pipeline keeps in a stage's folder, the one list; and digests of the files that are not.
 
 A hidden file is no output: no record names it, no seal covers it, and it is never logged. A name that is not on this
 list was written by somebody else, and ``verify`` says so.

@@ -8,7 +8,7 @@ import pytest
 
 from federated.devices import store as population
 from pipeline.config import LaunchConfig, launch_id
-from pipeline.run_dir import RunDir
+from pipeline.run.known import run_folder
 from pipeline.settings import Settings
 from pipeline.stage import StageContext
 from pipeline.stages import artifacts, audit, count
@@ -54,7 +54,7 @@ def launch(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> tuple[StageCo
     monkeypatch.setattr(artifacts, "store", lambda ctx: Typed(people(WORDS[0])))
     before = ("ingest_public", "ingest_private", "build_vocabulary", "plan")
     run_all(config, settings, after_stand_ins(before, count.count))
-    ctx = StageContext(config, RunDir(settings.runs_dir, launch_id(config)), settings, "audit", None)
+    ctx = StageContext(config, run_folder(settings, launch_id(config)), settings, "audit", None)
 
     def world(last: int | None) -> dict:
         monkeypatch.setattr(artifacts, "store", lambda ctx: Typed(people(last)))

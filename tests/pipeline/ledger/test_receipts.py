@@ -19,7 +19,7 @@ from pipeline.registry import Registry
 from pipeline.release import rollback
 from pipeline.reuse.kept import read_kept
 from pipeline.run_dir import RESULT
-from pipeline.settings import Settings
+from pipeline.settings import Settings, account
 from tests.helpers.launches import publishable
 from tests.helpers.launches.command import answered
 from tests.helpers.launches.pipeline_launch import spend
@@ -63,10 +63,10 @@ def is_no(row: dict) -> bool:
 def rejected(tracked: Settings, tmp_path: Path) -> tuple[LaunchConfig, str]:
     """A launch that one of its reviewers rejected."""
     with pytest.raises(LaunchError, match="is waiting"):
-        publishable.launch(tracked, tmp_path, reviewers=["ana", "bo"])
+        publishable.launch(tracked, tmp_path, reviewers=[account(), "bo"])
     (run_id,) = [path.parents[2].name for path in tracked.runs_dir.glob("*/public/launch/launch.json")]
     config = read_kept(tracked.runs_dir / run_id / "public" / "launch" / "launch.json")
-    said = answered(tracked.home, "review", run_id, "--answer", "reject", "--by", "ana", "--reason", "names people")
+    said = answered(tracked.home, "review", run_id, "--answer", "reject", "--reason", "names people")
     assert said["state"] == "rejected"
     return config, run_id
 
@@ -87,7 +87,7 @@ def test_a_no_that_was_taken_out_of_the_ledger_is_missed(
         with sqlite3.connect(tracked.runs_dir / "mlflow.db") as database:
             for table in ("tags", "experiment_tags"):
                 database.execute(f"DELETE FROM {table} WHERE key = 'tacit.ledger'")
-    yes = ("--answer", "approve", "--by", "bo", "--reason", "fine")
+    yes = ("--answer", "approve", "--reason", "fine")
     for command in (("review", run_id, *yes), ("stage", "publish", run_id), ("launch", run_id)):
         error = answered(tracked.home, *command, code=65)["error"]
         assert "holds the receipt of entry" in error, command
