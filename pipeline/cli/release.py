@@ -122,6 +122,7 @@ def review(
     if verdict is None and answered_in_airflow is None:
         now = release.standing(config, run, ledger.entries())
     else:
+        ledger.require_whole(receipts.of_locale(here, config.locale))
         reported = run.result("report")
         if verdict == "approve":
             _require_accepted(reported["concerns"], accept or [])
@@ -134,17 +135,16 @@ def review(
             word = release.Review(account=account, answer=verdict, reason=reason, report=seen)
         else:
             raise ValueError(f"--answer: {verdict!r}; write approve or reject")
-        ledger.require_whole(receipts.of_locale(here, config.locale))
         now = release.review(config, run, ledger, word)
         show_state(config, run, here)
     content = {"launch_id": run.launch_id, "ledger": ledger.address} | now.model_dump()
     lines = [f"launch {run.launch_id}: {now.state}" + f": {now.detail}" * bool(now.detail)]
     if now.state == "waiting":
-        question = {name: run.result("report")[name] for name in ("summary", "concerns")}
-        content |= question
-        lines += [f"  {line}" for line in question["summary"]]
-        lines += ["Main concerns:"] * bool(question["concerns"])
-        lines += [f"  {number}. {concern}" for number, concern in enumerate(question["concerns"], start=1)]
+        shown = {name: run.result("report")[name] for name in ("summary", "concerns")}
+        content |= shown
+        lines += [f"  {line}" for line in shown["summary"]]
+        lines += ["Main concerns:"] * bool(shown["concerns"])
+        lines += [f"  {number}. {concern}" for number, concern in enumerate(shown["concerns"], start=1)]
     answer(content, as_json, text="\n".join(lines))
 
 

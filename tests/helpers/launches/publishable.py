@@ -56,6 +56,8 @@ class StatedDecided(Counted):
 @stand_in
 class StatedReported(Counted):
     disclosure_sha256: str
+    summary: tuple[str, ...] = ()
+    concerns: tuple[str, ...] = ()
 
 
 def stages(decision: str, created_at: str | None = None) -> Stages:
