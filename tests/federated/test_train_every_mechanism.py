@@ -90,7 +90,7 @@ def test_a_cohort_too_small_to_hide_in_sends_nothing(tmp_path: Path, caplog: pyt
     fields = KINDS["tree"] | {"max_participations": 1, "secagg": {"bits": 32}}
     _, result = run(Launch(mechanism=PARSER.validate_python(fields)), tmp_path)
     assert result.rounds == 9
-    assert "too few for secure aggregation" in caplog.text
+    assert "too few devices for secure aggregation" in caplog.text
 
 
 @pytest.mark.slow
