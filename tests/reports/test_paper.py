@@ -1,7 +1,9 @@
 """The report on paper: all of it, the same bytes every time, and a launch goes on where it cannot be printed."""
 
+import importlib
 import logging
 import re
+import struct
 import sys
 import zlib
 from pathlib import Path
@@ -20,6 +22,37 @@ def inside(paper: bytes | None) -> bytes:
 
 
 CREATED = "2026-01-02T03:04:05+00:00"
+SINCE_1904 = 2_082_844_800  # where a font's clock begins
+
+
+def font_dates(paper: bytes | None) -> list[int]:
+    """The last four bytes of when each font in a PDF was changed, by the font."""
+    found = []
+    for part in re.findall(rb"stream\r?\n(.*?)\r?\nendstream", paper or b"", flags=re.DOTALL):
+        content = zlib.decompressobj().decompress(part) if part.startswith(b"x") else b""
+        if content.startswith(b"\0\1\0\0"):
+            tables = struct.iter_unpack(">4s4xLL", content[12 : 12 + 16 * int.from_bytes(content[4:6])])
+            (head,) = (start for tag, start, _ in tables if tag == b"head")
+            found.append(int.from_bytes(content[head + 32 : head + 36]))
+    return found
+
+
+@pytest.mark.parametrize("subset_by", ["harfbuzz", "fonttools"])
+def test_no_clock_stands_in_a_font(monkeypatch: pytest.MonkeyPatch, subset_by: str) -> None:
+    """Where HarfBuzz-Subset is missing, or a font varies, fontTools saves the fonts, and knows the time."""
+    page = "<html lang='en'><head><title>t</title></head><body><p>Plain <b>bold</b> <i>slanted</i></p></body></html>"
+    assert printed(page, CREATED)  # has imported it
+    fonts = importlib.import_module("weasyprint.pdf.fonts")
+    if subset_by == "fonttools":
+        monkeypatch.setattr(fonts, "harfbuzz_subset", None)
+    first_day = 1_800_000_000
+    sheets = set()
+    for now in range(first_day, first_day + 3 * 86_400, 86_400):
+        monkeypatch.setattr("fontTools.misc.timeTools.time.time", lambda now=now: now)
+        sheets.add(printed(page, CREATED))
+    (sheet,) = sheets
+    assert font_dates(sheet)
+    assert max(font_dates(sheet)) < first_day + SINCE_1904  # the fonts' own
 
 
 @pytest.mark.slow
