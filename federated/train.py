@@ -36,6 +36,7 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from federated.config.training import LocalTrainingConfig, RuntimeConfig, ServerConfig
+from federated.local_training import low_bits
 from federated.local_training.autotune import chunk_of_run
 from federated.local_training.clipping import check_clip_norm, check_report_goal
 from federated.local_training.rows import round_rows
@@ -151,9 +152,11 @@ def fine_tune(
       probe: direction canaries for the audits of the noise, beside the cohort; None for none.
 
     Raises:
-      ValueError: arguments that do not fit together; a directory of another run.
+      ValueError: arguments that do not fit together; a directory of another run; workers of several kinds of
+        processors.
       ArithmeticError: released weights are no longer finite.
-      OSError: records lost, a GPU asked for where there is none, another worker gone or in another state.
+      OSError: records lost, a GPU asked for where there is none, another worker gone or in another state, a run
+        begun on another kind of processor.
     """
     _check(model, data, rule, place.runtime)
     privatizer, cohorts = rule.privatizer, rule.cohorts(data.synthetic_D, data.stress_D, data.stress_rate)
@@ -247,6 +250,10 @@ def _number(content: bytes | memoryview) -> int:
 
 def _trainer(model: KeyboardLM, local: LocalTrainingConfig, place: Workplace, rounds_done: int) -> Trainer:
     """What trains the rounds that are left, once what was recorded of them is forgotten."""
+    bits = low_bits.low_bits_of(model, local)
+    low_bits.require_one_kind(bits, place.process)
+    if place.leads:
+        low_bits.require_kind_of_run(bits, place.directory)
     chunk = chunk_of_run(model, local, place.runtime, place.directory, place.process)
     if place.leads:
         with place.writing():

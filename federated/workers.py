@@ -58,15 +58,18 @@ class Worker:
 
     def agree(self, number: int, what: str) -> None:
         """OSError unless every worker gives the same number; nobody goes on before all have."""
+        lowest, highest = self.span(number)
+        if lowest != highest:
+            raise OSError(f"{what}: workers differ, {lowest} to {highest}; do they see the same directory?")
+
+    def span(self, number: int) -> tuple[int, int]:
+        """The lowest and the highest number that a worker gives, known to every worker."""
         if self.size == 1:
-            return
+            return number, number
         numbers = torch.zeros(self.size, dtype=torch.int64)
         numbers[self.rank] = number
         numbers = self._total(numbers)
-        if numbers.min() != numbers.max():
-            raise OSError(
-                f"{what}: workers differ, {int(numbers.min())} to {int(numbers.max())}; do they see the same directory?"
-            )
+        return int(numbers.min()), int(numbers.max())
 
     def _total(self, flat: Tensor) -> Tensor:
         if self.masked is not None:

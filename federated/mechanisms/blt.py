@@ -98,10 +98,12 @@ class Blt:
         """
         if round_number != state.round:
             raise ValueError(f"round: got {round_number}, but this state goes on with round {state.round}")
-        theta_B, omega_B = np.array(self.theta), np.array(self.omega)
+        theta_B = np.array(self.theta)
         buffers_BP = np.zeros_like(state.buffers_BP) if round_number in self.restarts else state.buffers_BP
-        fresh_P = self.noise_multiplier * noise.gaussian(key, STREAM, round_number, buffers_BP.shape[1])
-        noise_P = fresh_P - omega_B @ buffers_BP
+        noise_P = self.noise_multiplier * noise.gaussian(key, STREAM, round_number, buffers_BP.shape[1])
+        # One buffer after the other: a BLAS would add in an order that is its processor's.
+        for omega, buffer_P in zip(self.omega, buffers_BP, strict=True):
+            noise_P -= omega * buffer_P
         return noise_P, BltState(round_number + 1, theta_B[:, None] * buffers_BP + noise_P)
 
     def coefficients(self, rounds: int) -> np.ndarray:

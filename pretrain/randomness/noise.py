@@ -6,7 +6,8 @@ key of its own, derived by HKDF-SHA256, and its bits are the AES-256-CTR keystre
 
 Guarantee: the noise is Gaussian up to the resolution of float64 and indistinguishable from
 independent draws for anyone without the key, as far as AES-256 is a pseudo-random function.
-The differential privacy built on it is computational, not information-theoretic.
+The differential privacy built on it is computational, not information-theoretic. The bits are the same on every
+processor and with every system library, so a retry on another worker adds the same noise.
 
 Numbers of a computer are still a lattice, and a sum whose last bits are shown tells which points of it the noise can
 have hit (Mironov 2012, *On Significance of the Least Significant Bits for Differential Privacy*). So noise is drawn to
@@ -26,7 +27,7 @@ KEY_BYTES = 32
 # Clipped updates and noise are added as integers, so many per clip norm. A power of two: scaling by it is exact, and
 # it leaves 19 bits of an int64 for the number of devices in a sum.
 FIXED_POINT = 2**44
-BLOCK = 1 << 20  # coordinates drawn at a time, to bound memory
+BLOCK = 1 << 15  # pairs drawn at a time: they stay in the cache
 # Words below are the rare ones whose 64 bits are less than float64 holds.
 _SMALL = 2**53
 _GRID_BITS = 20
@@ -112,9 +113,9 @@ def box_muller(bits_N2: np.ndarray, further_S: np.ndarray) -> np.ndarray:
     Returns:
       float64 ``[N, 2]``; 13.3 at most.
     """
+    from pretrain.randomness import normals  # numba is slow to import, and sizes and grids are asked for without it
+
     words_N2 = bits_N2.astype(np.float64)
     below_N = np.ones(len(words_N2))
     below_N[bits_N2[:, 0] < _SMALL] = (further_S.astype(np.float64) + 1.0) * 2.0**-64
-    radius_N = np.sqrt(-2.0 * np.log((words_N2[:, 0] + below_N) * 2.0**-64))
-    angle_N = words_N2[:, 1] * (2.0**-64 * 2.0 * np.pi)
-    return np.stack([radius_N * np.cos(angle_N), radius_N * np.sin(angle_N)], axis=1)
+    return normals.pairs((words_N2[:, 0] + below_N) * 2.0**-64, words_N2[:, 1] * 2.0**-64)

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from federated.config.training import RuntimeConfig, ServerConfig
+from federated.local_training import low_bits
 from federated.participation.records import Records, load_records, save_records, segment_digests
 from federated.rounds import state
 from federated.train import FineTuneResult
@@ -57,6 +58,27 @@ def test_killed_twice_and_resumed_is_bitwise_the_same(finished, tmp_path, forked
     resumed_P, resumed = pickle.loads(out.read_bytes())
     assert resumed_P.tobytes() == weights_P.tobytes()
     assert resumed == result
+
+
+def test_rounds_go_on_only_where_low_bits_are_those_they_began_with(finished, tmp_path, monkeypatch):
+    class Stopped(Exception):
+        pass
+
+    def stop(told: dict) -> None:
+        if told["round"] == 5:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        run(Launch(), tmp_path, stop)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(low_bits, "low_bits_of", lambda *_: "0123456789abcd")
+        with pytest.raises(OSError, match=r"began on another kind of processor .* other releases under the same noise"):
+            run(Launch(), tmp_path)
+        # Nothing is trained again where all is done.
+        assert run(Launch(), finished[0])[0].tobytes() == finished[1].tobytes()
+    assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert run(Launch(), tmp_path)[0].tobytes() == finished[1].tobytes()
 
 
 def test_a_truncated_checkpoint_means_going_back_one(finished, tmp_path):

@@ -32,6 +32,9 @@ def test_one_and_three_workers_make_the_same_bits(tmp_path):
     assert done.returncode == 0, done.stderr
     told = [(tmp_path / f"apart-3-{rank}").read_text() for rank in range(3)]
     assert all("settings, data, key or starting weights: workers differ" in text for text in told)
+    mixed = [(tmp_path / f"mixed-3-{rank}").read_text() for rank in range(3)]
+    assert all("the workers' processors are of different kinds" in text for text in mixed)
+    assert list((tmp_path / "mixed").iterdir()) == []  # refused before anything began
     for name in shared_run.LAUNCHES:
         alone = pickle.loads(shared_run.outcome(name, tmp_path / f"{name}-1"))
         together = pickle.loads((tmp_path / f"{name}-3.pickle").read_bytes())

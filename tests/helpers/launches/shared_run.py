@@ -14,6 +14,7 @@ import numpy as np
 
 from evaluation.audit.directions import Directions
 from federated.config.training import LocalTrainingConfig
+from federated.local_training import low_bits
 from federated.workers import ALONE, Worker, joined
 from pretrain.randomness.noise import seeded_key
 from tests.helpers.audits.mechanism_kinds import KINDS, PARSER
@@ -59,6 +60,12 @@ def main(directory: Path, wait: bool) -> int:
             run(replace(Launch(), seed=11 + process.rank), directory / "apart", process=process)
         except OSError as error:
             (directory / f"apart-{process.size}-{process.rank}").write_text(str(error))
+        ours, low_bits.low_bits_of = low_bits.low_bits_of, lambda *_: f"{process.rank + 7:x}"
+        try:
+            run(Launch(), directory / "mixed", process=process)
+        except ValueError as error:
+            (directory / f"mixed-{process.size}-{process.rank}").write_text(str(error))
+        low_bits.low_bits_of = ours
         for name in LAUNCHES:
             made = outcome(name, directory / f"{name}-{process.size}", process)
             if process.rank == 0:
