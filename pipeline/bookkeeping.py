@@ -18,12 +18,13 @@ STOPPED = ".stopped"  # how the last try ended, where it ended badly
 OUTCOME = ".outcome.json"  # a computation that ended, until its record is written
 SEAL = ".manifest.json"  # digests of the stage's private files
 CONTENT = ".content"  # the content key by which launches share what a stage made
+PROCESSORS = ".processors"  # those that the attempts at the stage ran on (``settings.processor``)
 PLANTED = ".planted.json"  # canaries that training planted
 WINDOW = ".window.json"  # the last day for which the text beside it may be kept
 PARTS = ".parts"  # folder of text that several workers read, until it is joined
 
 # Of whichever stage, finished or not. They hold nothing of anybody's, and nothing that could be verified.
-TRACES = frozenset({LOCK, ATTEMPT, ATTEMPT_LOCK, GANG, FAILED, STOPPED, OUTCOME, WINDOW, progress.FILE})
+TRACES = frozenset({LOCK, ATTEMPT, ATTEMPT_LOCK, GANG, FAILED, STOPPED, OUTCOME, WINDOW, PROCESSORS, progress.FILE})
 # What a finished stage may leave; besides, its private files are sealed.
 _FINISHED = TRACES | {SEAL, CONTENT, PLANTED}
 # Tokens of devices in a vocabulary's ids; whoever maps them writes them, and may remove them.

@@ -29,7 +29,6 @@ from pretrain.files import PRIVATE, private_directory, sha256, text_sha256, writ
 from pretrain.reading.paths import shown
 
 _log = logging.getLogger(__name__)
-
 RESULT = "result.json"
 GIVEN = "given"
 KEY = "key"
@@ -59,6 +58,7 @@ class StageRecord(BaseModel):
     ledger: dict[str, str] = {}  # "reserve", "commit", "reuse", "result" -> hash of the ledger's entry
     started_at: str
     seconds: float
+    processor: str  # that it was computed on (``settings.processor``), or several
     result: dict
     content: str | None = None  # content key of a public stage (``sharing``), by which other launches find it
     reused_from: str | None = None  # the launch that made it, where it was taken over

@@ -30,7 +30,7 @@ from pipeline.reuse.sources import content_key
 from pipeline.reuse.take_over import take_over
 from pipeline.run.known import run_folder, write_down
 from pipeline.run_dir import RESULT, RunDir, StageRecord, has_private_files, record_text
-from pipeline.settings import Settings, system_metrics
+from pipeline.settings import Settings, processor, system_metrics
 from pipeline.stage import (
     PrivateStage,
     PublicStage,
@@ -134,8 +134,7 @@ def find_done(
 ) -> StageOutcome | None:
     """The stage's outcome if it needs no work; asked before the stages, and torch with them, are imported."""
     run = open_run(config, run_id, settings, tracker)
-    record = run.record(name)
-    if record is None or not still_true(record, config, run):
+    if (record := run.record(name)) is None or not still_true(record, config, run):
         return None
     outcome_path(run, name).unlink(missing_ok=True)  # left by whoever died after the record
     return StageOutcome(record, skipped=True)
@@ -303,7 +302,7 @@ def _computed(
 
 def _compute(ctx: StageContext, config: LaunchConfig, function: StageFunction) -> StageRecord:
     """Call the stage and take stock of what it left."""
-    started, clock = this_hour(), time.monotonic()
+    started, clock, ran_on = this_hour(), time.monotonic(), sharing.attempted_on(ctx.public, processor())
     _log.info("%s: started", ctx.stage)
     with progress.kept_in(ctx.private / progress.FILE):
         result = function(ctx)
@@ -319,6 +318,7 @@ def _compute(ctx: StageContext, config: LaunchConfig, function: StageFunction) -
         private_digest=ctx.run.seal_private(ctx.stage),
         started_at=started,
         seconds=two_digits(time.monotonic() - clock),
+        processor=ran_on,
         result=result.model_dump(mode="json"),
     )
     _log.info("%s: done in %.1f s", ctx.stage, record.seconds)

@@ -30,11 +30,24 @@ import re
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from pretrain.kernel.processor import processor_name
 from pretrain.reading.paths import require_folder, shown
 
+# Libraries that multiply, and variables by which they take a processor for another.
+_NUMERIC = ("torch", "numpy", "llvmlite")
+_OVERRIDES = (
+    "ATEN_CPU_CAPABILITY",
+    "MKL_CBWR",
+    "MKL_ENABLE_INSTRUCTIONS",
+    "NUMBA_CPU_NAME",
+    "NPY_DISABLE_CPU_FEATURES",
+    "OPENBLAS_CORETYPE",
+    "GLIBC_TUNABLES",
+)
 _DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 
 
@@ -217,6 +230,16 @@ def _check_tracking(uri: str) -> None:
         raise ValueError(f"MLFLOW_TRACKING_URI: {uri!r} names no absolute path, so it would follow the folder; {fix}")
     if scheme in ("http", "https") and not host:
         raise ValueError(f"MLFLOW_TRACKING_URI: names no host; {fix}")
+
+
+def processor(environment: Mapping[str, str] | None = None) -> str:
+    """What decides about the last digits of a model here, in words: processor, libraries, and what they are told to be.
+
+    Equal words, equal digits; other words may give the same ones too.
+    """
+    environment = os.environ if environment is None else environment
+    overrides = [f"{name}={environment[name]}" for name in _OVERRIDES if environment.get(name)]
+    return ", ".join([processor_name(), *(f"{name} {version(name)}" for name in _NUMERIC), *overrides])
 
 
 def let_threads_sleep() -> None:

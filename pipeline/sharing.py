@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
 import pretrain
-from pipeline.bookkeeping import CONTENT
+from pipeline.bookkeeping import CONTENT, PROCESSORS
 from pipeline.config import LaunchConfig
 from pipeline.run_dir import RESULT, RunDir, StageRecord, record_digest
 from pipeline.stage import PublicStage, StageContext
@@ -116,7 +116,8 @@ def begin(ctx: StageContext, content: str) -> None:
     """Note in the stage's folder what it is made of, unless it was begun before."""
     marker = ctx.public / CONTENT
     if not marker.exists():
-        begun_before = any(ctx.public.iterdir()) or ctx.run.left_by_devices(ctx.stage)
+        left = any(path.name != PROCESSORS for path in ctx.public.iterdir())
+        begun_before = left or ctx.run.left_by_devices(ctx.stage)
         write_text(marker, "unknown" if begun_before else content)
 
 
@@ -140,6 +141,19 @@ def marked(ctx: StageContext, key: Callable[[], str | None], compute: Callable[[
     # What changed meanwhile, or between this attempt and an earlier one, may have been read both ways.
     same = was_begun_as(ctx, content) and key() == content
     return record.model_copy(update={"content": content if same else None})
+
+
+def attempted_on(folder: Path, here: str) -> str:
+    """Processors of all attempts at a stage, this one among them: training goes on from where another one stopped.
+
+    Args:
+      folder: public one of the stage, where they are noted.
+    """
+    path = folder / PROCESSORS
+    before = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    if here not in before:
+        write_text(path, "".join(f"{line}\n" for line in [*before, here]))
+    return "; ".join([*before, *([] if here in before else [here])])
 
 
 def take_over(ctx: StageContext, content: str, shelf: Shelf | None) -> StageRecord | None:

@@ -76,7 +76,8 @@ class RuntimeConfig(Config):
     device: Literal["cpu", "cuda"] = Field(default="cpu", description="what trains; Airflow queues GPU stages by it")
     chunk_devices: Batch | None = Field(
         default=None,
-        description="devices trained side by side; changes low bits of the result. None: measured as the run begins",
+        description="devices trained side by side; changes low bits of the result, and with more than 1 a device those "
+        "of others. None: measured as the run begins, 1 unless more are faster by a tenth",
     )
     checkpoint_every_rounds: Steps = Field(default=5, description="rounds that a crash costs at most")
     evaluate_every_rounds: Steps = Field(default=5, description="rounds between two points of the training curve")

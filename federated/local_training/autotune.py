@@ -1,8 +1,10 @@
 """How many devices to train side by side, measured once at the start of a run.
 
-Low bits of the result depend on it, so a run that goes on uses what it began with.
+Low bits of the result depend on it, so a run that goes on uses what it began with. One by one a device's update depends
+on no other device (``sums.chunked_sum``), so that is what is taken unless it costs much.
 """
 
+import math
 import time
 from pathlib import Path
 
@@ -21,6 +23,8 @@ from pretrain.vocabulary import EOS
 # On a CPU the cache decides, on a GPU how many kernels are started.
 CANDIDATES = {"cpu": (1, 2, 4, 8, 16, 32), "cuda": (64, 128, 256, 512, 1024)}
 FILE = "chunk_devices"
+# Devices train side by side where that takes at most this share of the time that they take one by one.
+WORTH = 0.9
 
 
 def chunk_of_run(
@@ -33,6 +37,7 @@ def chunk_of_run(
 
     Raises:
       OSError: the file holds something else.
+      ValueError: the launch file's number was changed since the run began.
     """
     size = 0
     if process.rank == 0:
@@ -41,6 +46,11 @@ def chunk_of_run(
         if written and not (written.isdecimal() and int(written)):
             raise OSError(f"{FILE}: {written[:20]!r} is no number of devices; remove the file, or restore it")
         size = runtime.chunk_devices or int(written or best_chunk(model, local))
+        if written and int(written) != size:
+            raise ValueError(
+                f"runtime.chunk_devices: {size}, but the rounds began with {written}, and done again with another "
+                "number they would be other releases under the same noise; put it back, or leave it out"
+            )
         if written != str(size):
             write_text(path, str(size), PRIVATE)
     return process.first(size)
@@ -49,7 +59,8 @@ def chunk_of_run(
 def best_chunk(model: KeyboardLM, local: LocalTrainingConfig) -> int:
     """The candidate of the model's place that trains made-up devices of two batches fastest; no client data is read.
 
-    By CPU time, or on a GPU by the clock; there a number that its memory cannot hold is passed over.
+    By CPU time, or on a GPU by the clock; there a number that its memory cannot hold is passed over. On a CPU it is 1
+    unless another is faster by a tenth.
     """
     place = model.embedding.device.type
     candidates = CANDIDATES[place]
@@ -70,4 +81,6 @@ def best_chunk(model: KeyboardLM, local: LocalTrainingConfig) -> int:
         return clock() - began
 
     seconds(min(candidates))  # compiles and warms up
-    return min(candidates, key=lambda size: min(seconds(size), seconds(size)))
+    taken = {size: min(seconds(size), seconds(size)) for size in candidates}
+    fastest = min(taken, key=taken.__getitem__)
+    return 1 if taken.get(1, math.inf) * WORTH <= taken[fastest] else fastest

@@ -31,7 +31,6 @@ from pretrain.randomness.noise import FIXED_POINT
 # Sums of weights are whole numbers too, in these units.
 _WEIGHT_UNIT = 2**30
 
-
 # An update longer than this many clip norms is not clipped; the hair is what summing its squares may round.
 _LONGEST = 1.0 + 1e-9
 # Places in ``Sums.counts``.
@@ -141,7 +140,7 @@ class Sums:
     ) -> None:
         """Clip the updates of one chunk of devices and add them; changes ``updates`` if clipped by layer.
 
-        Guarantee: exchanging one device for none changes the sum by a vector of joint L2 norm at most ``clip.norm``,
+        Guarantee: leaving out one of ``updates`` changes the sum by a vector of joint L2 norm at most ``clip.norm``,
         whatever the device holds: its update is scaled as ``grid_scale`` says, by the norm of all parameters
         together, and cut towards zero. One that is not finite adds exact zeros, and nothing raises. Twice the sum
         of the bits changes by at most 2 and, taken as "no device at all", by 1. This is the one place where
@@ -235,8 +234,15 @@ def chunked_sum(
 
     Each device starts from the model's weights and runs ``local.epochs`` epochs of plain SGD over its rows (mean loss
     over the targets of each batch). Its update is the change of all weights together; ``Sums.add`` clips it.
-    Low bits may change with ``chunk_devices``, the BLAS and torch's own threads (see ``one_torch_thread``). They do not
-    change with ``threads`` and ``parts``: chunks are the same, and their sum is one of integers.
+
+    Guarantee: with ``chunk_devices`` 1 on a CPU a device's update is a function of the model and its own rows, so
+    leaving a device out changes the sum by what it added, of norm at most ``clip.norm``, and by nothing else. With
+    more, a chunk's products are of the shape of its longest rows, and leaving a device out moves those after it to
+    other places: the last bits of their float32 updates may change (measured: by 4e-7 of their norm at most). No
+    sensitivity covers that.
+
+    The same chunks give the same bits on processors of one kind (``low_bits``), whatever ``threads`` and ``parts``
+    are, as their sum is one of integers; torch's own threads are the caller's (``one_torch_thread``).
 
     Args:
       ordered: by ``most_steps_first``.

@@ -40,7 +40,7 @@ class Trainer:
 
     Attributes:
       model: every device starts from its weights.
-      chunk_devices: devices trained side by side; changes low bits of the result.
+      chunk_devices: devices trained side by side; changes low bits of the result. 1: no device changes another's.
       threads: chunks at work at the same time.
       process: which of the workers this is.
     """
@@ -64,12 +64,14 @@ def round_sum(
     """Sum over one cohort of clipped updates, in units of ``clip.norm / 2^44``. Private until noise is added.
 
     Guarantee: zeroing one device moves the sum by at most ``clip.norm`` (``clip.norm`` times
-    ``encoding.inflated_norm`` under secure aggregation) in L2 norm. Under secure aggregation the server
-    works on masked vectors and their sum alone.
+    ``encoding.inflated_norm`` under secure aggregation) in L2 norm, exactly where devices train one by one: under
+    secure aggregation, and on a CPU with ``chunk_devices`` 1. Else the last bits of float32 of others come to it
+    (``chunked_sum``). Under secure aggregation the server works on masked vectors and their sum alone.
     A cohort too small to hide in sends nothing: its round adds noise to zero.
 
-    Each worker trains its share of the devices. Integers are added, so the sum has the same bits for any
-    number of workers, and every worker returns the whole of it.
+    Each worker trains its share of the chunks, which are a function of the cohort and of ``chunk_devices``. Integers
+    are added, so the sum has the same bits for any number of workers on processors of one kind, and every worker
+    returns the whole of it.
 
     Args:
       rows: of the whole cohort, in every worker.

@@ -24,7 +24,7 @@ from pipeline.registry import Registry
 from pipeline.release import standing
 from pipeline.run.known import write_down
 from pipeline.run_dir import RESULT, RunDir, StageRecord, record_digest, record_text
-from pipeline.settings import Settings
+from pipeline.settings import Settings, processor
 from pipeline.stage import StageResult
 from pipeline.telemetry.allowed import this_hour, two_digits
 from pipeline.telemetry.leaving import require_listed
@@ -219,6 +219,7 @@ def _end(
         private_outputs=False,
         started_at=this_hour(),
         seconds=two_digits(seconds),
+        processor=processor(),
         result=how.model_dump(mode="json"),
     )
     write_down(record, settings)

@@ -18,7 +18,7 @@ from pipeline.errors import PermanentError
 class Source(StrEnum):
     """Where a public figure comes from."""
 
-    SETTINGS = "launch file, code, versions and ledger"
+    SETTINGS = "launch file, code, versions, processor and ledger"
     PUBLIC = "public text, and what was trained on it alone"
     SCHEDULE = "which devices take part: their number, seed and key, never their text; accounting follows from it"
     RELEASED = "a release that is accounted, processed further"
@@ -42,7 +42,8 @@ FIELDS: dict[str, Fields] = {
     "Dataset": {_SETTINGS: "name context", _STORE: "digest"},
     "Spend": {_SETTINGS: "unit adjacency delta split", _SCHEDULE: "rho epsilon failure note"},
     "StageRecord": {
-        _SETTINGS: "launch_id stage config_digest inputs ledger content reused_from private_outputs private_digest",
+        _SETTINGS: "launch_id stage config_digest inputs ledger content reused_from private_outputs private_digest "
+        "processor",
         _RELEASED: "outputs result",
         _CLOCK: "started_at seconds",
     },

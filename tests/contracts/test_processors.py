@@ -14,26 +14,41 @@ import numpy as np
 import pytest
 import torch
 
+from discovery.config import TrieConfig
 from discovery.device import votes
-from federated.devices import store
+from discovery.device.answer import END, Broadcast, Question
+from discovery.device.randomizer import subset_selection
+from discovery.device.typed import TypedWords
+from federated.config.blt_presets import PRESETS
 from federated.local_training.clipping import Clip, release
 from federated.local_training.kernel.chunk import train_chunk
 from federated.local_training.kernel.weights import pack
 from federated.local_training.low_bits import low_bits_of
 from federated.local_training.rows import DeviceRows
 from federated.local_training.sums import Sums, chunked_sum, most_steps_first
+from federated.mechanisms import Mechanism
+from federated.mechanisms.banded import from_coefficients
+from federated.mechanisms.blt import Blt
+from federated.mechanisms.independent import Independent
+from federated.mechanisms.tree import Tree
 from federated.rounds.rule import RoundRule
 from pretrain.kernel.threads import one_torch_thread
 from pretrain.model import KeyboardLM
 from pretrain.randomness import noise
-from tests.contracts.test_mechanisms import MECHANISMS, stream
-from tests.discovery.device.test_votes import KEY, LETTERS, Broadcast, TypedWords, asked, config, people
-from tests.discovery.device.test_votes import subset_selection as randomizer
 from tests.helpers.audits.mechanism_kinds import KINDS as BLOCKS
 from tests.helpers.audits.mechanism_kinds import PARSER
 from tests.helpers.launches.small_run import DEVICES, Launch, run
 from tests.helpers.processes.processors import HERE, KINDS, on, only_where_emulated
 from tests.helpers.text.typed_devices import keyboard, local, rows_of
+
+KEY = bytes(range(32))
+ROUNDS = 12
+MECHANISMS = {
+    "tree": Tree(1.7, restarts=(5, 8)),
+    "blt": Blt(1.7, PRESETS["min-sep-100"].theta, PRESETS["min-sep-100"].omega, (5, 8)),
+    "independent": Independent(1.7, "poisson", 0.5, 20),
+    "banded": from_coefficients(1.7, np.array([1.0, 0.5, 0.3]), ROUNDS),
+}
 
 pytestmark = [pytest.mark.slow, only_where_emulated]
 
@@ -49,27 +64,37 @@ def same_everywhere() -> dict[str, str]:
     """Bits that no processor may change, by what they are."""
     normals_N = noise.gaussian(KEY, "processors", 3, 200_001)
     whole_N = np.arange(200_001) * 10**9
-    question = asked(broadcast := Broadcast(1, ("",), LETTERS), randomizer(4.0, broadcast.domain), config())
-    sent = []
-    for worth in (10**9, 0):
-        votes.WORTH_COMPILING = worth
-        sent.append(votes.votes_of_shard(question, np.arange(60), TypedWords.gather(people(60)), KEY).votes_d)
     return {
         "noise": digest(normals_N),
         "noise far out": digest(noise.box_muller(np.array([[0, 5], [3, 2**63]], np.uint64), np.zeros(2, np.uint64))),
         "words of noise": digest(noise.uniform_words(KEY, "who", 0, 1000)),
         "releases on their lattice": digest(release(whole_N, normals_N, 0.3, 1.0), noise.on_grid(normals_N, 0.7)),
-        **{f"noise of {name}": digest(stream(each, 12, 501)) for name, each in MECHANISMS.items()},
+        **{f"noise of {name}": digest(*noise_of(each)) for name, each in MECHANISMS.items()},
         **{f"cohorts of {kind}": digest(*cohorts(kind)) for kind in BLOCKS},
-        "messages of devices": digest(*sent),
-        "splits": digest(np.array([store._split(f"{n}", KEY, Fractions()) for n in range(2000)])),
+        "messages of devices": digest(*messages()),
     }
 
 
-class Fractions:
-    """A population's own."""
+def noise_of(mechanism: Mechanism) -> list[np.ndarray]:
+    """Every round's."""
+    state, drawn = mechanism.init(501), []
+    for number in range(ROUNDS):
+        noise_P, state = mechanism.noise(state, number, KEY)
+        drawn.append(noise_P)
+    return drawn
 
-    test_fraction = 0.25
+
+def messages() -> list[np.ndarray]:
+    """What devices send in a layer of discovery, one by one and together."""
+    broadcast = Broadcast(1, ("",), "abcdefgh" + END)
+    trie = TrieConfig(epsilon0=4.0, delta=1e-6, messages_per_device=3, layers=6, max_prefixes=50)
+    question = Question(1, broadcast, subset_selection(4.0, broadcast.domain), frozenset({"ab"}), trie)
+    typed = TypedWords.gather([[f"{'abcdefgh'[n % 8]}{'abcx'[n % 4]}"] * (1 + n % 5) for n in range(60)])
+    sent = []
+    for worth in (10**9, 0):
+        votes.WORTH_COMPILING = worth
+        sent.append(votes.votes_of_shard(question, np.arange(60), typed, KEY).votes_d)
+    return sent
 
 
 def cohorts(kind: str) -> list[np.ndarray]:
@@ -165,7 +190,7 @@ def found() -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != HERE])
-def test_noise_messages_cohorts_and_splits_are_the_same_on_every_processor(found: dict, kind: str) -> None:
+def test_noise_messages_and_cohorts_are_the_same_on_every_processor(found: dict, kind: str) -> None:
     assert found[kind]["same everywhere"] == found[HERE]["same everywhere"]
 
 

@@ -173,12 +173,12 @@ def test_a_chunk_size_left_out_is_measured_once_and_kept(finished, tmp_path, mon
     assert stat.S_IMODE((tmp_path / "chunk_devices").stat().st_mode) == 0o600
     assert run(free, tmp_path)[0].tobytes() == finished[1].tobytes()
     assert measured == [4]
-    # A number in the launch file is the one that counts, and is what a later run without one goes on with.
+    # Rounds done again with another number would be other releases under the same noise.
     (tmp_path / "round-00000009.ckpt").unlink()
     seven = replace(Launch(), runtime=Launch().runtime.model_copy(update={"chunk_devices": 7}))
-    run(seven, tmp_path)
-    assert (tmp_path / "chunk_devices").read_text() == "7"
-    (tmp_path / "round-00000009.ckpt").unlink()
+    with pytest.raises(ValueError, match=r"chunk_devices: 7, but the rounds began with 4, .* under the same noise"):
+        run(seven, tmp_path)
+    assert (tmp_path / "chunk_devices").read_text() == "4"
     (tmp_path / "chunk_devices").write_text("many")
     with pytest.raises(OSError, match="many"):
         run(free, tmp_path)

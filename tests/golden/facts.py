@@ -1,19 +1,15 @@
 """What two runs of one seeded launch must have in common, as a flat ``{name: value}``.
 
-Names begin with their kind: ``weights/``, ``file/``, ``private/``, ``ledger/``, ``gate/``, ``result/``,
-``disclosure/``. Times, durations and paths are left out; arrays and files stand as SHA-256.
+Names begin with their kind: ``weights/``, ``norm/``, ``along/``, ``file/``, ``private/``, ``ledger/``, ``gate/``,
+``result/``, ``disclosure/``. Times, durations and paths are left out; arrays and files stand as SHA-256.
 """
 
 import hashlib
 import io
 import json
-import os
-import platform
 import re
 import sqlite3
-import sys
 from collections.abc import Iterator
-from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -47,7 +43,8 @@ _SELECTED = {
     "losses": r"result/(pretrain|adapt|fine_tune)/curve/\d+/(step|train_loss|validation_loss)"
     r"|result/(fine_tune/epsilon_pld|discover/epsilon_attack)",
     "ranks": r"result/audit/canaries/\d+/rank",
-    "weights": r"weights/.*",
+    "norms": r"norm/.*",
+    "directions": r"along/.*",
 }
 
 
@@ -61,6 +58,8 @@ def of_run(run: Path, ledger: Path) -> dict[str, Fact]:
     for stage in ("pretrain", "adapt", "fine_tune"):
         for name, tensor in load_file(run / "public" / stage / "model.safetensors").items():
             facts[f"weights/{stage}/{name}"] = digest(tensor)
+            facts[f"norm/{stage}/{name}"] = float(np.linalg.norm(tensor.astype(np.float64)))
+            facts[f"along/{stage}/{name}"] = along(tensor)
     for name in _FILES:
         path = next((run / half / name for half in ("public", "private") if (run / half / name).exists()), run / name)
         facts[f"file/{name}"] = hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else None
@@ -82,13 +81,11 @@ def select(found: dict[str, Fact]) -> dict[str, dict[str, Fact]]:
     }
 
 
-def machine() -> str:
-    """Processor, its cores here, and the libraries that decide about low bits; the same words, the same bits."""
-    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines() if sys.platform == "linux" else []
-    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    versions = ", ".join(f"{name} {version(name)}" for name in ("torch", "numpy"))
-    return f"{models[0] if models else platform.machine()}, {cores} cores, {versions}"
+def along(array: np.ndarray) -> float:
+    """Share of an array's length that lies along one direction of signs, times the root of its size: of the order 1."""
+    flat_N = array.astype(np.float64).ravel()
+    signs_N = 2.0 * np.random.Generator(np.random.Philox(len(flat_N))).integers(0, 2, size=len(flat_N)) - 1.0
+    return float(flat_N @ signs_N / max(np.linalg.norm(flat_N), 1e-300))
 
 
 def digest(array: np.ndarray) -> str:

@@ -28,8 +28,7 @@ def main() -> None:
             sys.exit(done.stdout + done.stderr)
         run = seeded_launch.run_of(home, seeded_launch.SEEDED)
         computed = facts.select(facts.of_run(run, home / "runs" / "ledger.db"))
-    recorded = {"machine": facts.machine()} | computed
-    (HERE / "today.json").write_text(json.dumps(recorded, indent=1) + "\n", encoding="utf-8")
+    (HERE / "today.json").write_text(json.dumps(computed, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ def finish(run: RunDir, stage: str, **changes: object) -> StageRecord:
         private_outputs=False,
         started_at="2026-11-21T00:00:00+00:00",
         seconds=1.0,
+        processor="any",
         result={"value": 3},
     ).model_copy(update=changes)
     write_text(run.public(stage) / RESULT, record_text(record))

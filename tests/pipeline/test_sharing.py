@@ -237,3 +237,11 @@ def test_two_launches_at_once_each_make_their_own(public: Public, settings: Sett
     run(public, settings, FIRST)
     assert public.made == ["ingest_public", "ingest_public", "pretrain", "pretrain"]
     assert "ingest_public/corpus/first.txt" not in files(settings, B)
+
+
+def test_a_stage_names_every_processor_that_its_attempts_ran_on(tmp_path: Path) -> None:
+    """Training goes on from a checkpoint of another one, and its bits are then those of neither."""
+    assert sharing.attempted_on(tmp_path, "A, torch 1") == "A, torch 1"
+    assert sharing.attempted_on(tmp_path, "A, torch 1") == "A, torch 1"
+    assert sharing.attempted_on(tmp_path, "B, torch 1") == "A, torch 1; B, torch 1"
+    assert sharing.attempted_on(tmp_path, "A, torch 1") == "A, torch 1; B, torch 1"

@@ -32,6 +32,9 @@ def train_chunk(
 ) -> tuple[Weights, list[Tensor]]:
     """Local SGD of every device from the same start.
 
+    On processors of one kind the same devices in the same order give the same bits. With others a device may have other
+    low bits than by itself: products are of the shape of the longest rows.
+
     Args:
       devices: most steps first, so that those still training are always a prefix.
       width: devices to make room for, where shapes are fixed; None for as many as there are.

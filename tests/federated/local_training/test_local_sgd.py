@@ -47,14 +47,29 @@ def test_reference_is_sgd_by_the_book():
     assert_close(found, expected, rtol=1e-9, atol=1e-9)
 
 
-def test_threads_never_change_a_bit_and_chunks_only_low_ones():
+def test_threads_never_change_a_bit_and_other_chunks_only_low_ones():
     config, model = local(epochs=2), keyboard(True)
     rows = rows_of(23, config)
     with one_torch_thread():
         one = clipped_sum(model, rows, config, 0.1, 4, threads=1)
         assert torch.equal(one, clipped_sum(model, rows, config, 0.1, 4, threads=3))
-        assert torch.equal(one, clipped_sum(model, rows[::-1], config, 0.1, 4, threads=2))
+        # Devices with as many steps and words stand in other chunks, beside others.
+        assert difference(clipped_sum(model, rows[::-1], config, 0.1, 4, threads=2), one) < 1e-5
         assert difference(clipped_sum(model, rows, config, 0.1, 7), one) < 1e-5
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_one_device_a_chunk_depends_on_no_other_device(tied):
+    config, model = local(epochs=2), keyboard(tied)
+    rows = rows_of(9, config)
+    with one_torch_thread():
+        whole = clipped_sum(model, rows, config, 0.1, 1)
+        assert torch.equal(whole, clipped_sum(model, rows[::-1], config, 0.1, 1, threads=2))
+        alone = [clipped_sum(model, [device], config, 0.1, 1) for device in rows]
+        assert torch.equal(whole, sum(alone))
+        for left_out, device in enumerate(alone):
+            others = rows[:left_out] + rows[left_out + 1 :]
+            assert torch.equal(whole - clipped_sum(model, others, config, 0.1, 1), device)
 
 
 def test_torch_threads_are_put_back():

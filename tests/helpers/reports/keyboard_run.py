@@ -65,6 +65,7 @@ def add_published(
         private_outputs=False,
         started_at="",
         seconds=1.0,
+        processor="any",
         result={"published": True},
     )
     (stage / RESULT).write_text(record_text(record), encoding="utf-8")

@@ -22,6 +22,7 @@ RECORD = StageRecord(
     private_outputs=True,
     started_at="2026-11-21T00:00:00+00:00",
     seconds=12.34,
+    processor="any",
     result={"rho": 0.25, "rounds": 1600, "curve": [{"step": 1}], "spend": spend(0.25).model_dump(), "rows": [{"a": 1}]},
 )
 

@@ -26,6 +26,7 @@ def record(**changes: object) -> StageRecord:
         private_outputs=False,
         started_at="",
         seconds=0.0,
+        processor="any",
         result=stated | {"registered_files": FILES} | changes,
     )
 

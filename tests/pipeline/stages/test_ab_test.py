@@ -303,6 +303,7 @@ def test_a_launch_derived_again_asks_the_ledger_alone(tmp_path: Path, monkeypatc
         private_outputs=False,
         started_at="",
         seconds=0.0,
+        processor="any",
         result={"champion": None},
     )
     check = replay.replay_one("ab_test", launch_config(), run, here, record, True)

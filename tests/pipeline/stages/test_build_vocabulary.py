@@ -64,6 +64,7 @@ def finish(ctx: StageContext, stage: str, result: dict) -> None:
         private_outputs=False,
         started_at="",
         seconds=0,
+        processor="any",
         result=result,
     )
     write_text(ctx.run.public(stage) / RESULT, record_text(record))

@@ -16,6 +16,7 @@ def record(stage: str, **result: object) -> StageRecord:
         "outputs": {},
         "started_at": "",
         "seconds": 1.0,
+        "processor": "any",
     }
     return StageRecord(stage=stage, private_outputs=False, result=result, **fixed)
 

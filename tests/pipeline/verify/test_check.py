@@ -44,6 +44,7 @@ def test_numbers_may_differ_in_their_last_digits_and_nothing_else(
         private_outputs=False,
         started_at="",
         seconds=0,
+        processor="any",
         result={},
     )
     assert list(file_differences(record, before, again)) == expected
