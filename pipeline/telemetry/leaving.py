@@ -184,7 +184,7 @@ FIELDS: dict[str, Fields] = {
     # Decision, report, publication, experiment: what they say follows from the results above.
     "GateResult": {_SETTINGS: "id title threshold", _RELEASED: "value passed evidence"},
     "DecisionBlock": {_RELEASED: "decision reasons"},
-    "Decide.headline": {_RELEASED: "decision", _SCHEDULE: "rho epsilon delta"},
+    "Decide.headline": {_RELEASED: "decision", _SETTINGS: "delta failure", _SCHEDULE: "rho mu epsilon epsilon_pld"},
     "Report": {_RELEASED: "files disclosure_sha256 summary concerns"},
     "Publish": {
         _SETTINGS: "registered_model version versions alias",
