@@ -34,9 +34,15 @@ class TrieConfig(Config):
 
     kind: Literal["ldp-triehh"] = Field(default=_LOCAL, description="nobody is trusted with words: LDP TrieHH")
     epsilon0: PositiveFloat = Field(ge=1e-3, le=100, description="local epsilon of one message (item level)")
-    delta: Fraction = Field(ge=1e-30, description="delta of the shuffled, central statement")
+    delta: Fraction = Field(
+        ge=1e-30, description="what of the launch's delta words have: at it all messages of a device are certified"
+    )
     messages_per_device: PositiveInt = Field(
         le=10_000, description="contribution bound C; every device sends exactly C"
+    )
+    honest_share: Annotated[float, Field(ge=0.0, le=1.0)] = Field(
+        description="share of the other devices of a layer that are assumed to answer as agreed and to tell nobody; "
+        "certificates count on their messages alone"
     )
     sampler: Literal["random", "greedy"] = Field(
         default="random",

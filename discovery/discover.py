@@ -103,7 +103,8 @@ def discover(
         epsilon_central=max(row.clones for row in rows),
         epsilon_blanket=max(row.blanket for row in rows),
         epsilon_attack=max(row.attack for row in rows),
-        device_epsilon_central=_worst([row.device for row in rows]),
+        device_epsilon_central=max(row.device for row in rows),
+        honest_share=config.honest_share,
         delta=config.delta,
     )
 
@@ -112,11 +113,6 @@ def _as_typed(word: FoundWord, done: Sequence[LayerState]) -> FoundWord:
     """A word in the form that a later layer of its pass heard of."""
     forms = [layer.forms[word.word] for layer in done if word.word in layer.forms]
     return word.model_copy(update={"form": forms[0]}) if forms else word
-
-
-def _worst(epsilons: Sequence[float | None]) -> float | None:
-    stated = [epsilon for epsilon in epsilons if epsilon is not None]
-    return max(stated) if len(stated) == len(epsilons) else None
 
 
 def _one_pass(

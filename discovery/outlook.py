@@ -1,5 +1,6 @@
 """What finding words would promise a device, local and central, in a population of so many: before anybody is asked."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -7,14 +8,14 @@ from scipy import optimize, stats
 
 from discovery import participation
 from discovery.central.select import passes_of
-from discovery.certificates.group import device
+from discovery.certificates.group import device, honest_messages
 from discovery.config import MOST_NOISE, SIGNIFICANCE_Z, CentralConfig, TrieConfig
 from discovery.device.answer import letters_of
 from discovery.device.randomizer import SubsetSelection, subset_selection
 from discovery.selection import rounded_down, significant_votes
 
 # What a central discovery is compared with, in the sizes of the packaged demo.
-LOCAL = TrieConfig(epsilon0=8.0, delta=1e-6, messages_per_device=10, layers=8, max_prefixes=100)
+LOCAL = TrieConfig(epsilon0=8.0, delta=1e-6, messages_per_device=10, honest_share=0.5, layers=8, max_prefixes=100)
 _LEAST_NOISE = 1e-3
 
 
@@ -24,8 +25,9 @@ class LocalOutlook:
 
     Attributes:
       local: epsilon of a whole device against whoever collects its messages.
-      shuffled: the same at ``delta`` where nobody can link them, in the first layer, which hides a device least: it has
-        the fewest devices, and the fewest items to be taken for.
+      shuffled: the same at ``delta`` where nobody can link them, with as few devices as the smallest layer has and as
+        few items to be taken for as a layer with a single prefix that goes on. A layer in which nothing but finished
+        words is left has fewer; what that costs is what the discovery then states.
       least_share: of devices that must hold a word so that it is found every second time.
     """
 
@@ -35,16 +37,24 @@ class LocalOutlook:
     least_share: float
 
 
-def local(config: TrieConfig, devices: int, alphabet: str) -> LocalOutlook:
-    """What so many training devices would have of a local discovery that asks for these letters."""
+def local(config: TrieConfig, devices: int, alphabet: str, known_words: Collection[str] | None = None) -> LocalOutlook:
+    """What so many training devices would have of a local discovery that asks for these letters.
+
+    Args:
+      known_words: of the public vocabulary, by which devices are shared out among layers; without them it is as if as
+        many candidates were alive as there can be.
+    """
     most, letters = config.messages_per_device, len(letters_of(alphabet))
-    # Without a public vocabulary at hand, as many candidates alive as there can be.
-    alive_L = np.minimum(float(letters) ** np.arange(1, config.layers + 1), config.max_prefixes)
-    first = rounded_down(participation.sizes(devices // config.passes, alive_L)[0])
+    if known_words is None:
+        alive_L = np.minimum(float(letters) ** np.arange(1, config.layers + 1), config.max_prefixes)
+    else:
+        alive_L = participation.alive(config, known_words)
+    fewest = rounded_down(participation.fewest(devices // config.passes, alive_L))
     randomizer = subset_selection(config.epsilon0, letters + 1)
+    honest = honest_messages(fewest * most, most, config.honest_share)
     return LocalOutlook(
         local=most * config.epsilon0,
-        shuffled=device(randomizer, first * most, most, config.delta),
+        shuffled=device(randomizer, honest, most, config.delta),
         delta=config.delta,
         least_share=_local_share(config, devices, alphabet),
     )

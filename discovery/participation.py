@@ -28,14 +28,25 @@ def group_sizes(devices: int, config: TrieConfig, known_words: Collection[str]) 
     its fourth root, which found most words of 0, 1/4, 1/2, 3/4 and 1 on public word lists
     (LOG, "Discovery's defaults"). Only public numbers decide it.
     """
-    alive_L = np.array(
+    return sizes(devices, alive(config, known_words))
+
+
+def alive(config: TrieConfig, known_words: Collection[str]) -> np.ndarray:
+    """Candidates of each layer that public words would have, float64."""
+    return np.array(
         [
             min(len({(word + END)[:layer] for word in known_words if len(word) >= layer - 1}), config.max_prefixes)
             for layer in range(1, config.layers + 1)
         ],
         dtype=np.float64,
     )
-    return sizes(devices, alive_L)
+
+
+def fewest(devices: int, alive_L: np.ndarray) -> int:
+    """Devices that the smallest layer of a pass has at least; so it has of any more devices too."""
+    weight_L = np.maximum(alive_L, 1.0) ** 0.25
+    spare = max(devices - len(alive_L), 0)
+    return 1 + int(np.floor(spare * weight_L.min() / weight_L.sum() - 1e-9))
 
 
 def sizes(devices: int, alive_L: np.ndarray) -> list[int]:

@@ -58,11 +58,10 @@ class LayerRow(Config):
       lemma_1: the bound of Sun & Sun 2024 on the same for that k, if there were no threshold but ``max_prefixes``;
         1 where it says nothing. None of both of layers that were kept before they were computed.
       kept, finished: prefixes that go on, words found.
-      clones, blanket: central epsilon from the messages received, by two certificates; both hold.
+      clones, blanket: central epsilon from the honest ones of the messages received, by two certificates; both hold.
       attack: what an explicit attack reaches; no certificate can be below it.
       closed_2023: the paper's closed form. Its theorem has an erratum: not certified. None outside its range.
-      device: central epsilon of all messages of one device together (``certificates.group``); None where the layer was
-        closed before it was stated.
+      device: central epsilon of all messages of one device together (``certificates.group``).
     """
 
     pass_number: int
@@ -83,7 +82,7 @@ class LayerRow(Config):
     blanket: float
     attack: float
     closed_2023: float | None
-    device: float | None = None
+    device: float
 
 
 class LayerState(Config):
@@ -121,7 +120,8 @@ class DiscoveryResult(Config):
       epsilon_central: by ``certificate``.
       epsilon_blanket: the same statement by the privacy blanket, never larger.
       epsilon_attack: what an explicit attack reaches at some layer; the truth is not below.
-      device_epsilon_central: of a whole device after shuffling; None where a layer does not state it.
+      device_epsilon_central: of a whole device after shuffling.
+      honest_share: of the other devices of a layer, on whose answers the certificates count.
     """
 
     words: tuple[FoundWord, ...]
@@ -132,7 +132,8 @@ class DiscoveryResult(Config):
     epsilon_central: float
     epsilon_blanket: float
     epsilon_attack: float
-    device_epsilon_central: float | None = None
+    device_epsilon_central: float
+    honest_share: float
     delta: float
 
 

@@ -11,7 +11,7 @@ from discovery.certificates.anonymity import ANONYMITY_CHANCE, anonymous_holders
 from discovery.certificates.attack import attack
 from discovery.certificates.blanket import blanket
 from discovery.certificates.clones import clones, closed_2023
-from discovery.certificates.group import NO_GAIN, device
+from discovery.certificates.group import NO_GAIN, device, honest_messages
 from discovery.config import TrieConfig
 from discovery.device.answer import DIGIT, END, Broadcast, Question, spelt
 from discovery.device.randomizer import estimate, noise_variance, subset_selection
@@ -66,7 +66,7 @@ def close_layer(question: Question, votes: ShardVotes) -> LayerState:
         lemma_1=lemma_1(randomizer, fewest, config.max_prefixes, min(anonymity, fewest)),
         kept=len(chosen.prefixes),
         finished=len(chosen.words),
-        **certify(question, fewest),
+        **certify(question, honest_messages(fewest, config.messages_per_device, config.honest_share)),
     )
     return LayerState(row=row, prefixes=chosen.prefixes, words=chosen.words, forms=chosen.forms)
 
@@ -141,6 +141,9 @@ def _forms(broadcast: Broadcast, votes_d: np.ndarray, needed: int) -> dict[str, 
 
 def certify(question: Question, messages: int) -> dict[str, float | None]:
     """Central epsilon of a layer's messages by both certificates, of a whole device's, and what an attack reaches.
+
+    Args:
+      messages: that are assumed to be honest.
 
     Raises:
       ArithmeticError: the attack beats a certificate, which is then wrong.

@@ -22,6 +22,7 @@ from pipeline.policy.approvals import Reviewer, require_reviewers
 from pipeline.policy.config import ExperimentConfig, PolicyConfig
 from pipeline.policy.covered import require_coverable
 from pipeline.policy.discovery import require_allowed_discovery
+from pipeline.policy.total import require_total_ceilings
 from pretrain.config import (
     AdaptConfig,
     Config,
@@ -198,13 +199,6 @@ class LaunchConfig(Config):
                 "policy.budget: missing, and policy.population_max_rho too, so nothing bounds what one device loses to "
                 "all launches; add one of them, as in budget: {rho: 1.5, days: 60}"
             )
-        window = policy.budget.rho if policy.budget else None
-        for field, bound in {"population_max_rho": policy.population_max_rho, "budget.rho": window}.items():
-            if mechanism.noise_multiplier and bound is not None and policy.max_rho > bound:
-                raise ValueError(
-                    f"policy.max_rho: {policy.max_rho} is above policy.{field} {bound}: one launch may not exceed the "
-                    "population's budget"
-                )
         beside = self.beside_training
         spent, room = math.fsum(beside.values()), self.policy.max_rho
         if spent >= room if self.trains else spent > room:
@@ -225,6 +219,7 @@ class LaunchConfig(Config):
     @model_validator(mode="after")
     def _the_policy_can_be_met(self) -> "LaunchConfig":
         require_allowed_discovery(self.policy, self.discovery, self.mechanism.delta)
+        require_total_ceilings(self.policy, self.mechanism.delta, noised=self.mechanism.noise_multiplier > 0)
         require_reviewers(self.policy.approvals, self.reviewers)
         return self
 

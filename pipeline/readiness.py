@@ -11,21 +11,19 @@ from functools import partial
 from pathlib import Path
 
 from discovery.config import TrieConfig
-from federated.config.population import VALIDATION_FRACTION, FilePopulation, Kept, SyntheticPopulation
+from federated.config.population import FilePopulation, Kept, SyntheticPopulation
 from federated.devices.withdrawn import Withdrawn
 from pipeline.config import LaunchConfig
 from pipeline.hosts.gang import require_hosts
+from pipeline.releases.planned import estimated_devices, expected_splits, planned
+from pipeline.releases.policy import above_policy, one_number
 from pipeline.settings import Settings, has_account
 from pretrain.config import FileCorpus
 
-# Noise is written with so many digits.
-_DIGITS = 3
 # Rows of larger files are counted when the launch reads them, which is before anything is spent too.
 _MOST_COUNTED_BYTES = 1 << 30
 # Of fewer devices, rounded down to tens, a tenth is nobody or one.
 _FEW = 20
-# Of the samples of a launch without a timer, so many may be held for a device that was drawn too often.
-_MOST_HELD = 0.05
 
 
 @dataclass(frozen=True)
@@ -35,10 +33,12 @@ class Look:
     Attributes:
       problems: why it would be refused or held, one line each with the field, the value and the fix.
       notes: what its owner would want to know.
+      devices: of the population, rounded down to tens; None where they were not counted.
     """
 
     problems: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    devices: int | None = None
 
 
 def look(config: LaunchConfig, settings: Settings, run_id: str, taken_over: Collection[str] = ()) -> Look:
@@ -52,36 +52,44 @@ def look(config: LaunchConfig, settings: Settings, run_id: str, taken_over: Coll
     Args:
       taken_over: stages that another launch made for it, so that they spend nothing here.
     """
-    from pipeline.ledger.foresee import costs, foresee
+    from pipeline.ledger.foresee import foresee
     from pipeline.people.withdrawals import foreseen_of
 
-    rho = training_rho(config)
-    foreseen = foresee(config, settings, run_id, *costs(config, rho, taken_over))
+    spends = planned(config, estimated_devices(config))
+    foreseen = foresee(config, settings, run_id, spends, taken_over)
     kept = foreseen.kept
     unusable = unusable_files(config, kept)
     population = (
         Look(()) if unusable else _population(config, kept, foreseen_of(settings.ledger_url, config.private_text.name))
     )
+    train = estimated_devices(config)
+    if population.devices is not None:
+        train = expected_splits(config, population.devices)["train"]
+        spends = planned(config, train)
+        foreseen = foresee(config, settings, run_id, spends, taken_over)
     estimated = _never_full(config, config.planning.population_estimate) if config.planning else []
     problems = (
         *_no_words(config),
         *unusable,
         *population.problems,
         *(problem for problem in estimated if not population.problems),
-        *above_policy(config, rho),
+        *above_policy(config, spends, train),
         *_unknown_reviewers(config, settings),
         *_no_hosts(config, settings),
         *foreseen.problems,
     )
-    return Look(problems, (*population.notes, *foreseen.notes))
+    notes = (*one_number(config, spends), *population.notes, *foreseen.notes)
+    return Look(problems, notes, population.devices)
 
 
-def training_rho(config: LaunchConfig) -> float:
-    """What training costs one device at worst, within the limits that are enforced."""
-    from federated import mechanisms  # scipy is slow to import
+def require_schedule(config: LaunchConfig) -> tuple[str, ...]:
+    """What a schedule's owner would want to know of it, by the launch file alone; ValueError with every problem."""
+    from pipeline.ledger import schedule
 
-    mechanism = config.mechanism
-    return mechanisms.sensitivity_squared(mechanism) / (2 * mechanism.noise_multiplier**2) if config.trains else 0.0
+    spends = planned(config, estimated_devices(config))
+    if problems := above_policy(config, spends, estimated_devices(config)):
+        raise ValueError("\n".join(problems))
+    return (*one_number(config, spends), *schedule.require_fits(config, spends["discover"]))
 
 
 def require(config: LaunchConfig, settings: Settings, run_id: str, taken_over: Collection[str] = ()) -> tuple[str, ...]:
@@ -118,7 +126,7 @@ def _population(config: LaunchConfig, kept: Kept | None, withdrawn: Withdrawn) -
     """
     private = config.private_text
     if isinstance(private, SyntheticPopulation):
-        return Look(tuple(_hopeless(config, private.devices)))
+        return Look(tuple(_hopeless(config, private.devices)), devices=private.devices)
     if not isinstance(private, FilePopulation):
         return Look(())
     from federated.devices import readers
@@ -146,6 +154,7 @@ def _population(config: LaunchConfig, kept: Kept | None, withdrawn: Withdrawn) -
     return Look(
         tuple(_hopeless(config, devices)),
         (f"private_text: {devices:,}+ devices of {config.locale}{note}; about {parts}",),
+        devices,
     )
 
 
@@ -182,54 +191,6 @@ def _looks(config: LaunchConfig, kept: Kept | None) -> list[Callable[[], object]
 
         looks.append(partial(filters.read_blocklist, Path(config.discovery.blocklist)))
     return looks
-
-
-def above_policy(config: LaunchConfig, training_rho: float) -> list[str]:
-    """What the launch's own policy would hold it for, whatever its model does.
-
-    Args:
-      training_rho: of training at worst.
-    """
-    policy, mechanism, lines = config.policy, config.mechanism, []
-    beside = sum(config.beside_training.values())
-    if training_rho + beside > policy.max_rho and _is_likely(config, training_rho):
-        room = policy.max_rho - beside
-        factor = math.sqrt(training_rho / room) if room > 0 else math.inf
-        needed = _rounded_up(mechanism.noise_multiplier * factor)
-        with_others = "".join(f" and {name} {cost:.4g}" for name, cost in config.beside_training.items())
-        raise_others = "".join(f", or {name}.noise_multiplier" for name in config.beside_training)
-        lines.append(
-            f"policy.max_rho: {policy.max_rho:g}, but training costs rho {training_rho:.4g} at worst{with_others}; "
-            f"raise mechanism.noise_multiplier from {mechanism.noise_multiplier:g} to {needed:g}{raise_others}"
-        )
-    discovery, most = config.discovery, policy.max_discovery_epsilon0
-    if isinstance(discovery, TrieConfig) and most is not None and discovery.epsilon0 > most:
-        lines.append(
-            f"policy.max_discovery_epsilon0: {most:g}, but discovery.epsilon0 is {discovery.epsilon0:g}; lower it"
-        )
-    return lines
-
-
-def _is_likely(config: LaunchConfig, training_rho: float) -> bool:
-    """Whether training would pass the ceiling in more than one sample of twenty.
-
-    Under a timer a device may join as often as the plan says. Devices drawn by chance may all be drawn every time, and
-    never are; what they pay is how often one really was.
-    """
-    mechanism, sample = config.mechanism, config.mechanism.secret_sample
-    if sample is None:
-        return True
-    room = config.policy.max_rho - sum(config.beside_training.values())
-    rounds, rate = mechanism.rounds, sample.rate
-    often = math.floor(max(room, 0.0) / (training_rho / rounds))
-    within = math.fsum(_binomial(joins, rounds, rate) for joins in range(min(often, rounds) + 1))
-    return within**sample.population < 1 - _MOST_HELD
-
-
-def _binomial(successes: int, trials: int, share: float) -> float:
-    """The probability of so many successes; in logarithms, as coefficients of many trials are too large for a float."""
-    ways = math.lgamma(trials + 1) - math.lgamma(successes + 1) - math.lgamma(trials - successes + 1)
-    return math.exp(ways + successes * math.log(share) + (trials - successes) * math.log1p(-share))
 
 
 def too_few(config: LaunchConfig, devices_by_split: Mapping[str, int]) -> list[str]:
@@ -288,13 +249,6 @@ def too_few(config: LaunchConfig, devices_by_split: Mapping[str, int]) -> list[s
     return lines
 
 
-def expected_splits(config: LaunchConfig, devices: int) -> dict[str, int]:
-    """How many of a population's devices train, validate and test, about."""
-    shares = {"test": config.private_text.test_fraction, "validation": VALIDATION_FRACTION}
-    parts = {name: math.floor(devices * share) for name, share in shares.items()}
-    return {"train": devices - sum(parts.values()), **parts}
-
-
 def _hopeless(config: LaunchConfig, devices: int) -> list[str]:
     """Which stage could not run, whatever the keyed hash draws; it may still be one, once the parts are counted.
 
@@ -336,11 +290,3 @@ def _unknown_reviewers(config: LaunchConfig, settings: Settings) -> list[str]:
         f"has {', '.join(users)}. Correct it, or add it in dags/airflow.env"
         for name in missing
     ]
-
-
-def _rounded_up(value: float) -> float:
-    """A little more than enough, with few digits."""
-    if not math.isfinite(value):
-        return value
-    place = 10.0 ** (_DIGITS - 1 - math.floor(math.log10(value)))
-    return math.ceil(value * place) / place

@@ -21,7 +21,7 @@ from pipeline.hosts import fence
 from pipeline.ledger.budget import Population
 from pipeline.ledger.entries import AS_OF, SPLIT_RULE, Entry
 from pipeline.ledger.foresee import require_secure
-from pipeline.ledger.launch import kept, register_simulation
+from pipeline.ledger.launch import asked, kept, register_simulation
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.release import MAY_PUBLISH, standing
 from pipeline.reuse.finished import interrupted, keep_outcome, outcome_path, require_private, require_whole, still_true
@@ -250,9 +250,7 @@ def _released(ctx: StageContext, stages: Stages, spend: StageSpend, planned: Spe
         launch_id=run.launch_id,
         stage=name,
         spend=planned,
-        budget_rho=config.policy.population_max_rho,
-        budget_discovery_epsilon=config.policy.population_max_discovery_epsilon,
-        window=config.policy.budget,
+        asked=asked(config),
         binding=binding | _counted_by(ctx, population, before),
     )
     attempt = fence.begin(run.private(name))

@@ -15,7 +15,8 @@ def concerns(disclosure: Disclosure) -> tuple[str, ...]:
 def summary(disclosure: Disclosure) -> tuple[str, ...]:
     """Guarantee, gain over the starting point, and gain over what users have, a line each."""
     guarantee, utility = disclosure.accounting, disclosure.utility
-    lines = [f"guarantee of one device: epsilon {up(guarantee.bound)} at delta {guarantee.delta:g}"]
+    parts = ", ".join(f"{' and '.join(part.releases)} {up(part.epsilon)}" for part in guarantee.total.parts)
+    lines = [f"guarantee of one device: epsilon {up(guarantee.bound)} at delta {guarantee.delta:g} ({parts})"]
     first = utility.value("private", "top1_recall") if utility else None
     if utility is None or first is None:
         return (*lines, "no comparison on held-out devices")

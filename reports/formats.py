@@ -6,9 +6,10 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import NamedTuple
 
 from reports.disclosure.document import Disclosure, GateResult
-from reports.disclosure.findings import AuditBlock, CanaryResult
+from reports.disclosure.findings import AuditBlock, CanaryResult, CentralBlock, DiscoveryBlock
+from reports.disclosure.total import Part
 from reports.disclosure.utility import ArmMetric, Difference, HeadWords, Utility
-from reports.losses import strength
+from reports.losses import strength, up
 
 METRICS = {
     "top1_recall": "top-1 recall",
@@ -56,6 +57,16 @@ FEATURES = {"NWP": "Next-word prediction", "SC": "Smart Compose", "OTF": "On-the
 def percent(value: float) -> str:
     """A share in percent."""
     return f"{100 * value:.2f}%"
+
+
+def how_hidden(part: Part, discovery: DiscoveryBlock | CentralBlock) -> str:
+    """On what a part of the one number counts."""
+    if part.how == "noise" or isinstance(discovery, CentralBlock):
+        return "under noise"
+    if part.how == "local":
+        return f"{discovery.messages_per_device} of {up(discovery.epsilon0)} each, against whoever collects them"
+    hidden = "only sums are seen" if part.how == "summed" else "shuffled"
+    return f"{hidden}, with {percent(discovery.honest_share)} of the other devices of a layer honest, worst layer"
 
 
 def share(value: float | None) -> str:

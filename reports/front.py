@@ -71,8 +71,8 @@ def front(disclosure: Disclosure, language: str) -> dict[str, Any]:
         return lambda value: Markup(in_digits_of(language, write(float(value))))
 
     utility, guarantee = d.utility, d.accounting
-    together, central = guarantee.together, d.discovery.kind == "central"
-    words = (together.words_epsilon, together.words_delta) if together else (0.0, 0.0)
+    words = guarantee.total.words
+    beside = (words.epsilon, words.delta) if words else (0.0, 0.0)
     had = utility.champion if utility else None
     return {
         "d": d,
@@ -86,14 +86,14 @@ def front(disclosure: Disclosure, language: str) -> dict[str, Any]:
         "failed": [gate.id for gate in d.decision.gates if not gate.passed],
         "facts": worst_facts(d),
         "text": "made_up" if d.launch.synthetic_population else _SOURCES.get(d.population.source, "typed"),
-        "central": central,
-        "together": together,
-        "counted": central or together is not None,
+        "central": d.discovery.kind == "central",
+        "words": words,
+        "noised": guarantee.total.noised,
         "delta": f"{guarantee.delta:g}",
         "bound": guarantee.bound,
         "rho": Markup(in_digits_of(language, up(guarantee.trains, 4))),
         "tier": strength(guarantee.bound),
-        "odds": Markup(in_digits_of(language, guesser(guarantee.mu, FALSE_ALARMS, *words))),
+        "odds": Markup(in_digits_of(language, guesser(guarantee.mu, FALSE_ALARMS, *beside))),
         "first": utility.value("private", "top1_recall") if utility else None,
         "three": utility.part("new_words", "private", "top3_recall") if utility else None,
         "had": had,

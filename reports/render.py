@@ -36,6 +36,7 @@ _FILTERS = (
     formats.feature_name,
     formats.features,
     formats.gate_value,
+    formats.how_hidden,
     guesser,
     formats.heads_of,
     formats.histogram,

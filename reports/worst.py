@@ -35,14 +35,7 @@ def worst_facts(disclosure: Disclosure) -> list[str]:
     if isinstance(discovery, DiscoveryBlock) and strength(discovery.device_level_epsilon0) == "weak":
         facts.append(
             f"Against whoever collects the messages of word discovery a device has ε = "
-            f"{up(discovery.device_level_epsilon0)}, which is weak."
-            + (
-                f" Shuffled among everybody's they give it ε = {up(shuffled)}, no guarantee worth the name either."
-                if (shuffled := discovery.device_epsilon_central) is not None and strength(shuffled) == "weak"
-                else " The front page's number counts on their being shuffled."
-                if disclosure.accounting.together
-                else ""
-            )
+            f"{up(discovery.device_level_epsilon0)}, which is weak." + _hidden(disclosure)
         )
     if discovery.words_added == 0:
         facts.append("Discovery added no word.")
@@ -54,6 +47,14 @@ def worst_facts(disclosure: Disclosure) -> list[str]:
     if utility is not None:
         facts += _suggested(utility, discovery.words_added) + _variety(utility) + _losses(utility)
     return facts
+
+
+def _hidden(disclosure: Disclosure) -> str:
+    """Whether the front page's number counts on messages of word discovery that nobody links to their sender."""
+    words = disclosure.accounting.total.words
+    if words is None or words.how == "local":
+        return " The front page's number has it in full, as shuffling among so few hides nobody."
+    return " The front page's number counts on their being shuffled."
 
 
 def _suggested(utility: Utility, words_added: int) -> list[str]:

@@ -14,12 +14,13 @@ from federated.config.mechanism import BltMechanism
 from federated.config.population import FilePopulation
 from federated.planning.worst_case import rho_for
 from pipeline.config import LaunchConfig, launch_id, load_launch
-from pipeline.covered.together import WORDS_SHARE
 from pipeline.gates.decide import decide
 from pipeline.gates.evidence import Evidence
 from pipeline.gates.words import GATES
 from pipeline.ledger import schedule
-from pipeline.readiness import expected_splits
+from pipeline.releases.planned import estimated_devices, planned
+from pipeline.releases.policy import above_policy, likely
+from pipeline.releases.total import total
 from pretrain import text
 from pretrain.config import C4Corpus
 
@@ -54,10 +55,11 @@ def test_says_every_privacy_parameter_itself(path: Path):
         stated |= {"min_sep", "max_participations"}
     assert stated <= set(raw["mechanism"])
     central = raw["discovery"].get("kind") == "central"
-    bounds = {"noise_multiplier", "words_per_device"} if central else {"epsilon0", "messages_per_device"}
+    local = {"epsilon0", "messages_per_device", "honest_share"}
+    bounds = {"noise_multiplier", "words_per_device"} if central else local
     ceiling = {"trusted_aggregator" if central else "max_discovery_epsilon0"}
     assert {"delta"} | bounds <= set(raw["discovery"])
-    assert {"max_rho", "min_canary_rank"} | ceiling <= set(raw["policy"])
+    assert {"max_rho", "max_total_epsilon", "population_delta", "min_canary_rank"} | ceiling <= set(raw["policy"])
     assert {"population_max_rho", "budget"} & set(raw["policy"])
     assert raw["mechanism"]["randomness"] == "secure"
 
@@ -113,7 +115,8 @@ def test_no_stress_canary_ships(path: Path):
 @pytest.mark.parametrize("path", PRODUCTION, ids=name_of)
 def test_a_schedule_fits_its_budget_for_ever(path: Path):
     """In every window there will be, with a week's delay, and no ceiling that adds up for ever."""
-    assert schedule.fits(load_launch(path), None) == schedule.Fits((), ())
+    config = load_launch(path)
+    assert schedule.fits(config, None, planned(config, estimated_devices(config))["discover"]) == schedule.Fits((), ())
 
 
 def worst_rho(config: LaunchConfig) -> float:
@@ -168,8 +171,8 @@ def test_every_field_is_set_by_a_file_and_there_are_few_names() -> None:
     # budget of so much rho in so many days; evaluation (its budget), cover_everything; the
     # paper's Greedy; in_launch, which says what canaries a model ships with; the timer of launches by the clock; vote:
     # what a device loses by it; hosts, machines that share a round; approvals; a live experiment, its share and what it
-    # must show.
-    assert len(names) <= 134
+    # must show; and the one number: its ceilings for a launch, in a window and for ever, and who is taken to be honest.
+    assert len(names) <= 139
 
 
 @pytest.mark.parametrize(
@@ -198,12 +201,32 @@ def test_what_a_guarantee_is_called_is_for_the_report_to_say(path: Path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", PRODUCTION, ids=name_of)
-def test_shuffling_hides_what_a_device_says_of_words_in_the_planned_population(path: Path):
-    """So words are in the launch's one number: at words' share of delta, in the layer that hides a device least."""
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_the_one_number_stays_under_its_ceiling_at_the_files_own_population(path: Path):
+    """Words among it, with half of the other devices of a layer honest: below 10 wherever shuffling hides a device."""
     config = load_launch(path)
-    assert config.policy.cover_everything
-    asked = config.discovery.model_copy(update={"delta": WORDS_SHARE * config.mechanism.delta})
-    train = expected_splits(config, config.planning.population_estimate)["train"]
-    seen = outlook.local(asked, train, text.alphabet(config.locale))
-    assert seen.shuffled < 9 < 10 < seen.local
+    spends = planned(config, estimated_devices(config))
+    whole = total(config, likely(config, spends))
+    assert above_policy(config, spends, estimated_devices(config)) == []
+    assert whole.epsilon <= config.policy.max_total_epsilon < 1.2 * whole.epsilon + 3
+    if path in PRODUCTION:
+        assert config.policy.cover_everything
+        assert (config.discovery.honest_share, whole.words.how) == (0.5, "shuffled")
+        assert whole.epsilon < 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "epsilon0", "messages", "expected"),
+    [("en-US", 7.0, 5, {1.0: 3.192, 0.5: 4.903}), ("de-DE", 7.0, 10, {1.0: 6.962, 0.5: 11.373})],
+)
+def test_a_share_of_honest_devices_costs_what_it_is_said_to(
+    name: str, epsilon0: float, messages: int, expected: dict[float, float]
+):
+    """Of as many devices that train as the file estimates in all, as the numbers were first stated."""
+    config = load_launch(ROOT / "dags" / "launches" / f"{name}.yaml")
+    for share, epsilon in expected.items():
+        changed = {"epsilon0": epsilon0, "messages_per_device": messages, "honest_share": share}
+        asked = config.discovery.model_copy(update=changed)
+        seen = outlook.local(asked, config.planning.population_estimate, text.alphabet(config.locale))
+        assert seen.shuffled == pytest.approx(epsilon, abs=6e-4)

@@ -51,7 +51,13 @@ VARIANTS = {
     "both": {"adaptive_weights": True, "passes": 2},
 }
 LOCAL = TrieConfig(
-    epsilon0=8.0, delta=DELTA, messages_per_device=10, layers=8, max_prefixes=100, false_discovery_rate=0.05
+    epsilon0=8.0,
+    delta=DELTA,
+    messages_per_device=10,
+    honest_share=1.0,
+    layers=8,
+    max_prefixes=100,
+    false_discovery_rate=0.05,
 )
 
 

@@ -12,10 +12,28 @@ _STEP = 1e-3
 NO_GAIN = 1e-4
 
 
+def honest_messages(messages: int, size: int, share: float) -> int:
+    """Messages of a layer that hide one device: its own ``size``, and those of the others that answer honestly.
+
+    Guarantee: a certificate of so many messages holds where ``share`` of the other devices randomise as agreed and keep
+    their answers to themselves, whatever all others send and tell: to whoever knows these messages they are nothing
+    but numbers to subtract, and shuffled messages with such added are post-processed (Balle et al. 2019, whose blanket
+    is that of the users who are honest).
+
+    Args:
+      messages: of the layer, a multiple of ``size``, or as many as one device sends at least.
+    """
+    others = max(messages // size - 1, 0)
+    return size * (1 + math.floor(share * others))
+
+
 def device(randomizer: SubsetSelection, messages: int, size: int, delta: float) -> float:
     """Epsilon at ``delta`` of a device that sent ``size`` of a layer's shuffled ``messages``, by the privacy blanket.
 
-    Guarantee: see ``group``.
+    Guarantee: see ``group``; never above ``size * epsilon0``, which holds against whoever collects the messages.
+
+    Args:
+      messages: that are honest (``honest_messages``).
     """
     local, plainer = randomizer.epsilon0, 1 - NO_GAIN
     if blanket(randomizer, messages, delta) > plainer * local:

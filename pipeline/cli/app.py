@@ -111,13 +111,11 @@ def check(
         named = to_run(launch, _date(date))
         parsed, run_id = named.config, named.run_id
         notes: tuple[str, ...] = ()
+        from pipeline import readiness
+
         if alone:
-            from pipeline.ledger import schedule
-
-            notes = schedule.require_fits(parsed)
+            notes = readiness.require_schedule(parsed)
         else:
-            from pipeline import readiness
-
             here = settings.load()
             taken = foreseen(parsed, run_id, here)
             notes = readiness.require(parsed, here, run_id, taken_over(taken)) + known.lost_ledger(here)

@@ -111,12 +111,12 @@ def init(
     most, read = 3 * loses if budget is None else budget, public or ("sample" if tag.startswith("en") else "c4")
     asked = Asked(file.stem, tag, text, read, devices, loses, most, days)
     _require(asked)
-    content = launch_file(asked)
+    content = _with_total(launch_file(asked), asked)
     config = _valid(content)
     planned = _planned(config, asked)
     write_text(file, _text(content, asked))
     load_launch(file)
-    rows = _next(file, asked)
+    rows = _next(file, asked, config)
     guarantee = planned.guarantee
     epsilon = guarantee.epsilon[config.mechanism.delta]
     result = {
@@ -126,12 +126,14 @@ def init(
         "rho": guarantee.rho,
         "epsilon": epsilon,
         "delta": config.mechanism.delta,
+        "total_epsilon": content["policy"]["max_total_epsilon"],
         "next": rows,
     }
     run = config.mechanism
     lines = [
         f"{file}: {run.kind}, {run.rounds:,} rounds of {run.report_goal:,} devices",
-        f"at worst rho {guarantee.rho:.4g}, epsilon {up(epsilon)} at delta {run.delta:g}",
+        f"at worst rho {guarantee.rho:.4g}, epsilon {up(epsilon)} at delta {run.delta:g}; with the words "
+        f"{content['policy']['max_total_epsilon']:g} or less",
         *(f"  not feasible: {reason}" for reason in planned.reasons),
         *(f"next: {row}" for row in rows),
     ]
@@ -181,9 +183,17 @@ def launch_file(asked: Asked) -> dict[str, Any]:
     private = {"source": SYNTHETIC, "name": f"synthetic-{asked.name}", "devices": min(asked.population, 10_000_000)}
     if not made_up:
         private = {"source": "files", "name": asked.name, "paths": [asked.data]}
-    bound: dict[str, Any] = {"population_max_rho": asked.budget}
+    # Ceilings on the one number follow from what is asked for (``_with_total``).
+    bound: dict[str, Any] = {
+        "max_total_epsilon": 1.0,
+        "population_max_rho": asked.budget,
+        "population_max_epsilon": 1.0,
+    }
     if asked.days is not None:
-        bound = {"budget": {"rho": asked.budget, "days": asked.days}}
+        budget = {"rho": asked.budget, "epsilon": 1.0, "days": asked.days}
+        bound |= {"budget": budget}
+    else:
+        bound |= {"population_max_rho": asked.budget, "population_max_epsilon": 1.0}
     mechanism, launches = _mechanism(asked.rho, trains, size), math.floor(asked.budget / asked.rho)
     return {
         "name": asked.name,
@@ -203,9 +213,11 @@ def launch_file(asked: Asked) -> dict[str, Any]:
             "checkpoint_every_steps": size.steps // 5,
         },
         "discovery": {
-            "epsilon0": 8.0,
-            "delta": _DELTA,
-            "messages_per_device": 10,
+            "epsilon0": 8.0 if small else 6.0,
+            "delta": _DELTA / 2,
+            # Few devices hide no message, so each costs epsilon0.
+            "messages_per_device": 1 if small else 5,
+            "honest_share": 0.5,
             "layers": 8 if small else 15,
             "max_prefixes": 100 if small else 10_000,
             "false_discovery_rate": 0.05,
@@ -225,6 +237,7 @@ def launch_file(asked: Asked) -> dict[str, Any]:
         "ab_test": {"buckets": max(2, min(20, int(asked.population * share) // 2))},
         "policy": {
             "max_rho": asked.rho,
+            "population_delta": 10 * _DELTA,
             **bound,
             "max_discovery_epsilon0": 8.0,
             "population_max_discovery_epsilon": 8.0 * launches,
@@ -236,6 +249,25 @@ def launch_file(asked: Asked) -> dict[str, Any]:
         },
         "report": {"contact": "who answers for this launch", "intended_use": "Suggests the next word as people type."},
     }
+
+
+def _with_total(content: dict[str, Any], asked: Asked) -> dict[str, Any]:
+    """The launch file with ceilings on the one number: what its rho and its words come to, rounded up."""
+    from federated.accounting.gaussian import epsilon_of_rho
+    from pipeline.releases.planned import expected_splits
+    from pipeline.releases.spends import planned
+    from pipeline.releases.total import total
+
+    config = _valid(content)
+    spends = planned(config, asked.rho, expected_splits(config, asked.population)["train"])
+    words, launches, policy = spends["discover"], math.floor(asked.budget / asked.rho), content["policy"].copy()
+    policy["population_delta"] = max(policy["population_delta"], 2 * launches * _DELTA)
+    left, one = policy["population_delta"] - launches * words.device_delta, math.ceil(total(config, spends).epsilon)
+    every = float(max(one, math.ceil(launches * words.device_epsilon + epsilon_of_rho(asked.budget, left))))
+    policy["max_total_epsilon"] = float(one)
+    within = "budget" in policy
+    policy |= {"budget": policy["budget"] | {"epsilon": every}} if within else {"population_max_epsilon": every}
+    return content | {"policy": policy}
 
 
 def _public(asked: Asked, size: Size) -> dict[str, Any]:
@@ -283,10 +315,13 @@ def _planned(config: LaunchConfig, asked: Asked) -> "Plan":
     """The worst case of the file, and whether the population carries it: what 'tacit plan' says of it."""
     from federated.planning.worst_case import plan
     from pipeline import readiness
+    from pipeline.releases.policy import above_policy
+    from pipeline.releases.spends import planned as planned_spends
 
     splits = readiness.expected_splits(config, asked.population)
     planned = plan(config.mechanism, splits["train"])
-    more = (*readiness.above_policy(config, planned.guarantee.rho), *readiness.too_few(config, splits))
+    spends = planned_spends(config, planned.guarantee.rho, splits["train"])
+    more = (*above_policy(config, spends, splits["train"]), *readiness.too_few(config, splits))
     return replace(planned, feasible=planned.feasible and not more, reasons=(*planned.reasons, *more))
 
 
@@ -303,9 +338,13 @@ def _text(content: dict[str, Any], asked: Asked) -> str:
     return "\n".join([*head, *(yaml.safe_dump(block, sort_keys=False, allow_unicode=True) for block in blocks)])
 
 
-def _next(file: Path, asked: Asked) -> list[str]:
+def _next(file: Path, asked: Asked, config: LaunchConfig) -> list[str]:
     """Commands from here to a launch."""
-    window = f" --window-days {asked.days}" if asked.days else ""
-    register = f"tacit ledger register {asked.name} --max-rho {asked.budget:g}{window}"
+    window, policy = f" --window-days {asked.days}" if asked.days else "", config.policy
+    epsilon = policy.budget.epsilon if policy.budget else policy.population_max_epsilon
+    register = (
+        f"tacit ledger register {asked.name} --max-rho {asked.budget:g} --max-epsilon {epsilon:g} "
+        f"--delta {policy.population_delta:g}{window}"
+    )
     first = [] if asked.data == SYNTHETIC else [f"{register}  (once: its budget)"]
     return ["tacit ledger init  (once)", *first, f"tacit check {file}", f"tacit launch {file}"]

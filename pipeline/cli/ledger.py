@@ -8,17 +8,27 @@ from datetime import date, timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from pydantic import ValidationError
 
 from federated.config.population import NAME
 from pipeline import settings
+from pipeline.cli.launches.budget import (
+    Delta,
+    LifetimeEpsilon,
+    LifetimeRho,
+    MaxEpsilon,
+    MaxRho,
+    MaxTotal,
+    WindowDays,
+    budget_of,
+)
 from pipeline.cli.launches.named import LaunchName, to_run
 from pipeline.cli.support import AsJson, answer, command, foreseen, taken_over
 from pipeline.config import LaunchConfig, launch_id
 from pipeline.errors import PERMANENT, LedgerMissing, PopulationUnknown
-from pipeline.ledger.budget import Budget, Population
+from pipeline.ledger.budget import Population
 from pipeline.ledger.entries import NO_UNIT, Entry
 from pretrain.reading.paths import shown
+from reports.losses import up
 
 if TYPE_CHECKING:
     from pipeline.ledger.foresee import Forecast
@@ -28,15 +38,6 @@ if TYPE_CHECKING:
 _MOST_DAYS = 1830
 
 app = typer.Typer(no_args_is_help=True, help="What every launch spent. Example: tacit ledger show")
-
-MaxRho = Annotated[float, typer.Option(help="device-level rho of all launches together")]
-MaxEpsilon = Annotated[
-    float | None, typer.Option("--max-discovery-epsilon", help="epsilon of one typed word, of all launches together")
-]
-WindowDays = Annotated[
-    int | None, typer.Option(help="both hold in any so many days, and text is kept no longer; default: for ever")
-]
-LifetimeRho = Annotated[float | None, typer.Option(help="beside a window: device-level rho of all launches for ever")]
 
 
 @app.command("init")
@@ -68,9 +69,12 @@ def ledger_init(as_json: AsJson = False) -> None:
 def ledger_register(
     name: Annotated[str, typer.Argument(help="private_text.name of its launch files")],
     max_rho: MaxRho,
+    max_epsilon: MaxTotal,
+    delta: Delta,
     max_discovery_epsilon: MaxEpsilon = None,
     window_days: WindowDays = None,
     lifetime_rho: LifetimeRho = None,
+    lifetime_epsilon: LifetimeEpsilon = None,
     raised_by: Annotated[
         list[str] | None, typer.Option(help="account that may change the budget (repeatable); default: yours")
     ] = None,
@@ -81,11 +85,19 @@ def ledger_register(
 ) -> None:
     """Give a population its budget, once, before its first launch.
 
-    Example: tacit ledger register en-US --max-rho 1 --max-discovery-epsilon 80
+    Example: tacit ledger register en-US --max-rho 1 --max-epsilon 40 --delta 1e-9 --max-discovery-epsilon 80
     """
     if not re.fullmatch(NAME, name) or name.endswith("\n"):
         raise ValueError(f"name: {shown(repr(name))} can be no population; use letters, digits, '.', '_' and '-'")
-    budget = _budget(max_rho, max_discovery_epsilon, window_days, lifetime_rho)
+    budget = budget_of(
+        max_rho=max_rho,
+        max_epsilon=max_epsilon,
+        delta=delta,
+        max_discovery_epsilon=max_discovery_epsilon,
+        window_days=window_days,
+        lifetime_rho=lifetime_rho,
+        lifetime_epsilon=lifetime_epsilon,
+    )
     ledger = _ledger()
     population = ledger.register(name, budget, settings.account(), raised_by or (), simulated=simulated)
     _answer_population(ledger, population, as_json)
@@ -95,11 +107,16 @@ def ledger_register(
 @command
 def ledger_budget(
     name: Annotated[str, typer.Argument(help="a registered population")],
-    max_rho: MaxRho,
     reason: Annotated[str, typer.Option(help="why; it stands in the ledger")],
+    max_rho: Annotated[float | None, typer.Option(help="device-level rho of all launches together")] = None,
+    max_epsilon: Annotated[
+        float | None, typer.Option(help="epsilon of one device over all releases of all launches, words too")
+    ] = None,
+    delta: Annotated[float | None, typer.Option(help="delta at which that epsilon holds")] = None,
     max_discovery_epsilon: MaxEpsilon = None,
     window_days: WindowDays = None,
     lifetime_rho: LifetimeRho = None,
+    lifetime_epsilon: LifetimeEpsilon = None,
     as_json: AsJson = False,
 ) -> None:
     """Change a population's budget; only those named at its registration may. What is not named stays.
@@ -107,13 +124,19 @@ def ledger_budget(
     Example: tacit ledger budget en-US --max-rho 2 --max-discovery-epsilon 80 --reason "reviewed 2026-11"
     """
     ledger = _ledger()
-    before = ledger.population(name).budget
-    budget = _budget(
-        max_rho,
-        before.max_discovery_epsilon if max_discovery_epsilon is None else max_discovery_epsilon,
-        before.window_days if window_days is None else window_days,
-        before.lifetime_rho if lifetime_rho is None else lifetime_rho,
-    )
+    named = {
+        "max_rho": max_rho,
+        "max_epsilon": max_epsilon,
+        "delta": delta,
+        "max_discovery_epsilon": max_discovery_epsilon,
+        "window_days": window_days,
+        "lifetime_rho": lifetime_rho,
+        "lifetime_epsilon": lifetime_epsilon,
+    }
+    changed = {option: value for option, value in named.items() if value is not None}
+    if not changed:
+        raise ValueError("--max-rho: nothing is named, so nothing would change; name what is to change")
+    budget = budget_of(**ledger.population(name).budget.model_dump() | changed)
     _answer_population(ledger, ledger.change_budget(name, budget, settings.account(), reason), as_json)
 
 
@@ -137,17 +160,25 @@ def ledger_show(
     names = sorted({entry.population for entry in entries if entry.unit != NO_UNIT})
     totals = {name: ledger.total(name) for name in names}
     discovery = {name: ledger.discovery_total(name) for name in names}
+    deltas = {name: owner.budget.delta for name in names if (owner := ledger.registered(name))}
+    epsilons = {name: ledger.total_epsilon(name, delta) for name, delta in deltas.items()}
     lines = [f"ledger: {ledger.address}", *(_line(entry) for entry in entries)]
     for name in names:
-        # Two units, so two sentences: no sum of the two means anything.
+        # A device and a typed word are two units; epsilon of the device has all that it sends.
         lines.append(f"spent on {name}: device-level rho {totals[name]:.6g}")
         lines.append(f"spent on {name}: epsilon {discovery[name]:.6g} per typed word, in discovery")
+        if name in deltas:
+            lines.append(
+                f"spent on {name}: epsilon {up(epsilons[name])} of one device over all releases, at delta "
+                f"{deltas[name]:g}"
+            )
         lines += _windows(ledger, name)
     content = {
         "ledger": ledger.address,
         "entries": [entry.model_dump() for entry in entries],
         "totals": totals,
         "discovery_totals": discovery,
+        "total_epsilons": epsilons,
     }
     answer(content, as_json, text="\n".join(lines if entries else [*lines, "it is empty"]))
 
@@ -194,7 +225,7 @@ def ledger_forecast(
     """
     from pipeline.ledger import schedule
     from pipeline.ledger.foresee import forecast
-    from pipeline.readiness import training_rho
+    from pipeline.releases.planned import estimated_devices, planned
 
     config, here = to_run(launch).config, settings.load()
     begins, ends = _day(first, "--from"), _day(last, "--to")
@@ -205,7 +236,13 @@ def ledger_forecast(
     ids = [launch_id(config, f"{day:%Y%m%d}") for day in schedule.launch_dates(config.schedule, begins, ends)]
     if not ids:
         raise ValueError(f"--to: {config.schedule!r} has no date from {begins} to {ends}")
-    rows = forecast(config, here, ids, training_rho(config), lambda run_id: taken_over(foreseen(config, run_id, here)))
+    rows = forecast(
+        config,
+        here,
+        ids,
+        planned(config, estimated_devices(config)),
+        lambda run_id: taken_over(foreseen(config, run_id, here)),
+    )
     spending = [row for row in rows if not row.problem]
     rho = math.fsum(max(row.rho, row.held_out_rho) for row in spending)
     epsilon, refused = math.fsum(row.epsilon for row in spending), len(rows) - len(spending)
@@ -227,10 +264,10 @@ def would_spend(config: LaunchConfig, here: settings.Settings, run_id: str, made
       made: stages that another launch made for it.
     """
     from pipeline.ledger.foresee import forecast
-    from pipeline.readiness import training_rho
+    from pipeline.releases.planned import estimated_devices, planned
 
     try:
-        rows = forecast(config, here, [run_id], training_rho(config), lambda run_id: made)
+        rows = forecast(config, here, [run_id], planned(config, estimated_devices(config)), lambda run_id: made)
     except LedgerMissing:
         return ()
     return tuple(f"would spend, at worst: {_forecast_line(row).strip()}" for row in rows)
@@ -243,7 +280,10 @@ def _forecast_line(row: "Forecast") -> str:
     if not (row.rho or row.held_out_rho or row.epsilon):
         return f"  {row.launch_id}: spends nothing{before}"
     held_out = f" (held out: {row.held_out_rho:.4g})" if row.held_out_rho else ""
-    return f"  {row.launch_id}: rho {row.rho:.4g}{held_out}, epsilon {row.epsilon:g} per typed word{before}"
+    return (
+        f"  {row.launch_id}: rho {row.rho:.4g}{held_out}, epsilon {row.epsilon:g} per typed word; of one device "
+        f"epsilon {up(row.total)} over all releases{before}"
+    )
 
 
 def _day(text: str, option: str) -> date:
@@ -259,10 +299,14 @@ def _windows(ledger: "PrivacyLedger", name: str) -> list[str]:
     days = population.budget.window_days if population else None
     if population is None or days is None:
         return []
+    budget, delta = population.budget, population.budget.delta
     now, most = ledger.counted(name, "device"), ledger.most_in_any(name, "device", days)
+    total_now, total_most = ledger.counted(name, "total", delta), ledger.most_in_any(name, "total", days, delta)
     return [
-        f"spent on {name}: of rho {population.budget.max_rho:g} in any {days} days, {now:.6g} in the last {days} and "
-        f"{most:.6g} in the worst"
+        f"spent on {name}: of rho {budget.max_rho:g} in any {days} days, {now:.6g} in the last {days} and {most:.6g} "
+        "in the worst",
+        f"spent on {name}: of epsilon {budget.max_epsilon:g} over all releases in any {days} days, {up(total_now)} in "
+        f"the last {days} and {up(total_most)} in the worst",
     ]
 
 
@@ -275,33 +319,16 @@ def _line(entry: Entry) -> str:
     return f"{about}{entry.launch_id}/{entry.stage}: {amount}"
 
 
-def _budget(
-    max_rho: float, max_discovery_epsilon: float | None, window_days: int | None, lifetime_rho: float | None
-) -> Budget:
-    if lifetime_rho is not None and window_days is None:
-        raise ValueError("--lifetime-rho: stands beside --window-days; without a window --max-rho is for ever")
-    try:
-        return Budget(
-            max_rho=max_rho,
-            max_discovery_epsilon=max_discovery_epsilon,
-            window_days=window_days,
-            lifetime_rho=lifetime_rho,
-        )
-    except ValidationError as error:
-        wrong = error.errors()[0]
-        option = "--" + str(wrong["loc"][0]).replace("_", "-")
-        bound = "from 1 to 36,500" if option == "--window-days" else "above 0 and finite"
-        raise ValueError(f"{option}: {wrong['input']!r}; give a positive number, {bound}") from error
-
-
 def _answer_population(ledger: "PrivacyLedger", population: Population, as_json: bool) -> None:
     budget = population.budget
     words = "no ceiling" if budget.max_discovery_epsilon is None else f"{budget.max_discovery_epsilon:g}"
     within = f" in any {budget.window_days} days" if budget.window_days else ""
-    ever = f", and rho {budget.lifetime_rho:g} for ever" if budget.lifetime_rho else ""
+    lifetime = (("rho", budget.lifetime_rho), ("epsilon", budget.lifetime_epsilon))
+    ever = "".join(f", and {name} {amount:g} for ever" for name, amount in lifetime if amount)
     text = (
-        f"ledger: {ledger.address}\npopulation {population.name}: rho {budget.max_rho:g}, epsilon per typed word "
-        f"{words}{within}{ever}; changed by {', '.join(population.raised_by)}"
+        f"ledger: {ledger.address}\npopulation {population.name}: rho {budget.max_rho:g}, epsilon "
+        f"{budget.max_epsilon:g} over all releases at delta {budget.delta:g}, epsilon per typed word {words}{within}"
+        f"{ever}; changed by {', '.join(population.raised_by)}"
     )
     answer({"ledger": ledger.address} | population.model_dump(mode="json"), as_json, text=text)
 

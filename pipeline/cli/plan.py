@@ -1,29 +1,33 @@
 """``tacit plan`` and ``tacit rehearse``: what a launch file costs, whether it pays, and what would be better."""
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from federated.config.mechanism import MOST_DEVICES
 from pipeline import readiness, rehearsed, settings
 from pipeline.cli.launches.named import LaunchName, to_run
+from pipeline.cli.launches.plan_tables import show_options, show_trade
 from pipeline.cli.support import AsJson, answer, command, foreseen, taken_over
 from pipeline.config import LaunchConfig
+from pipeline.releases.ceiling import in_words
+from pipeline.releases.policy import above_policy, likely
+from pipeline.releases.spends import planned as planned_spends
+from pipeline.releases.total import total
 from pipeline.run_dir import RunDir
+from pipeline.stage import Spend
 from pretrain.config import LEAST_AMOUNT, MOST_AMOUNT
 from reports.losses import up
 
 if TYPE_CHECKING:
     from federated.config.planning import PlanningConfig
     from federated.planning.proposal import Proposal
-    from federated.planning.search import Option
-    from federated.planning.verdict import Outcome, Verdict
+    from federated.planning.verdict import Verdict
     from federated.planning.worst_case import Plan
     from pipeline.ledger.foresee import Foreseen
 
@@ -65,8 +69,9 @@ def plan(
     splits = None if devices is None else readiness.expected_splits(config, devices)
     estimate = _devices(config, run_id, planning) if splits is None else splits["train"]
     planned = core.plan(config.mechanism, estimate) if config.trains else core.nothing(config.mechanism)
+    spends = planned_spends(config, planned.guarantee.rho, estimate)
     more_reasons = (
-        *readiness.above_policy(config, planned.guarantee.rho),
+        *above_policy(config, spends, estimate),
         *(() if splits is None else readiness.too_few(config, splits)),
     )
     planned = replace(
@@ -88,11 +93,17 @@ def plan(
             f"{together:.6g}, epsilon {up(epsilon)} at delta {delta:g}, of policy.max_rho "
             f"{config.policy.max_rho:g}"
         )
+    whole = total(config, likely(config, spends))
+    content |= {"total": whole.model_dump(mode="json"), "max_total_epsilon": config.policy.max_total_epsilon}
+    text += (
+        f"\n  all releases together cost one device epsilon {up(whole.epsilon)} at delta {whole.delta:g}, of "
+        f"policy.max_total_epsilon {config.policy.max_total_epsilon:g}: {in_words(whole)}"
+    )
     rows, lines = words.both_ways(config, estimate)
     content |= {"words": rows}
     text += "".join(f"\n{line}" for line in lines)
     taken = foreseen(config, run_id, settings.load())
-    room = _room(config, run_id, planned.guarantee.rho, taken_over(taken))
+    room = _room(config, run_id, spends, taken_over(taken))
     content |= {"ledger": {"problems": list(room.problems), "notes": list(room.notes)}}
     text += "".join(f"\n  ledger: {line}" for line in (*room.problems, *room.notes))
     content |= {"reuse": [vars(each) for each in taken]}
@@ -128,7 +139,7 @@ def plan(
         else:
             more, lines = _rehearsed(config, verdict, directory)
             if not as_json:
-                _show_trade(verdict, rehearsed.outcome_of_file(verdict, config), Console(stderr=True))
+                show_trade(verdict, rehearsed.outcome_of_file(verdict, config), Console(stderr=True))
     answer(content | more, as_json, text="\n".join([text, "", *lines]))
 
 
@@ -146,7 +157,7 @@ def _searched(
     swept = plan_sweep.sweeps(terms, proposal.chosen, _tell)
     paths = plan_stage.write(proposal, swept, directory)
     if show:
-        _show(proposal.alternatives, terms.target.rho, Console(stderr=True))
+        show_options(proposal.alternatives, terms.target.rho, Console(stderr=True))
     content = {"proposal": plan_stage.as_json(proposal, swept), "files": [str(path) for path in paths]}
     return content, [*_proposal_text(proposal), "", f"files: {directory}"]
 
@@ -247,11 +258,11 @@ def _devices(config: LaunchConfig, run_id: str, planning: "PlanningConfig | None
     return record.result["devices_by_split"]["train"]
 
 
-def _room(config: LaunchConfig, run_id: str, training_rho: float, reused: Collection[str]) -> "Foreseen":
+def _room(config: LaunchConfig, run_id: str, spends: Mapping[str, Spend], reused: Collection[str]) -> "Foreseen":
     """What the ledger has to say of the launch, as far as it is known here."""
-    from pipeline.ledger.foresee import costs, foresee
+    from pipeline.ledger.foresee import foresee
 
-    return foresee(config, settings.load(), run_id, *costs(config, training_rho, reused))
+    return foresee(config, settings.load(), run_id, spends, reused)
 
 
 def _worst_case(planned: "Plan") -> dict:
@@ -312,39 +323,3 @@ def _proposal_text(proposal: "Proposal") -> list[str]:
     from federated.planning.proposal import to_yaml
 
     return [*lines, "For the launch file:", to_yaml(proposal.mechanism)]
-
-
-def _show(options: "tuple[Option, ...]", target_rho: float, console: Console) -> None:
-    """The alternatives in 80 columns, and what else must be known about some of them."""
-    several = len({row.rounds for row in options}) > 1
-    title = "The same noise in the model by other means; ok: meets the target"
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    columns = ("mechanism", *(("rounds",) if several else ()), "report\ngoal", "noise\nmult.", "min_sep", "joins\n<=")
-    for name in (*columns, "rho", "epsilon", "copies", "ok"):
-        table.add_column(name, justify="left" if name == "mechanism" else "right", no_wrap=True)
-    for row in options:
-        meets = "-" if row.rho is None else "yes" if row.rho <= target_rho else "no"
-        cells = [row.label, f"{row.rounds:,}", f"{row.report_goal:,}", f"{row.noise_multiplier:g}", f"{row.min_sep:,}"]
-        cells += [f"{row.max_participations:,}", "-" if row.rho is None else f"{row.rho:.4g}", up(row.epsilon)]
-        cells += [f"{row.copies:,}", meets]
-        table.add_row(*cells[:1], *cells[1 if several else 2 :], style="bold" if row is options[0] else None)
-    console.print(table)
-    for row in options:
-        if row.note:
-            console.print(f"{row.label}: {row.note}", highlight=False, markup=False)
-
-
-def _show_trade(verdict: "Verdict", of_file: "Outcome | None", console: Console) -> None:
-    """What each split of rho would give."""
-    title = f"Gain over {100 * verdict.start:.2f}% on held-out pseudo-users, points of top-1 recall"
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    for name in ("spent on", "ships", "rounds", "goal", "rho", "gain", "pays"):
-        table.add_column(name, justify="left" if name in ("spent on", "ships") else "right", no_wrap=True)
-    for place, row in enumerate(verdict.outcomes):
-        shape = (f"{row.rounds:,}", f"{row.report_goal:,}") if row.rounds else ("-", "-")
-        pays = "yes" if verdict.pays(row) else "no"
-        gain = f"{100 * row.gain:+.2f} ± {200 * row.error:.2f}"
-        label = f"{row.label} (this file)" if of_file is not None and row is of_file else row.label
-        style = "bold" if place == verdict.best else None
-        table.add_row(label, row.ships, *shape, f"{row.rho:.3g}", gain, pays, style=style)
-    console.print(table)

@@ -36,11 +36,10 @@ def both_ways(config: LaunchConfig, devices: int) -> tuple[list[dict], list[str]
 
 def _local(config: TrieConfig, devices: int, alphabet: str) -> tuple[dict, str]:
     seen = outlook.local(config, devices, alphabet)
-    worth = "none worth the name" if strength(seen.shuffled) == "weak" else strength(seen.shuffled)
     line = (
         f"nobody is trusted: {config.messages_per_device} messages at {config.epsilon0:g} are epsilon "
         f"{up(seen.local)} a device; shuffled, {up(seen.shuffled)} a device at delta {seen.delta:g} "
-        f"({worth}); {_finds(seen.least_share)}"
+        f"({strength(seen.shuffled)}) if {config.honest_share:.0%} of the others are honest; {_finds(seen.least_share)}"
     )
     return asdict(seen), line
 

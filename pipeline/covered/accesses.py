@@ -42,13 +42,9 @@ def uncovered(config: LaunchConfig) -> tuple[str, ...]:
     return tuple(row.stage for row in accesses(config) if row.data == "private" and not row.covered)
 
 
-def accesses(config: LaunchConfig, *, words_counted: bool = False) -> tuple[DataAccess, ...]:
-    """The table, in the order of the stages.
-
-    Args:
-      words_counted: the launch's one number counts words that were found locally (``covered.together``).
-    """
-    discovery = _discovered(config, words_counted)
+def accesses(config: LaunchConfig) -> tuple[DataAccess, ...]:
+    """The table, in the order of the stages."""
+    discovery = _discovered(config)
     trained = (
         *((_counted(config.counts),) if config.counts else ()),
         *((_trained(config),) if config.trains else ()),
@@ -124,16 +120,15 @@ def _evaluated(config: EvaluationConfig) -> DataAccess:
     return DataAccess(stage="ab_test", data="private", covered=True, mechanism=noise, unit="device")
 
 
-def _discovered(config: LaunchConfig, words_counted: bool) -> DataAccess:
+def _discovered(config: LaunchConfig) -> DataAccess:
     central = config.central_discovery
     if isinstance(config.discovery, TrieConfig):
         local = config.discovery
         noise = (
-            f"LDP TrieHH, Subset Selection: {local.messages_per_device} messages of epsilon {local.epsilon0:g} a device"
+            f"LDP TrieHH, Subset Selection: {local.messages_per_device} messages of epsilon {local.epsilon0:g} a "
+            "device, counted together"
         )
-        unit = "device" if words_counted else "item"
-        noise += ", counted together after shuffling" if words_counted else ", outside the launch's one number"
-        return DataAccess(stage="discover", data="private", covered=True, mechanism=noise, unit=unit)
+        return DataAccess(stage="discover", data="private", covered=True, mechanism=noise, unit="device")
     assert central is not None
     noise = (
         f"weighted Gaussian selection of at most {central.words_per_device} words a device, noise multiplier "

@@ -7,14 +7,17 @@ from discovery.config import CentralConfig
 from evaluation.noisy.questions import CLIP_NORM, MOST_WORDS
 from federated.accounting import guarantees as accounting
 from federated.accounting.composition import compose
-from federated.accounting.gaussian import epsilon_of_rho
 from federated.counts.cells import START_WEIGHT
 from pipeline.config import LaunchConfig
+from pipeline.covered.words import words_of
 from pipeline.errors import StageInputMissing
 from pipeline.rehearsed import require_worth
+from pipeline.releases.policy import above_policy
+from pipeline.releases.spends import central_discovery, counts, evaluated, planned, votes
 from pipeline.run_dir import RunDir
 from pipeline.stage import Spend, StageSpend
 from pretrain.config import Config
+from pretrain.vocabulary import load as load_vocabulary
 from reports.disclosure.guarantee import ReleasedEvaluation
 
 
@@ -62,25 +65,9 @@ def planned_votes(config: LaunchConfig, run: RunDir) -> Spend | None:
     return votes(config.vote.rho, config.mechanism.delta)
 
 
-def votes(rho: float, delta: float) -> Spend:
-    """A device-level spend of one Gaussian release of votes."""
-    return counts(rho, delta).model_copy(update={"note": "votes"})
-
-
-def counts(rho: float, delta: float) -> Spend:
-    """A device-level spend of one Gaussian release."""
-    epsilon = epsilon_of_rho(rho, delta)
-    return Spend(unit="device", adjacency="zero-out", rho=rho, epsilon=epsilon, delta=delta, note="counts")
-
-
 def planned_evaluation(config: LaunchConfig, run: RunDir | None = None) -> Spend | None:
     """The one release about test devices; known exactly beforehand. None where they are evaluated without noise."""
     return None if config.evaluation is None else evaluated(config.evaluation.rho, config.mechanism.delta)
-
-
-def evaluated(rho: float, delta: float) -> Spend:
-    """A device-level spend of devices that are held out: who trains loses nothing to it."""
-    return counts(rho, delta).model_copy(update={"note": "evaluation", "split": "test"})
 
 
 def evaluation_block(config: LaunchConfig) -> ReleasedEvaluation | None:
@@ -97,8 +84,38 @@ def evaluation_block(config: LaunchConfig) -> ReleasedEvaluation | None:
     )
 
 
+def planned_discovery(config: LaunchConfig, run: RunDir) -> Spend:
+    """What a central discovery costs a device, or a local one its messages with as few as its smallest layer will have.
+
+    The first spend of a launch: words for a model that a rehearsal found not worth training are not asked for. The plan
+    knew no vocabulary yet, by which devices are shared out among layers, so the one number is held against its ceiling
+    again.
+
+    Raises:
+      ValueError: a rehearsal of exactly this run says that it does not pay, or the one number would pass its ceiling.
+      StageInputMissing: the plan, which knows every refusal that can be known, has not been made.
+    """
+    require_worth(config, run.root)
+    plan = run.record("plan")
+    if plan is None:
+        raise StageInputMissing(f"{run.launch_id}: stage 'plan' has not finished; it comes before anything is spent")
+    if isinstance(config.discovery, CentralConfig):
+        return central_discovery(config.discovery)
+    devices = run.result("ingest_private")["devices_by_split"]["train"]
+    known_words = load_vocabulary(run.input("ingest_public", "vocabulary.json")).words
+    spends = planned(config, plan.result["rho"], devices, known_words)
+    if problems := above_policy(config, spends, devices, known_words):
+        raise ValueError("\n".join((*problems, "nothing was spent on words")))
+    return spends["discover"]
+
+
+def is_sum(config: LaunchConfig) -> bool:
+    """Whether a launch releases more of its devices under noise than its training."""
+    return bool(config.beside_training) or config.evaluation is not None
+
+
 class Loss(Config):
-    """What one device loses to a whole launch: that of its split, whichever loses more.
+    """What one device loses to the noised releases of a launch: that of its split, whichever loses more.
 
     Attributes:
       failure: probability with which rho does not hold; epsilon has it in its delta.
@@ -112,33 +129,32 @@ class Loss(Config):
     failure: float = 0.0
 
 
-def is_sum(config: LaunchConfig) -> bool:
-    """Whether a launch releases more of its devices than its training."""
-    return bool(config.beside_training) or config.evaluation is not None
-
-
-def device_spends(config: LaunchConfig, run: RunDir) -> list[Spend]:
-    """Every device-level release that a launch which has trained is made of, as its stages state them.
+def spent(config: LaunchConfig, run: RunDir, *, noised: bool = False) -> dict[str, Spend]:
+    """Every release that a launch which has trained is made of, by its stage, as that states it.
 
     A release that was taken over is one of them, for what the launch that made it paid: whoever sees this launch sees
     what came of it. What evaluation costs is known, and counts as spent, also where the comparison failed.
 
+    Args:
+      noised: those alone that have a rho.
+
     Raises:
       StageInputMissing: it has not trained, or not released something else that it was asked to.
     """
-    asked = {"discover": config.central_discovery is not None, "count": config.counts is not None, "ab_test": False}
-    asked |= {"fine_tune": config.trains, "vote": config.vote is not None}
+    asked = {"vote": config.vote is not None, "count": config.counts is not None, "fine_tune": config.trains}
+    asked |= {"ab_test": False, "discover": config.central_discovery is not None or not noised}
     stated = {name: run.result(name)["spend"] for name in SPENDS if asked.get(name, True)}
+    spends = {name: Spend.model_validate(spend or _paid_before(config, run, name)) for name, spend in stated.items()}
     held_out = planned_evaluation(config)
-    spends = [Spend.model_validate(spend or _paid_before(config, name)) for name, spend in stated.items()]
-    spends += [held_out] if held_out else []
-    return [spend for spend in spends if spend.unit == "device"]
+    return spends | ({"ab_test": held_out} if held_out else {})
 
 
-def _paid_before(config: LaunchConfig, stage: str) -> Spend:
+def _paid_before(config: LaunchConfig, run: RunDir, stage: str) -> Spend:
     """What the launch paid whose release this one took over: the same, or it would not have been taken over."""
-    if stage == "discover" and config.central_discovery is not None:
-        return central_discovery(config.central_discovery)
+    if stage == "discover":
+        if isinstance(config.discovery, CentralConfig):
+            return central_discovery(config.discovery)
+        return words_of(run.result(stage))
     if stage == "count" and config.counts is not None:
         return counts(config.counts.rho, config.mechanism.delta)
     if stage == "vote" and config.vote is not None:
@@ -147,28 +163,28 @@ def _paid_before(config: LaunchConfig, stage: str) -> Spend:
 
 
 def launch_loss(config: LaunchConfig, run: RunDir) -> Loss:
-    """What one device loses to a launch that has trained: over votes, words, counts, training and evaluation.
+    """What one device loses to the noised releases of a launch that has trained, by two accountants.
 
     Guarantee: releases on the same devices, a later one chosen in the light of the earlier ones, add up: their rho
     (see ``composition.compose``) and the probabilities with which they fail. A device is in one split, and has nothing
     in what is released of another one, so the larger split counts. Where training is all there is, it is that of
-    training, number for number.
+    training, number for number. Words found locally are no part of it; ``releases.total`` has them too.
 
     Raises:
-      StageInputMissing: see ``device_spends``.
+      StageInputMissing: see ``spent``.
     """
     trained = run.result("fine_tune")
     if not is_sum(config):
         return Loss.model_validate({name: trained[name] for name in Loss.model_fields if name in trained})
     delta, splits = trained["delta"], dict[str, list[Spend]]()
-    for spend in device_spends(config, run):
+    for spend in spent(config, run, noised=True).values():
         splits.setdefault(spend.split, []).append(spend)
     losses = [loss_together(split, delta) for split in splits.values()]
     return Loss.model_validate({name: max(getattr(loss, name) for loss in losses) for name in Loss.model_fields})
 
 
 def loss_together(spends: Sequence[Spend], delta: float) -> Loss:
-    """What releases on the same devices cost together, at a delta that holds their failures.
+    """What noised releases on the same devices cost together, at a delta that holds their failures.
 
     Raises:
       ValueError: the failures alone are more than delta.
@@ -179,46 +195,6 @@ def loss_together(spends: Sequence[Spend], delta: float) -> Loss:
     together = compose([spend.rho for spend in spends if spend.rho is not None], [delta - failure])
     (epsilon,), (second,) = together.epsilon.values(), together.epsilon_pld.values()
     return Loss(rho=together.rho, mu=together.mu, delta=delta, epsilon=epsilon, epsilon_pld=second, failure=failure)
-
-
-def planned_discovery(config: LaunchConfig, run: RunDir) -> Spend:
-    """The local guarantee of one message, or what a central discovery costs a device; neither depends on who answers.
-
-    The first spend of a launch: words for a model that a rehearsal found not worth training are not asked for.
-
-    Raises:
-      ValueError: a rehearsal of exactly this run says that it does not pay.
-      StageInputMissing: the plan, which knows every refusal that can be known, has not been made.
-    """
-    require_worth(config, run.root)
-    if run.record("plan") is None:
-        raise StageInputMissing(f"{run.launch_id}: stage 'plan' has not finished; it comes before anything is spent")
-    if isinstance(config.discovery, CentralConfig):
-        return central_discovery(config.discovery)
-    return discovery(config.discovery.epsilon0, "local, planned")
-
-
-def discovery(epsilon0: float, note: str) -> Spend:
-    """The ledger entry of a local discovery: local epsilon of one typed word."""
-    return Spend(unit="item", adjacency="swap", rho=None, epsilon=epsilon0, delta=0.0, note=note)
-
-
-def central_discovery(config: CentralConfig) -> Spend:
-    """The ledger entry of a central discovery: approximate zCDP of one device, known exactly beforehand.
-
-    Guarantee: that of ``discovery.central.select.select``; epsilon at ``delta`` by the exact Gaussian curve at what of
-    it the threshold's failure leaves (the hockey-stick divergence of the two adds up, Gopi et al. 2020, theorem 5.1).
-    """
-    epsilon = epsilon_of_rho(config.rho, config.delta - config.failure)
-    return Spend(
-        unit="device",
-        adjacency="zero-out",
-        rho=config.rho,
-        epsilon=epsilon,
-        delta=config.delta,
-        note="words",
-        failure=config.failure,
-    )
 
 
 def seeded(config: LaunchConfig) -> tuple[str, ...]:

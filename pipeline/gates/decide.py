@@ -22,8 +22,9 @@ _COVERED = "each spends from a budget, a device's or, where words are found loca
 def decide(evidence: Evidence, policy: PolicyConfig) -> DecisionBlock:
     """Check every gate; launch only if all pass.
 
-    Guarantee: a launch has device-level rho at most ``policy.max_rho`` by two accountants, takes
-    the population to at most ``policy.population_max_rho`` and in no window above ``policy.budget``,
+    Guarantee: a launch has device-level rho at most ``policy.max_rho`` by two accountants, and epsilon over all its
+    releases at most ``policy.max_total_epsilon``; it takes the population to at most
+    ``policy.population_max_rho`` and ``population_max_epsilon`` and in no window above ``policy.budget``,
     kept to the participation that the accounting assumed, and added all the noise that it was accounted with to what it
     released.
     """

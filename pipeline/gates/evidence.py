@@ -22,6 +22,10 @@ class Evidence(BaseModel):
     window_rho: float | None = Field(
         default=None, description="most that one device lost in any window of the budget, this launch included"
     )
+    population_epsilon: float | None = Field(
+        default=None, description="of one device over all releases in the ledger, this launch's too"
+    )
+    window_epsilon: float | None = Field(default=None, description="the most of that in any window of the budget")
     population_discovery_epsilon: float | None = Field(
         default=None, description="the ledger's item-level total, or the most in any window, this launch included"
     )
@@ -33,6 +37,8 @@ class Evidence(BaseModel):
     observed_min_sep: int | None = Field(default=None, description="None if no device took part twice")
     observed_max_participations: int | None = None
     violations: int | None = Field(default=None, description="participations that broke an enforced bound")
+    # all releases
+    total_epsilon: float | None = Field(default=None, description="of one device; None where a release is missing")
     # discover
     epsilon0: float | None = None
     # audit

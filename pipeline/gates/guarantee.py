@@ -14,7 +14,22 @@ EPSILON_TOLERANCE = 1e-3
 def of_the_guarantee(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateResult]:
     """Budgets of launch and population, and the participation that the accounting rests on."""
     yield at_most("budget", "privacy budget of the launch", evidence.rho, policy.max_rho, "device-level rho")
+    yield at_most(
+        "total",
+        "one number of the launch",
+        evidence.total_epsilon,
+        policy.max_total_epsilon,
+        "epsilon of one device over all releases",
+    )
     yield _accountants(evidence)
+    if policy.population_max_epsilon is not None:
+        yield at_most(
+            "population_total",
+            "one number of the population",
+            evidence.population_epsilon,
+            policy.population_max_epsilon,
+            "epsilon of one device over all releases of all launches in the ledger",
+        )
     if policy.population_max_rho is not None:
         yield at_most(
             "population_budget",
@@ -30,6 +45,13 @@ def of_the_guarantee(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateR
             evidence.window_rho,
             policy.budget.rho,
             "most device-level rho of one device in any such window of the ledger",
+        )
+        yield at_most(
+            "window_total",
+            f"one number of the population in any {policy.budget.days} days",
+            evidence.window_epsilon,
+            policy.budget.epsilon,
+            "most epsilon of one device over all releases in any such window of the ledger",
         )
     yield _separation(evidence)
     yield at_most(

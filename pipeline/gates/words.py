@@ -48,6 +48,24 @@ _LARGER = (
 GATES: Mapping[str, GateWords] = MappingProxyType(
     {
         "budget": GateWords("One device loses no more than the launch may cost it.", "policy.max_rho", _NOISE),
+        "total": GateWords(
+            "One device loses no more than this to all releases of the launch together, words too.",
+            "policy.max_total_epsilon",
+            "lower the part that costs most ('tacit plan' names them): discovery.messages_per_device or epsilon0, or "
+            "more noise",
+        ),
+        "population_total": GateWords(
+            "One device loses no more than this to all releases of all launches, for ever.",
+            "policy.population_max_epsilon",
+            "launch at a smaller loss, or have the population's budget reviewed ('tacit ledger budget')",
+            "where policy.population_max_epsilon is left out: 'window_total' then bounds every window",
+        ),
+        "window_total": GateWords(
+            "One device loses no more than this to all releases of the launches of any so many days.",
+            "policy.budget",
+            "wait until earlier launches leave the window ('tacit check' says from which day on), or spend less",
+            "where policy.budget is left out: 'population_total' then bounds all launches there ever are",
+        ),
         "accountants": GateWords(
             "Two independent accountants come to the same epsilon, within a thousandth.", "", _BUG
         ),

@@ -5,9 +5,9 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, SerializerFunctionWrapHandler, model_serializer
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat
 
 from federated.config.population import VALIDATION_FRACTION
 from pipeline.errors import BudgetExceeded, PermanentError, PopulationUnknown
@@ -28,22 +28,22 @@ class Budget(BaseModel):
     """What all launches on a population may spend together.
 
     Attributes:
-      max_rho: device-level, of one device.
+      max_rho: device-level, of one device to noised releases.
+      max_epsilon: of one device to all releases, words that were found locally among them, at ``delta``.
       max_discovery_epsilon: item-level, of one typed word; None for no ceiling.
-      window_days: both hold in any so many days, and text is kept no longer; None where everything counts for ever.
-      lifetime_rho: of one device for ever, beside a window; None for no such ceiling.
+      window_days: all hold in any so many days, and text is kept no longer; None where everything counts for ever.
+      lifetime_rho, lifetime_epsilon: of one device for ever, beside a window; None for no such ceiling.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     max_rho: Finite
+    max_epsilon: Finite
+    delta: Annotated[float, Field(gt=0.0, lt=1.0)]
     max_discovery_epsilon: Finite | None = None
     window_days: Annotated[int, Field(ge=1, le=MOST_DAYS)] | None = None
     lifetime_rho: Finite | None = None
-
-    @model_serializer(mode="wrap")
-    def _as_before_without_one(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return {name: value for name, value in dump(self).items() if name != "lifetime_rho" or value is not None}
+    lifetime_epsilon: Finite | None = None
 
 
 class Population(BaseModel):
@@ -100,7 +100,7 @@ def require_registered(entries: Iterable[Entry], name: str) -> Population:
         raise PopulationUnknown(
             f"population {name!r}: not registered in this ledger, so it has no budget. Whoever answers for these "
             f"people decides what all launches together may spend: tacit ledger register {name} --max-rho ... "
-            "--max-discovery-epsilon ..."
+            "--max-epsilon ... --delta ... --max-discovery-epsilon ..."
         )
     return population
 
@@ -140,11 +140,15 @@ class Asked:
       epsilon: of one typed word (``policy.population_max_discovery_epsilon``).
       window: of one device in any so many days (``policy.budget``). Text older than that is deleted, so what a typed
         word loses is what it loses in such a window too.
+      total: of one device over all releases there ever were (``policy.population_max_epsilon``).
+      delta: at which ``total`` and the window's epsilon hold (``policy.population_delta``).
     """
 
     rho: float | None = None
     epsilon: float | None = None
     window: BudgetConfig | None = None
+    total: float | None = None
+    delta: float | None = None
 
     @property
     def days(self) -> int | None:
@@ -153,6 +157,10 @@ class Asked:
     @property
     def window_rho(self) -> float | None:
         return self.window.rho if self.window else None
+
+    @property
+    def window_epsilon(self) -> float | None:
+        return self.window.epsilon if self.window else None
 
 
 def require_no_more(population: Population, asked: Asked) -> None:
@@ -163,10 +171,15 @@ def require_no_more(population: Population, asked: Asked) -> None:
     """
     budget = population.budget
     # A ceiling for ever is compared with one for ever; beside a window there may be none.
-    lifetime = budget.lifetime_rho if budget.window_days else budget.max_rho
+    ever = ("lifetime_rho", "lifetime_epsilon") if budget.window_days else ("max_rho", "max_epsilon")
+    lifetime_rho, lifetime_epsilon = (getattr(budget, name) for name in ever)
+    rho_option, epsilon_option = (f"--{name.replace('_', '-')}" for name in ever)
     for asked_for, ceiling, field, option in (
-        (asked.rho, lifetime, "policy.population_max_rho", "--lifetime-rho" if budget.window_days else "--max-rho"),
+        (asked.rho, lifetime_rho, "policy.population_max_rho", rho_option),
+        (asked.total, lifetime_epsilon, "policy.population_max_epsilon", epsilon_option),
+        (asked.delta, budget.delta, "policy.population_delta", "--delta"),
         (asked.window_rho, budget.max_rho, "policy.budget.rho", "--max-rho"),
+        (asked.window_epsilon, budget.max_epsilon, "policy.budget.epsilon", "--max-epsilon"),
         (
             asked.epsilon,
             budget.max_discovery_epsilon,
@@ -183,18 +196,29 @@ def require_no_more(population: Population, asked: Asked) -> None:
             )
 
 
-def ceilings(population: Population | None, asked: Asked, unit: Unit) -> tuple[Ceiling, ...]:
-    """All that bounds what one unit loses: what the launch asks for, and what its population was registered with."""
-    named: list[tuple[float | None, int | None, str]]
-    if unit == "item":
-        named = [(asked.epsilon, asked.days, "policy.population_max_discovery_epsilon")]
-    else:
-        named = [(asked.rho, None, "policy.population_max_rho"), (asked.window_rho, asked.days, "policy.budget")]
+def ceilings(population: Population | None, asked: Asked, *units: Unit) -> tuple[Ceiling, ...]:
+    """All that bounds what one of some units loses: what the launch asks for, and what its population was given."""
+    named: list[tuple[Unit, float | None, int | None, str, float | None]] = [
+        ("item", asked.epsilon, asked.days, "policy.population_max_discovery_epsilon", None),
+        ("device", asked.rho, None, "policy.population_max_rho", None),
+        ("device", asked.window_rho, asked.days, "policy.budget", None),
+        ("total", asked.total, None, "policy.population_max_epsilon", asked.delta),
+        ("total", asked.window_epsilon, asked.days, "policy.budget", asked.delta),
+    ]
     if population is not None:
         budget, remedy = population.budget, f"tacit ledger budget {population.name}"
-        most = budget.max_discovery_epsilon if unit == "item" else budget.max_rho
-        named += [(most, budget.window_days, remedy), (None if unit == "item" else budget.lifetime_rho, None, remedy)]
-    return tuple(Ceiling(amount, days, field) for amount, days, field in named if amount is not None)
+        named += [
+            ("item", budget.max_discovery_epsilon, budget.window_days, remedy, None),
+            ("device", budget.max_rho, budget.window_days, remedy, None),
+            ("device", budget.lifetime_rho, None, remedy, None),
+            ("total", budget.max_epsilon, budget.window_days, remedy, budget.delta),
+            ("total", budget.lifetime_epsilon, None, remedy, budget.delta),
+        ]
+    return tuple(
+        Ceiling(amount, days, field, unit, delta)
+        for unit, amount, days, field, delta in named
+        if unit in units and amount is not None
+    )
 
 
 def days_kept(population: Population, asked: Asked) -> int | None:

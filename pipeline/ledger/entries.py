@@ -76,6 +76,21 @@ class Entry(BaseModel):
         return self.content.get("failure", 0.0)
 
     @property
+    def messages(self) -> int:
+        """Messages about items that a device sends."""
+        return self.content.get("messages", 0)
+
+    @property
+    def device_epsilon(self) -> float:
+        """Epsilon of all messages of a device; 0 where its unit is a device."""
+        return self.content.get("device_epsilon", 0.0)
+
+    @property
+    def device_delta(self) -> float:
+        """The delta at which that holds."""
+        return self.content.get("device_delta", 0.0)
+
+    @property
     def split(self) -> str:
         """Whose devices lose."""
         return self.content.get("split", "train")
@@ -131,6 +146,10 @@ def _content_problems(entries: list[Entry]) -> list[str]:
             problems.append(f"{name} states an amount that is negative or not finite")
         if not (is_amount(entry.failure) and entry.failure < 1):
             problems.append(f"{name} states a probability of failure that is none")
+        if not (is_amount(entry.device_epsilon) and is_amount(entry.device_delta) and entry.device_delta < 1):
+            problems.append(f"{name} states a loss to a device's messages that is none")
+        if entry.does in SPENDING and entry.unit == "item" and bool(entry.epsilon) != bool(entry.device_epsilon):
+            problems.append(f"{name} is about items, and does not say what their device loses")
         if entry.split not in _SPLITS:
             problems.append(f"{name} is about devices of no split")
         if (entry.does in SPENDING) != (entry.unit in UNITS) or (entry.unit == "device") != (entry.rho is not None):
@@ -145,7 +164,7 @@ def _content_problems(entries: list[Entry]) -> list[str]:
         elif entry.does in ("commit", "release"):
             if reserved.get(release) != what:
                 problems.append(f"{name} follows no reservation of its own")
-            if entry.does == "release" and (entry.rho or entry.epsilon):
+            if entry.does == "release" and (entry.rho or entry.epsilon or entry.device_epsilon):
                 problems.append(f"{name} gives a reservation back and states an amount")
             if entry.does == "commit":
                 committed.add((entry.hash, entry.population, entry.stage))

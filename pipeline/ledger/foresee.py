@@ -1,6 +1,7 @@
 """What the ledger will say of a launch, before anything is read, trained or spent; nothing is written."""
 
-from collections.abc import Callable, Collection, Sequence
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -17,11 +18,12 @@ from pipeline.ledger.budget import (
     require_registered,
 )
 from pipeline.ledger.entries import GENESIS, SPLIT_RULE, Entry, canonical, with_spend
-from pipeline.ledger.launch import asked, day_of, epsilon_of_a_word, kept, require_once, standing_spends
+from pipeline.ledger.launch import asked, day_of, kept, require_once, standing_spends
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.ledger.loss import release_of, total_epsilon
 from pipeline.ledger.room import Asking, require_room
 from pipeline.settings import Settings
-from pipeline.stage import Spend
+from pipeline.stage import Spend, Split
 
 
 @dataclass(frozen=True)
@@ -39,12 +41,18 @@ class Foreseen:
     kept: Kept | None = None
 
 
-def foresee(config: LaunchConfig, settings: Settings, run_id: str, device_rho: float, epsilon0: float) -> Foreseen:
+def foresee(
+    config: LaunchConfig,
+    settings: Settings,
+    run_id: str,
+    planned: Mapping[str, Spend],
+    taken_over: Collection[str] = (),
+) -> Foreseen:
     """What the ledger here and now has to say; without one nothing is known.
 
     Args:
-      device_rho: what one device would lose to the launch at worst.
-      epsilon0: what one typed word would lose.
+      planned: every release of the launch by its stage, at worst.
+      taken_over: stages that another launch made for it, so that they spend nothing here.
     """
     try:
         entries = PrivacyLedger(settings.ledger_url).entries()
@@ -55,7 +63,7 @@ def foresee(config: LaunchConfig, settings: Settings, run_id: str, device_rho: f
         require_secure(config, population)
     except ValueError as error:
         lines.append(str(error))
-    fits = schedule.fits(config, population)
+    fits = schedule.fits(config, population, planned["discover"])
     lines += fits.problems
     # A simulation need not be registered yet.
     if entries is not None and (population is not None or config.private_text.source not in SIMULATIONS):
@@ -65,7 +73,8 @@ def foresee(config: LaunchConfig, settings: Settings, run_id: str, device_rho: f
             require_clock(entries, population.name)
             which = kept(config, population, run_id)
             require_once(entries, population.name, run_id)
-            lines += _without_room(config, population, entries, run_id, which, (device_rho, epsilon0))
+            spends = spends_of(config, planned, taken_over)
+            lines += _without_room(config, population, entries, run_id, which, spends)
         except PermanentError as error:
             lines.append(str(error))
     return Foreseen(tuple(lines), fits.notes, which)
@@ -79,6 +88,7 @@ class Forecast:
       rho: of one device that trains.
       held_out_rho: of one device that is held out; of the two the larger counts.
       epsilon: of one typed word.
+      total: epsilon of one device over all of it, at the launch's delta.
       has_spent: stages that have spent, or reserved it: they spend nothing again.
       problem: why it would be refused; it then spends nothing at all.
     """
@@ -87,6 +97,7 @@ class Forecast:
     rho: float
     held_out_rho: float
     epsilon: float
+    total: float
     has_spent: tuple[str, ...]
     problem: str
 
@@ -95,7 +106,7 @@ def forecast(
     config: LaunchConfig,
     settings: Settings,
     run_ids: Sequence[str],
-    training_rho: float,
+    planned: Mapping[str, Spend],
     taken_over: Callable[[str], Collection[str]],
 ) -> list[Forecast]:
     """What launches of some dates would spend, each after those before it; nothing is written.
@@ -106,6 +117,7 @@ def forecast(
 
     Args:
       run_ids: in the order in which they would run.
+      planned: every release of a launch by its stage, at worst.
       taken_over: stages that another launch made for one, by its id.
 
     Raises:
@@ -119,9 +131,7 @@ def forecast(
         population = require_registered(entries, name)
     for run_id in run_ids:
         done = tuple(stage for launch, stage in standing_spends(entries, name) if launch == run_id)
-        rho, epsilon = costs(config, 0.0 if "fine_tune" in done else training_rho, {*done, *taken_over(run_id)})
-        held_out = config.evaluation.rho if config.evaluation and "ab_test" not in done else 0.0
-        spends, day = _spends(config, rho, held_out, epsilon), day_of(run_id)
+        spends, day = spends_of(config, planned, {*done, *taken_over(run_id)}), day_of(run_id)
         # A launch of a past date spends when it runs.
         at, problem = max(clock.now(), clock.start_of(day.isoformat())) if day else clock.now(), ""
         try:
@@ -130,24 +140,62 @@ def forecast(
                 if population is not None:
                     require_no_more(population, asked(config))
                 asking = _asking(config, population, run_id, kept(config, population, run_id) if population else None)
+                expected = list(entries)
                 for spend in spends:
-                    require_room(entries, asking, spend, ceilings(population, asked(config), spend.unit), at)
-                entries += [_as_if(spend, asking, at) for spend in spends]
+                    require_room(expected, asking, spend, ceilings(population, asked(config), spend.unit, "total"), at)
+                    expected.append(_as_if(spend, asking, at))
+                entries = expected
         except PermanentError as error:
             problem = str(error)
-        rows.append(Forecast(run_id, rho, held_out, epsilon, done, problem))
+        rows.append(_forecast(config, run_id, spends, done, problem))
     return rows
 
 
-def costs(config: LaunchConfig, training_rho: float, taken_over: Collection[str]) -> tuple[float, float]:
-    """Rho of one device and epsilon of one typed word that a launch costs at worst.
+def _forecast(
+    config: LaunchConfig, run_id: str, spends: Sequence[Spend], done: tuple[str, ...], problem: str
+) -> Forecast:
+    rho, held_out = (
+        math.fsum(spend.rho or 0.0 for spend in spends if spend.split == split) for split in ("train", "test")
+    )
+    return Forecast(
+        launch_id=run_id,
+        rho=rho,
+        held_out_rho=held_out,
+        epsilon=math.fsum(spend.epsilon for spend in spends if spend.unit == "item"),
+        # One rule of the split, whichever it is: a device trains or is held out.
+        total=total_epsilon([release_of(spend, "total", "rule") for spend in spends], config.mechanism.delta),
+        has_spent=done,
+        problem=problem,
+    )
+
+
+def spends_of(config: LaunchConfig, planned: Mapping[str, Spend], left_out: Collection[str]) -> list[Spend]:
+    """What a launch spends on words found locally, on devices that train and on those held out, where it does.
+
+    A population may have spent all of its budget, and more, before that was lowered; what costs nothing has room.
 
     Args:
-      taken_over: stages that another launch made for it, so that they spend nothing here.
+      left_out: stages that spend nothing, as another launch made theirs or they have spent.
     """
-    made = {"counts": "count", "discovery": "discover", "vote": "vote"}
-    rho = training_rho + sum(cost for name, cost in config.beside_training.items() if made[name] not in taken_over)
-    return rho, 0.0 if "discover" in taken_over else epsilon_of_a_word(config)
+    spends = [spend for name, spend in planned.items() if name not in left_out and (spend.rho or spend.epsilon)]
+    merged = [spend for spend in spends if spend.unit == "item"]
+    splits: tuple[Split, ...] = ("train", "test")
+    for split in splits:
+        noised = [spend for spend in spends if spend.unit == "device" and spend.split == split]
+        if noised:
+            rho, failure = (math.fsum(getattr(spend, name) for spend in noised) for name in ("rho", "failure"))
+            merged.append(
+                Spend(
+                    unit="device",
+                    adjacency="zero-out",
+                    rho=rho,
+                    epsilon=0.0,
+                    delta=config.mechanism.delta,
+                    failure=failure,
+                    split=split,
+                )
+            )
+    return merged
 
 
 def _without_room(
@@ -156,16 +204,17 @@ def _without_room(
     entries: list[Entry],
     run_id: str,
     which: Kept | None,
-    amounts: tuple[float, float],
+    spends: Sequence[Spend],
 ) -> list[str]:
-    rho, epsilon0 = amounts
-    others, lines = [entry for entry in entries if entry.launch_id != run_id], list[str]()
+    expected, lines = [entry for entry in entries if entry.launch_id != run_id], list[str]()
     asking = _asking(config, population, run_id, which)
-    for spend in _spends(config, rho, config.evaluation.rho if config.evaluation else 0.0, epsilon0):
+    for spend in spends:
         try:
-            require_room(others, asking, spend, ceilings(population, asked(config), spend.unit))
+            require_room(expected, asking, spend, ceilings(population, asked(config), spend.unit, "total"))
         except PermanentError as error:
             lines.append(str(error))
+        else:
+            expected.append(_as_if(spend, asking, clock.now()))
     return lines
 
 
@@ -190,17 +239,6 @@ def _as_if(spend: Spend, asking: Asking, at: datetime) -> Entry:
         hash=GENESIS,
         **amounts,
     )
-
-
-def _spends(config: LaunchConfig, rho: float, held_out_rho: float, epsilon0: float) -> list[Spend]:
-    """What a launch spends on a typed word, on a device that trains and on one that is held out, where it does.
-
-    A population may have spent all of its budget, and more, before that was lowered; what costs nothing has room.
-    """
-    training = Spend(unit="device", adjacency="zero-out", rho=rho, epsilon=0.0, delta=config.mechanism.delta)
-    words = Spend(unit="item", adjacency="swap", rho=None, epsilon=epsilon0, delta=0.0)
-    held_out = training.model_copy(update={"rho": held_out_rho, "split": "test"})
-    return [spend for spend in (words, training, held_out) if spend.rho or spend.epsilon]
 
 
 def require_secure(config: LaunchConfig, population: Population | None) -> None:

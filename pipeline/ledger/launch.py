@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from discovery.config import TrieConfig
 from federated.config.population import Kept
 from pipeline import settings
 from pipeline.config import SIMULATIONS, LaunchConfig
@@ -30,9 +29,12 @@ def register_simulation(config: LaunchConfig, ledger: "PrivacyLedger") -> None:
     window, lifetime = policy.budget, policy.population_max_rho
     budget = Budget(
         max_rho=window.rho if window else lifetime,
+        max_epsilon=window.epsilon if window else policy.population_max_epsilon,
+        delta=policy.population_delta,
         max_discovery_epsilon=policy.population_max_discovery_epsilon,
         window_days=window.days if window else None,
         lifetime_rho=lifetime if window else None,
+        lifetime_epsilon=policy.population_max_epsilon if window else None,
     )
     ledger.register(
         population.name, budget, by=f"launch file {config.name}", raised_by=(settings.account(),), simulated=True
@@ -117,12 +119,13 @@ def standing_spends(entries: Iterable[Entry], population: str) -> list[tuple[str
     return [place for place, does in latest.items() if does != "release"]
 
 
-def epsilon_of_a_word(config: LaunchConfig) -> float:
-    """What one typed word loses to a launch locally; nothing where an aggregator is trusted."""
-    return config.discovery.epsilon0 if isinstance(config.discovery, TrieConfig) else 0.0
-
-
 def asked(config: LaunchConfig) -> Asked:
     """The ceilings that a launch file names."""
     policy = config.policy
-    return Asked(policy.population_max_rho, policy.population_max_discovery_epsilon, policy.budget)
+    return Asked(
+        rho=policy.population_max_rho,
+        epsilon=policy.population_max_discovery_epsilon,
+        window=policy.budget,
+        total=policy.population_max_epsilon,
+        delta=policy.population_delta,
+    )

@@ -6,7 +6,9 @@ any window of days (``room``), as long as no stage spends more than it reserved 
 nothing more can be reserved). A reservation counts as spent from the moment it is written, before any noise is drawn,
 also if the launch dies. zCDP composes by addition over launches (Bun & Steinke 2016, lemma 1.7), however adaptively
 they were chosen. Item-level epsilons of discovery never join that sum. They have one of their own, with a budget where
-one is named: a typed word may be asked for in every launch, and its local losses add up (basic composition).
+one is named: a typed word may be asked for in every launch, and its local losses add up (basic composition). What a
+device loses to all its messages joins rho in a third sum, epsilon over all releases (``loss.total_epsilon``), with a
+budget of its own.
 
 Entries are chained: each holds the SHA-256 of its own canonical JSON, which includes the hash of the entry before.
 Triggers refuse updates, deletions and insertions anywhere but at the end. ``verify`` finds what got past them, and
@@ -37,7 +39,6 @@ from pipeline.ledger.entries import AS_OF, GENESIS, NO_UNIT, SPLIT_RULE, Entry, 
 from pipeline.ledger.launch import require_once
 from pipeline.ledger.loss import Unit, most_in_any, releases, total_spent
 from pipeline.ledger.room import Asking, require_room
-from pipeline.policy.config import BudgetConfig
 from pipeline.stage import Spend
 
 
@@ -114,17 +115,13 @@ class PrivacyLedger(WholeLedger):
         launch_id: str,
         stage: str,
         spend: Spend,
-        budget_rho: float | None,
+        asked: budgets.Asked,
         binding: Mapping[str, str],
-        budget_discovery_epsilon: float | None = None,
-        window: BudgetConfig | None = None,
     ) -> Entry:
         """Write a spend down before it happens. The same reservation again is free.
 
         Args:
-          budget_rho: the launch's ceiling on what one device loses for ever; None for the registered ones alone.
-          budget_discovery_epsilon: that on what one typed word loses.
-          window: the launch's ceiling on what one device loses in any so many days.
+          asked: the launch's own ceilings, beside those that were registered.
 
         Raises:
           PopulationUnknown: nobody registered the population.
@@ -140,11 +137,10 @@ class PrivacyLedger(WholeLedger):
                 require_same(old, population, spend, binding)
                 return old
             registered = budgets.require_registered(entries, population)
-            asked = budgets.Asked(budget_rho, budget_discovery_epsilon, window)
             budgets.require_no_more(registered, asked)
             require_once(entries, population, launch_id)
             asking = Asking(population, launch_id, binding.get(SPLIT_RULE, ""), binding.get(AS_OF, ""))
-            require_room(entries, asking, spend, budgets.ceilings(registered, asked, spend.unit))
+            require_room(entries, asking, spend, budgets.ceilings(registered, asked, spend.unit, "total"))
             kind = numbered(connection, "reserve", launch_id, stage)
             return append(connection, kind, population, launch_id, stage, spend, binding)
 
@@ -160,7 +156,7 @@ class PrivacyLedger(WholeLedger):
                 return None
             nothing = reserved.spend.model_copy(
                 update={"rho": None if reserved.rho is None else 0.0, "epsilon": 0.0, "delta": 0.0}
-                | {"failure": 0.0, "note": reason}
+                | {"failure": 0.0, "messages": 0, "device_epsilon": 0.0, "device_delta": 0.0, "note": reason}
             )
             kind, binding = numbered(connection, "release", launch_id, stage), json.loads(reserved.binding)
             return append(connection, kind, reserved.population, launch_id, stage, nothing, binding)
@@ -259,15 +255,20 @@ class PrivacyLedger(WholeLedger):
         """Item-level epsilon spent on a population; a figure of its own, of no use beside a rho."""
         return total_spent(self.entries(), population, "item")
 
-    def counted(self, population: str, unit: Unit) -> float:
+    def counted(self, population: str, unit: Unit, delta: float | None = None) -> float:
         """What counts against a population's registered budget now: all that was spent, or that of its window."""
         entries = self.entries()
         asked = budgets.registered(entries, population)
-        return total_spent(entries, population, unit, clock.counts_since(asked.budget.window_days if asked else None))
+        since = clock.counts_since(asked.budget.window_days if asked else None)
+        return total_spent(entries, population, unit, since, delta)
 
-    def most_in_any(self, population: str, unit: Unit, days: int | None) -> float:
-        """The most that one unit lost in any so many days; None for all time."""
-        return most_in_any(releases(self.entries(), population, unit), days)
+    def most_in_any(self, population: str, unit: Unit, days: int | None, delta: float | None = None) -> float:
+        """The most that one unit lost in any so many days, in a total at ``delta``; None for all time."""
+        return most_in_any(releases(self.entries(), population, unit), days, delta)
+
+    def total_epsilon(self, population: str, delta: float) -> float:
+        """Epsilon at ``delta`` of one device over all that was spent on a population, words found locally too."""
+        return total_spent(self.entries(), population, "total", delta=delta)
 
     def export(self) -> dict:
         """The whole ledger as JSON values, with totals and what ``verify`` finds."""

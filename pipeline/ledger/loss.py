@@ -2,8 +2,8 @@
 
 A device is in one split of a population for as long as the rule of the split stays (``Population.split_rule``), so it
 loses to the releases of one split only: under one rule the largest split counts. Over rules they add up, as a device
-may have been on each side. A release that names no rule, as all did before, adds to everything. Devices and items are
-never added.
+may have been on each side. A release that names no rule adds to everything. Rho of a device and epsilon of an item are
+never added; the total of a device has both its noised releases and all its messages about items.
 """
 
 import math
@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
+from federated.accounting.gaussian import epsilon_of_rho
 from pipeline.errors import LedgerTampered
 from pipeline.ledger import clock
-from pipeline.ledger.entries import SPLIT_RULE, Entry, is_amount
+from pipeline.ledger.entries import NO_UNIT, SPLIT_RULE, Entry, is_amount
 from pipeline.stage import Spend
 
-Unit = Literal["device", "item"]
+# What is added up: rho of a device, epsilon of an item, or a device's epsilon over both.
+Unit = Literal["device", "item", "total"]
 
 
 @dataclass(frozen=True)
@@ -26,10 +28,11 @@ class Release:
     """One release as it counts.
 
     Attributes:
-      amount: rho of a device, or epsilon of an item.
+      amount: rho of a device, or epsilon of an item; in a total rho, and 0 of a release that has none.
       failure: probability with which that does not hold.
       written: when it was reserved, as entries write times; no earlier than any other before it.
       rule, split: whose devices lose; without a rule, everybody's.
+      epsilon, delta: of all messages of a device about items, which have no rho.
     """
 
     amount: float
@@ -37,12 +40,19 @@ class Release:
     written: str
     rule: str
     split: str
+    epsilon: float = 0.0
+    delta: float = 0.0
 
 
-def release_of(spend: Spend, rule: str, written: str = "") -> Release:
-    """A spend that is about to be reserved, as it would count."""
-    amount = spend.epsilon if spend.rho is None else spend.rho
-    return Release(amount, spend.failure, written, rule, spend.split)
+def release_of(spend: Spend, unit: Unit, rule: str, written: str = "") -> Release:
+    """A spend as it counts where ``unit`` is added up."""
+    amount = spend.epsilon if unit == "item" else spend.rho or 0.0
+    return Release(amount, spend.failure, written, rule, spend.split, spend.device_epsilon, spend.device_delta)
+
+
+def counts_for(unit: Unit, spent: str) -> bool:
+    """Whether a spend on ``spent``, a device or an item, is among what is added up."""
+    return unit in (spent, "total")
 
 
 def releases(entries: Iterable[Entry], population: str, unit: Unit) -> list[Release]:
@@ -57,17 +67,22 @@ def releases(entries: Iterable[Entry], population: str, unit: Unit) -> list[Rele
     latest: dict[tuple[str, str], Release] = {}
     latest_time = ""
     for entry in entries:
-        if (entry.population, entry.unit) != (population, unit):
+        if entry.population != population or entry.unit == NO_UNIT or not counts_for(unit, entry.unit):
             continue
         # Where a clock went backwards the later time counts, so that nothing is forgotten too early.
         latest_time = max(latest_time, entry.created_at)
-        amount = entry.rho if unit == "device" else entry.epsilon
-        if not is_amount(amount):
-            raise LedgerTampered(f"the {entry.kind} of {entry.launch_id} {entry.stage} has no {unit}-level amount")
+        stated = entry.rho if entry.unit == "device" else entry.epsilon
+        others = (entry.failure, entry.device_epsilon, entry.device_delta)
+        if not is_amount(stated) or not all(map(is_amount, others)):
+            raise LedgerTampered(
+                f"the {entry.kind} of {entry.launch_id} {entry.stage} has no {entry.unit}-level amount"
+            )
         place = (entry.launch_id, entry.stage)
         # All that a launch reads of a device was typed before it reserved.
         written = latest[place].written if entry.does != "reserve" and place in latest else latest_time
-        latest[place] = Release(amount, entry.failure, written, entry.names(SPLIT_RULE), entry.split)
+        amount = 0.0 if unit == "total" and entry.unit == "item" else stated
+        beside = (entry.device_epsilon, entry.device_delta)
+        latest[place] = Release(amount, entry.failure, written, entry.names(SPLIT_RULE), entry.split, *beside)
     return list(latest.values())
 
 
@@ -78,35 +93,64 @@ def together(counted: Iterable[Release]) -> tuple[float, float]:
     asked for in several launches (basic composition; delta 0, as discovery's messages have it), and probabilities of
     failure (union bound). A device of one split has nothing in releases of another one, so these compose in parallel.
     """
-    parts: dict[str, dict[str, list[Release]]] = defaultdict(lambda: defaultdict(list))
-    for release in counted:
-        parts[release.rule][release.split if release.rule else ""].append(release)
-    sums = [
-        [
-            (math.fsum(each.amount for each in part), math.fsum(each.failure for each in part))
-            for part in splits.values()
-        ]
-        for splits in parts.values()
-    ]
-    amount, failure = (math.fsum(max(part[number] for part in rule) for rule in sums) for number in (0, 1))
+    amount, failure, _, _ = _added(counted)
     return amount, failure
 
 
-def total_spent(entries: Iterable[Entry], population: str, unit: Unit, since: str = "") -> float:
-    """Rho of one device, or epsilon of one item; see ``together``.
+def total_epsilon(counted: Iterable[Release], delta: float) -> float:
+    """Epsilon at ``delta`` of one device over all of these, words that were found locally among them.
+
+    Guarantee: rho of noised releases adds up and becomes epsilon at what the messages' deltas and the failures leave of
+    ``delta``; epsilons and deltas of messages join that by basic composition (Dwork and Roth 2014, theorem 3.16). Over
+    splits and rules each of the four sums is taken as ``together`` takes it, so that no device loses more. Infinite
+    where nothing of ``delta`` is left.
+    """
+    rho, failure, epsilon, spent = _added(counted)
+    if not (rho >= 0 and math.isfinite(rho)):
+        return math.nan  # Refused as what it is when its entry is written.
+    left = delta - failure - spent
+    if not rho:
+        return epsilon if left >= 0 else math.inf
+    return epsilon + epsilon_of_rho(rho, left) if left > 0 else math.inf
+
+
+def _added(counted: Iterable[Release]) -> tuple[float, ...]:
+    """Amounts, failures, and epsilons and deltas of messages: under a rule the largest split's, over rules added up."""
+    parts: dict[str, dict[str, list[Release]]] = defaultdict(lambda: defaultdict(list))
+    for release in counted:
+        parts[release.rule][release.split if release.rule else ""].append(release)
+    names = ("amount", "failure", "epsilon", "delta")
+    return tuple(
+        math.fsum(
+            max(math.fsum(getattr(each, name) for each in part) for part in splits.values())
+            for splits in parts.values()
+        )
+        for name in names
+    )
+
+
+def added(counted: Iterable[Release], delta: float | None) -> float:
+    """What is held against a ceiling: the sum of amounts, or at a ``delta`` epsilon over all releases."""
+    return together(counted)[0] if delta is None else total_epsilon(counted, delta)
+
+
+def total_spent(
+    entries: Iterable[Entry], population: str, unit: Unit, since: str = "", delta: float | None = None
+) -> float:
+    """Rho of one device, epsilon of one item, or at ``delta`` that of one device; see ``added``.
 
     Args:
       since: leave out what was written before this time.
     """
-    return together(each for each in releases(entries, population, unit) if each.written >= since)[0]
+    return added((each for each in releases(entries, population, unit) if each.written >= since), delta)
 
 
-def most_in_any(counted: Collection[Release], days: int | None) -> float:
+def most_in_any(counted: Collection[Release], days: int | None, delta: float | None = None) -> float:
     """The most that one unit lost in any so many days; None for all time."""
     if days is None:
-        return together(counted)[0]
+        return added(counted, delta)
     span, windows = timedelta(days=days), []
     for last in {each.written for each in counted}:
         first = clock.written(datetime.fromisoformat(last) - span)
-        windows.append(together(each for each in counted if first <= each.written <= last)[0])
+        windows.append(added((each for each in counted if first <= each.written <= last), delta))
     return max(windows, default=0.0)

@@ -8,14 +8,14 @@ then and are among those that the last of them counted: what anybody ever typed 
 launches there will ever be, whatever the device's clock showed.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
 from pipeline.errors import BudgetExceeded
 from pipeline.ledger import clock
 from pipeline.ledger.entries import Entry
-from pipeline.ledger.loss import Release, release_of, releases, together
+from pipeline.ledger.loss import Release, Unit, added, release_of, releases
 from pipeline.stage import Spend
 
 # Sums of budgets typed as decimals (0.1 + 0.2 against 0.3) must not be refused for their last bit.
@@ -29,17 +29,20 @@ class Ceiling:
     Attributes:
       days: in any so many days; None for ever.
       field: where it stands, for whoever has it reviewed.
+      unit, delta: what is added up, and of a device's total at which delta.
     """
 
     amount: float
     days: int | None
     field: str
+    unit: Unit
+    delta: float | None = None
 
     def holds(self, before: Iterable[Release], release: Release, since: str) -> bool:
         """Whether there is room for a release beside those that count."""
         counted = [each for each in before if each.written >= since]
         # What is not a number fits here and is refused as what it is when the entry is written.
-        return not together([*counted, release])[0] > self.amount * (1 + ROUNDING)
+        return not added([*counted, release], self.delta) > self.amount * (1 + ROUNDING)
 
 
 @dataclass(frozen=True)
@@ -72,34 +75,48 @@ def require_room(
     Raises:
       BudgetExceeded: it does not; the numbers, the day from which on it would, and the fix are in the message.
     """
-    before, release = releases(entries, asking.population, spend.unit), release_of(spend, asking.rule)
+    entries = list(entries)
+    before = {ceiling.unit: releases(entries, asking.population, ceiling.unit) for ceiling in ceilings}
+    release = {ceiling.unit: release_of(spend, ceiling.unit, asking.rule) for ceiling in ceilings}
     for ceiling in ceilings:
         since = clock.counts_since(ceiling.days, asking.as_of, at)
-        if not ceiling.holds(before, release, since):
-            spent = together(each for each in before if each.written >= since)[0]
-            raise BudgetExceeded(_refusal(asking, spend, ceiling, spent, _first_day(before, release, ceilings)))
+        if not ceiling.holds(before[ceiling.unit], release[ceiling.unit], since):
+            spent = [each for each in before[ceiling.unit] if each.written >= since]
+            together = added([*spent, release[ceiling.unit]], ceiling.delta)
+            amounts = (added(spent, ceiling.delta), together)
+            raise BudgetExceeded(_refusal(asking, spend, ceiling, amounts, _first_day(before, release, ceilings)))
 
 
-def _first_day(before: Sequence[Release], release: Release, ceilings: Sequence[Ceiling]) -> date | None:
+def _first_day(
+    before: Mapping[Unit, Sequence[Release]], release: Mapping[Unit, Release], ceilings: Sequence[Ceiling]
+) -> date | None:
     """The first day on which a launch that begins then has room; None if waiting does not help."""
     today = clock.now().date()
     # A day after a spend left a window: launches count from the day's first moment.
     left = (
         datetime.fromisoformat(each.written).date() + timedelta(days=ceiling.days + 1)
-        for each in before
         for ceiling in ceilings
+        for each in before[ceiling.unit]
         if ceiling.days is not None
     )
     for day in sorted({today, *(day for day in left if day > today)}):
         begins = clock.start_of(day.isoformat())
         opens = ("" if each.days is None else clock.written(begins - timedelta(days=each.days)) for each in ceilings)
-        if all(ceiling.holds(before, release, since) for ceiling, since in zip(ceilings, opens, strict=True)):
+        if all(
+            ceiling.holds(before[ceiling.unit], release[ceiling.unit], since)
+            for ceiling, since in zip(ceilings, opens, strict=True)
+        ):
             return day
     return None
 
 
-def _refusal(asking: Asking, spend: Spend, ceiling: Ceiling, spent: float, day: date | None) -> str:
-    if spend.rho is not None:
+def _refusal(asking: Asking, spend: Spend, ceiling: Ceiling, amounts: tuple[float, float], day: date | None) -> str:
+    spent, together = amounts
+    if ceiling.unit == "total":
+        # Not a sum: what a release adds to epsilon depends on those before it.
+        needed, name = together - spent, f"epsilon of one device over all releases at delta {ceiling.delta:g}"
+        advice = "more noise, or fewer messages of word discovery"
+    elif spend.rho is not None:
         needed, name, advice = spend.rho, "rho", "more noise, fewer rounds, larger min_sep"
     else:
         needed, name = spend.epsilon, "epsilon per typed word"

@@ -1,7 +1,8 @@
 """Whether the launches of a schedule fit what their population may lose, for as long as anybody keeps it."""
 
 import math
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 
@@ -9,7 +10,9 @@ from croniter import croniter, croniter_range
 
 from pipeline.config import LaunchConfig
 from pipeline.ledger.budget import Population, ceilings
-from pipeline.ledger.launch import asked, epsilon_of_a_word
+from pipeline.ledger.launch import asked
+from pipeline.ledger.loss import Release, Unit, added, release_of
+from pipeline.stage import Spend
 
 _PRESETS = {
     "@hourly": "0 * * * *",
@@ -26,6 +29,12 @@ _FIRST, _YEARS = date(2026, 1, 1), 8
 # Pretraining and people's answers take days, so that two launches may come nearer to one another than their dates.
 _LATE_DAYS = 7
 _CRON_FIELDS = 5
+_MOST_LAUNCHES = 1_000_000
+_NAMES: Mapping[Unit, str] = {
+    "device": "rho",
+    "item": "epsilon per typed word",
+    "total": "epsilon of one device over all releases",
+}
 
 
 @dataclass(frozen=True)
@@ -41,48 +50,64 @@ class Fits:
     notes: tuple[str, ...] = ()
 
 
-def fits(config: LaunchConfig, population: Population | None) -> Fits:
+def fits(config: LaunchConfig, population: Population | None, words: Spend) -> Fits:
     """Hold a launch file's schedule against every ceiling, its own and those of its population where it has one.
 
-    Each launch is taken to cost all that its own policy lets it. A schedule that is none, or of a kind that only
-    Airflow understands, is not judged.
+    Each launch is taken to cost all the rho that its own policy lets it, and words what is planned. A schedule that is
+    none, or of a kind that only Airflow understands, is not judged.
+
+    Args:
+      words: what the launch's discovery costs at worst.
     """
     dates = launch_days(config.schedule or "")
     if not dates:
         return Fits()
     problems, notes = list[str](), list[str]()
-    costs = {"device": ("rho", config.policy.max_rho), "item": ("epsilon per typed word", epsilon_of_a_word(config))}
-    for unit, (name, cost) in costs.items():
-        if not cost:
+    for ceiling in ceilings(population, asked(config), *_NAMES):
+        each, name = _launch(config, words, ceiling.unit), _NAMES[ceiling.unit]
+
+        def cost(launches: int, each: list[Release] = each, delta: float | None = ceiling.delta) -> float:
+            return added(each * launches, delta)
+
+        if not cost(1):
             continue
-        for ceiling in ceilings(population, asked(config), "device" if unit == "device" else "item"):
-            affordable = math.floor(ceiling.amount / cost * (1 + 1e-12))
-            if ceiling.days is None:
-                notes.append(
-                    f"schedule: {config.schedule!r} runs dry after {affordable:g} launches of {name} {cost:g}, as "
-                    f"{ceiling.field} bounds all launches for ever to {ceiling.amount:g}; bound them in a window of "
-                    "days with policy.budget"
-                )
-                continue
-            most, late = (most_in(dates, ceiling.days + days) for days in (0, _LATE_DAYS))
-            sentence = (
-                f"schedule: {config.schedule!r} makes up to {{most}} launches in any {ceiling.days} days, at {name} "
-                f"{cost:g} each {{needed:g}}, and {ceiling.field} allows {ceiling.amount:g}"
+        affordable = bisect_right(range(1, _MOST_LAUNCHES), ceiling.amount * (1 + 1e-12), key=cost)
+        if ceiling.days is None:
+            notes.append(
+                f"schedule: {config.schedule!r} runs dry after {affordable:g} launches of {name} {cost(1):g}, as "
+                f"{ceiling.field} bounds all launches for ever to {ceiling.amount:g}; bound them in a window of "
+                "days with policy.budget"
             )
-            if most > affordable:
-                problems.append(
-                    sentence.format(most=most, needed=most * cost) + "; launch less often, let a launch cost at most "
-                    f"{math.floor(1e4 * ceiling.amount / most) / 1e4:g}, or have the budget reviewed"
-                )
-            elif late > affordable:
-                apart = f", if one is {_LATE_DAYS} days late and another is not"
-                notes.append(sentence.format(most=late, needed=late * cost) + apart)
+            continue
+        most, late = (most_in(dates, ceiling.days + days) for days in (0, _LATE_DAYS))
+        sentence = (
+            f"schedule: {config.schedule!r} makes up to {{most}} launches in any {ceiling.days} days, at {name} "
+            f"{cost(1):.6g} each, {{needed:.6g}} together, and {ceiling.field} allows {ceiling.amount:g}"
+        )
+        if most > affordable:
+            less = f"at most {math.floor(1e4 * ceiling.amount / most) / 1e4:g}" if ceiling.delta is None else "less"
+            problems.append(
+                sentence.format(most=most, needed=cost(most))
+                + f"; launch less often, let a launch cost {less}, or have "
+                "the budget reviewed"
+            )
+        elif late > affordable:
+            apart = f", if one is {_LATE_DAYS} days late and another is not"
+            notes.append(sentence.format(most=late, needed=cost(late)) + apart)
     return Fits(tuple(problems), tuple(notes))
 
 
-def require_fits(config: LaunchConfig) -> tuple[str, ...]:
+def _launch(config: LaunchConfig, words: Spend, unit: Unit) -> list[Release]:
+    """A launch at worst, as it counts where ``unit`` is added up."""
+    failure = config.central_discovery.failure if config.central_discovery else 0.0
+    noised = Release(config.policy.max_rho, failure, "", "", "train")
+    messages = [release_of(words, unit, "")] if words.unit == "item" else []
+    return {"device": [noised], "item": messages, "total": [noised, *messages]}[unit]
+
+
+def require_fits(config: LaunchConfig, words: Spend) -> tuple[str, ...]:
     """What the owner of a schedule would want to know; ValueError if the file's own budget cannot bear it."""
-    come_to = fits(config, None)
+    come_to = fits(config, None, words)
     if come_to.problems:
         raise ValueError("\n".join(come_to.problems))
     return come_to.notes

@@ -14,6 +14,9 @@ class BudgetConfig(Config):
     """What one device may lose in any so many days, over all launches. Text is kept no longer than that."""
 
     rho: Amount = Field(description="ceiling on device-level rho in any window")
+    epsilon: Amount = Field(
+        description="ceiling on epsilon of one device over all releases in any window, at policy.population_delta"
+    )
     days: Annotated[int, Field(ge=1, le=MOST_DAYS)] = Field(description="length of a window, and of what text is kept")
 
 
@@ -29,11 +32,21 @@ class PolicyConfig(Config):
     }
 
     max_rho: Amount = Field(description="ceiling on this launch's device-level rho")
+    max_total_epsilon: Amount = Field(
+        description="ceiling on the launch's one number: epsilon of one device over all releases, words found locally "
+        "among them, at mechanism.delta"
+    )
+    population_delta: Fraction = Field(
+        description="delta at which budget.epsilon and population_max_epsilon hold, over all launches that count"
+    )
     budget: BudgetConfig | None = Field(
         default=None, description="ceiling on what one device loses in any window of so many days, over all launches"
     )
     population_max_rho: Amount | None = Field(
         default=None, description="ceiling on what one device loses to all launches on this population there ever are"
+    )
+    population_max_epsilon: Amount | None = Field(
+        default=None, description="the same over all releases, words too; stated beside population_max_rho, and only so"
     )
     trusted_aggregator: bool = Field(
         default=True, description="whether an aggregator may see words that devices contribute; if not, only ldp-triehh"

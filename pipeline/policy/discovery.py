@@ -30,6 +30,11 @@ def require_allowed_discovery(policy: PolicyConfig, discovery: DiscoveryConfig, 
                 "which the whole launch is stated; lower it to that or less"
             )
         return
+    if discovery.delta >= delta:
+        raise ValueError(
+            f"discovery.delta: {discovery.delta:g} leaves nothing of mechanism.delta {delta:g}, at which the whole "
+            f"launch is stated, for its noised releases; lower it, to {delta / 2:g} say"
+        )
     if policy.max_discovery_epsilon0 is None:
         raise ValueError(
             "policy.max_discovery_epsilon0: missing, and discovery is local; add it (ceiling on the local epsilon "

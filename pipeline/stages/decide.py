@@ -3,12 +3,12 @@
 from typing import Any
 
 from pipeline.covered.accesses import uncovered
-from pipeline.covered.spends import SPENDS, is_sum, launch_loss
-from pipeline.covered.together import together
+from pipeline.covered.spends import SPENDS, is_sum, launch_loss, spent
 from pipeline.errors import StageInputMissing
 from pipeline.gates.decide import decide as decided
 from pipeline.gates.evidence import Evidence
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.releases.total import total
 from pipeline.run_dir import ABSENT, RESULT
 from pipeline.stage import StageContext, StageResult
 from reports.disclosure.document import DecisionBlock
@@ -21,17 +21,15 @@ class Decide(StageResult, DecisionBlock):
 def decide(ctx: StageContext) -> Decide:
     """The declared gates over the evidence; a hold is a value, not an error."""
     decision = decided(evidence(ctx), ctx.config.policy)
-    headline: dict[str, float | str] = {"decision": decision.decision}
-    if is_sum(ctx.config):
-        headline |= {name: value for name, value in _together(ctx).items() if value is not None}
-    headline |= _one_number(ctx)
+    headline: dict[str, float | str] = {"decision": decision.decision, **_one_number(ctx)}
     return Decide(**dict(decision), headline=headline)
 
 
 def evidence(ctx: StageContext) -> Evidence:
     """Evidence from the stages that finished; what is missing stays missing and fails its gate."""
     ledger, population = PrivacyLedger.of(ctx.settings), ctx.config.private_text.name
-    days = ctx.config.policy.budget.days if ctx.config.policy.budget else None
+    policy = ctx.config.policy
+    days, delta = policy.budget.days if policy.budget else None, policy.population_delta
     results: dict[str, Any] = {}
     for stage in ("fine_tune", "audit", "ab_test"):
         results |= optional(ctx, stage)
@@ -45,6 +43,9 @@ def evidence(ctx: StageContext) -> Evidence:
         "enforced_max_participations": ctx.config.mechanism.max_participations,
         "population_rho": ledger.total(population),
         "window_rho": ledger.most_in_any(population, "device", days),
+        "total_epsilon": _one_number(ctx).get("epsilon"),
+        "population_epsilon": ledger.total_epsilon(population, delta),
+        "window_epsilon": ledger.most_in_any(population, "total", days, delta),
         "population_discovery_epsilon": ledger.most_in_any(population, "item", days),
         "uncovered": uncovered(ctx.config),
         "ledger_problems": ledger.verify(_receipts(ctx)),
@@ -62,14 +63,10 @@ def _together(ctx: StageContext) -> dict[str, float | None]:
 
 
 def _one_number(ctx: StageContext) -> dict[str, float]:
-    """What is shown in place of training's number where words that were found locally are counted with the rest."""
+    """What one device loses to all releases together; nothing where one of them has not finished."""
     try:
-        bound = together(ctx.config, ctx.run)
-        return (
-            {}
-            if bound is None
-            else {"rho": launch_loss(ctx.config, ctx.run).rho, "epsilon": bound.epsilon, "delta": bound.delta}
-        )
+        bound = total(ctx.config, spent(ctx.config, ctx.run))
+        return {"rho": launch_loss(ctx.config, ctx.run).rho, "epsilon": bound.epsilon, "delta": bound.delta}
     except StageInputMissing:
         return {}
 

@@ -14,7 +14,8 @@ from discovery.device.typed import TypedWords
 from discovery.device.votes import AddUp
 from discovery.results import DiscoveryResult, FoundWord
 from federated.secagg.votes import require_devices, secure_votes
-from pipeline.covered import spends
+from pipeline.covered.words import words_of
+from pipeline.releases.spends import central_discovery
 from pipeline.stage import StageContext, StageResult
 from pipeline.stages import artifacts
 from pipeline.stages.hosted import discover_workers
@@ -56,7 +57,7 @@ def _central(ctx: StageContext, config: CentralConfig, typed: TypedWords) -> Dis
     discovered = select.discover(
         typed, known_words=frozenset(base.words), config=config, key=ctx.noise_key, directory=ctx.private / "central"
     )
-    spend = spends.central_discovery(config)
+    spend = central_discovery(config)
     assert spend.rho is not None, "its unit is a device"
     return DiscoverCentral(
         words_found=len(discovered.words),
@@ -87,24 +88,28 @@ def _local(ctx: StageContext, config: TrieConfig, typed: TypedWords) -> Discover
         discover_workers.ask_together(ctx)
     add_up = _securely(ctx, config) if secagg else None
     discovered = discover_workers.discover(ctx, config, typed, ctx.config.runtime.workers, add_up)
-    note = f"local; central {discovered.epsilon_blanket:.4g} at delta {discovered.delta:g} by the privacy blanket"
     layers = _layers(discovered)
-    return Discover(
+    guarantee = DiscoveryGuarantee(
         words_found=len(discovered.words),
-        words_sha256=write_words(ctx, discovered.words),
         epsilon0=discovered.epsilon0,
         messages_per_device=discovered.messages_per_device,
         secure_aggregation=secagg,
         device_level_epsilon0=discovered.device_level_epsilon0,
         device_epsilon_central=discovered.device_epsilon_central,
+        honest_share=discovered.honest_share,
         epsilon_central=discovered.epsilon_blanket,
         epsilon_clones=discovered.epsilon_central,
         epsilon_attack=discovered.epsilon_attack,
         delta=discovered.delta,
         certificate=CERTIFICATE,
         layers=layers,
+    )
+    stated = guarantee.model_dump()
+    return Discover(
+        **stated,
+        words_sha256=write_words(ctx, discovered.words),
         curve=tuple({"step": step} | row.model_dump() for step, row in enumerate(layers, start=1)),
-        spend=spends.discovery(discovered.epsilon0, note),
+        spend=words_of(stated),
     )
 
 

@@ -13,10 +13,14 @@ from federated.planning.sweep import Sweep
 from federated.rounds.rule import RoundRule
 from pipeline import rehearsed
 from pipeline.ledger.foresee import foresee
-from pipeline.readiness import above_policy, too_few
+from pipeline.readiness import too_few
+from pipeline.releases.policy import above_policy, likely
+from pipeline.releases.spends import planned as planned_spends
+from pipeline.releases.total import total
 from pipeline.stage import StageContext, StageResult
 from pipeline.stages import artifacts
 from pretrain.files import write_text
+from reports.disclosure.total import Total
 
 _log = logging.getLogger(__name__)
 
@@ -25,7 +29,11 @@ _AXES = {"rounds": "rounds", "report_goal": "report goal", "population_estimate"
 
 
 class Plan(StageResult):
-    """The worst case that the enforced limits allow."""
+    """The worst case that the enforced limits allow.
+
+    Attributes:
+      total: what one device loses to all releases together.
+    """
 
     feasible: bool
     reasons: list[str]
@@ -39,6 +47,7 @@ class Plan(StageResult):
     alternatives: list[dict[str, float]]
     rehearsed: bool = False
     verdict: str | None = None
+    total: Total
 
 
 def plan(ctx: StageContext) -> Plan:
@@ -59,15 +68,17 @@ def plan(ctx: StageContext) -> Plan:
         planned = planner.plan(mechanism, devices, encoding)
     else:
         planned = planner.nothing(mechanism)
+    spends = planned_spends(ctx.config, planned.guarantee.rho, devices)
     mechanism_file.save(mechanisms.build(mechanism), ctx.public / artifacts.MECHANISM)
     if worth is None:
         _log.warning("plan: nobody rehearsed this run, so nobody knows that it will gain anything: 'tacit rehearse'")
     problems = [
         *too_few(ctx.config, splits),
         *(f"mechanism: this plan cannot be carried out: {reason}" for reason in planned.reasons),
-        *above_policy(ctx.config, planned.guarantee.rho),
-        # Words come first; that there is no room for training would be found when they are paid for.
-        *foresee(ctx.config, ctx.settings, ctx.run.launch_id, planned.guarantee.rho, 0.0).problems,
+        *above_policy(ctx.config, spends, devices),
+        # Words come first; that there is no room for training would be found when they are paid for. What else may be
+        # taken over is not known here.
+        *foresee(ctx.config, ctx.settings, ctx.run.launch_id, spends, spends.keys() - {"fine_tune"}).problems,
     ]
     if problems:
         raise ValueError("\n".join((*problems, "nothing was spent")))
@@ -84,6 +95,7 @@ def plan(ctx: StageContext) -> Plan:
         alternatives=[vars(row) for row in planned.alternatives],
         rehearsed=worth is not None and worth[0].answer != "untold",
         verdict=None if worth is None else rehearsed.in_words(*worth),
+        total=total(ctx.config, likely(ctx.config, spends)),
     )
 
 

@@ -142,14 +142,14 @@ def _named(champion: Mapping[str, Any] | None) -> str:
 def registered_tags(ctx: StageContext, bundle: Path) -> dict[str, str]:
     """What the registry shows of a bundle."""
     loss = launch_loss(ctx.config, ctx.run)
-    whole = Disclosure.model_validate_json((bundle / "disclosure.json").read_bytes()).accounting.together
+    whole = Disclosure.model_validate_json((bundle / "disclosure.json").read_bytes()).accounting.total
     return {
         "tacit.launch": ctx.run.launch_id,
         "bundle.sha256": sha256(bundle / "bundle.json"),
         "report.sha256": sha256(bundle / "disclosure.json"),
         "privacy.unit": "device",
         "privacy.rho": f"{loss.rho:.6g}",
-        "privacy.epsilon": f"{(whole or loss).epsilon:.6g}",
+        "privacy.epsilon": f"{whole.epsilon:.6g}",
         "privacy.delta": f"{loss.delta:.3g}",
         "reviewers": ", ".join(ctx.config.reviewers) or "none: the automatic gates alone decide",
     }
@@ -307,11 +307,10 @@ def keyboard_dictionary(
     locale = re.sub(r"^([a-z]{2,3})-([A-Z]{2})$", r"\1_\2", launch.locale)
     numbers = {"rho": up(loss.rho, 4), "epsilon": up(loss.bound), "delta": f"{loss.delta:.3g}"}
     bound = launch.void or " ".join(f"{name} {value}" for name, value in numbers.items())
-    counted = "" if loss.together else " in training"
     attributes = {
         "dictionary": f"main:{locale.lower()}",
         "locale": locale,
-        "description": f"Launch {launch.id}. Differential privacy of every device{counted} ({bound})",
+        "description": f"Launch {launch.id}. Differential privacy of every device ({bound})",
         "date": str(int(made_at.timestamp())),
         "version": made_at.strftime("%Y%m%d"),
         "launch": launch.id,

@@ -12,10 +12,11 @@ from federated.accounting.gaussian import curve, epsilon_of_rho
 from federated.config.mechanism import secagg_neighbours, secagg_threshold
 from pipeline.config import SIMULATIONS, LaunchConfig
 from pipeline.covered.accesses import accesses
-from pipeline.covered.spends import SPENDS, evaluation_block, is_sum, launch_loss
-from pipeline.covered.together import together, trusts
+from pipeline.covered.spends import SPENDS, evaluation_block, is_sum, launch_loss, spent
+from pipeline.covered.words import trusts
 from pipeline.ledger.composition import composition
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.releases.total import total
 from pipeline.reuse.sources import reused_commit
 from pipeline.run_dir import GIVEN
 from pipeline.stage import StageContext, StageResult
@@ -40,7 +41,7 @@ from reports.disclosure.guarantee import (
     ReusedRelease,
     SecAgg,
 )
-from reports.disclosure.together import Together
+from reports.disclosure.total import Total
 from reports.disclosure.utility import Utility
 
 _Block = TypeVar("_Block", bound=Config)
@@ -53,9 +54,11 @@ _ASSUMPTIONS = (
     "One person uses one device. A person with several devices gets group privacy, which is weaker.",
     "Noise is pseudo-random under a secret 256-bit key (AES-256-CTR): the guarantee is computational.",
 )
-_WORDS_APART = (
-    ", with the vocabulary given; discovered words are an output of their own, under a guarantee per typed word"
-)
+_MESSAGES = {
+    "local": "every message of word discovery, and the words found by them",
+    "shuffled": "the shuffled messages of word discovery, and the words found by them",
+    "summed": "the sums of votes of word discovery, and the words found by them",
+}
 _EVALUATED_WITHOUT_NOISE = (
     "Evaluation on validation and test devices is not differentially private: it releases aggregate metrics of "
     "devices whose text trains nothing."
@@ -103,7 +106,7 @@ def disclosure(ctx: StageContext) -> Disclosure:
     """The whole document, for a launch and for a hold."""
     config, result = ctx.config, ctx.run.result
     public, private, trained = result("ingest_public"), result("ingest_private"), result("fine_tune")
-    whole = together(config, ctx.run)
+    whole = total(config, spent(config, ctx.run))
     return Disclosure(
         tool=Tool(
             name="tacit",
@@ -126,7 +129,7 @@ def disclosure(ctx: StageContext) -> Disclosure:
             seeded_randomness=config.mechanism.randomness == "seeded",
         ),
         decision=block(DecisionBlock, result("decide")),
-        data_accesses=accesses(config, words_counted=whole is not None),
+        data_accesses=accesses(config),
         unit="device",
         adjacency=_adjacency(config, whole),
         output=_output(config, whole),
@@ -157,27 +160,26 @@ def disclosure(ctx: StageContext) -> Disclosure:
     )
 
 
-def _adjacency(config: LaunchConfig, whole: Together | None) -> str:
+def _adjacency(config: LaunchConfig, whole: Total) -> str:
     of_training = "updates replaced by zeros in every round" + (", and its counts too" if config.counts else "")
     return (
         f"zero-out: one device's {of_training if config.trains else 'counts replaced by zeros'}"
         + (", and its votes" if config.vote else "")
         + (", and its words left out of discovery" if config.central_discovery else "")
-        + (", and each of its messages of word discovery one that names no word" if whole else "")
+        + (", and each of its messages of word discovery one that names no word" if whole.words else "")
         + (", or what a test device adds to the evaluation" if config.evaluation else "")
     )
 
 
-def _output(config: LaunchConfig, whole: Together | None) -> str:
+def _output(config: LaunchConfig, whole: Total) -> str:
     parts = (
         ("the noisy votes for groups of public sentences and every model of the text drawn by them", config.vote),
         ("the discovered words with their noisy weights", config.central_discovery is not None),
-        ("the shuffled messages of word discovery, and the words found by them", whole),
+        (_MESSAGES[whole.words.how] if whole.words else "", whole.words),
         ("the noisy counts and every model made from them", config.counts is not None),
         ("the final model and, by post-processing, every noisy intermediate model", config.trains),
     )
-    said = ", ".join(part for part, asked in parts if asked not in (None, False))
-    return said if config.central_discovery or whole else said + _WORDS_APART
+    return ", ".join(part for part, asked in parts if asked not in (None, False))
 
 
 def _mechanism(config: LaunchConfig) -> MechanismBlock:
@@ -199,33 +201,31 @@ def _shown(value: object) -> str:
     return ", ".join(map(_shown, value)) if isinstance(value, tuple | list) else str(value)
 
 
-def _accounting(
-    ctx: StageContext, trained: dict[str, Any], planned: dict[str, Any], whole: Together | None
-) -> Accounting:
+def _accounting(ctx: StageContext, trained: dict[str, Any], planned: dict[str, Any], whole: Total) -> Accounting:
     config, loss = ctx.config, launch_loss(ctx.config, ctx.run)
-    together: dict[str, Any] = {}
+    beside: dict[str, Any] = {}
     if is_sum(config):
         # What sampling gains covers training alone, so it is not shown beside a sum.
-        together = {"training_rho": trained["rho"], "amplified": None}
+        beside = {"training_rho": trained["rho"], "amplified": None}
     if config.vote is not None:
-        together["votes"] = ctx.run.result("vote")["votes"]
+        beside["votes"] = ctx.run.result("vote")["votes"]
     if config.counts is not None:
-        together["counts"] = ctx.run.result("count")["counts"]
+        beside["counts"] = ctx.run.result("count")["counts"]
     if config.central_discovery is not None:
-        together["words_rho"] = ctx.run.result("discover")["rho"]
+        beside["words_rho"] = ctx.run.result("discover")["rho"]
     if config.evaluation is not None:
-        together["evaluation"] = evaluation_block(config)
+        beside["evaluation"] = evaluation_block(config)
     encoding, neighbours = trained["secagg"], secagg_neighbours(config.mechanism.report_goal)
     return block(
         Accounting,
-        trained | loss.model_dump() | together,
+        trained | loss.model_dump() | beside,
         agree=trained["accountants_agree"],
         methods=trained["accounting_methods"],
         planned_rho=planned["rho"],
         secagg=None
         if encoding is None
         else block(SecAgg, encoding, neighbours=neighbours, threshold=secagg_threshold(neighbours)),
-        together=whole,
+        total=whole,
         curve=curve(loss.rho, _CURVE_DELTAS, loss.failure),
         group=() if loss.failure else group_losses(loss.rho, loss.delta),
     )
@@ -279,7 +279,7 @@ def _reused(ctx: StageContext) -> tuple[ReusedRelease, ...]:
     return tuple(block(ReusedRelease, commit.model_dump()) for commit in commits)
 
 
-def _limitations(config: LaunchConfig, private: dict[str, Any], whole: Together | None) -> tuple[str, ...]:
+def _limitations(config: LaunchConfig, private: dict[str, Any], whole: Total) -> tuple[str, ...]:
     more = []
     if private["synthetic"]:
         more.append("The population is synthetic: nothing here says how real typists would fare.")
@@ -305,11 +305,10 @@ def _limitations(config: LaunchConfig, private: dict[str, Any], whole: Together 
             "A person who withdraws is left out of later launches, and what is kept of their text is erased. What was "
             "released before stays, this model among it: it cannot be made to forget one device."
         )
-    units = "Discovery and training are stated for different units and are never added up."
-    if whole:
-        units = (
-            "Over launches rho adds up for a device, and discovery's epsilon for a typed word: no ledger adds the two."
-        )
+    units = (
+        "Over launches rho adds up for a device, and discovery's local epsilon for a typed word: no ledger adds these "
+        "two. What a device loses to all its messages joins rho as epsilon, in a budget of its own."
+    )
     more.append(_EVALUATED if config.evaluation else _EVALUATED_WITHOUT_NOISE)
     return (*more, *_LIMITATIONS, *(() if config.central_discovery else (units, _item_losses(config))))
 

@@ -40,7 +40,10 @@ FIELDS: dict[str, Fields] = {
     # What every stage states.
     "StageResult": {},
     "Dataset": {_SETTINGS: "name context", _STORE: "digest"},
-    "Spend": {_SETTINGS: "unit adjacency delta split", _SCHEDULE: "rho epsilon failure note"},
+    "Spend": {
+        _SETTINGS: "unit adjacency delta split messages device_delta",
+        _SCHEDULE: "rho epsilon failure note device_epsilon",
+    },
     "StageRecord": {
         _SETTINGS: "launch_id stage config_digest inputs ledger content reused_from private_outputs private_digest "
         "processor",
@@ -69,7 +72,8 @@ FIELDS: dict[str, Fields] = {
         _RELEASED: "domain kept finished",
     },
     "DiscoveryGuarantee": {
-        _SETTINGS: "epsilon0 messages_per_device secure_aggregation device_level_epsilon0 delta certificate",
+        _SETTINGS: "epsilon0 messages_per_device secure_aggregation honest_share device_level_epsilon0 delta "
+        "certificate",
         _SCHEDULE: "device_epsilon_central epsilon_central epsilon_clones epsilon_attack",
         _RELEASED: "words_found",
     },
@@ -165,7 +169,7 @@ FIELDS: dict[str, Fields] = {
     "AbTest.headline": {_HELD_OUT: "top1_recall top1_gain new_words_*"},
     "Champion": {_SETTINGS: "registered_model version launch_id bundle_sha256 left_out arm"},
     "Earlier": {
-        _SETTINGS: "created_at delta mechanism rounds report_goal noise_multiplier clip_norm words_counted",
+        _SETTINGS: "created_at delta mechanism rounds report_goal noise_multiplier clip_norm",
         _SCHEDULE: "rho epsilon",
         _STORE: "devices_at_least",
         _RELEASED: "words_added",
@@ -229,10 +233,8 @@ FIELDS: dict[str, Fields] = {
         _SCHEDULE: "training_rho words_rho curve",
     },
     "GroupLoss": {_SETTINGS: "devices", _SCHEDULE: "rho epsilon"},
-    "Together": {
-        _SETTINGS: "delta words_delta noised_delta",
-        _SCHEDULE: "epsilon words_epsilon noised_epsilon",
-    },
+    "Total": {_SETTINGS: "delta", _SCHEDULE: "epsilon"},
+    "Part": {_SETTINGS: "releases split delta", _SCHEDULE: "epsilon rho how"},
     "Composition": {_SETTINGS: "total_rho total_failure ceiling_rho"},
     "PopulationSpend": {_SETTINGS: "launch_id stage kind rho split failure reserved"},
     "WindowLoss": {_SETTINGS: "days ceiling_rho most_rho"},

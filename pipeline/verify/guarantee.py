@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from discovery.central.select import FILLED_SHARE, FORMS_SHARE, passes_of
+from discovery.config import TrieConfig
 from evaluation.audit import canaries
 from evaluation.config import STRESS_RATE
 from federated import mechanisms
@@ -18,8 +19,11 @@ from federated.participation.records import load_records, require_by_the_rule
 from federated.rounds.rule import RoundRule
 from federated.secagg.bounds import plan_encoding
 from pipeline.config import LaunchConfig
-from pipeline.covered.spends import central_discovery, evaluation_block, is_sum, planned_evaluation
-from pipeline.covered.together import WORDS_SHARE, composed, words_after_shuffling
+from pipeline.covered.spends import evaluation_block, is_sum, planned_evaluation
+from pipeline.covered.words import certified, words_of
+from pipeline.releases.ceiling import in_words as in_parts
+from pipeline.releases.spends import central_discovery, planned
+from pipeline.releases.total import total
 from pipeline.run_dir import RunDir, StageRecord
 from pipeline.stage import stage_key
 from pipeline.stages import artifacts
@@ -200,24 +204,26 @@ def whole(config: LaunchConfig, run: RunDir, records: Mapping[str, StageRecord])
 def _one_number(
     config: LaunchConfig, run: RunDir, records: Mapping[str, StageRecord], stated: Disclosure
 ) -> Iterator[Check]:
-    """Words that were found locally and everything else, composed from what layers and rounds show."""
-    if config.central_discovery is not None or "discover" not in records or stated.schema_version in ("1", "1.1"):
+    """The total over all releases, composed from what layers and rounds show."""
+    if "discover" not in records:
         return
-    delta, said = config.mechanism.delta, stated.accounting.together
-    words = words_after_shuffling(records["discover"].result, WORDS_SHARE * delta)
-    if words is None:
-        detail = "a device's messages have no guarantee worth the name, and no number counts them"
-        yield Check(id="one_number", passed=said is None, detail=detail)
-        return
-    beside = (1 - WORDS_SHARE) * delta
-    noised = _of_train_devices(config, guarantee_again(config, run, (beside,))).epsilon[beside]
-    held_out = planned_evaluation(config)
-    again = composed(words, noised, delta, held_out.epsilon if held_out else 0.0)
-    same = said is not None and not any(
-        differences(said.model_dump(mode="json"), again.model_dump(mode="json"), "together")
-    )
-    detail = f"words {words:.6g} and noised releases {noised:.6g} make epsilon {again.epsilon:.6g} at delta {delta:g}"
-    yield Check(id="one_number", passed=same, detail=detail if same else f"not as stated: {detail}")
+    delta, said = config.mechanism.delta, stated.accounting.total
+    spends = planned(config, guarantee_again(config, run).rho, None)
+    if isinstance(config.discovery, TrieConfig):
+        discovered, names = records["discover"].result, ("epsilon0", "messages_per_device", "delta", "honest_share")
+        again = words_of({**discovered, "device_epsilon_central": certified(discovered)})
+        asked = tuple(getattr(config.discovery, name) for name in names)
+        same = asked == tuple(discovered[name] for name in names)
+        yield Check(
+            id="words asked",
+            passed=same,
+            detail="epsilon0, messages, delta and honest share are the launch file's" if same else f"not as {asked}",
+        )
+        spends["discover"] = again
+    whole = total(config, spends)
+    wrong = list(differences(said.model_dump(mode="json"), whole.model_dump(mode="json"), "total"))
+    detail = f"{in_parts(whole)} make epsilon {whole.epsilon:.6g} at delta {delta:g}"
+    yield Check(id="one_number", passed=not wrong, detail=detail if not wrong else f"not as stated: {detail}")
 
 
 def guarantee_again(config: LaunchConfig, run: RunDir, deltas: Iterable[float] = ()) -> accounting.Guarantee:

@@ -5,6 +5,7 @@ Ponomareva et al. 2023, section 5.3.3: setting, data accesses, output, unit, adj
 accounting by type, assumptions, formal statement and transparency.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
@@ -26,6 +27,7 @@ from reports.disclosure.utility import Utility
 
 # Of the shape: a field that may be missing is a minor version, anything else a major one. ``schemas/`` has them.
 VERSION: Literal["1.2"] = "1.2"
+_SAME = 1e-6  # relative; what is further apart is a mistake, not rounding
 
 
 class Tool(Config):
@@ -131,7 +133,7 @@ class Verification(Config):
 class Disclosure(Config):
     """One launch. Optional blocks are missing when their stage has not finished."""
 
-    schema_version: Literal["1", "1.1", "1.2"] = VERSION
+    schema_version: Literal["1.2"] = VERSION
     tool: Tool
     launch: Launch
     decision: DecisionBlock
@@ -160,6 +162,17 @@ class Disclosure(Config):
         missing = [name for name in ("audit", "utility") if getattr(self, name) is None]
         if self.decision.decision == "launch" and missing:
             raise ValueError(f"decision: 'launch' without {' and '.join(missing)}; missing evidence means 'hold'")
+        return self
+
+    @model_validator(mode="after")
+    def _words_cost_what_discovery_states(self) -> "Disclosure":
+        words, discovery = self.accounting.total.words, self.discovery
+        if (words is None) != isinstance(discovery, CentralBlock):
+            raise ValueError("accounting.total: words found locally are a part of their own, and only they; name them")
+        if words is not None and isinstance(discovery, DiscoveryBlock):
+            least = discovery.device_level_epsilon0 if words.how == "local" else discovery.device_epsilon_central
+            if not math.isclose(words.epsilon, least, rel_tol=_SAME):
+                raise ValueError(f"accounting.total: words at epsilon {words.epsilon}; discovery states {least}")
         return self
 
     @model_validator(mode="after")

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
 from pretrain.config import Config
 
@@ -22,17 +22,14 @@ class Earlier(Config):
     clip_norm: float
     devices_at_least: int
     words_added: int
-    words_counted: bool = Field(default=False, description="epsilon counts the discovered words, too")
 
 
 def earlier(stated: Mapping[str, Any]) -> Earlier | None:
-    """The block for the content of a ``disclosure.json``; None where that does not say all of it, as old ones."""
+    """The block for the content of a ``disclosure.json``; None where that does not say all of it."""
     kind, flat = (stated.get("mechanism") or {}).get("kind"), dict[str, Any]()
     for name in ("discovery", "population", "mechanism", "accounting", "launch"):
         flat |= stated.get(name) or {}
-    whole = flat.get("together") or {}
-    flat |= {"epsilon": whole.get("epsilon", flat.get("epsilon"))}
-    flat |= {"words_counted": bool(whole) or (stated.get("discovery") or {}).get("kind") == "central"}
+    flat |= {"epsilon": (flat.get("total") or {}).get("epsilon")}
     try:
         return Earlier.model_validate(
             {name: flat[name] for name in Earlier.model_fields if name in flat} | {"mechanism": kind}

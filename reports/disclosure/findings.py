@@ -59,14 +59,17 @@ class DiscoveryGuarantee(Config):
 
     ``epsilon_central`` is by the certificate named; ``epsilon_clones`` by the older one; ``epsilon_attack`` is
     what an attack reaches, so the truth lies between it and the certificates. ``device_epsilon_central`` is about
-    all messages of a device at once, by group privacy; None of launches that did not state it.
+    all messages of a device at once, by group privacy. All count on ``honest_share`` of the other devices of a layer.
     """
 
     epsilon0: float
     messages_per_device: int
     secure_aggregation: bool = Field(default=False, description="votes were added without the server seeing an addend")
     device_level_epsilon0: float
-    device_epsilon_central: float | None = None
+    device_epsilon_central: float
+    honest_share: float = Field(
+        ge=0.0, le=1.0, description="share of the other devices of a layer that is assumed to answer honestly"
+    )
     epsilon_central: float
     epsilon_clones: float
     epsilon_attack: float
@@ -157,9 +160,7 @@ class DiscoveryBlock(DiscoveryGuarantee, AddedWords):
     @model_validator(mode="after")
     def _certificates_are_in_order(self) -> "DiscoveryBlock":
         device = self.device_epsilon_central
-        if device is not None and not (
-            self.epsilon_central <= device * (1 + _SAME) and device <= self.device_level_epsilon0 * (1 + _SAME)
-        ):
+        if not (self.epsilon_central <= device * (1 + _SAME) and device <= self.device_level_epsilon0 * (1 + _SAME)):
             raise ValueError(
                 f"device_epsilon_central: {device}; it lies between epsilon_central {self.epsilon_central} and "
                 f"device_level_epsilon0 {self.device_level_epsilon0}"

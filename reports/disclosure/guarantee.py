@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from pretrain.config import Config, TextPart
-from reports.disclosure.together import Together
+from reports.disclosure.total import Total
 
 _SAME = 1e-6  # relative; what is further apart is a mistake, not rounding
 
@@ -178,7 +178,7 @@ class ReleasedEvaluation(Config):
 
 
 class PrivacyLoss(Config):
-    """The device-level guarantee of training in numbers, from observed participation."""
+    """The device-level guarantee of noised releases in numbers, from observed participation."""
 
     sensitivity_squared: float
     rho: float
@@ -210,17 +210,14 @@ class Accounting(PrivacyLoss):
     training_rho: float | None = Field(default=None, description="what of rho is training's, beside other releases")
     words_rho: float | None = Field(default=None, description="what of rho is that of words found centrally")
     failure: float = Field(default=0.0, description="part of delta for which rho does not hold")
-    together: Together | None = Field(
-        default=None,
-        description="with words that were found locally; None: rho has them, or they are no part of the number",
-    )
+    total: Total = Field(description="over all releases, words that were found locally among them")
     curve: tuple[tuple[float, float], ...] = Field(description="(delta, epsilon) of the exact Gaussian curve")
     group: tuple[GroupLoss, ...] = Field(default=(), description="of several devices; empty: not stated")
 
     @property
     def bound(self) -> float:
-        """The launch's one epsilon at ``delta``: that of rho, and of words found locally where that says something."""
-        return self.epsilon if self.together is None else self.together.epsilon
+        """The launch's one epsilon at ``delta``."""
+        return self.total.epsilon
 
     @property
     def trains(self) -> float:
@@ -242,19 +239,22 @@ class Accounting(PrivacyLoss):
         return self
 
     @model_validator(mode="after")
-    def _one_number_is_of_this_launch(self) -> "Accounting":
-        if self.together is None:
-            return self
-        if self.words_rho is not None:
-            raise ValueError("together: words that were found centrally are part of rho; leave it out")
-        if not math.isclose(self.together.delta, self.delta, rel_tol=_SAME):
-            raise ValueError(f"together: at delta {self.together.delta}; the launch's is {self.delta}")
-        least = max(
-            self.together.words_epsilon + self.together.noised_epsilon,
-            self.evaluation.epsilon if self.evaluation else 0.0,
-        )
-        if not math.isclose(self.together.epsilon, least, rel_tol=_SAME):
-            raise ValueError(f"together: epsilon {self.together.epsilon}; its parts make {least}")
+    def _the_total_is_of_this_launch(self) -> "Accounting":
+        if not math.isclose(self.total.delta, self.delta, rel_tol=_SAME):
+            raise ValueError(f"total: at delta {self.total.delta}; the launch's is {self.delta}")
+        shown: dict[str, bool] = {
+            "votes": self.votes is not None,
+            "counts": self.counts is not None,
+            "evaluation": self.evaluation is not None,
+        }
+        named = {name for part in self.total.parts for name in part.releases}
+        if wrong := [name for name, stated in shown.items() if stated != (name in named)]:
+            raise ValueError(
+                f"total: {sorted(named)}, beside which {', '.join(wrong)} would stand alone; add all of it"
+            )
+        noised = self.total.noised
+        if noised is not None and not math.isclose(noised.rho or 0.0, self.trains, rel_tol=_SAME):
+            raise ValueError(f"total: rho {noised.rho} of devices that train; the releases make {self.trains}")
         return self
 
     @model_validator(mode="after")

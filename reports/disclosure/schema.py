@@ -12,7 +12,7 @@ from reports.disclosure.document import VERSION, Disclosure
 
 
 def schema() -> dict[str, Any]:
-    """The JSON Schema of the version that is written today; earlier minor versions fit it, too."""
+    """The JSON Schema of the version that is written today."""
     stated = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": f"urn:tacit:disclosure:{VERSION}",

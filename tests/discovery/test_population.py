@@ -28,7 +28,14 @@ def population() -> tuple[TypedWords, dict[str, float]]:
 
 def run(population, folder, **changes):
     typed, weights = population
-    values = {"epsilon0": 8.0, "delta": 1e-6, "messages_per_device": 8, "layers": 7, "max_prefixes": 250} | changes
+    values = {
+        "epsilon0": 8.0,
+        "delta": 1e-6,
+        "messages_per_device": 8,
+        "honest_share": 1.0,
+        "layers": 7,
+        "max_prefixes": 250,
+    } | changes
     found = trie.discover(
         typed,
         known_words=frozenset(),

@@ -46,12 +46,15 @@ _MECHANISM = {
 }
 _SIZES = {
     "planning": {"population_estimate": 60, "max_report_goal": 12, "target_rho": 4.0},
-    "discovery": {"delta": 1e-6, "layers": 5, "max_prefixes": 20, "messages_per_device": 4, "anonymity": 2}
+    "discovery": {"delta": 5e-7, "layers": 5, "max_prefixes": 20, "messages_per_device": 4, "anonymity": 2}
     | {"noise_multiplier": 0.5, "words_per_device": 4},
     "policy": {
         "max_rho": 20.0,
+        "max_total_epsilon": 150.0,
+        "population_delta": 1e-4,
         "population_max_rho": 40.0,
-        "budget": {"rho": 60.0, "days": 60},
+        "population_max_epsilon": 1e4,
+        "budget": {"rho": 60.0, "epsilon": 1e6, "days": 60},
         "min_canary_rank": 1,
         "min_top1_gain": -1.0,
     }

@@ -46,7 +46,10 @@ MECHANISM = {
 }
 POLICY = {
     "max_rho": 1e4,
+    "max_total_epsilon": 1e5,
+    "population_delta": 1e-4,
     "population_max_rho": 1e4,
+    "population_max_epsilon": 1e5,
     "max_discovery_epsilon0": 8.0,
     "min_canary_rank": 1,
     "min_distinct_first_words": 1,

@@ -121,7 +121,10 @@ def write_launch(folder: Path, mechanism: str, *, typing: bool = False, **mechan
         "ab_test": {"buckets": 5} if typing else {"buckets": 5, "session_words": 0},
         "policy": {
             "max_rho": 20.0,
+            "max_total_epsilon": 100.0,
+            "population_delta": 1e-5,
             "population_max_rho": 20.0,
+            "population_max_epsilon": 200.0,
             "max_discovery_epsilon0": 8.0,
             "min_canary_rank": 1,
             "min_top1_gain": -1.0,

@@ -15,9 +15,13 @@ from pipeline.config import STAGE_NAMES, LaunchConfig, launch_id, load_launch
 from pipeline.covered import spends
 from pipeline.errors import RefusedUntouched, StageInputMissing
 from pipeline.ledger import clock
+from pipeline.ledger.budget import Asked
 from pipeline.ledger.foresee import require_secure
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.readiness import Look, above_policy, expected_splits, look, too_few, unusable_files
+from pipeline.readiness import Look, look, too_few, unusable_files
+from pipeline.releases.planned import expected_splits
+from pipeline.releases.policy import above_policy
+from pipeline.releases.spends import local_discovery, planned
 from pipeline.run.known import run_folder
 from pipeline.runner import Stages
 from pipeline.settings import Settings
@@ -49,7 +53,8 @@ def test_a_plan_above_its_own_ceiling_is_known(settings: Settings):
     noise = float(line.rpartition(" to ")[2])
     enough = launch_config(policy={"max_rho": 0.01}, mechanism={"noise_multiplier": noise})
     assert found(enough, settings) == [], "the fix that it names is one"
-    (line,) = above_policy(launch_config(discovery={"epsilon0": 3.0}), 0.1)
+    config = launch_config(discovery={"epsilon0": 3.0})
+    (line,) = above_policy(config, planned(config, 0.1, None), None)
     assert line.startswith("policy.max_discovery_epsilon0: 2, but discovery.epsilon0 is 3")
 
 
@@ -130,7 +135,7 @@ def test_what_the_ledger_would_refuse_is_known(settings: Settings):
     assert found(less, settings) == []
     ledger.register("people", ledger.population("real").budget, "tests")
     ledger.reserve(
-        population="people", launch_id="other", stage="fine_tune", spend=spend(0.5), budget_rho=0.5, binding={}
+        population="people", launch_id="other", stage="fine_tune", spend=spend(0.5), asked=Asked(rho=0.5), binding={}
     )
     (line,) = found(launch_config(policy={"population_max_rho": 0.5}), settings)
     assert "0.5 of 0.5 is spent" in line
@@ -163,7 +168,7 @@ def test_the_population_s_files_are_counted_before_anything_else(settings: Setti
         return look(config, settings, launch_id(config))
 
     assert seen(900).problems == ()
-    assert seen(900, ("en-US", "fr-FR")).notes == (
+    assert seen(900, ("en-US", "fr-FR")).notes[1:] == (
         "private_text: 900+ devices of en-US with 900+ rows; 900+ of other locales are left out; about train 720, "
         "validation 90, test 90",
     )
@@ -240,8 +245,9 @@ def test_what_is_paid_for_needs_no_room(settings: Settings):
     ledger = registered(PrivacyLedger(settings.ledger_url), "real")
     policy = {"max_rho": 0.9, "population_max_rho": 1.0, "population_max_discovery_epsilon": 1.0}
     config = launch_config(private_text=PEOPLE, policy=policy, counts={"noise_multiplier": 1.1, "model": "mixture"})
-    for stage, amount in (("discover", spends.discovery(1.0, "")), ("fine_tune", spend(0.6))):
-        ledger.reserve(population="real", launch_id="other", stage=stage, spend=amount, budget_rho=1.0, binding={})
+    for stage, amount in (("discover", local_discovery(1.0, 1, 1.0, 5e-7, "")), ("fine_tune", spend(0.6))):
+        asked = {"asked": Asked(rho=1.0), "binding": {}}
+        ledger.reserve(population="real", launch_id="other", stage=stage, spend=amount, **asked)
 
     def refused(*taken_over: str) -> list[str]:
         lines = look(config, settings, launch_id(config), taken_over).problems

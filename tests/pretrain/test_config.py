@@ -8,7 +8,14 @@ from pretrain.config import AdaptConfig, Config, CorpusConfig
 
 SAMPLE = {"source": "sample", "max_tokens": 1000}
 HUB = {"source": "c4", "subset": "en", "max_tokens": 1000}
-DISCOVERY = {"epsilon0": 8.0, "delta": 1e-6, "messages_per_device": 4, "layers": 6, "max_prefixes": 30}
+DISCOVERY = {
+    "epsilon0": 8.0,
+    "delta": 1e-6,
+    "messages_per_device": 4,
+    "honest_share": 1.0,
+    "layers": 6,
+    "max_prefixes": 30,
+}
 ADAPT = {"steps": 1, "batch_sentences": 2, "learning_rate": 0.1}
 
 

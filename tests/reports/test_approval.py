@@ -35,7 +35,9 @@ def test_every_worst_fact_and_warning_is_accepted_by_itself() -> None:
 
 def test_the_summary_states_the_one_number_and_says_where_nothing_was_compared() -> None:
     bound = up(example().accounting.bound)
-    assert summary(example())[0] == f"guarantee of one device: epsilon {bound} at delta 1e-06"
+    assert (
+        summary(example())[0] == f"guarantee of one device: epsilon {bound} at delta 1e-06 (words 2.01, training 5.02)"
+    )
     first = example(utility=block("utility") | {"champion": None})
     assert summary(first)[-1] == "users have no model of this keyboard yet"
     apart = block("utility")["champion"] | {"left_out": "it trained on other devices"}

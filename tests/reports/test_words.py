@@ -8,7 +8,7 @@ from reports.disclosure.findings import CentralBlock
 from reports.render import pages
 from reports.worst import worst_facts
 from tests.helpers.reports.contradictions import contradictions
-from tests.helpers.reports.reports_example import ALL_COVERED, TOGETHER, block, example
+from tests.helpers.reports.reports_example import ALL_COVERED, LOCAL, TOTAL, block, example
 
 _ABOUT_WORDS = (
     "words_found", "words_added", "reviewed", "coverage", "coverage_low", "coverage_high", "words", "projected_words",
@@ -75,20 +75,17 @@ def test_parts_of_rho_add_up_to_it() -> None:
 
 
 def test_a_device_s_messages_have_a_statement_of_their_own_and_a_weak_one_is_said_to_be_none() -> None:
-    weak = example(discovery=block("discovery", device_epsilon_central=80.0))
-    assert "no guarantee worth the name" in report(weak).split("## Gates")[0]
+    weak = example(**LOCAL)
     assert "a whole device has no guarantee worth the name" in report(weak)
-    good = example(discovery=block("discovery", device_epsilon_central=9.0, epsilon_central=0.6, epsilon_attack=0.5))
-    assert "worth the name" not in report(good)
-    assert "| 9.00 | reasonable |" in report(good)
-    assert "after shuffling, worst layer" in report(example())  # of one message; a launch of before states no other
+    good = report(example())
+    assert "worth the name" not in good
+    assert "| 2.01 | reasonable |" in good
+    assert "Certificates count on 50.00% of the other devices of a layer" in good
 
 
 def one_number(**accounting: object) -> Disclosure:
-    """The example with messages that shuffling hides well, so that words are part of the number."""
-    discovery = block("discovery", device_epsilon_central=2.004, epsilon_central=0.6, epsilon_attack=0.5)
-    accounting = block("accounting", together=TOGETHER) | accounting
-    return example(discovery=discovery, accounting=accounting, data_accesses=ALL_COVERED)
+    """The example, all of whose uses of private text are covered."""
+    return example(accounting=block("accounting") | accounting, data_accesses=ALL_COVERED)
 
 
 def test_words_that_shuffling_hides_are_in_the_one_number_everywhere() -> None:
@@ -99,49 +96,63 @@ def test_words_that_shuffling_hides_are_in_the_one_number_everywhere() -> None:
         "**ε ≤ 7.03**",
         "Whatever one device typed",
         "ε ≤ 2.01 for all 10 messages",
-        "counts on their being shuffled",
-        "ε ≤ 5.02 (ρ ≤ 0.5002)",
-        "each at δ = 5e-07",
+        "counts on everybody's being shuffled",
+        "on 50.00% of the other devices of a layer answering honestly",
+        "ε ≤ 5.02 (ρ ≤ 0.5002, δ = 5e-07)",
         "Against whoever links its messages a device has ε = 80.00",
         "is in the number",
     ):
         assert phrase in front, phrase
     for phrase in ("does not count them", "Given the vocabulary", "beyond what the discovered words", "4.89"):
         assert phrase not in front
-    assert "By basic composition" in back
+    assert "basic composition" in back
+    assert "| words | trains | 2.01 | 5e-07 | – | shuffled, with 50.00% of the other devices" in back
+    assert "No release stands outside." in back
     assert "with the vocabulary given" not in back
     card = rendered["README.md"]
     assert "epsilon: 7.03\n" in card
-    assert "counted in ε, not in ρ: 2.01 of it" in card
-    assert "apart:" not in card
+    assert "| part of ε | words: 2.01 at δ 5e-07, shuffled" in card
     assert contradictions(disclosure) == []
     assert disclosure.accounting.bound == 7.0211
 
 
-def test_words_without_a_guarantee_worth_the_name_are_said_to_be_outside_the_number() -> None:
-    weak = block("discovery", device_epsilon_central=80.0)
-    front = report(example(discovery=weak, data_accesses=ALL_COVERED)).split("## Gates")[0]
-    assert "**ε ≤ 4.89**" in front
-    assert "the discovered words: the number does not count them" in front
-    assert "every other [use of private text]" in front
-    assert "every [use of private text]" not in front
+def test_words_that_shuffling_does_not_hide_are_in_the_number_in_full() -> None:
+    disclosure = example(**LOCAL, data_accesses=ALL_COVERED)
+    front, back = report(disclosure).split("## Gates")
+    assert "**ε ≤ 84.89**" in front
+    assert "ε ≤ 80.00 for all 10 messages that it sends to word discovery, whoever collects them" in front
+    assert "every [use of private text]" in front
+    assert "shuffled" not in front.split("### The number")[1].split("### ")[0]
+    assert "| words | trains | 80.00 | 0 | – | 10 of 8.00 each, against whoever collects them |" in back
+    assert any("has it in full" in fact for fact in worst_facts(disclosure))
+    assert contradictions(disclosure) == []
+
+
+def changed(**words: object) -> dict:
+    """The example's total with another part for its words."""
+    parts = TOTAL["parts"]
+    return TOTAL | {"parts": [parts[0] | words, parts[1]]}
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("total", "message"),
     [
-        ({"epsilon": 5.0171}, "epsilon"),  # words are forgotten
-        ({"epsilon": 8.0}, "epsilon"),
-        ({"words_delta": 1e-6, "noised_delta": 1e-6}, "delta"),  # delta is counted once
-        ({"delta": 2e-6, "words_delta": 1e-6, "noised_delta": 1e-6}, "delta"),  # and is the launch's
+        (TOTAL | {"epsilon": 5.0171}, "epsilon"),  # words are forgotten
+        (TOTAL | {"epsilon": 8.0}, "epsilon"),
+        (TOTAL | {"epsilon": 5.0171, "parts": TOTAL["parts"][1:]}, "words"),
+        (changed(delta=1e-6), "delta"),  # delta is counted once
+        (TOTAL | {"delta": 2e-6}, "total: at delta"),  # and is the launch's
+        (changed(how="local"), "a local bound holds at delta 0"),
+        (changed(epsilon=1.0) | {"epsilon": 6.0171}, "words"),  # another certificate than discovery's
+        (TOTAL | {"parts": [*TOTAL["parts"], TOTAL["parts"][1] | {"split": "test"}]}, "names a release twice"),
     ],
 )
-def test_one_number_that_is_not_the_sum_of_its_parts_is_refused(change: dict, message: str) -> None:
+def test_one_number_that_is_not_the_sum_of_its_parts_is_refused(total: dict, message: str) -> None:
     with pytest.raises(ValidationError, match=message):
-        one_number(together=TOGETHER | change)
+        one_number(total=total)
 
 
-@pytest.mark.parametrize("device", [7.8, 81.0])
+@pytest.mark.parametrize("device", [0.5, 81.0])
 def test_a_device_is_never_better_off_than_a_message_nor_worse_than_their_sum(device: float) -> None:
     with pytest.raises(ValidationError, match="device_epsilon_central"):
         example(discovery=block("discovery", device_epsilon_central=device))

@@ -20,7 +20,14 @@ NONE = 99
 
 
 def config(**changes) -> TrieConfig:
-    values = {"epsilon0": 4.0, "delta": 1e-6, "messages_per_device": 3, "layers": 5, "max_prefixes": 50} | changes
+    values = {
+        "epsilon0": 4.0,
+        "delta": 1e-6,
+        "messages_per_device": 3,
+        "honest_share": 1.0,
+        "layers": 5,
+        "max_prefixes": 50,
+    } | changes
     return TrieConfig(**values)
 
 

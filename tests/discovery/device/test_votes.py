@@ -31,7 +31,14 @@ def people(count: int) -> list[list[str]]:
 
 
 def config(**changes) -> TrieConfig:
-    values = {"epsilon0": 4.0, "delta": 1e-6, "messages_per_device": 3, "layers": 6, "max_prefixes": 50}
+    values = {
+        "epsilon0": 4.0,
+        "delta": 1e-6,
+        "messages_per_device": 3,
+        "honest_share": 1.0,
+        "layers": 6,
+        "max_prefixes": 50,
+    }
     return TrieConfig(**(values | changes))
 
 

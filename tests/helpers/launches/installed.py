@@ -27,7 +27,7 @@ def registered(ledger: PrivacyLedger, *people: str, simulated: bool = False, bud
     for name in people:
         secret = hashlib.sha256(name.encode()).digest()
         with mock.patch("pipeline.ledger.populations.secrets.token_bytes", return_value=secret):
-            ledger.register(name, Budget(max_rho=budget), "tests", simulated=simulated)
+            ledger.register(name, Budget(max_rho=budget, max_epsilon=1e6, delta=0.1), "tests", simulated=simulated)
     return ledger
 
 

@@ -29,7 +29,14 @@ RAW = {
         "evaluate_every_steps": 1,
         "checkpoint_every_steps": 1,
     },
-    "discovery": {"epsilon0": 1.0, "delta": 1e-6, "messages_per_device": 1, "layers": 4, "max_prefixes": 4},
+    "discovery": {
+        "epsilon0": 1.0,
+        "delta": 5e-7,
+        "messages_per_device": 1,
+        "honest_share": 0.5,
+        "layers": 4,
+        "max_prefixes": 4,
+    },
     "adapt": {"steps": 0, "batch_sentences": 2, "learning_rate": 0.1},
     "mechanism": {
         "kind": "tree",
@@ -48,7 +55,10 @@ RAW = {
     "ab_test": {},
     "policy": {
         "max_rho": 0.5,
+        "max_total_epsilon": 10.0,
+        "population_delta": 1e-5,
         "population_max_rho": 1.0,
+        "population_max_epsilon": 100.0,
         "max_discovery_epsilon0": 2.0,
         "min_canary_rank": 100,
         "min_distinct_first_words": 1,

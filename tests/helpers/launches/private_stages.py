@@ -5,8 +5,8 @@ from pathlib import Path
 
 from pipeline import runner
 from pipeline.config import LaunchConfig, launch_id
-from pipeline.covered import spends
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.releases.spends import local_discovery
 from pipeline.run.known import as_it_lies
 from pipeline.run_dir import RESULT, RunDir, StageRecord
 from pipeline.runner import Stages
@@ -53,7 +53,9 @@ class Private:
         write_text(ctx.private / "layers" / "1.json", "what devices answered", PRIVATE)
         epsilon0 = ctx.config.discovery.epsilon0
         return Found(
-            epsilon0=epsilon0, words_sha256=text_sha256(content), spend=spends.discovery(epsilon0, "of a test")
+            epsilon0=epsilon0,
+            words_sha256=text_sha256(content),
+            spend=local_discovery(epsilon0, 1, epsilon0, 5e-7, "of a test"),
         )
 
     def build_vocabulary(self, ctx: StageContext) -> Counted:
@@ -70,7 +72,9 @@ class Private:
             functions={name: getattr(self, name) for name in NAMES},
             spends={
                 "discover": StageSpend(
-                    planned=lambda config, run: spends.discovery(config.discovery.epsilon0, "planned"),
+                    planned=lambda config, run: local_discovery(
+                        config.discovery.epsilon0, 1, config.discovery.epsilon0, 5e-7, "planned"
+                    ),
                     inputs=("ingest_private",),
                 )
             },

@@ -1,5 +1,6 @@
 """Spends, and reservations of them, for tests of the ledger."""
 
+from pipeline.ledger.budget import Asked, Budget
 from pipeline.ledger.entries import Entry
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.stage import Spend
@@ -12,7 +13,8 @@ def device(rho: float, note: str = "") -> Spend:
 
 
 def item(epsilon: float) -> Spend:
-    return Spend(unit="item", adjacency="swap", rho=None, epsilon=epsilon, delta=0.0)
+    beside = {"messages": 2, "device_epsilon": 2 * epsilon}
+    return Spend(unit="item", adjacency="swap", rho=None, epsilon=epsilon, delta=0.0, **beside if epsilon else {})
 
 
 def reserve(ledger: PrivacyLedger, launch: str, spend: Spend, **changes: object) -> Entry:
@@ -21,7 +23,13 @@ def reserve(ledger: PrivacyLedger, launch: str, spend: Spend, **changes: object)
         "launch_id": launch,
         "stage": "fine_tune",
         "spend": spend,
-        "budget_rho": 1.0,
         "binding": BINDING,
     }
-    return ledger.reserve(**given | changes)
+    ceilings = {"budget_rho": 1.0, "budget_discovery_epsilon": None, "window": None} | changes
+    rho, epsilon, window = (ceilings.pop(name) for name in ("budget_rho", "budget_discovery_epsilon", "window"))
+    return ledger.reserve(**{"asked": Asked(rho, epsilon, window, delta=0.1 if window else None), **given, **ceilings})
+
+
+def budget(max_rho: float, **more: object) -> Budget:
+    """A budget of which rho alone is ever short."""
+    return Budget.model_validate({"max_rho": max_rho, "max_epsilon": 1e6, "delta": 0.1} | more)

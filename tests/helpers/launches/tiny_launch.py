@@ -33,8 +33,9 @@ SIZES = {
     },
     "discovery": {
         "epsilon0": 8.0,
-        "delta": 1e-6,
+        "delta": 5e-7,
         "messages_per_device": 4,
+        "honest_share": 0.5,
         "layers": 5,
         "max_prefixes": 20,
     },
@@ -63,7 +64,10 @@ MECHANISM = {
 }
 POLICY = {
     "max_rho": 2.0,
+    "max_total_epsilon": 60.0,
+    "population_delta": 1e-5,
     "population_max_rho": 5.0,
+    "population_max_epsilon": 200.0,
     "max_discovery_epsilon0": 8.0,
     "min_canary_rank": 1,
     "min_top1_gain": -1.0,

@@ -135,7 +135,19 @@ def stack(tacit: Path, spare: Path | None = None, *, watched: bool = False, **ch
         made.done("up")
         keyed(made.home / "runs", launches / "tiny.yaml")
         made.done("tacit", "ledger", "init")
-        made.done("tacit", "ledger", "register", "tiny-clients", "--max-rho", "9", "--simulated")
+        made.done(
+            "tacit",
+            "ledger",
+            "register",
+            "tiny-clients",
+            "--max-rho",
+            "9",
+            "--max-epsilon",
+            "900",
+            "--delta",
+            "1e-4",
+            "--simulated",
+        )
         yield made
     finally:
         made.command("down")

@@ -5,10 +5,20 @@ import html
 import json
 import re
 
+from federated.accounting.gaussian import epsilon_of_rho
 from reports.disclosure.document import Disclosure
 from reports.render import draw, pages
 
 REPORTS = ("report.html", "report.md")
+# By hand: the example's training has epsilon 5.0171 at half of its delta of 1e-6.
+TOTAL = {
+    "epsilon": 7.0211,
+    "delta": 1e-6,
+    "parts": [
+        {"releases": ["words"], "split": "train", "epsilon": 2.004, "delta": 5e-7, "rho": None, "how": "shuffled"},
+        {"releases": ["training"], "split": "train", "epsilon": 5.0171, "delta": 5e-7, "rho": 0.50012, "how": "noise"},
+    ],
+}
 
 
 def example(**changes: object) -> Disclosure:
@@ -112,15 +122,18 @@ def example(**changes: object) -> Disclosure:
             "agree": True,
             "methods": ["route one", "route two"],
             "planned_rho": 0.6,
+            "total": TOTAL,
             "curve": [[1e-4, 3.8], [1e-6, 4.88], [1e-8, 5.7]],
         },
         "discovery": {
             "epsilon0": 8.0,
             "messages_per_device": 10,
+            "honest_share": 0.5,
             "device_level_epsilon0": 80.0,
-            "epsilon_central": 7.9,
+            "device_epsilon_central": 2.004,
+            "epsilon_central": 0.6,
             "epsilon_clones": 8.0,
-            "epsilon_attack": 7.1,
+            "epsilon_attack": 0.5,
             "delta": 1e-6,
             "certificate": "privacy blanket",
             "layers": [
@@ -260,8 +273,10 @@ def example(**changes: object) -> Disclosure:
 
 
 def block(name: str, /, **changes: object) -> dict:
-    """A top-level block of the example with some fields replaced."""
-    return json.loads(example().model_dump_json())[name] | changes
+    """A top-level block of the example with some fields replaced; the total follows from the other releases."""
+    made = json.loads(example().model_dump_json())[name] | changes
+    decides = {"rho", "delta", "training_rho", "words_rho", "votes", "counts", "evaluation"} & set(changes)
+    return made | {"total": total_of(made)} if name == "accounting" and decides and "total" not in changes else made
 
 
 @functools.cache
@@ -281,8 +296,42 @@ def visible(text: str) -> str:
     return html.unescape(re.sub(r"<[^>]+>", " ", text))
 
 
-# By hand: the example's training has epsilon 5.0171 at half of its delta of 1e-6.
-TOGETHER = {"epsilon": 7.0211, "delta": 1e-6, "words_epsilon": 2.004, "words_delta": 5e-7}
-TOGETHER |= {"noised_epsilon": 5.0171, "noised_delta": 5e-7}
+def total_of(accounting: dict) -> dict:
+    """The total of an accounting with the example's words, or with words among its noised releases."""
+    delta, central = accounting["delta"], accounting["words_rho"] is not None
+    evaluated, training = accounting["evaluation"], accounting["training_rho"]
+    sums = [accounting[name]["rho"] for name in ("votes", "counts") if accounting[name]]
+    rho = accounting["rho"] if training is None else sum(sums, training + (accounting["words_rho"] or 0.0))
+    named = {"votes": accounting["votes"], "words": central, "counts": accounting["counts"], "training": True}
+    words = [] if central else [TOTAL["parts"][0] | {"delta": delta / 2}]
+    left = delta if central else delta / 2
+    noised = {
+        "releases": [name for name, there in named.items() if there],
+        "split": "train",
+        "rho": rho,
+        "how": "noise",
+    }
+    noised |= {"epsilon": epsilon_of_rho(rho, left), "delta": left}
+    held_out = {"releases": ["evaluation"], "split": "test", "how": "noise", "delta": delta}
+    parts = [*words, noised]
+    epsilon = sum(part["epsilon"] for part in parts)
+    if evaluated:
+        parts.append(held_out | {"rho": evaluated["rho"], "epsilon": evaluated["epsilon"]})
+        epsilon = max(epsilon, evaluated["epsilon"])
+    return {"epsilon": epsilon, "delta": delta, "parts": parts}
+
+
+def words_of(epsilon: float, how: str, delta: float) -> dict:
+    """The example's total with another part for its words."""
+    words = {"releases": ["words"], "split": "train", "epsilon": epsilon, "delta": delta, "rho": None, "how": how}
+    noised = TOTAL["parts"][1] | ({} if delta else {"epsilon": 4.8812, "delta": 1e-6})
+    return {"epsilon": epsilon + noised["epsilon"], "delta": 1e-6, "parts": [words, noised]}
+
+
+# The example with so few devices that shuffling hides none: words have their local bound, and training all of delta.
+LOCAL = {
+    "discovery": block("discovery", device_epsilon_central=80.0, epsilon_central=7.9, epsilon_attack=7.1),
+    "accounting": block("accounting", total=words_of(80.0, "local", 0.0)),
+}
 
 ALL_COVERED = [{"stage": "discover", "data": "private", "covered": True, "mechanism": "LDP TrieHH", "unit": "device"}]

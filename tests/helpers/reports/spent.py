@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from pipeline.covered import spends
+from pipeline.releases import spends
 from tests.helpers.reports.reports_example import block
 
 DELTA = 1e-6
@@ -30,4 +30,5 @@ def discovered(*layers: tuple[int, int], **changes: object) -> dict:
     rows = [row | {"layer": n, "messages": asked * SENT, "domain": domain, "blanket": 1 / asked}
             for n, (asked, domain) in enumerate(layers, start=1)]  # fmt: skip
     local = {"epsilon0": EPSILON0, "messages_per_device": SENT, "device_level_epsilon0": SENT * EPSILON0}
+    local |= {"honest_share": 0.5, "delta": DELTA / 2, "epsilon_clones": EPSILON0}
     return block("discovery") | local | {"layers": rows} | changes

@@ -10,14 +10,16 @@ import yaml
 from pipeline.config import launch_id, load_launch
 from pipeline.ledger import clock
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.readiness import training_rho
+from pipeline.releases.planned import training_rho
 from pipeline.settings import load
 from tests.helpers.launches.command import ended
 from tests.helpers.launches.pipeline_launch import RAW
 from tests.helpers.launches.spends import device, item, reserve
 
-BUDGET = {"budget": {"rho": 1.6, "days": 60}, "population_max_discovery_epsilon": 8.0}
-POLICY = {name: value for name, value in RAW["policy"].items() if name != "population_max_rho"} | BUDGET
+BUDGET = {"budget": {"rho": 1.6, "epsilon": 1e6, "days": 60}, "population_max_discovery_epsilon": 8.0}
+POLICY = {
+    name: value for name, value in RAW["policy"].items() if name not in ("population_max_rho", "population_max_epsilon")
+} | BUDGET
 
 
 @pytest.fixture
@@ -44,6 +46,7 @@ def test_every_date_says_what_it_would_spend(file: Path):
     assert (said["ok"], said["rho"], said["epsilon"], said["refused"]) == (True, 2 * rho, 2.0, 0)
     text = ended("ledger", "forecast", str(file), "--from", "2026-11-01", "--to", "2026-11-01").stdout
     assert f"rho {rho:.4g}, epsilon 1 per typed word" in text
+    assert "of one device epsilon 3." in text
     assert "together: rho" in text
 
 
@@ -61,7 +64,21 @@ def test_a_check_of_a_date_says_it_too(file: Path):
     assert f"would spend, at worst: {run_id}: rho" in checked.stderr
     assert "would spend" not in ended("check", str(file), "--json").stderr
     ledger = PrivacyLedger(load().ledger_url)
-    ended("ledger", "register", "people", "--max-rho", "1.6", "--max-discovery-epsilon", "8", "--window-days", "60")
+    ended(
+        "ledger",
+        "register",
+        "people",
+        "--max-rho",
+        "1.6",
+        "--max-epsilon",
+        "1e6",
+        "--delta",
+        "1e-4",
+        "--max-discovery-epsilon",
+        "8",
+        "--window-days",
+        "60",
+    )
     policy = {"budget_rho": None}
     reserve(ledger, run_id, item(1.0), stage="discover", **policy)
     reserve(ledger, run_id, device(0.1), **policy)

@@ -14,11 +14,11 @@ import yaml
 
 from pipeline import settings
 from pipeline.config import LaunchConfig, launch_id
-from pipeline.ledger.budget import Budget
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.runner import run_stage
 from pipeline.stages.table import STAGES
 from tests.helpers.launches.checkout import ROOT
+from tests.helpers.launches.spends import budget
 
 # The two packages of scipy are half a second of CPU; an accountant of trees needs neither.
 SCIPY = {"scipy.optimize", "scipy.linalg"}
@@ -96,8 +96,10 @@ def files_launch(folder: Path) -> Path:
     raw["private_text"] |= {"max_words_per_device": 100, "test_fraction": 0.2}
     raw["counts"] = counts["counts"]
     raw["evaluation"] = {"noise_multiplier": 2.0}
-    raw["policy"] |= {"max_rho": 20.0, "budget": {"rho": 50.0, "days": 60}}
-    raw["policy"].pop("population_max_rho", None)
+    raw["policy"] |= {"max_rho": 20.0, "budget": {"rho": 50.0, "epsilon": 1e6, "days": 60}}
+    raw["policy"] |= {"max_total_epsilon": 200.0}
+    for name in ("population_max_rho", "population_max_epsilon"):
+        raw["policy"].pop(name, None)
     path = folder / "files.yaml"
     path.write_text(yaml.safe_dump(raw), encoding="utf-8")
     return path
@@ -108,7 +110,7 @@ def test_a_look_at_files_and_at_other_launches_needs_no_stage(tmp_path: Path, mo
     monkeypatch.setenv("TACIT_RUNS_DIR", str(tmp_path / "runs"))
     file, here = files_launch(tmp_path), settings.load()
     ledger = PrivacyLedger.create(here.ledger_url)
-    ledger.register("typists", Budget(max_rho=50.0, window_days=60), by="someone")
+    ledger.register("typists", budget(max_rho=50.0, window_days=60), by="someone")
     answer, modules = reported("check", str(file))
     assert "6,000+ devices" in answer
     assert modules <= {"scipy", "sqlalchemy"} | SCIPY

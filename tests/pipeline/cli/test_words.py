@@ -20,7 +20,7 @@ def test_a_local_file_sees_what_equal_reach_costs_centrally() -> None:
     assert local["local"] == 64.0
     assert local["local"] >= local["shuffled"]
     assert central["least_share"] == pytest.approx(local["least_share"], rel=1e-3)
-    assert "none worth the name" in lines[1]
+    assert "(weak) if 50% of the others are honest" in lines[1]
     assert "90 devices" in lines[0]
     assert lines[1].endswith("finds a word that 14% of devices hold")
 

@@ -9,6 +9,8 @@ from federated.accounting.guarantees import guarantee_of
 from federated.mechanisms.independent import Independent
 from pipeline.config import LaunchConfig
 from pipeline.covered import spends
+from pipeline.releases.spends import local_discovery
+from pipeline.stage import Spend
 from pipeline.stages.table import STAGES
 from tests.helpers.launches.pipeline_launch import RAW, launch_config
 from tests.helpers.reports.spent import DELTA, trained
@@ -31,9 +33,12 @@ def test_a_spend_does_not_count_on_sampling() -> None:
     assert spend.epsilon == reached.epsilon[1e-6]
 
 
-def test_discovery_is_told_per_item() -> None:
-    spend = spends.discovery(6.0, "of a test")
+def test_discovery_is_stated_per_item_and_for_its_device() -> None:
+    spend = local_discovery(6.0, 2, 3.5, 5e-7, "of a test")
     assert (spend.unit, spend.adjacency, spend.rho, spend.epsilon, spend.delta) == ("item", "swap", None, 6.0, 0.0)
+    assert (spend.messages, spend.device_epsilon, spend.device_delta) == (2, 3.5, 5e-7)
+    with pytest.raises(ValueError, match=r"device_epsilon: 0\.0 with 0 messages of epsilon 6\.0; state"):
+        Spend(unit="item", adjacency="swap", rho=None, epsilon=6.0, delta=0.0)
 
 
 def test_evaluation_is_a_spend_of_test_devices() -> None:

@@ -16,7 +16,6 @@ from pipeline.erasure.erase import UNTRIED
 from pipeline.erasure.expiry import Sweep, sweep
 from pipeline.errors import PERMANENT, TEMPORARY, PermanentError
 from pipeline.ledger import clock
-from pipeline.ledger.budget import Budget
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.receipts import Receipts
 from pipeline.run.known import run_folder
@@ -29,6 +28,7 @@ from pipeline.verify.launch import verify
 from pretrain.files import sha256, write_text
 from tests.helpers.launches.command import answered
 from tests.helpers.launches.pipeline_launch import Counted, launch_config, spend
+from tests.helpers.launches.spends import budget
 from tests.helpers.text.people import NOW, people
 
 STAGES = Stages(
@@ -57,7 +57,7 @@ def at(monkeypatch: pytest.MonkeyPatch) -> Callable[[timedelta], None]:
 
 @pytest.fixture
 def config(settings: Settings, at: Callable, tmp_path: Path) -> LaunchConfig:
-    PrivacyLedger(settings.ledger_url).register("real", Budget(max_rho=1.0, window_days=30), "owner")
+    PrivacyLedger(settings.ledger_url).register("real", budget(max_rho=1.0, window_days=30), "owner")
     return people(tmp_path)
 
 

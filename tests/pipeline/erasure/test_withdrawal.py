@@ -17,7 +17,6 @@ from pipeline.erasure.erase import ASKED
 from pipeline.erasure.expiry import Sweep, sweep
 from pipeline.errors import PERMANENT, TEMPORARY, PermanentError
 from pipeline.ledger import clock
-from pipeline.ledger.budget import Budget
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.people.withdrawals import withdraw
 from pipeline.run.known import run_folder
@@ -27,6 +26,7 @@ from pipeline.settings import Settings
 from pipeline.stages import ingest, reuse
 from pretrain.files import write_text
 from tests.helpers.launches.command import answered, ended
+from tests.helpers.launches.spends import budget
 from tests.helpers.text.people import NOW, people
 
 STAGES = Stages(
@@ -40,7 +40,7 @@ ANNA = "device 3"
 @pytest.fixture
 def config(settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> LaunchConfig:
     monkeypatch.setattr(clock, "now", lambda: NOW)
-    PrivacyLedger(settings.ledger_url).register("real", Budget(max_rho=1.0, window_days=30), "owner")
+    PrivacyLedger(settings.ledger_url).register("real", budget(max_rho=1.0, window_days=30), "owner")
     return people(tmp_path)
 
 
@@ -88,7 +88,7 @@ def test_a_launch_that_never_had_their_text_is_kept(ingested: Callable[..., RunD
 
 def test_a_launch_of_another_population_is_kept(ingested: Callable[..., RunDir], settings: Settings):
     run = ingested()
-    PrivacyLedger(settings.ledger_url).register("others", Budget(max_rho=1.0), "owner")
+    PrivacyLedger(settings.ledger_url).register("others", budget(max_rho=1.0), "owner")
     withdraw(PrivacyLedger.of(settings), "others", [ANNA])
     assert sweep(settings) == Sweep()
     write_text(run.path / "public" / "launch" / "launch.json", "{")

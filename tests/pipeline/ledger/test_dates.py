@@ -9,22 +9,28 @@ import pytest
 from pipeline.config import LaunchConfig, launch_id
 from pipeline.errors import BudgetExceeded, LedgerMissing, PopulationUnknown
 from pipeline.ledger import clock, database, schedule
-from pipeline.ledger.budget import Budget
 from pipeline.ledger.chain import append
 from pipeline.ledger.foresee import forecast
 from pipeline.ledger.launch import kept
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.policy.config import BudgetConfig
+from pipeline.releases.spends import planned
 from pipeline.settings import Settings, load
+from pipeline.stage import Spend
 from tests.helpers.launches.pipeline_launch import launch_config
-from tests.helpers.launches.spends import BINDING, device, item, reserve
+from tests.helpers.launches.spends import BINDING, budget, device, item, reserve
 
 NOW = datetime(2026, 11, 20, 9, tzinfo=UTC)
 TODAY = "trial-00000000-20261101"
 CHANGED = "trial-11111111-20261101"
 RHO = 0.2  # of training
 PEOPLE = {"source": "files", "name": "people", "paths": ["typed.parquet"]}
-POLICY = {"budget": {"rho": 0.5, "days": 60}, "population_max_rho": None, "population_max_discovery_epsilon": 2.0}
+POLICY = {
+    "budget": {"rho": 0.5, "epsilon": 1e6, "days": 60},
+    "population_max_rho": None,
+    "population_max_epsilon": None,
+    "population_max_discovery_epsilon": 2.0,
+}
 
 
 @pytest.fixture(autouse=True)
@@ -41,13 +47,17 @@ def here(tmp_path: Path) -> Settings:
 def ledger(here: Settings) -> PrivacyLedger:
     here.runs_dir.mkdir()
     made = PrivacyLedger.create(here.ledger_url)
-    made.register("people", Budget(max_rho=0.5, max_discovery_epsilon=2.0, window_days=60), "owner")
+    made.register("people", budget(max_rho=0.5, max_discovery_epsilon=2.0, window_days=60), "owner")
     return made
 
 
 def config(**changes: object) -> LaunchConfig:
     changes = {"schedule": "@monthly", "private_text": PEOPLE, "policy": POLICY} | changes
     return launch_config(**changes)
+
+
+def worst(launch: LaunchConfig) -> dict[str, Spend]:
+    return planned(launch, RHO, None)
 
 
 def ids(launch: LaunchConfig, *days: str) -> list[str]:
@@ -95,11 +105,11 @@ def test_a_forecast_is_what_reserving_in_turn_does(ledger: PrivacyLedger, here: 
     """The oracle is the ledger itself: the same dates are then reserved, one by one."""
     launch = config()
     run_ids = ids(launch, "20260901", "20261001", "20261101", "20261120")
-    rows = forecast(launch, here, run_ids, RHO, none)
+    rows = forecast(launch, here, run_ids, worst(launch), none)
     population = ledger.population("people")
     for row in rows:
         binding = BINDING | {"split_rule": population.split_rule(launch.private_text.test_fraction)}
-        asked = {"budget_rho": None, "binding": binding, "window": BudgetConfig(rho=0.5, days=60)}
+        asked = {"budget_rho": None, "binding": binding, "window": BudgetConfig(rho=0.5, epsilon=1e6, days=60)}
         try:
             kept(launch, population, row.launch_id)
             words = asked | {"stage": "discover", "budget_discovery_epsilon": 2.0}
@@ -118,7 +128,7 @@ def test_a_forecast_is_what_reserving_in_turn_does(ledger: PrivacyLedger, here: 
 
 def test_a_forecast_writes_nothing(ledger: PrivacyLedger, here: Settings):
     before = ledger.export()
-    forecast(config(), here, ids(config(), "20261101"), RHO, none)
+    forecast(config(), here, ids(config(), "20261101"), worst(config()), none)
     assert ledger.export() == before
 
 
@@ -126,21 +136,21 @@ def test_what_has_spent_spends_nothing_again_and_a_changed_file_is_refused(ledge
     launch = config()
     (run_id,) = ids(launch, "20261101")
     reserve(ledger, run_id, item(1.0), stage="discover")
-    (half,) = forecast(launch, here, [run_id], RHO, none)
+    (half,) = forecast(launch, here, [run_id], worst(launch), none)
     assert (half.rho, half.epsilon, half.has_spent, half.problem) == (RHO, 0.0, ("discover",), "")
     reserve(ledger, run_id, device(RHO))
     ledger.commit(run_id, "fine_tune", device(0.1))
-    (done,) = forecast(launch, here, [run_id], RHO, none)
+    (done,) = forecast(launch, here, [run_id], worst(launch), none)
     assert (done.rho, done.epsilon, done.problem) == (0.0, 0.0, "")
     changed = config(seed=8)
-    (again,) = forecast(changed, here, ids(changed, "20261101"), RHO, none)
+    (again,) = forecast(changed, here, ids(changed, "20261101"), worst(changed), none)
     assert f"was launched as {run_id}" in again.problem
 
 
 def test_dates_to_come_count_what_has_left_their_window(ledger: PrivacyLedger, here: Settings):
     reserve(ledger, "other", device(0.5))  # All that there is, on 20 November.
     launch = config()
-    now, still, later = forecast(launch, here, ids(launch, "20261120", "20270119", "20270121"), RHO, none)
+    now, still, later = forecast(launch, here, ids(launch, "20261120", "20270119", "20270121"), worst(launch), none)
     assert now.problem
     assert still.problem
     assert not later.problem
@@ -148,27 +158,27 @@ def test_dates_to_come_count_what_has_left_their_window(ledger: PrivacyLedger, h
 
 def test_what_is_taken_over_costs_nothing(ledger: PrivacyLedger, here: Settings):
     launch = config()
-    (row,) = forecast(launch, here, ids(launch, "20261101"), RHO, lambda run_id: {"discover"})
+    (row,) = forecast(launch, here, ids(launch, "20261101"), worst(launch), lambda run_id: {"discover"})
     assert (row.rho, row.epsilon) == (RHO, 0.0)
 
 
 def test_held_out_devices_lose_beside_those_that_train(ledger: PrivacyLedger, here: Settings):
     launch = config(evaluation={"noise_multiplier": 1.0})  # rho 0.5: all of the window
-    first, second = forecast(launch, here, ids(launch, "20261101", "20261115"), RHO, none)
+    first, second = forecast(launch, here, ids(launch, "20261101", "20261115"), worst(launch), none)
     assert (first.rho, first.held_out_rho, first.problem) == (RHO, 0.5, "")
     assert "0.5 of 0.5" in second.problem
 
 
 def test_without_a_ledger_or_a_population_nobody_knows(here: Settings):
     with pytest.raises(LedgerMissing):
-        forecast(config(), here, [TODAY], RHO, none)
+        forecast(config(), here, [TODAY], worst(config()), none)
     here.runs_dir.mkdir()
     PrivacyLedger.create(here.ledger_url)
     with pytest.raises(PopulationUnknown):
-        forecast(config(), here, [TODAY], RHO, none)
+        forecast(config(), here, [TODAY], worst(config()), none)
     # A simulation registers itself; its own ceilings count until then.
     made_up = config(private_text={"source": "chitchat"})
     assert json.loads(made_up.model_dump_json())["private_text"]["name"] == "people"
-    first, *_, last = forecast(made_up, here, ids(made_up, "20261101", "20261102", "20261103"), RHO, none)
+    first, *_, last = forecast(made_up, here, ids(made_up, "20261101", "20261102", "20261103"), worst(made_up), none)
     assert not first.problem
     assert "2 of 2 in any 60 days is spent" in last.problem

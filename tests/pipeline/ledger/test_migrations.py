@@ -12,9 +12,9 @@ from sqlalchemy import create_engine, text
 
 from pipeline.errors import LedgerTampered
 from pipeline.ledger import schema, triggers
-from pipeline.ledger.budget import Budget
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.migrations import versioning
+from tests.helpers.launches.spends import budget
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_a_ledger_of_before_it_said_its_version_goes_on(tmp_path: Path) -> None:
     """As development versions left it: both tables of version 2, and nothing of Alembic's."""
     url, path = f"sqlite:///{tmp_path / 'ledger.db'}", tmp_path / "ledger.db"
     ledger = PrivacyLedger.create(url)
-    ledger.register("people", Budget(max_rho=1.0), "somebody")
+    ledger.register("people", budget(max_rho=1.0), "somebody")
     with sqlite3.connect(path) as database:
         database.execute(f"DROP TABLE {versioning.TABLE}")
         database.execute("DROP TRIGGER privacy_ledger_secrets_stay")

@@ -10,7 +10,6 @@ from pipeline import runner
 from pipeline.config import launch_id
 from pipeline.errors import BudgetExceeded, LedgerConflict, LedgerMissing, LedgerTampered, PopulationUnknown
 from pipeline.ledger import clock, schema
-from pipeline.ledger.budget import Budget
 from pipeline.ledger.launch import require_population
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.migrations import versioning
@@ -18,7 +17,7 @@ from pipeline.settings import Settings
 from pipeline.stage import StageSpend
 from tests.helpers.launches.installed import registered
 from tests.helpers.launches.pipeline_launch import Calls, launch_config, spend
-from tests.helpers.launches.spends import device, item, reserve
+from tests.helpers.launches.spends import budget, device, item, reserve
 
 IDS = [f"device-{number}" for number in range(300)]
 
@@ -51,7 +50,7 @@ def test_nothing_is_spent_on_a_population_that_nobody_registered(ledger: Privacy
 
 
 def test_a_launch_can_only_ask_for_less(ledger: PrivacyLedger):
-    ledger.register("people", Budget(max_rho=1.0, max_discovery_epsilon=8.0), "owner")
+    ledger.register("people", budget(max_rho=1.0, max_discovery_epsilon=8.0), "owner")
     with pytest.raises(BudgetExceeded, match=r"population_max_rho: 2 is more than .* registered with \(1\)"):
         reserve(ledger, "first", device(0.1), budget_rho=2.0)
     with pytest.raises(BudgetExceeded, match="population_max_discovery_epsilon: 9 is more"):
@@ -64,20 +63,20 @@ def test_a_launch_can_only_ask_for_less(ledger: PrivacyLedger):
 
 
 def test_a_budget_is_changed_by_those_named_and_with_a_reason(ledger: PrivacyLedger):
-    ledger.register("people", Budget(max_rho=1.0), "owner", ["reviewer"])
+    ledger.register("people", budget(max_rho=1.0), "owner", ["reviewer"])
     with pytest.raises(LedgerConflict, match="may be changed by reviewer, not by owner"):
-        ledger.change_budget("people", Budget(max_rho=2.0), "owner", "more")
+        ledger.change_budget("people", budget(max_rho=2.0), "owner", "more")
     with pytest.raises(LedgerConflict, match="--reason"):
-        ledger.change_budget("people", Budget(max_rho=2.0), "reviewer", "")
-    ledger.change_budget("people", Budget(max_rho=2.0), "reviewer", "a new study")
-    ledger.change_budget("people", Budget(max_rho=3.0), "reviewer", "and another")
+        ledger.change_budget("people", budget(max_rho=2.0), "reviewer", "")
+    ledger.change_budget("people", budget(max_rho=2.0), "reviewer", "a new study")
+    ledger.change_budget("people", budget(max_rho=3.0), "reviewer", "and another")
     reserve(ledger, "first", device(2.5), budget_rho=3.0)
     assert [entry.kind for entry in ledger.entries()] == ["register", "budget", "budget", "reserve"]
     assert ledger.verify() == []
 
 
 def test_a_window_forgets_what_is_older(ledger: PrivacyLedger, monkeypatch: pytest.MonkeyPatch):
-    ledger.register("people", Budget(max_rho=1.0, window_days=30), "owner")
+    ledger.register("people", budget(max_rho=1.0, window_days=30), "owner")
     reserve(ledger, "first", device(0.8), budget_rho=None)
     assert ledger.counted("people", "device") == 0.8
     with pytest.raises(BudgetExceeded):

@@ -12,7 +12,7 @@ from pipeline import runner
 from pipeline.config import LaunchConfig
 from pipeline.errors import LaunchError, LedgerTampered, PermanentError
 from pipeline.ledger import triggers
-from pipeline.ledger.budget import Budget
+from pipeline.ledger.budget import Asked
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.receipts import FILE, Receipts, Written
 from pipeline.registry import Registry
@@ -23,6 +23,7 @@ from pipeline.settings import Settings, account
 from tests.helpers.launches import publishable
 from tests.helpers.launches.command import answered
 from tests.helpers.launches.pipeline_launch import spend
+from tests.helpers.launches.spends import budget
 
 pytestmark = [
     # MLflow's own code uses what SQLAlchemy 2.1 deprecates, and warns about type hints of its own.
@@ -102,7 +103,7 @@ def test_a_no_that_was_taken_out_of_the_ledger_is_missed(
 @pytest.fixture
 def ledger(settings: Settings) -> PrivacyLedger:
     made = PrivacyLedger.of(settings)
-    made.register("devices", Budget(max_rho=1.0), "somebody")
+    made.register("devices", budget(max_rho=1.0), "somebody")
     (settings.runs_dir / "a" / "public" / "launch").mkdir(parents=True)
     made.note("review", "devices", "a", "review", {"answer": "reject"})
     return made
@@ -110,13 +111,13 @@ def ledger(settings: Settings) -> PrivacyLedger:
 
 def reserve(ledger: PrivacyLedger, launch_id: str = "b") -> None:
     ledger.reserve(
-        population="devices", launch_id=launch_id, stage="fine_tune", spend=spend(0.1), budget_rho=None, binding={}
+        population="devices", launch_id=launch_id, stage="fine_tune", spend=spend(0.1), asked=Asked(), binding={}
     )
 
 
 WRITES = {
-    "register": lambda ledger: ledger.register("others", Budget(max_rho=1.0), "somebody"),
-    "change a budget": lambda ledger: ledger.change_budget("devices", Budget(max_rho=2.0), "somebody", "why"),
+    "register": lambda ledger: ledger.register("others", budget(max_rho=1.0), "somebody"),
+    "change a budget": lambda ledger: ledger.change_budget("devices", budget(max_rho=2.0), "somebody", "why"),
     "bind devices": lambda ledger: ledger.bind_devices("devices", ["one", "two"]),
     "reserve": reserve,
     "commit": lambda ledger: ledger.commit("b", "fine_tune", spend(0.1)),
@@ -221,7 +222,7 @@ POSTGRES = {
 def test_a_trigger_that_does_something_else_is_noticed(ledger_url: str, which: str):
     """A name says nothing: it used to be all that was looked at."""
     made, postgres = PrivacyLedger.create(ledger_url), ledger_url.startswith("postgresql")
-    made.register("devices", Budget(max_rho=1.0), "somebody")
+    made.register("devices", budget(max_rho=1.0), "somebody")
     if which not in (POSTGRES if postgres else SQLITE):
         pytest.skip("only PostgreSQL has it")
     engine = create_engine(ledger_url)
@@ -236,4 +237,4 @@ def test_a_trigger_that_does_something_else_is_noticed(ledger_url: str, which: s
     assert problems, which
     assert all("trigger" in problem for problem in problems)
     with pytest.raises(LedgerTampered, match="trigger"):
-        made.register("others", Budget(max_rho=1.0), "somebody")
+        made.register("others", budget(max_rho=1.0), "somebody")

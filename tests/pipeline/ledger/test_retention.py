@@ -10,7 +10,6 @@ from pipeline import readiness
 from pipeline.config import LaunchConfig, launch_id
 from pipeline.errors import BudgetExceeded
 from pipeline.ledger import clock
-from pipeline.ledger.budget import Budget
 from pipeline.ledger.entries import AS_OF, SPLIT_RULE
 from pipeline.ledger.launch import day_of, kept
 from pipeline.ledger.ledger import PrivacyLedger
@@ -21,6 +20,7 @@ from pipeline.settings import Settings
 from pipeline.stage import StageContext, StageSpend
 from pipeline.stages import ingest, reuse
 from tests.helpers.launches.pipeline_launch import Counted, launch_config, spend
+from tests.helpers.launches.spends import budget
 from tests.helpers.text.people import NOW, POLICY, people
 
 STAGES = Stages(
@@ -37,7 +37,7 @@ STAGES = Stages(
 def ledger(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> PrivacyLedger:
     monkeypatch.setattr(clock, "now", lambda: NOW)
     made = PrivacyLedger(settings.ledger_url)
-    made.register("real", Budget(max_rho=1.0, window_days=30), "owner")
+    made.register("real", budget(max_rho=1.0, window_days=30), "owner")
     return made
 
 
@@ -116,10 +116,17 @@ def test_check_says_what_will_be_deleted(settings: Settings, ledger: PrivacyLedg
 def test_what_nobody_typed_is_kept(settings: Settings, ledger: PrivacyLedger, tmp_path: Path):
     chat = launch_config(policy=POLICY)
     assert kept(chat, ledger.population("real"), "any") is None
-    ledger.register("fixture", Budget(max_rho=1.0, window_days=30), "owner", simulated=True)
+    ledger.register("fixture", budget(max_rho=1.0, window_days=30), "owner", simulated=True)
     assert kept(people(tmp_path), ledger.population("fixture"), "any") is None
-    ledger.register("for ever", Budget(max_rho=1.0), "owner")
-    assert kept(people(tmp_path, budget=None, population_max_rho=1.0), ledger.population("for ever"), "any") is None
+    ledger.register("for ever", budget(max_rho=1.0), "owner")
+    assert (
+        kept(
+            people(tmp_path, budget=None, population_max_rho=1.0, population_max_epsilon=50.0),
+            ledger.population("for ever"),
+            "any",
+        )
+        is None
+    )
     assert kept(people(tmp_path), ledger.population("for ever"), "any").days == 60
 
 

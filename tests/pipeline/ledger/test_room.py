@@ -18,12 +18,12 @@ from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.policy.config import BudgetConfig
 from pipeline.stage import Spend
 from tests.helpers.launches.checkout import ROOT
-from tests.helpers.launches.spends import BINDING, device, item, reserve
+from tests.helpers.launches.spends import BINDING, budget, device, item, reserve
 
 SPLITS = ("train", "validation", "test")
 START = datetime(2026, 1, 1, 9, 30, tzinfo=UTC)
 PRODUCTION = ("de-DE", "en-US", "es-ES", "fr-FR", "pt-BR")
-WINDOW = BudgetConfig(rho=1.0, days=30)
+WINDOW = BudgetConfig(rho=1.0, epsilon=1e6, days=30)
 
 
 class Hands:
@@ -46,7 +46,7 @@ def hands(monkeypatch: pytest.MonkeyPatch) -> Hands:
 @pytest.fixture
 def ledger(tmp_path: Path, hands: Hands) -> PrivacyLedger:
     made = PrivacyLedger.create(f"sqlite:///{tmp_path / 'ledger.db'}")
-    made.register("people", Budget(max_rho=1.0, max_discovery_epsilon=16.0, window_days=30), "owner")
+    made.register("people", budget(max_rho=1.0, max_discovery_epsilon=16.0, window_days=30), "owner")
     return made
 
 
@@ -100,7 +100,7 @@ def one_history(seed: int, folder: Path, hands: Hands) -> int:
     stamps, read = set[datetime](), dict[str, Kept]()
     hands.at = START
     ledger = PrivacyLedger.create(f"sqlite:///{folder / f'{seed}.db'}")
-    ledger.register("people", Budget(max_rho=1.0, window_days=days), "owner")
+    ledger.register("people", budget(max_rho=1.0, window_days=days), "owner")
     for number in range(dice.randint(3, 9)):
         hands.at += timedelta(days=dice.choice((0, 0.5, 3, days / 2, days, days + 0.01, -2)))
         rho, rule, split = (
@@ -243,7 +243,7 @@ def test_a_clock_that_runs_years_ahead_writes_no_spend(ledger: PrivacyLedger, ha
 
 
 def test_a_population_that_rested_long_is_looked_at_by_a_person(ledger: PrivacyLedger, hands: Hands):
-    ledger.register("made-up", Budget(max_rho=1.0, window_days=30), "owner", simulated=True)
+    ledger.register("made-up", budget(max_rho=1.0, window_days=30), "owner", simulated=True)
     hands.at += timedelta(days=401)
     with pytest.raises(PermanentError, match="tacit ledger budget people --max-rho 1 --reason"):
         ask(ledger, "first", device(0.3))
@@ -265,20 +265,20 @@ def test_a_launch_of_a_date_in_the_past_counts_what_its_text_was_read_by(ledger:
 
 
 def test_a_lifetime_ceiling_stands_beside_a_window(ledger: PrivacyLedger, hands: Hands):
-    ledger.register("theirs", Budget(max_rho=1.0, window_days=30, lifetime_rho=1.5), "owner")
+    ledger.register("theirs", budget(max_rho=1.0, window_days=30, lifetime_rho=1.5), "owner")
     ask(ledger, "first", device(1.0), population="theirs")
     hands.at += timedelta(days=31)
     with pytest.raises(BudgetExceeded, match=r"1 of 1\.5 is spent and 0\.5 is left; waiting makes no room"):
         ask(ledger, "second", device(1.0), population="theirs")
     ask(ledger, "second", device(0.4), population="theirs")
-    ours = BudgetConfig(rho=0.45, days=10)
+    ours = BudgetConfig(rho=0.45, epsilon=1e6, days=10)
     with pytest.raises(BudgetExceeded, match=r"0\.4 of 0\.45 in any 10 days is spent .*\(policy\.budget\) reviewed"):
         ask(ledger, "third", device(0.1), population="theirs", window=ours)
 
 
 def test_a_launch_asks_for_no_larger_window_budget(ledger: PrivacyLedger):
     with pytest.raises(BudgetExceeded, match=r"policy\.budget\.rho: 2 is more than .* registered with \(1\)"):
-        ask(ledger, "first", device(0.1), window=BudgetConfig(rho=2.0, days=30))
+        ask(ledger, "first", device(0.1), window=BudgetConfig(rho=2.0, epsilon=1e6, days=30))
     # A lifetime ceiling above what a window allows asks for no more: both hold.
     reserve(ledger, "first", device(0.1), budget_rho=50.0)
 

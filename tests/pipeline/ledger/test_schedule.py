@@ -5,7 +5,10 @@ from datetime import date
 import numpy as np
 import pytest
 
+from pipeline.config import LaunchConfig
 from pipeline.ledger import schedule
+from pipeline.releases.spends import planned
+from pipeline.stage import Spend
 from tests.helpers.launches.pipeline_launch import launch_config
 
 
@@ -44,23 +47,35 @@ def test_the_most_launches_in_a_window_by_looking_at_every_day(span: int):
     assert schedule.most_in(days, span) == every
 
 
+def words(config: LaunchConfig) -> Spend:
+    """What discovery costs with as few devices as nobody knows."""
+    return planned(config, 0.0, None)["discover"]
+
+
 def test_a_schedule_that_its_budget_cannot_bear_is_refused_with_numbers():
-    policy = {"budget": {"rho": 1.0, "days": 60}, "population_max_rho": None, "population_max_discovery_epsilon": 3.0}
+    policy = {
+        "budget": {"rho": 1.0, "epsilon": 1e6, "days": 60},
+        "population_max_rho": None,
+        "population_max_epsilon": None,
+        "population_max_discovery_epsilon": 3.0,
+    }
     config = launch_config(schedule="@monthly", policy=policy)
-    problems, notes = vars(schedule.fits(config, None)).values()
+    problems, notes = vars(schedule.fits(config, None, words(config))).values()
     assert problems == (
-        "schedule: '@monthly' makes up to 3 launches in any 60 days, at rho 0.5 each 1.5, and policy.budget allows 1; "
-        "launch less often, let a launch cost at most 0.3333, or have the budget reviewed",
+        "schedule: '@monthly' makes up to 3 launches in any 60 days, at rho 0.5 each, 1.5 together, and policy.budget "
+        "allows 1; launch less often, let a launch cost at most 0.3333, or have the budget reviewed",
     )
     assert notes == ()
-    weekly = launch_config(schedule="@weekly", policy=policy | {"budget": {"rho": 4.5, "days": 58}, "max_rho": 0.5})
-    (dear, *_), notes = vars(schedule.fits(weekly, None)).values()
-    assert "9 launches in any 58 days, at epsilon per typed word 1 each 9" in dear
+    weekly = launch_config(
+        schedule="@weekly", policy=policy | {"budget": {"rho": 4.5, "epsilon": 1e6, "days": 58}, "max_rho": 0.5}
+    )
+    (dear, *_), notes = vars(schedule.fits(weekly, None, words(weekly))).values()
+    assert "9 launches in any 58 days, at epsilon per typed word 1 each, 9 together" in dear
     assert notes == (
-        "schedule: '@weekly' makes up to 10 launches in any 58 days, at rho 0.5 each 5, and policy.budget allows 4.5, "
-        "if one is 7 days late and another is not",
+        "schedule: '@weekly' makes up to 10 launches in any 58 days, at rho 0.5 each, 5 together, and policy.budget "
+        "allows 4.5, if one is 7 days late and another is not",
     )
     for_ever = launch_config(schedule="@monthly")
-    problems, notes = vars(schedule.fits(for_ever, None)).values()
+    problems, notes = vars(schedule.fits(for_ever, None, words(for_ever))).values()
     assert problems == ()
     assert "runs dry after 2 launches of rho 0.5, as policy.population_max_rho bounds all launches for ever" in notes[0]

@@ -4,16 +4,16 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from pipeline.errors import LedgerMissing, LedgerTampered, PopulationUnknown
-from pipeline.ledger.budget import Budget
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.people.withdrawals import foreseen_of, withdraw, withdrawn
+from tests.helpers.launches.spends import budget
 
 
 @pytest.fixture
 def ledger(ledger_url: str) -> PrivacyLedger:
     made = PrivacyLedger.create(ledger_url)
     for name in ("people", "others"):
-        made.register(name, Budget(max_rho=1.0), "owner")
+        made.register(name, budget(max_rho=1.0), "owner")
     return made
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from pipeline import runner
 from pipeline.config import LaunchConfig, launch_id
-from pipeline.covered import spends
 from pipeline.errors import BudgetExceeded
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.releases.spends import local_discovery
 from pipeline.reuse import take_over
 from pipeline.run.known import run_folder
 from pipeline.run_dir import RunDir
@@ -150,7 +150,9 @@ def test_a_source_that_nobody_paid_for_is_refused(
 def test_a_source_that_paid_something_else_is_refused(private: Private, settings: Settings):
     run(private, settings, FIRST)
     stages = private.stages
-    dearer = StageSpend(planned=lambda config, run: spends.discovery(2.0, "planned"), inputs=("ingest_private",))
+    dearer = StageSpend(
+        planned=lambda config, run: local_discovery(2.0, 1, 2.0, 5e-7, "planned"), inputs=("ingest_private",)
+    )
     runner.run_stage("ingest_private", SECOND, B, settings, stages)
     changed = replace(stages, spends={"discover": dearer})
     assert runner.run_stage("discover", SECOND, B, settings, changed).record.reused_from is None

@@ -17,7 +17,9 @@ from pipeline.covered import spends
 from pipeline.covered.accesses import accesses
 from pipeline.errors import StageInputMissing
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.readiness import above_policy, too_few
+from pipeline.readiness import too_few
+from pipeline.releases.policy import above_policy
+from pipeline.releases.spends import planned
 from pipeline.run.known import run_folder
 from pipeline.run_dir import RunDir
 from pipeline.runner import Stages
@@ -136,8 +138,8 @@ def test_a_file_without_counts_is_the_launch_that_it_was() -> None:
 def test_more_than_the_ceiling_is_refused_before_anything_is_spent() -> None:
     with pytest.raises(ValidationError, match=r"counts.noise_multiplier: 0.5 is rho 2 and leaves nothing"):
         LaunchConfig.model_validate({**RAW, "counts": {**ASKED, "noise_multiplier": 0.5}})
-    assert above_policy(asked(), 0.7) == []
-    (line,) = above_policy(asked(), 0.71)
+    assert above_policy(asked(), planned(asked(), 0.7, None), None) == []
+    (line,) = above_policy(asked(), planned(asked(), 0.71, None), None)
     assert line.startswith("policy.max_rho: 1, but training costs rho 0.71 at worst and counts 0.2959; raise")
     (line,) = too_few(asked(), {"train": 262_140, "test": 10_000})
     assert line.startswith("counts: 262,140")

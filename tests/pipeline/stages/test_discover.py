@@ -14,7 +14,9 @@ from pipeline.covered import spends
 from pipeline.covered.accesses import accesses
 from pipeline.errors import StageInputMissing
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.readiness import above_policy, too_few
+from pipeline.readiness import too_few
+from pipeline.releases.policy import above_policy
+from pipeline.releases.spends import planned
 from pipeline.run_dir import RunDir
 from pipeline.runner import Stages
 from pipeline.settings import Settings
@@ -106,7 +108,7 @@ def test_the_words_own_rho_is_never_taken_for_the_launch_s(settings: Settings) -
         def result(self, stage: str) -> dict:
             if stage != "discover":
                 raise StageInputMissing(stage)
-            return {"rho": RHO, "epsilon": 1.0, "epsilon0": 0.5}
+            return {"rho": RHO, "epsilon": 1.0, "epsilon0": 0.5, "spend": None}
 
     for config in (asked(), launch_config()):
         found = decide.evidence(StageContext(config, Run(settings.runs_dir, "trial-x"), settings, "decide", None))
@@ -150,8 +152,8 @@ def test_a_local_discovery_states_its_ceiling() -> None:
 
 
 def test_more_than_the_ceiling_is_refused_before_anything_is_spent() -> None:
-    assert above_policy(asked(), 0.77) == []
-    (line,) = above_policy(asked(), 0.78)
+    assert above_policy(asked(), planned(asked(), 0.77, None), None) == []
+    (line,) = above_policy(asked(), planned(asked(), 0.78, None), None)
     assert line.startswith("policy.max_rho: 1, but training costs rho 0.78 at worst and discovery 0.2222; raise")
     assert too_few(asked(), {"train": 10, "test": 10_000}) == []
     (line,) = too_few(asked({"noise_multiplier": 6.0}), {"train": 20, "test": 10_000})

@@ -12,9 +12,11 @@ from federated.votes import clusters
 from pipeline.config import LaunchConfig, config_digest, launch_id
 from pipeline.covered import spends
 from pipeline.covered.accesses import accesses
-from pipeline.ledger.foresee import costs
+from pipeline.ledger.foresee import spends_of
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.readiness import above_policy, too_few
+from pipeline.readiness import too_few
+from pipeline.releases.policy import above_policy
+from pipeline.releases.spends import local_discovery, planned
 from pipeline.runner import Stages, run_stage
 from pipeline.settings import Settings
 from pipeline.stages import artifacts, reuse, vote
@@ -111,11 +113,12 @@ def test_a_vote_and_its_budget_go_together() -> None:
 def test_more_than_the_ceiling_is_refused_before_anything_is_spent() -> None:
     with pytest.raises(ValidationError, match=r"vote.noise_multiplier: 0.5 is rho 2 and leaves nothing"):
         LaunchConfig.model_validate({**asked().model_dump(), "vote": {"noise_multiplier": 0.5}})
-    assert above_policy(asked(), 0.7) == []
-    (line,) = above_policy(asked(), 0.71)
+    assert above_policy(asked(), planned(asked(), 0.7, None), None) == []
+    (line,) = above_policy(asked(), planned(asked(), 0.71, None), None)
     assert line.startswith("policy.max_rho: 1, but training costs rho 0.71 at worst and vote 0.2959; raise")
-    assert costs(asked(), 0.4, ())[0] == pytest.approx(0.4 + RHO)
-    assert costs(asked(), 0.4, ("vote",))[0] == pytest.approx(0.4)
+    spends = planned(asked(), 0.4, None)
+    assert [spend.rho for spend in spends_of(asked(), spends, ())] == [None, pytest.approx(0.4 + RHO)]
+    assert [spend.rho for spend in spends_of(asked(), spends, ("vote",))] == [None, pytest.approx(0.4)]
     (line,) = too_few(asked(), {"train": 262_140, "test": 10_000})
     assert line.startswith("vote: 262,140")
 
@@ -126,7 +129,7 @@ def test_a_launch_loses_what_its_votes_cost() -> None:
     results = {
         "vote": {"spend": spends.votes(RHO, 1e-6).model_dump()},
         "fine_tune": trained | {"spend": spends.counts(0.4, 1e-6).model_dump()},
-        "discover": {"spend": spends.discovery(1.0, "of a test").model_dump()},
+        "discover": {"spend": local_discovery(1.0, 1, 1.0, 5e-7, "of a test").model_dump()},
     }
     loss = spends.launch_loss(asked(), SimpleNamespace(result=results.__getitem__))
     assert loss.rho == pytest.approx(0.4 + RHO)

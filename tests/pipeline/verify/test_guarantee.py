@@ -5,57 +5,60 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipeline.covered.together import composed, together
+from pipeline.covered.words import certified, words_of
+from pipeline.releases.spends import counts
+from pipeline.releases.total import total
 from pipeline.verify.guarantee import whole
-from reports.disclosure.together import Together
+from reports.disclosure.total import Total
 from tests.helpers.launches.pipeline_launch import launch_config
 from tests.helpers.reports.reports_example import block, example
-from tests.helpers.reports.spent import DELTA, discovered
+from tests.helpers.reports.spent import DELTA, EPSILON0, SENT, discovered
 
 WORDS = discovered((2_000_000, 30))
-COUNTS = {"noise_multiplier": 2.0, "model": "start-mixture"}
+CONFIG = launch_config(
+    counts={"noise_multiplier": 2.0, "model": "start-mixture"},
+    discovery={"epsilon0": EPSILON0, "messages_per_device": SENT},
+)
+COUNTED = {"ships": "mixture", "noise_multiplier": 2.0, "clip_norm": 1.0, "cells": 9, "contexts": 3, "rho": 0.125}
 
 
-def checked(
-    tmp_path: Path, stated: Together | None, words: dict = WORDS, version: str = "1.2"
-) -> dict[str, bool | None]:
-    """What verifying says of a launch that ships counts, by check; its disclosure states this one number."""
+def derived(words: dict = WORDS, certificate: float | None = None) -> tuple[dict, Total]:
+    """Words with a certificate, by default that of their layers, and the total of a launch that ships counts."""
+    stated = words | {"device_epsilon_central": certified(words) if certificate is None else certificate}
+    return stated, total(CONFIG, {"discover": words_of(stated), "count": counts(0.125, DELTA)})
+
+
+def checked(tmp_path: Path, stated: dict, said: Total, words: dict = WORDS) -> dict[str, bool | None]:
+    """What verifying says of the launch, by check; its disclosure states this total."""
     report = tmp_path / "public" / "report"
     report.mkdir(parents=True)
-    accounting = block("accounting", delta=DELTA, together=stated and stated.model_dump())
-    hidden = block("discovery", device_epsilon_central=None)
-    text = example(accounting=accounting, discovery=hidden, schema_version=version).model_dump_json()
+    accounting = block("accounting", rho=0.125, mu=0.5, training_rho=0.0, counts=COUNTED | {"epsilon": 1.0}) | {
+        "total": said.model_dump()
+    }
+    names = ("epsilon0", "messages_per_device", "device_level_epsilon0", "device_epsilon_central", "epsilon_clones")
+    found = block("discovery", epsilon_central=0.01, epsilon_attack=0.01) | {name: stated[name] for name in names}
+    text = example(accounting=accounting, discovery=found).model_dump_json()
     (report / "disclosure.json").write_text(text, encoding="utf-8")
     records = {name: SimpleNamespace(result=words) for name in ("fine_tune", "plan", "discover")}
-    checks = whole(launch_config(counts=COUNTS), SimpleNamespace(path=tmp_path), records)  # type: ignore[arg-type]
-    return {check.id: check.passed for check in checks}
-
-
-def right() -> Together:
-    spend = {"unit": "device", "adjacency": "zero-out", "epsilon": 1.0, "delta": DELTA, "rho": 0.125}
-    results = {"discover": WORDS, "count": {"spend": spend}, "fine_tune": {"spend": spend | {"rho": 0.0}}}
-    bound = together(launch_config(counts=COUNTS), SimpleNamespace(result=results.__getitem__))  # type: ignore[arg-type]
-    assert bound is not None
-    return bound
+    return {check.id: check.passed for check in whole(CONFIG, SimpleNamespace(path=tmp_path), records)}  # type: ignore[arg-type]
 
 
 @pytest.mark.slow
 def test_the_one_number_is_derived_again(tmp_path: Path) -> None:
-    assert checked(tmp_path, right())["one_number"] is True
+    checks = checked(tmp_path, *derived())
+    assert (checks["one_number"], checks["words asked"]) == (True, True)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", [0.5, 1.5])
-def test_another_number_of_words_is_noticed(tmp_path: Path, words: float) -> None:
-    bound = right()
-    other = composed(words * bound.words_epsilon, bound.noised_epsilon, DELTA)
-    assert checked(tmp_path, other)["one_number"] is False
+@pytest.mark.parametrize("factor", [0.5, 1.5])
+def test_another_number_of_words_is_noticed(tmp_path: Path, factor: float) -> None:
+    assert checked(tmp_path, *derived(certificate=factor * certified(WORDS)))["one_number"] is False
 
 
 @pytest.mark.slow
-def test_a_number_that_is_missing_or_worth_nothing_is_noticed(tmp_path: Path) -> None:
-    demo = block("discovery")
-    assert checked(tmp_path / "missing", None)["one_number"] is False
-    assert checked(tmp_path / "weak", right(), demo)["one_number"] is False
-    assert checked(tmp_path / "none", None, demo)["one_number"] is True
-    assert "one_number" not in checked(tmp_path / "before", None, version="1.1")  # which stated none
+def test_layers_that_say_less_and_devices_that_were_taken_for_honest_are_noticed(tmp_path: Path) -> None:
+    few = discovered((20, 30))
+    assert checked(tmp_path / "few", *derived(), words=few)["one_number"] is False
+    trusting = discovered((2_000_000, 30), honest_share=1.0)
+    checks = checked(tmp_path / "trusting", *derived(trusting), words=trusting)
+    assert (checks["one_number"], checks["words asked"]) == (True, False)

@@ -10,7 +10,7 @@ def test_it_is_what_the_disclosure_says() -> None:
     stated = json.loads(example().model_dump_json())
     block = earlier(stated)
     assert block is not None
-    assert (block.rho, block.epsilon, block.delta) == (0.50012, 4.8812, 1e-6)
+    assert (block.rho, block.epsilon, block.delta) == (0.50012, 7.0211, 1e-6)
     assert (block.mechanism, block.rounds, block.report_goal, block.words_added) == ("tree", 16, 200, 2)
     assert (block.noise_multiplier, block.clip_norm, block.devices_at_least) == (6.0, 0.3, 990)
     assert block.created_at == "2026-01-02T03:04:05+00:00"

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from pipeline.erasure.erase import forget
-from pipeline.ledger.budget import Budget
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run.known import run_folder
 from pipeline.settings import Settings
@@ -14,6 +13,7 @@ from pipeline.tracked.running import running
 from pretrain import progress
 from tests.helpers.launches.command import answered, ended
 from tests.helpers.launches.decided import EPSILON, RHO, decided_launch
+from tests.helpers.launches.spends import budget
 
 
 def printed(home: Path, *arguments: str) -> str:
@@ -62,7 +62,7 @@ def test_what_runs_is_seen_and_not_disturbed(tracked: Settings):
 @pytest.mark.slow
 def test_status_says_what_is_left_in_the_window_and_for_ever(tracked: Settings):
     ledger = PrivacyLedger(tracked.ledger_url)
-    ledger.register("windowed", Budget(max_rho=1.0, window_days=60, lifetime_rho=3.0), "tests")
+    ledger.register("windowed", budget(max_rho=1.0, window_days=60, lifetime_rho=3.0), "tests")
     run_id = decided_launch(tracked, "hold", private_text={"name": "windowed"})[1]
     answer = answered(tracked.home, "status")
     assert answer["running"] == []

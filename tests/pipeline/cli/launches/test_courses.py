@@ -6,11 +6,12 @@ import pytest
 
 from pipeline.cli.launches.courses import courses
 from pipeline.ledger import clock
-from pipeline.ledger.budget import Budget
+from pipeline.ledger.budget import Asked
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.loss import total_spent
 from pipeline.settings import Settings
 from tests.helpers.launches.pipeline_launch import spend
+from tests.helpers.launches.spends import budget
 
 
 def test_spends_stop_to_count_in_a_window_and_never_for_ever(settings: Settings, monkeypatch: pytest.MonkeyPatch):
@@ -19,14 +20,14 @@ def test_spends_stop_to_count_in_a_window_and_never_for_ever(settings: Settings,
     def at(days: int) -> None:
         monkeypatch.setattr(clock, "now", lambda: now + timedelta(days=days))
 
-    ledger.register("people", Budget(max_rho=1.0, window_days=10, lifetime_rho=3.0), "tests")
+    ledger.register("people", budget(max_rho=1.0, window_days=10, lifetime_rho=3.0), "tests")
     for day, name, rho in ((0, "one", 0.5), (4, "two", 0.25)):
         at(day)
         ledger.reserve(
-            population="people", launch_id=name, stage="fine_tune", spend=spend(rho), budget_rho=3.0, binding={}
+            population="people", launch_id=name, stage="fine_tune", spend=spend(rho), asked=Asked(rho=3.0), binding={}
         )
     at(6)
-    ledger.change_budget("people", Budget(max_rho=2.0, window_days=10, lifetime_rho=3.0), "tests", "more")
+    ledger.change_budget("people", budget(max_rho=2.0, window_days=10, lifetime_rho=3.0), "tests", "more")
     at(30)
     entries = ledger.entries()
     window, ever = courses(entries, "people")

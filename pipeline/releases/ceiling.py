@@ -1,0 +1,99 @@
+"""Whether a planned launch stays under its ceiling on the one number, and which part to lower, and to what."""
+
+import math
+from collections.abc import Collection, Iterator, Mapping
+
+from discovery.config import TrieConfig
+from federated.accounting.gaussian import epsilon_of_rho
+from pipeline.config import LaunchConfig
+from pipeline.releases.spends import planned_words
+from pipeline.releases.total import total
+from pipeline.stage import Spend
+from reports.disclosure.total import Part, Total
+from reports.losses import up
+
+_STEPS = 60
+
+
+def in_words(whole: Total) -> str:
+    """The parts of a total, each with what it costs."""
+    how = {"local": " (against whoever collects them)", "shuffled": " (shuffled)", "summed": " (summed securely)"}
+    return ", ".join(
+        f"{' and '.join(part.releases)} {up(part.epsilon)}{how.get(part.how, '')}"
+        f"{' of a held-out device' if part.split == 'test' else ''}"
+        for part in whole.parts
+    )
+
+
+def above_total(
+    config: LaunchConfig,
+    spends: Mapping[str, Spend],
+    devices: int | None,
+    known_words: Collection[str] | None = None,
+) -> list[str]:
+    """A line where the launch would pass ``policy.max_total_epsilon`` at worst; with what each part may cost instead.
+
+    Args:
+      spends: as planned (``spends.planned``).
+      devices, known_words: by which the words among them were planned.
+    """
+    most, whole = config.policy.max_total_epsilon, total(config, spends)
+    if whole.epsilon <= most:
+        return []
+    fixes = [*_fewer_messages(config, spends, devices, known_words), *_more_noise(config, spends, whole)]
+    return [
+        f"policy.max_total_epsilon: {most:g}, but one device loses epsilon {up(whole.epsilon)} at delta "
+        f"{whole.delta:g} at worst, all releases together: {in_words(whole)}; "
+        + (" or ".join(fixes) or "no single part brings it under that: lower several, or have the ceiling reviewed")
+    ]
+
+
+def _fewer_messages(
+    config: LaunchConfig,
+    spends: Mapping[str, Spend],
+    devices: int | None,
+    known_words: Collection[str] | None,
+) -> Iterator[str]:
+    local = config.discovery
+    if not isinstance(local, TrieConfig):
+        return
+    low, high = 0, local.messages_per_device  # high is too many
+    while high - low > 1:
+        middle = (low + high) // 2
+        fewer = local.model_copy(update={"messages_per_device": middle})
+        words = planned_words(fewer, config.locale, devices, known_words)
+        fits = total(config, {**spends, "discover": words}).epsilon <= config.policy.max_total_epsilon
+        low, high = (middle, high) if fits else (low, middle)
+    if devices is None and config.private_text.source == "files":
+        yield "state planning.population_estimate, as among many devices shuffling certifies less"
+    if low:
+        yield f"lower discovery.messages_per_device from {local.messages_per_device} to {low}"
+
+
+def _more_noise(config: LaunchConfig, spends: Mapping[str, Spend], whole: Total) -> Iterator[str]:
+    """A noise multiplier of the dearest release of each part under which the total fits."""
+    words = whole.words
+    blocks = {"discover": "discovery", "count": "counts", "fine_tune": "mechanism", "ab_test": "evaluation"}
+    for part in whole.parts:
+        room = config.policy.max_total_epsilon - (words.epsilon if words and part.split == "train" else 0.0)
+        if part.how != "noise" or part.rho is None or room <= 0 or part.epsilon <= room:
+            continue
+        noised = {name: spend.rho for name, spend in spends.items() if spend.rho and spend.split == part.split}
+        dearest = max(noised, key=noised.__getitem__)
+        failure = math.fsum(spend.failure for spend in spends.values() if spend.split == part.split)
+        left = _rho_of(part, room, failure) - (part.rho - noised[dearest])
+        if left > 0:
+            block = blocks.get(dearest, dearest)
+            before = getattr(config, block).noise_multiplier
+            after = math.ceil(1e3 * before * math.sqrt(noised[dearest] / left)) / 1e3
+            yield f"raise {block}.noise_multiplier from {before:g} to {after:g}"
+
+
+def _rho_of(part: Part, epsilon: float, failure: float) -> float:
+    """Largest rho whose epsilon at the part's delta is no more than ``epsilon``, from below."""
+    assert part.rho is not None, "it is noised"
+    low, high = 0.0, part.rho
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if epsilon_of_rho(middle, part.delta - failure) <= epsilon else (low, middle)
+    return low

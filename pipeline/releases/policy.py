@@ -1,0 +1,105 @@
+"""What a launch's own policy would hold it for, whatever its model does."""
+
+import math
+from collections.abc import Collection, Mapping
+
+from discovery.config import TrieConfig
+from pipeline.config import LaunchConfig
+from pipeline.releases.ceiling import above_total, in_words
+from pipeline.releases.spends import gaussian
+from pipeline.releases.total import total
+from pipeline.stage import Spend
+from reports.losses import up
+
+# Noise is written with so many digits.
+_DIGITS = 3
+# Of the samples of a launch without a timer, so many may be held for a device that was drawn too often.
+_MOST_HELD = 0.05
+
+
+def above_policy(
+    config: LaunchConfig,
+    spends: Mapping[str, Spend],
+    devices: int | None,
+    known_words: Collection[str] | None = None,
+) -> list[str]:
+    """What the launch's own policy would hold it for, whatever its model does.
+
+    Args:
+      spends: every release by its stage, at worst.
+      devices, known_words: by which the words among them were planned.
+    """
+    training_rho = _training_rho(spends)
+    policy, mechanism, lines = config.policy, config.mechanism, []
+    beside = sum(config.beside_training.values())
+    if training_rho + beside > policy.max_rho and _is_likely(config, training_rho):
+        room = policy.max_rho - beside
+        factor = math.sqrt(training_rho / room) if room > 0 else math.inf
+        needed = _rounded_up(mechanism.noise_multiplier * factor)
+        with_others = "".join(f" and {name} {cost:.4g}" for name, cost in config.beside_training.items())
+        raise_others = "".join(f", or {name}.noise_multiplier" for name in config.beside_training)
+        lines.append(
+            f"policy.max_rho: {policy.max_rho:g}, but training costs rho {training_rho:.4g} at worst{with_others}; "
+            f"raise mechanism.noise_multiplier from {mechanism.noise_multiplier:g} to {needed:g}{raise_others}"
+        )
+    discovery, most = config.discovery, policy.max_discovery_epsilon0
+    if isinstance(discovery, TrieConfig) and most is not None and discovery.epsilon0 > most:
+        lines.append(
+            f"policy.max_discovery_epsilon0: {most:g}, but discovery.epsilon0 is {discovery.epsilon0:g}; lower it"
+        )
+    return lines + above_total(config, likely(config, spends), devices, known_words)
+
+
+def likely(config: LaunchConfig, spends: Mapping[str, Spend]) -> dict[str, Spend]:
+    """Planned spends, with training at most at what the launch's own ceiling on rho leaves it.
+
+    Devices drawn by chance may all be drawn every time, and never are. A launch in which one is drawn so often that it
+    passes ``policy.max_rho`` is held for that, so a total above this one is never published.
+    """
+    room, rho = config.policy.max_rho - sum(config.beside_training.values()), _training_rho(spends)
+    if config.mechanism.secret_sample is None or rho <= room:
+        return dict(spends)
+    return {**spends, "fine_tune": gaussian(room, config.mechanism.delta, "at its ceiling")}
+
+
+def _training_rho(spends: Mapping[str, Spend]) -> float:
+    return (spends["fine_tune"].rho or 0.0) if "fine_tune" in spends else 0.0
+
+
+def _is_likely(config: LaunchConfig, training_rho: float) -> bool:
+    """Whether training would pass the ceiling in more than one sample of twenty.
+
+    Under a timer a device may join as often as the plan says. Devices drawn by chance may all be drawn every time, and
+    never are; what they pay is how often one really was.
+    """
+    mechanism, sample = config.mechanism, config.mechanism.secret_sample
+    if sample is None:
+        return True
+    room = config.policy.max_rho - sum(config.beside_training.values())
+    rounds, rate = mechanism.rounds, sample.rate
+    often = math.floor(max(room, 0.0) / (training_rho / rounds))
+    within = math.fsum(_binomial(joins, rounds, rate) for joins in range(min(often, rounds) + 1))
+    return within**sample.population < 1 - _MOST_HELD
+
+
+def _binomial(successes: int, trials: int, share: float) -> float:
+    """The probability of so many successes; in logarithms, as coefficients of many trials are too large for a float."""
+    ways = math.lgamma(trials + 1) - math.lgamma(successes + 1) - math.lgamma(trials - successes + 1)
+    return math.exp(ways + successes * math.log(share) + (trials - successes) * math.log1p(-share))
+
+
+def one_number(config: LaunchConfig, spends: Mapping[str, Spend]) -> tuple[str, ...]:
+    """The total that the launch is planned with, and its parts."""
+    whole = total(config, likely(config, spends))
+    return (
+        f"one device loses epsilon {up(whole.epsilon)} at delta {whole.delta:g} at worst, of policy.max_total_epsilon "
+        f"{config.policy.max_total_epsilon:g}: {in_words(whole)}",
+    )
+
+
+def _rounded_up(value: float) -> float:
+    """A little more than enough, with few digits."""
+    if not math.isfinite(value):
+        return value
+    place = 10.0 ** (_DIGITS - 1 - math.floor(math.log10(value)))
+    return math.ceil(value * place) / place

@@ -1,0 +1,73 @@
+"""The one number of a launch: (epsilon, delta) of one device over every release, planned and spent alike."""
+
+import math
+from collections.abc import Mapping
+from typing import Literal
+
+from federated.accounting.gaussian import epsilon_of_rho
+from pipeline.config import LaunchConfig
+from pipeline.stage import Spend, Split
+from reports.disclosure.total import Part, ReleaseName, Total
+
+_NAMES: Mapping[str, ReleaseName] = {
+    "vote": "votes",
+    "discover": "words",
+    "count": "counts",
+    "fine_tune": "training",
+    "ab_test": "evaluation",
+}
+Hidden = Literal["shuffled", "summed"]
+_SPLITS: tuple[Split, ...] = ("train", "test")
+
+
+def total(config: LaunchConfig, spends: Mapping[str, Spend]) -> Total:
+    """What one device loses to all of a launch's releases, at the launch's delta.
+
+    Guarantee: unit one device; adjacency zero-out: what it gives is replaced by what a device gives that typed nothing,
+    which to a local discovery is as many messages that name no word, so swapping covers it. Rho of noised releases on
+    the same devices adds up, and so do their failures; messages of a local discovery have an epsilon of their own, at
+    their part of delta, and join by basic composition. Two bounds hold for them, the certificate and the local one, and
+    the lower sum is stated: a release is never left out because its loss is large.
+
+    Args:
+      spends: every release by its stage, as planned or as it happened.
+
+    Raises:
+      ValueError: failures and the words' part of delta are no less than delta.
+    """
+    how: Hidden = "summed" if config.mechanism.secagg else "shuffled"
+    sums = (_sum(spends, words, config.mechanism.delta) for words in _words(spends, how))
+    return min(sums, key=lambda each: each.epsilon)
+
+
+def _words(spends: Mapping[str, Spend], how: Hidden) -> list[tuple[Part, ...]]:
+    """Ways to state what messages of a local discovery cost; nothing where words are among the noised releases."""
+    spend = spends.get("discover")
+    if spend is None or spend.unit == "device":
+        return [()]
+    local = Part(
+        releases=("words",), split="train", epsilon=spend.messages * spend.epsilon, delta=0.0, rho=None, how="local"
+    )
+    if not spend.device_delta:
+        return [(local,)]
+    hidden = {"epsilon": spend.device_epsilon, "delta": spend.device_delta, "how": how}
+    return [(local.model_copy(update=hidden),), (local,)]
+
+
+def _sum(spends: Mapping[str, Spend], words: tuple[Part, ...], delta: float) -> Total:
+    parts = list(words)
+    for split in _SPLITS:
+        noised = {name: spend for name, spend in spends.items() if spend.rho is not None and spend.split == split}
+        if not noised:
+            continue
+        rho, failure = (math.fsum(getattr(spend, name) for spend in noised.values()) for name in ("rho", "failure"))
+        left = delta - math.fsum(part.delta for part in words if part.split == split)
+        if failure >= left:
+            raise ValueError(
+                f"mechanism.delta: {delta:g}, of which words have {delta - left:g} and failures {failure:g}, leaves "
+                "nothing for noised releases; lower discovery.delta"
+            )
+        names, epsilon = tuple(_NAMES[name] for name in noised), epsilon_of_rho(rho, left - failure)
+        parts.append(Part(releases=names, split=split, epsilon=epsilon, delta=left, rho=rho, how="noise"))
+    epsilon = max(math.fsum(part.epsilon for part in parts if part.split == split) for split in _SPLITS)
+    return Total(epsilon=epsilon, delta=delta, parts=tuple(parts))

@@ -1,0 +1,76 @@
+"""The block of the disclosure that adds up what one device loses to a launch: no release stands outside."""
+
+import math
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from pretrain.config import Config
+
+ReleaseName = Literal["words", "votes", "counts", "training", "evaluation"]
+_SAME = 1e-6  # relative; what is further apart is a mistake, not rounding
+
+
+class Part(Config):
+    """One addend: releases of one split whose losses are stated together.
+
+    Attributes:
+      epsilon, delta: of all messages of a device to a local discovery, or of all noised releases of the split.
+      rho: zCDP of the noised releases together; None for local discovery, which has none.
+      how: ``noise``: Gaussian releases, whose rho adds up before epsilon is stated. ``shuffled`` or ``summed``:
+        messages that nobody links to a sender, since they are shuffled or only their sum is seen. ``local``: against
+        whoever collects the messages, at delta 0.
+    """
+
+    releases: tuple[ReleaseName, ...] = Field(min_length=1)
+    split: Literal["train", "test"]
+    epsilon: float = Field(ge=0.0)
+    delta: float = Field(ge=0.0, lt=1.0)
+    rho: float | None
+    how: Literal["noise", "shuffled", "summed", "local"]
+
+
+class Total(Config):
+    """(``epsilon``, ``delta``) of one device over all releases of a launch.
+
+    Guarantee: the parts of a split hold whatever the others gave, so their epsilons and deltas add up (basic
+    composition, Dwork and Roth 2014, theorem 3.16). A device is in one split, so the split that loses more counts.
+    """
+
+    epsilon: float
+    delta: float
+    parts: tuple[Part, ...] = Field(min_length=1)
+
+    @property
+    def words(self) -> Part | None:
+        """Words that were found locally; None where they are among the noised releases."""
+        return next((part for part in self.parts if part.how != "noise"), None)
+
+    @property
+    def noised(self) -> Part | None:
+        """All noised releases of a device that trains."""
+        return next((part for part in self.parts if part.how == "noise" and part.split == "train"), None)
+
+    @model_validator(mode="after")
+    def _parts_add_up(self) -> "Total":
+        splits = {part.split for part in self.parts}
+        epsilon = max(math.fsum(part.epsilon for part in self.parts if part.split == split) for split in splits)
+        delta = max(math.fsum(part.delta for part in self.parts if part.split == split) for split in splits)
+        if not math.isclose(self.epsilon, epsilon, rel_tol=_SAME) or delta > self.delta * (1 + _SAME):
+            raise ValueError(
+                f"epsilon, delta: {self.epsilon}, {self.delta}, but the parts add up to {epsilon}, {delta}"
+            )
+        named = [name for part in self.parts for name in part.releases]
+        if len(set(named)) != len(named):
+            raise ValueError(f"parts: {named} names a release twice; each is one part's")
+        return self
+
+    @model_validator(mode="after")
+    def _each_part_has_its_kind(self) -> "Total":
+        for part in self.parts:
+            if (part.rho is None) != (part.how != "noise") or (part.how == "local" and part.delta):
+                raise ValueError(
+                    f"parts: {list(part.releases)} has rho {part.rho} and delta {part.delta} as {part.how}; noised "
+                    "releases state rho, and a local bound holds at delta 0"
+                )
+        return self
