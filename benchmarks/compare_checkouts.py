@@ -55,9 +55,8 @@ def launch_all(checkout: Path, home: Path, mechanisms: Sequence[str], python: st
     seeded_launch.write_data(home)
     files = [seeded_launch.write_launch(home, name, typing=name == "tree").name for name in mechanisms]
     commands = [("--quiet", "launch", file, "--json") for file in files]
-    if (checkout / "pipeline" / "ledger" / "budget.py").exists():  # Since then populations are registered.
-        register = ("ledger", "register", "--max-rho", "1000", "--simulated")
-        commands = [("ledger", "init"), *((*register, f"tiny-clients-{name}") for name in mechanisms), *commands]
+    register = ("ledger", "register", "--max-rho", "1000", "--max-epsilon", "100000", "--delta", "0.1")
+    commands = [("ledger", "init"), *((*register, seeded_launch.population(name)) for name in mechanisms), *commands]
     done = seeded_launch.tacit(checkout.resolve(), home, *commands, python=python)
     return "" if done.returncode == 0 else f"exit code {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-4000:]}"
 

@@ -14,7 +14,7 @@ from evaluation.config import AbTestConfig, AuditConfig, EvaluationConfig
 from federated.config.counts import CountsConfig
 from federated.config.mechanism import MechanismConfig
 from federated.config.planning import PlanningConfig
-from federated.config.population import PopulationConfig
+from federated.config.population import PopulationConfig, PopulationKey, key_of
 from federated.config.training import LocalTrainingConfig, RuntimeConfig, ServerConfig
 from federated.config.votes import VotesConfig
 from pipeline import config_errors
@@ -22,6 +22,7 @@ from pipeline.policy.approvals import Reviewer, require_reviewers
 from pipeline.policy.config import ExperimentConfig, PolicyConfig
 from pipeline.policy.covered import require_coverable
 from pipeline.policy.discovery import require_allowed_discovery
+from pipeline.policy.simulated import require_people_protected
 from pipeline.policy.total import require_total_ceilings
 from pretrain.config import (
     AdaptConfig,
@@ -58,9 +59,6 @@ STAGE_NAMES = (
     "report",
     "publish",
 )
-
-# Populations that are a simulation: a public data set and made-up text, where nobody's secret is at stake.
-SIMULATIONS = frozenset({"chitchat", "synthetic"})
 
 # Changing these changes neither the guarantee nor the result of a stage. Reviewers are part of the launch id all the
 # same, see ``launch_id``.
@@ -121,6 +119,11 @@ class LaunchConfig(Config):
     def feature(self) -> Feature:
         """The main feature: what its users have chooses public text, where that is asked for."""
         return self.features[0]
+
+    @property
+    def population(self) -> PopulationKey:
+        """Whose text it reads: the key, of kind and name, by which everything else knows the population."""
+        return key_of(self.private_text)
 
     @property
     def stages(self) -> tuple[str, ...]:
@@ -284,17 +287,12 @@ class LaunchConfig(Config):
         return self
 
     @model_validator(mode="after")
-    def _only_a_simulation_goes_without_noise(self) -> "LaunchConfig":
+    def _only_a_simulation_goes_without_secret_noise(self) -> "LaunchConfig":
+        require_people_protected(self.private_text, self.mechanism, self.ab_test)
         if self.ab_test.non_private_upper_bound and self.counts is not None and not self.counts.trains:
             raise ValueError(
                 f"ab_test.non_private_upper_bound: true, but with counts.model {self.counts.model!r} nothing is "
                 "trained on devices, so there is no training to do again without noise; set it to false"
-            )
-        if self.ab_test.non_private_upper_bound and self.private_text.source not in SIMULATIONS:
-            raise ValueError(
-                "ab_test.non_private_upper_bound: true, but private_text.source is "
-                f"{self.private_text.source!r}: training on people's text without noise and publishing what it reaches "
-                "is a release without any guarantee; set it to false, or simulate with source chitchat or synthetic"
             )
         return self
 

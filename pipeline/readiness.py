@@ -11,11 +11,11 @@ from functools import partial
 from pathlib import Path
 
 from discovery.config import TrieConfig
-from federated.config.population import FilePopulation, Kept, SyntheticPopulation
+from federated.config.population import Files, Kept, SyntheticPopulation
 from federated.devices.withdrawn import Withdrawn
 from pipeline.config import LaunchConfig
 from pipeline.hosts.gang import require_hosts
-from pipeline.releases.planned import estimated_devices, expected_splits, planned
+from pipeline.releases.planned import estimated_devices, planned
 from pipeline.releases.policy import above_policy, one_number
 from pipeline.settings import Settings, has_account
 from pretrain.config import FileCorpus
@@ -59,15 +59,14 @@ def look(config: LaunchConfig, settings: Settings, run_id: str, taken_over: Coll
     foreseen = foresee(config, settings, run_id, spends, taken_over)
     kept = foreseen.kept
     unusable = unusable_files(config, kept)
-    population = (
-        Look(()) if unusable else _population(config, kept, foreseen_of(settings.ledger_url, config.private_text.name))
-    )
+    left_out = foreseen_of(settings.ledger_url, config.population)
+    population = Look(()) if unusable else _population(config, kept, left_out)
     train = estimated_devices(config)
     if population.devices is not None:
-        train = expected_splits(config, population.devices)["train"]
+        train = config.private_text.splits.training(population.devices)
         spends = planned(config, train)
         foreseen = foresee(config, settings, run_id, spends, taken_over)
-    estimated = _never_full(config, config.planning.population_estimate) if config.planning else []
+    estimated = _estimated_problems(config) if config.planning else []
     problems = (
         *_no_words(config),
         *unusable,
@@ -80,6 +79,13 @@ def look(config: LaunchConfig, settings: Settings, run_id: str, taken_over: Coll
     )
     notes = (*one_number(config, spends), *population.notes, *foreseen.notes)
     return Look(problems, notes, population.devices)
+
+
+def _estimated_problems(config: LaunchConfig) -> list[str]:
+    """Why so many devices as ``planning`` estimates could not carry the launch."""
+    assert config.planning is not None, "nobody estimated"
+    splits = config.private_text.splits.expected(config.planning.population_estimate)
+    return [*too_few(config, splits), *_never_full(config, splits["train"])]
 
 
 def require_schedule(config: LaunchConfig) -> tuple[str, ...]:
@@ -127,7 +133,7 @@ def _population(config: LaunchConfig, kept: Kept | None, withdrawn: Withdrawn) -
     private = config.private_text
     if isinstance(private, SyntheticPopulation):
         return Look(tuple(_hopeless(config, private.devices)), devices=private.devices)
-    if not isinstance(private, FilePopulation):
+    if not isinstance(private, Files):
         return Look(())
     from federated.devices import readers
     from pretrain.reading import rows
@@ -149,7 +155,7 @@ def _population(config: LaunchConfig, kept: Kept | None, withdrawn: Withdrawn) -
         note += f" with {told:,}+ rows" if told else ""
         note += f"; {other:,}+ of other locales are left out" if other else ""
         note += f"; {older:,}+ that were typed outside {within} are deleted" if older else ""
-    splits = expected_splits(config, devices)
+    splits = config.private_text.splits.expected(devices)
     parts = ", ".join(f"{name} {splits[name]:,}" for name in ("train", "validation", "test"))
     return Look(
         tuple(_hopeless(config, devices)),
@@ -182,7 +188,7 @@ def _looks(config: LaunchConfig, kept: Kept | None) -> list[Callable[[], object]
         from pretrain import sources
 
         looks += [partial(sources.inspect, corpus) for corpus in files]
-    if isinstance(config.private_text, FilePopulation):
+    if isinstance(config.private_text, Files):
         from federated.devices import readers
 
         looks.append(partial(readers.inspect, config.private_text.paths, kept))
@@ -255,7 +261,7 @@ def _hopeless(config: LaunchConfig, devices: int) -> list[str]:
     Args:
       devices: rounded down to tens, as in ``too_few``.
     """
-    expected = expected_splits(config, devices)
+    expected = config.private_text.splits.expected(devices)
     # With nine more, more than each part will have, but for one population of a thousand.
     most = {
         name: math.floor(part + 3 * math.sqrt(part * (1 - part / devices))) if devices else 0

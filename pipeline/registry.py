@@ -18,7 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from federated.config.population import NAME
+from federated.config.population import PopulationKey, is_simulation
 from pipeline import shown, tracking
 from pipeline.config import FEATURES, LOCALE, LaunchConfig
 from pipeline.errors import PermanentError, ReleaseRefused
@@ -35,8 +35,11 @@ _log = logging.getLogger(__name__)
 _BUNDLE = "data/bundle"
 
 
-def model_name(locale: str, feature: str) -> str:
-    """``keyboard-<locale>-<feature>``; it goes into MLflow's filters, so nothing else may be a name.
+def model_name(locale: str, feature: str, *, simulated: bool = False) -> str:
+    """``keyboard-<locale>-<feature>``, of people; it goes into MLflow's filters, so nothing else may be a name.
+
+    Args:
+      simulated: of a simulation, whose registered models have names of their own.
 
     Raises:
       ValueError: no locale, or no feature.
@@ -47,13 +50,7 @@ def model_name(locale: str, feature: str) -> str:
         )
     if feature not in FEATURES:
         raise ValueError(f"feature: {paths.shown(feature)} does not exist; choose one of {', '.join(FEATURES)}")
-    return f"keyboard-{locale}-{feature}"
-
-
-def check_population(population: str | None) -> None:
-    """ValueError where a name can be no population's."""
-    if population is not None and (not re.fullmatch(NAME, population) or population.endswith("\n")):
-        raise ValueError(f"population: {paths.shown(repr(population))} can be none; 'tacit ledger show' lists them")
+    return f"{'simulated-' if simulated else ''}keyboard-{locale}-{feature}"
 
 
 @dataclass(frozen=True)
@@ -93,25 +90,50 @@ class Registry:
 
     def names_of(self, config: LaunchConfig) -> dict[str, str]:
         """The registered model of each feature of a launch, the main one first; see ``name_for``."""
-        return {name: self.name_for(config.locale, name, config.private_text.name) for name in config.features}
+        return {name: self.name_for(config.locale, name, config.population) for name in config.features}
 
-    def name_for(self, locale: str, feature: str, population: str | None) -> str:
+    def name_for(self, locale: str, feature: str, population: PopulationKey | None) -> str:
         """The registered model of a locale and feature: of the population that published first, or of another one.
 
         Guarantee: what is published for one population, as a demo's or a toy's, takes no other's place and is compared
-        with no other's: each has a registered model of its own.
+        with no other's: each has a registered model of its own, and simulations have other names than people.
 
         Args:
-          population: None for the one that published first.
+          population: None for the people who published first.
         """
-        name = model_name(locale, feature)
-        check_population(population)
-        return name if population is None or self._owner(name) in (None, population) else f"{name}-{population}"
+        name = model_name(locale, feature, simulated=population is not None and is_simulation(population))
+        owner = self._owner(name)
+        # MLflow takes no colon.
+        return name if population is None or owner in (None, population) else f"{name}-{population.replace(':', '-')}"
 
-    def _owner(self, name: str) -> str | None:
-        """The population that a registered model is of; None if nothing was ever registered."""
+    def _owner(self, name: str) -> PopulationKey | None:
+        """The population that a registered model is of; None where nothing was registered."""
         claim = self._ledger.noted("model", "", name)
         return None if claim is None else claim.population
+
+    def owner(self, name: str) -> PopulationKey:
+        """The population that a registered model is of.
+
+        Raises:
+          ReleaseRefused: nothing was registered under this name.
+        """
+        owner = self._owner(name)
+        if owner is None:
+            raise ReleaseRefused(f"{name}: no launch was registered under this name; publish a launch first")
+        return owner
+
+    def require_of(self, name: str, population: PopulationKey) -> None:
+        """See that a registered model is of this population, and that the ledger knows the population.
+
+        Raises:
+          PopulationUnknown: nobody registered it, so nothing bounds what it lost.
+          ReleaseRefused: the model is another population's.
+        """
+        self._ledger.population(population)
+        if (owner := self.owner(name)) != population:
+            raise ReleaseRefused(
+                f"{name}: a registered model of population {owner!r}, and no launch on {population!r} is its champion"
+            )
 
     def register(
         self, config: LaunchConfig, launch_id: str, bundle: Path, tags: dict[str, str], feature: str | None = None
@@ -121,7 +143,7 @@ class Registry:
         Args:
           feature: None for the main one.
         """
-        feature, population = feature or config.feature, config.private_text.name
+        feature, population = feature or config.feature, config.population
         name = self.name_for(config.locale, feature, population)
         if self._ledger.noted("model", "", name) is None:
             self._ledger.note("model", population, "", name, {"population": population})
@@ -193,16 +215,13 @@ class Registry:
             return self._client.get_model_version(name, str(version)).tags["tacit.launch"]
 
     def before(self, name: str, version: int, leave_out: Collection[int]) -> int | None:
-        """The newest older version of another launch; None if there is none."""
+        """The newest older version of another launch that was champion; None if there is none."""
         launch = self.launch_of(name, version)
         with tracking.answering():
             versions = self._client.search_model_versions(f"name = '{name}'")
-        older = [
-            int(each.version)
-            for each in versions
-            if int(each.version) < version and each.tags.get("tacit.launch") != launch
-        ]
-        return max((number for number in older if number not in leave_out), default=None)
+        numbers = (int(each.version) for each in versions if each.tags.get("tacit.launch") != launch)
+        older = sorted((number for number in numbers if number < version and number not in leave_out), reverse=True)
+        return next((number for number in older if self.was_champion(self.published(name, number))), None)
 
     def published(self, name: str, version: int) -> Published:
         """A registered version, as its tags name it."""
@@ -295,7 +314,8 @@ class Registry:
 
     def was_champion(self, published: Published) -> bool:
         """Whether a version has been champion before, so that publishing it again does not undo a rollback."""
-        return _crowned(published) in self._ledger.bound_results(published.launch_id)
+        bound = self._ledger.bound_results(published.launch_id)
+        return bound.get(_crowned(published), ("",))[0] == _digest(published)
 
 
 def _crowned(published: Published) -> str:
@@ -308,20 +328,3 @@ def _version(name: str, version: int) -> str:
 
 def _digest(published: Published) -> str:
     return text_sha256(f"{_version(published.name, published.version)} {published.bundle_sha256}")
-
-
-def promote(registry: Registry, name: str, version: int) -> None:
-    """Make a version the candidate and then the champion; the old champion becomes ``previous``.
-
-    Once: a version that was champion before stays what it is now, so that a launch that is published again after a
-    rollback does not come back by itself. ``previous`` is never a version of the same launch.
-    """
-    registry.set_alias(name, "candidate", version)
-    published = registry.published(name, version)
-    if registry.was_champion(published):
-        return
-    champion = registry.alias(name, "champion")
-    if champion not in (None, version) and registry.published(name, champion).launch_id != published.launch_id:
-        registry.set_alias(name, "previous", champion)
-    registry.crown(published)
-    _log.info("%s: version %d is champion (before: %s)", name, version, champion or "none")

@@ -12,6 +12,7 @@ from federated.config.planning import PlanningConfig, SmallLaunch, SmallTrade
 from federated.planning import trade
 from federated.planning.pseudo_users import pseudo_users
 from federated.planning.rehearsal import Rehearsal, Setting, rehearse
+from federated.planning.search import terms_of
 from federated.planning.verdict import Outcome, Verdict
 from federated.planning.verdict import as_json as verdict_json
 from pipeline import rehearsed, runner
@@ -90,7 +91,7 @@ def run(
         best = rehearse(setting, ctx.public, ctx.private / "trials", on_progress)
         stage = _stage(ctx, planning, setting, (text, held_out), words, limits)
         on_progress(
-            f"{len(stage.setting.users):,} pseudo-users play {planning.population_estimate:,} devices, "
+            f"{len(stage.setting.users):,} pseudo-users play {stage.terms.training_devices:,} devices that train, "
             f"{len(stage.people):,} others judge"
         )
         verdict = trade.rehearse(stage, best, ctx.private / "trained", on_progress)
@@ -158,7 +159,7 @@ def curves(outcomes: Sequence[Outcome]) -> dict[str, list[tuple[float, float, fl
 def draw_trade(verdict: Verdict, directory: Path) -> None:
     """``gain.png`` and ``gain.svg``: gain against rho, and the population's line."""
     figure = figures_plan.trade_figure(
-        curves(verdict.outcomes), verdict.rho, max(verdict.min_gain, 0.0), verdict.population
+        curves(verdict.outcomes), verdict.rho, max(verdict.min_gain, 0.0), verdict.training_devices
     )
     figures_plan.write(figure, directory, "gain")
 
@@ -171,9 +172,10 @@ def _stage(
     words: Vocabulary,
     limits: SmallTrade,
 ) -> trade.TradeSetting:
-    """The population as pseudo-users, and others to judge on."""
+    """The devices that train as pseudo-users, and others to judge on."""
     config, most = ctx.config, ctx.config.private_text.max_words_per_device
-    number = min(planning.population_estimate, limits.most_users)
+    terms = terms_of(config.mechanism, planning, config.private_text.splits)
+    number = min(terms.training_devices, limits.most_users)
     users, people = (
         pseudo_users(source, count, "heavy-tailed", limits.median_words, config.seed, most)
         for source, count in zip(text, (number, limits.held_out_words), strict=True)
@@ -186,7 +188,7 @@ def _stage(
         setting=replace(setting, users=users, held_out=people.select(np.arange(1))),
         mechanism=config.mechanism,
         counts=config.counts,
-        planning=planning,
+        terms=terms,
         rho=rehearsed.rho_to_spend(config, planning),
         min_gain=config.policy.min_top1_gain,
         vocabulary=words,

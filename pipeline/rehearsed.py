@@ -15,7 +15,7 @@ from pipeline.config import LaunchConfig
 
 NAME, FILE = "rehearsal", "verdict.json"
 # Another way to rehearse is another verdict.
-_RULES = 3
+_RULES = 4
 # Of CPU: for a word and a weight in training, and for counts and judging (``benchmarks.utility.planner_verdicts``).
 _SECONDS, _SCORING = 5e-10, 120.0
 
@@ -34,6 +34,7 @@ def inputs_digest(config: LaunchConfig, planning: PlanningConfig, limits: SmallT
         "planning": planning.model_dump(mode="json"),
         "server": config.server.model_dump(mode="json", exclude={"learning_rate"}),
         "max_words_per_device": config.private_text.max_words_per_device,
+        "test_fraction": config.private_text.test_fraction,
         "rho": rho_to_spend(config, planning),
         "min_top1_gain": config.policy.min_top1_gain,
         "limits": repr(limits),

@@ -11,9 +11,11 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from federated.config.population import PopulationKey
 from pipeline.config import LaunchConfig, launch_id_without_reviewers
 from pipeline.errors import ReleaseRefused
 from pipeline.experiment import entries as experiment
+from pipeline.experiment.promotion import require_restorable, void
 from pipeline.ledger.entries import Entry
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.policy.approvals import Account, is_reviewer, person, persons
@@ -123,7 +125,8 @@ def _without_experiment(config: LaunchConfig, run: RunDir, entries: Iterable[Ent
     who = tuple(review.who for review in approved)
     if left and (any(len(enough) >= needed for enough in answers.values()) or not _asked(config, run)):
         each = " and ".join(f"version {version} of {name}" for name, version in left.items())
-        return Standing(state="published", detail=f"as {each}{taken_back}", approvers=who)
+        never = f"; never champion, as {why}" if (why := void(config)) else ""
+        return Standing(state="published", detail=f"as {each}{never}{taken_back}", approvers=who)
     if not config.reviewers:
         return Standing(state="approved", detail="by its gates; the launch file names no reviewers")
     by = " and ".join(f"{review.who} at {when[:19]}Z" for when, review in reviews if review in approved)
@@ -181,7 +184,7 @@ def review(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger, verdict: Re
             f"review: {verdict.who} is no other person than {them}, who approved; policy.approvals: "
             f"{config.policy.approvals} asks for as many persons, each under an account that no other of them uses"
         )
-    ledger.note("review", config.private_text.name, run.launch_id, _stage_of(verdict), verdict.model_dump())
+    ledger.note("review", config.population, run.launch_id, _stage_of(verdict), verdict.model_dump())
     return standing(config, run, ledger.entries())
 
 
@@ -207,12 +210,12 @@ def require_approved(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger) -
 
 
 def rollback(
-    locale: str, feature: str, settings: Settings, reason: str, by: str, population: str | None = None
+    locale: str, feature: str, settings: Settings, reason: str, by: str, population: PopulationKey | None = None
 ) -> dict:
     """Give users of one feature back what they had before; the version before that is then the next to go back to.
 
     Args:
-      population: None for the one that published first for the locale and feature.
+      population: None for the people who published first for the locale and feature.
 
     Raises:
       ReleaseRefused: there is no previous version, or no reason.
@@ -234,9 +237,9 @@ def rollback(
     if previous != champion:  # Equal after a crash below, with everything but ``previous`` done.
         content = {"registered_model": name, "version": champion, "to_version": previous, "reason": reason, "by": by}
         to = registry.published(name, previous)
-        registry.require_known(to)
+        require_restorable(registry, to)
         if ledger.noted("rollback", launch, f"{name} version {champion}") is None:
-            ledger.note("rollback", name, launch, f"{name} version {champion}", content)
+            ledger.note("rollback", registry.owner(name), launch, f"{name} version {champion}", content)
         registry.crown(to)
         taken_back |= {champion}
     older = registry.before(name, previous, taken_back)

@@ -20,7 +20,6 @@ from pipeline.errors import PermanentError, RefusedUntouched
 from pipeline.hosts import fence
 from pipeline.ledger.budget import Population
 from pipeline.ledger.entries import AS_OF, SPLIT_RULE, Entry
-from pipeline.ledger.foresee import require_secure
 from pipeline.ledger.launch import asked, kept, register_simulation
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.release import MAY_PUBLISH, standing
@@ -219,7 +218,7 @@ def _run_held(
     ledger.require_whole(tracker.receipts() if tracker else {})
     spend, private = stages.spends.get(name), stages.private.get(name)
     planned = spend.planned(config, run) if spend else None
-    ctx = StageContext(config, run, settings, name, None, config.private_text.name)
+    ctx = StageContext(config, run, settings, name, None, config.population)
     record = None if planned else interrupted(run, name, config, None)
     if record is None and private:
         record = take_over(ctx, config, private, planned)
@@ -240,7 +239,7 @@ def _released(ctx: StageContext, stages: Stages, spend: StageSpend, planned: Spe
     key = stage_key(config, run, name)
     _log.info("%s: spends from the privacy ledger %s", name, ledger.address)
     register_simulation(config, ledger)
-    require_secure(config, population := ledger.registered(ctx.population))
+    population = ledger.registered(ctx.population)
     before = ledger.reserved(run.launch_id, name)
     if before is None:
         require_whole(run, spend.inputs, stages.private)

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
+from federated.config.population import PopulationKey
 from pipeline.config import LaunchConfig, config_digest
 from pipeline.errors import PermanentError, RefusedUntouched
 from pipeline.run_dir import RESULT, RunDir
@@ -17,6 +18,7 @@ from pipeline.settings import Settings
 from pretrain.config import Config
 
 Split = Literal["train", "validation", "test"]
+_UNSTATED = PopulationKey("")
 # Fields of a spend that an entry of the ledger keeps in its binding, where they say more than nothing.
 BESIDE = ("failure", "split", "messages", "device_epsilon", "device_delta")
 
@@ -108,7 +110,8 @@ class StageContext:
     settings: Settings
     stage: str
     key: bytes | None  # 256 bits, the same at every retry; only stages that spend have one
-    population: str = ""  # its name, which tells registered models apart, where the configuration leaves it out
+    # Tells caches and registered models apart where the configuration leaves it out.
+    population: PopulationKey = _UNSTATED
     attempt: int = 0  # a newer one shuts it out (``hosts.fence``); 0 where nobody else may write
 
     @property

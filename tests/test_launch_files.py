@@ -23,6 +23,7 @@ from pipeline.releases.policy import above_policy, likely
 from pipeline.releases.total import total
 from pretrain import text
 from pretrain.config import C4Corpus
+from tests.helpers.launches.command import answered
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = sorted((ROOT / "dags" / "launches").glob("*.yaml"))
@@ -223,10 +224,38 @@ def test_the_one_number_stays_under_its_ceiling_at_the_files_own_population(path
 def test_a_share_of_honest_devices_costs_what_it_is_said_to(
     name: str, epsilon0: float, messages: int, expected: dict[float, float]
 ):
-    """Of as many devices that train as the file estimates in all, as the numbers were first stated."""
+    """Of so many devices that train, as the numbers were first stated."""
     config = load_launch(ROOT / "dags" / "launches" / f"{name}.yaml")
     for share, epsilon in expected.items():
         changed = {"epsilon0": epsilon0, "messages_per_device": messages, "honest_share": share}
         asked = config.discovery.model_copy(update=changed)
-        seen = outlook.local(asked, config.planning.population_estimate, text.alphabet(config.locale))
+        seen = outlook.local(asked, {"en-US": 2_700_000, "de-DE": 1_310_000}[name], text.alphabet(config.locale))
         assert seen.shuffled == pytest.approx(epsilon, abs=6e-4)
+
+
+def own_population(config: LaunchConfig) -> int:
+    """Devices that may take part, as the file says, or as the data set of the demo has them."""
+    if config.planning is not None:
+        return config.planning.population_estimate
+    return {"chitchat": 1315}.get(config.private_text.source) or config.private_text.devices
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_a_file_is_feasible_at_its_own_population_however_it_is_asked(path: Path, tmp_path: Path):
+    """A population is one number, of devices that may take part: the command and the file mean the same by it."""
+    config = load_launch(path)
+    by_command = answered(tmp_path, "plan", str(path), "--devices", str(own_population(config)))
+    assert (by_command["feasible"], by_command["reasons"]) == (True, [])
+    assert by_command["training_devices"] < own_population(config)
+    if config.planning is not None:
+        assert answered(tmp_path, "plan", str(path)) == by_command
+
+
+# Xu et al. 2023, Table 1: estimated populations, in millions.
+PUBLISHED = {"de-DE": 3.24, "en-US": 13, "es-ES": 4.21, "fr-FR": 2.79, "pt-BR": 16.6}
+
+
+@pytest.mark.parametrize("path", PRODUCTION, ids=name_of)
+def test_no_file_counts_on_more_people_than_the_paper_estimates(path: Path):
+    assert load_launch(path).planning.population_estimate <= 1e6 * PUBLISHED[path.stem]

@@ -73,12 +73,13 @@ def floors() -> list[str]:
     for path in sorted(LAUNCHES.glob("*.yaml")):
         config = load_launch(path)
         planning, mechanism = config.planning, config.mechanism
-        enforced = timer.of_launch(mechanism, planning.population_estimate) if planning else None
+        trains = config.private_text.splits.training(planning.population_estimate) if planning else 0
+        enforced = timer.of_launch(mechanism, trains) if planning else None
         if planning is None or enforced is None:
             continue
-        free = timer.timer(planning, mechanism.rounds, mechanism.report_goal, mechanism.min_sep)
+        free = timer.timer(trains, planning.round_minutes, mechanism.rounds, mechanism.report_goal, mechanism.min_sep)
         lines.append(
-            f"| {path.stem} | {planning.population_estimate / mechanism.report_goal:.0f} | {enforced.days} | "
+            f"| {path.stem} | {trains / mechanism.report_goal:.0f} | {enforced.days} | "
             f"{free.min_sep} | {free.run_days:.1f} | {enforced.min_sep} | {enforced.run_days:.1f} |"
         )
     return lines

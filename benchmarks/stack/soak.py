@@ -104,7 +104,9 @@ def launched(servers: Stack, probe: Probe, asked: argparse.Namespace) -> list[Sa
             waiting.clear()
         while waiting and len(running) < asked.at_once:
             dag = waiting.pop(0)
-            servers.done("tacit", "ledger", "register", dag, "--max-rho", "9", "--simulated")
+            servers.done(
+                "tacit", "ledger", "register", dag, "--max-rho", "9", "--max-epsilon", "900", "--delta", "1e-4"
+            )
             running.append(Run(dag, servers.trigger(dag)))
         time.sleep(LOOKING_SECONDS)
         for run in list(running):

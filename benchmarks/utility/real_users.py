@@ -13,10 +13,11 @@ from pydantic import TypeAdapter
 from federated.config.counts import CountsConfig
 from federated.config.mechanism import MechanismConfig, TreeMechanism
 from federated.config.planning import PlanningConfig, SmallTrade
-from federated.config.population import FilePopulation
+from federated.config.population import EVERYBODY_TRAINS, FilePopulation
 from federated.devices import store as devices
 from federated.planning import recall, splits
 from federated.planning.rehearsal import Setting
+from federated.planning.search import terms_of
 from federated.planning.splits import Training
 from federated.planning.trade import TradeSetting, Tried
 from federated.planning.verdict import Outcome
@@ -157,7 +158,9 @@ def trade_setting(
         setting=how,
         mechanism=mechanism,
         counts=None,
-        planning=PlanningConfig.model_validate({**planning, "target_rho": asked.rho}),
+        terms=terms_of(
+            mechanism, PlanningConfig.model_validate({**planning, "target_rho": asked.rho}), EVERYBODY_TRAINS
+        ),
         rho=asked.rho,
         min_gain=0.0,
         vocabulary=start.vocabulary,

@@ -158,7 +158,7 @@ def rehearsed(
     words = public_words(private.parent / population.rehearsed, texts, population.locale, REHEARSED_WORDS)
     stream = words.encode(start.vocabulary)
     held = int(len(stream) * HELD_OUT_DOCUMENTS)
-    number = staged(stream, stream).planning.population_estimate
+    number = staged(stream, stream).terms.training_devices
     people, users = (
         pseudo_users(stream.select(np.arange(first, last)), count, "heavy-tailed", LIMITS.median_words, SEED, 400)
         for first, last, count in (
@@ -171,7 +171,7 @@ def rehearsed(
     best = rehearse(small, private, private / "trials", tell)
     # What the launch file would ask for is what the planner would choose for all of rho: one training less.
     fixed = stage.mechanism.model_copy(update={"clip_norm": best.clip_norm})
-    whole = splits.largest_shapes(fixed, stage.planning, RHO, LIMITS, best.server_learning_rate)[0]
+    whole = splits.largest_shapes(fixed, stage.terms, RHO, LIMITS, best.server_learning_rate)[0]
     verdict = trade.rehearse(replace(stage, mechanism=whole.mechanism), best, private / "rehearsed", tell)
     write_text(path, json.dumps(as_json(verdict)))
     return verdict

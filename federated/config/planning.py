@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt, field_validator, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt, field_validator
 
 from federated.config.mechanism import MOST_COHORT, MOST_DEVICES, Round
 from pretrain.config import Amount, Config, CorpusConfig
@@ -18,7 +18,7 @@ Kind = Literal["tree", "blt", "banded"]
 KINDS: tuple[Kind, ...] = ("tree", "blt", "banded")
 # Memory for the noise between rounds, in copies of the model.
 MAX_NOISE_COPIES = 16
-# Share of the population not counted on: estimates are rough, devices come and go.
+# Share of the devices that train not counted on: estimates are rough, devices come and go.
 SPARE_FRACTION = 0.1
 
 
@@ -88,7 +88,9 @@ class PlanningConfig(Config):
     }
 
     population_estimate: PositiveInt = Field(
-        le=MOST_DEVICES, description="devices that may take part; a bucketed or public figure"
+        le=MOST_DEVICES,
+        description="devices that may take part, of which some are held out and the others train; a bucketed or public "
+        "figure",
     )
     max_report_goal: PositiveInt = Field(le=MOST_COHORT, description="most devices that one round can aggregate")
     round_minutes: PositiveFloat = Field(
@@ -110,21 +112,6 @@ class PlanningConfig(Config):
             raise ValueError(f"got {list(values)}; name every value once")
         return values
 
-    @model_validator(mode="after")
-    def _population_fills_a_round(self) -> "PlanningConfig":
-        if self.usable_population < 1:
-            raise ValueError(
-                f"population_estimate: {self.population_estimate} less the {SPARE_FRACTION:.0%} that no plan counts on "
-                "leaves none; raise it"
-            )
-        return self
-
     def canonical(self) -> dict[str, Any]:
         """All fields as 0.1 had them, the public text of the rehearsal in its block."""
         return {name: value for name, value in super().canonical().items() if name != "public_text"}
-
-    @property
-    def usable_population(self) -> int:
-        """Devices that the plan counts on."""
-        # Rounded before it is cut, or 0.9 of a round number could lose a device to binary fractions.
-        return int(round(self.population_estimate * (1 - SPARE_FRACTION), 6))

@@ -1,15 +1,26 @@
-"""Configuration of the private population: whose text, and how it is split."""
+"""Configuration of the private population: whose text, and how it is split.
 
+Populations are of two kinds with two name spaces. People's text comes from ``files``; every other source is a
+simulation, of text that is public or made up. ``PopulationKey`` holds both kind and name, and is all that the ledger,
+caches and registered models know a population by: a simulation is never found under the name of people, nor people
+under a simulation's, so its budget, its secret and its seeded noise protect nobody else.
+"""
+
+import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, NewType
 
 from pydantic import Field, PositiveInt
 
 from pretrain.config import Config, Fraction, Line
+from pretrain.reading.paths import shown
 
 NAME = r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$"
+# ``NAME`` of people; ``SOURCE:NAME`` of a simulation, which no name of people can be.
+PopulationKey = NewType("PopulationKey", str)
 # Share of the devices that training is watched on.
 VALIDATION_FRACTION = 0.1
 # Of made-up typists: what there is to write about, and how much one writes on average.
@@ -34,8 +45,46 @@ class Kept:
         return datetime.combine(self.as_of, time(), UTC) - timedelta(days=self.days), self.now
 
 
+@dataclass(frozen=True)
+class Splits:
+    """How a population is split: shares of the devices that may take part, of which those that are left train.
+
+    Attributes:
+      test: held out, to compare on.
+      validation: held out, to watch training on.
+    """
+
+    test: float
+    validation: float = VALIDATION_FRACTION
+
+    def expected(self, population: int) -> dict[str, int]:
+        """How many of the devices that may take part train, validate and test, about."""
+        parts = {"test": math.floor(population * self.test), "validation": math.floor(population * self.validation)}
+        return {"train": population - sum(parts.values()), **parts}
+
+    def training(self, population: int) -> int:
+        """How many of the devices that may take part train, about: those that rounds draw from."""
+        return self.expected(population)["train"]
+
+
+# Where nobody is held out, as in a measurement on devices that all train.
+EVERYBODY_TRAINS = Splits(0.0, 0.0)
+
+
 class _Population(Config):
+    """What all sources have.
+
+    Attributes:
+      simulated: its text is public or made up, nobody's; only then may noise be seeded.
+      synthetic: nobody typed it; every report says so.
+      registers_itself: we make its text ourselves, so that a launch file cannot put people's in its place; any other
+        population is registered by a person.
+    """
+
     retired: ClassVar[Mapping[str, Any]] = {"validation_fraction": VALIDATION_FRACTION}
+    simulated: ClassVar[bool] = True
+    synthetic: ClassVar[bool] = False
+    registers_itself: ClassVar[bool] = False
 
     name: str = Field(
         pattern=NAME,
@@ -46,16 +95,38 @@ class _Population(Config):
     )
     test_fraction: Fraction = Field(default=0.1, description="share of the devices held out to compare on")
 
+    @property
+    def splits(self) -> Splits:
+        """How its devices are split."""
+        return Splits(self.test_fraction)
 
-class FilePopulation(_Population):
+
+class _Files(_Population):
+    """Parquet or JSON lines: ``client_id, text[, locale, ts]``; a budget in a window needs ``ts``."""
+
+    paths: tuple[Line, ...] = Field(min_length=1, description="paths or globs")
+
+
+class FilePopulation(_Files):
     """Bring your own Parquet or JSON lines: ``client_id, text[, locale, ts]``; a budget in a window needs ``ts``."""
 
-    source: Literal["files"] = Field(description="your own Parquet or JSON lines")
-    paths: tuple[Line, ...] = Field(min_length=1, description="paths or globs")
+    simulated: ClassVar[bool] = False
+
+    source: Literal["files"] = Field(description="your own Parquet or JSON lines, people's text")
+
+
+class MadeUpFilePopulation(_Files):
+    """The same files of text that nobody typed, for tests: a person registers it, and its devices never change."""
+
+    synthetic: ClassVar[bool] = True
+
+    source: Literal["made_up_files"] = Field(description="Parquet or JSON lines of text that is nobody's")
 
 
 class ChitchatPopulation(_Population):
     """The packaged demo: real typed chat of 1,315 senders (chitchat-dataset 0.9.0, MIT)."""
+
+    registers_itself: ClassVar[bool] = True
 
     source: Literal["chitchat"] = Field(description="the packaged demo, which simulates devices")
 
@@ -64,9 +135,44 @@ class SyntheticPopulation(_Population):
     """Made-up typists for locales without data; every report says so."""
 
     retired: ClassVar[Mapping[str, Any]] = {**_Population.retired, "topics": TOPICS, "mean_words": MEAN_WORDS}
+    synthetic: ClassVar[bool] = True
+    registers_itself: ClassVar[bool] = True
 
     source: Literal["synthetic"] = Field(description="made-up typists")
     devices: PositiveInt = Field(le=10_000_000, description="made-up devices")
 
 
-PopulationConfig = Annotated[FilePopulation | ChitchatPopulation | SyntheticPopulation, Field(discriminator="source")]
+# Either kind: whoever reads files reads both alike.
+Files = FilePopulation | MadeUpFilePopulation
+_Source = FilePopulation | MadeUpFilePopulation | ChitchatPopulation | SyntheticPopulation
+PopulationConfig = Annotated[_Source, Field(discriminator="source")]
+SIMULATIONS = frozenset(("made_up_files", "chitchat", "synthetic"))
+
+
+def key_of(population: _Source) -> PopulationKey:
+    """The key of a launch file's population: its kind, by its source, and its name.
+
+    Guarantee: no population of people has the key of a simulation, whatever either is called.
+    """
+    return PopulationKey(f"{population.source}:{population.name}" if population.simulated else population.name)
+
+
+def population_key(text: str) -> PopulationKey:
+    """The key that somebody typed.
+
+    Raises:
+      ValueError: it can be no population's.
+    """
+    source, colon, name = text.rpartition(":")
+    if not re.fullmatch(NAME, name) or name.endswith("\n") or (colon and source not in SIMULATIONS):
+        raise ValueError(
+            f"population: {shown(repr(text))} can be none; give a NAME of letters, digits, '.', '_' and '-', or "
+            f"SOURCE:NAME of a simulation, whose source is {', '.join(sorted(SIMULATIONS))}; 'tacit ledger show' lists "
+            "those that there are"
+        )
+    return PopulationKey(text)
+
+
+def is_simulation(key: PopulationKey) -> bool:
+    """Whether a population is a simulation: text that is public or made up."""
+    return ":" in key

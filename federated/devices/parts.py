@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from federated.config.population import FilePopulation, Kept
+from federated.config.population import Files, Kept
 from federated.devices.files import FIELD, Part, taken_rows
 from federated.devices.pieces import Piece, open_piece, write_piece
 from federated.devices.readers import Read, from_files
@@ -63,9 +63,7 @@ def size(patterns: Sequence[str]) -> int:
     return sum(path.stat().st_size for path in rows.matching(patterns, FIELD))
 
 
-def write_task(
-    folder: Path, config: FilePopulation, locale: str, kept: Kept | None, withdrawn: Withdrawn = NOBODY
-) -> None:
+def write_task(folder: Path, config: Files, locale: str, kept: Kept | None, withdrawn: Withdrawn = NOBODY) -> None:
     """Tell readers what to read, and look once at ids, so that all have about the same to do."""
     files = tuple((path, path.stat().st_size) for path in rows.matching(config.paths, FIELD))
     task = Task(files=files, kept=kept, withdrawn=withdrawn, bounds=_bounds(config.paths, locale, kept, withdrawn))
@@ -86,7 +84,7 @@ def _bounds(patterns: Sequence[str], locale: str, kept: Kept | None, withdrawn: 
 
 def write_part(
     folder: Path,
-    config: FilePopulation,
+    config: Files,
     locale: str,
     number: int,
     of: int,

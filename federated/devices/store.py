@@ -18,8 +18,11 @@ from federated.config.population import (
     ChitchatPopulation,
     FilePopulation,
     Kept,
+    MadeUpFilePopulation,
     PopulationConfig,
+    PopulationKey,
     SyntheticPopulation,
+    key_of,
 )
 from federated.devices import parts, pieces, synthetic
 from federated.devices import readers as sources
@@ -42,8 +45,8 @@ class StoreSummary:
     """What may be told about a population. Device counts are rounded down to tens.
 
     Attributes:
-      population: the name that the ledger knows.
-      source: ``files``, ``chitchat`` or ``synthetic``.
+      population: the key that the ledger knows it by: kind and name.
+      source: ``files``, or that of a simulation.
       synthetic: nobody typed this; every report says so.
       devices: all that the population has, silent ones included.
       digest: SHA-256 over text, client ids and splits.
@@ -53,7 +56,7 @@ class StoreSummary:
       older: rows that were typed at no time that is kept, rounded down to hundreds.
     """
 
-    population: str
+    population: PopulationKey
     source: str
     synthetic: bool
     devices: int
@@ -121,9 +124,9 @@ class DeviceStore:
             yield [self.words.lexicon[number - 1] + signs[form] for number, form in pairs if number != SENTENCE_END]
 
 
-def split_key(name: str, secret: bytes) -> bytes:
-    """Key of a population's splits, from its name and the secret that it was registered with."""
-    return hmac.digest(secret, f"tacit split {name}".encode(), hashlib.sha256)
+def split_key(population: PopulationKey, secret: bytes) -> bytes:
+    """Key of a population's splits, from its key and the secret that it was registered with."""
+    return hmac.digest(secret, f"tacit split {population}".encode(), hashlib.sha256)
 
 
 def keyed_digest(digest: str, key: bytes) -> str:
@@ -198,9 +201,9 @@ def build_store(
     with atomic(directory / _SPLIT_FILE, PRIVATE) as temporary, temporary.open("wb") as file:
         np.save(file, split_D)
     summary = StoreSummary(
-        population=config.name,
+        population=key_of(config),
         source=config.source,
-        synthetic=config.source == "synthetic",
+        synthetic=config.synthetic,
         devices=sources.tens(len(whole.clients)),
         digest=_digest(whole, split_D),
         schema=source.schema,
@@ -239,7 +242,7 @@ def _typed(
     config: PopulationConfig, locale: str, seed: int, kept: Kept | None, folder: Path, withdrawn: Withdrawn
 ) -> sources.Typed:
     match config:
-        case FilePopulation():
+        case FilePopulation() | MadeUpFilePopulation():
             return sources.from_files(config.paths, locale, kept, folder, withdrawn=withdrawn)
         case ChitchatPopulation():
             return sources.from_chitchat(locale, folder)
@@ -255,7 +258,7 @@ def identity(config: PopulationConfig) -> object:
       OSError: a file cannot be read.
     """
     match config:
-        case FilePopulation():
+        case FilePopulation() | MadeUpFilePopulation():
             return sources.identity(config.paths)
         case ChitchatPopulation():
             return sources.chitchat_version()

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from federated.config.population import PopulationKey
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -59,9 +61,9 @@ class Withdrawn:
 NOBODY = Withdrawn("", frozenset())
 
 
-def withdrawal_key(name: str, secret: bytes) -> str:
-    """Key of a population's withdrawn devices, from its name and the secret that it was registered with."""
-    return hmac.digest(secret, f"tacit withdrawn {name}".encode(), hashlib.sha256).hex()
+def withdrawal_key(population: PopulationKey, secret: bytes) -> str:
+    """Key of a population's withdrawn devices, from its key and the secret that it was registered with."""
+    return hmac.digest(secret, f"tacit withdrawn {population}".encode(), hashlib.sha256).hex()
 
 
 def hashed(device_id: str, key: str) -> str:

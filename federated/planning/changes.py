@@ -84,11 +84,11 @@ def _report_goal(terms: Terms, nearest: Option) -> Change:
     def meets(goal: int) -> bool:
         return _meets(terms.with_planning(max_report_goal=goal), nearest.kind, nearest.rounds)
 
-    now, most = planning.max_report_goal, planning.usable_population // 2
+    now, most = planning.max_report_goal, terms.usable_devices // 2
     needed = _first(_round_numbers(now + 1, most), meets)
     sentence = (
         f"raise max_report_goal from {now:,} to {needed:,}, and every device may join each "
-        f"{planning.usable_population // needed:,} rounds"
+        f"{terms.usable_devices // needed:,} rounds"
         if needed
         else f"no report goal is large enough: with {most:,}, half of all devices every round, rho is above the target"
     )
@@ -103,10 +103,11 @@ def _population(terms: Terms, nearest: Option) -> Change:
 
     now = planning.population_estimate
     # From here on no device joins twice, and more devices change nothing.
-    once = round_up(planning.max_report_goal * nearest.rounds / (1 - SPARE_FRACTION), 2)
+    usable = (1 - SPARE_FRACTION) * (1 - terms.splits.test - terms.splits.validation)
+    once = round_up(planning.max_report_goal * nearest.rounds / usable, 2)
     needed = _first(_round_numbers(now + 1, int(once)), meets)
     sentence = (
-        f"find {needed:,} devices, not {now:,}"
+        f"find {needed:,} devices that may take part, not {now:,}"
         if needed
         else f"no population is large enough: even if no device joined twice, {nearest.rounds:,} rounds of at most "
         f"{planning.max_report_goal:,} devices with so little noise would miss the target"

@@ -71,8 +71,8 @@ def propose(
     option = _as_accounted(block, nearest.option)
     met = chosen is not None and option.rho is not None and option.rho <= terms.target.rho
     on_progress("the run by the clock")
-    rest = of_launch(block, planning.population_estimate) or timer(
-        planning, option.rounds, option.report_goal, option.min_sep
+    rest = of_launch(block, terms.training_devices) or timer(
+        terms.training_devices, planning.round_minutes, option.rounds, option.report_goal, option.min_sep
     )
     on_progress("the same run by other mechanisms")
     return Proposal(
@@ -193,9 +193,9 @@ def _reasons(
         "equally useful.",
         f"Report goal {chosen.report_goal:,}: "
         + (f"the smallest tried that meets rho {target.rho:.4g}{before}." if met else "nearest to the target of all."),
-        f"min_sep {chosen.min_sep:,}: {planning.usable_population:,} devices ({1 - SPARE_FRACTION:.0%} of "
-        f"{planning.population_estimate:,}) fill {chosen.min_sep:,} rounds of {chosen.report_goal:,} before one must "
-        f"return, so {joins}.",
+        f"min_sep {chosen.min_sep:,}: {terms.usable_devices:,} devices ({1 - SPARE_FRACTION:.0%} of about "
+        f"{terms.training_devices:,} that train, of {planning.population_estimate:,}) fill {chosen.min_sep:,} rounds "
+        f"of {chosen.report_goal:,} before one must return, so {joins}.",
         rest.in_words(chosen.min_sep, by_the_clock=block.timer_days is not None),
         f"{chosen.label[0].upper() + chosen.label[1:]}: least rho at this ratio among {', '.join(terms.kinds)} "
         f"with at most {terms.most_copies} copies of the model for noise (this one keeps {chosen.copies}).",

@@ -1,7 +1,7 @@
 """A population played by fewer people: the rule that holds noise against signal.
 
 Symbols as in ``costs``: T rounds, b ``min_sep``, k ``max_participations``, m ``report_goal``, z noise multiplier;
-N devices of the population, n pseudo-users.
+N devices that train, n pseudo-users.
 
 With N pseudo-users and no more rounds than a simulation may have, nothing is scaled. Else:
 
@@ -52,18 +52,18 @@ def scaled(mechanism: MechanismConfig, users: int, limits: SmallTrade) -> Mechan
     return at_one.model_copy(update={"noise_multiplier": multiplier, "adaptive_clipping": adaptive})
 
 
-def scaled_counts(noise_multiplier: float, users: int, population: int) -> float:
-    """Noise multiplier of counts of so many pseudo-users that disturbs them as it would the population's."""
-    return noise_multiplier * min(users / population, 1.0)
+def scaled_counts(noise_multiplier: float, users: int, devices: int) -> float:
+    """Noise multiplier of counts of so many pseudo-users that disturbs them as the launch's are disturbed."""
+    return noise_multiplier * min(users / devices, 1.0)
 
 
-def notes(mechanism: MechanismConfig, users: int, population: int, limits: SmallTrade) -> tuple[str, ...]:
+def notes(mechanism: MechanismConfig, users: int, devices: int, limits: SmallTrade) -> tuple[str, ...]:
     """What was scaled, for people; () if nothing was."""
     played = scaled(mechanism, users, limits)
-    if users == population and (played.rounds, played.report_goal) == (mechanism.rounds, mechanism.report_goal):
+    if users == devices and (played.rounds, played.report_goal) == (mechanism.rounds, mechanism.report_goal):
         return ()
     return (
-        f"Scaled: {users:,} pseudo-users play {population:,} devices, {played.rounds:,} rounds of "
+        f"Scaled: {users:,} pseudo-users play {devices:,} devices that train, {played.rounds:,} rounds of "
         f"{played.report_goal:,} play {mechanism.rounds:,} of {mechanism.report_goal:,}, at the launch's own "
         "noise-to-signal ratio. The result extrapolates; the launch has more text and more rounds to learn from.",
     )

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from federated.accounting.amplification import amplified
 from federated.accounting.gaussian import epsilon_of_rho
 from federated.config.mechanism import MechanismConfig
-from federated.config.planning import KINDS, MAX_NOISE_COPIES, PlanningConfig, SmallLaunch
+from federated.config.planning import KINDS, MAX_NOISE_COPIES, SPARE_FRACTION, PlanningConfig, SmallLaunch
+from federated.config.population import Splits
 from federated.planning import costs as plan_costs
 from federated.planning.costs import Strategy
 
@@ -79,6 +80,7 @@ class Terms:
 
     Attributes:
       planning: of the launch file.
+      splits: which share of the population trains.
       noise_to_signal: the ratio that all options share.
       rehearsed: whether that is a rehearsal's, or just the ratio of the launch file's own mechanism.
       kinds: mechanisms to choose from.
@@ -88,6 +90,7 @@ class Terms:
     """
 
     planning: PlanningConfig
+    splits: Splits
     noise_to_signal: float
     rehearsed: bool
     target: Target
@@ -95,28 +98,52 @@ class Terms:
     most_copies: int = MAX_NOISE_COPIES
     least_report_goal: int = SmallLaunch().report_goal
 
+    @property
+    def training_devices(self) -> int:
+        """Devices that train, of those that may take part."""
+        return self.splits.training(self.planning.population_estimate)
+
+    @property
+    def usable_devices(self) -> int:
+        """Devices that the plan counts on: those that train, less what is spared."""
+        # Rounded before it is cut, or 0.9 of a round number could lose a device to binary fractions.
+        return int(round(self.training_devices * (1 - SPARE_FRACTION), 6))
+
     def with_planning(self, **changes: int) -> "Terms":
         """The same terms with some fields of the ``planning:`` block changed."""
         return replace(self, planning=self.planning.model_copy(update=changes))
 
 
-def terms_of(mechanism: MechanismConfig, planning: PlanningConfig, noise_to_signal: float | None = None) -> Terms:
-    """The terms of a launch file, at the ratio that a rehearsal found or else at that of its own mechanism block."""
+def terms_of(
+    mechanism: MechanismConfig, planning: PlanningConfig, splits: Splits, noise_to_signal: float | None = None
+) -> Terms:
+    """The terms of a launch file, at the ratio that a rehearsal found or else at that of its own mechanism block.
+
+    Raises:
+      ValueError: no device is left to count on.
+    """
     delta = mechanism.delta
-    return Terms(
+    terms = Terms(
         planning=planning,
+        splits=splits,
         noise_to_signal=noise_to_signal or plan_costs.noise_to_signal(mechanism),
         rehearsed=noise_to_signal is not None,
         target=Target(planning.target_rho, epsilon_of_rho(planning.target_rho, delta), delta),
     )
+    if terms.usable_devices < 1:
+        raise ValueError(
+            f"planning.population_estimate: of {planning.population_estimate} devices about {terms.training_devices} "
+            f"train, and less the {SPARE_FRACTION:.0%} that no plan counts on that leaves none; raise it"
+        )
+    return terms
 
 
-def min_sep_of(planning: PlanningConfig, rounds: int, report_goal: int) -> int:
-    """Rounds between two participations that the population carries; 0 if it cannot fill one round.
+def min_sep_of(terms: Terms, rounds: int, report_goal: int) -> int:
+    """Rounds between two participations that the devices that train carry; 0 if they cannot fill one round.
 
     ``report_goal * min_sep`` devices are at work or resting at any time.
     """
-    return min(planning.usable_population // report_goal, rounds)
+    return min(terms.usable_devices // report_goal, rounds)
 
 
 def strategies(
@@ -128,7 +155,7 @@ def strategies(
       thorough: all there are; else the few that decide whether a target is met, in tenths of a second.
       kinds: in place of those that the terms name.
     """
-    min_sep = min_sep_of(terms.planning, rounds, report_goal)
+    min_sep = min_sep_of(terms, rounds, report_goal)
     if min_sep < 1:
         return []
     limits = (rounds, min_sep, plan_costs.most_participations(rounds, min_sep))
@@ -165,7 +192,7 @@ def option(terms: Terms, strategy: Strategy, report_goal: int, note: str = "") -
 
 def independent(terms: Terms, rounds: int, report_goal: int) -> Option | None:
     """Fresh noise and Poisson sampling at the same ratio, for comparison; None if the population is too small."""
-    population, delta = terms.planning.usable_population, terms.target.delta
+    population, delta = terms.usable_devices, terms.target.delta
     rate = report_goal / population
     if rate > 1:
         return None
@@ -211,7 +238,7 @@ def report_goals(terms: Terms) -> list[int]:
 
     None is below the rehearsal's.
     """
-    ceiling = min(terms.planning.max_report_goal, terms.planning.usable_population)
+    ceiling = min(terms.planning.max_report_goal, terms.usable_devices)
     rehearsed = min(terms.least_report_goal, ceiling)
     decades = range(math.ceil(math.log10(ceiling)) + 1)
     goals = {int(factor * 10**decade) for decade in decades for factor in _NICE} | {rehearsed}

@@ -1,4 +1,4 @@
-"""Whether a population can fill the rounds of a mechanism; needs neither private data nor the libraries of training."""
+"""Whether the devices that train can fill the rounds of a mechanism, without private data or training's libraries."""
 
 import math
 
@@ -11,6 +11,9 @@ from federated.planning.timer import shortfalls as never_full
 
 def shortfalls(config: MechanismConfig, devices: int) -> list[str]:
     """Reasons why a typical round would miss the report goal; each names the number to change.
+
+    Args:
+      devices: that train, of those that may take part.
 
     Where availability is simulated, typical is what more than half of the rounds are: nights may make up for days.
     """
@@ -64,7 +67,7 @@ def _too_few_to_sample(sample: SecretSample, devices: int) -> list[str]:
     enough = devices if devices >= round(sample.rate * sample.population) else 0
     return [
         f"population {sample.population} is what the sampling rate is accounted for, but there are about "
-        f"{devices} devices: {either(('lower population to', enough, devices))}"
+        f"{devices} devices to train: {either(('lower population to', enough, devices))}"
     ]
 
 
@@ -76,7 +79,7 @@ def _too_few_rested(config: MechanismConfig, devices: int) -> list[str]:
     fewer = ("lower report_goal to", devices // apart, config.report_goal)
     return [
         f"report_goal {config.report_goal} x min_sep {config.min_sep} keeps {resting} devices busy or resting but "
-        f"the population has about {devices}: {either(fewer, ('min_sep to', devices // config.report_goal, apart))}"
+        f"about {devices} devices train: {either(fewer, ('min_sep to', devices // config.report_goal, apart))}"
     ]
 
 
@@ -84,14 +87,14 @@ def _too_few_participations(config: MechanismConfig, devices: int) -> list[str]:
     joins = config.report_goal * config.rounds
     if devices * config.max_participations >= joins:
         return []
-    # Nobody can join more often than the separation lets a device come back: this one, or what the population carries.
+    # Nobody can join more often than the separation lets a device come back: this one, or what those devices carry.
     most = math.ceil(config.rounds / max(min(config.min_sep, devices // config.report_goal), 1))
     raised = ("raise max_participations to", math.ceil(joins / max(devices, 1)), most)
     fewer = ("lower rounds to", devices * config.max_participations // config.report_goal, config.rounds)
     smaller = ("lower report_goal to", devices * config.max_participations // config.rounds, config.report_goal)
     return [
         f"{config.rounds} rounds of {config.report_goal} devices need {joins} participations but about {devices} "
-        f"devices may join {config.max_participations} rounds each: {either(raised, fewer, smaller)}"
+        f"devices train and may join {config.max_participations} rounds each: {either(raised, fewer, smaller)}"
     ]
 
 
@@ -106,7 +109,7 @@ def _too_few_awake(config: MechanismConfig, devices: int) -> list[str]:
     rest = most_rest(config, devices, config.report_goal)
     fix = f"lower min_sep to {rest} (a shorter timer)" if rest else "lower report_goal"
     return [
-        f"about {below} of {config.rounds} rounds would miss report_goal {config.report_goal}: of {devices} devices "
+        f"about {below} of {config.rounds} rounds would miss report_goal {config.report_goal}: of {devices} that train "
         f"{min(shares):.0%} to {max(shares):.0%} check in, and up to {config.report_goal * (config.min_sep - 1)} of "
         f"them rest; {fix}, or count on more devices"
     ]

@@ -12,11 +12,11 @@ from federated import mechanisms
 from federated.accounting import guarantees as accounting
 from federated.config.counts import CountsConfig
 from federated.config.mechanism import MechanismConfig
-from federated.config.planning import KINDS, PlanningConfig, SmallTrade
+from federated.config.planning import KINDS, SmallTrade
 from federated.planning import costs as plan_costs
 from federated.planning import search as plan_search
 from federated.planning.proposal import mechanism_block
-from federated.planning.search import Choice
+from federated.planning.search import Choice, Terms
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Training:
 
 
 def training_at(
-    mechanism: MechanismConfig, planning: PlanningConfig, rho: float, shape: tuple[int, int], kinds: tuple[str, ...]
+    mechanism: MechanismConfig, terms: Terms, rho: float, shape: tuple[int, int], kinds: tuple[str, ...]
 ) -> MechanismConfig | None:
     """The ``mechanism:`` block of a shape whose worst case is ``rho`` or a hair below; None if nothing fits.
 
@@ -38,7 +38,7 @@ def training_at(
       shape: rounds and report goal.
     """
     # Which ratio is held does not matter: at one goal, least rho at a ratio is least ratio at a rho.
-    terms = replace(plan_search.terms_of(mechanism, planning, 1.0), kinds=kinds)
+    terms = replace(terms, noise_to_signal=1.0, kinds=kinds)
     rounds, goal = shape
     choice = plan_search.best(terms, rounds, goal, thorough=True)
     if choice is None:
@@ -47,14 +47,14 @@ def training_at(
     ratio = strategy.loss / (goal * math.sqrt(2 * rho))
     held = plan_search.option(replace(terms, noise_to_signal=ratio), strategy, goal)
     fixed = mechanism.model_copy(update={"adaptive_clipping": None})
-    return mechanism_block(fixed, Choice(held, strategy), planning)
+    return mechanism_block(fixed, Choice(held, strategy), terms.planning)
 
 
-def shapes(mechanism: MechanismConfig, planning: PlanningConfig, limits: SmallTrade) -> Iterator[tuple[int, int]]:
+def shapes(mechanism: MechanismConfig, terms: Terms, limits: SmallTrade) -> Iterator[tuple[int, int]]:
     """Rounds and report goals to rehearse, the largest goal first."""
-    most = min(planning.max_report_goal, planning.usable_population)
+    most = min(terms.planning.max_report_goal, terms.usable_devices)
     goals = dict.fromkeys(max(1, int(most * share)) for share in limits.goals)
-    yield from ((rounds, goal) for rounds in planning.rounds or (mechanism.rounds,) for goal in goals)
+    yield from ((rounds, goal) for rounds in terms.planning.rounds or (mechanism.rounds,) for goal in goals)
 
 
 def own_rho(mechanism: MechanismConfig) -> float:
@@ -69,22 +69,22 @@ def counts_at(rho: float) -> CountsConfig:
 
 
 def largest_shapes(
-    mechanism: MechanismConfig, planning: PlanningConfig, rho: float, limits: SmallTrade, server_rate: float
+    mechanism: MechanismConfig, terms: Terms, rho: float, limits: SmallTrade, server_rate: float
 ) -> list[Training]:
-    """Training of every shape that the population carries, with all of the rho.
+    """Training of every shape that the devices that train carry, with all of the rho.
 
     Raises:
-      ValueError: it carries none.
+      ValueError: they carry none.
     """
     of_splits = [
         Training(block, server_rate, own_rho(block))
-        for shape in shapes(mechanism, planning, limits)
-        if (block := training_at(mechanism, planning, rho, shape, KINDS)) is not None
+        for shape in shapes(mechanism, terms, limits)
+        if (block := training_at(mechanism, terms, rho, shape, KINDS)) is not None
     ]
     if not of_splits:
         raise ValueError(
-            f"planning.population_estimate: {planning.population_estimate} devices fill no round of "
-            f"{planning.max_report_goal}; lower max_report_goal"
+            f"planning.population_estimate: {terms.planning.population_estimate} devices, of which about "
+            f"{terms.training_devices} train, fill no round of {terms.planning.max_report_goal}; lower max_report_goal"
         )
     return of_splits
 

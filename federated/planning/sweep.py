@@ -55,8 +55,7 @@ def sweeps(
     rounds, goal, devices = chosen.rounds, chosen.report_goal, planning.population_estimate
 
     def rho(kind: str, rounds: int, goal: int, devices: int) -> float | None:
-        assumed = planning.model_copy(update={"population_estimate": devices})
-        min_sep = plan_search.min_sep_of(assumed, rounds, goal)
+        min_sep = plan_search.min_sep_of(terms.with_planning(population_estimate=devices), rounds, goal)
         if min_sep < 1:
             return None
         limits = (rounds, min_sep, plan_costs.most_participations(rounds, min_sep))

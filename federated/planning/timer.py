@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from functools import cache
 
 from federated.config.mechanism import MechanismConfig
-from federated.config.planning import PlanningConfig
 from federated.participation import clock
 from federated.participation.availability import Availability
 
@@ -50,24 +49,28 @@ class Timer:
         )
 
 
-def timer(planning: PlanningConfig, rounds: int, report_goal: int, min_sep: int) -> Timer:
+def timer(training_devices: int, round_minutes: float, rounds: int, report_goal: int, min_sep: int) -> Timer:
     """The timer for a planned separation, where nothing but the timer keeps a device away."""
-    days = clock.whole_days(min_sep, planning.round_minutes)
-    return _played(days, rounds, planning.population_estimate, report_goal, min(rounds, _CYCLES * min_sep), None)
+    days = clock.whole_days(min_sep, round_minutes)
+    return _played(days, rounds, training_devices, report_goal, min(rounds, _CYCLES * min_sep), None)
 
 
-def of_launch(config: MechanismConfig, devices: int) -> Timer | None:
+def of_launch(config: MechanismConfig, training_devices: int) -> Timer | None:
     """What is to be expected of a launch by the clock, whose floor and cap are enforced too; None for another."""
     days = config.timer_days
     if days is None:
         return None
     rounds = min(config.rounds, _CYCLES * config.min_sep)
     limits = (config.min_sep, config.max_participations)
-    return _played(days, config.rounds, devices, config.report_goal, rounds, limits)
+    return _played(days, config.rounds, training_devices, config.report_goal, rounds, limits)
 
 
 def shortfalls(config: MechanismConfig, devices: int) -> list[str]:
-    """Reasons why rounds by the clock would not fill, however long they wait; each names the number to change."""
+    """Reasons why rounds by the clock would not fill, however long they wait; each names the number to change.
+
+    Args:
+      devices: that train.
+    """
     days = config.timer_days
     if days is None:
         return []
@@ -81,7 +84,7 @@ def shortfalls(config: MechanismConfig, devices: int) -> list[str]:
         )
         return [
             f"report_goal {goal}: a round selects {wanted} devices while {resting} that joined one of the last "
-            f"{apart - 1} may not come back, but the population has about {devices}; {fix}"
+            f"{apart - 1} may not come back, but about {devices} devices train; {fix}"
         ]
     # At their cap are at most so many devices, and none where the separation alone keeps them below it.
     capped = goal * rounds // cap if cap < -(-rounds // config.min_sep) else 0
@@ -91,7 +94,7 @@ def shortfalls(config: MechanismConfig, devices: int) -> list[str]:
         return []
     return [
         f"max_participations {cap}: by the clock, the last of {rounds} rounds would not fill, as too many of about "
-        f"{devices} devices have joined {cap} rounds by then; raise it, or lower rounds"
+        f"{devices} devices that train have joined {cap} rounds by then; raise it, or lower rounds"
     ]
 
 
@@ -107,14 +110,14 @@ def either(*changes: tuple[str, int, int]) -> str:
 
 @cache
 def _played(
-    days: int, rounds: int, population: int, report_goal: int, first: int, limits: tuple[int, int] | None
+    days: int, rounds: int, training_devices: int, report_goal: int, first: int, limits: tuple[int, int] | None
 ) -> Timer:
     """A run by the clock on as many pretended devices as there may be, of its first rounds.
 
-    In a large population a part of the devices and as large a part of the goal stand for all.
+    Of many a part of the devices and as large a part of the goal stand for all.
     """
-    share = max(min(1.0, _DEVICES / max(population, 1)), min(1.0, _LEAST_GOAL / report_goal))
-    devices, goal = round(population * share), max(1, round(report_goal * share))
+    share = max(min(1.0, _DEVICES / max(training_devices, 1)), min(1.0, _LEAST_GOAL / report_goal))
+    devices, goal = round(training_devices * share), max(1, round(report_goal * share))
     try:
         campaign = clock.run(first, devices, goal, days, Availability(), limits=limits)
     except ValueError:

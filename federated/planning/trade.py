@@ -16,7 +16,7 @@ import numpy as np
 
 from federated.config.counts import CountsConfig, Ships
 from federated.config.mechanism import MechanismConfig
-from federated.config.planning import PlanningConfig, SmallTrade
+from federated.config.planning import SmallTrade
 from federated.counts import cells as counted_cells
 from federated.counts.cells import Cells
 from federated.counts.posterior import counted_ngram
@@ -26,6 +26,7 @@ from federated.planning import recall, scaling, splits
 from federated.planning.proposal import to_yaml
 from federated.planning.recall import Arm
 from federated.planning.rehearsal import Rehearsal, Setting, digest_of, simulate
+from federated.planning.search import Terms
 from federated.planning.splits import Training
 from federated.planning.verdict import (
     SHIPS_BOTH,
@@ -55,7 +56,8 @@ class TradeSetting:
     """What the launch says and what plays it; everything here is public.
 
     Attributes:
-      setting: model and local training; its users play the population.
+      setting: model and local training; its users play the devices that train.
+      terms: what there is to choose from, and on how many devices.
       mechanism, counts: of the launch file.
       rho: to spend. min_gain: the launch's gate on top-1 recall.
       public: what the start was pretrained on. ngram: fitted to it.
@@ -66,7 +68,7 @@ class TradeSetting:
     setting: Setting
     mechanism: MechanismConfig
     counts: CountsConfig | None
-    planning: PlanningConfig
+    terms: Terms
     rho: float
     min_gain: float
     vocabulary: Vocabulary
@@ -84,16 +86,16 @@ def rehearse(trade: TradeSetting, best: Rehearsal, work: Path, on_progress: Call
       best: clip norm and server rate for what the planner chooses, and whether its text teaches anything.
     """
     setting, limits = trade.setting, trade.limits
-    users, population, rate = len(setting.users), trade.planning.population_estimate, best.server_learning_rate
+    users, devices, rate = len(setting.users), trade.terms.training_devices, best.server_learning_rate
     fixed = trade.mechanism.model_copy(update={"clip_norm": best.clip_norm})
     alone = Training(trade.mechanism, setting.server.learning_rate, splits.own_rho(trade.mechanism))
-    whole = splits.largest_shapes(fixed, trade.planning, trade.rho, limits, rate)
+    whole = splits.largest_shapes(fixed, trade.terms, trade.rho, limits, rate)
     # One shape for all splits: the smallest of those that are not told apart.
     leader = _leader(gains(trade, [(training, None) for training in whole], work, on_progress).outcomes, whole)
     shape = leader.mechanism.rounds, leader.mechanism.report_goal
     parts = {1.0: leader}
     for share in limits.shares:
-        block = splits.training_at(fixed, trade.planning, share * trade.rho, shape, (leader.mechanism.kind,))
+        block = splits.training_at(fixed, trade.terms, share * trade.rho, shape, (leader.mechanism.kind,))
         if share < 1 and block is not None:
             parts[share] = Training(block, rate, splits.own_rho(block))
     counts = {share: splits.counts_at(share * trade.rho) for share in limits.shares}
@@ -111,11 +113,11 @@ def rehearse(trade: TradeSetting, best: Rehearsal, work: Path, on_progress: Call
         start=gained.start,
         free=gained.free,
         rho=trade.rho,
-        population=population,
+        training_devices=devices,
         min_gain=trade.min_gain,
         pseudo_users=users,
         words=int(np.sum(setting.users.tokens_N != EOS)),
-        notes=scaling.notes(trade.mechanism, users, population, limits),
+        notes=scaling.notes(trade.mechanism, users, devices, limits),
         inputs=trade.inputs,
     )
     return judged(verdict, best.noiseless_accuracy - best.start_accuracy, setting.config.max_accuracy_loss)
@@ -206,7 +208,7 @@ def counted(
     users = trade.setting.users
     tables: dict[CountsConfig, CountedNGram] = {}
     for config in dict.fromkeys(releases):
-        noise = scaling.scaled_counts(config.noise_multiplier, len(users), trade.planning.population_estimate)
+        noise = scaling.scaled_counts(config.noise_multiplier, len(users), trade.terms.training_devices)
         released_U = released_counts(users, cells, noise, seeded_key(trade.setting.seed))
         tables[config] = _table(trade, cells, released_U, noise)
         on_progress(f"counts, rho {config.rho:.3g}")

@@ -75,9 +75,9 @@ class Verdict:
       outcomes: all that were rehearsed, the launch file's own run first.
       start: top-1 recall before anything is spent.
       free: what the n-gram of the start's text gains, alone or mixed with the start, for nothing; at least 0.
-      rho, population: what there is to spend, and on whom.
+      rho, training_devices: what there is to spend, and on how many devices.
       min_gain: the launch's own gate; a gain must exceed it.
-      pseudo_users, words: who played the population.
+      pseudo_users, words: who played them.
       notes: what else a reader must know, scaling above all.
       inputs: digest of everything that the outcomes depend on but their own runs.
     """
@@ -88,7 +88,7 @@ class Verdict:
     outcomes: tuple[Outcome, ...]
     start: float
     rho: float
-    population: int
+    training_devices: int
     min_gain: float
     pseudo_users: int
     words: int
@@ -152,7 +152,7 @@ def judged(verdict: Verdict, headroom: float, least_headroom: float) -> Verdict:
         )
         return replace(verdict, answer="untold", best=None, sentence=sentence)
     counts = max(counted, key=lambda outcome: outcome.gain, default=None)
-    devices = f"{verdict.population:,} devices"
+    devices = f"{verdict.training_devices:,} devices that train"
     limit = f"{devices} gain at most {_of_rho(max(trained, key=lambda outcome: outcome.gain))}"
     best = _best_trade([outcome for outcome in outcomes if verdict.pays(outcome)])
     if best is None:

@@ -57,11 +57,11 @@ class Plan:
     by_the_clock: Timer | None = None
 
 
-def plan(config: MechanismConfig, population_estimate: int, encoding: Encoding | None = None) -> Plan:
+def plan(config: MechanismConfig, training_devices: int, encoding: Encoding | None = None) -> Plan:
     """Account the enforced limits and see whether cohorts can be filled.
 
     Args:
-      population_estimate: devices that may take part; a bucketed or public figure.
+      training_devices: those that rounds draw from: of the devices that may take part the ones that are not held out.
       encoding: of secure aggregation, whose rounding counts; None without it.
 
     Returns:
@@ -70,19 +70,19 @@ def plan(config: MechanismConfig, population_estimate: int, encoding: Encoding |
     """
     limits = (config.rounds, config.min_sep, config.max_participations)
     worst = guarantee_of(mechanisms.build(config), *limits, (config.delta,), encoding)
-    reasons = shortfalls(config, population_estimate)
+    reasons = shortfalls(config, training_devices)
     return Plan(
         guarantee=worst,
         feasible=not reasons,
         reasons=tuple(reasons),
         alternatives=rho_for(
             config,
-            population_estimate,
+            training_devices,
             noise_multipliers=[config.noise_multiplier * factor for factor in _NOISE_FACTORS],
             report_goals=sorted({max(1, int(config.report_goal * factor)) for factor in _GOAL_FACTORS}),
         ),
-        rounds_below_goal=rounds_below_goal(config, population_estimate),
-        by_the_clock=of_launch(config, population_estimate) if not reasons else None,
+        rounds_below_goal=rounds_below_goal(config, training_devices),
+        by_the_clock=of_launch(config, training_devices) if not reasons else None,
     )
 
 
@@ -93,7 +93,7 @@ def nothing(config: MechanismConfig) -> Plan:
 
 def rho_for(
     config: MechanismConfig,
-    population_estimate: int,
+    training_devices: int,
     noise_multipliers: Sequence[float] = (),
     report_goals: Sequence[int] = (),
 ) -> tuple[Alternative, ...]:
@@ -112,12 +112,12 @@ def rho_for(
     changed = [config.model_copy(update={"noise_multiplier": value}) for value in noise_multipliers]
     # A banded strategy is made for its min_sep, and independent noise has none: their rows end here.
     for goal in report_goals if config.any_min_sep else ():
-        rest = most_rest(config, population_estimate, goal)
+        rest = most_rest(config, training_devices, goal)
         if rest < 1:
             continue
         most = min(config.max_participations, -(-config.rounds // rest))
         row = config.model_copy(update={"report_goal": goal, "min_sep": rest, "max_participations": most})
-        if not shortfalls(row, population_estimate):
+        if not shortfalls(row, training_devices):
             changed.append(row)
     return tuple(_alternative(row) for row in changed)
 

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from federated.config.mechanism import MOST_DEVICES, MechanismConfig
 from federated.config.planning import SPARE_FRACTION, PlanningConfig
-from federated.config.population import VALIDATION_FRACTION
+from federated.config.population import Splits
 from pipeline.cli.support import AsJson, answer, command
 from pipeline.config import LOCALE, LaunchConfig, load_launch, problems
 from pretrain.files import write_text
@@ -178,7 +178,6 @@ def launch_file(asked: Asked) -> dict[str, Any]:
     size = next(size for least, size in reversed(_SIZES) if asked.population >= least)
     made_up, small = asked.data == SYNTHETIC, asked.population < _SIZES[1][0]
     share = 0.2 if small else 0.1
-    trains = int(asked.population * (1 - share - VALIDATION_FRACTION))
     words = {"max_words_per_device": 400 if small else 20_000, "test_fraction": share}
     private = {"source": SYNTHETIC, "name": f"synthetic-{asked.name}", "devices": min(asked.population, 10_000_000)}
     if not made_up:
@@ -194,7 +193,7 @@ def launch_file(asked: Asked) -> dict[str, Any]:
         bound |= {"budget": budget}
     else:
         bound |= {"population_max_rho": asked.budget, "population_max_epsilon": 1.0}
-    mechanism, launches = _mechanism(asked.rho, trains, size), math.floor(asked.budget / asked.rho)
+    mechanism, launches = _mechanism(asked, Splits(share), size), math.floor(asked.budget / asked.rho)
     return {
         "name": asked.name,
         "locale": asked.locale,
@@ -254,12 +253,11 @@ def launch_file(asked: Asked) -> dict[str, Any]:
 def _with_total(content: dict[str, Any], asked: Asked) -> dict[str, Any]:
     """The launch file with ceilings on the one number: what its rho and its words come to, rounded up."""
     from federated.accounting.gaussian import epsilon_of_rho
-    from pipeline.releases.planned import expected_splits
     from pipeline.releases.spends import planned
     from pipeline.releases.total import total
 
     config = _valid(content)
-    spends = planned(config, asked.rho, expected_splits(config, asked.population)["train"])
+    spends = planned(config, asked.rho, config.private_text.splits.training(asked.population))
     words, launches, policy = spends["discover"], math.floor(asked.budget / asked.rho), content["policy"].copy()
     policy["population_delta"] = max(policy["population_delta"], 2 * launches * _DELTA)
     left, one = policy["population_delta"] - launches * words.device_delta, math.ceil(total(config, spends).epsilon)
@@ -279,20 +277,21 @@ def _public(asked: Asked, size: Size) -> dict[str, Any]:
     return {"source": "files", "train": [asked.public], **most}
 
 
-def _mechanism(rho: float, trains: int, size: Size) -> MechanismConfig:
+def _mechanism(asked: Asked, splits: Splits, size: Size) -> MechanismConfig:
     """The one of the planner's mechanisms with least noise in the model at this rho."""
     from federated.planning.costs import as_launched
     from federated.planning.costs import round_up as rounded_up
     from federated.planning.proposal import mechanism_block
     from federated.planning.search import Choice, option, strategies, terms_of
 
-    usable = int(round(trains * (1 - SPARE_FRACTION), 6))
+    rho, population = asked.rho, asked.population
+    usable = int(round(splits.training(population) * (1 - SPARE_FRACTION), 6))
     goal = max(2, min(_MOST_GOAL, size.joins * usable // size.rounds))
-    planning = PlanningConfig(population_estimate=trains, max_report_goal=goal, round_minutes=10.0, target_rho=rho)
+    planning = PlanningConfig(population_estimate=population, max_report_goal=goal, round_minutes=10.0, target_rho=rho)
     begins = {"kind": "tree", "noise_multiplier": 1.0, "clip_norm": 0.3, "rounds": size.rounds, "report_goal": goal}
     begins |= {"min_sep": 1, "max_participations": size.joins, "delta": _DELTA, "randomness": "secure"}
     start: MechanismConfig = TypeAdapter(MechanismConfig).validate_python(begins)
-    terms = terms_of(start, planning)
+    terms = terms_of(start, planning, splits)
     every = strategies(terms, size.rounds, goal, thorough=False)  # in tenths of a second
     fitting = [each for each in every if each.copies <= terms.most_copies]
 
@@ -318,7 +317,7 @@ def _planned(config: LaunchConfig, asked: Asked) -> "Plan":
     from pipeline.releases.policy import above_policy
     from pipeline.releases.spends import planned as planned_spends
 
-    splits = readiness.expected_splits(config, asked.population)
+    splits = config.private_text.splits.expected(asked.population)
     planned = plan(config.mechanism, splits["train"])
     spends = planned_spends(config, planned.guarantee.rho, splits["train"])
     more = (*above_policy(config, spends, splits["train"]), *readiness.too_few(config, splits))

@@ -1,7 +1,6 @@
 """``tacit ledger``: what every launch spent."""
 
 import math
-import re
 from collections.abc import Collection
 from dataclasses import asdict
 from datetime import date, timedelta
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from federated.config.population import NAME
+from federated.config.population import PopulationKey, population_key
 from pipeline import settings
 from pipeline.cli.launches.budget import (
     Delta,
@@ -67,7 +66,10 @@ def ledger_init(as_json: AsJson = False) -> None:
 @app.command("register")
 @command
 def ledger_register(
-    name: Annotated[str, typer.Argument(help="private_text.name of its launch files")],
+    population: Annotated[
+        str,
+        typer.Argument(help="private_text.name of its launch files; SOURCE:NAME of a simulation (made_up_files:NAME)"),
+    ],
     max_rho: MaxRho,
     max_epsilon: MaxTotal,
     delta: Delta,
@@ -78,17 +80,13 @@ def ledger_register(
     raised_by: Annotated[
         list[str] | None, typer.Option(help="account that may change the budget (repeatable); default: yours")
     ] = None,
-    simulated: Annotated[
-        bool, typer.Option("--simulated", help="its text is public or made up, nobody's: noise may be seeded")
-    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Give a population its budget, once, before its first launch.
 
     Example: tacit ledger register en-US --max-rho 1 --max-epsilon 40 --delta 1e-9 --max-discovery-epsilon 80
     """
-    if not re.fullmatch(NAME, name) or name.endswith("\n"):
-        raise ValueError(f"name: {shown(repr(name))} can be no population; use letters, digits, '.', '_' and '-'")
+    key = population_key(population)
     budget = budget_of(
         max_rho=max_rho,
         max_epsilon=max_epsilon,
@@ -99,14 +97,13 @@ def ledger_register(
         lifetime_epsilon=lifetime_epsilon,
     )
     ledger = _ledger()
-    population = ledger.register(name, budget, settings.account(), raised_by or (), simulated=simulated)
-    _answer_population(ledger, population, as_json)
+    _answer_population(ledger, ledger.register(key, budget, settings.account(), raised_by or ()), as_json)
 
 
 @app.command("budget")
 @command
 def ledger_budget(
-    name: Annotated[str, typer.Argument(help="a registered population")],
+    population: Annotated[str, typer.Argument(help="a registered population, as 'tacit ledger show' lists it")],
     reason: Annotated[str, typer.Option(help="why; it stands in the ledger")],
     max_rho: Annotated[float | None, typer.Option(help="device-level rho of all launches together")] = None,
     max_epsilon: Annotated[
@@ -124,6 +121,7 @@ def ledger_budget(
     Example: tacit ledger budget en-US --max-rho 2 --max-discovery-epsilon 80 --reason "reviewed 2026-11"
     """
     ledger = _ledger()
+    key = population_key(population)
     named = {
         "max_rho": max_rho,
         "max_epsilon": max_epsilon,
@@ -136,8 +134,8 @@ def ledger_budget(
     changed = {option: value for option, value in named.items() if value is not None}
     if not changed:
         raise ValueError("--max-rho: nothing is named, so nothing would change; name what is to change")
-    budget = budget_of(**ledger.population(name).budget.model_dump() | changed)
-    _answer_population(ledger, ledger.change_budget(name, budget, settings.account(), reason), as_json)
+    budget = budget_of(**ledger.population(key).budget.model_dump() | changed)
+    _answer_population(ledger, ledger.change_budget(key, budget, settings.account(), reason), as_json)
 
 
 @app.command("show")
@@ -147,10 +145,10 @@ def ledger_show(
 ) -> None:
     """List reservations and commits, and what each population has spent.
 
-    Example: tacit ledger show --population chitchat-2018
+    Example: tacit ledger show --population chitchat:chitchat-2018
     """
     ledger = _ledger()
-    entries = ledger.entries(population)
+    entries = ledger.entries(None if population is None else population_key(population))
     if population is not None and not entries:
         every = sorted({entry.population for entry in ledger.entries()})
         raise PopulationUnknown(
@@ -246,7 +244,7 @@ def ledger_forecast(
     spending = [row for row in rows if not row.problem]
     rho = math.fsum(max(row.rho, row.held_out_rho) for row in spending)
     epsilon, refused = math.fsum(row.epsilon for row in spending), len(rows) - len(spending)
-    name = config.private_text.name
+    name = config.population
     ending = f"together: rho {rho:.6g} of one device and epsilon {epsilon:.6g} of one typed word of population {name!r}"
     lines = [f"{name}: {len(rows)} launches of {config.schedule!r} from {begins} to {ends}", *map(_forecast_line, rows)]
     content = {"ok": not refused, "population": name, "dates": [asdict(row) for row in rows]}
@@ -293,7 +291,7 @@ def _day(text: str, option: str) -> date:
         raise ValueError(f"{option}: {shown(repr(text))} is no date; write it as in 2026-11-01") from error
 
 
-def _windows(ledger: "PrivacyLedger", name: str) -> list[str]:
+def _windows(ledger: "PrivacyLedger", name: PopulationKey) -> list[str]:
     """What counts against a population's budget now and what the worst window held; nothing where it has no window."""
     population = ledger.registered(name)
     days = population.budget.window_days if population else None
@@ -326,7 +324,7 @@ def _answer_population(ledger: "PrivacyLedger", population: Population, as_json:
     lifetime = (("rho", budget.lifetime_rho), ("epsilon", budget.lifetime_epsilon))
     ever = "".join(f", and {name} {amount:g} for ever" for name, amount in lifetime if amount)
     text = (
-        f"ledger: {ledger.address}\npopulation {population.name}: rho {budget.max_rho:g}, epsilon "
+        f"ledger: {ledger.address}\npopulation {population.key}: rho {budget.max_rho:g}, epsilon "
         f"{budget.max_epsilon:g} over all releases at delta {budget.delta:g}, epsilon per typed word {words}{within}"
         f"{ever}; changed by {', '.join(population.raised_by)}"
     )

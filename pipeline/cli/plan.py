@@ -39,7 +39,7 @@ def plan(
     launch: LaunchName,
     devices: Annotated[
         int | None,
-        typer.Option(help="devices of the population; default: planning.population_estimate, or what was ingested"),
+        typer.Option(help="devices that may take part; default: planning.population_estimate, or what was ingested"),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="folder for the numbers and pictures; default: runs/ID/public/planning")
@@ -53,8 +53,7 @@ def plan(
     """Worst-case guarantee of a launch file and, where it was rehearsed, whether it pays and what to run instead.
 
     Reads no private text, but for a digest of its files where another launch here may have used the same: a launch
-    file is enough, and what 'tacit rehearse' made of it. With --noise-to-signal it
-    looks for the cheapest mechanism of that ratio instead, whoever rehearsed it.
+    file is enough, and its rehearsal. With --noise-to-signal it looks for the cheapest mechanism of that ratio instead.
 
     Example: tacit plan dags/launches/en-US.yaml --devices 2000000
     """
@@ -66,21 +65,24 @@ def plan(
     planning = config.planning
     if devices is not None and not 1 <= devices <= MOST_DEVICES:
         raise ValueError(f"devices: got {devices:,}; give a number from 1 to {MOST_DEVICES:,}")
-    splits = None if devices is None else readiness.expected_splits(config, devices)
-    estimate = _devices(config, run_id, planning) if splits is None else splits["train"]
-    planned = core.plan(config.mechanism, estimate) if config.trains else core.nothing(config.mechanism)
-    spends = planned_spends(config, planned.guarantee.rho, estimate)
+    if devices is not None and planning is not None:
+        planning = planning.model_copy(update={"population_estimate": devices})
+    splits = _splits(config, run_id, planning.population_estimate if planning else devices)
+    trains = splits["train"]
+    planned = core.plan(config.mechanism, trains) if config.trains else core.nothing(config.mechanism)
+    spends = planned_spends(config, planned.guarantee.rho, trains)
     more_reasons = (
-        *above_policy(config, spends, estimate),
-        *(() if splits is None else readiness.too_few(config, splits)),
+        *above_policy(config, spends, trains),
+        *readiness.too_few(config, splits),
     )
     planned = replace(
         planned, feasible=planned.feasible and not more_reasons, reasons=(*planned.reasons, *more_reasons)
     )
-    content = _worst_case(planned) | {"training_devices": estimate}
-    text = _worst_case_text(planned, estimate)
-    if splits is not None:
-        text = f"Of {devices:,} devices about {estimate:,} train and {splits['test']:,} test.\n{text}"
+    content = _worst_case(planned) | {"training_devices": trains}
+    text = (
+        f"Of {sum(splits.values()):,} devices that may take part about {trains:,} train and {splits['test']:,} test.\n"
+        f"{_worst_case_text(planned, trains)}"
+    )
     if beside := config.beside_training:
         from federated.accounting.gaussian import epsilon_of_rho
 
@@ -99,7 +101,7 @@ def plan(
         f"\n  all releases together cost one device epsilon {up(whole.epsilon)} at delta {whole.delta:g}, of "
         f"policy.max_total_epsilon {config.policy.max_total_epsilon:g}: {in_words(whole)}"
     )
-    rows, lines = words.both_ways(config, estimate)
+    rows, lines = words.both_ways(config, trains)
     content |= {"words": rows}
     text += "".join(f"\n{line}" for line in lines)
     taken = foreseen(config, run_id, settings.load())
@@ -125,8 +127,6 @@ def plan(
         answer(content, as_json, text=f"{text}\nFor a proposal, add a planning block to its launch file.")
         return
 
-    if devices is not None:
-        planning = planning.model_copy(update={"population_estimate": estimate})
     directory = out or RunDir(settings.load().runs_dir, run_id).path / "public" / "planning"
     if noise_to_signal is not None:
         more, lines = _searched(config, planning, noise_to_signal, directory, show=not as_json)
@@ -152,7 +152,7 @@ def _searched(
     from federated.planning.search import terms_of
     from pipeline.stages import plan as plan_stage
 
-    terms = terms_of(config.mechanism, planning, ratio)
+    terms = terms_of(config.mechanism, planning, config.private_text.splits, ratio)
     proposal = plan_proposal.propose(config.mechanism, terms, _tell)
     swept = plan_sweep.sweeps(terms, proposal.chosen, _tell)
     paths = plan_stage.write(proposal, swept, directory)
@@ -247,15 +247,15 @@ def _tell(message: str) -> None:
     _log.info("plan: %s", message)
 
 
-def _devices(config: LaunchConfig, run_id: str, planning: "PlanningConfig | None") -> int:
-    """Devices that train, as far as anybody said."""
-    if planning is not None:
-        return planning.population_estimate
+def _splits(config: LaunchConfig, run_id: str, population: int | None) -> dict[str, int]:
+    """How many devices train, validate and test: of those that may take part, about, or of those that were ingested."""
     from pipeline.run.known import run_folder
 
+    if population is not None:
+        return config.private_text.splits.expected(population)
     if (record := run_folder(settings.load(), run_id).record("ingest_private")) is None:
         raise ValueError("devices: unknown before 'ingest_private' ran; give an estimate, as in --devices 100000")
-    return record.result["devices_by_split"]["train"]
+    return record.result["devices_by_split"]
 
 
 def _room(config: LaunchConfig, run_id: str, spends: Mapping[str, Spend], reused: Collection[str]) -> "Foreseen":
@@ -283,7 +283,7 @@ def _worst_case(planned: "Plan") -> dict:
     }
 
 
-def _worst_case_text(planned: "Plan", devices: int) -> str:
+def _worst_case_text(planned: "Plan", trains: int) -> str:
     worst = planned.guarantee
     lines = [
         f"The launch file as it stands: rho {worst.rho:.6g} (zCDP), mu {worst.mu:.6g} (GDP), "
@@ -294,18 +294,18 @@ def _worst_case_text(planned: "Plan", devices: int) -> str:
     clock = planned.by_the_clock
     if planned.feasible and clock is not None and clock.run_days is not None:
         lines.append(
-            f"  feasible: by the clock, {devices:,} devices that rest for {clock.days} days fill every round; the run "
+            f"  feasible: by the clock, {trains:,} devices that rest for {clock.days} days fill every round; the run "
             f"takes about {clock.run_days:.1f} days, and devices come back after {clock.min_sep:,} rounds or more"
         )
         return "\n".join(lines)
     below = planned.rounds_below_goal
     if planned.feasible and below:
-        lines.append(f"  feasible: {devices:,} devices fill a typical round")
+        lines.append(f"  feasible: {trains:,} devices fill a typical round")
         return "\n".join([*lines, f"  about {below:,} of {worst.rounds:,} rounds will miss the report goal"])
     if planned.feasible and not worst.rounds:
         return "\n".join([*lines, "  feasible: nothing is trained on devices"])
     if planned.feasible:
-        return "\n".join([*lines, f"  feasible: {devices:,} devices can fill every round"])
+        return "\n".join([*lines, f"  feasible: {trains:,} devices can fill every round"])
     return "\n".join([*lines, "  not feasible:", *(f"  - {reason}" for reason in planned.reasons)])
 
 

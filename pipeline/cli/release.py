@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from federated.config.population import population_key
 from pipeline import settings
 from pipeline.cli.launches.named import LaunchName
 from pipeline.cli.support import AsJson, answer, command, open_existing, show_state
@@ -20,7 +21,10 @@ _MOST_CHARACTERS = 10_000
 _BUNDLE = "give a folder that 'publish' wrote, or a locale as in en-US"
 
 OfPopulation = Annotated[
-    str | None, typer.Option(help="where several populations published: which; default: the first that did")
+    str | None,
+    typer.Option(
+        help="NAME, or SOURCE:NAME of a simulation, as 'tacit ledger show' lists it; default: the first people"
+    ),
 ]
 
 
@@ -39,6 +43,7 @@ def predict(
 
     Example: tacit predict en-US "see you"
     """
+    of = None if population is None else population_key(population)
     if len(text) > _MOST_CHARACTERS:
         raise ValueError(f"text: {len(text):,} characters; give at most {_MOST_CHARACTERS:,}, the end of it")
     if not re.fullmatch(LOCALE, bundle):
@@ -57,7 +62,7 @@ def predict(
     else:
         with tempfile.TemporaryDirectory() as folder:
             registry = Registry(settings.load())
-            got = registry.download(registry.name_for(bundle, feature, population), "champion", Path(folder))
+            got = registry.download(registry.name_for(bundle, feature, of), "champion", Path(folder))
             words = KeyboardPredictor(got).suggest(text, 3)
     answer({"text": text, "words": words, "known": registered}, as_json, text=" | ".join(words))
 
@@ -76,12 +81,12 @@ def rollback(
     Example: tacit rollback en-US --reason "suggests nothing after numbers"
     """
     from pipeline import release
-    from pipeline.registry import check_population, model_name
+    from pipeline.registry import model_name
 
     here = settings.load()
     model_name(locale, feature)  # What can be no name is refused before anything is asked.
-    check_population(population)
-    done = release.rollback(locale, feature, here, reason, settings.account(), population)
+    of = None if population is None else population_key(population)
+    done = release.rollback(locale, feature, here, reason, settings.account(), of)
     if (here.runs_dir / done["launch_id"]).is_dir():
         show_state(*open_existing(done["launch_id"]))
     text = f"{done['registered_model']}: version {done['champion']} is champion again, {done['rolled_back']} is not"

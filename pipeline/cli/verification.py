@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from federated.config.population import population_key
 from pipeline import settings
 from pipeline.cli.launches import named
 from pipeline.cli.launches.named import LaunchName, complete
@@ -103,7 +104,7 @@ def erase(
 
 @command
 def withdraw(
-    population: Annotated[str, typer.Argument(help="private_text.name of its launch files")],
+    population: Annotated[str, typer.Argument(help="a registered population, as 'tacit ledger show' lists it")],
     ids: Annotated[
         str,
         typer.Option(
@@ -124,7 +125,7 @@ def withdraw(
     from pipeline.erasure.expiry import sweep
 
     here = settings.load()
-    seen = withdrawal.withdraw(here, population, withdrawal.read_ids(None if ids == "-" else Path(ids)))
+    seen = withdrawal.withdraw(here, population_key(population), withdrawal.read_ids(None if ids == "-" else Path(ids)))
     sentence = f"{population}: left out from now on; launches here have read text of {seen} of these devices"
     _swept(sweep(replace(here, retention_days=None)), as_json, sentence, {"population": population, "seen": seen})
 

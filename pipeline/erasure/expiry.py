@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from datetime import date, timedelta
 from pathlib import Path
 
+from federated.config.population import PopulationKey
 from federated.devices.withdrawn import Withdrawn
 from pipeline.bookkeeping import TRACES
-from pipeline.config import SIMULATIONS
 from pipeline.erasure import withdrawal
 from pipeline.erasure.erase import ASKED, ended_at, erase, forget
 from pipeline.errors import TEMPORARY, LaunchError, exit_code
@@ -82,7 +82,7 @@ def _failure(launch_id: str, error: Exception, what: str) -> Failure:
     return Failure(launch_id, str(error), exit_code(error) or TEMPORARY)
 
 
-def _sweep_one(launch_id: str, settings: Settings, left_out: Mapping[str, Withdrawn], done: Sweep) -> None:
+def _sweep_one(launch_id: str, settings: Settings, left_out: Mapping[PopulationKey, Withdrawn], done: Sweep) -> None:
     try:
         if _erase_if_over(run_folder(settings, launch_id), settings, left_out):
             done.erased.append(launch_id)
@@ -92,7 +92,7 @@ def _sweep_one(launch_id: str, settings: Settings, left_out: Mapping[str, Withdr
         done.failures.append(_failure(launch_id, error, "kept for longer than it should be"))
 
 
-def _erase_if_over(run: RunDir, settings: Settings, left_out: Mapping[str, Withdrawn]) -> bool:
+def _erase_if_over(run: RunDir, settings: Settings, left_out: Mapping[PopulationKey, Withdrawn]) -> bool:
     """Erase a launch if its time is over; whether it was."""
     if run.erased:
         forget(run, settings, "")
@@ -145,7 +145,7 @@ def _by_launch_file(run: RunDir, settings: Settings, newest: date) -> Window:
             f"{path}: damaged or gone, as is what else says how long its text may be kept; erase it now: "
             f"tacit erase {run.launch_id} --unverified"
         ) from error
-    if config.private_text.source in SIMULATIONS:
+    if config.private_text.simulated:
         return window.FOR_EVER
-    days = days_kept(PrivacyLedger.of(settings).population(config.private_text.name), asked(config))
+    days = days_kept(PrivacyLedger.of(settings).population(config.population), asked(config))
     return Window(days, day_of(run.launch_id) or newest)

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
+from federated.config.population import PopulationKey
 from federated.devices import pieces
 from federated.devices.withdrawn import Withdrawn
 from pipeline.bookkeeping import SEAL, TRACES
@@ -54,7 +55,7 @@ def read_ids(path: Path | None) -> frozenset[str]:
     return frozenset(ids)
 
 
-def withdraw(settings: Settings, population: str, device_ids: Collection[str]) -> str:
+def withdraw(settings: Settings, population: PopulationKey, device_ids: Collection[str]) -> str:
     """Leave devices out of a population for good; of how many of them launches here have text: all, some or none.
 
     Raises:
@@ -66,26 +67,26 @@ def withdraw(settings: Settings, population: str, device_ids: Collection[str]) -
     return "all" if there == len(device_ids) else "some" if there else "none"
 
 
-def lists(settings: Settings) -> dict[str, Withdrawn]:
-    """Who is left out of each population, by its name.
+def lists(settings: Settings) -> dict[PopulationKey, Withdrawn]:
+    """Who is left out of each population, by its key.
 
     Raises:
       LaunchError, ValueError, OSError: the ledger does not say.
     """
     entries = PrivacyLedger.of(settings).entries()
-    names = sorted({entry.population for entry in entries if entry.kind == withdrawals.KIND})
-    return {name: withdrawals.withdrawn(settings.ledger_url, name) for name in names}
+    keys = sorted({entry.population for entry in entries if entry.kind == withdrawals.KIND})
+    return {key: withdrawals.withdrawn(settings.ledger_url, key) for key in keys}
 
 
-def holds_text_of(run: RunDir, left_out: Mapping[str, Withdrawn]) -> bool:
+def holds_text_of(run: RunDir, left_out: Mapping[PopulationKey, Withdrawn]) -> bool:
     """Whether a launch may hold text of somebody who withdrew.
 
     Guarantee: False only if everybody was left out when the text was read, or none of them is in the store. Where that
     cannot be told, as of a store that is damaged or that was never finished, it is True.
     """
-    name, noted = _population(run), window.read(run)
+    read_from, noted = _population(run), window.read(run)
     for population, withdrawn in left_out.items():
-        if name not in (None, population) or (noted is not None and noted.withdrawn == withdrawn.digest):
+        if read_from not in (None, population) or (noted is not None and noted.withdrawn == withdrawn.digest):
             continue
         try:
             ids = _ids(run)
@@ -116,10 +117,10 @@ def _read_ids(run: RunDir) -> list[str]:
         return []
 
 
-def _population(run: RunDir) -> str | None:
+def _population(run: RunDir) -> PopulationKey | None:
     """The population of a launch; None if its launch file cannot be read."""
     try:
-        return read_kept(run.path / "public" / "launch" / "launch.json").private_text.name
+        return read_kept(run.path / "public" / "launch" / "launch.json").population
     except ValueError:
         return None
 

@@ -11,11 +11,12 @@ from datetime import UTC, date, datetime, timedelta
 
 from pydantic import BaseModel, ConfigDict
 
-from pipeline.config import SIMULATIONS, LaunchConfig
+from pipeline.config import LaunchConfig
 from pipeline.errors import ReleaseRefused
+from pipeline.experiment.promotion import promote, void
 from pipeline.ledger.entries import Entry
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.registry import Registry, promote
+from pipeline.registry import Registry
 
 ALIAS = "experiment"
 _SHARE = "experiment.share"  # a tag of the registered model
@@ -106,8 +107,22 @@ def window(config: LaunchConfig, began: date, days: int) -> tuple[date, date]:
 
     Where the population is a simulation nobody is waited for: the days are those before, which a simulator types.
     """
-    first = began - timedelta(days=days) if config.private_text.source in SIMULATIONS else began + timedelta(days=1)
+    first = began - timedelta(days=days) if config.private_text.simulated else began + timedelta(days=1)
     return first, first + timedelta(days=days - 1)
+
+
+def offer(
+    config: LaunchConfig, launch_id: str, versions: Mapping[str, int], registry: Registry, ledger: PrivacyLedger
+) -> str:
+    """Give what a launch registered to some devices first, where it asks for that, or to everybody; its alias.
+
+    Guarantee: a void launch goes to nobody, neither to all nor to those of an experiment (``promotion.promote``).
+    """
+    if config.experiment and not void(config):
+        begin(config, launch_id, versions, registry, ledger)
+        return ALIAS
+    (alias,) = {promote(config, registry, name, version) for name, version in versions.items()}
+    return alias
 
 
 def begin(
@@ -122,6 +137,7 @@ def begin(
     before = of(config, launch_id, ledger.entries())
     if before is None:
         for name, version in versions.items():
+            registry.require_of(name, config.population)
             _require_free(name, version, registry, ledger)
         began = Began(
             versions=dict(versions),
@@ -129,7 +145,7 @@ def begin(
             share=config.experiment.share,
             days=config.experiment.days,
         )
-        ledger.note(_KIND, config.private_text.name, launch_id, _BEGAN, began.model_dump(mode="json"))
+        ledger.note(_KIND, config.population, launch_id, _BEGAN, began.model_dump(mode="json"))
     elif before.ended is not None:
         return
     for name, version in versions.items():
@@ -157,10 +173,10 @@ def end(config: LaunchConfig, launch_id: str, how: Ended, ledger: PrivacyLedger)
     Raises:
       LedgerConflict: it ended otherwise before.
     """
-    ledger.note(_KIND, config.private_text.name, launch_id, _ENDED, how.model_dump(mode="json"))
+    ledger.note(_KIND, config.population, launch_id, _ENDED, how.model_dump(mode="json"))
 
 
-def carry_out(ended: Experiment, registry: Registry) -> None:
+def carry_out(config: LaunchConfig, ended: Experiment, registry: Registry) -> None:
     """Move the aliases as the ledger says; again, it changes nothing.
 
     Guarantee: what becomes champion is a version that the ledger knows, with the bundle that was approved.
@@ -172,7 +188,7 @@ def carry_out(ended: Experiment, registry: Registry) -> None:
     for name, version in ended.began.versions.items():
         if ended.ended.promoted:
             registry.require_known(registry.published(name, version))
-            promote(registry, name, version)
+            promote(config, registry, name, version)
         if registry.alias(name, ALIAS) == version:
             registry.describe(name, _SHARE, "0")
             registry.delete_alias(name, ALIAS)

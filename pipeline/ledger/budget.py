@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat
 
-from federated.config.population import VALIDATION_FRACTION
+from federated.config.population import VALIDATION_FRACTION, PopulationKey, is_simulation
 from pipeline.errors import BudgetExceeded, PermanentError, PopulationUnknown
 from pipeline.ledger import clock
 from pipeline.ledger.entries import NO_UNIT, Entry, canonical
@@ -50,36 +50,40 @@ class Population(BaseModel):
     """A registered population.
 
     Attributes:
+      key: kind and name.
       raised_by: accounts of the operating system that may change the budget.
       secret_digest: SHA-256 of the split secret, so that another one cannot take its place.
       registered_by: the account, or the launch file of a simulation.
-      simulated: its text is public or made up, nobody's; only then may noise be seeded.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: str
+    key: PopulationKey
     budget: Budget
     raised_by: tuple[str, ...]
     registered_by: str
     secret_digest: str
-    simulated: bool = False
+
+    @property
+    def simulated(self) -> bool:
+        """Whether it is a simulation, whose text is nobody's."""
+        return is_simulation(self.key)
 
     def split_rule(self, test_fraction: float) -> str:
         """The version of the rule by which its devices are split: what decides it, as a digest.
 
         Guarantee: under one version a device is in one split for ever (``federated.devices.store``): the split is a
-        function of its id, of a key made from name and secret, and of the two fractions.
+        function of its id, of a key made from its own and its secret, and of the two fractions.
         """
-        decides = [_SPLIT_RULE, self.name, self.secret_digest, test_fraction, VALIDATION_FRACTION]
+        decides = [_SPLIT_RULE, self.key, self.secret_digest, test_fraction, VALIDATION_FRACTION]
         return hashlib.sha256(canonical(decides).encode()).hexdigest()[:16]
 
 
-def registered(entries: Iterable[Entry], name: str) -> Population | None:
+def registered(entries: Iterable[Entry], key: PopulationKey) -> Population | None:
     """A population with its latest budget; None if nobody registered it."""
     population = None
     for entry in entries:
-        if entry.population != name:
+        if entry.population != key:
             continue
         if entry.kind == "register":
             population = Population.model_validate(json.loads(entry.binding))
@@ -89,23 +93,23 @@ def registered(entries: Iterable[Entry], name: str) -> Population | None:
     return population
 
 
-def require_registered(entries: Iterable[Entry], name: str) -> Population:
+def require_registered(entries: Iterable[Entry], key: PopulationKey) -> Population:
     """The population.
 
     Raises:
       PopulationUnknown: nobody registered it.
     """
-    population = registered(entries, name)
+    population = registered(entries, key)
     if population is None:
         raise PopulationUnknown(
-            f"population {name!r}: not registered in this ledger, so it has no budget. Whoever answers for these "
-            f"people decides what all launches together may spend: tacit ledger register {name} --max-rho ... "
+            f"population {key!r}: not registered in this ledger, so it has no budget. Whoever answers for these "
+            f"people decides what all launches together may spend: tacit ledger register {key} --max-rho ... "
             "--max-epsilon ... --delta ... --max-discovery-epsilon ..."
         )
     return population
 
 
-def require_clock(entries: Iterable[Entry], name: str) -> None:
+def require_clock(entries: Iterable[Entry], key: PopulationKey) -> None:
     """See that the clock is not far beyond what was last spent on a population, or written of it by a person.
 
     Guarantee: a spend counts from no earlier than those before it (``loss.releases``), and nothing takes an entry back,
@@ -115,19 +119,19 @@ def require_clock(entries: Iterable[Entry], name: str) -> None:
       PermanentError: it is, and nobody who may change the budget has written anything since.
     """
     entries = list(entries)
-    population = registered(entries, name)
+    population = registered(entries, key)
     if population is None or population.simulated:
         return
     last = max(
         entry.created_at
         for entry in entries
-        if entry.population == name and (entry.unit != NO_UNIT or entry.kind in ("register", "budget"))
+        if entry.population == key and (entry.unit != NO_UNIT or entry.kind in ("register", "budget"))
     )
     if clock.now() - datetime.fromisoformat(last) > _REST:
         raise PermanentError(
-            f"the clock of this machine says {clock.now().date()}, and the last spend or budget of population {name!r} "
+            f"the clock of this machine says {clock.now().date()}, and the last spend or budget of population {key!r} "
             f"is of {last[:10]}; put the clock right or, if it is right, let {' or '.join(population.raised_by)} say "
-            f"so first: tacit ledger budget {name} --max-rho {population.budget.max_rho:g} --reason ..."
+            f"so first: tacit ledger budget {key} --max-rho {population.budget.max_rho:g} --reason ..."
         )
 
 
@@ -189,9 +193,9 @@ def require_no_more(population: Population, asked: Asked) -> None:
     ):
         if asked_for is not None and ceiling is not None and asked_for > ceiling:
             raise BudgetExceeded(
-                f"{field}: {asked_for:g} is more than population {population.name!r} was registered with "
+                f"{field}: {asked_for:g} is more than population {population.key!r} was registered with "
                 f"({ceiling:g}), and a launch can only ask for less; lower it, or let "
-                f"{' or '.join(population.raised_by)} change the budget: tacit ledger budget {population.name} "
+                f"{' or '.join(population.raised_by)} change the budget: tacit ledger budget {population.key} "
                 f"{option} {asked_for:g} --reason ..."
             )
 
@@ -206,7 +210,7 @@ def ceilings(population: Population | None, asked: Asked, *units: Unit) -> tuple
         ("total", asked.window_epsilon, asked.days, "policy.budget", asked.delta),
     ]
     if population is not None:
-        budget, remedy = population.budget, f"tacit ledger budget {population.name}"
+        budget, remedy = population.budget, f"tacit ledger budget {population.key}"
         named += [
             ("item", budget.max_discovery_epsilon, budget.window_days, remedy, None),
             ("device", budget.max_rho, budget.window_days, remedy, None),

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from sqlalchemy import Connection, insert, select, update
 
+from federated.config.population import PopulationKey
 from pipeline.errors import LedgerConflict, LedgerTampered
 from pipeline.ledger import clock, receipts, results, schema, triggers
 from pipeline.ledger.budget import require_clock
@@ -59,7 +60,7 @@ def numbered(connection: Connection, kind: str, launch_id: str, stage: str) -> s
 def append(
     connection: Connection,
     kind: str,
-    population: str,
+    population: PopulationKey,
     launch_id: str,
     stage: str,
     spend: Spend | None,
@@ -96,7 +97,7 @@ def append(
     return entry
 
 
-def require_same(old: Entry, population: str, spend: Spend, binding: Mapping[str, object]) -> None:
+def require_same(old: Entry, population: PopulationKey, spend: Spend, binding: Mapping[str, object]) -> None:
     where = f"{old.launch_id}/{old.stage}"
     if (old.population, old.spend) != (population, spend):
         raise LedgerConflict(

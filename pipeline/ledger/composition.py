@@ -2,13 +2,14 @@
 
 from collections.abc import Collection
 
+from federated.config.population import PopulationKey
 from pipeline.ledger.entries import Entry
 from pipeline.ledger.loss import most_in_any, releases, together
 from pipeline.policy.config import PolicyConfig
 from reports.disclosure.guarantee import Composition, PopulationSpend, WindowLoss
 
 
-def composition(entries: Collection[Entry], population: str, policy: PolicyConfig) -> Composition:
+def composition(entries: Collection[Entry], population: PopulationKey, policy: PolicyConfig) -> Composition:
     """What one device of a population lost by these entries, and to what."""
     spending = [entry for entry in entries if entry.population == population and entry.rho is not None]
     latest = {(entry.launch_id, entry.stage): entry for entry in spending}

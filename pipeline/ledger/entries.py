@@ -8,6 +8,7 @@ from typing import Any, TypeGuard, get_args
 
 from pydantic import BaseModel, ConfigDict
 
+from federated.config.population import PopulationKey
 from pipeline.stage import BESIDE, Spend, Split
 
 GENESIS = "0" * 64
@@ -21,7 +22,7 @@ KINDS |= {"review", "rollback", "model", "reuse", "attempt", "experiment"}
 SPLIT_RULE = "split_rule"
 # In a binding: the day by which the text that the launch reads was cut, where text is kept for so many days only.
 AS_OF = "as_of"
-_DONE = ("", "", "", "", "")
+_DONE = (PopulationKey(""), "", "", "", "")
 _SPLITS = get_args(Split)
 
 
@@ -32,7 +33,7 @@ class Entry(BaseModel):
 
     seq: int
     kind: str  # one of KINDS
-    population: str
+    population: PopulationKey
     launch_id: str
     stage: str
     unit: str

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from federated.config.population import Kept
-from pipeline.config import SIMULATIONS, LaunchConfig
+from pipeline.config import LaunchConfig
 from pipeline.errors import LedgerMissing, PermanentError
 from pipeline.ledger import clock, schedule
 from pipeline.ledger.budget import (
@@ -58,21 +58,16 @@ def foresee(
         entries = PrivacyLedger(settings.ledger_url).entries()
     except LedgerMissing:
         entries = None
-    population, lines, which = registered(entries or [], config.private_text.name), list[str](), None
-    try:
-        require_secure(config, population)
-    except ValueError as error:
-        lines.append(str(error))
+    population, lines, which = registered(entries or [], config.population), list[str](), None
     fits = schedule.fits(config, population, planned["discover"])
     lines += fits.problems
-    # A simulation need not be registered yet.
-    if entries is not None and (population is not None or config.private_text.source not in SIMULATIONS):
+    if entries is not None and (population is not None or not config.private_text.registers_itself):
         try:
-            population = require_registered(entries, config.private_text.name)
+            population = require_registered(entries, config.population)
             require_no_more(population, asked(config))
-            require_clock(entries, population.name)
+            require_clock(entries, population.key)
             which = kept(config, population, run_id)
-            require_once(entries, population.name, run_id)
+            require_once(entries, population.key, run_id)
             spends = spends_of(config, planned, taken_over)
             lines += _without_room(config, population, entries, run_id, which, spends)
         except PermanentError as error:
@@ -125,18 +120,18 @@ def forecast(
       PopulationUnknown: nobody registered the population.
     """
     entries = PrivacyLedger(settings.ledger_url).entries()
-    name, rows = config.private_text.name, list[Forecast]()
-    population = registered(entries, name)
-    if population is None and config.private_text.source not in SIMULATIONS:
-        population = require_registered(entries, name)
+    key, rows = config.population, list[Forecast]()
+    population = registered(entries, key)
+    if population is None and not config.private_text.registers_itself:
+        population = require_registered(entries, key)
     for run_id in run_ids:
-        done = tuple(stage for launch, stage in standing_spends(entries, name) if launch == run_id)
+        done = tuple(stage for launch, stage in standing_spends(entries, key) if launch == run_id)
         spends, day = spends_of(config, planned, {*done, *taken_over(run_id)}), day_of(run_id)
         # A launch of a past date spends when it runs.
         at, problem = max(clock.now(), clock.start_of(day.isoformat())) if day else clock.now(), ""
         try:
             if spends:
-                require_once(entries, name, run_id)
+                require_once(entries, key, run_id)
                 if population is not None:
                     require_no_more(population, asked(config))
                 asking = _asking(config, population, run_id, kept(config, population, run_id) if population else None)
@@ -220,7 +215,7 @@ def _without_room(
 
 def _asking(config: LaunchConfig, population: Population | None, run_id: str, which: Kept | None) -> Asking:
     rule = population.split_rule(config.private_text.test_fraction) if population else ""
-    return Asking(config.private_text.name, run_id, rule, which.as_of.isoformat() if which else "")
+    return Asking(config.population, run_id, rule, which.as_of.isoformat() if which else "")
 
 
 def _as_if(spend: Spend, asking: Asking, at: datetime) -> Entry:
@@ -238,27 +233,4 @@ def _as_if(spend: Spend, asking: Asking, at: datetime) -> Entry:
         prev_hash=GENESIS,
         hash=GENESIS,
         **amounts,
-    )
-
-
-def require_secure(config: LaunchConfig, population: Population | None) -> None:
-    """See that noise before people's text is secret.
-
-    Guarantee: people's text is never protected by a seed, which anyone can use too: only what is nobody's, public or
-    made up, may be, and that is what a simulation is or what somebody registered as such.
-
-    Raises:
-      ValueError: it is seeded.
-    """
-    is_open = config.private_text.source in SIMULATIONS or (population is not None and population.simulated)
-    if config.mechanism.randomness == "seeded" and not is_open:
-        raise ValueError(_seeded(config))
-
-
-def _seeded(config: LaunchConfig) -> str:
-    name = config.private_text.name
-    return (
-        f"mechanism.randomness: seeded, so that anyone can subtract the noise, and {name!r} is people's text; "
-        f"write secure. Text that is nobody's, made up or public, is registered so: tacit ledger register {name} "
-        "--simulated --max-rho ..."
     )

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from federated.config.population import Kept
+from federated.config.population import Kept, PopulationKey
 from pipeline import settings
-from pipeline.config import SIMULATIONS, LaunchConfig
+from pipeline.config import LaunchConfig
 from pipeline.errors import BudgetExceeded
 from pipeline.ledger import clock
 from pipeline.ledger.budget import Asked, Budget, Population, days_kept, require_no_more
@@ -22,9 +22,13 @@ _DATED = re.compile(r"(.*)-[0-9a-f]{8}-([0-9]{8})")
 
 
 def register_simulation(config: LaunchConfig, ledger: "PrivacyLedger") -> None:
-    """Register a simulated population with its first launch file's ceilings; people are registered by people."""
-    population, policy = config.private_text, config.policy
-    if population.source not in SIMULATIONS or ledger.registered(population.name):
+    """Register a simulation of ours with its first launch file's ceilings.
+
+    Guarantee: a launch file makes no other population: people, and files that are said to be made up, are registered
+    by a person.
+    """
+    policy = config.policy
+    if not config.private_text.registers_itself or ledger.registered(config.population):
         return
     window, lifetime = policy.budget, policy.population_max_rho
     budget = Budget(
@@ -36,20 +40,18 @@ def register_simulation(config: LaunchConfig, ledger: "PrivacyLedger") -> None:
         lifetime_rho=lifetime if window else None,
         lifetime_epsilon=policy.population_max_epsilon if window else None,
     )
-    ledger.register(
-        population.name, budget, by=f"launch file {config.name}", raised_by=(settings.account(),), simulated=True
-    )
+    ledger.register(config.population, budget, by=f"launch file {config.name}", raised_by=(settings.account(),))
 
 
 def require_population(config: LaunchConfig, ledger: "PrivacyLedger") -> Population:
     """The launch's population, registered, and asked for no more than its budget.
 
     Raises:
-      PopulationUnknown: nobody registered it, and it is no simulation.
+      PopulationUnknown: nobody registered it, and it does not register itself.
       BudgetExceeded: the launch file names a higher ceiling.
     """
     register_simulation(config, ledger)
-    population = ledger.population(config.private_text.name)
+    population = ledger.population(config.population)
     require_no_more(population, asked(config))
     return population
 
@@ -63,14 +65,14 @@ def kept(config: LaunchConfig, population: Population, run_id: str, before: str 
     Raises:
       BudgetExceeded: the launch's day is so long ago that all of its text is to be deleted.
     """
-    days = None if config.private_text.source in SIMULATIONS else days_kept(population, asked(config))
+    days = days_kept(population, asked(config))
     if days is None:
         return None
     now = clock.now()
     as_of = date.fromisoformat(before) if before else day_of(run_id) or now.date()
     if now.date() - as_of > timedelta(days=days):
         raise BudgetExceeded(
-            f"date: {as_of} is more than {days} days ago, and text of population {population.name!r} is kept no longer "
+            f"date: {as_of} is more than {days} days ago, and text of population {population.key!r} is kept no longer "
             "(policy.budget.days, or the window it was registered with); launch with a later date"
         )
     return Kept(days, as_of, now)
@@ -85,7 +87,7 @@ def day_of(run_id: str) -> date | None:
         return None
 
 
-def require_once(entries: Iterable[Entry], population: str, run_id: str) -> None:
+def require_once(entries: Iterable[Entry], population: PopulationKey, run_id: str) -> None:
     """See that no other launch of the same launch file and date has spent.
 
     Guarantee: a date of a schedule spends once, however often it is run, and whatever became of the launch file since:
@@ -109,7 +111,7 @@ def require_once(entries: Iterable[Entry], population: str, run_id: str) -> None
             )
 
 
-def standing_spends(entries: Iterable[Entry], population: str) -> list[tuple[str, str]]:
+def standing_spends(entries: Iterable[Entry], population: PopulationKey) -> list[tuple[str, str]]:
     """Launch and stage of everything that was spent on a population, or is reserved, and was not given back."""
     latest = {
         (entry.launch_id, entry.stage): entry.does

@@ -22,6 +22,7 @@ an empty one. A population has a budget once somebody registered it, and a launc
 import json
 from collections.abc import Iterable, Mapping
 
+from federated.config.population import PopulationKey
 from pipeline.errors import LedgerConflict
 from pipeline.ledger import budget as budgets
 from pipeline.ledger import clock, populations
@@ -41,19 +42,18 @@ from pipeline.ledger.loss import Unit, most_in_any, releases, total_spent
 from pipeline.ledger.room import Asking, require_room
 from pipeline.stage import Spend
 
+Content = Mapping[str, object]
+
 
 class PrivacyLedger(WholeLedger):
     """What was registered, reserved, spent and answered; ``WholeLedger`` opens it and holds it against its receipts."""
 
-    def register(
-        self, name: str, budget: Budget, by: str, raised_by: Iterable[str] = (), *, simulated: bool = False
-    ) -> Population:
+    def register(self, key: PopulationKey, budget: Budget, by: str, raised_by: Iterable[str] = ()) -> Population:
         """Give a population its budget and its split secret, once; the same registration again is free.
 
         Args:
           by: who does it: an account, or the launch file of a simulation.
           raised_by: accounts that may change the budget; by default ``by``.
-          simulated: its text is public or made up, nobody's.
 
         Raises:
           LedgerConflict: it is registered with another budget or other people.
@@ -61,9 +61,9 @@ class PrivacyLedger(WholeLedger):
         """
         with self.writing() as connection:
             accounts = tuple(sorted(set(raised_by))) or (by,)
-            return populations.register(connection, name, budget, by, accounts, simulated)
+            return populations.register(connection, key, budget, by, accounts)
 
-    def change_budget(self, name: str, budget: Budget, by: str, reason: str) -> Population:
+    def change_budget(self, key: PopulationKey, budget: Budget, by: str, reason: str) -> Population:
         """Replace a population's budget.
 
         Raises:
@@ -71,21 +71,21 @@ class PrivacyLedger(WholeLedger):
           LedgerConflict: ``by`` is not one of those who may, or there is no reason.
         """
         with self.writing() as connection:
-            return populations.change_budget(connection, name, budget, by, reason)
+            return populations.change_budget(connection, key, budget, by, reason)
 
-    def registered(self, name: str) -> Population | None:
+    def registered(self, key: PopulationKey) -> Population | None:
         """A population; None if nobody registered it."""
-        return budgets.registered(self.entries(), name)
+        return budgets.registered(self.entries(), key)
 
-    def population(self, name: str) -> Population:
+    def population(self, key: PopulationKey) -> Population:
         """A registered population.
 
         Raises:
           PopulationUnknown: nobody registered it.
         """
-        return budgets.require_registered(self.entries(), name)
+        return budgets.require_registered(self.entries(), key)
 
-    def split_secret(self, name: str) -> bytes:
+    def split_secret(self, key: PopulationKey) -> bytes:
         """The secret by which a population's devices are split: 32 bytes, the same for all its launches.
 
         Raises:
@@ -93,25 +93,26 @@ class PrivacyLedger(WholeLedger):
           LedgerTampered: it is not the one that was drawn at the registration.
         """
         with self.transaction() as connection:
-            return populations.split_secret(connection, name)
+            return populations.split_secret(connection, key)
 
-    def bind_devices(self, name: str, device_ids: Iterable[str]) -> None:
+    def bind_devices(self, key: PopulationKey, device_ids: Iterable[str]) -> None:
         """Note which devices a population has, and refuse devices of another one.
 
         Guarantee: a device spends from one budget, whatever its population is called in a launch file, up to the
-        share that two populations may honestly have in common (``devices.MOST_SHARED``).
+        share that two populations may honestly have in common (``devices.MOST_SHARED``). None is in a simulation and
+        among people, and those of a simulation never change, so people's text cannot join one.
 
         Raises:
           PopulationUnknown: nobody registered it.
-          BudgetExceeded: the devices are those of another population.
+          BudgetExceeded: the devices are those of another population, or not those of the simulation.
         """
         with self.writing() as connection:
-            populations.bind_devices(connection, name, device_ids)
+            populations.bind_devices(connection, key, device_ids)
 
     def reserve(
         self,
         *,
-        population: str,
+        population: PopulationKey,
         launch_id: str,
         stage: str,
         spend: Spend,
@@ -161,7 +162,7 @@ class PrivacyLedger(WholeLedger):
             kind, binding = numbered(connection, "release", launch_id, stage), json.loads(reserved.binding)
             return append(connection, kind, reserved.population, launch_id, stage, nothing, binding)
 
-    def note(self, kind: str, population: str, launch_id: str, stage: str, content: Mapping[str, object]) -> Entry:
+    def note(self, kind: str, population: PopulationKey, launch_id: str, stage: str, content: Content) -> Entry:
         """Write something down that spends nothing. The same again is free.
 
         Raises:
@@ -187,7 +188,7 @@ class PrivacyLedger(WholeLedger):
             return standing_reservation(connection, launch_id, stage)
 
     def attempt(
-        self, population: str, launch_id: str, stage: str, family: Mapping[str, object], *, write: bool = True
+        self, population: PopulationKey, launch_id: str, stage: str, family: Content, *, write: bool = True
     ) -> int:
         """The how-manieth launch this is to ask a population's held-out devices the same question, from 1.
 
@@ -238,7 +239,7 @@ class PrivacyLedger(WholeLedger):
                 )
             return append(connection, "commit", reserved.population, launch_id, stage, spend, binding)
 
-    def entries(self, population: str | None = None) -> list[Entry]:
+    def entries(self, population: PopulationKey | None = None) -> list[Entry]:
         """All entries in order, or those of one population."""
         with self.transaction() as connection:
             return [entry for entry in entries_of(connection) if population in (None, entry.population)]
@@ -247,26 +248,26 @@ class PrivacyLedger(WholeLedger):
         """The entries that spend, in order."""
         return [entry for entry in self.entries() if entry.unit != NO_UNIT]
 
-    def total(self, population: str) -> float:
+    def total(self, population: PopulationKey) -> float:
         """Device-level rho spent on a population: commits, and reservations that have none."""
         return total_spent(self.entries(), population, "device")
 
-    def discovery_total(self, population: str) -> float:
+    def discovery_total(self, population: PopulationKey) -> float:
         """Item-level epsilon spent on a population; a figure of its own, of no use beside a rho."""
         return total_spent(self.entries(), population, "item")
 
-    def counted(self, population: str, unit: Unit, delta: float | None = None) -> float:
+    def counted(self, population: PopulationKey, unit: Unit, delta: float | None = None) -> float:
         """What counts against a population's registered budget now: all that was spent, or that of its window."""
         entries = self.entries()
         asked = budgets.registered(entries, population)
         since = clock.counts_since(asked.budget.window_days if asked else None)
         return total_spent(entries, population, unit, since, delta)
 
-    def most_in_any(self, population: str, unit: Unit, days: int | None, delta: float | None = None) -> float:
+    def most_in_any(self, population: PopulationKey, unit: Unit, days: int | None, delta: float | None = None) -> float:
         """The most that one unit lost in any so many days, in a total at ``delta``; None for all time."""
         return most_in_any(releases(self.entries(), population, unit), days, delta)
 
-    def total_epsilon(self, population: str, delta: float) -> float:
+    def total_epsilon(self, population: PopulationKey, delta: float) -> float:
         """Epsilon at ``delta`` of one device over all that was spent on a population, words found locally too."""
         return total_spent(self.entries(), population, "total", delta=delta)
 

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from federated.accounting.gaussian import epsilon_of_rho
+from federated.config.population import PopulationKey
 from pipeline.errors import LedgerTampered
 from pipeline.ledger import clock
 from pipeline.ledger.entries import NO_UNIT, SPLIT_RULE, Entry, is_amount
@@ -55,7 +56,7 @@ def counts_for(unit: Unit, spent: str) -> bool:
     return unit in (spent, "total")
 
 
-def releases(entries: Iterable[Entry], population: str, unit: Unit) -> list[Release]:
+def releases(entries: Iterable[Entry], population: PopulationKey, unit: Unit) -> list[Release]:
     """The releases of one unit: commits, and reservations that have none.
 
     Args:
@@ -135,7 +136,7 @@ def added(counted: Iterable[Release], delta: float | None) -> float:
 
 
 def total_spent(
-    entries: Iterable[Entry], population: str, unit: Unit, since: str = "", delta: float | None = None
+    entries: Iterable[Entry], population: PopulationKey, unit: Unit, since: str = "", delta: float | None = None
 ) -> float:
     """Rho of one device, epsilon of one item, or at ``delta`` that of one device; see ``added``.
 

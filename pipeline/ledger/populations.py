@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from sqlalchemy import Connection, insert, select, update
 
+from federated.config.population import PopulationKey, is_simulation
 from pipeline.errors import BudgetExceeded, LedgerConflict, LedgerTampered
 from pipeline.ledger import devices, schema
 from pipeline.ledger.budget import Budget, Population, registered, require_registered
@@ -20,100 +21,115 @@ SECRET_BYTES = 32
 
 
 def register(
-    connection: Connection, name: str, budget: Budget, by: str, raised_by: tuple[str, ...], simulated: bool
+    connection: Connection, key: PopulationKey, budget: Budget, by: str, raised_by: tuple[str, ...]
 ) -> Population:
     """Write a population down with a secret of its own; see ``PrivacyLedger.register``."""
-    old = registered(entries_of(connection), name)
+    old = registered(entries_of(connection), key)
     if old is not None:
-        if (old.budget, old.raised_by, old.simulated) != (budget, raised_by, simulated):
+        if (old.budget, old.raised_by) != (budget, raised_by):
             raise LedgerConflict(
-                f"population {name!r}: registered by {old.registered_by} with rho {old.budget.max_rho:g}; "
-                f"{' or '.join(old.raised_by)} may change that: tacit ledger budget {name}"
+                f"population {key!r}: registered by {old.registered_by} with rho {old.budget.max_rho:g}; "
+                f"{' or '.join(old.raised_by)} may change that: tacit ledger budget {key}"
             )
         return old
-    # Nobody is to be protected in a simulation, and its runs can be repeated anywhere.
-    secret = (
-        hashlib.sha256(f"tacit simulated {name}".encode()).digest() if simulated else secrets.token_bytes(SECRET_BYTES)
-    )
+    # Nobody is to be protected in a simulation, and its runs can be repeated anywhere; its key is nobody else's.
+    repeatable = hashlib.sha256(f"tacit split secret of {key}".encode()).digest()
+    secret = repeatable if is_simulation(key) else secrets.token_bytes(SECRET_BYTES)
     made = Population(
-        name=name,
+        key=key,
         budget=budget,
         raised_by=raised_by,
         registered_by=by,
         secret_digest=_secret_digest(secret),
-        simulated=simulated,
     )
     lists = {"devices": b"", "withdrawn": b""}
-    connection.execute(insert(schema.POPULATIONS).values(name=name, split_secret=secret.hex(), **lists))
-    append(connection, "register", name, "", name, None, made.model_dump(mode="json"))
+    connection.execute(insert(schema.POPULATIONS).values(population=key, split_secret=secret.hex(), **lists))
+    append(connection, "register", key, "", key, None, made.model_dump(mode="json"))
     return made
 
 
-def change_budget(connection: Connection, name: str, budget: Budget, by: str, reason: str) -> Population:
+def change_budget(connection: Connection, key: PopulationKey, budget: Budget, by: str, reason: str) -> Population:
     """Write another budget down; see ``PrivacyLedger.change_budget``."""
     if not reason.strip():
-        raise LedgerConflict(f"population {name!r}: say why its budget changes: --reason ...")
+        raise LedgerConflict(f"population {key!r}: say why its budget changes: --reason ...")
     entries = entries_of(connection)
-    population = require_registered(entries, name)
+    population = require_registered(entries, key)
     if by not in population.raised_by:
         raise LedgerConflict(
-            f"population {name!r}: its budget may be changed by {' or '.join(population.raised_by)}, not by {by}"
+            f"population {key!r}: its budget may be changed by {' or '.join(population.raised_by)}, not by {by}"
         )
     change = {"budget": budget.model_dump(), "by": by, "reason": reason}
-    append(connection, "budget", name, "", _numbered(entries, "budget", name), None, change)
+    append(connection, "budget", key, "", _numbered(entries, "budget", key), None, change)
     return population.model_copy(update={"budget": budget})
 
 
-def split_secret(connection: Connection, name: str) -> bytes:
+def split_secret(connection: Connection, key: PopulationKey) -> bytes:
     """A population's split secret; see ``PrivacyLedger.split_secret``."""
-    population = require_registered(entries_of(connection), name)
-    of_name = select(schema.POPULATIONS.c.split_secret).where(schema.POPULATIONS.c.name == name)
-    text = connection.execute(of_name).scalar_one_or_none()
+    population = require_registered(entries_of(connection), key)
+    of_key = select(schema.POPULATIONS.c.split_secret).where(schema.POPULATIONS.c.population == key)
+    text = connection.execute(of_key).scalar_one_or_none()
     secret = bytes.fromhex(text) if text else b""
     if _secret_digest(secret) != population.secret_digest:
         raise LedgerTampered(
-            f"population {name!r}: its split secret is not the one it was registered with. Restore the ledger from a "
+            f"population {key!r}: its split secret is not the one it was registered with. Restore the ledger from a "
             "backup"
         )
     return secret
 
 
-def bind_devices(connection: Connection, name: str, device_ids: Iterable[str]) -> None:
+def bind_devices(connection: Connection, key: PopulationKey, device_ids: Iterable[str]) -> None:
     """Compare devices with those of other populations and keep them; see ``PrivacyLedger.bind_devices``."""
     entries = entries_of(connection)
-    require_registered(entries, name)
-    key = bytes.fromhex(connection.execute(select(schema.META.c.device_key)).scalar_one())
-    sample = devices.hashes(device_ids, key)
-    sealed = {row.name: row.devices for row in connection.execute(select(schema.POPULATIONS))}
+    require_registered(entries, key)
+    hash_key = bytes.fromhex(connection.execute(select(schema.META.c.device_key)).scalar_one())
+    sample = devices.hashes(device_ids, hash_key)
+    sealed = {row.population: row.devices for row in connection.execute(select(schema.POPULATIONS))}
     _require_unchanged(entries, sealed)
-    for other in sorted(sealed.keys() - {name}):
+    for other in sorted(sealed.keys() - {key}):
         if devices.shared(sample, devices.from_bytes(sealed[other])) > devices.MOST_SHARED:
-            raise BudgetExceeded(
-                f"private_text.name: {name!r}, but these are devices of population {other!r}, whose budget they spend "
-                f"from; write name: {other}. If they are others that merely have the same ids, make the ids unique, as "
-                "by a prefix"
-            )
-    content = devices.to_bytes(devices.joined(devices.from_bytes(sealed[name]), sample))
-    if content != sealed[name]:
-        connection.execute(update(schema.POPULATIONS).where(schema.POPULATIONS.c.name == name).values(devices=content))
-        noted = {"digest": devices.digest(content)}
-        append(connection, "devices", name, "", _numbered(entries, "devices", name), None, noted)
+            raise BudgetExceeded(_taken(key, other))
+    content = devices.to_bytes(devices.joined(devices.from_bytes(sealed[key]), sample))
+    if content == sealed[key]:
+        return
+    if sealed[key] and is_simulation(key):
+        raise BudgetExceeded(
+            f"private_text: these are not the devices of the first launch of {key!r}, and those of a simulation never "
+            "change, or people's text could join it; give this text a name of its own"
+        )
+    columns = schema.POPULATIONS.c
+    connection.execute(update(schema.POPULATIONS).where(columns.population == key).values(devices=content))
+    noted = {"digest": devices.digest(content)}
+    append(connection, "devices", key, "", _numbered(entries, "devices", key), None, noted)
 
 
-def _require_unchanged(entries: Iterable[Entry], sealed: Mapping[str, bytes]) -> None:
+def _taken(key: PopulationKey, other: PopulationKey) -> str:
+    """Why devices of one population cannot be those of another, and what to do."""
+    unique = "If they are others that merely have the same ids, make the ids unique, as by a prefix"
+    if is_simulation(key) == is_simulation(other):
+        return (
+            f"private_text.name: {key!r}, but these are devices of population {other!r}, whose budget they spend "
+            f"from; write name: {other.rpartition(':')[2]}. {unique}"
+        )
+    return (
+        f"private_text: devices of population {key!r} are devices of population {other!r}, and nobody is in a "
+        f"simulation and among people; read people's text with source files alone. {unique}"
+    )
+
+
+def _require_unchanged(entries: Iterable[Entry], sealed: Mapping[PopulationKey, bytes]) -> None:
     """See that each population's devices are those that its latest entry names."""
     latest = {entry.population: json.loads(entry.binding)["digest"] for entry in entries if entry.kind == "devices"}
-    for name, digest in latest.items():
-        if devices.digest(sealed.get(name, b"")) != digest:
+    for key, digest in latest.items():
+        if devices.digest(sealed.get(key, b"")) != digest:
             raise LedgerTampered(
-                f"population {name!r}: what the ledger keeps of its devices is not what was written. Restore it "
+                f"population {key!r}: what the ledger keeps of its devices is not what was written. Restore it "
                 "from a backup"
             )
 
 
-def _numbered(entries: Iterable[Entry], kind: str, name: str) -> str:
+def _numbered(entries: Iterable[Entry], kind: str, key: PopulationKey) -> str:
     """What stands for the stage in an entry of which a population may have several."""
-    return f"{name} {sum((entry.kind, entry.population) == (kind, name) for entry in entries) + 1}"
+    return f"{key} {sum((entry.kind, entry.population) == (kind, key) for entry in entries) + 1}"
 
 
 def _secret_digest(secret: bytes) -> str:

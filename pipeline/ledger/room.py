@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
+from federated.config.population import PopulationKey
 from pipeline.errors import BudgetExceeded
 from pipeline.ledger import clock
 from pipeline.ledger.entries import Entry
@@ -54,7 +55,7 @@ class Asking:
       as_of: day by which the launch's text was cut; empty where it was not.
     """
 
-    population: str
+    population: PopulationKey
     launch_id: str
     rule: str = ""
     as_of: str = ""

@@ -64,7 +64,7 @@ META = Table(
 POPULATIONS = Table(
     "privacy_ledger_populations",
     _METADATA,
-    Column("name", Text, primary_key=True),
+    Column("population", Text, primary_key=True),  # its key: kind and name
     Column("split_secret", Text, nullable=False),
     Column("devices", LargeBinary, nullable=False),  # keyed hashes of device ids (``pipeline.ledger.devices``)
     Column("withdrawn", LargeBinary, nullable=False),  # those of whoever withdrew (``pipeline.ledger.withdrawals``)

@@ -33,7 +33,7 @@ _SQLITE: Mapping[str, str] = {
     "privacy_ledger_populations_stay": f"BEFORE DELETE ON privacy_ledger_populations {_REFUSE}",
     "privacy_ledger_secrets_stay": (
         "BEFORE UPDATE ON privacy_ledger_populations "
-        f"WHEN NEW.name <> OLD.name OR NEW.split_secret <> OLD.split_secret {_REFUSE}"
+        f"WHEN NEW.population <> OLD.population OR NEW.split_secret <> OLD.split_secret {_REFUSE}"
     ),
     "privacy_ledger_results_no_update": f"BEFORE UPDATE ON privacy_ledger_results {_REFUSE}",
     "privacy_ledger_results_no_delete": f"BEFORE DELETE ON privacy_ledger_results {_REFUSE}",
@@ -47,7 +47,9 @@ _POSTGRES: Mapping[str, str] = {
     ),
     "privacy_ledger_head_stays": f"BEFORE DELETE OR TRUNCATE ON privacy_ledger_head {_REFUSING}",
     "privacy_ledger_populations_stay": f"BEFORE DELETE OR TRUNCATE ON privacy_ledger_populations {_REFUSING}",
-    "privacy_ledger_secrets_stay": f"BEFORE UPDATE OF name, split_secret ON privacy_ledger_populations {_REFUSING}",
+    "privacy_ledger_secrets_stay": (
+        f"BEFORE UPDATE OF population, split_secret ON privacy_ledger_populations {_REFUSING}"
+    ),
     "privacy_ledger_results_no_change": (f"BEFORE DELETE OR UPDATE OR TRUNCATE ON privacy_ledger_results {_REFUSING}"),
 }
 # What they call -> its body.

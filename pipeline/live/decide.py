@@ -14,7 +14,7 @@ from pydantic import Field
 
 from evaluation.comparison.intervals import Estimate
 from evaluation.live import compare, logs
-from pipeline.config import SIMULATIONS, LaunchConfig, config_digest
+from pipeline.config import LaunchConfig, config_digest
 from pipeline.errors import PermanentError, ReleaseRefused, TooEarly
 from pipeline.experiment import entries
 from pipeline.experiment.entries import Ended, Experiment
@@ -102,7 +102,7 @@ def look(
     tried = begun(config, run, PrivacyLedger.of(settings))
     assert config.experiment is not None, "begun refuses"
     logged = logs.read(patterns, tried.first, tried.began.days)
-    if logged.simulated and config.private_text.source not in SIMULATIONS:
+    if logged.simulated and not config.private_text.simulated:
         raise ValueError(
             f"{logs.FIELD}: a simulator made them, and private_text.source is {config.private_text.source!r}: they say "
             "nothing about people; give what keyboards logged"
@@ -234,7 +234,7 @@ def _carried_out(config: LaunchConfig, run: RunDir, settings: Settings, ledger: 
     """Move the aliases as the ledger says, and show it in MLflow."""
     tried = begun(config, run, ledger)
     assert tried.ended is not None, "it has ended"
-    entries.carry_out(tried, Registry(settings))
+    entries.carry_out(config, tried, Registry(settings))
     record = run.record(NAME)
     if record is None or record_digest(record) != tried.ended.result:
         raise PermanentError(

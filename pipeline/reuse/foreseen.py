@@ -66,7 +66,7 @@ def foreseen(
     """
     run, taken = _Seen(settings.runs_dir, run_id, ledger_belief_now(settings.ledger_url)), list[Foreseen]()
     for name in (name for name in STAGE_NAMES if name in public or name in private):
-        ctx = StageContext(config, run, settings, name, None, config.private_text.name)
+        ctx = StageContext(config, run, settings, name, None, config.population)
         try:
             if run.record(name) is not None:
                 continue

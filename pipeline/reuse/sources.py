@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pretrain
+from federated.config.population import PopulationKey
 from pipeline.bookkeeping import SEAL
 from pipeline.config import LaunchConfig
 from pipeline.errors import LaunchError
@@ -112,7 +113,7 @@ def _problem(run: RunDir, record: StageRecord, stage: PrivateStage, ctx: StageCo
 
 
 def paid_for(
-    record: StageRecord, population: str, planned: Spend | None, ledger: PrivacyLedger
+    record: StageRecord, population: PopulationKey, planned: Spend | None, ledger: PrivacyLedger
 ) -> Mapping[str, object] | None:
     """What the ledger is told of a release that is used again; None if nobody paid for it.
 

@@ -17,7 +17,6 @@ from evaluation.config import HISTORY_WEIGHT, NGRAM_ORDER
 from federated.config.mechanism import MechanismConfig
 from federated.rounds.rule import RoundRule
 from federated.train import TrainingData, Workplace, fine_tune
-from pipeline.config import SIMULATIONS
 from pipeline.errors import PermanentError
 from pipeline.registry import Had, Published
 from pipeline.stage import StageContext
@@ -179,7 +178,7 @@ def without_privacy(ctx: StageContext) -> KeyboardLM:
       PermanentError: the population is not a simulation.
     """
     config = ctx.config
-    if config.private_text.source not in SIMULATIONS:
+    if not config.private_text.simulated:
         raise PermanentError(f"ab_test.non_private_upper_bound: not for source {config.private_text.source!r}")
     words, store = artifacts.vocabulary(ctx, "build_vocabulary"), artifacts.store(ctx)
     model, devices = artifacts.model(ctx, "adapt"), store.encode(words, "train")

@@ -137,7 +137,7 @@ def attempt_of(ctx: StageContext, feature: str, champion: Published | None, *, a
     """
     users_have = None if champion is None else f"{champion.name} version {champion.version}"
     family = {"locale": ctx.config.locale, "feature": feature, "users have": users_have}
-    population = ctx.population or ctx.config.private_text.name
+    population = ctx.population or ctx.config.population
     ledger = PrivacyLedger.of(ctx.settings)
     return ledger.attempt(population, ctx.run.launch_id, "ab_test", family, write=not again)
 

@@ -181,7 +181,7 @@ def encode(shards: list[WordStore], words: Vocabulary) -> TokenStream:
 def published_before(ctx: StageContext) -> Had:
     """What users of this locale, population and each feature of the launch have without this launch."""
     registry = Registry(ctx.settings)
-    population = ctx.population or ctx.config.private_text.name
+    population = ctx.population or ctx.config.population
     names = {feature: registry.name_for(ctx.config.locale, feature, population) for feature in ctx.config.features}
     had = {feature: registry.champion_before(name, ctx.run.launch_id) for feature, name in names.items()}
     return {feature: published for feature, published in had.items() if published is not None}

@@ -27,7 +27,7 @@ def decide(ctx: StageContext) -> Decide:
 
 def evidence(ctx: StageContext) -> Evidence:
     """Evidence from the stages that finished; what is missing stays missing and fails its gate."""
-    ledger, population = PrivacyLedger.of(ctx.settings), ctx.config.private_text.name
+    ledger, population = PrivacyLedger.of(ctx.settings), ctx.config.population
     policy = ctx.config.policy
     days, delta = policy.budget.days if policy.budget else None, policy.population_delta
     results: dict[str, Any] = {}

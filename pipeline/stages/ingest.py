@@ -6,14 +6,13 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from federated.config.population import VALIDATION_FRACTION
+from federated.config.population import VALIDATION_FRACTION, PopulationKey, SyntheticPopulation
 from federated.devices import pieces, store
 from pipeline.bookkeeping import PARTS
 from pipeline.config import LaunchConfig
 from pipeline.errors import PermanentError
 from pipeline.hosts import gang
 from pipeline.ledger import launch
-from pipeline.ledger.foresee import require_secure
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.people import window, withdrawals
 from pipeline.registry import Had, model_name
@@ -47,10 +46,11 @@ class IngestPrivate(StageResult):
     """The device store, as far as it may be shown.
 
     Attributes:
+      population: its key, of kind and name.
       split: names the key by which devices are split; ``split_rule`` also how many of them are held out.
     """
 
-    population: str
+    population: PopulationKey
     source: str
     synthetic: bool
     devices_at_least: int
@@ -202,10 +202,9 @@ def ingest_private(ctx: StageContext) -> IngestPrivate:
     config, ledger = ctx.config, PrivacyLedger.of(ctx.settings)
     gang.require_hosts(config.runtime.hosts, ctx.settings.hosts)
     population = launch.require_population(config, ledger)
-    require_secure(config, population)
-    key = store.split_key(population.name, ledger.split_secret(population.name))
+    key = store.split_key(population.key, ledger.split_secret(population.key))
     kept = reuse.kept_by(ctx, population)
-    withdrawn = withdrawals.withdrawn(ctx.settings.ledger_url, population.name)
+    withdrawn = withdrawals.withdrawn(ctx.settings.ledger_url, population.key)
     target = ctx.private / "store"
     for earlier in (target, ctx.private / PARTS):  # Of which the window would say what is not true of it.
         shutil.rmtree(earlier, ignore_errors=True)
@@ -216,7 +215,8 @@ def ingest_private(ctx: StageContext) -> IngestPrivate:
         summary = store.build_store(
             config.private_text, config.locale, config.seed, target, key, kept, withdrawn=withdrawn
         )
-    if not summary.synthetic:  # Made-up typists of every population are numbered alike.
+    # Made-up typists of every population are numbered alike.
+    if not isinstance(config.private_text, SyntheticPopulation):
         ledger.bind_devices(summary.population, pieces.device_ids(target))
     covered = config.evaluation is not None
     if not covered:

@@ -25,7 +25,7 @@ from reports.disclosure.total import Total
 _log = logging.getLogger(__name__)
 
 
-_AXES = {"rounds": "rounds", "report_goal": "report goal", "population_estimate": "population (devices)"}
+_AXES = {"rounds": "rounds", "report_goal": "report goal", "population_estimate": "devices that may take part"}
 
 
 class Plan(StageResult):
@@ -59,23 +59,23 @@ def plan(ctx: StageContext) -> Plan:
     """
     mechanism = ctx.config.mechanism
     worth = rehearsed.require_worth(ctx.config, ctx.settings.runs_dir)
-    # The figure of the report, not the exact one: what a plan says may be shown.
+    # Rounded, so that what a plan says may be shown.
     splits = ctx.run.result("ingest_private")["devices_by_split"]
-    devices = splits["train"]
+    training_devices = splits["train"]
     if ctx.config.trains:
         rule = RoundRule(mechanism, ctx.config.seed)
         encoding = rule.encoding(artifacts.most_parameters(ctx.config), artifacts.most_devices(ctx))
-        planned = planner.plan(mechanism, devices, encoding)
+        planned = planner.plan(mechanism, training_devices, encoding)
     else:
         planned = planner.nothing(mechanism)
-    spends = planned_spends(ctx.config, planned.guarantee.rho, devices)
+    spends = planned_spends(ctx.config, planned.guarantee.rho, training_devices)
     mechanism_file.save(mechanisms.build(mechanism), ctx.public / artifacts.MECHANISM)
     if worth is None:
         _log.warning("plan: nobody rehearsed this run, so nobody knows that it will gain anything: 'tacit rehearse'")
     problems = [
         *too_few(ctx.config, splits),
         *(f"mechanism: this plan cannot be carried out: {reason}" for reason in planned.reasons),
-        *above_policy(ctx.config, spends, devices),
+        *above_policy(ctx.config, spends, training_devices),
         # Words come first; that there is no room for training would be found when they are paid for. What else may be
         # taken over is not known here.
         *foresee(ctx.config, ctx.settings, ctx.run.launch_id, spends, spends.keys() - {"fine_tune"}).problems,

@@ -17,10 +17,11 @@ from evaluation import int8
 from evaluation.int8 import Int8
 from pipeline.covered.spends import launch_loss
 from pipeline.errors import PermanentError, ReleaseRefused
-from pipeline.experiment import entries as experiment
+from pipeline.experiment.entries import offer
+from pipeline.experiment.promotion import void
 from pipeline.features import settings as feature_settings
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.registry import Registry, promote
+from pipeline.registry import Registry
 from pipeline.release import require_approved
 from pipeline.stage import StageContext, StageResult
 from pipeline.stages import artifacts
@@ -89,21 +90,17 @@ def publish(ctx: StageContext) -> Publish:
         each: registry.register(ctx.config, ctx.run.launch_id, bundle, tags, feature) for feature, each in names.items()
     }
     # One model for all: users of no feature get it before it is registered for each.
-    if ctx.config.experiment:
-        experiment.begin(ctx.config, ctx.run.launch_id, versions, registry, PrivacyLedger.of(ctx.settings))
-    else:
-        for each, version in versions.items():
-            promote(registry, each, version)
+    alias = offer(ctx.config, ctx.run.launch_id, versions, registry, PrivacyLedger.of(ctx.settings))
     with scratch(ctx.private, "registered") as folder:
         registered = registry.files(name, versions[name], folder)
     _require_registered(bundle, registered)
     return Publish(
         published=True,
-        reason="every gate passed",
+        reason="every gate passed" + (f", but {why}: never champion" if (why := void(ctx.config)) else ""),
         registered_model=name,
         version=versions[name],
         versions=versions,
-        alias=experiment.ALIAS if ctx.config.experiment else "champion",
+        alias=alias,
         parity_max_difference=_furthest(about),
         int8=about["int8"],
         dictionary_words=about["dictionary_words"],
@@ -145,9 +142,11 @@ def registered_tags(ctx: StageContext, bundle: Path) -> dict[str, str]:
     whole = Disclosure.model_validate_json((bundle / "disclosure.json").read_bytes()).accounting.total
     return {
         "tacit.launch": ctx.run.launch_id,
+        "tacit.population": ctx.config.population,
         "bundle.sha256": sha256(bundle / "bundle.json"),
         "report.sha256": sha256(bundle / "disclosure.json"),
         "privacy.unit": "device",
+        "privacy.void": void(ctx.config) or "no",
         "privacy.rho": f"{loss.rho:.6g}",
         "privacy.epsilon": f"{whole.epsilon:.6g}",
         "privacy.delta": f"{loss.delta:.3g}",

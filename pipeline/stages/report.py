@@ -10,7 +10,7 @@ from pydantic import Field
 from discovery.config import PROJECTED_WORDS
 from federated.accounting.gaussian import curve, epsilon_of_rho
 from federated.config.mechanism import secagg_neighbours, secagg_threshold
-from pipeline.config import SIMULATIONS, LaunchConfig
+from pipeline.config import LaunchConfig
 from pipeline.covered.accesses import accesses
 from pipeline.covered.spends import SPENDS, evaluation_block, is_sum, launch_loss, spent
 from pipeline.covered.words import trusts
@@ -267,13 +267,13 @@ def _given_files(ctx: StageContext) -> dict[str, str]:
 
 
 def _composition(ctx: StageContext) -> Composition:
-    ledger, population = PrivacyLedger.of(ctx.settings), ctx.config.private_text.name
+    ledger, population = PrivacyLedger.of(ctx.settings), ctx.config.population
     return composition(ledger.entries(), population, ctx.config.policy)
 
 
 def _reused(ctx: StageContext) -> tuple[ReusedRelease, ...]:
     """Releases that were taken over, with the spend that covers them; the ledger names both."""
-    entries = PrivacyLedger.of(ctx.settings).entries(ctx.config.private_text.name)
+    entries = PrivacyLedger.of(ctx.settings).entries(ctx.config.population)
     records = [record for name in SPENDS if (record := ctx.run.record(name)) and record.reused_from]
     commits = [commit for record in records if (commit := reused_commit(record, entries))]
     return tuple(block(ReusedRelease, commit.model_dump()) for commit in commits)
@@ -300,7 +300,7 @@ def _limitations(config: LaunchConfig, private: dict[str, Any], whole: Total) ->
             "Canaries are planted in training, not in the counts: what bounds the counts is their noise alone, which "
             "no attack here has tried."
         )
-    if config.private_text.source not in SIMULATIONS:
+    if not config.private_text.simulated:
         more.append(
             "A person who withdraws is left out of later launches, and what is kept of their text is erased. What was "
             "released before stays, this model among it: it cannot be made to forget one device."

@@ -71,11 +71,11 @@ def _private_text_reads(config: LaunchConfig) -> tuple[str, ...]:
 
 def _private_text(ctx: StageContext) -> dict[str, object]:
     """The text, and which of it is kept: on another day, or once somebody withdrew, it is another text."""
-    name, url = ctx.config.private_text.name, ctx.settings.ledger_url
+    key, url = ctx.config.population, ctx.settings.ledger_url
     text: dict[str, object] = {"text": store.identity(ctx.config.private_text)}
-    if left_out := withdrawals.withdrawn(url, name).digest:
+    if left_out := withdrawals.withdrawn(url, key).digest:
         text["withdrawn"] = left_out
-    days = kept_by(ctx, PrivacyLedger.of(ctx.settings).population(name))
+    days = kept_by(ctx, PrivacyLedger.of(ctx.settings).population(key))
     return text if days is None else text | {"kept": [days.days, days.as_of.isoformat()]}
 
 

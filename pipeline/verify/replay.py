@@ -186,9 +186,9 @@ def _ingest_private(ctx: StageContext, record: StageRecord, run: RunDir) -> Iter
     ctx = replace(ctx, run=run)
     store = artifacts.store(ctx)
     stored = json.loads((ctx.run.private("ingest_private") / "store" / "store.json").read_text(encoding="utf-8"))
-    name = ctx.config.private_text.name
-    secret = PrivacyLedger.of(ctx.settings).split_secret(name)
-    digest = population.keyed_digest(stored["summary"]["digest"], population.split_key(name, secret))
+    key = ctx.config.population
+    secret = PrivacyLedger.of(ctx.settings).split_secret(key)
+    digest = population.keyed_digest(stored["summary"]["digest"], population.split_key(key, secret))
     if digest != record.result["store_digest"]:
         yield "store_digest"
     counts = {name: len(store.devices(name)) // 10 * 10 for name in SPLITS}

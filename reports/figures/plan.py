@@ -83,7 +83,7 @@ def rehearsal_figure(
 
 
 def trade_figure(
-    curves: Mapping[str, Sequence[tuple[float, float, float]]], rho: float, min_gain: float, population: int
+    curves: Mapping[str, Sequence[tuple[float, float, float]]], rho: float, min_gain: float, training_devices: int
 ) -> Figure:
     """Gain over the start against rho, for each way to spend it.
 
@@ -102,7 +102,7 @@ def trade_figure(
                 rhos, [100 * gain for gain in gains], bars, color=colour, marker=marker, capsize=2, label=label
             )
         axes.axhline(100 * min_gain, color=RED, linestyle="--", label="least gain that may launch")
-        axes.axvline(rho, color=_INK, linestyle=":", label=f"{population:,} devices, rho {rho:.3g}")
+        axes.axvline(rho, color=_INK, linestyle=":", label=f"{training_devices:,} devices train, rho {rho:.3g}")
         axes.set_xscale("log")
         axes.xaxis.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0), numticks=12))
         axes.xaxis.set_major_formatter(FuncFormatter(_short))

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 
 from discovery.device import votes as shards
 from pipeline import runner, settings
@@ -25,11 +26,12 @@ def discover(folder: Path, processes: int) -> tuple[dict, settings.Settings, Pat
     """The record of the stage, in a folder of its own, with noise that everybody can draw again."""
     runtime = {"chunk_devices": 4, "workers": processes}
     launch = write_launch(folder, runtime=runtime)
-    text = launch.read_text(encoding="utf-8").replace("randomness: secure", "randomness: seeded")
-    launch.write_text(text, encoding="utf-8")
+    raw = yaml.safe_load(launch.read_text(encoding="utf-8"))
+    raw["mechanism"]["randomness"], raw["private_text"]["source"] = "seeded", "made_up_files"
+    launch.write_text(yaml.safe_dump(raw), encoding="utf-8")
     config = load_launch(launch)
     here = settings.load({"TACIT_HOME": str(folder)})
-    installed(folder, config.private_text.name, simulated=True)
+    installed(folder, config.population)
     for name in (*BEFORE, "discover"):
         outcome = runner.run_stage(name, config, launch_id(config), here, STAGES)
     return outcome.record.model_dump(), here, here.runs_dir / launch_id(config)

@@ -151,7 +151,7 @@ def approved(home: Path, config: LaunchConfig, run_id: str) -> None:
 def test_a_shipped_file_launches_and_its_report_states_the_guarantee(path: Path, tmp_path: Path) -> None:
     file = small(path, tmp_path)
     config = load_launch(file)
-    installed(tmp_path, config.private_text.name)
+    installed(tmp_path, config.population)
     if config.vocabulary.review:
         assert "wait for a decision" in answered(tmp_path, "launch", str(file), code=PERMANENT)["error"]
         keep_every_word(
@@ -190,7 +190,7 @@ def test_a_shipped_file_launches_and_its_report_states_the_guarantee(path: Path,
         assert (public / "publish" / "bundle" / "model.onnx").exists() == config.trains
     assert ("compose by adding ρ" in (public / "report" / "report.md").read_text(encoding="utf-8")) == (counted > 0)
     failure = config.central_discovery.failure if config.central_discovery else 0.0
-    committed = answered(tmp_path, "ledger", "show")["totals"][config.private_text.name]
+    committed = answered(tmp_path, "ledger", "show")["totals"][config.population]
     assert committed == pytest.approx(answer["rho"])
     assert answer["epsilon"] == pytest.approx(epsilon_of_rho(answer["rho"], 1e-6 - failure))
     norms = {point["clip_norm"] for point in disclosure.curves.fine_tuning}

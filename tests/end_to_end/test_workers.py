@@ -65,7 +65,7 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     home = tmp_path_factory.mktemp("planned")
     config = load_launch(write_launch(home, mechanism=MECHANISM, policy=POLICY, runtime=RUNTIME))
     here, run_id = settings_module.load({"TACIT_HOME": str(home)}), launch_id(config)
-    installed(home, config.private_text.name)
+    installed(home, config.population)
     for name in STAGE_NAMES[: STAGE_NAMES.index("fine_tune")]:
         runner.run_stage(name, config, run_id, here, STAGES)
     # The key is drawn now: every copy of this home adds the same noise.

@@ -17,7 +17,7 @@ def seeded(tmp_path_factory: pytest.TempPathFactory, forked: Forked) -> Launched
     put(prepared(tmp_path_factory), home)
     seeded_launch.write_data(home)
     file = seeded_launch.write_launch(home, SEEDED)
-    installed(home, f"tiny-clients-{SEEDED}", simulated=True)
+    installed(home, seeded_launch.population(SEEDED))
     done = tacit(home, "launch", file.name, program=forked.tacit)
     assert done.returncode == 0, done.stdout + done.stderr
     run = seeded_launch.run_of(home, SEEDED)

@@ -21,7 +21,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         home = Path(scratch)
         seeded_launch.write_data(home)
-        installed(home, f"tiny-clients-{seeded_launch.SEEDED}", simulated=True)
+        installed(home, seeded_launch.population(seeded_launch.SEEDED))
         file = seeded_launch.write_launch(home, seeded_launch.SEEDED)
         done = seeded_launch.tacit(HERE.parents[1], home, ["launch", file.name])
         if done.returncode:

@@ -83,6 +83,11 @@ def write_data(folder: Path) -> None:
     pq.write_table(pa.Table.from_pylist(rows), folder / "clients.parquet")
 
 
+def population(mechanism: str) -> str:
+    """The key by which a person registers a launch's population."""
+    return f"made_up_files:tiny-clients-{mechanism}"
+
+
 def write_launch(folder: Path, mechanism: str, *, typing: bool = False, **mechanism_changes: object) -> Path:
     """Write the launch file of one of ``MECHANISMS`` into ``folder``, which holds the data; returns its path.
 
@@ -103,7 +108,7 @@ def write_launch(folder: Path, mechanism: str, *, typing: bool = False, **mechan
             "max_tokens": 20_000,
         },
         "private_text": {
-            "source": "files",
+            "source": "made_up_files",
             "name": f"tiny-clients-{mechanism}",
             "paths": ["clients.parquet"],
             "max_words_per_device": 60,

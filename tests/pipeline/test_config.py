@@ -55,7 +55,11 @@ def changed(field: str, value: object) -> dict:
         ("mechanism.delta", DELETE, "mechanism.delta: missing; add it"),
         ("mechanism", 3, "mechanism: got 3; give a mapping of fields"),
         ("public_text.source", "c5", "public_text.source: got 'c5'; choose one of 'c4', 'files', 'sample'"),
-        ("private_text.source", DELETE, "private_text.source: missing; choose one of 'files', 'chitchat', 'synthetic'"),
+        (
+            "private_text.source",
+            DELETE,
+            "private_text.source: missing; choose one of 'files', 'made_up_files', 'chitchat', 'synthetic'",
+        ),
         ("private_text.test_fraction", 1.0, "private_text.test_fraction: got 1.0; give a number below 1"),
         ("audit.users", [1, 0], "audit.users[1]: got 0; give a number at least 1 (n_u:"),
         ("audit.users", [], "audit.users: got 0 items; give at least 1"),

@@ -16,10 +16,8 @@ from pipeline.covered import spends
 from pipeline.errors import RefusedUntouched, StageInputMissing
 from pipeline.ledger import clock
 from pipeline.ledger.budget import Asked
-from pipeline.ledger.foresee import require_secure
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.readiness import Look, look, too_few, unusable_files
-from pipeline.releases.planned import expected_splits
 from pipeline.releases.policy import above_policy
 from pipeline.releases.spends import local_discovery, planned
 from pipeline.run.known import run_folder
@@ -70,7 +68,7 @@ def test_a_sample_is_held_against_how_often_devices_are_drawn(settings: Settings
 def test_shipped_launches_are_within_their_own_policy(path: Path, settings: Settings):
     config = load_launch(path)
     if config.private_text.source == "files":
-        registered(PrivacyLedger(settings.ledger_url), config.private_text.name)
+        registered(PrivacyLedger(settings.ledger_url), config.population)
     shared = replace(settings, airflow_users=("admin", "privacy-reviewer"))
     assert found(config, shared) == []
 
@@ -78,7 +76,7 @@ def test_shipped_launches_are_within_their_own_policy(path: Path, settings: Sett
 def test_too_small_a_population_counts_those_that_train():
     """900 devices are 620 that train: a plan for 900 was feasible, and its launch was not."""
     config = launch_config(private_text={"test_fraction": 0.2})
-    assert expected_splits(config, 900) == {"train": 630, "test": 180, "validation": 90}
+    assert config.private_text.splits.expected(900) == {"train": 630, "test": 180, "validation": 90}
     many = launch_config(discovery={"layers": 40}, ab_test={"buckets": 30})
     assert too_few(many, {"train": 40, "test": 30}) == []
     lines = too_few(many, {"train": 30, "test": 20})
@@ -99,30 +97,16 @@ def test_hosts_that_nobody_named_are_known(settings: Settings):
 
 
 def test_seeded_noise_is_for_text_that_is_nobody_s(settings: Settings):
-    ledger = PrivacyLedger(settings.ledger_url)
-    seeded = launch_config(private_text=PEOPLE, mechanism={"randomness": "seeded"})
-    assert any("people's text" in line for line in found(seeded, settings))
-    registered(ledger, "real")
-    (line,) = found(seeded, settings)
-    assert line.startswith("mechanism.randomness: seeded")
-    with pytest.raises(ValueError, match="people's text"):
-        require_secure(seeded, ledger.registered("real"))
-    registered(ledger, "made-up", simulated=True)
-    made_up = launch_config(private_text=PEOPLE | {"name": "made-up"}, mechanism={"randomness": "seeded"})
-    assert found(made_up, settings) == []
+    with pytest.raises(ValueError, match=r"mechanism\.randomness: seeded, .* people's text; write secure"):
+        launch_config(private_text=PEOPLE, mechanism={"randomness": "seeded"})
     assert found(launch_config(mechanism={"randomness": "seeded"}), settings) == []
-
-
-def test_seeded_noise_before_people_s_text_is_refused_at_the_stage_too(settings: Settings):
-    config = launch_config(private_text=PEOPLE, mechanism={"randomness": "seeded"})
-    ledger = registered(PrivacyLedger(settings.ledger_url), "real")
-    stages = Stages(
-        functions={"fine_tune": lambda ctx: Counted(value=1, spend=spend(0.1))},
-        spends={"fine_tune": StageSpend(planned=lambda config, run: spend(0.1), inputs=())},
-    )
-    with pytest.raises(ValueError, match="people's text"):
-        runner.run_stage("fine_tune", config, launch_id(config), settings, stages)
-    assert ledger.spends() == []
+    # What is said to be made up is so by a person's word, not by a launch file's.
+    made_up = launch_config(private_text=PEOPLE | {"source": "made_up_files"}, mechanism={"randomness": "seeded"})
+    assert any("tacit ledger register made_up_files:real" in line for line in found(made_up, settings))
+    registered(PrivacyLedger(settings.ledger_url), "real")
+    assert any("tacit ledger register made_up_files:real" in line for line in found(made_up, settings))
+    registered(PrivacyLedger(settings.ledger_url), "made_up_files:real")
+    assert found(made_up, settings) == []
 
 
 def test_what_the_ledger_would_refuse_is_known(settings: Settings):
@@ -133,9 +117,14 @@ def test_what_the_ledger_would_refuse_is_known(settings: Settings):
     assert "a launch can only ask for less" in found(people, settings)[0]
     less = launch_config(policy={"population_max_rho": 0.5})
     assert found(less, settings) == []
-    ledger.register("people", ledger.population("real").budget, "tests")
+    ledger.register("chitchat:people", ledger.population("real").budget, "tests")
     ledger.reserve(
-        population="people", launch_id="other", stage="fine_tune", spend=spend(0.5), asked=Asked(rho=0.5), binding={}
+        population="chitchat:people",
+        launch_id="other",
+        stage="fine_tune",
+        spend=spend(0.5),
+        asked=Asked(rho=0.5),
+        binding={},
     )
     (line,) = found(launch_config(policy={"population_max_rho": 0.5}), settings)
     assert "0.5 of 0.5 is spent" in line
@@ -182,7 +171,7 @@ def test_the_population_s_files_are_counted_before_anything_else(settings: Setti
     assert seen(900, mechanism=BY_THE_CLOCK | {"report_goal": 20}).problems == ()
     rested, joined = seen(60, mechanism={"report_goal": 189, "min_sep": 1}, ab_test={"buckets": 5}).problems
     assert rested.startswith("mechanism: this plan cannot be carried out: report_goal 189 x min_sep 1 keeps 189")
-    assert rested.endswith("has about 48: lower report_goal to 48")
+    assert rested.endswith("about 48 devices train: lower report_goal to 48")
     assert joined.endswith("may join 2 rounds each: lower report_goal to 12")
     # Parts are drawn: what one population of a thousand could still have is not refused here.
     assert seen(900, ab_test={"buckets": 110}).problems == ()
@@ -336,7 +325,7 @@ def refusing(settings: Settings, *, after_devices: bool) -> PrivacyLedger:
 
 def test_a_refusal_before_any_device_gives_the_reservation_back(settings: Settings):
     ledger = refusing(settings, after_devices=False)
-    assert ledger.total("people") == 0.0
+    assert ledger.total("chitchat:people") == 0.0
     assert [entry.kind for entry in ledger.spends()] == ["reserve", "release"]
     assert ledger.spends()[-1].note == "too few devices"
     refusing(settings, after_devices=False)
@@ -346,5 +335,5 @@ def test_a_refusal_before_any_device_gives_the_reservation_back(settings: Settin
 
 def test_a_refusal_after_devices_answered_stays_spent(settings: Settings):
     ledger = refusing(settings, after_devices=True)
-    assert ledger.total("people") == 0.4
+    assert ledger.total("chitchat:people") == 0.4
     assert [entry.kind for entry in ledger.spends()] == ["reserve"]

@@ -6,11 +6,13 @@ import pytest
 
 from pipeline import tracking
 from pipeline.errors import ReleaseRefused
-from pipeline.registry import Registry, promote
+from pipeline.experiment.promotion import promote
+from pipeline.registry import Registry
 from pipeline.release import rollback
 from pipeline.settings import Settings
 from pretrain.files import sha256
-from tests.helpers.launches.publishable import NAME, launch
+from tests.helpers.launches.pipeline_launch import launch_config
+from tests.helpers.launches.publishable import NAME, POPULATION, launch
 
 pytestmark = [
     pytest.mark.slow,
@@ -82,8 +84,8 @@ def test_a_version_that_no_launch_registered_is_not_served(tracked: Settings, tm
 def test_publishing_again_does_not_undo_a_rollback(tracked: Settings, tmp_path: Path):
     launch(tracked, tmp_path)
     launch(tracked, tmp_path, seed=8)
-    rollback("en-US", "NWP", tracked, "worse", "me")
+    rollback("en-US", "NWP", tracked, "worse", "me", POPULATION)
     registry = Registry(tracked)
     assert registry.alias(NAME, "champion") == 1
-    promote(registry, NAME, 2)
+    promote(launch_config(), registry, NAME, 2)
     assert registry.alias(NAME, "champion") == 1

@@ -53,7 +53,7 @@ def test_reserves_the_plan_and_commits_what_was_spent(calls: Calls, settings: Se
     ledger = PrivacyLedger(settings.ledger_url)
     reserved, committed = ledger.spends()
     assert (reserved.kind, reserved.rho, committed.kind, committed.rho) == ("reserve", 0.4, "commit", 0.25)
-    assert (reserved.population, reserved.launch_id, reserved.stage) == ("people", ID, "fine_tune")
+    assert (reserved.population, reserved.launch_id, reserved.stage) == ("chitchat:people", ID, "fine_tune")
     assert {kind: record.ledger[kind] for kind in ("reserve", "commit")} == {
         "reserve": reserved.hash,
         "commit": committed.hash,
@@ -132,7 +132,7 @@ def test_a_changed_privacy_parameter_is_a_new_launch_and_a_new_spend(calls: Call
     changed = launch_config(mechanism={"noise_multiplier": 12.0})
     run_all(calls, settings, changed)
     assert launch_id(changed) != ID
-    assert PrivacyLedger(settings.ledger_url).total("people") == 0.5
+    assert PrivacyLedger(settings.ledger_url).total("chitchat:people") == 0.5
     with pytest.raises(ValueError, match="run it under its own id"):
         runner.run_stage("plan", changed, ID, settings, calls.stages)
 
@@ -172,7 +172,7 @@ def test_a_failed_stage_leaves_its_reservation_and_no_result(calls: Calls, setti
         runner.run_stage(name, CONFIG, ID, settings, failing)
     with pytest.raises(ArithmeticError):
         runner.run_stage("fine_tune", CONFIG, ID, settings, failing)
-    assert PrivacyLedger(settings.ledger_url).total("people") == pytest.approx(0.25 + 0.4)
+    assert PrivacyLedger(settings.ledger_url).total("chitchat:people") == pytest.approx(0.25 + 0.4)
     assert not (settings.runs_dir / ID / "public" / "fine_tune" / RESULT).exists()
     assert not runner.run_stage("fine_tune", CONFIG, ID, settings, stages).skipped
 

@@ -117,7 +117,7 @@ def _standing(here: Settings, run_id: str, *, runs_now: bool) -> tuple[Launch, H
     return about, Hold(
         gates=failed_gates(about.results.get("decide", {})),
         spent=spent.of_launch(entries or (), run_id),
-        left=spent.left(entries or (), [about.config.private_text.name]),
+        left=spent.left(entries or (), [about.config.population]),
         next=next_steps(about, runs=runs_now),
     )
 

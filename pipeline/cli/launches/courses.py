@@ -3,6 +3,7 @@
 from collections.abc import Collection
 from datetime import datetime, timedelta
 
+from federated.config.population import PopulationKey
 from pipeline.ledger import clock
 from pipeline.ledger.budget import Asked, ceilings, registered
 from pipeline.ledger.entries import Entry
@@ -10,7 +11,7 @@ from pipeline.ledger.loss import releases, together
 from reports.figures.trends import Course
 
 
-def courses(entries: Collection[Entry], population: str) -> list[Course]:
+def courses(entries: Collection[Entry], population: PopulationKey) -> list[Course]:
     """Rho of one device of a population against each of its ceilings, from its registration to now.
 
     What was spent is as the ledger counts it by now: what came of a reservation, since that was made.

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from pipeline.cli.launches import named
-from pipeline.config import SIMULATIONS, STAGE_NAMES, LaunchConfig
+from pipeline.config import STAGE_NAMES, LaunchConfig
 from pipeline.errors import LedgerMissing
 from pipeline.ledger.receipts import Receipts
 from pipeline.run_dir import Belief, RunDir, StageRecord
@@ -57,8 +57,8 @@ class Launch:
             "launch_id": self.run.launch_id,
             "locale": self.config.locale,
             "features": list(self.config.features),
-            "population": self.config.private_text.name,
-            "simulated": self.config.private_text.source in SIMULATIONS,
+            "population": self.config.population,
+            "simulated": self.config.private_text.simulated,
             "seeded": self.config.mechanism.randomness == "seeded",
             "began": self.began.isoformat(timespec="seconds"),
             "state": self.state,

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from federated.config.population import PopulationKey
 from pipeline.ledger import clock
 from pipeline.ledger.budget import Asked, ceilings, registered
 from pipeline.ledger.entries import SPENDING, Entry
@@ -20,7 +21,7 @@ class Left:
       days: in any so many days; None for ever.
     """
 
-    population: str
+    population: PopulationKey
     unit: Unit
     amount: float
     spent: float
@@ -39,7 +40,7 @@ class Left:
         return f"{NAMES[self.unit]} {self.left:.4g} of {self.amount:g}{within}"
 
 
-def left(entries: Iterable[Entry], names: Iterable[str] | None = None) -> list[Left]:
+def left(entries: Iterable[Entry], names: Iterable[PopulationKey] | None = None) -> list[Left]:
     """What is left under every ceiling that populations were registered with.
 
     Args:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from federated.config.population import FilePopulation, Kept, PopulationConfig
+from federated.config.population import Files, Kept, PopulationConfig
 from federated.devices import parts, store
 from federated.devices.store import StoreSummary
 from federated.devices.withdrawn import Withdrawn
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 def worth_sharing(config: LaunchConfig) -> bool:
     """Whether a launch has several processes for text of which there is much."""
     several, population = config.runtime.workers * config.runtime.hosts > 1, config.private_text
-    return several and isinstance(population, FilePopulation) and parts.size(population.paths) >= SMALL_BYTES
+    return several and isinstance(population, Files) and parts.size(population.paths) >= SMALL_BYTES
 
 
 def build_together(
@@ -76,8 +76,8 @@ def read_part(ctx: StageContext, process: Worker) -> None:
     parts.write_part(task, population, ctx.config.locale, process.rank, process.size, writing)
 
 
-def _files(population: PopulationConfig) -> FilePopulation:
-    assert isinstance(population, FilePopulation), "nothing else is worth sharing"
+def _files(population: PopulationConfig) -> Files:
+    assert isinstance(population, Files), "nothing else is worth sharing"
     return population
 
 

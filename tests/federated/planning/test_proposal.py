@@ -12,6 +12,7 @@ from federated.accounting import guarantees as accounting
 from federated.config.availability import AvailabilityConfig
 from federated.config.mechanism import MechanismConfig, TreeMechanism
 from federated.config.planning import KINDS, PlanningConfig
+from federated.config.population import EVERYBODY_TRAINS, Splits
 from federated.mechanisms import optimise_blt
 from federated.planning import costs as plan_costs
 from federated.planning import proposal as proposals
@@ -38,7 +39,8 @@ def terms(kinds: tuple[str, ...] = ("tree",), most_copies: int = 16, ratio: floa
     """Trees alone by default: their numbers take no search, so tests stay quick."""
     base = {"population_estimate": 4000, "max_report_goal": 200, "round_minutes": 6.0, "target_rho": 1.0}
     planning = PlanningConfig.model_validate(base | changes)
-    return replace(terms_of(MECHANISM, planning, ratio), kinds=kinds, most_copies=most_copies, least_report_goal=10)
+    made = terms_of(MECHANISM, planning, EVERYBODY_TRAINS, ratio)
+    return replace(made, kinds=kinds, most_copies=most_copies, least_report_goal=10)
 
 
 row_of_samples = plan_search.independent
@@ -96,7 +98,7 @@ def test_the_block_goes_into_a_launch_file_and_gives_exactly_the_stated_rho(chan
     assert reached.epsilon[1e-10] <= proposal.terms.target.epsilon
     assert plan_costs.noise_to_signal(block) == pytest.approx(0.07, rel=1e-3)
     assert plan_costs.noise_to_signal(block) >= 0.07
-    assert plan(block, wanted.planning.population_estimate).feasible
+    assert plan(block, wanted.training_devices).feasible
     assert (block.clip_norm, block.delta, block.randomness) == (0.3, 1e-10, "seeded")
 
 
@@ -134,8 +136,19 @@ def test_limits_follow_from_the_population() -> None:
     assert proposal.timer.min_sep is not None
     assert 18 < proposal.timer.min_sep < 36
     assert any("Timer 1 whole day:" in reason and "36" in reason for reason in proposal.reasons)
-    assert min_sep_of(terms(population_estimate=10**6).planning, 60, 100) == 60
-    assert min_sep_of(terms(population_estimate=100).planning, 60, 100) == 0
+    assert min_sep_of(terms(population_estimate=10**6), 60, 100) == 60
+    assert min_sep_of(terms(population_estimate=100), 60, 100) == 0
+
+
+def test_devices_that_are_held_out_fill_no_round() -> None:
+    """4,000 that may take part are 2,800 that train, of which a plan counts on nine tenths."""
+    everybody = terms()
+    held_out = replace(everybody, splits=Splits(test=0.2))
+    assert (everybody.training_devices, everybody.usable_devices) == (4000, 3600)
+    assert (held_out.training_devices, held_out.usable_devices) == (2800, 2520)
+    assert (min_sep_of(everybody, 60, 100), min_sep_of(held_out, 60, 100)) == (36, 25)
+    chosen = propose(MECHANISM, held_out).chosen
+    assert chosen.min_sep * chosen.report_goal <= held_out.usable_devices
 
 
 def test_rho_falls_with_the_square_of_the_report_goal_until_devices_come_back() -> None:
@@ -190,7 +203,7 @@ def test_the_values_that_would_meet_a_target_do_meet_it(changes: dict) -> None:
             return replace(wanted, noise_to_signal=value)
         now = {name: getattr(wanted.planning, name) for name in PlanningConfig.model_fields}
         planning = PlanningConfig.model_validate(now | {field: (value,) if field == "rounds" else value})
-        target = terms_of(MECHANISM, planning).target
+        target = terms_of(MECHANISM, planning, EVERYBODY_TRAINS).target
         return replace(wanted, planning=planning, target=target)
 
     for change in possible:
@@ -258,7 +271,7 @@ def test_a_planning_block_of_0_1_reads_as_before_and_what_it_can_no_longer_choos
     assert PlanningConfig.model_validate(stated) == block
     with pytest.raises(ValidationError, match=r"spare_fraction: 0\.2 can no longer be chosen"):
         PlanningConfig.model_validate(stated | {"spare_fraction": 0.2})
-    with pytest.raises(ValidationError, match=r"population_estimate: 1 .* leaves none"):
+    with pytest.raises(ValueError, match=r"population_estimate: of 1 devices about 1 train, .* leaves none"):
         terms(population_estimate=1)
 
 

@@ -10,9 +10,11 @@ import yaml
 from federated.config.counts import CountsConfig
 from federated.config.mechanism import TreeMechanism
 from federated.config.planning import PlanningConfig, SmallLaunch, SmallTrade
+from federated.config.population import EVERYBODY_TRAINS
 from federated.config.training import LocalTrainingConfig, RuntimeConfig, ServerConfig
 from federated.planning import recall, trade
 from federated.planning.rehearsal import Rehearsal, Setting
+from federated.planning.search import terms_of
 from federated.planning.splits import Training, own_rho
 from federated.planning.trade import TradeSetting
 from federated.planning.verdict import Verdict
@@ -77,7 +79,7 @@ def stage(model: KeyboardLM, devices: int, rho: float = 1.0) -> TradeSetting:
         setting=setting,
         mechanism=mechanism,
         counts=None,
-        planning=PlanningConfig.model_validate(planning),
+        terms=terms_of(mechanism, PlanningConfig.model_validate(planning), EVERYBODY_TRAINS),
         rho=rho,
         min_gain=0.0,
         vocabulary=VOCABULARY,
@@ -108,7 +110,7 @@ def test_the_verdict_is_monotone_in_the_population(start: KeyboardLM, tmp_path: 
     most = [max(row.gain for row in each.outcomes if row.gradient_rho) for each in found]
     assert most == sorted(most)
     # The tiny population is told what it could have, before anything is spent.
-    assert "too small: 20 devices gain at most" in found[0].sentence
+    assert "too small: 20 devices that train gain at most" in found[0].sentence
     assert "counts would give" in found[0].sentence
     # The next can pay for counts, and the verdict has their lines.
     assert "too small to train on: 60 devices" in found[1].sentence

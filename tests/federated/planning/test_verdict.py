@@ -44,8 +44,8 @@ def test_a_gain_that_chance_explains_is_no_go_and_names_the_limit() -> None:
     found = verdict(outcome(0.004, 0.002), outcome(-0.01, 0.002), replace(COUNTS, error=0.006))
     assert (found.answer, found.best) == ("no-go", None)
     assert found.sentence == (
-        "This population is too small: 300 devices gain at most +0.40 points (± 0.40) for rho 1, and more than "
-        "+0.00 points must be certain; counts would give +1.20 points (± 1.20) for rho 1. Nothing was spent."
+        "This population is too small: 300 devices that train gain at most +0.40 points (± 0.40) for rho 1, and "
+        "more than +0.00 points must be certain; counts would give +1.20 points (± 1.20) for rho 1. Nothing was spent."
     )
 
 
@@ -53,8 +53,8 @@ def test_a_certain_gain_is_go() -> None:
     found = verdict(outcome(0.02), COUNTS)
     assert (found.answer, found.best) == ("go", 0)
     assert found.sentence == (
-        "This launch pays: 300 devices gain +2.00 points (± 0.20) for rho 1 (gradients rho 1; 16 rounds of 200 "
-        "devices); counts would give +1.20 points (± 0.20) for rho 1 without training."
+        "This launch pays: 300 devices that train gain +2.00 points (± 0.20) for rho 1 (gradients rho 1; 16 rounds "
+        "of 200 devices); counts would give +1.20 points (± 0.20) for rho 1 without training."
     )
 
 
@@ -63,9 +63,9 @@ def test_counts_are_advised_where_they_are_the_better_trade() -> None:
     found = verdict(outcome(0.02), COUNTS, mixed)
     assert (found.answer, found.best) == ("go", 2)
     assert found.sentence == (
-        "This launch pays: 300 devices gain +2.50 points (± 0.20) for rho 1 by counts, and counts.model "
-        "'start-mixture' ships them without training; by training 300 devices gain at most +2.00 points (± 0.20) for "
-        "rho 1."
+        "This launch pays: 300 devices that train gain +2.50 points (± 0.20) for rho 1 by counts, and counts.model "
+        "'start-mixture' ships them without training; by training 300 devices that train gain at most +2.00 points "
+        "(± 0.20) for rho 1."
     )
     # What is not told apart costs less without rounds.
     assert verdict(outcome(0.0205), replace(COUNTS, gain=0.02, report_goal=0)).best == 1
@@ -94,9 +94,9 @@ def test_where_no_training_pays_counts_alone_are_advised_if_they_do() -> None:
     found = verdict(outcome(-0.05), COUNTS, cheaper)
     assert (found.answer, found.best) == ("go", 2)
     assert found.sentence == (
-        "This population is too small to train on: 300 devices gain at most -5.00 points (± 0.20) for rho 1; counts "
-        "would give +1.15 points (± 0.20) for rho 0.1, and that pays: counts.model 'counts' ships them without "
-        "training."
+        "This population is too small to train on: 300 devices that train gain at most -5.00 points (± 0.20) for rho "
+        "1; counts would give +1.15 points (± 0.20) for rho 0.1, and that pays: counts.model 'counts' ships them "
+        "without training."
     )
     assert "Another split pays" in refusal(found, found.outcomes[0])
     assert refusal(found, found.outcomes[2]) is None

@@ -120,7 +120,7 @@ def test_a_plan_counts_who_checks_in() -> None:
     assert not short.feasible
     assert short.rounds_below_goal > 48
     (reason,) = short.reasons
-    assert "of 54 devices 21% to 89% check in, and up to 40 of them rest" in reason
+    assert "of 54 that train 21% to 89% check in, and up to 40 of them rest" in reason
     many = plan(with_day(**nights), 1000)
     assert many.feasible
     # In between nights make up for days, and the plan says how many rounds do not.

@@ -189,7 +189,7 @@ REPORTED = (
     Tampering(
         "the version for its feature",
         "publish",
-        stated("publish", "versions.keyboard-en-US-NWP", more),
+        stated("publish", "versions.simulated-keyboard-en-US-NWP", more),
         "registered",
     ),
     Tampering(

@@ -4,6 +4,7 @@ import hashlib
 from pathlib import Path
 from unittest import mock
 
+from federated.config.population import population_key
 from pipeline.config import launch_id, load_launch
 from pipeline.ledger.budget import Budget
 from pipeline.ledger.ledger import PrivacyLedger
@@ -12,22 +13,22 @@ from pipeline.run_dir import RunDir
 AMPLE = 1e6
 
 
-def installed(home: Path, *people: str, simulated: bool = False, budget: float = AMPLE) -> PrivacyLedger:
+def installed(home: Path, *populations: str, budget: float = AMPLE) -> PrivacyLedger:
     """The ledger of a home with these populations in it."""
     ledger = PrivacyLedger.create(f"sqlite:///{home / 'runs' / 'ledger.db'}")
-    registered(ledger, *people, simulated=simulated, budget=budget)
+    registered(ledger, *populations, budget=budget)
     return ledger
 
 
-def registered(ledger: PrivacyLedger, *people: str, simulated: bool = False, budget: float = AMPLE) -> PrivacyLedger:
-    """The same ledger with these populations in it, whose devices are split alike in every run of the tests.
+def registered(ledger: PrivacyLedger, *populations: str, budget: float = AMPLE) -> PrivacyLedger:
+    """The same ledger with populations of these keys in it, whose devices are split alike in every run of the tests.
 
     One split in thousands leaves none of eighty devices for training to be watched on, and a launch is refused.
     """
-    for name in people:
-        secret = hashlib.sha256(name.encode()).digest()
+    for key in map(population_key, populations):
+        secret = hashlib.sha256(key.encode()).digest()
         with mock.patch("pipeline.ledger.populations.secrets.token_bytes", return_value=secret):
-            ledger.register(name, Budget(max_rho=budget, max_epsilon=1e6, delta=0.1), "tests", simulated=simulated)
+            ledger.register(key, Budget(max_rho=budget, max_epsilon=1e6, delta=0.1), "tests")
     return ledger
 
 

@@ -9,6 +9,8 @@ import numpy as np
 from pipeline import runner, tracking
 from pipeline.config import STAGE_NAMES, LaunchConfig, launch_id
 from pipeline.covered import spends
+from pipeline.ledger.launch import register_simulation
+from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.runner import Stages
 from pipeline.settings import Settings
 from pipeline.stage import StageContext
@@ -27,7 +29,7 @@ from reports.disclosure.utility import Champion, OtherFeature
 from tests.helpers.launches.pipeline_launch import Counted, launch_config, stand_in
 from tests.helpers.reports.reports_example import example
 
-NAME = "keyboard-en-US-NWP"
+NAME, POPULATION = "simulated-keyboard-en-US-NWP", launch_config().population
 WORDS = Vocabulary((*SPECIALS, "see", "you", "soon", "later", "we", "talk", "tomorrow"))
 TEXT = "See you soon. We Talk later. See you tomorrow. We Talk soon, to Nobody."
 
@@ -135,6 +137,7 @@ def launch(
         "max_tokens": 1000,
     }
     config = LaunchConfig.model_validate(launch_config(**changes).model_dump() | {"public_text": source})
+    register_simulation(config, PrivacyLedger(settings.ledger_url))
     made, run_id = stages(decision, created_at), launch_id(config)
     tracker = tracking.MlflowTracker(settings, config, run_id)
     for name in STAGE_NAMES[: STAGE_NAMES.index(until) + 1]:

@@ -3,7 +3,9 @@
 import json
 from pathlib import Path
 
-from pipeline import registry as registered
+from pipeline.experiment import promotion
+from pipeline.ledger.launch import register_simulation
+from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.registry import Registry
 from pipeline.settings import Settings
 from pretrain import export, vocabulary
@@ -39,8 +41,9 @@ def publish(
     (bundle / "bundle.json").write_text(json.dumps({"launch_id": launch_id, "files": files}), encoding="utf-8")
     tags = {"tacit.launch": launch_id, "bundle.sha256": sha256(bundle / "bundle.json")}
     registry, config = Registry(settings), launch_config(features=features)
+    register_simulation(config, PrivacyLedger(settings.ledger_url))
     for feature, name in registry.names_of(config).items():
-        registered.promote(registry, name, registry.register(config, launch_id, bundle, tags, feature))
+        promotion.promote(config, registry, name, registry.register(config, launch_id, bundle, tags, feature))
     return bundle
 
 

@@ -146,7 +146,6 @@ def stack(tacit: Path, spare: Path | None = None, *, watched: bool = False, **ch
             "900",
             "--delta",
             "1e-4",
-            "--simulated",
         )
         yield made
     finally:

@@ -131,14 +131,14 @@ def test_ledger_commands(tacit: Shell, tracked: Settings, file: str):
     config = launch_config()
     for name in ("ingest_private", "plan", "fine_tune"):
         runner.run_stage(name, config, launch_id(config), tracked, Calls().stages)
-    shown = tacit.json("ledger", "show", "--population", "people")
+    shown = tacit.json("ledger", "show", "--population", "chitchat:people")
     assert [entry["kind"] for entry in shown["entries"]] == ["register", "reserve", "commit"]
-    assert shown["totals"] == {"people": 0.25}
+    assert shown["totals"] == {"chitchat:people": 0.25}
     where = str(tracked.runs_dir / "ledger.db")
     assert tacit.json("ledger", "verify") == {"ledger": where, "ok": True, "problems": []}
     assert where in tacit("ledger", "show").stdout
     assert tacit.json("ledger", "export")["head"] == shown["entries"][-1]["hash"]
-    assert "it has those of people" in tacit.json("ledger", "show", "--population", "nobody", code=65)["error"]
+    assert "it has those of chitchat:people" in tacit.json("ledger", "show", "--population", "nobody", code=65)["error"]
 
     (tracked.runs_dir / "ledger.db").unlink()
     assert f"no privacy ledger at {where}" in tacit.json("ledger", "verify", code=65)["error"]

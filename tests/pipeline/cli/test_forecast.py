@@ -67,7 +67,7 @@ def test_a_check_of_a_date_says_it_too(file: Path):
     ended(
         "ledger",
         "register",
-        "people",
+        "chitchat:people",
         "--max-rho",
         "1.6",
         "--max-epsilon",
@@ -79,7 +79,7 @@ def test_a_check_of_a_date_says_it_too(file: Path):
         "--window-days",
         "60",
     )
-    policy = {"budget_rho": None}
+    policy = {"budget_rho": None, "population": "chitchat:people"}
     reserve(ledger, run_id, item(1.0), stage="discover", **policy)
     reserve(ledger, run_id, device(0.1), **policy)
     assert (

@@ -257,7 +257,7 @@ def test_no_go_is_said_before_anything_else_is_offered(home: Path) -> None:
     file = written(home)
     rehearsals.written(load_launch(file), home / "runs", gain=-0.01)
     text, table = tacit("plan", str(file))
-    assert "Verdict: no-go. This population is too small: 60 devices gain at most -1.00 points" in text
+    assert "Verdict: no-go. This population is too small: 60 devices that train gain at most -1.00 points" in text
     assert "counts would give +3.00 points" in text
     assert "For the launch file" not in text
     assert " yes" not in table

@@ -54,8 +54,8 @@ def test_a_split_is_named_by_its_fractions_too(settings: Settings) -> None:
     assert few["split"] == many["split"], "the key is the population's"
     assert few["split_rule"] != many["split_rule"], "a device that one holds out the other trains on"
     assert artifacts.trained_on(few) != artifacts.trained_on(many)
-    assert artifacts.trained_on(few) == ("made-up", few["split_rule"])
-    population = PrivacyLedger(settings.ledger_url).population("made-up")
+    assert artifacts.trained_on(few) == ("synthetic:made-up", few["split_rule"])
+    population = PrivacyLedger(settings.ledger_url).population("synthetic:made-up")
     assert few["split_rule"] == population.split_rule(0.1)
 
 

@@ -88,4 +88,4 @@ def test_what_words_lose_to_discovery_has_the_launch_files_ceiling(settings: Set
                 runner.run_stage("discover", config, launch_id(config), settings, stages)
         else:
             runner.run_stage("discover", config, launch_id(config), settings, stages)
-    assert PrivacyLedger(settings.ledger_url).discovery_total("people") == 2.0
+    assert PrivacyLedger(settings.ledger_url).discovery_total("chitchat:people") == 2.0

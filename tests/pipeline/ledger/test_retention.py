@@ -11,7 +11,7 @@ from pipeline.config import LaunchConfig, launch_id
 from pipeline.errors import BudgetExceeded
 from pipeline.ledger import clock
 from pipeline.ledger.entries import AS_OF, SPLIT_RULE
-from pipeline.ledger.launch import day_of, kept
+from pipeline.ledger.launch import day_of, kept, require_population
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.reuse.sources import content_key
 from pipeline.run.known import run_folder
@@ -115,9 +115,9 @@ def test_check_says_what_will_be_deleted(settings: Settings, ledger: PrivacyLedg
 
 def test_what_nobody_typed_is_kept(settings: Settings, ledger: PrivacyLedger, tmp_path: Path):
     chat = launch_config(policy=POLICY)
-    assert kept(chat, ledger.population("real"), "any") is None
-    ledger.register("fixture", budget(max_rho=1.0, window_days=30), "owner", simulated=True)
-    assert kept(people(tmp_path), ledger.population("fixture"), "any") is None
+    assert kept(chat, require_population(chat, ledger), "any") is None
+    ledger.register("made_up_files:real", budget(max_rho=1.0, window_days=30), "owner")
+    assert kept(people(tmp_path), ledger.population("made_up_files:real"), "any") is None
     ledger.register("for ever", budget(max_rho=1.0), "owner")
     assert (
         kept(

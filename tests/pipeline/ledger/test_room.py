@@ -243,13 +243,13 @@ def test_a_clock_that_runs_years_ahead_writes_no_spend(ledger: PrivacyLedger, ha
 
 
 def test_a_population_that_rested_long_is_looked_at_by_a_person(ledger: PrivacyLedger, hands: Hands):
-    ledger.register("made-up", budget(max_rho=1.0, window_days=30), "owner", simulated=True)
+    ledger.register("synthetic:people", budget(max_rho=1.0, window_days=30), "owner")
     hands.at += timedelta(days=401)
     with pytest.raises(PermanentError, match="tacit ledger budget people --max-rho 1 --reason"):
         ask(ledger, "first", device(0.3))
     ledger.change_budget("people", ledger.population("people").budget, "owner", "a year's rest, the clock is right")
     ask(ledger, "first", device(0.3))
-    ask(ledger, "simulated", device(0.3), population="made-up")
+    ask(ledger, "simulated", device(0.3), population="synthetic:people")
 
 
 def test_a_launch_of_a_date_in_the_past_counts_what_its_text_was_read_by(ledger: PrivacyLedger, hands: Hands):

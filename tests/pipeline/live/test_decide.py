@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from evaluation.live import logs
+from federated.config.population import FilePopulation
 from pipeline import settings as settings_module
 from pipeline.config import LaunchConfig
 from pipeline.errors import ReleaseRefused, TooEarly
@@ -234,9 +235,8 @@ def test_a_champion_that_is_another_by_now_was_no_control(trial: Trial):
 @pytest.mark.slow
 def test_people_are_not_judged_by_a_simulator(trial: Trial):
     (file,) = trial.logged(picks=1.2)
-    people = trial.config.model_copy(
-        update={"private_text": trial.config.private_text.model_copy(update={"source": "files"})}
-    )
+    typed = FilePopulation(source="files", name="people", paths=("p",), max_words_per_device=9)
+    people = trial.config.model_copy(update={"private_text": typed})
     # The window of people comes after it began, that of a simulation before.
     began = entries.of(people, trial.run_id, trial.ledger.entries())
     made = pq.read_table(file)

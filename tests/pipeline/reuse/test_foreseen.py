@@ -90,9 +90,9 @@ def test_a_forged_entry_is_found_by_the_ledger_itself(private: Private, settings
     run(private, settings, FIRST)
     ledger = PrivacyLedger(settings.ledger_url)
     (commit,) = [entry for entry in ledger.entries() if entry.kind == "commit"]
-    ledger.note("reuse", "people", B, "discover", {"launch": A, "commit": commit.hash})
+    ledger.note("reuse", "chitchat:people", B, "discover", {"launch": A, "commit": commit.hash})
     assert ledger.verify() == []
-    ledger.note("reuse", "people", C, "count", {"launch": A, "commit": commit.hash})
+    ledger.note("reuse", "chitchat:people", C, "count", {"launch": A, "commit": commit.hash})
     (problem,) = ledger.verify()
     assert "names no commit before it" in problem
 

@@ -46,7 +46,7 @@ def test_another_noise_multiplier_asks_nobody_again(private: Private, settings: 
     second = run(private, settings, SECOND)
     ledger = PrivacyLedger(settings.ledger_url)
     assert private.made == list(NAMES)
-    assert ledger.discovery_total("people") == 1.0
+    assert ledger.discovery_total("chitchat:people") == 1.0
     assert entries(settings, "reserve", "commit", "reuse") == [
         (A, "discover", "reserve"),
         (A, "discover", "commit"),
@@ -103,7 +103,7 @@ def test_other_text_or_code_is_not_the_same(
         monkeypatch.setattr("pipeline.reuse.sources.code_digest", lambda root, places: "other")
     run(private, settings, SECOND)
     assert private.made == [*NAMES, *NAMES]
-    assert PrivacyLedger(settings.ledger_url).discovery_total("people") == 2.0
+    assert PrivacyLedger(settings.ledger_url).discovery_total("chitchat:people") == 2.0
 
 
 def changed_words_and_seal(launch: Path) -> None:
@@ -167,7 +167,7 @@ def test_a_used_up_budget_allows_what_is_paid_for_and_nothing_else(private: Priv
     first, second, third = (with_budget(config, 1.0) for config in (FIRST, SECOND, THIRD))
     run(private, settings, first)
     run(private, settings, second)
-    assert PrivacyLedger(settings.ledger_url).discovery_total("people") == 1.0
+    assert PrivacyLedger(settings.ledger_url).discovery_total("chitchat:people") == 1.0
     for launch in (first, second):
         erased(settings.runs_dir / launch_id(launch))
     with pytest.raises(BudgetExceeded, match="epsilon per typed word"):
@@ -207,7 +207,7 @@ def test_devices_that_were_asked_are_not_forgotten(
     monkeypatch.undo()
     run(private, settings, FIRST)
     assert run(private, settings, SECOND)[1].reused_from is None
-    assert PrivacyLedger(settings.ledger_url).discovery_total("people") == 2.0
+    assert PrivacyLedger(settings.ledger_url).discovery_total("chitchat:people") == 2.0
 
 
 def test_a_crash_on_the_way_is_repaired(private: Private, settings: Settings, monkeypatch: pytest.MonkeyPatch):
@@ -230,8 +230,8 @@ def test_a_key_tells_nothing_of_the_text(private: Private, settings: Settings):
     """Of the same text and configuration, in another installation."""
     content = run(private, settings, FIRST)[0].content
     ledger = PrivacyLedger(settings.ledger_url)
-    secret = ledger.split_secret("people")
-    ctx = StageContext(FIRST, run_folder(settings, A), settings, "ingest_private", None, "people")
+    secret = ledger.split_secret("chitchat:people")
+    ctx = StageContext(FIRST, run_folder(settings, A), settings, "ingest_private", None, "chitchat:people")
     assert take_over.content_key(ctx, FIRST, private.stages.private["ingest_private"]) == content
     other = type("Other", (PrivacyLedger,), {"split_secret": lambda self, name: bytes(reversed(secret))})
     with pytest.MonkeyPatch.context() as patch:

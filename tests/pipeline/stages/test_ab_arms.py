@@ -34,7 +34,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning"),
     pytest.mark.filterwarnings("ignore:.*Any type hint is inferred as AnyType.*:UserWarning"),
 ]
-NAME = "keyboard-en-US-NWP"
+NAME = "simulated-keyboard-en-US-NWP"
 BASE = Vocabulary((*SPECIALS, "see", "you", "soon"))
 GROWN = vocabulary.extend(BASE, ["lol"], 1)
 MADE_UP = {"source": "synthetic", "name": "made-up", "devices": 40, "max_words_per_device": 30}

@@ -65,7 +65,7 @@ def test_what_is_spent_is_what_is_stated(settings: Settings, stages: Stages) -> 
         ("reserve", "count", rho),
         ("commit", "count", rho),
     ]
-    assert ledger.total("made-up") == result["counts"]["rho"] == rho
+    assert ledger.total("synthetic:made-up") == result["counts"]["rho"] == rho
     assert result["counts"]["epsilon"] == pytest.approx(epsilon_of_rho(rho, 1e-6))
     assert result["counts"]["cells"] == len(GROWN) * (1 + result["counts"]["contexts"])
     assert result["counts"]["start_weight"] == 2

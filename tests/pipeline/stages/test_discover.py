@@ -68,7 +68,7 @@ def test_what_is_spent_is_what_is_stated_and_a_retry_is_the_same_release(setting
     assert [(entry.kind, entry.rho, entry.failure, entry.split) for entry in ledger.spends()] == [
         (kind, pytest.approx(RHO), pytest.approx(FAILURE), "train") for kind in ("reserve", "commit")
     ]
-    assert ledger.total("made-up") == pytest.approx(RHO)
+    assert ledger.total("synthetic:made-up") == pytest.approx(RHO)
     assert result["rho"] == pytest.approx(RHO)
     assert result["epsilon"] == pytest.approx(epsilon_of_rho(RHO, 1e-6 - FAILURE))
     private = next(settings.runs_dir.glob("trial-*")) / "private" / "discover"

@@ -100,10 +100,8 @@ def test_other_bytes_in_the_same_file_are_other_text(first: LaunchConfig, settin
 def test_another_champion_selects_other_sentences(tracked: Settings, tmp_path: Path) -> None:
     name = "ingest_public"
     only = Stages({name: STAGES.functions[name]}, {}, {name: STAGES.public[name]})
-    same_people = {"name": launch_config().private_text.name}
-    selecting = changed(
-        load_launch(write_launch(tmp_path)), public_text={"select_by": "champion"}, private_text=same_people
-    )
+    selecting = changed(load_launch(write_launch(tmp_path)), public_text={"select_by": "champion"})
+    selecting = selecting.model_copy(update={"private_text": launch_config().private_text})
     one, two, three = (changed(selecting, name=number) for number in ("one", "two", "three"))
     publish(tracked, tmp_path, "earlier")
     assert run(one, tracked, only)[name].reused_from is None

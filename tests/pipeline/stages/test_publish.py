@@ -14,8 +14,9 @@ from pipeline import settings as settings_module
 from pipeline import tracking
 from pipeline.config import LaunchConfig
 from pipeline.errors import ReleaseRefused
+from pipeline.experiment.promotion import promote
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.registry import Registry, promote
+from pipeline.registry import Registry
 from pipeline.release import rollback, standing
 from pipeline.run.known import run_folder
 from pipeline.settings import Settings
@@ -33,7 +34,7 @@ from pretrain.writing.truecasing import Usual
 from reports.losses import up
 from tests.helpers.launches.installed import installed
 from tests.helpers.launches.pipeline_launch import launch_config
-from tests.helpers.launches.publishable import NAME, WORDS, launch
+from tests.helpers.launches.publishable import NAME, POPULATION, WORDS, launch
 from tests.helpers.launches.tracking_database import put
 from tests.helpers.reports.reports_example import example
 from tests.helpers.text.dictionaries import SMALL
@@ -207,7 +208,7 @@ def test_registered_model_loads_without_this_project_and_without_pickle(publishe
 @pytest.mark.slow
 def test_one_model_is_a_version_for_each_feature_and_each_goes_its_own_way(tracked: Settings, tmp_path: Path):
     """Champions, rollbacks and what comes after them are a feature's own."""
-    names = {feature: f"keyboard-en-US-{feature}" for feature in ("NWP", "SC", "OTF")}
+    names = {feature: f"simulated-keyboard-en-US-{feature}" for feature in ("NWP", "SC", "OTF")}
     alone = launch(tracked, tmp_path)
     done = launch(tracked, tmp_path, seed=8, features=["NWP", "OTF"])
     assert alone["versions"] == {names["NWP"]: 1}
@@ -224,18 +225,18 @@ def test_one_model_is_a_version_for_each_feature_and_each_goes_its_own_way(track
     assert (aliases("NWP"), aliases("OTF")) == ((2, 1), (1, None))
     assert registry.download(names["OTF"], "champion", tmp_path / "otf").is_dir()
     with pytest.raises(ReleaseRefused, match="no previous version"):
-        rollback("en-US", "OTF", tracked, "worse", "me")
+        rollback("en-US", "OTF", tracked, "worse", "me", POPULATION)
     # Of another launch, under the same number: what was crowned is told by the model's name too.
     last = launch(tracked, tmp_path, seed=9, features=["OTF", "NWP"])
     assert last["versions"] == {names["OTF"]: 2, names["NWP"]: 3}
-    assert rollback("en-US", "OTF", tracked, "worse", "me")["champion"] == 1
+    assert rollback("en-US", "OTF", tracked, "worse", "me", POPULATION)["champion"] == 1
     assert (aliases("NWP"), aliases("OTF")) == ((3, 2), (1, None))
     config = launch_config(seed=9, features=["OTF", "NWP"])
     run, ledger = run_folder(tracked, last["run_id"]), PrivacyLedger(tracked.ledger_url)
     now = standing(config, run, ledger.entries())
     assert now.state == "published"
     assert now.detail.startswith(f"as version 3 of {names['NWP']}; no longer for its other features, rolled back by me")
-    rollback("en-US", "NWP", tracked, "worse too", "me")
+    rollback("en-US", "NWP", tracked, "worse too", "me", POPULATION)
     assert standing(config, run, ledger.entries()).state == "rolled back"
 
 
@@ -254,10 +255,10 @@ def test_hold_publishes_nothing(tracked: Settings, tmp_path: Path):
 def test_aliases_move_forward_and_back(tracked: Settings, tmp_path: Path):
     registry = Registry(tracked)
     with pytest.raises(ReleaseRefused, match="no previous version"):
-        rollback("en-US", "NWP", tracked, "worse", "me")
+        rollback("en-US", "NWP", tracked, "worse", "me", POPULATION)
     first = launch(tracked, tmp_path)
     with pytest.raises(ReleaseRefused, match="champion: 1"):
-        rollback("en-US", "NWP", tracked, "worse", "me")
+        rollback("en-US", "NWP", tracked, "worse", "me", POPULATION)
     second = launch(tracked, tmp_path, seed=8)
     assert (first["version"], second["version"]) == (1, 2)
 
@@ -265,16 +266,16 @@ def test_aliases_move_forward_and_back(tracked: Settings, tmp_path: Path):
         return tuple(registry.alias(NAME, name) for name in ("candidate", "champion", "previous"))
 
     assert aliases() == (2, 2, 1)
-    promote(registry, NAME, 2)
+    promote(launch_config(), registry, NAME, 2)
     assert aliases() == (2, 2, 1), "promoting again loses nothing"
     launch(tracked, tmp_path, seed=9)
     assert aliases() == (3, 3, 2)
     with pytest.raises(ReleaseRefused, match="--reason"):
-        rollback("en-US", "NWP", tracked, " ", "me")
-    done = rollback("en-US", "NWP", tracked, "worse", "me")
+        rollback("en-US", "NWP", tracked, " ", "me", POPULATION)
+    done = rollback("en-US", "NWP", tracked, "worse", "me", POPULATION)
     assert (done["champion"], done["rolled_back"]) == (2, 3)
     assert aliases() == (3, 2, 1)
-    assert rollback("en-US", "NWP", tracked, "worse too", "me")["champion"] == 1
+    assert rollback("en-US", "NWP", tracked, "worse too", "me", POPULATION)["champion"] == 1
     assert aliases() == (3, 1, None)
     kept = [entry for entry in PrivacyLedger(tracked.ledger_url).entries() if entry.kind == "rollback"]
     assert [json.loads(entry.binding)["reason"] for entry in kept] == ["worse", "worse too"]
@@ -287,8 +288,8 @@ def test_populations_never_meet_in_the_registry(tracked: Settings, tmp_path: Pat
     first = launch(tracked, tmp_path)
     toy = launch(tracked, tmp_path, private_text={"name": "toy"})
     registry = Registry(tracked)
-    assert (first["registered_model"], toy["registered_model"]) == (NAME, f"{NAME}-toy")
-    assert (registry.alias(NAME, "champion"), registry.alias(f"{NAME}-toy", "champion")) == (1, 1)
+    assert (first["registered_model"], toy["registered_model"]) == (NAME, f"{NAME}-chitchat-toy")
+    assert (registry.alias(NAME, "champion"), registry.alias(f"{NAME}-chitchat-toy", "champion")) == (1, 1)
     config = launch_config(private_text={"name": "toy"})
     assert registry.champion_before(registry.names_of(config)["NWP"], toy["run_id"]) is None
     assert registry.champion_before(registry.names_of(launch_config())["NWP"], "another").launch_id == first["run_id"]
@@ -314,7 +315,7 @@ def test_a_launch_that_users_model_changed_under_is_not_published(tracked: Setti
 def test_what_was_rolled_back_does_not_come_back(tracked: Settings, tmp_path: Path):
     launch(tracked, tmp_path)
     second = launch(tracked, tmp_path, seed=8)
-    rollback("en-US", "NWP", tracked, "worse", "me")
+    rollback("en-US", "NWP", tracked, "worse", "me", POPULATION)
     run = run_folder(tracked, second["run_id"])
     config = LaunchConfig.model_validate_json((run.path / "public" / "launch" / "launch.json").read_bytes())
     with pytest.raises(ReleaseRefused, match=r"is rolled back \(by me at .*: worse\)"):

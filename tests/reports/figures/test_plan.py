@@ -42,9 +42,9 @@ def test_a_rehearsal_shows_what_is_accepted(tmp_path: Path, chosen: float | None
 @pytest.mark.slow
 def test_a_trade_shows_each_way_to_spend_and_the_population_s_line(tmp_path: Path) -> None:
     lines = {"gradients": [(1.0, 0.02, 0.001), (0.1, -0.01, 0.002)], "counts": [(1.0, 0.01, 0.001)], "mixed": []}
-    figure = trade_figure(lines, rho=0.5, min_gain=0.001, population=1300)
+    figure = trade_figure(lines, rho=0.5, min_gain=0.001, training_devices=1300)
     text = write(figure, tmp_path, "gain")[1].read_text(encoding="utf-8")
-    for label in ("gradients", "counts", "1,300 devices, rho 0.5", "least gain that may launch"):
+    for label in ("gradients", "counts", "1,300 devices train, rho 0.5", "least gain that may launch"):
         assert label in text
     (axes,) = figure.axes
     assert axes.get_xscale() == "log"

@@ -20,7 +20,7 @@ def upgrade() -> None:
     )
     op.create_table(
         "privacy_ledger_populations",
-        sa.Column("name", sa.Text, primary_key=True),
+        sa.Column("population", sa.Text, primary_key=True),
         sa.Column("split_secret", sa.Text, nullable=False),
         sa.Column("devices", sa.LargeBinary, nullable=False),
         sa.Column("withdrawn", sa.LargeBinary, nullable=False),

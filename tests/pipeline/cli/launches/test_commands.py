@@ -62,15 +62,15 @@ def test_what_runs_is_seen_and_not_disturbed(tracked: Settings):
 @pytest.mark.slow
 def test_status_says_what_is_left_in_the_window_and_for_ever(tracked: Settings):
     ledger = PrivacyLedger(tracked.ledger_url)
-    ledger.register("windowed", budget(max_rho=1.0, window_days=60, lifetime_rho=3.0), "tests")
+    ledger.register("chitchat:windowed", budget(max_rho=1.0, window_days=60, lifetime_rho=3.0), "tests")
     run_id = decided_launch(tracked, "hold", private_text={"name": "windowed"})[1]
     answer = answered(tracked.home, "status")
     assert answer["running"] == []
     assert answer["last"]["launch_id"] == run_id
     left = {(row["population"], row["days"]): row["left"] for row in answer["left"] if row["unit"] == "device"}
-    assert left["windowed", 60] == 1.0 - RHO
-    assert left["windowed", None] == 3.0 - RHO
-    assert "left:    rho 0.75 of 1 in any 60 days, for windowed" in printed(tracked.home, "status")
+    assert left["chitchat:windowed", 60] == 1.0 - RHO
+    assert left["chitchat:windowed", None] == 3.0 - RHO
+    assert "left:    rho 0.75 of 1 in any 60 days, for chitchat:windowed" in printed(tracked.home, "status")
 
 
 @pytest.mark.slow
