@@ -10,7 +10,7 @@ from pipeline.experiment import promotion
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.registry import Registry, model_name
 from pipeline.release import rollback, standing
-from pipeline.run_dir import RunDir
+from pipeline.run.known import run_folder
 from pipeline.settings import Settings
 from tests.helpers.launches.installed import registered
 from tests.helpers.launches.pipeline_launch import launch_config
@@ -37,7 +37,7 @@ def test_a_void_launch_is_registered_and_never_champion(tracked: Settings, tmp_p
     again = launch(tracked, tmp_path, mechanism=SEEDED, seed=8)
     assert (secret["alias"], again["version"]) == ("champion", 3)
     assert [registry.alias(NAME, name) for name in ("candidate", "champion", "previous")] == [3, 2, None]
-    config, run = launch_config(mechanism=SEEDED, seed=8), RunDir(tracked.runs_dir, again["run_id"])
+    config, run = launch_config(mechanism=SEEDED, seed=8), run_folder(tracked, again["run_id"])
     assert (
         "never champion, as noise was seeded"
         in standing(config, run, PrivacyLedger(tracked.ledger_url).entries()).detail
