@@ -244,7 +244,7 @@ class RunDir:
     def use_file(self, path: Path) -> Path:
         """A file that a person gave or wrote on, such as a blocklist: a change of it makes the stage run again."""
         name = (path.relative_to(self.path) if path.is_relative_to(self.path) else path).as_posix()
-        self.used[f"{GIVEN}/{name}"] = self.given_digest(name) or ABSENT
+        self.used[f"{GIVEN}/{name}"] = self.given_digest(name) or sha256(path)  # which says that it is gone
         return path
 
     def given_digest(self, name: str) -> str | None:

@@ -2,7 +2,6 @@
 
 from pipeline.cli.launches.held import failed_gates
 from pipeline.cli.launches.known import UNKNOWN, Launch
-from pipeline.erasure.erase import in_words, statement
 
 _READ = "read {run}/public/report/report.html"
 
@@ -13,6 +12,8 @@ def next_steps(launch: Launch, *, runs: bool = False) -> list[str]:
     Args:
       runs: whether a stage of it runs now.
     """
+    from pipeline.erasure.erase import in_words, statement  # with SQLAlchemy: slow to import
+
     run_id, path = launch.run.launch_id, launch.run.path
     read = _READ.format(run=path)
     stated = statement(launch.run)

@@ -8,7 +8,7 @@ import pytest
 from discovery.results import FoundWord
 from pipeline import config as configs
 from pipeline.errors import PermanentError, StageInputMissing
-from pipeline.run.known import run_folder
+from pipeline.run.known import run_folder, write_down
 from pipeline.run_dir import RESULT, StageRecord, record_text
 from pipeline.settings import Settings
 from pipeline.stage import StageContext
@@ -67,6 +67,7 @@ def finish(ctx: StageContext, stage: str, result: dict) -> None:
         processor="any",
         result=result,
     )
+    write_down(record, ctx.settings)
     write_text(ctx.run.public(stage) / RESULT, record_text(record))
 
 
