@@ -282,10 +282,10 @@ def unlisted(value: Any) -> Iterator[str]:
     if isinstance(value, BaseModel):
         for name, field in type(value).model_fields.items():
             content = getattr(value, name)
-            if name in FREE and source(type(value), name) is None:
-                yield from _unlisted_keys(type(value), name, content)
-            elif blocks_of(field.annotation):
+            if blocks_of(field.annotation):
                 yield from unlisted(content)
+            elif name in FREE and not source(type(value), name):
+                yield from _unlisted_keys(type(value), name, content)
             elif source(type(value), name) is None:
                 yield f"{type(value).__name__}.{name}"
     elif isinstance(value, Mapping):

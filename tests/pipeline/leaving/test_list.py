@@ -13,7 +13,9 @@ from pipeline.stages.table import STAGES
 from pipeline.telemetry.leaving import FIELDS, FILES, FREE, blocks_of, require_listed, source
 from reports.disclosure.document import Disclosure
 from reports.disclosure.findings import AuditVerdict
+from reports.disclosure.guarantee import SecAgg
 from tests.helpers.launches.pipeline_launch import STAND_INS
+from tests.helpers.reports.reports_example import block, example
 
 
 def public_models() -> set[type[BaseModel]]:
@@ -70,6 +72,19 @@ class Result(StageResult):
 
 
 ROW = {"type": "noise_variance", "tested": "the noise", "verdict": "passed"}
+
+
+def test_a_whole_disclosure_may_leave() -> None:
+    encoding = SecAgg(
+        bits=32,
+        neighbours=4,
+        threshold=3,
+        inflated_norm=1.0,
+        wrap_probability=0.0,
+        clipped_fraction=1e-6,
+        rounding_std=1e-9,
+    )
+    require_listed(example(accounting=block("accounting", secagg=encoding.model_dump())))
 
 
 def test_a_figure_without_a_source_cannot_leave() -> None:
