@@ -27,7 +27,7 @@ from pipeline.stage import StageSpend
 from pipeline.stages import artifacts
 from pipeline.stages import plan as plan_stage
 from tests.helpers.launches.installed import registered
-from tests.helpers.launches.pipeline_launch import Counted, launch_config, spend
+from tests.helpers.launches.pipeline_launch import Counted, launch_config, spend, stand_in
 
 ROOT = Path(__file__).resolve().parents[2]
 PEOPLE = {"source": "files", "paths": ["people.parquet"], "name": "real"}
@@ -249,7 +249,7 @@ def test_what_is_paid_for_needs_no_room(settings: Settings):
 
 def plan_of(settings: Settings, monkeypatch: pytest.MonkeyPatch, config: LaunchConfig, **devices: int) -> None:
     monkeypatch.setattr(artifacts, "most_devices", lambda ctx: 70)
-    counted = type("Ingested", (Counted,), {"__annotations__": {"devices_by_split": dict[str, int]}})
+    counted = stand_in(type("Ingested", (Counted,), {"__annotations__": {"devices_by_split": dict[str, int]}}))
     stages = Stages(
         functions={
             "ingest_private": lambda ctx: counted(value=1, devices_by_split=devices),

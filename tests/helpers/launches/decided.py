@@ -9,7 +9,9 @@ from pipeline.settings import Settings
 from pipeline.stage import StageContext, StageSpend
 from pretrain.files import write_text
 from reports.disclosure.document import DecisionBlock
+from reports.disclosure.findings import DiscoveryGuarantee
 from tests.helpers.launches.pipeline_launch import Counted, launch_config, spend, stand_in
+from tests.helpers.reports.reports_example import block
 
 RHO, EPSILON = 0.25, 3.5
 
@@ -17,8 +19,21 @@ RHO, EPSILON = 0.25, 3.5
 @stand_in
 class Trained(Counted):
     rho: float = RHO
+    mu: float = (2 * RHO) ** 0.5
     epsilon: float = EPSILON
+    epsilon_pld: float = EPSILON
     delta: float = 1e-6
+
+
+@stand_in
+class Discovered(Counted, DiscoveryGuarantee):
+    """Words found locally, by what the example of a disclosure states of them."""
+
+    @staticmethod
+    def example() -> "Discovered":
+        words = block("discovery")
+        stated = {name: words[name] for name in DiscoveryGuarantee.model_fields} | {"delta": 5e-7}
+        return Discovered(value=1, **stated)
 
 
 @stand_in

@@ -179,7 +179,11 @@ def test_counts_alone_cost_what_counts_cost_and_may_take_all_of_the_ceiling(sett
     loss = spends.launch_loss(config, SimpleNamespace(result=results.__getitem__))
     assert loss.rho == 0.5
     assert loss.epsilon == pytest.approx(epsilon_of_rho(0.5, 1e-6))
-    assert [row.stage for row in accesses(config) if row.covered and row.unit == "device"] == ["count", "audit"]
+    assert [row.stage for row in accesses(config) if row.covered and row.unit == "device"] == [
+        "discover",
+        "count",
+        "audit",
+    ]
 
 
 def test_counts_that_are_missing_leave_no_evidence(settings: Settings) -> None:

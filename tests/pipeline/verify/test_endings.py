@@ -23,7 +23,7 @@ from pipeline.verify.launch import verify
 from pretrain import progress
 from pretrain.files import write_text
 from reports.disclosure.document import DecisionBlock
-from tests.helpers.launches.decided import Compared, Decided, Reported, Trained
+from tests.helpers.launches.decided import Compared, Decided, Discovered, Reported, Trained
 from tests.helpers.launches.installed import registered
 from tests.helpers.launches.pipeline_launch import Counted, launch_config, spend, stand_in
 
@@ -53,6 +53,10 @@ def stages(decision: str = "launch", **special: Callable[[StageContext], Counted
         write_text(ctx.private / "made.txt", ctx.stage)
         return Counted(value=1)
 
+    def found(ctx: StageContext) -> Discovered:
+        counted(ctx)
+        return Discovered.example()
+
     def decided(ctx: StageContext) -> Decided:
         block = decide(evidence(ctx), ctx.config.policy)
         passed = tuple(gate.model_copy(update={"passed": True}) for gate in block.gates)
@@ -60,6 +64,7 @@ def stages(decision: str = "launch", **special: Callable[[StageContext], Counted
         return Decided(value=1, **dict(launched if decision == "launch" else block))
 
     made = dict.fromkeys(CONFIG.stages, counted) | {
+        "discover": found,
         "fine_tune": lambda ctx: Trained(value=1, spend=spend(0.25)),
         "ab_test": lambda ctx: Compared(value=1),
         "decide": decided,
