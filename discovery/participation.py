@@ -18,6 +18,8 @@ from discovery.results import LayerRow
 from pretrain.files import PRIVATE, atomic, private_directory
 
 _FOLDER = "participation"
+# Devices of a layer go by this root of the candidates alive in it.
+_ALIVE_POWER = 0.25
 
 
 def group_sizes(devices: int, config: TrieConfig, known_words: Collection[str]) -> list[int]:
@@ -49,9 +51,18 @@ def fewest(devices: int, alive_L: np.ndarray) -> int:
     return 1 + int(np.floor(spare * weight_L.min() / weight_L.sum() - 1e-9))
 
 
+def fewest_in_a_layer(devices: int, config: TrieConfig) -> int:
+    """Devices that each layer of a pass has at least, whatever the public words are.
+
+    A layer has the least share where one candidate is alive in it and ``max_prefixes`` in all others.
+    """
+    others = (config.layers - 1) * config.max_prefixes**_ALIVE_POWER
+    return 1 + int(max(devices - config.layers, 0) / (1 + others))
+
+
 def sizes(devices: int, alive_L: np.ndarray) -> list[int]:
     """How many of so many devices each layer has, with so many candidates alive."""
-    weight_L = np.maximum(alive_L, 1.0) ** 0.25
+    weight_L = np.maximum(alive_L, 1.0) ** _ALIVE_POWER
     spare = max(devices - len(alive_L), 0)
     ends_L = np.floor(spare * np.cumsum(weight_L) / weight_L.sum() + 1e-9).astype(np.int64)
     return (1 + np.diff(ends_L, prepend=0)).tolist()

@@ -38,7 +38,6 @@ from threadpoolctl import threadpool_limits
 from federated.config.training import LocalTrainingConfig, RuntimeConfig, ServerConfig
 from federated.local_training import low_bits
 from federated.local_training.autotune import chunk_of_run
-from federated.local_training.clipping import check_clip_norm, check_report_goal
 from federated.local_training.rows import round_rows
 from federated.participation.cohorts import Cohorts
 from federated.participation.observed import Observed, observe
@@ -215,8 +214,7 @@ def _check(model: KeyboardLM, data: TrainingData, rule: RoundRule, runtime: Runt
       OSError: a GPU is asked for where there is none.
     """
     devices, synthetic_D = data.devices, data.synthetic_D
-    check_report_goal(rule.largest_cohort(len(devices)))
-    check_clip_norm(rule.config.clip_norm)
+    rule.require_sums(len(devices))
     if not len(devices):
         raise ValueError("devices: none to train on; check the private store's train split")
     if synthetic_D.shape != (len(devices),) or synthetic_D.dtype != bool:

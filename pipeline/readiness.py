@@ -5,16 +5,16 @@ what is refused is refused at the first place that can know it.
 """
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from discovery.config import TrieConfig
 from federated.config.population import Files, Kept, SyntheticPopulation
 from federated.devices.withdrawn import Withdrawn
 from pipeline.config import LaunchConfig
 from pipeline.hosts.gang import require_hosts
+from pipeline.preflight.shortfalls import FEW, of_file, too_few
 from pipeline.releases.planned import estimated_devices, planned
 from pipeline.releases.policy import above_policy, one_number
 from pipeline.settings import Settings, has_account
@@ -22,8 +22,6 @@ from pretrain.config import FileCorpus
 
 # Rows of larger files are counted when the launch reads them, which is before anything is spent too.
 _MOST_COUNTED_BYTES = 1 << 30
-# Of fewer devices, rounded down to tens, a tenth is nobody or one.
-_FEW = 20
 
 
 @dataclass(frozen=True)
@@ -69,6 +67,7 @@ def look(config: LaunchConfig, settings: Settings, run_id: str, taken_over: Coll
     estimated = _estimated_problems(config) if config.planning else []
     problems = (
         *_no_words(config),
+        *of_file(config),
         *unusable,
         *population.problems,
         *(problem for problem in estimated if not population.problems),
@@ -159,9 +158,25 @@ def _population(config: LaunchConfig, kept: Kept | None, withdrawn: Withdrawn) -
     parts = ", ".join(f"{name} {splits[name]:,}" for name in ("train", "validation", "test"))
     return Look(
         tuple(_hopeless(config, devices)),
-        (f"private_text: {devices:,}+ devices of {config.locale}{note}; about {parts}",),
+        (
+            f"private_text: {devices:,}+ devices of {config.locale}{note}; about {parts}",
+            *_needed(config, splits["test"]),
+        ),
         devices,
     )
+
+
+def _needed(config: LaunchConfig, test: int) -> list[str]:
+    """How much test devices must have typed for figures under the noise; nobody knows before whether they have."""
+    if config.evaluation is None or not test:
+        return []
+    from evaluation.noisy.questions import words_needed
+
+    words = words_needed(config.evaluation.noise_multiplier, test)
+    return [
+        f"evaluation: about {words:.2g} words of each of {test:,} test devices are needed; noise drowns fewer, and "
+        "the comparison is then inconclusive"
+    ]
 
 
 def unusable_files(config: LaunchConfig, kept: Kept | None = None) -> list[str]:
@@ -199,62 +214,6 @@ def _looks(config: LaunchConfig, kept: Kept | None) -> list[Callable[[], object]
     return looks
 
 
-def too_few(config: LaunchConfig, devices_by_split: Mapping[str, int]) -> list[str]:
-    """Which stage could not run with so many devices.
-
-    Args:
-      devices_by_split: rounded down to tens, so that up to nine more in each may be there.
-    """
-    from federated.counts.bounded_sum import MOST_DEVICES
-
-    train, test, lines = devices_by_split["train"], devices_by_split["test"], []
-    discovery = config.discovery
-    if isinstance(discovery, TrieConfig) and train + 9 < discovery.layers * discovery.passes:
-        lines.append(
-            f"discovery.layers: {discovery.layers} in {discovery.passes} passes need as many training "
-            f"devices, and there are {train}+; lower it to {max((train + 9) // discovery.passes, 1)} or less"
-        )
-    if (central := config.central_discovery) is not None:
-        from discovery.central.select import passes_of
-
-        # A device gives a word the weight 1 at most.
-        needed = min(one.threshold for one in passes_of(central))
-        if train + 9 < needed:
-            lines.append(
-                f"discovery.noise_multiplier: {central.noise_multiplier:g} asks a word for a weight of "
-                f"{needed:.3g}, more than all {train}+ training devices can give it; lower it, or have more devices"
-            )
-    if test + 9 < config.ab_test.buckets:
-        lines.append(
-            f"ab_test.buckets: {config.ab_test.buckets}, but there are {test}+ test devices; lower it to "
-            f"{max(test // 5, 2)} or raise private_text.test_fraction"
-        )
-    if config.evaluation is not None:
-        from evaluation.noisy.questions import fewest_devices
-
-        needed = fewest_devices(config.evaluation.noise_multiplier)
-        if test + 9 < needed:
-            lines.append(
-                f"evaluation.noise_multiplier: {config.evaluation.noise_multiplier:g} drowns whatever fewer than "
-                f"{needed} test devices type, and there are {test}+; lower it, or raise private_text.test_fraction"
-            )
-    sums = {"counts": config.counts, "vote": config.vote}
-    lines += [
-        f"{name}: {train:,}+ devices, but a 64-bit fixed-point sum holds {MOST_DEVICES:,}; remove '{name}'"
-        for name, block in sums.items()
-        if block is not None and train + 10 > MOST_DEVICES
-    ]
-    devices = sum(devices_by_split.values())
-    if lines and devices < _FEW:
-        # No number of the launch file is to blame.
-        return [
-            f"private_text: population {config.private_text.name!r} has {devices}+ devices, too few to train on most, "
-            "watch training on some and compare on others; bring more, or correct client_id, which is never empty and "
-            "tells devices apart"
-        ]
-    return lines
-
-
 def _hopeless(config: LaunchConfig, devices: int) -> list[str]:
     """Which stage could not run, whatever the keyed hash draws; it may still be one, once the parts are counted.
 
@@ -262,16 +221,16 @@ def _hopeless(config: LaunchConfig, devices: int) -> list[str]:
       devices: rounded down to tens, as in ``too_few``.
     """
     expected = config.private_text.splits.expected(devices)
-    # With nine more, more than each part will have, but for one population of a thousand.
+    # With the nine more that rounding hides, more than each part will have, but for one population of a thousand.
     most = {
-        name: math.floor(part + 3 * math.sqrt(part * (1 - part / devices))) if devices else 0
+        name: math.floor(part + 3 * math.sqrt(part * (1 - part / devices))) + 9 if devices else 9
         for name, part in expected.items()
     }
     sure = {line.partition(":")[0] for line in too_few(config, most)}
+    if sure and devices < FEW:
+        return too_few(config, expected)
     lines = [line for line in too_few(config, expected) if line.partition(":")[0] in sure]
-    if lines and devices < _FEW:
-        return lines
-    return lines + (_never_full(config, expected["train"]) if _never_full(config, most["train"] + 9) else [])
+    return lines + (_never_full(config, expected["train"]) if _never_full(config, most["train"]) else [])
 
 
 def _never_full(config: LaunchConfig, devices: int) -> list[str]:

@@ -10,16 +10,50 @@ by N inner products G. No matrix of P columns is stored: inner products with all
 
 import functools
 import hashlib
+import math
 from dataclasses import dataclass
 
 import numpy as np
 from scipy import linalg
 
+from evaluation.audit.one_shot import LEAST_DIMENSION
+from evaluation.config import LEAST_DIRECTIONS
+
 # Far beyond every clip norm, so that the trainer's own clipping decides how long the update is.
 UPDATE_NORM = 1e4
 _BITS_AT_ONCE = 5
 # Cut rows that are nearly dependent are drawn again, so many times.
-_DRAWS, _LEAST_VALUE = 8, 1e-3
+_DRAWS, _LEAST_VALUE = 64, 1e-3
+_LEAST_ROUNDS = 2
+
+
+def unauditable(count: int, rounds: int, share: float = 1.0, parameters: int | None = None) -> list[str]:
+    """Why the audits of so many directions would have nothing to test, each line with what to change.
+
+    Of ``LEAST_DIRECTIONS`` canaries with a round fair coins leave fewer than three on either side once in 10^15 runs.
+
+    Args:
+      rounds: of training.
+      share: of the canaries, those expected to have a round.
+      parameters: of the model; None where they are not known yet.
+    """
+    lines = []
+    if rounds < _LEAST_ROUNDS:
+        lines.append(f"noise is audited over {_LEAST_ROUNDS} rounds or more, and there is {rounds}; raise rounds")
+    if count * share < LEAST_DIRECTIONS:
+        lines.append(
+            f"about {math.floor(count * share)} of {count} would have a round, and the audits need {LEAST_DIRECTIONS}; "
+            f"raise it to {math.ceil(LEAST_DIRECTIONS / share):,} or more"
+        )
+    # Just above a power of two, each row has one other that is nearly the same on the first P entries. Of N rows of Q
+    # no such two are drawn at once with probability exp(-N^2 / 2Q) about, and 64 draws find such rows where it is 1/e.
+    least = max(LEAST_DIMENSION, _padded(-(-(count**2) // 2)) // 2 + 1)
+    if parameters is not None and parameters < least:
+        lines.append(
+            f"{count} in a model of {parameters:,} parameters, and the audits need {least:,}; lower it, or "
+            "take a larger model"
+        )
+    return lines
 
 
 @dataclass(frozen=True)
@@ -80,7 +114,7 @@ class Directions:
 
     @property
     def _padded(self) -> int:
-        return 1 << max(0, self.num_parameters - 1).bit_length()
+        return _padded(self.num_parameters)
 
     @property
     def _rows_N(self) -> np.ndarray:
@@ -134,3 +168,8 @@ def hadamard(vector_Q: np.ndarray) -> np.ndarray:
 @functools.lru_cache(maxsize=8)
 def _small(size: int) -> np.ndarray:
     return linalg.hadamard(size).astype(np.float64)
+
+
+def _padded(size: int) -> int:
+    """The power of two not below."""
+    return 1 << max(0, size - 1).bit_length()

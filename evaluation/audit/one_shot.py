@@ -18,7 +18,7 @@ import numpy as np
 from evaluation.audit.gaussian_dp import epsilon_between
 
 # The null is a scaled beta distribution; from here on it is normal to 1e-3 far beyond any cosine of use.
-_LEAST_DIMENSION = 1000
+LEAST_DIMENSION = 1000
 _RESAMPLES = 200
 
 
@@ -51,10 +51,10 @@ def one_shot(cosines_N: np.ndarray, dimension: int, delta: float, seed: int, *, 
     Raises:
       ValueError: too few parameters for the normal null, or fewer than 2 canaries.
     """
-    if dimension < _LEAST_DIMENSION or len(cosines_N) < 2:
+    if dimension < LEAST_DIMENSION or len(cosines_N) < 2:
         raise ValueError(
             f"dimension, cosines_N: {dimension} parameters and {len(cosines_N)} canaries; the estimate needs at least "
-            f"{_LEAST_DIMENSION} and 2"
+            f"{LEAST_DIMENSION} and 2"
         )
     scaled_N = np.asarray(cosines_N, dtype=np.float64) * np.sqrt(dimension)
     rng = np.random.default_rng([seed, *b"one-shot bootstrap"])

@@ -75,6 +75,7 @@ class AbResult:
       undefined: metrics left out because some arm had nothing to divide by.
       differentially_private: whether they follow from noisy sums (``evaluation.noisy``). Plain aggregates over
         held-out devices have no guarantee, and a disclosure must say so.
+      drowned: noise left nothing of the words that devices typed, so intervals hold all that is possible.
     """
 
     devices_at_least: int
@@ -83,6 +84,7 @@ class AbResult:
     differences: tuple[Difference, ...]
     undefined: tuple[str, ...] = ()
     differentially_private: bool = False
+    drowned: bool = False
 
     def arm(self, arm: str, metric: str) -> ArmMetric:
         """The row of one metric of one arm."""

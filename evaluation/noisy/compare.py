@@ -20,7 +20,7 @@ from evaluation.comparison.compare import Entrants, Rules
 from evaluation.comparison.intervals import AbResult, ArmMetric, Difference, Estimate, half_widths
 from evaluation.comparison.results import Comparison, ComposeSetting, SliceRow
 from evaluation.features import UNTYPED
-from evaluation.noisy.estimates import estimate
+from evaluation.noisy.estimates import estimate, stands, unknown
 from evaluation.noisy.questions import (
     CLIP_NORM,
     FINE,
@@ -94,11 +94,11 @@ def compare(
     Guarantee: of the devices only what ``release`` gives back is used, besides how many there are, and which cells
     there are follows from the arms' names.
 
+    How much devices typed is not known before the release, and it is paid for afterwards: where the noise drowns it,
+    every interval holds all that is possible, and nothing is refused.
+
     Args:
       noise_multiplier: of the release, in ``questions.CLIP_NORM``.
-
-    Raises:
-      ValueError: the noise is more than so few devices type.
     """
     wanted = layout(entrants)
 
@@ -107,11 +107,6 @@ def compare(
 
     sums = wanted.read(release(len(wanted), made), noise_multiplier * CLIP_NORM)
     table = _table(entrants, sums, rules.confidence, len(asked.devices))
-    if table is None:
-        raise ValueError(
-            f"evaluation.noise_multiplier: {noise_multiplier:g} drowns what {len(asked.devices) // 10 * 10:,}+ devices "
-            "type; lower it, or raise private_text.test_fraction"
-        )
     text = held_out(asked.public, np.arange(len(asked.public)), _PUBLIC_WORDS)
     compared = Comparison(
         table=table,
@@ -165,18 +160,18 @@ def _scored(
     return scoring.score(entrants.arms[arm], text, text.ids(entrants.vocabulary), workers=workers, advance=advance)
 
 
-def _table(entrants: Entrants, sums: Sums, confidence: float, devices: int) -> AbResult | None:
-    """Every metric that was asked for; None where the words themselves are lost in the noise."""
-    rows, differences, words = [], [], sums.value[WORDS]
+def _table(entrants: Entrants, sums: Sums, confidence: float, devices: int) -> AbResult:
+    """Every metric that was asked for."""
+    rows, differences, words = [], [], max(sums.value[WORDS], 0.0)
+    drowned = not stands(WORDS, sums)
     for metric in RECALLS:
-        level = estimate(Question(metric), sums, confidence)
-        if level is None:
-            return None
+        asked = Question(metric)
+        level = estimate(asked, sums, confidence) or unknown(asked, sums, 0.0, 1.0)
         rows.append(_row(OURS, metric, level, words))
         for other in baselines(entrants):
-            gain = estimate(Question(difference(metric, other), above=FINE), sums, confidence)
-            assert gain is not None, "it has the denominator of the level"
-            theirs = _less(level, gain, confidence)
+            asked = Question(difference(metric, other), above=FINE)
+            gain = estimate(asked, sums, confidence) or unknown(asked, sums, -1.0, 1.0)
+            theirs = share(_less(level, gain, confidence)) if drowned else _less(level, gain, confidence)
             rows.append(_row(other, metric, theirs, words))
             differences.append(Difference(OURS, other, metric, gain, _relative(gain, theirs, level)))
     return AbResult(
@@ -185,6 +180,7 @@ def _table(entrants: Entrants, sums: Sums, confidence: float, devices: int) -> A
         arms=tuple(rows),
         differences=tuple(differences),
         differentially_private=True,
+        drowned=drowned,
     )
 
 

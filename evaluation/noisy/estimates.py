@@ -20,6 +20,11 @@ _NODES_N, _WEIGHTS_N = np.polynomial.hermite_e.hermegauss(41)
 _WEIGHTS_N = _WEIGHTS_N / _WEIGHTS_N.sum()
 
 
+def stands(name: str, sums: Sums) -> bool:
+    """Whether a sum is so far above its noise that something can be divided by it."""
+    return sums.value[name] > LEAST_DENOMINATOR * sums.deviation[name]
+
+
 def estimate(question: Question, sums: Sums, confidence: float) -> Estimate | None:
     """The ratio and its interval; None where the denominator is lost in its noise.
 
@@ -28,7 +33,7 @@ def estimate(question: Question, sums: Sums, confidence: float) -> Estimate | No
     value, deviation = sums.value, sums.deviation
     top, bottom = question.numerator, question.denominator
     below = value[bottom]
-    if not below > LEAST_DENOMINATOR * deviation[bottom]:
+    if not stands(bottom, sums):
         return None
     ratio = value[top] / below
     terms = {(top, top): 1.0, (top, bottom): -2 * ratio, (bottom, bottom): ratio**2}
@@ -45,6 +50,16 @@ def estimate(question: Question, sums: Sums, confidence: float) -> Estimate | No
     degrees = min(devices * ((sampling + noise) / sampling) ** 2, _MOST_DEGREES) if sampling else _MOST_DEGREES
     reach = _half_widths(confidence, degrees, sampling, noise, spread_error) * error
     return Estimate(value=ratio, low=ratio - reach, high=ratio + reach, standard_error=error, degrees=degrees)
+
+
+def unknown(question: Question, sums: Sums, low: float, high: float) -> Estimate:
+    """A ratio of which the noise leaves no more than that it lies between ``low`` and ``high``, as all such ratios do.
+
+    Guarantee: a function of noisy sums, as ``estimate`` is.
+    """
+    below = max(sums.value[question.denominator], LEAST_DENOMINATOR * sums.deviation[question.denominator])
+    value = min(max(sums.value[question.numerator] / below, low), high)
+    return Estimate(value=value, low=low, high=high, standard_error=(high - low) / 2, degrees=_FEWEST_DEGREES)
 
 
 def _half_widths(confidence: float, degrees: float, sampling: float, noise: float, spread_error: float) -> float:

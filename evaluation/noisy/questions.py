@@ -118,11 +118,27 @@ class Sums:
     deviation: Mapping[str | tuple[str, str], float]
 
 
-def fewest_devices(noise_multiplier: float) -> int:
-    """So many devices have to be asked at least: fewer may be lost in the noise though each typed as much as counts."""
-    return math.ceil(
-        (LEAST_DENOMINATOR + _LUCK) * Layout(()).read(np.zeros(1), noise_multiplier * CLIP_NORM).deviation[WORDS]
-    )
+def fewest_devices(noise_multiplier: float, most_words: float = MOST_WORDS) -> int:
+    """Least devices of which noise leaves something, if each typed as much as counts.
+
+    How much they really typed is not known before the release, so what drowns although there are as many is told as
+    inconclusive (``compare``), and refused by nobody.
+
+    Args:
+      most_words: that a device may have typed; above ``MOST_WORDS`` they count no more.
+    """
+    needed = (LEAST_DENOMINATOR + _LUCK) * deviation_of_words(noise_multiplier)
+    return math.ceil(needed * MOST_WORDS / min(most_words, MOST_WORDS))
+
+
+def words_needed(noise_multiplier: float, devices: int) -> float:
+    """Words that each of so many devices must have typed, on average and of which ``MOST_WORDS`` count at most."""
+    return (LEAST_DENOMINATOR + _LUCK) * deviation_of_words(noise_multiplier) * MOST_WORDS / devices
+
+
+def deviation_of_words(noise_multiplier: float) -> float:
+    """Standard deviation of the noise in the sum of all words, in ``MOST_WORDS``."""
+    return Layout(()).read(np.zeros(1), noise_multiplier * CLIP_NORM).deviation[WORDS]
 
 
 def vectors(layout: Layout, parts_D: Mapping[str, np.ndarray]) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -14,8 +14,9 @@ from federated.config.availability import AvailabilityConfig
 from federated.config.blt_presets import PRESETS
 from pretrain.config import Amount, Config, Rate
 
-# Far above every published run: 2,000 rounds, a few participations, cohorts of 6,500.
-MOST_ROUNDS, MOST_PARTICIPATIONS, MOST_COHORT = 100_000, 100_000, 10_000_000
+# Far above every published run: 2,000 rounds, a few participations, cohorts of 6,500; more than so many devices
+# overflow a round's fixed-point sum (``local_training.clipping``).
+MOST_ROUNDS, MOST_PARTICIPATIONS, MOST_COHORT = 100_000, 100_000, 2**18 - 1
 # Beyond these the exact sensitivity of a tree, and the search for a band, take minutes and gigabytes.
 MOST_TREE_PARTICIPATIONS, MOST_MATRIX_ROUNDS, MOST_BANDED_ROUNDS = 200, 5_000, 10_000
 MOST_DEVICES = 10_000_000_000

@@ -60,8 +60,8 @@ class Aggregate:
 
     Attributes:
       sum_P: int64 ``[P]``, weighted clipped updates in units of ``clip.norm / 2^44``.
-      below: sum over the devices of 1/2 if the update's norm is at most ``clip.below``, else -1/2.
-      weight: sum of the devices' weights.
+      below: sum over the devices that contribute of 1/2 if the update's norm is at most ``clip.below``, else -1/2.
+      weight: sum of the weights of the devices that contribute.
       tally: of the devices.
       planted_P: the same sum of the audit's updates, which none of the others holds; None where there are none.
       exact: whether ``sum_P`` is what was added, to the last bit; not what secure aggregation decoded.
@@ -96,7 +96,7 @@ class Sums:
       inputs_VE: int64 in units of ``clip.norm / 2^44``; None if tied.
       shared: the other tensors in the order of ``Weights.shared``.
       counts: int64: twice the sum of the bits (1/2 for an update of norm ``clip.below`` at most, else
-        -1/2), the devices' weights in units of 2^-30, each rounded up, and the four numbers of a ``Tally``.
+        -1/2), the weights in units of 2^-30, each rounded up, of devices that contribute, and those of a ``Tally``.
       planted: the sum of the canaries, kept apart; None where there are none.
     """
 
@@ -141,11 +141,10 @@ class Sums:
         """Clip the updates of one chunk of devices and add them; changes ``updates`` if clipped by layer.
 
         Guarantee: leaving out one of ``updates`` changes the sum by a vector of joint L2 norm at most ``clip.norm``,
-        whatever the device holds: its update is scaled as ``grid_scale`` says, by the norm of all parameters
-        together, and cut towards zero. One that is not finite adds exact zeros, and nothing raises. Twice the sum
-        of the bits changes by at most 2 and, taken as "no device at all", by 1. This is the one place where
-        anything is clipped: devices of a round in the open, each device's own update under secure aggregation, and
-        the audit's direction canaries.
+        that of the bits by 1/2 and that of the weights by 1, whatever the device holds: its update is scaled as
+        ``grid_scale`` says, by the norm of all parameters together, and cut towards zero. One that is not finite adds
+        exact zeros to every sum, and nothing raises. This is the one place where anything is clipped: devices in the
+        open, each device's own update under secure aggregation, and the audit's direction canaries.
 
         Args:
           updates, ids: as ``train_chunk`` returns them.
@@ -164,7 +163,8 @@ class Sums:
         for total, span in ((self, slice(0, devices)), (self.planted, slice(devices, None))):
             if total is not None and len(scale_C[span]):
                 total._put(updates, ids, scale_C, span, fuse)
-                total._count(free_C[span], weights[span], clip)
+                sent_C = zip(free_C[span], weights[span], scale_C[span], strict=True)
+                total._count([(norm, weight) for norm, weight, scale in sent_C if scale > 0], clip)
 
     def _put(self, updates: Weights, ids: Sequence[Tensor], scale_C: np.ndarray, span: slice, fuse: bool) -> None:
         """Add some of a chunk's updates, and see how long each is and what they come to as they are added."""
@@ -179,11 +179,11 @@ class Sums:
         self.counts[_UPDATES] += len(squares_C)
         self.counts[_LONGER] += int(np.sum(~(squares_C <= (FIXED_POINT * _LONGEST) ** 2)))
 
-    def _count(self, norms_C: Sequence[float], weights: Sequence[float], clip: Clip) -> None:
+    def _count(self, sent: Sequence[tuple[float, float]], clip: Clip) -> None:
+        """Add bit and weight of the devices that contribute: norm and weight of each."""
         if clip.below is not None:
-            # A norm that is not finite is not below anything.
-            self.counts[_BELOW] += sum(1 if norm <= clip.below else -1 for norm in norms_C)
-        self.counts[_WEIGHT] += sum(math.ceil(weight * _WEIGHT_UNIT) for weight in weights)
+            self.counts[_BELOW] += sum(1 if norm <= clip.below else -1 for norm, _ in sent)
+        self.counts[_WEIGHT] += sum(math.ceil(weight * _WEIGHT_UNIT) for _, weight in sent)
 
     def trained(self, devices: Sequence[DeviceRows]) -> None:
         """Write down whose rows were trained on."""

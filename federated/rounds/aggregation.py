@@ -64,8 +64,9 @@ def round_sum(
     """Sum over one cohort of clipped updates, in units of ``clip.norm / 2^44``. Private until noise is added.
 
     Guarantee: zeroing one device moves the sum by at most ``clip.norm`` (``clip.norm`` times
-    ``encoding.inflated_norm`` under secure aggregation) in L2 norm, exactly where devices train one by one: under
-    secure aggregation, and on a CPU with ``chunk_devices`` 1. Else the last bits of float32 of others come to it
+    ``encoding.inflated_norm`` under secure aggregation) in L2 norm, and the sum of the bits by at most 1/2: a device
+    without rows, and one whose update is not finite, adds nothing to either. Exactly so where devices train one by one:
+    under secure aggregation, and on a CPU with ``chunk_devices`` 1. Else the last bits of float32 of others come to it
     (``chunked_sum``). Under secure aggregation the server works on masked vectors and their sum alone.
     A cohort too small to hide in sends nothing: its round adds noise to zero.
 
@@ -89,9 +90,7 @@ def round_sum(
         if share.planted is not None:
             planted_P, _ = process.sum(share.planted.flat(model), share.planted.counts)
         counted = Sums(None, (), counts)
-        # A device without rows has an update of norm 0, which is below any threshold.
-        below = 0.5 * (len(rows) - len(ordered)) + counted.below
-        return Aggregate(sum_P, below, counted.weight, counted.tally, planted_P)
+        return Aggregate(sum_P, counted.below, counted.weight, counted.tally, planted_P)
     planted_P = None if planted is None else _planted_securely(trainer, planted, clip, rule, encoding, round_number)
     neighbours = secagg_neighbours(rule.config.report_goal)
     if len(rows) <= neighbours:

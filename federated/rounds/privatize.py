@@ -19,7 +19,7 @@ from federated.config.mechanism import AdaptiveClipping, MechanismConfig
 from federated.local_training.clipping import release
 from pretrain.randomness import noise
 
-# A device sends its bit as b - 1/2, so that one device moves the sum by 1/2 and not by 1.
+# A device sends its bit as b - 1/2, and one that contributes nothing sends 0: one device moves the sum by 1/2.
 _BIT_SENSITIVITY = 0.5
 _BITS = "bits."
 _UPDATES = "updates."
@@ -89,7 +89,8 @@ class Privatizer:
     release of the mechanism's strategy applied to the pairs (clipped update / clip norm, bit), with
     noise multiplier ``mechanism.noise_multiplier`` for the pair. Updates get more noise than that
     alone (theorem 1), bits get theirs, and together they cost what the mechanism alone would: account
-    with ``mechanism``. Needs updates clipped to ``clip_norm(state)`` and rounds in order.
+    with ``mechanism``. Needs updates clipped to ``clip_norm(state)``, bits of +1/2 or -1/2 from devices that contribute
+    and of 0 from all others (zero-out: the neighbour contributes nothing, to both sums), and rounds in order.
 
     Attributes:
       mechanism: what the run is accounted with.
@@ -144,7 +145,7 @@ class Privatizer:
 
         Args:
           unnoised_sum_P: int64 sum of updates clipped to ``state.clip_norm``, in units of it / 2^44.
-          unnoised_below: sum over the devices that arrived of 1/2 if the update's norm is at most
+          unnoised_below: sum over the devices that contribute of 1/2 if the update's norm is at most
             ``state.estimate``, else -1/2; not looked at if the clip norm is fixed.
           drawn: of this round and state.
           state: what ``begin`` gave.
@@ -159,6 +160,8 @@ class Privatizer:
         if adaptive is None:
             return released_P, after
         below = float(noise.on_grid(np.array(unnoised_below + drawn.bit_noise), adaptive.bit_noise_std))
+        # The denominator is fixed, so each place of the report goal that nobody fills counts as half a device below:
+        # with a share e of them the norm settles where q + (q - 1/2) e / (1 - e) of the others lie below, q wanted.
         share = 0.5 + below / self.config.report_goal
         shares = state.shares + share
         return released_P, replace(after, shares=shares, estimate=self._estimate(adaptive, shares, after.round))

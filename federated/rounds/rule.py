@@ -11,7 +11,7 @@ import numpy as np
 
 from federated import mechanisms
 from federated.config.mechanism import IndependentMechanism, MechanismConfig, secagg_neighbours
-from federated.local_training.clipping import Clip
+from federated.local_training.clipping import Clip, check_clip_norm, check_report_goal
 from federated.participation.availability import Availability
 from federated.participation.clock_cohorts import ROUND_MINUTES, ClockCohorts
 from federated.participation.cohorts import Cohorts
@@ -118,6 +118,11 @@ class RoundRule:
             return config.report_goal
         mean = config.report_goal / config.population * num_devices
         return min(num_devices, math.ceil(mean + _DEVIATIONS * math.sqrt(mean) + _DEVIATIONS))
+
+    def require_sums(self, num_devices: int) -> None:
+        """ValueError if a round of so many devices could overflow a sum, or the clip norm is no bound."""
+        check_report_goal(self.largest_cohort(num_devices))
+        check_clip_norm(self.config.clip_norm)
 
     def encoding(self, num_parameters: int, num_devices: int) -> Encoding | None:
         """How devices write their updates as integers; None without secure aggregation.

@@ -313,15 +313,15 @@ def _valid(content: dict[str, Any]) -> LaunchConfig:
 def _planned(config: LaunchConfig, asked: Asked) -> "Plan":
     """The worst case of the file, and whether the population carries it: what 'tacit plan' says of it."""
     from federated.planning.worst_case import plan
-    from pipeline import readiness
+    from pipeline.preflight.shortfalls import too_few
+    from pipeline.releases import planned as worst
     from pipeline.releases.policy import above_policy
-    from pipeline.releases.spends import planned as planned_spends
 
     splits = config.private_text.splits.expected(asked.population)
-    planned = plan(config.mechanism, splits["train"])
-    spends = planned_spends(config, planned.guarantee.rho, splits["train"])
-    more = (*above_policy(config, spends, splits["train"]), *readiness.too_few(config, splits))
-    return replace(planned, feasible=planned.feasible and not more, reasons=(*planned.reasons, *more))
+    planned = plan(config.mechanism, train := splits["train"])
+    above = above_policy(config, worst.planned(config, train), train)
+    reasons = (*planned.reasons, *above, *too_few(config, splits))
+    return replace(planned, feasible=not reasons, reasons=reasons)
 
 
 def _text(content: dict[str, Any], asked: Asked) -> str:

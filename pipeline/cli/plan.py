@@ -10,11 +10,12 @@ import typer
 from rich.console import Console
 
 from federated.config.mechanism import MOST_DEVICES
-from pipeline import readiness, rehearsed, settings
+from pipeline import rehearsed, settings
 from pipeline.cli.launches.named import LaunchName, to_run
 from pipeline.cli.launches.plan_tables import show_options, show_trade
 from pipeline.cli.support import AsJson, answer, command, foreseen, taken_over
 from pipeline.config import LaunchConfig
+from pipeline.preflight.shortfalls import too_few
 from pipeline.releases.ceiling import in_words
 from pipeline.releases.policy import above_policy, likely
 from pipeline.releases.spends import planned as planned_spends
@@ -73,7 +74,7 @@ def plan(
     spends = planned_spends(config, planned.guarantee.rho, trains)
     more_reasons = (
         *above_policy(config, spends, trains),
-        *readiness.too_few(config, splits),
+        *too_few(config, splits),
     )
     planned = replace(
         planned, feasible=planned.feasible and not more_reasons, reasons=(*planned.reasons, *more_reasons)

@@ -11,6 +11,7 @@ from federated.counts.cells import START_WEIGHT
 from pipeline.config import LaunchConfig
 from pipeline.covered.words import words_of
 from pipeline.errors import StageInputMissing
+from pipeline.preflight.shortfalls import of_file, parameters
 from pipeline.rehearsed import require_worth
 from pipeline.releases.policy import above_policy
 from pipeline.releases.spends import central_discovery, counts, evaluated, planned, votes
@@ -62,6 +63,7 @@ def planned_votes(config: LaunchConfig, run: RunDir) -> Spend | None:
     if config.vote is None:
         return None
     require_worth(config, run.root)
+    _require_parameters(config, run)
     return votes(config.vote.rho, config.mechanism.delta)
 
 
@@ -99,6 +101,7 @@ def planned_discovery(config: LaunchConfig, run: RunDir) -> Spend:
     plan = run.record("plan")
     if plan is None:
         raise StageInputMissing(f"{run.launch_id}: stage 'plan' has not finished; it comes before anything is spent")
+    _require_parameters(config, run)
     if isinstance(config.discovery, CentralConfig):
         return central_discovery(config.discovery)
     devices = run.result("ingest_private")["devices_by_split"]["train"]
@@ -195,6 +198,16 @@ def loss_together(spends: Sequence[Spend], delta: float) -> Loss:
     together = compose([spend.rho for spend in spends if spend.rho is not None], [delta - failure])
     (epsilon,), (second,) = together.epsilon.values(), together.epsilon_pld.values()
     return Loss(rho=together.rho, mu=together.mu, delta=delta, epsilon=epsilon, epsilon_pld=second, failure=failure)
+
+
+def _require_parameters(config: LaunchConfig, run: RunDir) -> None:
+    """ValueError, before the first spend, if the model over the public vocabulary is too small for its audits."""
+    made = run.record("ingest_public")
+    if made is None:  # Then the stage itself refuses, for the same words.
+        return
+    words = made.result.get("vocabulary_size", config.vocabulary.base_size)
+    if lines := of_file(config, parameters(config, words)):
+        raise ValueError("\n".join(lines))
 
 
 def seeded(config: LaunchConfig) -> tuple[str, ...]:

@@ -179,6 +179,7 @@ def ab_result(compared: Comparison, names: list[str], asked: Mapping[str, tuple[
     top3_new = new_words.get("top3_recall")
     return AbTest(
         devices_at_least=table.devices_at_least,
+        drowned=table.drowned,
         words=int(table.arm("private", "top1_recall").denominator),
         session_words=compared.session_words,
         judged_words=compared.judged_words,

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
 from discovery.results import FoundWord
 from federated.devices import store as population
@@ -14,6 +13,7 @@ from federated.mechanisms import Mechanism
 from federated.mechanisms import mechanism_file as mechanism_files
 from pipeline.config import LaunchConfig
 from pipeline.errors import StageInputMissing
+from pipeline.preflight.shortfalls import parameters
 from pipeline.registry import Had, Published, Registry
 from pipeline.run_dir import RunDir
 from pipeline.stage import StageContext
@@ -23,7 +23,7 @@ from pipeline.telemetry.allowed import two_digits
 from pretrain import corpus, export, new_words, selection
 from pretrain import vocabulary as vocabularies
 from pretrain.files import scratch, sha256
-from pretrain.model import KeyboardLM, build_model, parameter_count, placed
+from pretrain.model import KeyboardLM, placed
 from pretrain.ngrams import counted
 from pretrain.ngrams.counted import CountedNGram
 from pretrain.progress import reaching
@@ -130,9 +130,7 @@ def mechanism(run: RunDir) -> Mechanism:
 
 def most_parameters(config: LaunchConfig) -> int:
     """Size of the model if every place for a new word is taken."""
-    words = config.vocabulary.base_size + config.vocabulary.max_new_words
-    with torch.device("meta"):
-        return parameter_count(build_model(config.model, words, config.seed))
+    return parameters(config, config.vocabulary.base_size + config.vocabulary.max_new_words)
 
 
 def most_devices(ctx: StageContext) -> int:
@@ -140,6 +138,11 @@ def most_devices(ctx: StageContext) -> int:
     grid = ctx.config.audit
     planted = sum(grid.users) * len(grid.examples) * grid.repeats * len(grid.launched)
     return ctx.run.result("ingest_private")["devices_by_split"]["train"] + 10 + planted
+
+
+def heard(ctx: StageContext) -> int | None:
+    """Test devices with a word; None under a budget for evaluation, where nobody asks."""
+    return store(ctx).speaking("test") if ctx.config.evaluation is None else None
 
 
 def store(ctx: StageContext) -> population.DeviceStore:

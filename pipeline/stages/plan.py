@@ -13,7 +13,7 @@ from federated.planning.sweep import Sweep
 from federated.rounds.rule import RoundRule
 from pipeline import rehearsed
 from pipeline.ledger.foresee import foresee
-from pipeline.readiness import too_few
+from pipeline.preflight.shortfalls import of_file, too_few, unheard
 from pipeline.releases.policy import above_policy, likely
 from pipeline.releases.spends import planned as planned_spends
 from pipeline.releases.total import total
@@ -63,8 +63,9 @@ def plan(ctx: StageContext) -> Plan:
     splits = ctx.run.result("ingest_private")["devices_by_split"]
     training_devices = splits["train"]
     if ctx.config.trains:
-        rule = RoundRule(mechanism, ctx.config.seed)
-        encoding = rule.encoding(artifacts.most_parameters(ctx.config), artifacts.most_devices(ctx))
+        rule, most = RoundRule(mechanism, ctx.config.seed), artifacts.most_devices(ctx)
+        rule.require_sums(most)
+        encoding = rule.encoding(artifacts.most_parameters(ctx.config), most)
         planned = planner.plan(mechanism, training_devices, encoding)
     else:
         planned = planner.nothing(mechanism)
@@ -73,7 +74,9 @@ def plan(ctx: StageContext) -> Plan:
     if worth is None:
         _log.warning("plan: nobody rehearsed this run, so nobody knows that it will gain anything: 'tacit rehearse'")
     problems = [
+        *of_file(ctx.config),
         *too_few(ctx.config, splits),
+        *unheard(ctx.config, artifacts.heard(ctx)),
         *(f"mechanism: this plan cannot be carried out: {reason}" for reason in planned.reasons),
         *above_policy(ctx.config, spends, training_devices),
         # Words come first; that there is no room for training would be found when they are paid for. What else may be

@@ -150,6 +150,10 @@ class Utility(Config):
     slices: tuple[SliceMetric, ...]
     unstable_signs: tuple[Pair, ...]
     released: ReleasedEvaluation | None = Field(default=None, description="none: plain aggregates, without noise")
+    drowned: bool = Field(
+        default=False,
+        description="noise left nothing of what test devices typed, so intervals hold all that is possible",
+    )
     second_opinions: tuple[SecondOpinion, ...]
     head_words: tuple[HeadWords, ...]
     distinct_first_words: dict[str, int]

@@ -71,13 +71,11 @@ def aggregate(
     Both do the same arithmetic in another order, so low bits differ.
     """
     ordered = most_steps_first(devices, local)
-    # A device without rows has an update of norm 0, which is below any threshold.
-    below = 0.5 * (len(devices) - len(ordered))
     if kernel == "batched":
         summed = chunked_sum(model, ordered, local, clip, chunk_devices, threads)
-        return Aggregate(summed.flat(model), below + summed.below, summed.weight)
+        return Aggregate(summed.flat(model), summed.below, summed.weight)
     total_P = torch.zeros(parameter_count(model), dtype=torch.int64)
-    weight = 0.0
+    below = weight = 0.0
     for rows in ordered:
         bit, share, part_P = _contribution(reference_update(model, rows, local), rows, clip)
         total_P += part_P.long().cpu()
@@ -115,13 +113,14 @@ def reference_update(model: KeyboardLM, rows: DeviceRows, local: LocalTrainingCo
 
 
 def _contribution(update: Mapping[str, Tensor], rows: DeviceRows, clip: Clip) -> tuple[float, float, Tensor]:
-    """One device's bit, weight and clipped update."""
+    """One device's bit, weight and clipped update; all zero if the update is not finite."""
     parts, bit = list(update.values()), 0.0
-    if clip.below is not None:
-        # A norm that is not finite is not below anything, and its device contributes nothing.
+    finite = math.isfinite(norm_of(parts))
+    if clip.below is not None and finite:
         bit = 0.5 if norm_of(parts) <= clip.below else -0.5
     if clip.per_layer:
         shrink_layers(update, clip.norm)
     words = int(np.sum((rows.targets_RT != PAD) & (rows.targets_RT != EOS)))
     weight = 1.0 if clip.weight_words is None else min(words / clip.weight_words, 1.0)
+    weight *= finite
     return bit, weight, clip_to_grid([torch.cat([part.flatten() for part in parts])], clip.norm, weight)[0]

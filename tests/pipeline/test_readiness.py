@@ -17,7 +17,7 @@ from pipeline.errors import RefusedUntouched, StageInputMissing
 from pipeline.ledger import clock
 from pipeline.ledger.budget import Asked
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.readiness import Look, look, too_few, unusable_files
+from pipeline.readiness import Look, look, unusable_files
 from pipeline.releases.policy import above_policy
 from pipeline.releases.spends import local_discovery, planned
 from pipeline.run.known import run_folder
@@ -71,16 +71,6 @@ def test_shipped_launches_are_within_their_own_policy(path: Path, settings: Sett
         registered(PrivacyLedger(settings.ledger_url), config.population)
     shared = replace(settings, airflow_users=("admin", "privacy-reviewer"))
     assert found(config, shared) == []
-
-
-def test_too_small_a_population_counts_those_that_train():
-    """900 devices are 620 that train: a plan for 900 was feasible, and its launch was not."""
-    config = launch_config(private_text={"test_fraction": 0.2})
-    assert config.private_text.splits.expected(900) == {"train": 630, "test": 180, "validation": 90}
-    many = launch_config(discovery={"layers": 40}, ab_test={"buckets": 30})
-    assert too_few(many, {"train": 40, "test": 30}) == []
-    lines = too_few(many, {"train": 30, "test": 20})
-    assert [line.partition(":")[0] for line in lines] == ["discovery.layers", "ab_test.buckets"]
 
 
 def test_a_reviewer_that_does_not_exist_is_known(settings: Settings):
@@ -249,6 +239,7 @@ def test_what_is_paid_for_needs_no_room(settings: Settings):
 
 def plan_of(settings: Settings, monkeypatch: pytest.MonkeyPatch, config: LaunchConfig, **devices: int) -> None:
     monkeypatch.setattr(artifacts, "most_devices", lambda ctx: 70)
+    monkeypatch.setattr(artifacts, "heard", lambda ctx: 60)
     counted = stand_in(type("Ingested", (Counted,), {"__annotations__": {"devices_by_split": dict[str, int]}}))
     stages = Stages(
         functions={

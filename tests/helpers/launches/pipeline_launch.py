@@ -20,7 +20,7 @@ RAW = {
     "public_text": {"source": "sample", "max_tokens": 1000},
     "private_text": {"source": "chitchat", "name": "people", "max_words_per_device": 100},
     "vocabulary": {"base_size": 20, "max_new_words": 2},
-    "model": {"embedding_dim": 4, "hidden_dim": 6, "tied": True},
+    "model": {"embedding_dim": 4, "hidden_dim": 40, "tied": True},
     "pretrain": {
         "steps": 1,
         "batch_sentences": 2,
@@ -51,8 +51,8 @@ RAW = {
     },
     "local_training": {"learning_rate": 0.1, "batch_sentences": 2, "sequence_words": 6, "max_words": 10},
     "server": {"learning_rate": 1.0},
-    "audit": {"users": [1], "examples": [1], "repeats": 1},
-    "ab_test": {},
+    "audit": {"users": [1], "examples": [1], "repeats": 1, "directions": 64},
+    "ab_test": {"buckets": 2},
     "policy": {
         "max_rho": 0.5,
         "max_total_epsilon": 10.0,

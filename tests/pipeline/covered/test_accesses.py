@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from pipeline.covered.accesses import accesses, uncovered
-from pipeline.readiness import too_few
+from pipeline.preflight.shortfalls import too_few
 from tests.helpers.launches.pipeline_launch import launch_config
 
 BUDGET = {"noise_multiplier": 2.0}

@@ -14,7 +14,7 @@ from pipeline.covered import spends
 from pipeline.covered.accesses import accesses
 from pipeline.errors import StageInputMissing
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.readiness import too_few
+from pipeline.preflight.shortfalls import too_few
 from pipeline.releases.policy import above_policy
 from pipeline.releases.spends import planned
 from pipeline.run_dir import RunDir

@@ -14,7 +14,7 @@ from pipeline.covered import spends
 from pipeline.covered.accesses import accesses
 from pipeline.ledger.foresee import spends_of
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.readiness import too_few
+from pipeline.preflight.shortfalls import too_few
 from pipeline.releases.policy import above_policy
 from pipeline.releases.spends import local_discovery, planned
 from pipeline.runner import Stages, run_stage
