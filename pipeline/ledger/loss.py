@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
-from federated.accounting.gaussian import epsilon_of_rho
 from federated.config.population import PopulationKey
 from pipeline.errors import LedgerTampered
 from pipeline.ledger import clock
@@ -106,6 +105,8 @@ def total_epsilon(counted: Iterable[Release], delta: float) -> float:
     splits and rules each of the four sums is taken as ``together`` takes it, so that no device loses more. Infinite
     where nothing of ``delta`` is left.
     """
+    from federated.accounting.gaussian import epsilon_of_rho  # scipy is slow to import
+
     rho, failure, epsilon, spent = _added(counted)
     if not (rho >= 0 and math.isfinite(rho)):
         return math.nan  # Refused as what it is when its entry is written.

@@ -4,7 +4,6 @@ import math
 from collections.abc import Collection, Iterator, Mapping
 
 from discovery.config import TrieConfig
-from federated.accounting.gaussian import epsilon_of_rho
 from pipeline.config import LaunchConfig
 from pipeline.releases.spends import planned_words
 from pipeline.releases.total import total
@@ -91,6 +90,8 @@ def _more_noise(config: LaunchConfig, spends: Mapping[str, Spend], whole: Total)
 
 def _rho_of(part: Part, epsilon: float, failure: float) -> float:
     """Largest rho whose epsilon at the part's delta is no more than ``epsilon``, from below."""
+    from federated.accounting.gaussian import epsilon_of_rho  # scipy is slow to import
+
     assert part.rho is not None, "it is noised"
     low, high = 0.0, part.rho
     for _ in range(_STEPS):

@@ -3,13 +3,14 @@
 from collections.abc import Collection
 
 from discovery.config import CentralConfig, TrieConfig
-from federated.accounting.gaussian import epsilon_of_rho
 from pipeline.config import LaunchConfig
 from pipeline.stage import Spend
 
 
 def gaussian(rho: float, delta: float, note: str) -> Spend:
     """A device-level spend of Gaussian releases to devices that train."""
+    from federated.accounting.gaussian import epsilon_of_rho  # scipy is slow to import
+
     return Spend(
         unit="device", adjacency="zero-out", rho=rho, epsilon=epsilon_of_rho(rho, delta), delta=delta, note=note
     )
@@ -36,6 +37,8 @@ def central_discovery(config: CentralConfig) -> Spend:
     Guarantee: that of ``discovery.central.select.select``; epsilon at ``delta`` by the exact Gaussian curve at what of
     it the threshold's failure leaves (the hockey-stick divergence of the two adds up, Gopi et al. 2020, theorem 5.1).
     """
+    from federated.accounting.gaussian import epsilon_of_rho  # scipy is slow to import
+
     epsilon = epsilon_of_rho(config.rho, config.delta - config.failure)
     return Spend(
         unit="device",

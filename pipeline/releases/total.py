@@ -4,7 +4,6 @@ import math
 from collections.abc import Mapping
 from typing import Literal
 
-from federated.accounting.gaussian import epsilon_of_rho
 from pipeline.config import LaunchConfig
 from pipeline.stage import Spend, Split
 from reports.disclosure.total import Part, ReleaseName, Total
@@ -55,6 +54,8 @@ def _words(spends: Mapping[str, Spend], how: Hidden) -> list[tuple[Part, ...]]:
 
 
 def _sum(spends: Mapping[str, Spend], words: tuple[Part, ...], delta: float) -> Total:
+    from federated.accounting.gaussian import epsilon_of_rho  # scipy is slow to import
+
     parts = list(words)
     for split in _SPLITS:
         noised = {name: spend for name, spend in spends.items() if spend.rho is not None and spend.split == split}

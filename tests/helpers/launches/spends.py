@@ -25,9 +25,12 @@ def reserve(ledger: PrivacyLedger, launch: str, spend: Spend, **changes: object)
         "spend": spend,
         "binding": BINDING,
     }
-    ceilings = {"budget_rho": 1.0, "budget_discovery_epsilon": None, "window": None} | changes
-    rho, epsilon, window = (ceilings.pop(name) for name in ("budget_rho", "budget_discovery_epsilon", "window"))
-    return ledger.reserve(**{"asked": Asked(rho, epsilon, window, delta=0.1 if window else None), **given, **ceilings})
+    ceilings = {"budget_rho": 1.0, "budget_discovery_epsilon": None, "window": None, "delta": 0.1} | changes
+    names = ("budget_rho", "budget_discovery_epsilon", "window", "delta")
+    rho, epsilon, window, delta = (ceilings.pop(name) for name in names)
+    return ledger.reserve(
+        **{"asked": Asked(rho, epsilon, window, delta=delta if window else None), **given, **ceilings}
+    )
 
 
 def budget(max_rho: float, **more: object) -> Budget:

@@ -16,6 +16,7 @@ from pipeline.ledger.budget import Budget
 from pipeline.ledger.entries import AS_OF, SPLIT_RULE
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.policy.config import BudgetConfig
+from pipeline.releases.planned import estimated_devices, planned
 from pipeline.stage import Spend
 from tests.helpers.launches.checkout import ROOT
 from tests.helpers.launches.spends import BINDING, budget, device, item, reserve
@@ -285,15 +286,18 @@ def test_a_launch_asks_for_no_larger_window_budget(ledger: PrivacyLedger):
 
 @pytest.mark.slow
 def test_a_year_of_monthly_launches_of_four_locales_never_runs_dry(tmp_path: Path, hands: Hands):
-    """Discovery, training at its ceiling, and held-out metrics, each launch up to a fortnight late."""
+    """Discovery as planned, training at its ceiling, and held-out metrics, each launch up to a fortnight late."""
     ledger, dice = PrivacyLedger.create(f"sqlite:///{tmp_path / 'ledger.db'}"), random.Random(3)
     files = {name: load_launch(ROOT / "dags" / "launches" / f"{name}.yaml") for name in PRODUCTION}
-    days = schedule.launch_days("@monthly")[:13]
+    days, planned_words = schedule.launch_days("@monthly")[:13], {}
     for name, config in files.items():
+        planned_words[name] = planned(config, estimated_devices(config))["discover"]
         policy = config.policy
         assert config.schedule == "@monthly"
         budget = Budget(
             max_rho=policy.budget.rho,
+            max_epsilon=policy.budget.epsilon,
+            delta=policy.population_delta,
             max_discovery_epsilon=policy.population_max_discovery_epsilon,
             window_days=policy.budget.days,
         )
@@ -304,9 +308,12 @@ def test_a_year_of_monthly_launches_of_four_locales_never_runs_dry(tmp_path: Pat
             policy, late = config.policy, timedelta(days=dice.uniform(0, 14))
             hands.at = datetime.combine(month, datetime.min.time(), UTC) + late
             asked = {"population": name, "window": policy.budget, "as_of": month.isoformat(), "rule": "one"}
-            asked["budget_discovery_epsilon"] = policy.population_max_discovery_epsilon
+            asked |= {
+                "budget_discovery_epsilon": policy.population_max_discovery_epsilon,
+                "delta": policy.population_delta,
+            }
             launch = f"{name}-{month:%Y%m%d}"
-            words, training = item(config.discovery.epsilon0), device(policy.max_rho)
+            words, training = planned_words[name], device(policy.max_rho)
             held_out = training.model_copy(update={"split": "test"})
             for stage, spend in (("discover", words), ("fine_tune", training), ("ab_test", held_out)):
                 ask(ledger, launch, spend, stage=stage, **asked)
@@ -317,4 +324,6 @@ def test_a_year_of_monthly_launches_of_four_locales_never_runs_dry(tmp_path: Pat
         assert config.policy.max_rho * 2 <= ledger.most_in_any(name, "device", budget.days) < budget.rho + 1e-9
         most = ledger.most_in_any(name, "item", budget.days)
         assert most <= config.policy.population_max_discovery_epsilon
+        whole = ledger.most_in_any(name, "total", budget.days, config.policy.population_delta)
+        assert 2 * planned_words[name].device_epsilon < whole < budget.epsilon
     assert ledger.verify() == []

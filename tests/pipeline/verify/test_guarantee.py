@@ -36,7 +36,7 @@ def checked(tmp_path: Path, stated: dict, said: Total, words: dict = WORDS) -> d
         "total": said.model_dump()
     }
     names = ("epsilon0", "messages_per_device", "device_level_epsilon0", "device_epsilon_central", "epsilon_clones")
-    found = block("discovery", epsilon_central=0.01, epsilon_attack=0.01) | {name: stated[name] for name in names}
+    found = block("discovery", epsilon_central=0.001, epsilon_attack=0.001) | {name: stated[name] for name in names}
     text = example(accounting=accounting, discovery=found).model_dump_json()
     (report / "disclosure.json").write_text(text, encoding="utf-8")
     records = {name: SimpleNamespace(result=words) for name in ("fine_tune", "plan", "discover")}
