@@ -77,7 +77,7 @@ class MlflowTracker:
             self._client.set_tag(child, RECORD, digest)
             self._client.set_terminated(child, end_time=span.end)
             self._log_datasets(parent, record)
-            decision = self._log_row(parent, record, span).get("decision")
+            decision = self._log_row(parent, record).get("decision")
             before = self._client.get_run(parent).info.status
             self._set_status(parent, status.after(record, decision, before))
 
@@ -160,8 +160,7 @@ class MlflowTracker:
             raise
 
     def _create_run(self, tags: Mapping[str, str], name: str, began: int) -> str:
-        made = self._client.create_run(self._experiment_id, began, dict(tags), name)
-        run_id = made.info.run_id
+        run_id = self._client.create_run(self._experiment_id, began, dict(tags), name).info.run_id
         self._set_status(run_id, status.WAITING)
         return run_id
 
@@ -273,8 +272,11 @@ class MlflowTracker:
             self._client.log_artifact(run_id, str(path), artifact_path=name.rpartition("/")[0] or None)
         self._client.log_text(run_id, record_text(record), RESULT)
 
-    def _log_row(self, parent: str, record: StageRecord, span: machine.Span) -> dict[str, str]:
-        """What a stage adds to its launch's row and curves, once; the row's tags."""
+    def _log_row(self, parent: str, record: StageRecord) -> dict[str, str]:
+        """What a stage adds to its launch's row and curves, once; the row's tags.
+
+        MLflow shows the value of the latest time: in one hour each value is a millisecond after the one before it.
+        """
         present, row = self._client.get_run(parent).data, columns.columns(record)
         tags = {name: value for name, value in row.items() if isinstance(value, str)}
         if present.tags.get(_STATE) in (None, status.FAILED.lower()):  # It goes on.
@@ -291,7 +293,10 @@ class MlflowTracker:
             history = self._client.get_metric_history(parent, name) if name in present.metrics else []
             logged = {(point.step, point.value) for point in history}
             points += [point for point in curves if point[0] == name and point[1:] not in logged]
-        self._log_points(parent, machine.stamped(points, span))
+        again = row.keys() & present.metrics.keys()
+        times = [point.timestamp for name in again for point in self._client.get_metric_history(parent, name)]
+        now = max([_this_hour(), *(moment + 1 for moment in times)])
+        self._log_points(parent, ((name, value, now, step) for name, step, value in points))
         return {**present.tags, **tags}
 
     def _fetch(self, run: "Run", filename: str, destination: Path) -> bool:

@@ -15,7 +15,7 @@ from pipeline.runner import Stages
 from pipeline.settings import Settings
 from pipeline.stage import PublicStage
 from pipeline.tracking import MlflowTracker
-from tests.helpers.launches.pipeline_launch import Calls, launch_config
+from tests.helpers.launches.pipeline_launch import Calls, Counted, launch_config
 
 # MLflow's own code uses what SQLAlchemy 2.1 deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning")
@@ -83,7 +83,7 @@ def test_times_in_mlflow_are_the_record_s_hour_and_two_digits(run: Run, tracked:
             for point in client.get_metric_history(item.info.run_id, name)
         }
         assert item.info.start_time % hour == 0, key
-        if key == ID:  # It ends with the stages, by their hours.
+        if key == ID:  # It ends with the stages, by their hours; its values are a millisecond apart.
             assert (item.info.end_time or 0) % hour == 0
             continue
         assert item.info.end_time == item.info.start_time + round(1000 * seconds)
@@ -191,6 +191,19 @@ def test_a_record_that_points_outside_the_public_folder_is_refused(run: Run, tra
     for outputs in ({"../../private/fine_tune/key": digest}, {"numbers/plan.txt": digest}):
         with pytest.raises(PermanentError, match="not the public file"):
             MlflowTracker(tracked, CONFIG, ID).log_stage(folder, record.model_copy(update={"outputs": outputs}))
+
+
+def test_the_row_shows_what_was_logged_last_in_the_same_hour(tracked: Settings, monkeypatch: pytest.MonkeyPatch):
+    """A launch's rho is training's first, then the sum's; neither a longer stage nor a larger value comes before it."""
+    monkeypatch.setattr(tracking, "this_hour", lambda: "2026-11-24T20:00:00+00:00")
+    monkeypatch.setattr(runner, "this_hour", lambda: "2026-11-24T20:00:00+00:00")
+    tracker = MlflowTracker(tracked, CONFIG, ID)
+    for name, rho, seconds in (("fine_tune", 0.25, 900.0), ("decide", 0.2, 0.1), ("report", 0.3, 2.0)):
+        stage = Stages({name: lambda ctx, rho=rho: Counted(value=1, headline={"rho": rho})}, {})
+        record = runner.run_stage(name, CONFIG, ID, tracked, stage).record
+        tracker.log_stage(run_folder(tracked, ID), record.model_copy(update={"seconds": seconds}))
+        (parent,) = runs(tracked)[ID]
+        assert parent.data.metrics["rho"] == rho
 
 
 def test_an_unfinished_log_is_not_taken_for_a_finished_stage(tracked: Settings, monkeypatch: pytest.MonkeyPatch):
