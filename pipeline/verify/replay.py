@@ -54,7 +54,8 @@ from pretrain.vocabulary import join_streams
 from reports.disclosure.document import Disclosure
 
 # What later launches and rehearsals go on changing.
-_MOVING_GATES = frozenset({"population_budget", "window_budget", "population_discovery", "ledger", "simulated"})
+_MOVING_GATES = {"population_budget", "window_budget", "population_total", "window_total"}
+_MOVING_GATES |= {"population_discovery", "ledger"}
 _MOVING = frozenset({"rehearsed", "verdict"})
 # Whole numbers, text and noise, which are the same on every processor.
 _ANYWHERE = frozenset({"ingest_private", "discover", "build_vocabulary", "decide"})
