@@ -19,7 +19,7 @@ from pipeline.config import launch_id
 from pipeline.errors import BudgetExceeded, StageBusy
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run.known import write_down
-from pipeline.run_dir import RESULT, read_record
+from pipeline.run_dir import RESULT, read_record, record_text
 from pipeline.settings import Settings
 from pretrain import export, vocabulary
 from pretrain.model import build_model
@@ -204,7 +204,12 @@ def test_site_says_how_to_get_the_keyboards(tacit: Shell):
     here = settings.load({"TACIT_HOME": str(tacit.home)})
     assert tacit.json("site")["without"] == 0, "a record that the ledger does not hold publishes nothing"
     PrivacyLedger.create(here.ledger_url)
-    write_down(read_record(bundle.parent / RESULT), here)
+    published = read_record(bundle.parent / RESULT)
+    waiting = published.model_copy(update={"result": {"published": False}})
+    for record, without in ((waiting, 0), (published, 1)):
+        write_down(record, here)
+        (bundle.parent / RESULT).write_text(record_text(record), encoding="utf-8")
+        assert tacit.json("site")["without"] == without
     index = str(tacit.home / "runs" / "index.html")
     assert tacit.json("site") == {"index": index, "keyboards": [], "without": 1}
     said = tacit("site", TACIT_WEB=str(tacit.home / "elsewhere")).stdout

@@ -179,5 +179,5 @@ def test_a_launch_that_died_anchors_its_reservation(settings: Settings):
         runner.run_stage("fine_tune", config, launch_id(config), settings, stages)
     (settings.runs_dir / "ledger.db").unlink()
     PrivacyLedger.create(settings.ledger_url)
-    with pytest.raises(LedgerTampered, match="holds the receipt of entry 1"):
+    with pytest.raises(LedgerTampered, match="holds the receipt of entry 2"):
         runner.run_stage("fine_tune", config, launch_id(config), settings, stages)
