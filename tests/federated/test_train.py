@@ -48,9 +48,10 @@ def test_what_it_leaves_behind_is_private(finished):
     directory, _, _ = finished
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
     names = sorted(path.name for path in directory.iterdir())
-    assert names == ["chunk_devices", "participation.parquet", "round-00000006.ckpt", "round-00000009.ckpt"]
+    checkpoints = ["round-00000006.ckpt", "round-00000009.ckpt"]
+    assert names == ["chunk_devices", "participation.parquet", "processor", *checkpoints]
     files = [path for path in directory.rglob("*") if path.is_file()]
-    assert len(files) == 1 + 2 + 3
+    assert len(files) == 2 + 2 + 3
     assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in files)
     assert stat.S_IMODE((directory / "participation.parquet").stat().st_mode) == 0o700
 
