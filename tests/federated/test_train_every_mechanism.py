@@ -8,7 +8,7 @@ import pytest
 
 from federated import mechanisms
 from federated.accounting import guarantees as accounting
-from federated.config.training import LocalTrainingConfig, ServerConfig
+from federated.config.training import LocalTrainingConfig, RuntimeConfig, ServerConfig
 from federated.mechanisms.optimise_banded import optimise_banded
 from federated.participation.records import load_records
 from tests.helpers.audits.mechanism_kinds import KINDS, PARSER
@@ -67,13 +67,18 @@ def test_the_records_bear_out_the_guarantee(kind: str, tmp_path: Path, monkeypat
 
 def test_secure_aggregation_changes_the_sum_by_its_rounding_alone(tmp_path: Path) -> None:
     quiet = {"noise_multiplier": 1e-6, "rounds": 7}  # later cohorts are too small to hide in
+    # One device a chunk, as under secure aggregation: beside others updates have other low bits on some processors.
+    alone = RuntimeConfig(chunk_devices=1)
     launches = {
-        name: Launch(mechanism=PARSER.validate_python(KINDS[name] | quiet)) for name in ("tree", "tree, secagg")
+        name: Launch(mechanism=PARSER.validate_python(KINDS[name] | quiet), runtime=alone)
+        for name in ("tree", "tree, secagg")
     }
     (plain_P, _), (secure_P, result) = (run(launch, tmp_path / name) for name, launch in launches.items())
     assert not np.array_equal(plain_P, secure_P)
-    # Three cohorts of devices a round for nine rounds with momentum: far below one clip norm, and not zero.
-    assert np.abs(plain_P - secure_P).max() < 9 * 10 * 20 * result.encoding.rounding_std * 0.2 / 6
+    # Three cohorts of devices a round for nine rounds with momentum: far below one clip norm, and not zero; and a round
+    # may round a weight to the float32 beside it.
+    rounded = 9 * 10 * 20 * result.encoding.rounding_std * 0.2 / 6
+    assert np.abs(plain_P - secure_P).max() < rounded + 7 * np.spacing(np.float32(np.abs(plain_P).max()))
     assert 1 < result.encoding.inflated_norm < 1.01
 
 

@@ -91,7 +91,7 @@ def test_a_restart_takes_away_what_a_kill_left(calls: Calls, settings: Settings)
     (run.public("plan") / ".bundle-0a1b2c3d").mkdir()
     run_all(calls, settings)
     assert not any(path.exists() for path in left)
-    assert sorted(path.name for path in run.public("plan").iterdir()) == ["numbers", "result.json"]
+    assert sorted(path.name for path in run.public("plan").iterdir()) == [".processors", "numbers", "result.json"]
     # Killed between the record and this.
     outcome = run.private("plan") / ".outcome.json"
     outcome.write_text("{}", encoding="utf-8")

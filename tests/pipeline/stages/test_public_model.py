@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from pipeline import runner
+from pipeline.bookkeeping import PROCESSORS
 from pipeline.config import LaunchConfig, launch_id, load_launch
 from pipeline.run_dir import RESULT, StageRecord
 from pipeline.runner import Stages
@@ -43,7 +44,11 @@ def files(settings: Settings, config: LaunchConfig) -> dict[str, bytes]:
     """What the public stages made, but for their records."""
     folder = settings.runs_dir / launch_id(config) / "public"
     paths = [path for name in NAMES for path in (folder / name).rglob("*") if path.is_file()]
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths if path.name != RESULT}
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in paths
+        if path.name not in (RESULT, PROCESSORS)
+    }
 
 
 def refuse(*_: object) -> None:
