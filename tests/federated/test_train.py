@@ -191,7 +191,7 @@ def test_a_chunk_size_left_out_is_measured_once_and_kept(finished, tmp_path, mon
         ({"devices": join_owners([])}, "devices"),
         ({"devices": join_owners([np.array([WORDS, EOS])] * 5)}, "vocabulary"),
         ({"devices": join_owners([np.array([0, EOS])] * 5)}, "token ids"),
-        ({"mechanism": mechanism(report_goal=2**19)}, r"mechanism\.report_goal"),
+        ({"mechanism": mechanism().model_copy(update={"report_goal": 2**19})}, r"mechanism\.report_goal"),
     ],
 )
 def test_mistakes_are_named_before_the_first_round(tmp_path, changed, words):
