@@ -111,7 +111,7 @@ def test_a_plan_for_a_person(home: Path) -> None:
     assert "Timer" in text
     assert max(map(len, table.splitlines())) <= 80
     assert "…" not in table  # nothing was cut off
-    for word in ("mechanism", "BLT, 3 buffers", "banded, 5 bands", "independent", "uniform sample"):
+    for word in ("mechanism", "BLT, 3 buffers", "banded, 4 bands", "independent", "uniform sample"):
         assert word in table
     assert (home / "runs" / launch_id(load_launch(file)) / "public" / "planning" / "plan.svg").exists()
 
