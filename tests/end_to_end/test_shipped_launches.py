@@ -192,7 +192,15 @@ def test_a_shipped_file_launches_and_its_report_states_the_guarantee(path: Path,
     failure = config.central_discovery.failure if config.central_discovery else 0.0
     committed = answered(tmp_path, "ledger", "show")["totals"][config.population]
     assert committed == pytest.approx(answer["rho"])
-    assert answer["epsilon"] == pytest.approx(epsilon_of_rho(answer["rho"], 1e-6 - failure))
+    total = disclosure.accounting.total
+    assert answer["epsilon"] == total.epsilon
+    assert ("words" in {name for part in total.parts if part.how != "noise" for name in part.releases}) == (
+        failure == 0
+    )
+    for part in (part for part in total.parts if part.rho is not None):
+        failed = failure if part.split == "train" else 0.0
+        assert part.epsilon == pytest.approx(epsilon_of_rho(part.rho, part.delta - failed))
+    assert max(part.rho or 0.0 for part in total.parts) == pytest.approx(answer["rho"])
     norms = {point["clip_norm"] for point in disclosure.curves.fine_tuning}
     assert (len(norms) > 1) == (config.mechanism.adaptive_clipping is not None)
     html = (public / "report" / "report.html").read_text(encoding="utf-8")
