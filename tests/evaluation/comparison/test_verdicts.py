@@ -94,7 +94,8 @@ def verdict(**changes: float) -> verdicts.Verdict:
     rng = np.random.default_rng(4)
     words_D = np.full(200, 100.0)
     jitter = 1 + 1e-4 * rng.standard_normal(200)
-    base = {"prate": 20.0, "words_modified": 10.0, "words_per_minute": 30.0, "top3_recall": 30.0, "errors_left": 2.0}
+    base = {"prate": 20.0, "words_modified": 10.0, "words_per_minute": 30.0, "top1_recall": 20.0}
+    base |= {"top3_recall": 30.0, "errors_left": 2.0}
     old = {name: (value * np.ones(200), words_D) for name, value in base.items()}
     new = {name: (value * (1 + changes.get(name, 0.0)) * jitter, words_D) for name, value in base.items()}
     result = intervals.compare({"old": old, "new": new}, "salt", 20, [("new", "old")])
