@@ -39,6 +39,8 @@ def write(connection: Connection, launch_id: str, stage: str, digest: str) -> st
 
 def latest(connection: Connection, launch_id: str) -> dict[str, tuple[str, str]]:
     """Digest and entry hash of what each stage of a launch said last."""
+    if not _there(connection):
+        return {}  # Nothing counts; ``problems`` says why.
     of_launch = select(RESULTS).where(RESULTS.c.launch_id == launch_id).order_by(RESULTS.c.seq)
     return {row.stage: (row.digest, row.hash) for row in connection.execute(of_launch)}
 
@@ -60,6 +62,8 @@ def written(connection: Connection) -> list[Written]:
 
 def problems(connection: Connection) -> list[str]:
     """Where the chain of results is broken, in words."""
+    if not _there(connection):
+        return [f"the table {RESULTS.name} is gone, and with it what the stages of every launch said"]
     broken, previous = [], GENESIS
     for position, row in enumerate(_rows(connection), start=1):
         content = {name: value for name, value in row._mapping.items() if name != "hash"}
@@ -71,8 +75,12 @@ def problems(connection: Connection) -> list[str]:
     return broken
 
 
+def _there(connection: Connection) -> bool:
+    return connection.dialect.has_table(connection, RESULTS.name)
+
+
 def _rows(connection: Connection) -> list[Row]:
-    return list(connection.execute(select(RESULTS).order_by(RESULTS.c.seq)))
+    return list(connection.execute(select(RESULTS).order_by(RESULTS.c.seq))) if _there(connection) else []
 
 
 def _hash(content: dict) -> str:

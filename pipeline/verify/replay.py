@@ -341,6 +341,7 @@ _FROM_NOTHING: Mapping[str, _Again] = {
 _PRIVATE = {
     "ingest_private": ("ingest_private",),
     "discover": ("ingest_private", "discover"),
+    "plan": ("ingest_private",),  # whether test devices typed anything
     "build_vocabulary": ("ingest_private",),
     "vote": ("ingest_private", "vote"),
     "count": ("ingest_private", "count"),
