@@ -20,6 +20,8 @@ from typing import NoReturn
 import pytest
 import yaml
 
+from tests.mutants import seeding
+
 ROOT = Path(__file__).resolve().parents[2]
 LISTS = sorted(Path(__file__).parent.rglob("*.yaml"))
 PARALLEL = 2
@@ -36,7 +38,8 @@ class Mutant:
     Attributes:
       subject: the list that it stands in.
       file: path of the code, from the root.
-      original: stands in the file exactly once.
+      function: where in the file, dotted; empty for the whole of it (``seeding``).
+      original: an expression or statements that stand in the function exactly once; of a template, text.
       replacement: the bug.
       why: what would go wrong in the field.
       killed_by: tests of which one at least must fail, as pytest names them.
@@ -49,20 +52,27 @@ class Mutant:
     replacement: str
     why: str
     killed_by: tuple[str, ...]
+    function: str = ""
 
     def misfit(self) -> str:
         """Why the list is out of date; empty if it is not."""
         missing = [test for test in self.killed_by if not (ROOT / test.split("::")[0]).is_file()]
-        path = ROOT / self.file
-        count = path.read_text(encoding="utf-8").count(self.original) if path.is_file() else 0
-        if count != 1:
-            elsewhere = [name for name in tracked() if name.endswith(".py") and name != self.file and self.is_in(name)]
-            return f"{self.file} holds the original {count} times, not once; found in: {', '.join(elsewhere) or 'none'}"
-        return f"no such test file: {', '.join(missing)}" if missing else ""
+        if missing:
+            return f"no such test file: {', '.join(missing)}"
+        path, where = ROOT / self.file, f"{self.file}, function {self.function or '(the module)'}"
+        if not path.is_file():
+            return f"no such file: {self.file}"
+        source = path.read_text(encoding="utf-8")
+        python = path.suffix == ".py"
+        code = self.function, self.original, self.replacement
+        count = seeding.count(source, *code) if python else source.count(self.original)
+        return "" if count == 1 else f"{where}: " + ("no such function" if count < 0 else f"{count} originals, not one")
 
-    def is_in(self, name: str) -> bool:
-        """Whether a file of the checkout holds the original."""
-        return (ROOT / name).is_file() and self.original in (ROOT / name).read_text(encoding="utf-8")
+    def seeded(self, source: str) -> str:
+        """The file with the bug."""
+        if self.file.endswith(".py"):
+            return seeding.seeded(source, self.function, self.original, self.replacement)
+        return source.replace(self.original, self.replacement)
 
 
 def read() -> list[Mutant]:
@@ -129,7 +139,7 @@ class Job:
         if self.mutant:
             path = folder / self.mutant.file
             self.original = path.read_text(encoding="utf-8")
-            path.write_text(self.original.replace(self.mutant.original, self.mutant.replacement), encoding="utf-8")
+            path.write_text(self.mutant.seeded(self.original), encoding="utf-8")
             # Numba's cache does not see a change in a function that another file's calls: compile anew.
             kernels = folder / "kernels" if "numba" in self.original else None
         process = os.fork()
