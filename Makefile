@@ -60,7 +60,7 @@ check: setup docs ## Lint, format, import directions, types, documents, environm
 	$(STAGES)/check-jsonschema --builtin-schema vendor.compose-spec docker/compose.yaml
 	$(STAGES)/kubernetes-validate --strict --quiet $(filter-out %/kustomization.yaml,$(wildcard docker/kubernetes/*.yaml))
 
-BENCHES ?= privacy.accounting privacy.mechanisms speed.simulation speed.growth speed.memory speed.workers privacy.secagg privacy.discovery privacy.audit keyboard.typing_sessions
+BENCHES ?= privacy.accounting privacy.mechanisms speed.simulation speed.growth speed.memory speed.workers privacy.secagg privacy.discovery privacy.audit
 
 bench: setup ## Run BENCHES (default: all that need no data of yours; an hour, peers' environments included)
 	@for name in $(BENCHES); do echo "benchmarks.$$name"; $(STAGES)/python -m benchmarks.$$name || exit; done

@@ -16,7 +16,8 @@ from pipeline.config import LaunchConfig
 NAME, FILE = "rehearsal", "verdict.json"
 # Another way to rehearse is another verdict.
 _RULES = 4
-# Of CPU: for a word and a weight in training, and for counts and judging (``benchmarks.utility.planner_verdicts``).
+# Of CPU: for a word and a weight in training, and for counts and judging
+# (benchmarks/results/2026-11-22-planner-verdicts.md).
 _SECONDS, _SCORING = 5e-10, 120.0
 
 

@@ -217,7 +217,7 @@ def planned_words(pilot: Estimate, words: int) -> int:
     """Words to type again for the planned standard error, by that of a recall over so many words.
 
     Typing adds what typists do to what a model knows: a pick needs a look. On the demo's devices that makes errors
-    1.25 times as large (benchmarks.keyboard.non_inferiority), and an error falls with the root of the words.
+    1.25 times as large (benchmarks/results/2026-11-22-non-inferiority.md). An error falls with the root of the words.
     """
     return math.ceil(words * (_TYPING_ADDS * pilot.standard_error / PLANNED_ERROR) ** 2)
 

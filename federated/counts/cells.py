@@ -13,7 +13,7 @@ import numpy as np
 from pretrain.ngrams.ngram import NGram
 from pretrain.vocabulary import BOS, EOS, PAD, UNK, TokenStream, Vocabulary
 
-# Chosen on public text: ``python -m benchmarks.utility.counts FOLDER --choose``.
+# Chosen on public text (benchmarks/results/2026-11-22-counts.md).
 CONTEXTS = 500
 # A cell that public text fills once in so many words counts 1 / sqrt(2) each time.
 TYPICAL_WORDS = 1000.0

@@ -42,7 +42,10 @@ def test_nothing_names_a_benchmark_by_its_file() -> None:
 def test_every_benchmark_that_is_named_is_there() -> None:
     modules = {".".join(path.relative_to(ROOT).with_suffix("").parts) for path in PATHS} | COMMANDS.keys()
     named = said(r"-m (benchmarks(?:\.\w+)+)(?![\w.])")
-    assert {name: places for name, places in named.items() if name not in modules and "NAME" not in name} == {}
+    missing = {name: places for name, places in named.items() if name not in modules and "NAME" not in name}
+    # Tables of finished studies name the commit that has their code; the log and the changelog tell of their day.
+    elsewhere = {place for places in missing.values() for place in places} - {"LOG.md", "CHANGELOG.md"}
+    assert [place for place in elsewhere if "those of commit" not in (ROOT / place).read_text(encoding="utf-8")] == []
     benches = re.search(r"^BENCHES \?= (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE)
     assert benches is not None
     assert {f"benchmarks.{name}" for name in benches[1].split()} <= COMMANDS.keys()
@@ -51,7 +54,7 @@ def test_every_benchmark_that_is_named_is_there() -> None:
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: str(path.relative_to(ROOT / "benchmarks")))
 def test_benchmarks_import_one_another_by_their_full_names(path: Path) -> None:
     """A bare name is found only where the file's folder comes first, and there others are not what they seem."""
-    bare = {other.stem for other in PATHS if other.parent.name != "peers"} | {"peers", "papers", "private_training"}
+    bare = {other.stem for other in PATHS if other.parent.name != "peers"} | {"peers", "papers"}
     bare -= {folder.parent.name for folder in ROOT.glob("*/__init__.py")}
     nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
     names = [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]

@@ -6,7 +6,7 @@
 
 Xu et al. 2023, figure 3. Tree noise at noise multiplier 7 for 6,500 devices a round, scaled down to the small rounds
 here, and 16 and 64 times as much. A larger run of the paper's model on a CPU is
-``python -m benchmarks.utility.learning_curves``.
+``benchmarks/results/2026-11-21-learning-curves.md``.
 """
 
 from benchmarks.papers import paper, training

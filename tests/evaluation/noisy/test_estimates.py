@@ -73,7 +73,7 @@ def test_a_denominator_lost_in_noise_has_no_ratio() -> None:
 @pytest.mark.statistical
 @pytest.mark.parametrize("noise_multiplier", [1.0, 4.0])
 def test_intervals_cover(noise_multiplier: float) -> None:
-    """A cheap version of ``benchmarks.utility.noisy_evaluation``: 500 launches of 263 devices."""
+    """500 launches of 263 devices; 2,000 stand in benchmarks/results/2026-11-23-noisy-evaluation.md."""
     rng, people = np.random.default_rng(2), clipped(typed(20_000, 3))
     truth = LAYOUT.read(people.sum(axis=0), 0.0).value
     covered = dict.fromkeys(QUESTIONS, 0)
