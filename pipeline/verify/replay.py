@@ -339,10 +339,8 @@ _FROM_NOTHING: Mapping[str, _Again] = {
 }
 # The private folders that a stage reads when it is made again.
 _PRIVATE = {
-    "ingest_private": ("ingest_private",),
+    **dict.fromkeys(("ingest_private", "plan", "build_vocabulary"), ("ingest_private",)),
     "discover": ("ingest_private", "discover"),
-    "plan": ("ingest_private",),  # whether test devices typed anything
-    "build_vocabulary": ("ingest_private",),
     "vote": ("ingest_private", "vote"),
     "count": ("ingest_private", "count"),
     "fine_tune": ("ingest_private", "fine_tune"),
