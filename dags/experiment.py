@@ -76,7 +76,7 @@ class Logs(BaseSensorOperator):
 
 
 def status(launch: str) -> dict[str, Any]:
-    """Where an experiment stands, as ``tacit`` says; empty where it gives no answer."""
+    """State of an experiment, as ``tacit`` says; empty where it gives no answer."""
     command = [tacit_path(), "experiment", "status", launch, "--json"]
     variables = of_stage(os.environ)
     done = subprocess.run(command, cwd=HOME, env=variables, capture_output=True, text=True, timeout=300, check=False)

@@ -38,7 +38,7 @@ class _Param(BaseModel):
 
 
 class _Detail(BaseModel):
-    """What is used of Airflow's answer about a question (its ``HITLDetail``)."""
+    """Used fields of Airflow's answer about a question (its ``HITLDetail``)."""
 
     body: str
     params: dict[str, _Param] = {}
@@ -126,7 +126,7 @@ def _fetched(address: str, headers: dict[str, str], body: bytes | None = None) -
 
 
 def runs_apart(url: str) -> bool:
-    """Whether Airflow's server runs where the account of this process cannot answer in a reviewer's place.
+    """True if Airflow's server runs where the account of this process cannot answer in a reviewer's place.
 
     On another machine or in another container it does. On this one it does if another account listens at the address,
     and this one is not root: whoever runs the server reads its passwords. Where that cannot be seen, it does not.
@@ -140,7 +140,7 @@ def runs_apart(url: str) -> bool:
 
 
 def _is_here(family: int, address: tuple[Any, ...]) -> bool:
-    """Whether an address is one of this machine's: nothing else can be listened at."""
+    """True if an address is this machine's: nothing else can be listened at."""
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         try:
             probe.bind((address[0], 0, *address[2:]))

@@ -32,12 +32,12 @@ _MAPPED = "ingest_private/store/.encoded-*.bin"
 
 
 def is_known(path: Path, folder: Path) -> bool:
-    """Whether a hidden file is one that a finished stage may leave, in the stage's ``folder`` or in its store."""
+    """True for a hidden file that a finished stage may leave, in the stage's ``folder`` or in its store."""
     return (path.parent == folder and path.name in _FINISHED) or path.match(_MAPPED)
 
 
 def is_in_progress(path: Path) -> bool:
-    """Whether a path in a stage's folder is one that work under way leaves: unfinished files, parts of text."""
+    """True for a path in a stage's folder that work under way leaves: unfinished files, parts of text."""
     return path.parts[0] == PARTS or any(part.startswith(".") and part.endswith(".tmp") for part in path.parts)
 
 

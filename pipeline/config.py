@@ -122,7 +122,7 @@ class LaunchConfig(Config):
 
     @property
     def population(self) -> PopulationKey:
-        """Whose text it reads: the key, of kind and name, by which everything else knows the population."""
+        """Key of the population whose text it reads: kind and name, by which everything else knows it."""
         return key_of(self.private_text)
 
     @property

@@ -88,7 +88,7 @@ def _estimated_problems(config: LaunchConfig) -> list[str]:
 
 
 def require_schedule(config: LaunchConfig) -> tuple[str, ...]:
-    """What a schedule's owner would want to know of it, by the launch file alone; ValueError with every problem."""
+    """Check a schedule by the launch file alone; ValueError with every problem."""
     from pipeline.ledger import schedule
 
     spends = planned(config, estimated_devices(config))
@@ -167,7 +167,7 @@ def _population(config: LaunchConfig, kept: Kept | None, withdrawn: Withdrawn) -
 
 
 def _needed(config: LaunchConfig, test: int) -> list[str]:
-    """How much test devices must have typed for figures under the noise; nobody knows before whether they have."""
+    """Words that test devices must have typed for figures under the noise; nobody knows before whether they have."""
     if config.evaluation is None or not test:
         return []
     from evaluation.noisy.questions import words_needed

@@ -80,7 +80,7 @@ class Review(BaseModel):
 
 
 def standing(config: LaunchConfig, run: RunDir, entries: Iterable[Entry]) -> Standing:
-    """Where a launch stands; the one place that decides it, from records that the ledger holds.
+    """State of a launch; the one place that decides it, from records that the ledger holds.
 
     Args:
       entries: all of the ledger, in order.

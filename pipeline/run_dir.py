@@ -150,7 +150,7 @@ class RunDir:
         return differences(sealed, files)
 
     def record(self, stage: str) -> StageRecord | None:
-        """What a finished stage wrote, from disk or else from MLflow; None if it has not finished.
+        """Record of a finished stage, from disk or else from MLflow; None if it has not finished.
 
         Guarantee: a record that is not believed counts as absent, whoever wrote it. One from MLflow takes its place if
         that one is believed.
@@ -174,7 +174,7 @@ class RunDir:
         return fetched
 
     def counts(self, stage: str, record: StageRecord) -> bool:
-        """Whether a record is this stage's, and believed."""
+        """True if a record is this stage's, and believed."""
         return record.stage == stage and record.launch_id == self.launch_id and self.believes(record)
 
     def _fetched(self, stage: str, path: Path) -> StageRecord | None:
@@ -273,7 +273,7 @@ class RunDir:
 
     @property
     def erased(self) -> bool:
-        """Whether the private half was erased on purpose (``pipeline.erasure``)."""
+        """True if the private half was erased on purpose (``pipeline.erasure``)."""
         return (self.path / "public" / "launch" / ERASED).is_file()
 
     @contextmanager

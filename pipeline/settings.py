@@ -274,7 +274,7 @@ def account() -> str:
 
 
 def has_account(name: str) -> bool:
-    """Whether the operating system knows an account of this name."""
+    """True if the operating system knows an account of this name."""
     try:
         pwd.getpwnam(name)
     except KeyError:

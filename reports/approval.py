@@ -1,4 +1,4 @@
-"""What a reviewer sees before an answer: the launch in three lines, and the concerns that an approval accepts."""
+"""Question to a reviewer: the launch in three lines, and the concerns that an approval accepts."""
 
 from reports.disclosure.document import Disclosure
 from reports.formats import change, percent, warnings

@@ -50,7 +50,7 @@ def worst_facts(disclosure: Disclosure) -> list[str]:
 
 
 def _hidden(disclosure: Disclosure) -> str:
-    """Whether the front page's number counts on messages of word discovery that nobody links to their sender."""
+    """True if the front page's number counts on messages of word discovery that nobody links to their sender."""
     words = disclosure.accounting.total.words
     if words is None or words.how == "local":
         return " The front page's number has it in full, as shuffling among so few hides nobody."

@@ -69,7 +69,7 @@ def secret_names() -> list[str]:
 
 
 def environment(kind: str, chosen: Callable[[Mapping[str, str]], dict[str, str]] = dict) -> list[Object]:
-    """What a container of a kind is told: the secrets that its settings name, then the settings that are chosen."""
+    """Environment of a container: the secrets that its settings name, then the chosen settings."""
     names = secret_names()
     values = {name: f"$({name})" for name in names} | {"EXECUTOR": "KubernetesExecutor", "PATH": "/usr/bin:/bin"}
     filled = filled_in(kind, values)

@@ -21,7 +21,7 @@ _WEIGHTS_N = _WEIGHTS_N / _WEIGHTS_N.sum()
 
 
 def stands(name: str, sums: Sums) -> bool:
-    """Whether a sum is so far above its noise that something can be divided by it."""
+    """True if a sum is so far above its noise that it can be a denominator."""
     return sums.value[name] > LEAST_DENOMINATOR * sums.deviation[name]
 
 

@@ -47,7 +47,7 @@ class Kept:
 
 @dataclass(frozen=True)
 class Splits:
-    """How a population is split: shares of the devices that may take part, of which those that are left train.
+    """Split of a population: shares of the devices that may take part; the devices that are left train.
 
     Attributes:
       test: held out, to compare on.
@@ -58,12 +58,12 @@ class Splits:
     validation: float = VALIDATION_FRACTION
 
     def expected(self, population: int) -> dict[str, int]:
-        """How many of the devices that may take part train, validate and test, about."""
+        """Expected numbers of devices that train, validate and test, of those that may take part."""
         parts = {"test": math.floor(population * self.test), "validation": math.floor(population * self.validation)}
         return {"train": population - sum(parts.values()), **parts}
 
     def training(self, population: int) -> int:
-        """How many of the devices that may take part train, about: those that rounds draw from."""
+        """Expected number of devices that train, of those that may take part: rounds draw from them."""
         return self.expected(population)["train"]
 
 
@@ -72,7 +72,7 @@ EVERYBODY_TRAINS = Splits(0.0, 0.0)
 
 
 class _Population(Config):
-    """What all sources have.
+    """Fields that all sources have.
 
     Attributes:
       simulated: its text is public or made up, nobody's; only then may noise be seeded.
@@ -97,7 +97,7 @@ class _Population(Config):
 
     @property
     def splits(self) -> Splits:
-        """How its devices are split."""
+        """Split of its devices."""
         return Splits(self.test_fraction)
 
 
@@ -174,5 +174,5 @@ def population_key(text: str) -> PopulationKey:
 
 
 def is_simulation(key: PopulationKey) -> bool:
-    """Whether a population is a simulation: text that is public or made up."""
+    """True for a simulation: text that is public or made up."""
     return ":" in key

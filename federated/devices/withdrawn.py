@@ -29,11 +29,11 @@ class Withdrawn:
     hashes: frozenset[str]
 
     def has(self, device_id: str) -> bool:
-        """Whether the person of a device withdrew."""
+        """True if the person of a device withdrew."""
         return bool(self.hashes) and hashed(device_id, self.key) in self.hashes
 
     def any_of(self, device_ids: Iterable[str]) -> bool:
-        """Whether the person of one of some devices withdrew."""
+        """True if the person of any of these devices withdrew."""
         return bool(self.hashes) and any(map(self.has, device_ids))
 
     def without(self, devices: Iterable[tuple[str, Iterable[str]]]) -> Iterator[tuple[str, Iterable[str]]]:
@@ -41,7 +41,7 @@ class Withdrawn:
         return (device for device in devices if not self.has(device[0]))
 
     def staying(self, device_ids: "pa.Array") -> "pa.Array | None":
-        """Which of a column's rows are of other devices; None if all of them are."""
+        """Mask of a column's rows that are of other devices; None if all of them are."""
         if not self.hashes:
             return None
         import pyarrow as pa  # Slow to import, and most populations have nobody who withdrew.

@@ -127,7 +127,7 @@ def observe(records: "Records", rounds: int, cohorts: Cohorts | SampledCohorts, 
 
 
 def _of_secret_sample(cohorts: SampledCohorts, rounds: int, largest: int, violations: int, synthetic: int) -> Observed:
-    """What may be told of a secret sample: no histogram, and a bound in place of the largest participation.
+    """Public participation of a secret sample: no histogram, and a bound in place of the largest participation.
 
     Guarantee: no device joined more rounds than is stated. But for an event of probability 1e-9 everything stated is a
     function of the rule and the number of devices, so it tells nothing of whom the key drew; in that event the largest

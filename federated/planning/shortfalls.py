@@ -1,4 +1,4 @@
-"""Whether the devices that train can fill the rounds of a mechanism, without private data or training's libraries."""
+"""Rounds that the devices that train cannot fill, found without private data or training's libraries."""
 
 import math
 

@@ -110,7 +110,7 @@ def review(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Where a launch stands; with --answer, the word of the account that runs this, for good.
+    """Show the state of a launch; with --answer, record the answer of the account that runs this, for good.
 
     Without an answer it lists the main concerns of the report; an approval accepts each by its number.
 

@@ -113,7 +113,7 @@ def planned_discovery(config: LaunchConfig, run: RunDir) -> Spend:
 
 
 def is_sum(config: LaunchConfig) -> bool:
-    """Whether a launch releases more of its devices under noise than its training."""
+    """True if a launch releases more of its devices under noise than its training."""
     return bool(config.beside_training) or config.evaluation is not None
 
 

@@ -28,7 +28,7 @@ _LOCAL = (
 
 
 def words_of(discovered: Mapping[str, Any]) -> Spend:
-    """What a local discovery cost, from what it states: on words of another launch too, which that launch paid for."""
+    """Spend of a local discovery, from its result: for reused words, the spend of the launch that paid for them."""
     stated = guarantee_of(discovered)
     note = f"local; central {stated.epsilon_central:.4g} at delta {stated.delta:g} by the privacy blanket"
     return local_discovery(
@@ -60,7 +60,7 @@ def guarantee_of(discovered: Mapping[str, Any]) -> DiscoveryGuarantee:
 
 
 def trusts(config: LaunchConfig, whole: Total) -> tuple[str, ...]:
-    """What the launch's number counts on about word discovery."""
+    """Assumptions of the launch's number about word discovery."""
     words = whole.words
     if words is None:
         return (_TRUSTED_WITH_WORDS,)

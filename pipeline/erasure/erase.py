@@ -112,7 +112,7 @@ def _entries(run: RunDir) -> list[Path]:
 
 
 def statement(run: RunDir) -> dict | None:
-    """What was erased of a launch, when and why; None if nothing was, or if that cannot be read."""
+    """Statement of an erasure: files, time and reason; None if nothing was erased, or if it cannot be read."""
     try:
         return json.loads((run.path / "public" / "launch" / ERASED).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -129,7 +129,7 @@ def in_words(stated: dict) -> str:
 
 
 def ended_at(config: LaunchConfig, run: RunDir, settings: Settings) -> datetime | None:
-    """When a launch was published, or held or rejected for good; None if it is not over."""
+    """Time at which a launch was published, or held or rejected for good; None if it is not over."""
     now = standing(config, run, PrivacyLedger.of(settings).entries())
     last = run.record("publish") or run.record("report")
     if last is None or now.state in ("unfinished", "waiting", "approved"):

@@ -1,4 +1,4 @@
-"""What is private of launches, erased when its time is over: text by its window, the rest by the retention time.
+"""Expiry of launches' private files: text by its window, the rest by the retention time.
 
     half erased   a statement of it stands there, but the private folder does too: the erasure is finished
     window        all text is older than the days for which its population's may be kept
@@ -47,7 +47,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Sweep:
-    """What was erased, and what was not."""
+    """Erased launches, and those that could not be erased."""
 
     erased: list[str] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
@@ -115,7 +115,7 @@ def _erase_if_over(run: RunDir, settings: Settings, left_out: Mapping[Population
 
 
 def text_window(run: RunDir, settings: Settings) -> Window:
-    """How long a launch may keep its text: as was written down, or else as its record or its launch file says.
+    """Retention of a launch's text: as was written down, or else as its record or its launch file says.
 
     Raises:
       ValueError: none of them can be read, so that a person has to say.

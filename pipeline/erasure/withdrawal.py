@@ -68,7 +68,7 @@ def withdraw(settings: Settings, population: PopulationKey, device_ids: Collecti
 
 
 def lists(settings: Settings) -> dict[PopulationKey, Withdrawn]:
-    """Who is left out of each population, by its key.
+    """Withdrawn devices of each population, by its key.
 
     Raises:
       LaunchError, ValueError, OSError: the ledger does not say.
@@ -79,7 +79,7 @@ def lists(settings: Settings) -> dict[PopulationKey, Withdrawn]:
 
 
 def holds_text_of(run: RunDir, left_out: Mapping[PopulationKey, Withdrawn]) -> bool:
-    """Whether a launch may hold text of somebody who withdrew.
+    """True if a launch may hold text of somebody who withdrew.
 
     Guarantee: False only if everybody was left out when the text was read, or none of them is in the store. Where that
     cannot be told, as of a store that is damaged or that was never finished, it is True.

@@ -1,4 +1,4 @@
-"""What may become champion, which users get: the one place that decides it, and moves the aliases.
+"""Promotion to champion, which users get: the one place that decides it and moves the aliases.
 
 Publication, the end of an experiment and a rollback all come through here.
 """

@@ -66,7 +66,7 @@ class Population(BaseModel):
 
     @property
     def simulated(self) -> bool:
-        """Whether it is a simulation, whose text is nobody's."""
+        """True for a simulation, whose text is nobody's."""
         return is_simulation(self.key)
 
     def split_rule(self, test_fraction: float) -> str:

@@ -163,7 +163,7 @@ class WholeLedger:
             return results.latest_of_all(connection)
 
     def holds_digest(self, digest: str) -> bool:
-        """Whether a digest, as of a bundle, was ever written down."""
+        """True if a digest, as of a bundle, was ever written down."""
         with self.transaction() as connection:
             return results.holds(connection, digest)
 

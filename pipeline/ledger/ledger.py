@@ -46,7 +46,7 @@ Content = Mapping[str, object]
 
 
 class PrivacyLedger(WholeLedger):
-    """What was registered, reserved, spent and answered; ``WholeLedger`` opens it and holds it against its receipts."""
+    """Registrations, reservations, spends and answers; ``WholeLedger`` holds them against their receipts."""
 
     def register(self, key: PopulationKey, budget: Budget, by: str, raised_by: Iterable[str] = ()) -> Population:
         """Give a population its budget and its split secret, once; the same registration again is free.

@@ -51,7 +51,7 @@ def release_of(spend: Spend, unit: Unit, rule: str, written: str = "") -> Releas
 
 
 def counts_for(unit: Unit, spent: str) -> bool:
-    """Whether a spend on ``spent``, a device or an item, is among what is added up."""
+    """True if a spend on ``spent``, a device or an item, is among those that are added up."""
     return unit in (spent, "total")
 
 
@@ -132,7 +132,7 @@ def _added(counted: Iterable[Release]) -> tuple[float, ...]:
 
 
 def added(counted: Iterable[Release], delta: float | None) -> float:
-    """What is held against a ceiling: the sum of amounts, or at a ``delta`` epsilon over all releases."""
+    """Figure that is held against a ceiling: the sum of amounts, or at a ``delta`` epsilon over all releases."""
     return together(counted)[0] if delta is None else total_epsilon(counted, delta)
 
 

@@ -27,7 +27,7 @@ _Chains = dict[str, dict[str, str]]  # chain -> place in it -> hash
 
 @dataclass(frozen=True)
 class Written:
-    """What a chain holds at a place; ``launch_id`` is what it is about, and may be empty or another name."""
+    """Entry of a chain at a place; ``launch_id`` is its subject, and may be empty or another name."""
 
     chain: Chain
     seq: int
@@ -37,7 +37,7 @@ class Written:
 
 @dataclass(frozen=True)
 class Receipt:
-    """What a chain held at a place when the receipt was kept; ``kept_in`` says where, for people."""
+    """Entry of a chain as it was when the receipt was kept; ``kept_in`` names the place, for people."""
 
     chain: Chain
     seq: int
@@ -98,7 +98,7 @@ def problems(receipts: Iterable[Receipt], written: Iterable[Written]) -> list[st
 
 
 def missing(receipts: Iterable[Receipt], written: Iterable[Written]) -> list[Written]:
-    """What has no receipt yet."""
+    """Entries without a receipt."""
     places = {(receipt.chain, receipt.seq) for receipt in receipts}
     return [each for each in written if (each.chain, each.seq) not in places]
 

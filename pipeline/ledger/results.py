@@ -51,7 +51,7 @@ def latest_of_all(connection: Connection) -> dict[tuple[str, str], str]:
 
 
 def holds(connection: Connection, digest: str) -> bool:
-    """Whether a digest was ever written down."""
+    """True if a digest was ever written down."""
     return connection.execute(select(RESULTS.c.seq).where(RESULTS.c.digest == digest).limit(1)).first() is not None
 
 
@@ -61,7 +61,7 @@ def written(connection: Connection) -> list[Written]:
 
 
 def problems(connection: Connection) -> list[str]:
-    """Where the chain of results is broken, in words."""
+    """Breaks of the chain of results, in words."""
     if not _there(connection):
         return [f"the table {RESULTS.name} is gone, and with it what the stages of every launch said"]
     broken, previous = [], GENESIS

@@ -76,7 +76,7 @@ _RULES = "SELECT rulename FROM pg_rules WHERE tablename = ANY (:tables) AND sche
 
 
 def statements(dialect: str, *tables: str) -> Iterator[str]:
-    """What makes the triggers of some tables, with the functions that they call."""
+    """Statements that make the triggers of some tables, with the functions that they call."""
     if dialect == "postgresql":
         for name, body in _FUNCTIONS.items():
             yield f"CREATE OR REPLACE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $${body}$$"

@@ -21,7 +21,7 @@ _STAGE = "ingest_private"
 
 @dataclass(frozen=True)
 class Window:
-    """How long text may be kept.
+    """Retention window of text.
 
     Attributes:
       days: None for ever, as where it is nobody's.
@@ -42,7 +42,7 @@ class Window:
 
     @property
     def is_over(self) -> bool:
-        """Whether the text is to be gone by now."""
+        """True if the text is to be gone by now."""
         return self.ends is not None and clock.now() >= self.ends
 
 

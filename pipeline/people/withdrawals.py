@@ -1,4 +1,4 @@
-"""Who withdrew of a population: keyed hashes beside its secret, for good, each change an entry of the chain.
+"""Withdrawals from a population: keyed hashes beside its secret, for good, each change an entry of the chain.
 
 Guarantee: the ledger holds no id of anybody, and no entry says who withdrew or how many did: it names a digest of all
 hashes, which nobody can guess without the population's secret. A list that was cut or changed is refused, so nobody who

@@ -47,7 +47,7 @@ def persons(approvals: Iterable[_Answer]) -> list[_Answer]:
 
 
 def is_reviewer(account: str, reviewers: Iterable[str]) -> bool:
-    """Whether a launch file names this account."""
+    """True if a launch file names this account."""
     return person(account) in {name.casefold() for name in reviewers}
 
 

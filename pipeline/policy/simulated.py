@@ -1,4 +1,4 @@
-"""What only a simulation may do, whose text is nobody's."""
+"""Rights of a simulation alone, whose text is nobody's."""
 
 from evaluation.config import AbTestConfig
 from federated.config.mechanism import MechanismConfig

@@ -19,7 +19,7 @@ _HIDDEN = 9
 
 
 def of_file(config: LaunchConfig, parameters: int | None = None) -> list[str]:
-    """What its own fields say a later stage could not do.
+    """Steps of later stages that the launch file's own fields rule out.
 
     Args:
       parameters: of the model, at least; None before the public vocabulary is known.

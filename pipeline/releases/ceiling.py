@@ -1,4 +1,4 @@
-"""Whether a planned launch stays under its ceiling on the one number, and which part to lower, and to what."""
+"""Ceiling on the one number of a planned launch: the excess, the part to lower, and to what."""
 
 import math
 from collections.abc import Collection, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""What a launch costs at worst, by its file alone: before any data is touched."""
+"""Worst-case cost of a launch, by its file alone: before any data is touched."""
 
 from federated.config.population import SyntheticPopulation
 from pipeline.config import LaunchConfig
@@ -21,7 +21,7 @@ def estimated_devices(config: LaunchConfig) -> int | None:
 
 
 def training_rho(config: LaunchConfig) -> float:
-    """What training costs one device at worst, within the limits that are enforced."""
+    """Worst-case cost of training for one device, within the limits that are enforced."""
     from federated import mechanisms  # scipy is slow to import
 
     mechanism = config.mechanism

@@ -1,4 +1,4 @@
-"""What a launch's own policy would hold it for, whatever its model does."""
+"""Reasons for which a launch's own policy would hold it, whatever its model does."""
 
 import math
 from collections.abc import Collection, Mapping
@@ -23,7 +23,7 @@ def above_policy(
     devices: int | None,
     known_words: Collection[str] | None = None,
 ) -> list[str]:
-    """What the launch's own policy would hold it for, whatever its model does.
+    """Reasons for which the launch's own policy would hold it, whatever its model does.
 
     Args:
       spends: every release by its stage, at worst.
@@ -67,7 +67,7 @@ def _training_rho(spends: Mapping[str, Spend]) -> float:
 
 
 def _is_likely(config: LaunchConfig, training_rho: float) -> bool:
-    """Whether training would pass the ceiling in more than one sample of twenty.
+    """True if training would pass the ceiling in more than one sample of twenty.
 
     Under a timer a device may join as often as the plan says. Devices drawn by chance may all be drawn every time, and
     never are; what they pay is how often one really was.

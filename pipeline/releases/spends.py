@@ -80,7 +80,7 @@ def local_discovery(epsilon0: float, messages: int, certified: float, delta: flo
 def planned_words(
     config: TrieConfig, locale: str, devices: int | None, known_words: Collection[str] | None = None
 ) -> Spend:
-    """What a local discovery costs at worst, before anybody is asked.
+    """Worst-case cost of a local discovery, before anybody is asked.
 
     Guarantee: no layer has fewer messages than are counted on here as long as ``devices`` are there and answer; where
     fewer do, the spend that is stated afterwards is larger, and the gates hold the launch.

@@ -20,7 +20,7 @@ _SPLITS: tuple[Split, ...] = ("train", "test")
 
 
 def total(config: LaunchConfig, spends: Mapping[str, Spend]) -> Total:
-    """What one device loses to all of a launch's releases, at the launch's delta.
+    """Loss of one device to all of a launch's releases, at the launch's delta.
 
     Guarantee: unit one device; adjacency zero-out: what it gives is replaced by what a device gives that typed nothing,
     which to a local discovery is as many messages that name no word, so swapping covers it. Rho of noised releases on

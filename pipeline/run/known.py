@@ -1,4 +1,4 @@
-"""Which records of launches count: those whose digest the ledger holds as the last of their stage.
+"""Believed records of launches: those whose digest the ledger holds as the last of their stage.
 
 A record lies where people write, and a tracking server gives back what anybody put there; both state the digests of
 their own files. The ledger is asked instead, for what ``RunDir.record`` found.
@@ -29,7 +29,7 @@ def run_folder(settings: Settings, launch_id: str, fetch: Fetch | None = None) -
 
 
 def ledger_belief(ledger_url: str) -> Belief:
-    """Whether the ledger holds a record as the last of its stage; it is asked each time."""
+    """True if the ledger holds a record as the last of its stage; it is asked each time."""
 
     @cache
     def ledger() -> PrivacyLedger:
@@ -65,7 +65,7 @@ def write_down(record: StageRecord, settings: Settings) -> str:
 
 
 def is_known_bundle(bundle: Path, settings: Settings) -> bool:
-    """Whether a launch under this ledger registered this bundle, and each file that it names is as it was then."""
+    """True if a launch under this ledger registered this bundle, and each file that it names is as it was then."""
     about = bundle / "bundle.json"
     try:
         if not about.is_file() or not PrivacyLedger(settings.ledger_url).holds_digest(sha256(about)):
@@ -77,7 +77,7 @@ def is_known_bundle(bundle: Path, settings: Settings) -> bool:
 
 
 def changed_inputs(record: StageRecord, run: RunDir) -> list[str]:
-    """What other stages made that a record names by another digest than it has now."""
+    """Inputs of a record whose digest has changed since."""
     changed = []
     for path, digest in record.inputs.items():
         stage, _, name = path.partition("/")

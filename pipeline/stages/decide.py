@@ -63,7 +63,7 @@ def _together(ctx: StageContext) -> dict[str, float | None]:
 
 
 def _one_number(ctx: StageContext) -> dict[str, float]:
-    """What one device loses to all releases together; nothing where one of them has not finished."""
+    """Loss of one device to all releases together; empty where one of them has not finished."""
     try:
         bound = total(ctx.config, spent(ctx.config, ctx.run))
         return {"rho": launch_loss(ctx.config, ctx.run).rho, "epsilon": bound.epsilon, "delta": bound.delta}

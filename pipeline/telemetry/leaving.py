@@ -16,7 +16,7 @@ from pipeline.errors import PermanentError
 
 
 class Source(StrEnum):
-    """Where a public figure comes from."""
+    """Source of a public figure."""
 
     SETTINGS = "launch file, code, versions, processor and ledger"
     PUBLIC = "public text, and what was trained on it alone"

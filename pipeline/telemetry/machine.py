@@ -31,7 +31,7 @@ _disk = Path("/")
 
 @dataclass(frozen=True)
 class Span:
-    """When a stage began and ended, in milliseconds, as its record tells: by the hour, and for so many seconds.
+    """Begin and end of a stage in milliseconds, as its record tells: the hour, and its seconds in two digits.
 
     Guarantee: whatever MLflow is told of time follows from the record, whose seconds have two digits.
     """
@@ -55,7 +55,7 @@ def taken() -> tuple[Sample, ...]:
 
 
 def points(span: Span) -> Iterator[Point]:
-    """What was sampled of this stage, evenly over its time."""
+    """Samples of this stage, spread evenly over its time."""
     samples = taken()
     for step, sample in enumerate(samples):
         when = span.begin + (span.end - span.begin) * step // max(1, len(samples) - 1)

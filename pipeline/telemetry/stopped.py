@@ -51,7 +51,7 @@ def noted(folder: Path, stage: str) -> Iterator[None]:
 
 
 def latest(run: Path, stage: str = "*") -> Stop | None:
-    """How the last stage that stopped did, or one stage; None if none did, or if this user may not look."""
+    """Stop of the last stage that stopped, or of one stage; None if none did, or if this user may not look."""
     stops = []
     for path in run.glob(f"private/{stage}/{STOPPED}"):
         with suppress(OSError, ValueError, TypeError):

@@ -19,7 +19,7 @@ _UNFINISHED = "unfinished:"  # how checks of stages begin that have not finished
 
 @dataclass(frozen=True)
 class Summary:
-    """What all checks of a launch come to.
+    """Result of all checks of a launch.
 
     Attributes:
       unfinished: stages that are still to be run.
@@ -32,7 +32,7 @@ class Summary:
 
     @property
     def ok(self) -> bool:
-        """Whether every check was made and passed."""
+        """True if every check was made and passed."""
         return not (self.failed or self.unknown or self.unfinished)
 
     @property
@@ -70,7 +70,7 @@ def without(
     *,
     is_bound: bool,
 ) -> Check | None:
-    """What to say of a stage without a record; None where the launch does not have that stage.
+    """Check of a stage without a record; None where the launch does not have that stage.
 
     Guarantee: a record that the ledger knows, or that another stage read, was lost, and is never called unfinished.
 

@@ -74,7 +74,7 @@ class AuditVerdict:
 
 @dataclass(frozen=True)
 class AuditRow:
-    """What one audit of the noise estimated, and whether it speaks against the claim. Secret.
+    """Figures of one audit of the noise, and its verdict on the claim. Secret.
 
     Attributes:
       type: ``lower_bound`` never stands beside an epsilon as if it were an estimate of one.
@@ -105,7 +105,7 @@ class AuditRow:
 
 
 def verdicts(rows: Iterable[AuditRow], tested: Mapping[Kind, str]) -> tuple[AuditVerdict, ...]:
-    """What may be shown of audits: a verdict for everything that was to be tested, in that order."""
+    """Public half of the audits: a verdict for everything that was to be tested, in that order."""
     row_of = {row.type: row for row in rows}
     return tuple(_verdict(kind, what, row_of.get(kind)) for kind, what in tested.items())
 

@@ -49,7 +49,7 @@ def site(as_json: AsJson = False) -> None:
 
 
 def _published(here: Settings) -> "Published":
-    """What launches published, by records that the ledger holds."""
+    """Publications of launches, by records that the ledger holds."""
     from pipeline.run.known import ledger_belief_now
 
     believes = ledger_belief_now(here.ledger_url)
