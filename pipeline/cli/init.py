@@ -183,17 +183,15 @@ def launch_file(asked: Asked) -> dict[str, Any]:
     if not made_up:
         private = {"source": "files", "name": asked.name, "paths": [asked.data]}
     # Ceilings on the one number follow from what is asked for (``_with_total``).
-    bound: dict[str, Any] = {
-        "max_total_epsilon": 1.0,
-        "population_max_rho": asked.budget,
-        "population_max_epsilon": 1.0,
-    }
+    bound: dict[str, Any] = {"max_total_epsilon": 1.0}
     if asked.days is not None:
-        budget = {"rho": asked.budget, "epsilon": 1.0, "days": asked.days}
-        bound |= {"budget": budget}
+        bound |= {"budget": {"rho": asked.budget, "epsilon": 1.0, "days": asked.days}}
     else:
         bound |= {"population_max_rho": asked.budget, "population_max_epsilon": 1.0}
     mechanism, launches = _mechanism(asked, Splits(share), size), math.floor(asked.budget / asked.rho)
+    # Shuffling hides a device among as many as the file names; few devices hide nobody.
+    planning = {"population_estimate": asked.population, "max_report_goal": mechanism.report_goal}
+    planning |= {"round_minutes": 10.0, "target_rho": asked.rho}
     return {
         "name": asked.name,
         "locale": asked.locale,
@@ -223,6 +221,7 @@ def launch_file(asked: Asked) -> dict[str, Any]:
         },
         "adapt": {"steps": size.steps // 50, "batch_sentences": 64, "learning_rate": 0.001},
         "mechanism": {"kind": mechanism.kind} | mechanism.model_dump(mode="json", exclude_defaults=True),
+        **({} if small else {"planning": planning}),
         "local_training": {"learning_rate": 0.5, "batch_sentences": 8, "sequence_words": 20, "max_words": 200},
         "server": {"learning_rate": 1.0, "momentum": 0.9},
         "audit": {

@@ -39,5 +39,5 @@ def test_a_timer_rests_as_long_as_the_devices_allow(tmp_path: Path, available: i
 def test_the_planner_is_asked_what_the_launch_asks(tmp_path: Path) -> None:
     made = staged(tmp_path, ASKED)
     assert (made.terms.training_devices, made.terms.planning.max_report_goal) == (938, 200)
-    assert made.planning.target_rho == made.rho == ASKED.rho
+    assert made.terms.planning.target_rho == made.rho == ASKED.rho
     assert made.counts is None

@@ -113,6 +113,9 @@ def small(path: Path, folder: Path) -> Path:
             launch[block] |= {name: value for name, value in sizes.items() if name in launch[block]}
     launch["policy"]["max_top3_loss"] = 1.0
     launch["audit"] |= {"random_continuations": 10_000, "directions": 64}
+    if launch["mechanism"]["kind"] == "independent":
+        # Some directions join no round of a sample, and more of them need a larger model.
+        launch["audit"]["directions"], launch["model"]["hidden_dim"] = 80, 24
     if "adaptive_clipping" in launch["mechanism"]:
         launch["mechanism"]["adaptive_clipping"]["bit_noise_std"] = 5.0
     if "blocklist" in launch["discovery"]:

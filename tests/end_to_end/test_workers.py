@@ -229,9 +229,15 @@ def test_hosts_share_the_devices_of_an_ingest(planned, tmp_path: Path, monkeypat
             assert again[name] == told[name], name
         assert json.loads((private / ".gang.json").read_text(encoding="utf-8"))["hosts"] == addresses
         left = {path.name for path in private.iterdir()}
-        assert left == {"store", ".attempt", ".attempt.lock", ".gang.json", ".lock", ".manifest.json"}, (
-            "no key, no piece"
-        )
+        assert left == {
+            "store",
+            ".attempt",
+            ".attempt.lock",
+            ".gang.json",
+            ".lock",
+            ".manifest.json",
+            ".window.json",
+        }, "no key, no piece"
 
 
 def bytes_below(folder: Path) -> dict[str, bytes]:

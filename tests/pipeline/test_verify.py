@@ -31,6 +31,7 @@ from pipeline.stages.fine_tune import participation as participation_shown
 from pipeline.verify.guarantee import observed
 from pipeline.verify.launch import verify
 from pretrain.files import sha256, write_text
+from tests.helpers.launches.decided import Discovered
 from tests.helpers.launches.installed import installed
 from tests.helpers.launches.pipeline_launch import Counted, launch_config, stand_in
 
@@ -78,6 +79,8 @@ def fine_tune(ctx: StageContext) -> Result:
         rho=reached.rho,
         epsilon=epsilon,
         epsilon_pld=reached.epsilon_pld[1e-6],
+        mu=reached.mu,
+        delta=1e-6,
         rounds=seen.rounds,
         **dict(participation_shown(seen)),
         secagg=None,
@@ -117,7 +120,7 @@ def launched(tmp_path_factory: pytest.TempPathFactory) -> tuple[LaunchConfig, Pa
     text = {"source": "files", "name": "people", "paths": [str(home / "clients.parquet")], "max_words_per_device": 9}
     config = LaunchConfig.model_validate(launch_config().model_dump() | {"private_text": text})
     special = {"ingest_private": ingest_private, "plan": plan, "fine_tune": fine_tune}
-    special |= {"decide": decide, "report": report}
+    special |= {"decide": decide, "report": report, "discover": lambda ctx: Discovered.example()}
     stages = Stages(
         functions={name: special.get(name, other) for name in STAGE_NAMES},
         spends={"fine_tune": StageSpend(planned=lambda config, run: spent(0.5, 9.0), inputs=("ingest_private",))},

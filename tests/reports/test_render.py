@@ -112,7 +112,7 @@ def test_the_page_is_whole_and_needs_nothing_else() -> None:
     assert len(set(ids)) == len(ids), "ids of figures clash"
     assert "@import" not in page
     assert re.search(r"url\((?!#)", page) is None
-    assert page.count("<svg") == page.count("<figcaption") == len(drawn()) == 13
+    assert page.count("<svg") == page.count("<figcaption") == len(drawn()) == 12
 
 
 def test_figures_can_be_read_aloud() -> None:

@@ -67,7 +67,7 @@ class WithEstimate(AuditVerdict):
     estimate: float
 
 
-class Result(StageResult):
+class Audited(StageResult):
     audits: tuple[AuditVerdict, ...]
 
 
@@ -88,13 +88,13 @@ def test_a_whole_disclosure_may_leave() -> None:
 
 
 def test_a_figure_without_a_source_cannot_leave() -> None:
-    honest = Result(audits=(AuditVerdict(**ROW),))
+    honest = Audited(audits=(AuditVerdict(**ROW),))
     require_listed(honest)
     with pytest.raises(PermanentError, match=r"WithEstimate\.estimate: no source"):
-        require_listed(Result(audits=(WithEstimate(**ROW, estimate=1.00000042),)))
-    with pytest.raises(PermanentError, match=r"Result\.headline: noise"):
+        require_listed(Audited(audits=(WithEstimate(**ROW, estimate=1.00000042),)))
+    with pytest.raises(PermanentError, match=r"Audited\.headline: noise"):
         require_listed(honest.model_copy(update={"headline": {"noise": 1.0}}))
-    with pytest.raises(PermanentError, match=r"Result\.curve: lengths"):
+    with pytest.raises(PermanentError, match=r"Audited\.curve: lengths"):
         require_listed(honest.model_copy(update={"curve": ({"lengths": 3.0},)}))
     with pytest.raises(PermanentError, match=r"figures\.json"):
         require_listed(honest, {"figures.json": "d" * 64})

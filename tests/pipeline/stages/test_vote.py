@@ -72,7 +72,7 @@ def test_what_is_spent_is_what_is_stated_and_a_retry_is_the_same_release(setting
     ledger = PrivacyLedger(settings.ledger_url)
     spent = [("reserve", "vote", RHO), ("commit", "vote", RHO)]
     assert [(entry.kind, entry.stage, entry.rho) for entry in ledger.spends()] == spent
-    assert ledger.total("made-up") == result["votes"]["rho"] == RHO
+    assert ledger.total(asked().population) == result["votes"]["rho"] == RHO
     assert result["votes"]["epsilon"] == pytest.approx(epsilon_of_rho(RHO, 1e-6))
     assert result["votes"]["groups"] == 3
     folder = next(settings.runs_dir.glob("trial-*")) / "public" / "vote"
@@ -135,7 +135,7 @@ def test_a_launch_loses_what_its_votes_cost() -> None:
     assert loss.rho == pytest.approx(0.4 + RHO)
     assert loss.epsilon == pytest.approx(epsilon_of_rho(0.4 + RHO, 1e-6))
     covered = [row.stage for row in accesses(asked()) if row.covered and row.unit == "device"]
-    assert covered == ["vote", "fine_tune", "audit"]
+    assert covered == ["vote", "discover", "fine_tune", "audit"]
 
 
 def test_only_what_follows_the_vote_reads_it() -> None:
