@@ -119,11 +119,6 @@ def test_the_tree_in_the_documents_is_the_tree() -> None:
     assert named == folders | {"dags", "docker", "docs", "benchmarks", "tests"}
 
 
-def test_the_readme_is_one_screen_longer_than_its_two_commands() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert len(text[text.index("make test") :].splitlines()) <= 50
-
-
 def test_every_exit_code_has_a_page_that_says_what_explain_does() -> None:
     pages = {
         int(path.stem): " ".join(path.read_text(encoding="utf-8").split())
