@@ -60,7 +60,6 @@ def build(launch: LaunchFile) -> DAG:
         with group("private", "What follows devices' text; all that a launch spends, it spends here."):
             ingest_private = Stage(launch=launch, name="ingest_private")
             plan = Stage(launch=launch, name="plan")
-            vote = [Stage(launch=launch, name="vote")] if launch.votes else []
             discover = Stage(launch=launch, name="discover")
             build_vocabulary = Stage(launch=launch, name="build_vocabulary")
             adapt = Stage(launch=launch, name="adapt")
@@ -84,8 +83,6 @@ def build(launch: LaunchFile) -> DAG:
         check >> [ingest_public, ingest_private]
         ingest_public >> [pretrain, discover]
         ingest_private >> plan >> discover
-        for asked in vote:
-            [pretrain, plan] >> asked >> adapt
         [pretrain, discover] >> build_vocabulary >> adapt >> count >> fine_tune >> [audit, ab_test] >> decide
         chain(decide, report, gate, *approve, publish)
     return dag

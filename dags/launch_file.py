@@ -30,7 +30,6 @@ class LaunchFile:
     schedule: str | None
     reviewers: tuple[str, ...]
     device: str
-    votes: bool = False
     approvals: int = 1
     experiment_days: int | None = None
     error: str = ""
@@ -101,7 +100,6 @@ def read_launch_file(path: Path) -> LaunchFile:
         features=tuple(name for name in named if isinstance(name, str)) if isinstance(named, list) else (),
         schedule=schedule,
         reviewers=tuple(reviewers),
-        votes=isinstance(raw.get("vote"), dict),
         approvals=approvals if type(approvals) is int and 0 < approvals < 10 else 1,
         experiment_days=days if type(days) is int and 0 < days < 100 else None,
         device="cuda" if runtime.get("device") == "cuda" else "cpu",

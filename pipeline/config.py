@@ -16,7 +16,6 @@ from federated.config.mechanism import MechanismConfig
 from federated.config.planning import PlanningConfig
 from federated.config.population import PopulationConfig, PopulationKey, key_of
 from federated.config.training import LocalTrainingConfig, RuntimeConfig, ServerConfig
-from federated.config.votes import VotesConfig
 from pipeline import config_errors
 from pipeline.policy.approvals import Reviewer, require_reviewers
 from pipeline.policy.config import ExperimentConfig, PolicyConfig
@@ -47,7 +46,6 @@ STAGE_NAMES = (
     "ingest_private",
     "pretrain",
     "plan",
-    "vote",
     "discover",
     "build_vocabulary",
     "adapt",
@@ -68,7 +66,7 @@ _NOT_PART_OF_THE_LAUNCH = frozenset({"runtime", "schedule", "reviewers"})
 class LaunchConfig(Config):
     """One attempt to ship a model for one locale, for one or several features of the keyboard."""
 
-    since_0_1: ClassVar[Mapping[str, Any]] = {"counts": None, "evaluation": None, "vote": None, "experiment": None}
+    since_0_1: ClassVar[Mapping[str, Any]] = {"counts": None, "evaluation": None, "experiment": None}
 
     name: str = Field(
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=64, description="letters, digits, '.', '_' and '-'"
@@ -90,9 +88,6 @@ class LaunchConfig(Config):
     mechanism: MechanismConfig
     counts: CountsConfig | None = Field(
         default=None, description="noisy counts of words and pairs beside training; left out, nothing is counted"
-    )
-    vote: VotesConfig | None = Field(
-        default=None, description="what public_text.select_by 'vote' costs; left out, nobody votes"
     )
     evaluation: EvaluationConfig | None = Field(
         default=None, description="budget of what held-out devices tell; left out, they are evaluated without noise"
@@ -128,8 +123,7 @@ class LaunchConfig(Config):
     @property
     def stages(self) -> tuple[str, ...]:
         """Stages that this launch runs, in order; under Airflow the others are tasks too, which say so."""
-        left_out = {name for name, block in (("count", self.counts), ("vote", self.vote)) if block is None}
-        return tuple(name for name in STAGE_NAMES if name not in left_out)
+        return tuple(name for name in STAGE_NAMES if name != "count" or self.counts is not None)
 
     def canonical(self) -> dict[str, Any]:
         """All fields as JSON values; a list of one feature as it was written before there were lists."""
@@ -150,7 +144,7 @@ class LaunchConfig(Config):
     @property
     def beside_training(self) -> dict[str, float]:
         """What else costs a train device something, by the name of its block: rho, known beforehand."""
-        blocks = {"counts": self.counts, "discovery": self.central_discovery, "vote": self.vote}
+        blocks = {"counts": self.counts, "discovery": self.central_discovery}
         return {name: block.rho for name, block in blocks.items() if block is not None}
 
     @model_validator(mode="before")
@@ -249,21 +243,6 @@ class LaunchConfig(Config):
             raise ValueError(
                 f"model: embedding_dim {model.embedding_dim:,} and hidden_dim {model.hidden_dim:,} with {words:,} "
                 f"words make {weights:,} weights, and at most {MOST_WEIGHTS:,} are trained; lower one of them"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _votes_have_a_budget(self) -> "LaunchConfig":
-        asked = self.public_text.select_by == "vote"
-        if asked and self.vote is None:
-            raise ValueError(
-                "public_text.select_by: 'vote', but nothing says what devices may lose by voting; add the block vote "
-                "with a noise_multiplier"
-            )
-        if self.vote is not None and not asked:
-            raise ValueError(
-                f"vote: noise_multiplier {self.vote.noise_multiplier:g}, but public_text.select_by is "
-                f"{self.public_text.select_by!r}, so nothing is done with votes; set it to vote, or remove the block"
             )
         return self
 

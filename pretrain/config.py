@@ -103,9 +103,9 @@ class PublicCorpus(Config):
 
     since_0_1: ClassVar[Mapping[str, Any]] = {"select_by": None}
 
-    select_by: Literal["champion", "vote"] | None = Field(
+    select_by: Literal["champion"] | None = Field(
         default=None,
-        description="draw sentences again by how much likelier the last published model finds them, or devices' votes",
+        description="draw sentences again by how much likelier the last published model finds them",
     )
 
 

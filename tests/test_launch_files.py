@@ -168,11 +168,11 @@ def test_every_field_is_set_by_a_file_and_there_are_few_names() -> None:
     files = set().union(*(stated(yaml.safe_load(path.read_text(encoding="utf-8"))) for path in FILES))
     assert names - files == set()
     # 110 in the launches of the papers, and what came since: two gates on utility, select_by, counts; a gate on how
-    # often discovered words are suggested; words that a trusted aggregator finds, by either of two weights; a
-    # budget of so much rho in so many days; evaluation (its budget), cover_everything; the
-    # paper's Greedy; in_launch, which says what canaries a model ships with; the timer of launches by the clock; vote:
-    # what a device loses by it; hosts, machines that share a round; approvals; a live experiment, its share and what it
-    # must show; and the one number: its ceilings for a launch, in a window and for ever, and who is taken to be honest.
+    # often discovered words are suggested; words that a trusted aggregator finds, by either of two weights; a budget of
+    # so much rho in so many days; evaluation (its budget), cover_everything; the paper's Greedy; in_launch, which says
+    # what canaries a model ships with; the timer of launches by the clock; hosts, machines that share a round;
+    # approvals; a live experiment, its share and what it must show; and the one number: its ceilings for a launch, in a
+    # window and for ever, and who is taken to be honest.
     assert len(names) <= 139
 
 

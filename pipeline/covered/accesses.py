@@ -4,7 +4,6 @@ from discovery.config import TrieConfig
 from evaluation.config import ALPHA, EvaluationConfig
 from evaluation.noisy.questions import MOST_WORDS
 from federated.config.counts import CountsConfig
-from federated.config.votes import VotesConfig
 from pipeline.config import LaunchConfig
 from pipeline.policy.config import ExperimentConfig
 from reports.disclosure.document import DataAccess
@@ -49,11 +48,10 @@ def accesses(config: LaunchConfig) -> tuple[DataAccess, ...]:
         *((_counted(config.counts),) if config.counts else ()),
         *((_trained(config),) if config.trains else ()),
     )
-    voted = (_voted(config.vote),) if config.vote else ()
     uses = (
-        _without_noise((*voted, discovery), trained, config)
+        _without_noise(discovery, trained, config)
         if config.evaluation is None
-        else (_ENTERED, *voted, discovery, *trained, _AUDITED, _evaluated(config.evaluation))
+        else (_ENTERED, discovery, *trained, _AUDITED, _evaluated(config.evaluation))
     )
     return (
         DataAccess(stage="pretrain, adapt", data="public", covered=False),
@@ -75,7 +73,7 @@ def accesses(config: LaunchConfig) -> tuple[DataAccess, ...]:
 
 
 def _without_noise(
-    before: tuple[DataAccess, ...], trained: tuple[DataAccess, ...], config: LaunchConfig
+    discovery: DataAccess, trained: tuple[DataAccess, ...], config: LaunchConfig
 ) -> tuple[DataAccess, ...]:
     """The uses of a launch that evaluates held-out devices as they are."""
     held_out = "aggregate metrics of held-out devices, released without noise; their text trains nothing"
@@ -88,7 +86,7 @@ def _without_noise(
             reason="the store stays private; counts of devices rounded down to tens, of rows of other locales rounded "
             "down to hundreds, and a digest leave it",
         ),
-        *before,
+        discovery,
         DataAccess(
             stage="build_vocabulary: coverage",
             data="private",
@@ -140,11 +138,6 @@ def _discovered(config: LaunchConfig) -> DataAccess:
 def _trained(config: LaunchConfig) -> DataAccess:
     noise = f"{config.mechanism.kind} noise, multiplier {config.mechanism.noise_multiplier:g}"
     return DataAccess(stage="fine_tune", data="private", covered=True, mechanism=noise, unit="device")
-
-
-def _voted(config: VotesConfig) -> DataAccess:
-    noise = f"Gaussian noise, multiplier {config.noise_multiplier:g}, one release of votes on public sentences"
-    return DataAccess(stage="vote", data="private", covered=True, mechanism=noise, unit="device")
 
 
 def _counted(config: CountsConfig) -> DataAccess:

@@ -14,7 +14,7 @@ from pipeline.errors import StageInputMissing
 from pipeline.preflight.shortfalls import of_file, parameters
 from pipeline.rehearsed import require_worth
 from pipeline.releases.policy import above_policy
-from pipeline.releases.spends import central_discovery, counts, evaluated, planned, votes
+from pipeline.releases.spends import central_discovery, counts, evaluated, planned
 from pipeline.run_dir import RunDir
 from pipeline.stage import Spend, StageSpend
 from pretrain.config import Config
@@ -52,19 +52,6 @@ def training(guarantee: accounting.Guarantee, delta: float, note: str) -> Spend:
 def planned_counts(config: LaunchConfig, run: RunDir) -> Spend | None:
     """The one release of counts; known exactly beforehand. None where the launch asks for none."""
     return None if config.counts is None else counts(config.counts.rho, config.mechanism.delta)
-
-
-def planned_votes(config: LaunchConfig, run: RunDir) -> Spend | None:
-    """The one release of votes, the first of a launch that asks for it; None where it asks for none.
-
-    Raises:
-      ValueError: a rehearsal of exactly this run says that it does not pay.
-    """
-    if config.vote is None:
-        return None
-    require_worth(config, run.root)
-    _require_parameters(config, run)
-    return votes(config.vote.rho, config.mechanism.delta)
 
 
 def planned_evaluation(config: LaunchConfig, run: RunDir | None = None) -> Spend | None:
@@ -144,7 +131,7 @@ def spent(config: LaunchConfig, run: RunDir, *, noised: bool = False) -> dict[st
     Raises:
       StageInputMissing: it has not trained, or not released something else that it was asked to.
     """
-    asked = {"vote": config.vote is not None, "count": config.counts is not None, "fine_tune": config.trains}
+    asked = {"count": config.counts is not None, "fine_tune": config.trains}
     asked |= {"ab_test": False, "discover": config.central_discovery is not None or not noised}
     stated = {name: run.result(name)["spend"] for name in SPENDS if asked.get(name, True)}
     spends = {name: Spend.model_validate(spend or _paid_before(config, run, name)) for name, spend in stated.items()}
@@ -160,8 +147,6 @@ def _paid_before(config: LaunchConfig, run: RunDir, stage: str) -> Spend:
         return words_of(run.result(stage))
     if stage == "count" and config.counts is not None:
         return counts(config.counts.rho, config.mechanism.delta)
-    if stage == "vote" and config.vote is not None:
-        return votes(config.vote.rho, config.mechanism.delta)
     raise ValueError(f"{stage}: states no spend, and is not taken over from other launches; run it again")
 
 
@@ -219,7 +204,6 @@ def seeded(config: LaunchConfig) -> tuple[str, ...]:
 _COMPARED = ("ingest_public", "ingest_private", "build_vocabulary", "adapt", "fine_tune")
 _COUNTED = ("ingest_public", "ingest_private", "build_vocabulary", "plan")
 SPENDS: Mapping[str, StageSpend] = {
-    "vote": StageSpend(planned=planned_votes, inputs=("ingest_public", "ingest_private", "pretrain", "plan")),
     "discover": StageSpend(planned=planned_discovery, inputs=("ingest_public", "ingest_private")),
     "count": StageSpend(planned=planned_counts, inputs=_COUNTED, says={"start_weight": repr(START_WEIGHT)}),
     "fine_tune": StageSpend(planned=planned_training, inputs=("ingest_private", "build_vocabulary", "adapt", "plan")),

@@ -147,7 +147,6 @@ def _too_many(config: LaunchConfig, devices_by_split: Mapping[str, int]) -> list
     train, test = devices_by_split["train"], devices_by_split["test"]
     sums = (
         ("counts", config.counts, train, MOST_DEVICES, "remove 'counts'"),
-        ("vote", config.vote, train, MOST_DEVICES, "remove 'vote'"),
         ("discovery", config.central_discovery, train, MOST_IN_DISCOVERY, "write ldp-triehh"),
         ("evaluation", config.evaluation, test, MOST_DEVICES, "lower private_text.test_fraction"),
     )

@@ -21,11 +21,6 @@ def counts(rho: float, delta: float) -> Spend:
     return gaussian(rho, delta, "counts")
 
 
-def votes(rho: float, delta: float) -> Spend:
-    """The one release of votes."""
-    return gaussian(rho, delta, "votes")
-
-
 def evaluated(rho: float, delta: float) -> Spend:
     """The one release about held-out devices: who trains loses nothing to it."""
     return gaussian(rho, delta, "evaluation").model_copy(update={"split": "test"})
@@ -110,8 +105,6 @@ def planned(
       devices, known_words: see ``planned_words``.
     """
     delta, spends = config.mechanism.delta, dict[str, Spend]()
-    if config.vote is not None:
-        spends["vote"] = votes(config.vote.rho, delta)
     if isinstance(config.discovery, CentralConfig):
         spends["discover"] = central_discovery(config.discovery)
     else:

@@ -9,7 +9,6 @@ from pipeline.stage import Spend, Split
 from reports.disclosure.total import Part, ReleaseName, Total
 
 _NAMES: Mapping[str, ReleaseName] = {
-    "vote": "votes",
     "discover": "words",
     "count": "counts",
     "fine_tune": "training",

@@ -32,8 +32,6 @@ from pretrain.words import WordStore, encode_all
 from reports.disclosure.earlier import Earlier, earlier
 
 MECHANISM, COUNTS, RELEASED = "mechanism.json", "counts.npz", "released.npy"
-# What is made before anybody can have voted.
-BEFORE_VOTES = frozenset({"pretrain", "vote", "rehearsal"})
 SELECTION, SHARES, SHOWN = "selection.npy", "shares.json", "shown.json"
 _log = logging.getLogger(__name__)
 
@@ -162,16 +160,10 @@ def store(ctx: StageContext) -> population.DeviceStore:
 
 
 def public_streams(ctx: StageContext, words: Vocabulary) -> tuple[TokenStream, TokenStream]:
-    """Public train and validation text in a vocabulary's ids; train text as it was selected.
-
-    A vote needs a public model, so what comes before it has text as it is.
-    """
+    """Public train and validation text in a vocabulary's ids; train text as it was selected."""
     opened = corpus.open_corpus(ctx.run.input("ingest_public", "corpus"))
     train, validation = encode(opened.train, words), encode(opened.validation, words)
-    select_by = ctx.config.public_text.select_by
-    if select_by == "vote" and ctx.stage not in BEFORE_VOTES:
-        train = selection.resampled(train, np.load(ctx.run.input("vote", SELECTION)))
-    if select_by == "champion":
+    if ctx.config.public_text.select_by == "champion":
         train = selection.resampled(train, np.load(ctx.run.input("ingest_public", SELECTION)))
     return train, validation
 

@@ -164,7 +164,6 @@ def _adjacency(config: LaunchConfig, whole: Total) -> str:
     of_training = "updates replaced by zeros in every round" + (", and its counts too" if config.counts else "")
     return (
         f"zero-out: one device's {of_training if config.trains else 'counts replaced by zeros'}"
-        + (", and its votes" if config.vote else "")
         + (", and its words left out of discovery" if config.central_discovery else "")
         + (", and each of its messages of word discovery one that names no word" if whole.words else "")
         + (", or what a test device adds to the evaluation" if config.evaluation else "")
@@ -173,7 +172,6 @@ def _adjacency(config: LaunchConfig, whole: Total) -> str:
 
 def _output(config: LaunchConfig, whole: Total) -> str:
     parts = (
-        ("the noisy votes for groups of public sentences and every model of the text drawn by them", config.vote),
         ("the discovered words with their noisy weights", config.central_discovery is not None),
         (_MESSAGES[whole.words.how] if whole.words else "", whole.words),
         ("the noisy counts and every model made from them", config.counts is not None),
@@ -207,8 +205,6 @@ def _accounting(ctx: StageContext, trained: dict[str, Any], planned: dict[str, A
     if is_sum(config):
         # What sampling gains covers training alone, so it is not shown beside a sum.
         beside = {"training_rho": trained["rho"], "amplified": None}
-    if config.vote is not None:
-        beside["votes"] = ctx.run.result("vote")["votes"]
     if config.counts is not None:
         beside["counts"] = ctx.run.result("count")["counts"]
     if config.central_discovery is not None:
@@ -327,7 +323,7 @@ def _item_losses(config: LaunchConfig) -> str:
 
 
 def _artifacts(ctx: StageContext) -> tuple[Artifact, ...]:
-    names = ("ingest_public", "pretrain", "vote", "discover", "build_vocabulary", "adapt", "count", "fine_tune")
+    names = ("ingest_public", "pretrain", "discover", "build_vocabulary", "adapt", "count", "fine_tune")
     records = [record for name in names if (record := ctx.run.record(name))]
     return tuple(
         Artifact(stage=record.stage, file=file, sha256=digest, made_by=record.reused_from)

@@ -32,11 +32,6 @@ def _people(run: RunDir) -> dict[str, object]:
     return {name: stated[name] for name in ("population", "store_digest", "split")}
 
 
-def voted(config: LaunchConfig) -> tuple[str, ...]:
-    """The stage whose outputs decide what public text is, where devices vote."""
-    return ("vote",) if config.public_text.select_by == "vote" else ()
-
-
 def _outputs(run: RunDir, *stages: str) -> dict[str, object]:
     """Digests of the public files that stages wrote."""
     return {stage: run.outputs(stage) for stage in stages}
@@ -85,12 +80,6 @@ def kept_by(ctx: StageContext, population: Population) -> Kept | None:
     return launch.kept(ctx.config, population, ctx.run.launch_id, before.result.get("as_of") if before else None)
 
 
-def _votes(ctx: StageContext) -> dict[str, object] | None:
-    if ctx.config.vote is None:
-        return None
-    return _outputs(ctx.run, "ingest_public", "pretrain") | _people(ctx.run)
-
-
 def _discovery_reads(config: LaunchConfig) -> tuple[str, ...]:
     """Fields that the answers depend on; what is done with the words afterwards is not among them."""
     asked = (f"discovery.{name}" for name in type(config.discovery).model_fields if name not in AFTERWARDS)
@@ -110,7 +99,7 @@ def _vocabulary(ctx: StageContext) -> dict[str, object] | None:
 def _counts(ctx: StageContext) -> dict[str, object] | None:
     if ctx.config.counts is None:
         return None
-    return _outputs(ctx.run, "ingest_public", "build_vocabulary", *voted(ctx.config)) | _people(ctx.run)
+    return _outputs(ctx.run, "ingest_public", "build_vocabulary") | _people(ctx.run)
 
 
 PUBLIC: Mapping[str, PublicStage] = {
@@ -134,13 +123,6 @@ PRIVATE: Mapping[str, PrivateStage] = {
         libraries=LIBRARIES,
         sees=("name", "seed", "private_text", "policy", "mechanism", "evaluation", "runtime"),
         files=("store",),
-    ),
-    "vote": PrivateStage(
-        reads=lambda config: (
-            *("vote", "seed", "model", "mechanism.delta", "mechanism.randomness", "public_text.select_by"),
-        ),
-        given=_votes,
-        code=("federated", "pretrain", "pipeline/stages/vote.py"),
     ),
     "discover": PrivateStage(
         reads=_discovery_reads,
@@ -171,7 +153,7 @@ PRIVATE: Mapping[str, PrivateStage] = {
         reads=lambda config: (
             *("seed", "model", "adapt", "pretrain.sequence_words", "public_text.select_by", "runtime.device"),
         ),
-        given=lambda ctx: _outputs(ctx.run, "ingest_public", "pretrain", "build_vocabulary", *voted(ctx.config)),
+        given=lambda ctx: _outputs(ctx.run, "ingest_public", "pretrain", "build_vocabulary"),
         code=("pretrain", "pipeline/stage.py", "pipeline/stages", "reports/disclosure"),
         libraries=LIBRARIES,
     ),

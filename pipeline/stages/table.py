@@ -5,15 +5,13 @@
     ingest_private ─> discover ──┘                                                           └─> ab_test ─┴─> decide
                                                                                   decide ─> report ─> publish
 
-Where devices ``vote`` over public sentences they do so after ``pretrain`` and ``plan``, before ``adapt``.
-
 The siblings ``discovery``, ``federated``, ``evaluation`` and ``reports`` never see each other;
 what one makes for another passes through here as plain data.
 """
 
 from pipeline.covered import spends
 from pipeline.runner import Stages
-from pipeline.stages import build_vocabulary, count, discover, reuse, vote
+from pipeline.stages import build_vocabulary, count, discover, reuse
 from pipeline.stages.ab_test import ab_test
 from pipeline.stages.audit import audit
 from pipeline.stages.decide import decide
@@ -31,7 +29,6 @@ STAGES = Stages(
             ingest_public,
             ingest_private,
             pretrain,
-            vote.vote,
             discover.discover,
             build_vocabulary.build_vocabulary,
             adapt,

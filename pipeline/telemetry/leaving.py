@@ -95,15 +95,11 @@ FIELDS: dict[str, Fields] = {
     "BuildVocabulary.curve": {_SETTINGS: "step projected_epsilon0", _PUBLIC: "projected_coverage"},
     "AddedWords": {_SETTINGS: "projected_words", _RELEASED: "words_added words", _PERSON: "given_files"},
     "DiscoveryBlock": {_SETTINGS: "kind"},
-    # Plan, votes, counts, training.
+    # Plan, counts, training.
     "Plan": {
         _SETTINGS: "reasons rho delta epsilon sensitivity_squared alternatives min_sep_by_the_clock run_days",
         _STORE: "feasible rounds_below_goal",
         _PUBLIC: "rehearsed verdict",
-    },
-    "ReleasedVotes": {
-        _SETTINGS: "noise_multiplier clip_norm groups rho epsilon",
-        _RELEASED: "effective_share",
     },
     "ReleasedCounts": {
         _SETTINGS: "ships noise_multiplier clip_norm start_weight rho epsilon",
@@ -245,7 +241,6 @@ FIELDS: dict[str, Fields] = {
 FILES: dict[str, Mapping[str, Source]] = {
     "IngestPublic": {"corpus/*": _PUBLIC, "vocabulary.json": _PUBLIC, "selection.npy": _RELEASED},
     "Training": {"model.safetensors": _RELEASED},
-    "Vote": {"selection.npy": _RELEASED},
     "BuildVocabulary": {"vocabulary.json": _RELEASED, "shares.json": _RELEASED, "shown.json": _RELEASED},
     "Plan": {"mechanism.json": _SETTINGS},
     "Count": {"counts.npz": _RELEASED, "released.npy": _RELEASED},

@@ -61,7 +61,6 @@ _PARAMETERS = (
     "discovery.epsilon0",
     "mechanism.",
     "counts.",
-    "vote.",
     "evaluation.",
     "local_training.",
     "server.",

@@ -39,7 +39,6 @@ from pipeline.stages.plan import plan
 from pipeline.stages.public_model import adapt, pretrain
 from pipeline.stages.publish import build_bundle
 from pipeline.stages.training.fine_tune_workers import watched_on
-from pipeline.stages.vote import vote
 from pipeline.verify.check import Check, differences, file_differences, in_words
 from pipeline.verify.files import is_gone, missing
 from pipeline.verify.report import of_this_code as made_by_this_code
@@ -108,7 +107,7 @@ def replay_one(
         return replay_one(name, *made[:2], settings, made[2], of_this_code, from_nothing)
     keyed = ("ab_test",) if name == "ab_test" and config.evaluation is not None else ()
     keyed = ("audit",) if name == "audit" and record.private_outputs else keyed
-    asked = {"fine_tune": config.trains, "count": config.counts is not None, "vote": config.vote is not None}
+    asked = {"fine_tune": config.trains, "count": config.counts is not None}
     unasked = {stage for stage, wanted in asked.items() if not wanted}  # which leave nothing private then
     if any(is_gone(run, each) for each in (*(set(_PRIVATE.get(name, ())) - unasked), *keyed)):
         passed, detail = missing(run, PrivacyLedger.of(settings))
@@ -321,7 +320,6 @@ AGAIN: Mapping[str, _Again] = {
     "build_vocabulary": _made(build_vocabulary),
     "adapt": _adapt,
     "plan": _made(plan, _MOVING),
-    "vote": _made(vote),
     "count": _made(count),
     "fine_tune": _fine_tune,
     "audit": _made(audit),
@@ -341,7 +339,6 @@ _FROM_NOTHING: Mapping[str, _Again] = {
 _PRIVATE = {
     **dict.fromkeys(("ingest_private", "plan", "build_vocabulary"), ("ingest_private",)),
     "discover": ("ingest_private", "discover"),
-    "vote": ("ingest_private", "vote"),
     "count": ("ingest_private", "count"),
     "fine_tune": ("ingest_private", "fine_tune"),
     "audit": ("ingest_private", "fine_tune"),

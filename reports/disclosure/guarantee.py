@@ -156,17 +156,6 @@ class ReleasedCounts(Config):
     epsilon: float
 
 
-class ReleasedVotes(Config):
-    """One Gaussian release of every device's votes for groups of public sentences, by which these are drawn again."""
-
-    noise_multiplier: float
-    clip_norm: float = Field(description="bound on a device's votes for all groups together")
-    groups: int
-    effective_share: float = Field(description="how many equal sentences the drawn ones are worth")
-    rho: float
-    epsilon: float
-
-
 class ReleasedEvaluation(Config):
     """One Gaussian release of sums over test devices, from which every figure about them follows."""
 
@@ -205,7 +194,6 @@ class Accounting(PrivacyLoss):
     planned_rho: float
     secagg: SecAgg | None = None
     counts: ReleasedCounts | None = None
-    votes: ReleasedVotes | None = None
     evaluation: ReleasedEvaluation | None = Field(default=None, description="on other devices than training")
     training_rho: float | None = Field(default=None, description="what of rho is training's, beside other releases")
     words_rho: float | None = Field(default=None, description="what of rho is that of words found centrally")
@@ -221,15 +209,14 @@ class Accounting(PrivacyLoss):
 
     @property
     def trains(self) -> float:
-        """What a device loses that trains: to votes, words and counts, where there are any, and to training."""
+        """What a device loses that trains: to words and counts, where there are any, and to training."""
         if self.training_rho is None:
             return self.rho
-        sums = [release.rho for release in (self.votes, self.counts) if release]
-        return math.fsum((self.training_rho, self.words_rho or 0.0, *sums))
+        return math.fsum((self.training_rho, self.words_rho or 0.0, self.counts.rho if self.counts else 0.0))
 
     @model_validator(mode="after")
     def _releases_add_up(self) -> "Accounting":
-        more = any(part is not None for part in (self.votes, self.counts, self.words_rho, self.evaluation))
+        more = any(part is not None for part in (self.counts, self.words_rho, self.evaluation))
         if more != (self.training_rho is not None):
             raise ValueError("training_rho: it stands beside what else makes up rho, and only there")
         # A device either trains or is held out.
@@ -243,7 +230,6 @@ class Accounting(PrivacyLoss):
         if not math.isclose(self.total.delta, self.delta, rel_tol=_SAME):
             raise ValueError(f"total: at delta {self.total.delta}; the launch's is {self.delta}")
         shown: dict[str, bool] = {
-            "votes": self.votes is not None,
             "counts": self.counts is not None,
             "evaluation": self.evaluation is not None,
         }

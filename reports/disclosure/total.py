@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from pretrain.config import Config
 
-ReleaseName = Literal["words", "votes", "counts", "training", "evaluation"]
+ReleaseName = Literal["words", "counts", "training", "evaluation"]
 _SAME = 1e-6  # relative; what is further apart is a mistake, not rounding
 
 

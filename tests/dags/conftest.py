@@ -41,7 +41,6 @@ schedule: "@monthly"
 reviewers: [privacy-reviewer, second-reviewer]
 policy: {approvals: 2}
 runtime: {device: cuda}
-vote: {noise_multiplier: 3.0}
 experiment: {share: 0.05, days: 14, min_gain: 0.0}
 """
 

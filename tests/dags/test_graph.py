@@ -33,8 +33,6 @@ STAGE_EDGES = {
     ("decide", "report"),
     ("report", "launch_or_hold"),
 }
-# Only where the launch file asks devices.
-VOTE_EDGES = {("pretrain", "vote"), ("plan", "vote"), ("vote", "adapt")}
 
 
 def edges(dag: DAG) -> set[tuple[str, str]]:
@@ -72,7 +70,7 @@ def test_graph_without_reviewers(dagbag):
 
 def test_graph_with_reviewers_asks_them_before_publishing(dagbag):
     dag = dagbag.dags["scheduled"]
-    assert edges(dag) == STAGE_EDGES | VOTE_EDGES | {
+    assert edges(dag) == STAGE_EDGES | {
         ("launch_or_hold", "approve"),
         ("approve", "approve_2"),  # Two persons, as the file's policy says.
         ("approve_2", "publish"),

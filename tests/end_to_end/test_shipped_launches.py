@@ -120,8 +120,7 @@ def small(path: Path, folder: Path) -> Path:
         launch["mechanism"]["adaptive_clipping"]["bit_noise_std"] = 5.0
     if "blocklist" in launch["discovery"]:
         launch["discovery"]["blocklist"] = str(folder / "blocklist.txt")
-    selected = {"select_by": "vote"} if "vote" in launch else {}
-    launch["public_text"] = tiny["public_text"] | selected
+    launch["public_text"] = tiny["public_text"]
     if launch["private_text"]["source"] == "synthetic":
         launch["private_text"] |= {"devices": 80, "max_words_per_device": 60}
     else:

@@ -45,8 +45,8 @@ def test_every_stage_did_its_work(launched: Launched) -> None:
     assert launched.answer["decision"] in ("launch", "hold")
     assert launched.answer["rho"] > 0
     assert launched.answer["epsilon"] > 0
-    # Neither counts nor votes were asked for.
-    for stage in set(STAGE_NAMES) - {"count", "vote"}:
+    # Counts were not asked for.
+    for stage in set(STAGE_NAMES) - {"count"}:
         record = json.loads((launched.run / "public" / stage / "result.json").read_text(encoding="utf-8"))
         assert record["launch_id"] == launched.run_id
     report = launched.run / "public" / "report"
@@ -131,8 +131,8 @@ def test_nothing_private_outside_the_private_folder(launched: Launched) -> None:
 
 def test_spans_and_metrics_are_those_on_the_list(launched: Launched) -> None:
     seen = told(launched.home / "runs" / "telemetry.jsonl")
-    # Neither counts nor votes were asked for.
-    assert [span["stage"] for span in seen.spans] == [name for name in STAGE_NAMES if name not in ("count", "vote")]
+    # Counts were not asked for.
+    assert [span["stage"] for span in seen.spans] == [name for name in STAGE_NAMES if name != "count"]
     beside = {"traceId", "spanId", "status", "nanoseconds"}
     assert {name for span in seen.spans for name in span} - ATTRIBUTES.keys() == beside
     assert {name for name, _, _ in seen.metrics} <= METRICS.keys()

@@ -48,7 +48,6 @@ def everything() -> dict[str, object]:
     accounting = block("accounting")
     release = {"noise_multiplier": 3.0, "clip_norm": 1.0, "rho": 0.1, "epsilon": 1.0}
     counts = release | {"ships": "mixture", "cells": 12_345, "contexts": 10}
-    votes = release | {"groups": 50, "effective_share": 0.5}
     return {
         "launch": {"synthetic_population": True, "seeded_randomness": True, "reviewers": ["ana", "ben"]},
         "population": block("population", synthetic=True),
@@ -57,7 +56,7 @@ def everything() -> dict[str, object]:
             "decision", decision="hold", gates=[gate | {"passed": False} for gate in block("decision")["gates"]]
         ),
         "accounting": block(
-            "accounting", agree=False, counts=counts, votes=votes, training_rho=accounting["rho"] - 0.2, group=GROUP
+            "accounting", agree=False, counts=counts, training_rho=accounting["rho"] - 0.1, group=GROUP
         ),
         "participation": block("participation", violations=3),
         "tool": block("tool", git_commit="abc-dirty"),

@@ -24,12 +24,8 @@ from evaluation.noisy.questions import CLIP_NORM as EVALUATION_NORM
 from federated.counts import cells as counted
 from federated.counts.bounded_sum import released_sum
 from federated.counts.release import CLIP_NORM, released_counts
-from federated.votes.clusters import Groups
-from federated.votes.release import CLIP_NORM as VOTES_NORM
-from federated.votes.release import released_votes
 from pretrain.ngrams.ngram import NGram
 from pretrain.randomness.noise import seeded_key
-from pretrain.vocabulary import SPECIALS
 from pretrain.words import write_words
 from pretrain.writing.case import SIGNS
 from tests.helpers.releases.training import without
@@ -47,15 +43,6 @@ def counts(emptied: int) -> list[float]:
     devices, cells = typed(DEVICES, 2), counted.choose(typed(60, 1), VOCABULARY, contexts=7)
     there, gone = (released_counts(some, cells, QUIET, KEY) for some in (devices, without(devices, emptied)))
     return [float(np.linalg.norm(there - gone)) / CLIP_NORM]
-
-
-def votes(emptied: int) -> list[float]:
-    """Votes for groups of public sentences, in votes."""
-    vector_VE = np.random.default_rng(0).standard_normal((len(VOCABULARY), 4))
-    vector_VE[: len(SPECIALS)] = 0.0
-    groups, devices = Groups(vector_VE, np.zeros(4), np.concatenate([np.eye(4), -np.eye(4)])), typed(DEVICES, 2)
-    there, gone = (released_votes(some, groups, QUIET, KEY) for some in (devices, without(devices, emptied)))
-    return [float(np.linalg.norm(there - gone)) / VOTES_NORM]
 
 
 def evaluation(emptied: int) -> list[float]:

@@ -275,7 +275,7 @@ def example(**changes: object) -> Disclosure:
 def block(name: str, /, **changes: object) -> dict:
     """A top-level block of the example with some fields replaced; the total follows from the other releases."""
     made = json.loads(example().model_dump_json())[name] | changes
-    decides = {"rho", "delta", "training_rho", "words_rho", "votes", "counts", "evaluation"} & set(changes)
+    decides = {"rho", "delta", "training_rho", "words_rho", "counts", "evaluation"} & set(changes)
     return made | {"total": total_of(made)} if name == "accounting" and decides and "total" not in changes else made
 
 
@@ -300,9 +300,9 @@ def total_of(accounting: dict) -> dict:
     """The total of an accounting with the example's words, or with words among its noised releases."""
     delta, central = accounting["delta"], accounting["words_rho"] is not None
     evaluated, training = accounting["evaluation"], accounting["training_rho"]
-    sums = [accounting[name]["rho"] for name in ("votes", "counts") if accounting[name]]
-    rho = accounting["rho"] if training is None else sum(sums, training + (accounting["words_rho"] or 0.0))
-    named = {"votes": accounting["votes"], "words": central, "counts": accounting["counts"], "training": True}
+    counted = accounting["counts"]["rho"] if accounting["counts"] else 0.0
+    rho = accounting["rho"] if training is None else training + (accounting["words_rho"] or 0.0) + counted
+    named = {"words": central, "counts": accounting["counts"], "training": True}
     words = [] if central else [TOTAL["parts"][0] | {"delta": delta / 2}]
     left = delta if central else delta / 2
     noised = {

@@ -34,7 +34,7 @@ def test_a_stage_is_a_short_table(tmp_path: Path):
         (tmp_path / "public" / name).mkdir(parents=True)
         (tmp_path / "public" / name / "result.json").touch()
     show_stage(StageOutcome(RECORD, skipped=False), Console(file=text, width=80), stages, tmp_path)
-    assert "9/13 fine_tune (12.3 s)" in text.getvalue(), "neither votes nor counts are asked for; nine have ended"
+    assert "9/13 fine_tune (12.3 s)" in text.getvalue(), "counts are not asked for; nine have ended"
     assert "1,600" in text.getvalue()
     assert "curve" not in text.getvalue()
     assert "device" in text.getvalue()

@@ -79,13 +79,10 @@ def test_what_was_taken_over_counts_in_what_a_device_loses_to_the_launch() -> No
         "discovery": discovery,
         "private_text": made_up,
         "policy": policy,
-        "public_text": {**RAW["public_text"], "select_by": "vote"},
+        "counts": {"noise_multiplier": 3.0, "model": "mixture"},
     }
-    config = LaunchConfig.model_validate(
-        {**RAW, **content, "vote": {"noise_multiplier": 4.0}, "counts": {"noise_multiplier": 3.0, "model": "mixture"}}
-    )
+    config = LaunchConfig.model_validate({**RAW, **content})
     planned = {
-        "vote": spends.votes(1 / 32, DELTA),
         "discover": spends.central_discovery(config.central_discovery),
         "count": spends.counts(1 / 18, DELTA),
     }
@@ -93,6 +90,6 @@ def test_what_was_taken_over_counts_in_what_a_device_loses_to_the_launch() -> No
     results = {name: {"spend": spend.model_dump()} for name, spend in planned.items()}
     results["fine_tune"] = trained(0.3).result("fine_tune")
     paid = spends.launch_loss(config, SimpleNamespace(result=results.__getitem__))
-    assert paid.rho == pytest.approx(0.3 + 1 / 32 + 1 / 8 + 1 / 18)
+    assert paid.rho == pytest.approx(0.3 + 1 / 8 + 1 / 18)
     taken_over = results | {name: {"spend": None} for name in planned}
     assert spends.launch_loss(config, SimpleNamespace(result=taken_over.__getitem__)) == paid

@@ -98,7 +98,7 @@ def test_a_forged_entry_is_found_by_the_ledger_itself(private: Private, settings
 
 
 def test_training_is_never_taken_over() -> None:
-    assert set(STAGES.private) == {"ingest_private", "discover", "build_vocabulary", "adapt", "count", "vote"}
+    assert set(STAGES.private) == {"ingest_private", "discover", "build_vocabulary", "adapt", "count"}
 
 
 def test_what_decides_the_answers_decides_whose_words_they_are() -> None:

@@ -59,7 +59,7 @@ def test_a_launch_has_the_curves_that_launches_are_compared_by():
 
 
 def test_parameters_are_those_that_launches_are_told_apart_by():
-    flat = {"mechanism.rounds": "8", "runtime.device": "cpu", "policy.max_rho": "1", "counts": "None", "vote.x": "None"}
+    flat = {"mechanism.rounds": "8", "runtime.device": "cpu", "policy.max_rho": "1", "counts": "None"}
     assert columns.parameters(flat) == {"mechanism.rounds": "8"}
 
 
