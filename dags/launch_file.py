@@ -88,7 +88,7 @@ def read_launch_file(path: Path) -> LaunchFile:
     kinds["reviewers"] = isinstance(reviewers, list | tuple) and all(isinstance(name, str) for name in reviewers)
     if wrong := [name for name, fits in kinds.items() if not fits]:
         raise ValueError(f"{path.name}: {wrong[0]}: not what such a field holds; see dags/launches/")
-    named = raw.get("features", [raw.get("feature")])
+    named = raw.get("features")
     policy = raw.get("policy")
     approvals = policy.get("approvals") if isinstance(policy, dict) else None
     experiment = raw.get("experiment")

@@ -1,7 +1,6 @@
 """Configuration of private word discovery: local (LDP TrieHH, Sun & Sun 2024), or with a trusted aggregator."""
 
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
@@ -9,7 +8,7 @@ from pretrain.config import LEAST_AMOUNT, Config, Fraction, Line
 
 # Words that a pretended typist types, where coverage is projected from public text; asks no device.
 PROJECTED_WORDS = 200
-# Deviations above noise that version 0.1 asked of each finished word; a rate of false discoveries replaces it.
+# Deviations above noise that a finished word needs where no rate of false discoveries is set.
 SIGNIFICANCE_Z = 4.0
 
 
@@ -18,21 +17,12 @@ SIGNIFICANCE_Z = 4.0
 FAILURE_SHARE = 0.3
 # So much noise is still written exactly on the grid of sums, and two passes of it.
 MOST_NOISE = 1e5
-_LOCAL: Literal["ldp-triehh"] = "ldp-triehh"
 
 
 class TrieConfig(Config):
     """A local discovery: nobody is trusted. Privacy parameters have no defaults: the YAML states them."""
 
-    retired: ClassVar[Mapping[str, Any]] = {
-        "alphabet": "locale",
-        "dropout": 0.0,
-        "projected_words": PROJECTED_WORDS,
-        "significance_z": SIGNIFICANCE_Z,
-    }
-    since_0_1: ClassVar[Mapping[str, Any]] = {"kind": _LOCAL, "false_discovery_rate": None}
-
-    kind: Literal["ldp-triehh"] = Field(default=_LOCAL, description="nobody is trusted with words: LDP TrieHH")
+    kind: Literal["ldp-triehh"] = Field(description="nobody is trusted with words: LDP TrieHH")
     epsilon0: PositiveFloat = Field(ge=1e-3, le=100, description="local epsilon of one message (item level)")
     delta: Fraction = Field(
         ge=1e-30, description="what of the launch's delta words have: at it all messages of a device are certified"
@@ -95,8 +85,3 @@ class CentralConfig(Config):
 
 
 DiscoveryConfig = Annotated[TrieConfig | CentralConfig, Field(discriminator="kind")]
-
-
-def with_kind(block: object) -> object:
-    """A block that says which discovery it describes; before there was a choice none was stated."""
-    return {"kind": _LOCAL, **block} if isinstance(block, dict) else block

@@ -15,7 +15,9 @@ from discovery.device.randomizer import SubsetSelection, subset_selection
 from discovery.selection import rounded_down, significant_votes
 
 # What a central discovery is compared with, in the sizes of the packaged demo.
-LOCAL = TrieConfig(epsilon0=8.0, delta=1e-6, messages_per_device=10, honest_share=0.5, layers=8, max_prefixes=100)
+LOCAL = TrieConfig(
+    kind="ldp-triehh", epsilon0=8.0, delta=1e-6, messages_per_device=10, honest_share=0.5, layers=8, max_prefixes=100
+)
 _LEAST_NOISE = 1e-3
 
 

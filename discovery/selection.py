@@ -41,7 +41,7 @@ def word_votes(question: Question, votes_d: np.ndarray, messages: int) -> int:
     ``Bin(n, q)``, which votes for an item that nobody holds follow). A fixed z for each candidate would be
     too strict where most are words and too lax where most are not. Where messages are few, one vote would
     do: so that no single device makes a word, one that a single message holds has a chance of 5% at most.
-    Without a rate: z of version 0.1.
+    Without a rate: ``SIGNIFICANCE_Z``.
     Against words of too few people: the votes that ``anonymity`` asks for, if it is set.
 
     Args:

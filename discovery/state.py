@@ -13,7 +13,7 @@ from discovery.results import LayerState
 from pretrain.files import PRIVATE, private_directory, write_text
 
 # Fields that no answer depends on: changing one does not make the answers another discovery's.
-AFTERWARDS = frozenset({"blocklist", "projected_words"})
+AFTERWARDS = frozenset({"blocklist"})
 
 
 def fingerprint(
@@ -24,7 +24,7 @@ def fingerprint(
     Args:
       asked: what devices are asked beside the configuration: letters, or how a central discovery divides its rho.
     """
-    settings = {name: value for name, value in config.canonical().items() if name not in AFTERWARDS}
+    settings = {name: value for name, value in config.model_dump(mode="json").items() if name not in AFTERWARDS}
     digest = hmac.new(key, b"tacit discovery 5", hashlib.sha256)
     for part in (settings, asked, sorted(known_words), typed.distinct):
         digest.update(json.dumps(part, sort_keys=True).encode() + b"\n")

@@ -1,7 +1,6 @@
 """Configuration of the memorisation audit and of the offline A/B comparison."""
 
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
@@ -43,9 +42,6 @@ class AuditConfig(Config):
     The paper's grid is ``users [1, 4, 16] x examples [1, 14, 200] x 3``; small populations
     use a smaller one, because synthetic devices take places in the cohorts.
     """
-
-    retired: ClassVar[Mapping[str, Any]] = {"stress_rate": STRESS_RATE, "alpha": ALPHA, "beam_width": BEAM_WIDTH}
-    since_0_1: ClassVar[Mapping[str, Any]] = {"in_launch": None}
 
     users: tuple[GridCount, ...] = Field(
         min_length=1, max_length=16, description="n_u: synthetic devices that share a canary"
@@ -111,17 +107,6 @@ class AuditConfig(Config):
 
 class AbTestConfig(Config):
     """Comparison of arms on held-out test devices."""
-
-    retired: ClassVar[Mapping[str, Any]] = {
-        "ngram_order": NGRAM_ORDER,
-        "confidence": CONFIDENCE,
-        "max_devices": None,
-        "compose_rate": COMPOSE_RATE,
-        "history_weight": HISTORY_WEIGHT,
-        "rare_after": RARE_AFTER,
-        "margin": 0.005,
-        "guardrail_margin": GUARDRAIL_MARGIN,
-    }
 
     buckets: Annotated[int, Field(ge=2, le=10_000)] = Field(
         default=20, description="test devices needed, at least; the jackknife leaves out one, or one of 1,000 parts"

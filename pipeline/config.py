@@ -3,13 +3,12 @@
 import hashlib
 import json
 import math
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from discovery.config import CentralConfig, DiscoveryConfig, with_kind
+from discovery.config import CentralConfig, DiscoveryConfig
 from evaluation.config import AbTestConfig, AuditConfig, EvaluationConfig
 from federated.config.counts import CountsConfig
 from federated.config.mechanism import MechanismConfig
@@ -60,13 +59,11 @@ STAGE_NAMES = (
 
 # Changing these changes neither the guarantee nor the result of a stage. Reviewers are part of the launch id all the
 # same, see ``launch_id``.
-_NOT_PART_OF_THE_LAUNCH = frozenset({"runtime", "schedule", "reviewers"})
+_NOT_PART_OF_THE_LAUNCH = {"runtime", "schedule", "reviewers"}
 
 
 class LaunchConfig(Config):
     """One attempt to ship a model for one locale, for one or several features of the keyboard."""
-
-    since_0_1: ClassVar[Mapping[str, Any]] = {"counts": None, "evaluation": None, "experiment": None}
 
     name: str = Field(
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=64, description="letters, digits, '.', '_' and '-'"
@@ -125,12 +122,6 @@ class LaunchConfig(Config):
         """Stages that this launch runs, in order; under Airflow the others are tasks too, which say so."""
         return tuple(name for name in STAGE_NAMES if name != "count" or self.counts is not None)
 
-    def canonical(self) -> dict[str, Any]:
-        """All fields as JSON values; a list of one feature as it was written before there were lists."""
-        content = super().canonical()
-        names = content.pop("features")
-        return content | ({"feature": names[0]} if len(names) == 1 else {"features": names})
-
     @property
     def central_discovery(self) -> CentralConfig | None:
         """The discovery, where an aggregator is trusted with it."""
@@ -147,32 +138,12 @@ class LaunchConfig(Config):
         blocks = {"counts": self.counts, "discovery": self.central_discovery}
         return {name: block.rho for name, block in blocks.items() if block is not None}
 
-    @model_validator(mode="before")
-    @classmethod
-    def _one_feature_is_a_list_of_one(cls, block: object) -> object:
-        if not isinstance(block, dict) or "feature" not in block:
-            return block
-        name = block["feature"]
-        if "features" in block:
-            raise ValueError(f"feature: {name!r} beside features; name all in features, and remove feature")
-        if name not in FEATURES:
-            raise ValueError(f"feature: got {name!r}; choose one of {', '.join(FEATURES)}, or write a list in features")
-        return {
-            "features" if key == "feature" else key: [name] if key == "feature" else value
-            for key, value in block.items()
-        }
-
     @field_validator("features")
     @classmethod
     def _each_feature_once(cls, names: tuple[Feature, ...]) -> tuple[Feature, ...]:
         if len(set(names)) != len(names):
             raise ValueError(f"{list(names)} names one twice; give each once")
         return names
-
-    @field_validator("discovery", mode="before")
-    @classmethod
-    def _discovery_has_a_kind(cls, value: object) -> object:
-        return with_kind(value)
 
     @field_validator("locale", mode="before")
     @classmethod
@@ -301,7 +272,7 @@ def problems(error: ValidationError) -> list[str]:
 
 def config_digest(config: LaunchConfig) -> str:
     """SHA-256 over everything that can change a result, as canonical JSON."""
-    content = {name: value for name, value in config.canonical().items() if name not in _NOT_PART_OF_THE_LAUNCH}
+    content = config.model_dump(mode="json", exclude=_NOT_PART_OF_THE_LAUNCH)
     return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
@@ -315,8 +286,3 @@ def launch_id(config: LaunchConfig, date: str | None = None) -> str:
     if config.reviewers:
         digest = hashlib.sha256(json.dumps([digest, sorted(set(config.reviewers))]).encode()).hexdigest()
     return "-".join(part for part in (config.name, digest[:8], date) if part)
-
-
-def launch_id_without_reviewers(config: LaunchConfig) -> str:
-    """The id of launches that began before reviewers were part of it."""
-    return f"{config.name}-{config_digest(config)[:8]}"

@@ -29,9 +29,9 @@ def rho_to_spend(config: LaunchConfig, planning: PlanningConfig) -> float:
 def inputs_digest(config: LaunchConfig, planning: PlanningConfig, limits: SmallTrade) -> str:
     """SHA-256 over what a verdict depends on, but for the runs that it compares."""
     names = ("locale", "seed", "public_text", "vocabulary", "model", "pretrain", "local_training")
-    canonical = config.canonical()
+    stated = config.model_dump(mode="json")
     content = {
-        **{name: canonical[name] for name in names},
+        **{name: stated[name] for name in names},
         "planning": planning.model_dump(mode="json"),
         "server": config.server.model_dump(mode="json", exclude={"learning_rate"}),
         "max_words_per_device": config.private_text.max_words_per_device,

@@ -12,7 +12,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from federated.config.population import PopulationKey
-from pipeline.config import LaunchConfig, launch_id_without_reviewers
+from pipeline.config import LaunchConfig
 from pipeline.errors import ReleaseRefused
 from pipeline.experiment import entries as experiment
 from pipeline.experiment.promotion import require_restorable, void
@@ -123,7 +123,7 @@ def _without_experiment(config: LaunchConfig, run: RunDir, entries: Iterable[Ent
     }  # None of them rejects.
     approved = answers.get(report, [])
     who = tuple(review.who for review in approved)
-    if left and (any(len(enough) >= needed for enough in answers.values()) or not _asked(config, run)):
+    if left and (any(len(enough) >= needed for enough in answers.values()) or not config.reviewers):
         each = " and ".join(f"version {version} of {name}" for name, version in left.items())
         never = f"; never champion, as {why}" if (why := void(config)) else ""
         return Standing(state="published", detail=f"as {each}{never}{taken_back}", approvers=who)
@@ -265,14 +265,7 @@ def _versions(published: StageRecord | None) -> dict[str, int]:
     """What a launch registered, by the registered model's name; empty if it was not published."""
     if published is None or not published.result["published"]:
         return {}
-    stated = published.result
-    return dict(stated.get("versions") or {stated["registered_model"]: stated["version"]})
-
-
-def _asked(config: LaunchConfig, run: RunDir) -> bool:
-    """Whether a launch is one that the ledger knows answers of: with reviewers, and begun since they are in its id."""
-    earlier = launch_id_without_reviewers(config)
-    return bool(config.reviewers) and run.launch_id != earlier and not run.launch_id.startswith(earlier + "-")
+    return dict(published.result["versions"])
 
 
 def _stage_of(verdict: Review) -> str:

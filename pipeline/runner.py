@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from pipeline import sharing
-from pipeline.config import LaunchConfig, config_digest, launch_id, launch_id_without_reviewers
+from pipeline.config import LaunchConfig, config_digest, launch_id
 from pipeline.errors import PermanentError, RefusedUntouched
 from pipeline.hosts import fence
 from pipeline.ledger.budget import Population
@@ -24,7 +24,6 @@ from pipeline.ledger.launch import asked, kept, register_simulation
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.release import MAY_PUBLISH, standing
 from pipeline.reuse.finished import interrupted, keep_outcome, outcome_path, require_private, require_whole, still_true
-from pipeline.reuse.kept import AGAIN
 from pipeline.reuse.sources import content_key
 from pipeline.reuse.take_over import take_over
 from pipeline.run.known import run_folder, write_down
@@ -46,7 +45,7 @@ from pipeline.telemetry.leaving import require_listed
 from pipeline.telemetry.machine import sampled
 from pipeline.telemetry.signals import watched
 from pretrain import progress
-from pretrain.files import remove_leavings, undamaged, write_text
+from pretrain.files import remove_leavings, write_text
 
 _log = logging.getLogger(__name__)
 # What is found out about a release: without it a launch is held, but it has been spent, so it is reported.
@@ -105,16 +104,6 @@ def open_run(config: LaunchConfig, run_id: str, settings: Settings, tracker: Tra
     expected = launch_id(config)
     run = run_folder(settings, run_id, tracker.fetch if tracker else None)
     path = run.path / "public" / "launch" / "launch.json"
-    with undamaged(path, AGAIN):
-        begun = set(json.loads(path.read_text(encoding="utf-8")).get("reviewers", ())) if path.exists() else None
-    earlier = launch_id_without_reviewers(config)
-    if begun is not None and (run_id == earlier or run_id.startswith(earlier + "-")):
-        if begun != set(config.reviewers):
-            raise ValueError(
-                f"reviewers: {', '.join(config.reviewers) or 'none'}, but launch {run_id!r} began with "
-                f"{', '.join(sorted(begun)) or 'none'}; put them back, or change 'name' to make it another launch"
-            )
-        expected = earlier
     if run_id != expected and not run_id.startswith(expected + "-"):
         raise ValueError(
             f"run: {run_id!r} is not a run of this launch file, whose id is {expected!r}; the file was changed since, "
@@ -122,8 +111,8 @@ def open_run(config: LaunchConfig, run_id: str, settings: Settings, tracker: Tra
         )
     for folder in (settings.runs_dir, run.public("launch")):
         remove_leavings(folder, below=False)
-    content = json.dumps(config.canonical(), indent=2, sort_keys=True) + "\n"
-    if not path.exists() or path.read_text(encoding="utf-8") != content:
+    content = json.dumps(config.model_dump(mode="json"), indent=2, sort_keys=True) + "\n"
+    if not path.exists() or path.read_bytes() != content.encode():
         write_text(path, content)
     return run
 

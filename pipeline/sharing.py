@@ -105,7 +105,7 @@ def content_key(ctx: StageContext, config: LaunchConfig, stage: PublicStage) -> 
         "stage": ctx.stage,
         "code": code_digest(Path(pretrain.__file__).parents[1]),
         "libraries": {name: version_of(name) for name in LIBRARIES},
-        "config": {name: field_of(config.canonical(), name) for name in stage.reads(config)},
+        "config": {name: field_of(config.model_dump(mode="json"), name) for name in stage.reads(config)},
         "after": {name: record_digest(record) for name, record in before.items() if record},
         "given": read,
     }

@@ -1,15 +1,14 @@
 """Configuration of public text, vocabulary, model and pretraining."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from functools import cache
-from typing import Annotated, Any, ClassVar, Literal, Self, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
     PositiveInt,
-    ValidatorFunctionWrapHandler,
     model_validator,
 )
 
@@ -26,49 +25,17 @@ Line = Annotated[str, Field(min_length=1, max_length=1_000)]
 
 
 class Config(BaseModel):
-    """Base of every configuration block: immutable; unknown fields and infinite numbers are errors.
-
-    Attributes:
-      retired: fields of version 0.1 that became constants, with the value (or a function of the block that gives
-        it). A file that states such a field at its value is read as before, so that its launch keeps its id; any
-        other value is an error.
-      since_0_1: fields newer than version 0.1, with the value that means what there was before them. Where a field
-        has it, digests leave it out, so that a file that does not state it keeps its launch id.
-    """
+    """Base of every configuration block: immutable; unknown fields and infinite numbers are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    retired: ClassVar[Mapping[str, Any]] = {}
-    since_0_1: ClassVar[Mapping[str, Any]] = {}
-
-    @model_validator(mode="wrap")
+    @model_validator(mode="before")
     @classmethod
-    def _accept_retired_fields(cls, block: object, validate: ValidatorFunctionWrapHandler) -> Self:
+    def _true_is_no_number(cls, block: object) -> object:
         if not isinstance(block, dict):
-            return validate(block)
-        stated = {name: value for name, value in block.items() if name in cls.retired}
+            return block
         numbers = _numbers(cls)
-        written = {name: _as_written(value) if name in numbers else value for name, value in block.items()}
-        config = validate({name: value for name, value in written.items() if name not in stated})
-        constants = config.retired_values()
-        for name, value in stated.items():
-            if value != constants[name]:
-                raise ValueError(
-                    f"{name}: {value!r} can no longer be chosen, it is always {constants[name]!r}; remove the line"
-                )
-        return config
-
-    def retired_values(self) -> dict[str, Any]:
-        """Value of each retired field of this block."""
-        return {name: value(self) if callable(value) else value for name, value in self.retired.items()}
-
-    def canonical(self) -> dict[str, Any]:
-        """All fields as JSON values, the retired ones among them: what digests are made from."""
-        blocks = {name: getattr(self, name) for name in type(self).model_fields}
-        content = self.model_dump(mode="json")
-        content |= {name: block.canonical() for name, block in blocks.items() if isinstance(block, Config)}
-        unchanged = {name for name, value in self.since_0_1.items() if content[name] == value}
-        return {name: value for name, value in content.items() if name not in unchanged} | self.retired_values()
+        return {name: _as_written(value) if name in numbers else value for name, value in block.items()}
 
 
 @cache
@@ -101,8 +68,6 @@ NEW_WORD_SHARE, MOST_COPIES = 0.5, 20
 class PublicCorpus(Config):
     """What every source may say."""
 
-    since_0_1: ClassVar[Mapping[str, Any]] = {"select_by": None}
-
     select_by: Literal["champion"] | None = Field(
         default=None,
         description="draw sentences again by how much likelier the last published model finds them",
@@ -111,8 +76,6 @@ class PublicCorpus(Config):
 
 class C4Corpus(PublicCorpus):
     """C4 or mC4 from the Hugging Face hub, streamed through ``datasets``."""
-
-    retired: ClassVar[Mapping[str, Any]] = {"dataset": C4_DATASET, "tokens_per_shard": TOKENS_PER_SHARD}
 
     source: Literal["c4"] = Field(description="C4 or mC4, streamed from the hub")
     subset: Line = Field(description="config name on the hub: 'en', or a language of mC4 such as 'es'")
@@ -124,8 +87,6 @@ class C4Corpus(PublicCorpus):
 
 class FileCorpus(PublicCorpus):
     """Local text: JSON lines, such as C4's ``*.json.gz`` shards, and Parquet with a ``text`` column, mixed at will."""
-
-    retired: ClassVar[Mapping[str, Any]] = {"tokens_per_shard": TOKENS_PER_SHARD}
 
     source: Literal["files"] = Field(description="your own public text")
     train: tuple[Line, ...] = Field(min_length=1, description="paths or globs")
@@ -140,8 +101,6 @@ class FileCorpus(PublicCorpus):
 
 class SampleCorpus(PublicCorpus):
     """Public texts that ship inside packages (``packaged.py``): conversation, stories, Wikipedia."""
-
-    retired: ClassVar[Mapping[str, Any]] = {"tokens_per_shard": TOKENS_PER_SHARD}
 
     source: Literal["sample"] = Field(description="English texts that ship inside packages")
     max_tokens: CorpusWords = Field(description="words to read of the train split, at most")
@@ -200,8 +159,6 @@ class PretrainConfig(Config):
 
 class AdaptConfig(Config):
     """Further public training after the vocabulary grew, so that new rows fit in."""
-
-    retired: ClassVar[Mapping[str, Any]] = {"new_word_share": NEW_WORD_SHARE, "most_copies": MOST_COPIES}
 
     steps: Annotated[int, Field(ge=0, le=100_000_000)] = Field(description="further public steps; 0: none")
     batch_sentences: Batch = Field(description="sentences in one step")

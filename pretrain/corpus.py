@@ -101,7 +101,7 @@ def build_corpus(
       OSError: the hub cannot be reached. Finished shards stay.
     """
     # Selection comes later and changes no shard.
-    settings = config.model_copy(update={"select_by": None}).canonical() | {"tokens_per_shard": shard_words}
+    settings = config.model_dump(mode="json", exclude={"select_by"}) | {"tokens_per_shard": shard_words}
     identity = {"format": _FORMAT, "locale": locale, "config": settings, "rules": RULES_VERSION}
     begun, manifest = directory / "begun.json", directory / "manifest.json"
     before = json.loads(begun.read_text(encoding="utf-8")) if begun.exists() else identity

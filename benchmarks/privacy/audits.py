@@ -51,7 +51,7 @@ from pretrain.randomness.noise import seeded_key
 from pretrain.vocabulary import EOS, TokenStream, join_owners
 from tests.helpers.audits import audited_run
 from tests.helpers.audits.audited_run import audited, failed, model_at_start
-from tests.helpers.audits.mechanism_kinds import KINDS, PARSER
+from tests.helpers.audits.mechanism_kinds import BLT, KINDS, PARSER
 from tests.helpers.audits.mechanism_kinds import SPACED as SHORT
 from tests.helpers.audits.training_bugs import (
     MORE_DEVICES,
@@ -76,7 +76,7 @@ HONEST, LAST, LAST_DRAWN = "none", "no noise in the last round", "no noise in th
 # Every mechanism first, then what else may be chosen with them.
 _KINDS = KINDS | {
     "tree, restarted": SHORT | {"kind": "tree", "restarts": [3, 7]},
-    "blt, restarted": SHORT | {"kind": "blt", "preset": "min-sep-100", "restarts": [4]},
+    "blt, restarted": SHORT | BLT | {"restarts": [4]},
 }
 _FIRST = ("tree", "tree, restarted", "blt", "blt, restarted", "banded", "poisson", "fixed")
 HONEST_KINDS = {name: _KINDS[name] for name in dict.fromkeys((*_FIRST, *sorted(_KINDS, key=lambda n: "secagg" in n)))}
@@ -87,7 +87,7 @@ def block_of(setting: str) -> dict[str, Any]:
     if setting == "tiny":
         return SPACED | {"kind": "tree"}
     if setting == "blt":
-        return SPACED | {"kind": "blt", "preset": "min-sep-100", "rounds": 6, "min_sep": 3, "restarts": [4]}
+        return SPACED | BLT | {"rounds": 6, "min_sep": 3, "restarts": [4]}
     name, more = ("demo-en-US", {}) if setting == "demo" else ("demo-en-US-secagg", {"secagg": None, "restarts": [8]})
     return shipped(name)["mechanism"] | more | {"randomness": "seeded"}
 

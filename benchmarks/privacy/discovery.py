@@ -56,6 +56,7 @@ def question(prefixes: int, epsilon0: float, contributions: int) -> Question:
     letters = LETTERS.replace("\x0b", "")
     rows = sorted(a + b + c for a in letters[10:40] for b in letters[10:40] for c in letters[10:40])[:prefixes]
     config = TrieConfig(
+        kind="ldp-triehh",
         epsilon0=epsilon0,
         delta=1e-10,
         messages_per_device=contributions,
@@ -185,6 +186,7 @@ def words(devices: int, figures: Path | None) -> None:
 def run(typed: TypedWords, passes: int, epsilon0: float, rate: float | None) -> DiscoveryResult:
     """One discovery from first device to last word."""
     config = TrieConfig(
+        kind="ldp-triehh",
         epsilon0=epsilon0, delta=1e-10, messages_per_device=10, honest_share=1.0, layers=15, max_prefixes=1500,
         passes=passes, false_discovery_rate=rate,
     )  # fmt: skip

@@ -51,6 +51,7 @@ VARIANTS = {
     "both": {"adaptive_weights": True, "passes": 2},
 }
 LOCAL = TrieConfig(
+    kind="ldp-triehh",
     epsilon0=8.0,
     delta=DELTA,
     messages_per_device=10,

@@ -3,9 +3,6 @@
 In the field nobody configures this; it happens. Here it decides who trains, so it is part of the launch.
 """
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
-
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from pretrain.config import Config
@@ -27,17 +24,6 @@ class AvailabilityConfig(Config):
     rounds take as long as they take to fill, and ``min_sep`` is the least that is enforced beside the hours.
     """
 
-    retired: ClassVar[Mapping[str, Any]] = {
-        "night_fraction": NIGHT_FRACTION,
-        "day_fraction": DAY_FRACTION,
-        "best_hour": BEST_HOUR,
-        "zone_spread_hours": ZONE_SPREAD_HOURS,
-        "over_selection": OVER_SELECTION,
-        "dropout": DROPOUT,
-        "timer_hours": None,
-    }
-    since_0_1: ClassVar[Mapping[str, Any]] = {"timer_days": None}
-
     round_minutes: PositiveFloat | None = Field(
         default=None, ge=0.01, le=100_000, description="how long every round takes, without a timer"
     )
@@ -47,13 +33,6 @@ class AvailabilityConfig(Config):
         description="whole days that a device rests by the clock; rounds take as long as they take to fill",
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _name_of_0_1(cls, block: object) -> object:
-        if not isinstance(block, dict) or "minutes_per_round" not in block or "round_minutes" in block:
-            return block
-        return {"round_minutes" if name == "minutes_per_round" else name: value for name, value in block.items()}
-
     @model_validator(mode="after")
     def _rounds_or_hours(self) -> "AvailabilityConfig":
         if (self.round_minutes is None) == (self.timer_days is None):
@@ -62,8 +41,3 @@ class AvailabilityConfig(Config):
                 "takes, or how many days a device rests by the clock"
             )
         return self
-
-    def canonical(self) -> dict[str, Any]:
-        """All fields as JSON values, under version 0.1's names."""
-        content = super().canonical()
-        return content | {"minutes_per_round": content.pop("round_minutes")}

@@ -4,14 +4,12 @@
 tunes the other.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from federated.config.availability import AvailabilityConfig
-from federated.config.blt_presets import PRESETS
 from pretrain.config import Amount, Config, Rate
 
 # Far above every published run: 2,000 rounds, a few participations, cohorts of 6,500; more than so many devices
@@ -40,8 +38,6 @@ class SecAggConfig(Config):
     """Devices send masked integers; the server sees only their sum (Bonawitz et al. 2017, Bell et al. 2020)."""
 
     bits: Annotated[int, Field(ge=8, le=62)] = Field(description="sums are modulo 2^bits")
-
-    retired: ClassVar[Mapping[str, Any]] = {"element_clip": True}
 
 
 def secagg_neighbours(report_goal: int) -> int:
@@ -99,44 +95,15 @@ class _Mechanism(Config):
         default=None, description="secure aggregation: the server sees sums alone; left out, it sees updates"
     )
 
-    retired: ClassVar[Mapping[str, Any]] = {"simulated_report_goal": None}
     # Whether a timer keeps two participations of a device apart, and a cap their number down.
     timed: ClassVar[bool] = True
     # Whether the same noise serves whatever min_sep the population carries.
     any_min_sep: ClassVar[bool] = False
 
-    @model_validator(mode="before")
-    @classmethod
-    def _the_goal_gives_the_graph(cls, block: object) -> object:
-        """Numbers of the masks' graph, which a file of version 0.1 states, must be those that the goal gives."""
-        if not isinstance(block, dict):
-            return block
-        goal, secagg = block.get("report_goal"), block.get("secagg")
-        if not (isinstance(goal, int) and isinstance(secagg, dict)):
-            return block
-        graph = cls._graph(goal)
-        for name, value in graph.items():
-            if secagg.get(name, value) != value:
-                raise ValueError(
-                    f"secagg.{name}: {secagg[name]!r} can no longer be chosen, at a report_goal of {goal} it is always "
-                    f"{value}; remove the line"
-                )
-        return block | {"secagg": {name: value for name, value in secagg.items() if name not in graph}}
-
     @property
     def secret_sample(self) -> SecretSample | None:
         """How devices are sampled in secret; None where a timer decides."""
         return None
-
-    @staticmethod
-    def _graph(report_goal: int) -> dict[str, int]:
-        neighbours = secagg_neighbours(report_goal)
-        return {"neighbours": neighbours, "threshold": secagg_threshold(neighbours)}
-
-    def canonical(self) -> dict[str, Any]:
-        """All fields as JSON values, with those of version 0.1 that follow from others."""
-        content = super().canonical()
-        return content | {"secagg": content["secagg"] | self._graph(self.report_goal)} if self.secagg else content
 
     @model_validator(mode="after")
     def _noise_can_be_split(self) -> "_Mechanism":
@@ -208,29 +175,6 @@ class BltMechanism(_Restarted):
     )
     omega: tuple[PositiveFloat, ...] = Field(default=(), max_length=64, description="scales of their outputs")
 
-    @model_validator(mode="before")
-    @classmethod
-    def _preset_of_0_1(cls, block: object) -> object:
-        """A file of version 0.1 may name parameters that ran in production instead of stating them."""
-        if not isinstance(block, dict) or "preset" not in block:
-            return block
-        rest = {name: value for name, value in block.items() if name != "preset"}
-        if (name := block["preset"]) is None:
-            return rest
-        if name not in PRESETS or rest.get("theta") or rest.get("omega"):
-            raise ValueError(
-                f"preset: {name!r}; state theta and omega instead, or only one of the presets {', '.join(PRESETS)}"
-            )
-        return rest | {"theta": PRESETS[name].theta, "omega": PRESETS[name].omega}
-
-    def canonical(self) -> dict[str, Any]:
-        """All fields as JSON values; version 0.1 named the parameters that ran in production."""
-        content = super().canonical()
-        for name, preset in PRESETS.items():
-            if (self.theta, self.omega) == (preset.theta, preset.omega):
-                return content | {"preset": name, "theta": [], "omega": []}
-        return content | {"preset": None}
-
     @model_validator(mode="after")
     def _a_scale_for_each_decay(self) -> "BltMechanism":
         if not self.theta or len(self.theta) != len(self.omega):
@@ -248,8 +192,6 @@ class BltMechanism(_Restarted):
 
 class BandedMechanism(_Correlated):
     """DP-FTRL with a banded strategy of least error, found before the run (Choquette-Choo et al. 2023)."""
-
-    retired: ClassVar[Mapping[str, Any]] = {**_Mechanism.retired, "form": lambda block: block.form}
 
     kind: Literal["banded"] = Field(description="a banded strategy, for few rounds")
     rounds: Annotated[int, Field(ge=1, le=MOST_BANDED_ROUNDS)] = Field(description="rounds of training")
@@ -279,7 +221,6 @@ class IndependentMechanism(_Mechanism):
     Any device may join any round, so there is no ``min_sep`` or ``max_participations`` to enforce.
     """
 
-    retired: ClassVar[Mapping[str, Any]] = {**_Mechanism.retired, "round_weight": None}
     timed: ClassVar[bool] = False
 
     kind: Literal["independent"] = Field(description="fresh noise every round, on a secret sample")
@@ -311,14 +252,12 @@ class IndependentMechanism(_Mechanism):
     @model_validator(mode="before")
     @classmethod
     def _sampling_is_secret(cls, block: object) -> object:
-        if not isinstance(block, dict) or "availability" not in block:
-            return block
-        if block["availability"] is not None:
+        if isinstance(block, dict) and "availability" in block:
             raise ValueError(
                 "availability: independent noise counts on a secret uniform sample of the whole population, and who "
                 "checks in is neither secret nor uniform; remove it, or use kind tree, blt or banded"
             )
-        return {name: value for name, value in block.items() if name != "availability"}
+        return block
 
     @property
     def secret_sample(self) -> SecretSample:

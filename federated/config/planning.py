@@ -4,9 +4,8 @@ Nothing here changes a launch. The planner reads it, proposes a ``mechanism:`` b
 puts that block into the file.
 """
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, field_validator
 
@@ -70,22 +69,8 @@ class SmallTrade:
     held_out_words: int = 20_000
 
 
-def _rehearsal_of_0_1(planning: "PlanningConfig") -> dict[str, Any]:
-    small = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(SmallLaunch()).items()}
-    return {"public_text": planning.public_text and planning.public_text.canonical(), **small}
-
-
 class PlanningConfig(Config):
     """What is known and what is wanted before a launch."""
-
-    retired: ClassVar[Mapping[str, Any]] = {
-        "target_epsilon": None,
-        "noise_to_signal": None,
-        "mechanisms": list(KINDS),
-        "max_noise_copies": MAX_NOISE_COPIES,
-        "spare_fraction": SPARE_FRACTION,
-        "rehearsal": _rehearsal_of_0_1,
-    }
 
     population_estimate: PositiveInt = Field(
         le=MOST_DEVICES,
@@ -111,7 +96,3 @@ class PlanningConfig(Config):
         if len(set(values)) != len(values):
             raise ValueError(f"got {list(values)}; name every value once")
         return values
-
-    def canonical(self) -> dict[str, Any]:
-        """All fields as 0.1 had them, the public text of the rehearsal in its block."""
-        return {name: value for name, value in super().canonical().items() if name != "public_text"}

@@ -8,10 +8,9 @@ under a simulation's, so its budget, its secret and its seeded noise protect nob
 
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
-from typing import Annotated, Any, ClassVar, Literal, NewType
+from typing import Annotated, ClassVar, Literal, NewType
 
 from pydantic import Field, PositiveInt
 
@@ -81,7 +80,6 @@ class _Population(Config):
         population is registered by a person.
     """
 
-    retired: ClassVar[Mapping[str, Any]] = {"validation_fraction": VALIDATION_FRACTION}
     simulated: ClassVar[bool] = True
     synthetic: ClassVar[bool] = False
     registers_itself: ClassVar[bool] = False
@@ -134,7 +132,6 @@ class ChitchatPopulation(_Population):
 class SyntheticPopulation(_Population):
     """Made-up typists for locales without data; every report says so."""
 
-    retired: ClassVar[Mapping[str, Any]] = {**_Population.retired, "topics": TOPICS, "mean_words": MEAN_WORDS}
     synthetic: ClassVar[bool] = True
     registers_itself: ClassVar[bool] = True
 

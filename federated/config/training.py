@@ -3,8 +3,7 @@
 Neither the guarantee nor the launch id depends on the runtime.
 """
 
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, PositiveInt, model_validator
 
@@ -40,8 +39,6 @@ class LocalTrainingConfig(Config):
 class ServerConfig(Config):
     """The server's step on the noisy mean update."""
 
-    retired: ClassVar[Mapping[str, Any]] = {"second_momentum": SECOND_MOMENTUM, "adaptivity": ADAPTIVITY}
-
     optimizer: Literal["momentum", "nesterov", "sgd", "adam"] = Field(
         default="momentum", description="what is done with the noisy mean update"
     )
@@ -51,16 +48,6 @@ class ServerConfig(Config):
 
 class RuntimeConfig(Config):
     """Speed and safety nets; changing these changes neither the guarantee nor the launch id."""
-
-    # Weights, updates and products of local training: fewer bits would lose percents of an update to rounding.
-    retired: ClassVar[Mapping[str, Any]] = {
-        "precision": "float32",
-        "keep_checkpoints": 2,
-        "discovery_processes": 1,  # as 0.1 wrote it; discovery's processes are ``workers``
-        "stage_timeout_minutes": STAGE_TIMEOUT_MINUTES,
-    }
-
-    since_0_1: ClassVar[Mapping[str, Any]] = {"hosts": 1}
 
     workers: PositiveInt = Field(
         default=1,

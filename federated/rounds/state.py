@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from pydantic_core import to_json
 
 from federated.participation.cohorts import Cohorts, ParticipationState
 from federated.participation.records import (
@@ -46,30 +45,6 @@ _DIGEST_BYTES = 32
 _META = "meta"
 # Checkpoints that stay: the newest, and the one before it in case the newest is damaged.
 _KEPT = 2
-# Order in which version 0.1 wrote the fields of a run's configuration, whatever the block.
-_FIELDS_OF_0_1 = (
-    *("noise_multiplier", "clip_norm", "rounds", "report_goal", "delta", "randomness", "clipping"),
-    *("adaptive_clipping", "secagg", "simulated_report_goal", "min_sep", "max_participations", "availability"),
-    *(
-        "restarts",
-        "kind",
-        "preset",
-        "theta",
-        "omega",
-        "bands",
-        "bits",
-        "element_clip",
-        "neighbours",
-        "threshold",
-        "form",
-    ),
-    *("sampling", "population", "estimator", "weight_words", "round_weight"),
-    *("night_fraction", "day_fraction", "best_hour", "zone_spread_hours", "minutes_per_round", "over_selection"),
-    *("dropout", "timer_hours"),
-    *("algorithm", "optimizer", "target_quantile", "learning_rate", "bit_noise_std", "batch_sentences"),
-    *("sequence_words", "epochs", "max_words", "momentum", "second_momentum", "adaptivity"),
-    "timer_days",  # newer, where a file sets it
-)
 _log = logging.getLogger(__name__)
 
 
@@ -94,22 +69,16 @@ def run_digest(
     seed: int,
     key: bytes,
 ) -> str:
-    """What a checkpoint must have been started with to be gone on with; the same as in version 0.1."""
+    """What a checkpoint must have been started with to be gone on with."""
     total = hashlib.sha256(b"tacit fine-tune run")
     for config in configs:
-        total.update(to_json(_in_order(config.canonical())))
+        total.update(config.model_dump_json().encode())
     total.update(str(seed).encode())
     # Only a digest of the key: a checkpoint alone must not undo the noise.
     total.update(hashlib.sha256(b"tacit key check" + key).digest())
     for array in (devices.tokens_N, devices.offsets_D1, synthetic_D, server.flat_weights(model)):
         total.update(np.ascontiguousarray(array).data)
     return total.hexdigest()
-
-
-def _in_order(block: object) -> object:
-    if not isinstance(block, dict):
-        return block
-    return {name: _in_order(block[name]) for name in sorted(block, key=_FIELDS_OF_0_1.index)}
 
 
 def save(run: RunState, directory: Path, digest: str, privatizer: Privatizer) -> None:

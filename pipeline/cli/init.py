@@ -210,6 +210,7 @@ def launch_file(asked: Asked) -> dict[str, Any]:
             "checkpoint_every_steps": size.steps // 5,
         },
         "discovery": {
+            "kind": "ldp-triehh",
             "epsilon0": 8.0 if small else 6.0,
             "delta": _DELTA / 2,
             # Few devices hide no message, so each costs epsilon0.

@@ -1,7 +1,6 @@
 """Blocks of the launch file that say what a launch must pass and may cost."""
 
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Annotated
 
 from pydantic import Field, PositiveInt
 
@@ -22,14 +21,6 @@ class BudgetConfig(Config):
 
 class PolicyConfig(Config):
     """The gates a launch must pass. A gate without evidence fails."""
-
-    since_0_1: ClassVar[Mapping[str, Any]] = {
-        "min_new_word_top3": None,
-        "trusted_aggregator": True,
-        "budget": None,
-        "cover_everything": False,
-        "approvals": 1,
-    }
 
     max_rho: Amount = Field(description="ceiling on this launch's device-level rho")
     max_total_epsilon: Amount = Field(

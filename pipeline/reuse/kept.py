@@ -5,9 +5,6 @@ from pathlib import Path
 from pipeline.config import LaunchConfig
 from pretrain.files import undamaged
 
-# A stage run by its launch file writes it where there is none.
-AGAIN = "restore it (MLflow has it too), or delete it and go on with the launch file, which writes it again"
-
 
 def read_kept(path: Path) -> LaunchConfig:
     """What ``runner.open_run`` wrote.
@@ -15,5 +12,6 @@ def read_kept(path: Path) -> LaunchConfig:
     Raises:
       ValueError: damaged, gone, or with fields that this version does not know.
     """
-    with undamaged(path, f"{AGAIN}; where a newer tacit wrote it, use that one"):
+    again = "restore it (MLflow has it too), or go on with the launch file, which writes it again"
+    with undamaged(path, f"{again}; where a newer tacit wrote it, use that one"):
         return LaunchConfig.model_validate_json(path.read_bytes())

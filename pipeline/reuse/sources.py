@@ -66,7 +66,7 @@ def content_key(ctx: StageContext, config: LaunchConfig, stage: PrivateStage) ->
         "stage": ctx.stage,
         "code": code_digest(Path(pretrain.__file__).parents[1], stage.code),
         "libraries": {name: version_of(name) for name in stage.libraries},
-        "config": {name: field_of(config.canonical(), name) for name in stage.reads(config)},
+        "config": {name: field_of(config.model_dump(mode="json"), name) for name in stage.reads(config)},
         "given": read,
     }
     key = hmac.digest(secret, b"tacit content key", hashlib.sha256)

@@ -6,8 +6,7 @@ accounting by type, assumptions, formal statement and transparency.
 """
 
 import math
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field, model_validator
 
@@ -54,8 +53,6 @@ class Launch(Config):
     approvals: int = Field(default=1, description="how many different persons of them")
     synthetic_population: bool
     seeded_randomness: bool
-
-    retired: ClassVar[Mapping[str, Any]] = {"simulated_report_goal": None}
 
     @property
     def named(self) -> str:

@@ -30,13 +30,13 @@ STAND_IN = Path(__file__).parent / "tacit_stand_in.py"
 DEMO = """\
 name: demo
 locale: en-US
-feature: NWP
+features: [NWP]
 """
 # A locale that no shipped file has: a whole run of one DAG writes all of them to the database that tests share.
 SCHEDULED = """\
 name: scheduled
 locale: it-IT
-feature: NWP
+features: [NWP]
 schedule: "@monthly"
 reviewers: [privacy-reviewer, second-reviewer]
 policy: {approvals: 2}

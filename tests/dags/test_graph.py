@@ -117,7 +117,7 @@ def test_what_is_over_is_erased_every_day_whatever_launches_do(dagbag):
 
 
 def test_a_dags_page_shows_its_launch_file(dagbag):
-    assert "locale: it-IT\nfeature: NWP" in dagbag.dags["scheduled"].doc_md
+    assert "locale: it-IT\nfeatures: [NWP]" in dagbag.dags["scheduled"].doc_md
 
 
 def test_only_training_on_a_gpu_is_sent_to_the_gpu_queue(dagbag):

@@ -15,7 +15,14 @@ from discovery.results import DiscoveryResult
 KEY = bytes(range(32))
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 CONFIG = TrieConfig(
-    epsilon0=8.0, delta=1e-6, messages_per_device=4, honest_share=1.0, layers=6, max_prefixes=30, passes=2
+    kind="ldp-triehh",
+    epsilon0=8.0,
+    delta=1e-6,
+    messages_per_device=4,
+    honest_share=1.0,
+    layers=6,
+    max_prefixes=30,
+    passes=2,
 )
 PLANTED = ("haha", "lol", "yeah", "cool")
 

@@ -29,6 +29,7 @@ def population() -> tuple[TypedWords, dict[str, float]]:
 def run(population, folder, **changes):
     typed, weights = population
     values = {
+        "kind": "ldp-triehh",
         "epsilon0": 8.0,
         "delta": 1e-6,
         "messages_per_device": 8,

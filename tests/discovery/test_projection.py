@@ -15,7 +15,9 @@ from discovery.device.randomizer import SubsetSelection, of_size
 from discovery.device.typed import TypedWords
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
-CONFIG = TrieConfig(epsilon0=6.0, delta=1e-6, messages_per_device=3, honest_share=1.0, layers=6, max_prefixes=60)
+CONFIG = TrieConfig(
+    kind="ldp-triehh", epsilon0=6.0, delta=1e-6, messages_per_device=3, honest_share=1.0, layers=6, max_prefixes=60
+)
 
 
 def public_counts() -> dict[str, int]:

@@ -19,6 +19,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 def question(prefixes: int = 26, epsilon0: float = 4.0, contributions: int = 1, **fields: object) -> Question:
     """The second layer of a trie of ``prefixes`` words of one letter."""
     config = TrieConfig(
+        kind="ldp-triehh",
         epsilon0=epsilon0,
         delta=1e-6,
         messages_per_device=contributions,
@@ -93,6 +94,7 @@ def test_one_device_makes_no_word() -> None:
 
 def test_the_empty_word_is_none() -> None:
     config = TrieConfig(
+        kind="ldp-triehh",
         epsilon0=8.0,
         delta=1e-6,
         messages_per_device=1,
@@ -107,7 +109,9 @@ def test_the_empty_word_is_none() -> None:
 
 def test_where_nothing_can_end_there_are_forms_to_tell_from_noise() -> None:
     """A later layer that asks of nothing but the forms of finished words."""
-    config = TrieConfig(epsilon0=4.0, delta=1e-6, messages_per_device=1, honest_share=1.0, layers=4, max_prefixes=10)
+    config = TrieConfig(
+        kind="ldp-triehh", epsilon0=4.0, delta=1e-6, messages_per_device=1, honest_share=1.0, layers=4, max_prefixes=10
+    )
     asked = question_of(1, 4, ("ab" + END, "ba" + END), LETTERS + END, frozenset(), config)
     assert not len(asked.broadcast.ends)
     noise_d = np.random.default_rng(0).binomial(100, asked.randomizer.background, asked.broadcast.domain)

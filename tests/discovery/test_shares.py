@@ -18,7 +18,14 @@ from discovery.results import DiscoveryResult
 
 KEY, LETTERS = bytes(range(32)), "abcdefghijklmnopqrstuvwxyz"
 CONFIG = TrieConfig(
-    epsilon0=8.0, delta=1e-6, messages_per_device=3, honest_share=1.0, layers=5, max_prefixes=20, passes=2
+    kind="ldp-triehh",
+    epsilon0=8.0,
+    delta=1e-6,
+    messages_per_device=3,
+    honest_share=1.0,
+    layers=5,
+    max_prefixes=20,
+    passes=2,
 )
 
 

@@ -15,7 +15,9 @@ from discovery.device.randomizer import of_size, subset_selection
 from discovery.filters import PASSED, read_blocklist, verdicts
 
 KEY = bytes(range(32))
-CONFIG = TrieConfig(epsilon0=8.0, delta=1e-6, messages_per_device=4, honest_share=1.0, layers=6, max_prefixes=30)
+CONFIG = TrieConfig(
+    kind="ldp-triehh", epsilon0=8.0, delta=1e-6, messages_per_device=4, honest_share=1.0, layers=6, max_prefixes=30
+)
 ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 PLANTED = ("haha", "lol", "yeah", "cool")
 

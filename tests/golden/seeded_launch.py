@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
+from federated.config.blt_presets import PRESETS
 from tests.helpers.launches.tiny_launch import SHARED_NEW, SIZES
 
 CLIENTS = 60
@@ -31,12 +32,14 @@ but not what all were we when your can said there use an each which she do how t
 _ANY = {"clip_norm": 0.3, "rounds": ROUNDS, "report_goal": 10, "delta": 1e-6, "randomness": "seeded"}
 _SPACED = _ANY | {"noise_multiplier": 4.0, "min_sep": 2, "max_participations": 2}
 _ADAPTIVE = {"target_quantile": 0.5, "learning_rate": 0.2, "bit_noise_std": 5.0}
+_RAN = PRESETS["min-sep-100"]
+_BLT = {"kind": "blt", "theta": list(_RAN.theta), "omega": list(_RAN.omega)}
 MECHANISMS = {
     "tree": _SPACED | {"kind": "tree"},
-    "blt": _SPACED | {"kind": "blt", "preset": "min-sep-100", "restarts": [3], "adaptive_clipping": _ADAPTIVE},
+    "blt": _SPACED | _BLT | {"restarts": [3], "adaptive_clipping": _ADAPTIVE},
     "banded": _SPACED | {"kind": "banded", "bands": 2, "form": "matrix"},
     "independent": _ANY | {"kind": "independent", "noise_multiplier": 2.0, "sampling": "poisson", "population": 30},
-    "secagg": _SPACED | {"kind": "tree", "secagg": {"bits": 32, "neighbours": 4, "threshold": 3}},
+    "secagg": _SPACED | {"kind": "tree", "secagg": {"bits": 32}},
 }
 
 SEEDED = "blt"  # with restarts and adaptive clipping: the mechanism with the most state
@@ -99,7 +102,7 @@ def write_launch(folder: Path, mechanism: str, *, typing: bool = False, **mechan
     launch = {
         "name": f"tiny-{mechanism}",
         "locale": "en-US",
-        "feature": "NWP",
+        "features": ["NWP"],
         "seed": 5,
         "public_text": {
             "source": "files",

@@ -69,7 +69,6 @@ def changed(field: str, value: object) -> dict:
         ("locale", False, "locale: got False, YAML read it as a boolean; put it in quotes"),
         ("policy.max_rho", float("inf"), "policy.max_rho: got inf; give a finite number"),
         ("mechanism.max_participations", 9, "mechanism.max_participations: 9 cannot happen"),
-        ("mechanism.simulated_report_goal", 50, "mechanism: simulated_report_goal: 50 can no longer be chosen"),
         (
             "policy.population_max_discovery_epsilon",
             0.5,
@@ -130,21 +129,11 @@ def test_a_list_of_features_names_each_once(tmp_path: Path, features: object, me
     assert "\n" not in str(failed.value)
 
 
-def test_one_feature_is_a_list_of_one_and_keeps_its_launch_id(tmp_path: Path):
-    """As every launch before there were lists; the order says which is the main one."""
-    without = {name: value for name, value in RAW.items() if name != "features"}
-    as_list = load_launch(write(tmp_path, RAW))
-    assert as_list == load_launch(write(tmp_path, without | {"feature": "NWP"}))
-    assert "features" not in as_list.canonical()
-    assert as_list.canonical()["feature"] == "NWP"
-    several = [LaunchConfig.model_validate(without | {"features": names}) for names in (["NWP", "OTF"], ["OTF", "NWP"])]
-    assert len({launch_id(config) for config in (as_list, *several)}) == 3
-    assert [config.feature for config in several] == ["NWP", "OTF"]
-    assert LaunchConfig.model_validate(several[0].model_dump(mode="json")) == several[0]
-    with pytest.raises(ValueError, match="feature: 'NWP' beside features"):
-        load_launch(write(tmp_path, RAW | {"feature": "NWP"}))
-    with pytest.raises(ValueError, match="features: missing"):
-        load_launch(write(tmp_path, without))
+def test_the_first_feature_is_the_main_one_and_their_order_is_part_of_the_launch():
+    several = [launch_config(features=names) for names in (["NWP"], ["NWP", "OTF"], ["OTF", "NWP"])]
+    assert len({launch_id(config) for config in several}) == 3
+    assert [config.feature for config in several] == ["NWP", "NWP", "OTF"]
+    assert LaunchConfig.model_validate(several[1].model_dump(mode="json")) == several[1]
 
 
 def test_launch_id_follows_what_can_change_a_result():

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from pipeline import settings
-from pipeline.config import LaunchConfig, launch_id, launch_id_without_reviewers, load_launch
+from pipeline.config import LaunchConfig, launch_id, load_launch
 from pipeline.reuse.kept import read_kept
 from pipeline.run_dir import RESULT
 from pipeline.settings import Settings
@@ -90,14 +90,13 @@ def that_began(name: str, here: Settings) -> str:
     if not _is_file(name):
         return _begins_so(name, here)
     config = load_launch(Path(name))
-    wanted = (launch_id(config), launch_id_without_reviewers(config))
-    launches = begun(here)
-    matching = [each for each in launches if each in wanted or each.startswith(tuple(f"{start}-" for start in wanted))]
+    wanted, launches = launch_id(config), begun(here)
+    matching = [each for each in launches if each == wanted or each.startswith(f"{wanted}-")]
     if not matching:
         others = [each for each in launches if each.startswith(f"{config.name}-")]
         changed = f", which was another when {_some(others)} began" if others else ""
         raise ValueError(
-            f"launch: none of {shown(name)} as it stands ({wanted[0]}) is in {here.runs_dir}{changed}; begin it with "
+            f"launch: none of {shown(name)} as it stands ({wanted}) is in {here.runs_dir}{changed}; begin it with "
             f"'tacit launch {shown(name)}', or name another one ('tacit runs' lists them)"
         )
     return max(matching, key=lambda each: (began(here, each), each))

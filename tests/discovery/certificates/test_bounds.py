@@ -72,7 +72,13 @@ def test_the_attack_is_one(domain, size, epsilon0):
 
 def config(epsilon0: float, delta: float) -> TrieConfig:
     return TrieConfig(
-        epsilon0=epsilon0, delta=delta, messages_per_device=1, honest_share=1.0, layers=5, max_prefixes=100
+        kind="ldp-triehh",
+        epsilon0=epsilon0,
+        delta=delta,
+        messages_per_device=1,
+        honest_share=1.0,
+        layers=5,
+        max_prefixes=100,
     )
 
 

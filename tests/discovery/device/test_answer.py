@@ -21,6 +21,7 @@ NONE = 99
 
 def config(**changes) -> TrieConfig:
     values = {
+        "kind": "ldp-triehh",
         "epsilon0": 4.0,
         "delta": 1e-6,
         "messages_per_device": 3,

@@ -150,7 +150,9 @@ def test_the_normal_threshold_would_let_stray_votes_pass():
     assert significant_votes(randomizer, count, float(stats.norm.sf(z))) > normal
 
 
-CONFIG = TrieConfig(epsilon0=6.0, delta=1e-6, messages_per_device=2, honest_share=1.0, layers=4, max_prefixes=20)
+CONFIG = TrieConfig(
+    kind="ldp-triehh", epsilon0=6.0, delta=1e-6, messages_per_device=2, honest_share=1.0, layers=4, max_prefixes=20
+)
 PEOPLE = [["lol", "the", "haha"[: 1 + number % 3]] for number in range(120)]
 
 

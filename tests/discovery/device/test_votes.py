@@ -32,6 +32,7 @@ def people(count: int) -> list[list[str]]:
 
 def config(**changes) -> TrieConfig:
     values = {
+        "kind": "ldp-triehh",
         "epsilon0": 4.0,
         "delta": 1e-6,
         "messages_per_device": 3,

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from federated.config.blt_presets import PRESETS
-from federated.config.mechanism import BandedMechanism, BltMechanism
+from federated.config.mechanism import BandedMechanism
 from federated.mechanisms import Blt, Independent, Tree, build
 from federated.mechanisms import mechanism_file as files
 from federated.mechanisms.optimise_banded import optimise_banded
@@ -61,24 +61,11 @@ def test_a_banded_launch_is_the_optimised_strategy_with_its_own_noise() -> None:
         BandedMechanism.model_validate(fields | {"bands": 5})
 
 
-def test_what_0_1_chose_is_read_where_it_is_what_now_follows() -> None:
-    base = {"noise_multiplier": 2.5, "clip_norm": 1.0, "report_goal": 5, "min_sep": 4, "max_participations": 3}
-    base |= {"delta": 1e-6, "randomness": "seeded"}
-    banded = base | {"kind": "banded", "bands": 3}
+def test_banded_noise_has_a_column_for_each_round_where_these_are_few() -> None:
+    banded = {"kind": "banded", "bands": 3, "noise_multiplier": 2.5, "clip_norm": 1.0, "report_goal": 5, "min_sep": 4}
+    banded |= {"max_participations": 3, "delta": 1e-6, "randomness": "seeded"}
     for rounds, form in ((2000, "matrix"), (2001, "toeplitz")):
-        stated = banded | {"rounds": rounds, "form": form}
-        assert BandedMechanism.model_validate(stated).canonical()["form"] == form
-    with pytest.raises(ValueError, match="form: 'toeplitz' can no longer be chosen, it is always 'matrix'"):
-        BandedMechanism.model_validate(banded | {"rounds": 12, "form": "toeplitz"})
-    blt = base | {"kind": "blt", "rounds": 12}
-    named = BltMechanism.model_validate(blt | {"preset": "min-sep-400"})
-    assert named == BltMechanism.model_validate(blt | {"theta": PRESET.theta, "omega": PRESET.omega})
-    assert [named.canonical()[name] for name in ("preset", "theta", "omega")] == ["min-sep-400", [], []]
-    other = BltMechanism.model_validate(blt | {"preset": None, "theta": [0.5], "omega": [0.25]})
-    assert [other.canonical()[name] for name in ("preset", "theta", "omega")] == [None, [0.5], [0.25]]
-    for wrong in ({"preset": "min-sep-9"}, {"preset": "min-sep-400", "theta": [0.5]}):
-        with pytest.raises(ValueError, match=r"preset: 'min-sep-.*only one of the presets min-sep-100, min-sep-400"):
-            BltMechanism.model_validate(blt | wrong)
+        assert BandedMechanism.model_validate(banded | {"rounds": rounds}).form == form
 
 
 def test_the_file_is_json_a_person_can_read(tmp_path: Path) -> None:

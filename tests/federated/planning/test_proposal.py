@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import yaml
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from federated.accounting import guarantees as accounting
 from federated.config.availability import AvailabilityConfig
@@ -263,14 +263,7 @@ def test_too_little_memory_is_an_error_that_names_the_fix() -> None:
         propose(MECHANISM, terms(most_copies=2))
 
 
-def test_a_planning_block_of_0_1_reads_as_before_and_what_it_can_no_longer_choose_is_named() -> None:
-    block = terms().planning
-    stated = block.canonical()
-    assert {"target_epsilon", "noise_to_signal", "mechanisms", "spare_fraction", "rehearsal"} < set(stated)
-    assert "public_text" not in stated
-    assert PlanningConfig.model_validate(stated) == block
-    with pytest.raises(ValidationError, match=r"spare_fraction: 0\.2 can no longer be chosen"):
-        PlanningConfig.model_validate(stated | {"spare_fraction": 0.2})
+def test_one_device_is_no_population() -> None:
     with pytest.raises(ValueError, match=r"population_estimate: of 1 devices about 1 train, .* leaves none"):
         terms(population_estimate=1)
 

@@ -13,6 +13,7 @@ from federated.rounds.privatize import PrivacyState, Privatizer, privatizer, upd
 from federated.rounds.rule import RoundRule
 from pretrain.randomness import noise
 from pretrain.randomness.noise import FIXED_POINT
+from tests.helpers.audits.mechanism_kinds import BLT
 
 KEY = noise.seeded_key(4)
 ROUNDS, GOAL = 12, 40
@@ -20,7 +21,6 @@ BASE = {"noise_multiplier": 0.5, "clip_norm": 0.2, "rounds": ROUNDS, "report_goa
 BASE |= {"delta": 1e-6, "randomness": "seeded"}
 SPACED = {"min_sep": 3, "max_participations": 4}
 ADAPTIVE = {"target_quantile": 0.5, "learning_rate": 0.2, "bit_noise_std": 2.0}
-PRESET = {"kind": "blt", "preset": "min-sep-100"}
 
 
 def tree(**fields: object) -> TreeMechanism:
@@ -75,9 +75,7 @@ def test_no_noise_is_left_for_the_updates() -> None:
         tree(restarts=[], adaptive_clipping=ADAPTIVE)
 
 
-@pytest.mark.parametrize(
-    "config", [tree, lambda **more: BltMechanism.model_validate(tree(**more).model_dump() | PRESET)]
-)
+@pytest.mark.parametrize("config", [tree, lambda **more: BltMechanism.model_validate(tree(**more).model_dump() | BLT)])
 def test_the_clip_norm_moves_only_where_the_noise_begins_anew(config: object) -> None:
     found = every_round(config(adaptive_clipping=ADAPTIVE), norms=[5.0] * GOAL)
     norms = [state.clip_norm for _, state in found]

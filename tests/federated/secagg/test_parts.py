@@ -5,9 +5,8 @@ import math
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from pydantic import ValidationError
 
-from federated.config.mechanism import TreeMechanism, secagg_neighbours, secagg_threshold
+from federated.config.mechanism import secagg_neighbours, secagg_threshold
 from federated.secagg.bounds import plan_encoding
 from federated.secagg.masks import combine_shares, split_secret, word_of
 from federated.secagg.protocol import check_graph, circulant, secure_sum
@@ -71,18 +70,6 @@ def test_a_cohort_no_larger_than_a_neighbourhood_is_refused() -> None:
         assert (neighbours % 2, 0 < neighbours <= 20) == (0, True)
         assert neighbours < 2 * secagg_threshold(neighbours) <= 2 * neighbours
     assert secagg_neighbours(100) == secagg_neighbours(6500) == 20
-
-
-def test_a_file_may_state_the_graph_that_its_goal_gives_and_no_other() -> None:
-    fields = {"kind": "tree", "noise_multiplier": 7.0, "clip_norm": 0.3, "rounds": 9, "report_goal": 10, "min_sep": 2}
-    fields |= {"max_participations": 3, "delta": 1e-6, "randomness": "seeded", "secagg": {"bits": 32}}
-    config = TreeMechanism.model_validate(fields)
-    graph = {"neighbours": 4, "threshold": 3}
-    assert config.canonical()["secagg"] == {"bits": 32, "element_clip": True, **graph}
-    assert TreeMechanism.model_validate(fields | {"secagg": {"bits": 32, "element_clip": True, **graph}}) == config
-    for name, value in (("neighbours", 6), ("threshold", 4), ("element_clip", False)):
-        with pytest.raises(ValidationError, match=rf"{name}: {value} can no longer be chosen.*remove the line"):
-            TreeMechanism.model_validate(fields | {"secagg": {"bits": 32, name: value}})
 
 
 # The whole.

@@ -30,6 +30,7 @@ RAW = {
         "checkpoint_every_steps": 1,
     },
     "discovery": {
+        "kind": "ldp-triehh",
         "epsilon0": 1.0,
         "delta": 5e-7,
         "messages_per_device": 1,

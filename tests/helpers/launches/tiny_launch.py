@@ -32,6 +32,7 @@ SIZES = {
         "checkpoint_every_steps": 10,
     },
     "discovery": {
+        "kind": "ldp-triehh",
         "epsilon0": 8.0,
         "delta": 5e-7,
         "messages_per_device": 4,
@@ -125,7 +126,7 @@ def write_launch(folder: Path, **changes: object) -> Path:
     launch = {
         "name": "tiny",
         "locale": "en-US",
-        "feature": "NWP",
+        "features": ["NWP"],
         "seed": 5,
         "public_text": {
             "source": "files",

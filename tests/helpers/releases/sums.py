@@ -126,7 +126,9 @@ def local_words(emptied: int) -> list[float]:
     What one changed message is worth is the randomiser's (``tests/contracts/test_randomizers.py``), and what all of a
     device are worth after shuffling its certificate's: swap, of which zero-out is a case.
     """
-    config = TrieConfig(epsilon0=2.0, delta=1e-6, messages_per_device=4, layers=3, max_prefixes=30, honest_share=1.0)
+    config = TrieConfig(
+        kind="ldp-triehh", epsilon0=2.0, delta=1e-6, messages_per_device=4, layers=3, max_prefixes=30, honest_share=1.0
+    )
     worlds: list[list[np.ndarray]] = [[], []]
     for world, devices in enumerate((TypedWords.gather(typists()), emptied_words(emptied))):
 

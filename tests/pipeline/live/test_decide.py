@@ -297,8 +297,3 @@ def test_simulated_typists_make_logs_that_are_read_and_decide(trial: Trial):
 def test_no_launch_promises_to_cover_everything_and_then_reads_logs():
     with pytest.raises(ValueError, match=r"experiment\.share: 0\.25, but policy\.cover_everything is true"):
         launch_config(experiment=BLOCK, policy={"cover_everything": True}, evaluation={"noise_multiplier": 2.0})
-
-
-def test_a_file_without_an_experiment_keeps_its_id():
-    assert "experiment" not in launch_config().canonical()
-    assert "experiment" in launch_config(experiment=BLOCK).canonical()

@@ -69,7 +69,8 @@ def test_a_hold_that_says_it_was_published_shows_so_nowhere(held: tuple[LaunchCo
     run_id = held[1]
     public = tracked.runs_dir / run_id / "public"
     edit(public / "decide", decision="launch")
-    edit(public / "publish", published=True, registered_model=publishable.NAME, version=1)
+    versions = {publishable.NAME: 1}
+    edit(public / "publish", published=True, registered_model=publishable.NAME, version=1, versions=versions)
     (row,) = answered(tracked.home, "runs")["runs"]
     assert (row["state"], row["decision"]) == ("unfinished", None)
     assert answered(tracked.home, "review", run_id)["state"] == "held", "as MLflow and the ledger know it"

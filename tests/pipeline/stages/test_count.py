@@ -12,7 +12,7 @@ from federated.accounting.gaussian import epsilon_of_rho
 from federated.counts import cells as counted_cells
 from federated.counts import release
 from federated.devices import store as population
-from pipeline.config import LaunchConfig, config_digest, launch_id
+from pipeline.config import LaunchConfig, launch_id
 from pipeline.covered import spends
 from pipeline.covered.accesses import accesses
 from pipeline.errors import StageInputMissing
@@ -128,11 +128,6 @@ def test_unasked_nothing_is_counted_or_spent(settings: Settings, stages: Stages)
     assert run_all(config, settings, stages)["counts"] is None
     assert PrivacyLedger(settings.ledger_url).spends() == []
     assert not list(settings.runs_dir.rglob("counts.npz"))
-
-
-def test_a_file_without_counts_is_the_launch_that_it_was() -> None:
-    assert "counts" not in launch_config().canonical()
-    assert config_digest(launch_config()) != config_digest(launch_config(counts=ASKED, policy=POLICY))
 
 
 def test_more_than_the_ceiling_is_refused_before_anything_is_spent() -> None:

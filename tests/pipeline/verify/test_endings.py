@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import pytest
+from pydantic import Field
 
 from pipeline import runner
 from pipeline.bookkeeping import OUTCOME, STOPPED
@@ -36,6 +37,7 @@ class Published(Counted):
     published: bool = True
     registered_model: str = "keyboard-en-US-NWP"
     version: int = 1
+    versions: dict[str, int] = Field(default={"keyboard-en-US-NWP": 1})
 
 
 def refused(_ctx: StageContext) -> Counted:

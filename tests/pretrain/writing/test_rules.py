@@ -134,7 +134,9 @@ def test_spanish_marks_begin_a_sentence() -> None:
 @pytest.mark.parametrize("locale", ["en-US", "fr-FR", "pt-BR", "it-IT"])
 @pytest.mark.parametrize("word", ["😂", ":)", "<3", "r$", "c++", "at&t", "x)"])
 def test_no_word_with_a_foreign_character_is_discovered(locale: str, word: str) -> None:
-    config = TrieConfig(epsilon0=8.0, delta=1e-6, messages_per_device=4, honest_share=1.0, layers=12, max_prefixes=20)
+    config = TrieConfig(
+        kind="ldp-triehh", epsilon0=8.0, delta=1e-6, messages_per_device=4, honest_share=1.0, layers=12, max_prefixes=20
+    )
     question = Broadcast(1, ("",), letters_of(alphabet(locale)))
     assert spoken_item(word, frozenset(), question, config) is None
     for heard in ("l'", "gr8", "covid-19"):
