@@ -1,6 +1,6 @@
 """Do two checkouts compute the same? One seeded tiny launch for each mechanism with each, compared fact by fact.
 
-    python -m benchmarks.compare_checkouts BEFORE_DIR AFTER_DIR [--mechanisms tree,blt] [--python PATH]
+    python -m benchmarks.compare_checkouts BEFORE_DIR AFTER_DIR [--launches tree,blt] [--python PATH]
 
 Compared exactly: every tensor of the pretrained, adapted and fine-tuned model, vocabularies, mechanism file,
 canaries, ONNX graphs, the last checkpoint, participation records, ledger amounts, gates, and every number in the
@@ -39,13 +39,13 @@ def main() -> int:
             home = args.keep / side if args.keep else Path(scratch) / side
             home.mkdir(parents=True)
             began = time.monotonic()
-            failed = launch_all(getattr(args, side), home, args.mechanisms, args.python)
+            failed = launch_all(getattr(args, side), home, args.launches, args.python)
             if failed:
                 print(f"{side}: {failed}")
                 return 2
-            print(f"{side}: {len(args.mechanisms)} launches in {time.monotonic() - began:.0f} s")
+            print(f"{side}: {len(args.launches)} launches in {time.monotonic() - began:.0f} s")
             sides.append(home)
-        differ = [report(mechanism, sides[0], sides[1], args.allow) for mechanism in args.mechanisms]
+        differ = [report(mechanism, sides[0], sides[1], args.allow) for mechanism in args.launches]
     print("DIFFERENT" if any(differ) else "the same")
     return int(any(differ))
 
@@ -103,19 +103,19 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("after", type=Path, help="another one")
     parser.add_argument("--python", default=sys.executable, help="of the stages environment; default: this one")
     parser.add_argument(
-        "--mechanisms",
+        "--launches",
         type=lambda text: text.split(","),
-        default=list(seeded_launch.MECHANISMS),
-        help=f"comma-separated, of {', '.join(seeded_launch.MECHANISMS)}; default: all",
+        default=list(seeded_launch.LAUNCHES),
+        help=f"comma-separated, of {', '.join(seeded_launch.LAUNCHES)}; default: all",
     )
     parser.add_argument(
         "--allow", action="append", default=[], help="regular expression of facts that may be on one side only"
     )
     parser.add_argument("--keep", type=Path, help="a new folder for both sides' runs; default: a temporary one")
     args = parser.parse_args()
-    unknown = sorted(set(args.mechanisms) - seeded_launch.MECHANISMS.keys())
+    unknown = sorted(set(args.launches) - seeded_launch.LAUNCHES.keys())
     if unknown:
-        parser.error(f"--mechanisms: {', '.join(unknown)}: choose of {', '.join(seeded_launch.MECHANISMS)}")
+        parser.error(f"--launches: {', '.join(unknown)}: choose of {', '.join(seeded_launch.LAUNCHES)}")
     return args
 
 

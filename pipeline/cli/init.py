@@ -190,7 +190,7 @@ def launch_file(asked: Asked) -> dict[str, Any]:
         bound |= {"population_max_rho": asked.budget, "population_max_epsilon": 1.0}
     mechanism, launches = _mechanism(asked, Splits(share), size), math.floor(asked.budget / asked.rho)
     # Shuffling hides a device among as many as the file names; few devices hide nobody.
-    planning = {"population_estimate": asked.population, "max_report_goal": mechanism.report_goal}
+    planning: dict[str, float] = {"population_estimate": asked.population, "max_report_goal": mechanism.report_goal}
     planning |= {"round_minutes": 10.0, "target_rho": asked.rho}
     return {
         "name": asked.name,

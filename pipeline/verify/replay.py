@@ -109,6 +109,8 @@ def replay_one(
     keyed = ("audit",) if name == "audit" and record.private_outputs else keyed
     asked = {"fine_tune": config.trains, "count": config.counts is not None}
     unasked = {stage for stage, wanted in asked.items() if not wanted}  # which leave nothing private then
+    if config.mechanism.randomness == "seeded":
+        unasked |= {"count"}  # which keeps a key alone, and a seeded one is no file
     if any(is_gone(run, each) for each in (*(set(_PRIVATE.get(name, ())) - unasked), *keyed)):
         passed, detail = missing(run, PrivacyLedger.of(settings))
         return Check(id=check_id, passed=passed, detail=detail)

@@ -1,7 +1,8 @@
-"""What two runs of one seeded launch must have in common, as a flat ``{name: value}``.
+"""Facts that two runs of one seeded launch must have in common, as a flat ``{name: value}``.
 
-Names begin with their kind: ``weights/``, ``norm/``, ``along/``, ``file/``, ``private/``, ``ledger/``, ``gate/``,
-``result/``, ``disclosure/``. Times, durations and paths are left out; arrays and files stand as SHA-256.
+Names begin with their kind: ``weights/``, ``norm/``, ``along/``, ``file/``, ``private/``, ``released/``, ``ledger/``,
+``gate/``, ``decision``, ``verdict/``, ``result/``, ``disclosure/``.
+Times, durations and paths are left out; arrays and files stand as SHA-256.
 """
 
 import hashlib
@@ -23,6 +24,7 @@ _CHECKPOINT = b"tacit-checkpoint-1\n"
 _FILES = (
     "ingest_public/vocabulary.json",
     "discover/words.json",
+    "count/released.npy",
     "build_vocabulary/vocabulary.json",
     "plan/mechanism.json",
     "fine_tune/canaries.json",
@@ -34,12 +36,14 @@ _TIMES = ("seconds", "duration", "started", "created")
 # Facts that a test compares, by how exactly they must be the same on any machine.
 _SELECTED = {
     "exact": (
-        r"launch_id|ledger/(?!attempt/).*|gate/(?!(attempts|typists)/).*/passed"
-        r"|file/(ingest_public|build_vocabulary|discover|plan|fine_tune)/.*"
+        r"ledger/(?!attempt/).*|decision|gate/(?!(attempts|typists)/).*/passed|verdict/.*"
+        r"|file/(ingest_public|build_vocabulary|discover|plan|count|fine_tune)/.*"
         r"|result/discover/(words_found|epsilon_(central|clones)|device_level_epsilon0)"
         r"|result/fine_tune/(rho|mu|epsilon|sensitivity_squared|rounds|observed_.*|violations|synthetic_.*)"
         r"|result/fine_tune/(participation|separation)_histogram/.*"
     ),
+    "amounts": r"result/(discover|count)/.*|disclosure/(accounting|composition|participation)/.*",
+    "released": r"released/.*",
     "losses": r"result/(pretrain|adapt|fine_tune)/curve/\d+/(step|train_loss|validation_loss)"
     r"|result/(fine_tune/epsilon_pld|discover/epsilon_attack)",
     "ranks": r"result/audit/canaries/\d+/rank",
@@ -65,7 +69,11 @@ def of_run(run: Path, ledger: Path) -> dict[str, Fact]:
         facts[f"file/{name}"] = hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else None
     facts |= _private(run / "private" / "fine_tune")
     facts |= _ledger(run.name, ledger)
-    for gate in _result(run, "decide")["gates"]:
+    facts |= _released(run / "private" / "ab_test" / "released.json")
+    facts |= {f"verdict/{row['type']}/{row['tested']}": row["verdict"] for row in _result(run, "audit")["audits"]}
+    decided = _result(run, "decide")
+    facts["decision"] = decided["decision"]
+    for gate in decided["gates"]:
         facts |= {f"gate/{gate['id']}/{field}": gate[field] for field in ("passed", "value", "threshold")}
     for stage in sorted(path.parent.name for path in (run / "public").glob("*/result.json")):
         facts |= leaves(_result(run, stage), f"result/{stage}")
@@ -117,6 +125,8 @@ def _result(run: Path, stage: str) -> dict:
 
 def _private(folder: Path) -> dict[str, Fact]:
     """The newest checkpoint's arrays, who took part in which round, and what the audit of the noise reads."""
+    if not (folder / "rounds").is_dir():
+        return {}  # nothing was trained on devices
     checkpoint = max((folder / "rounds").glob("*.ckpt"))
     with np.load(io.BytesIO(checkpoint.read_bytes()[len(_CHECKPOINT) + 32 :])) as arrays:
         found = {f"private/{checkpoint.name}/{name}": digest(arrays[name]) for name in arrays.files if name != "meta"}
@@ -126,6 +136,14 @@ def _private(folder: Path) -> dict[str, Fact]:
         table = pq.read_table(path)
         found |= {f"private/{path.name}/{name}": digest(table[name].to_numpy()) for name in table.column_names}
     return found
+
+
+def _released(file: Path) -> dict[str, Fact]:
+    """Noisy sums over held-out devices, where they have a budget."""
+    if not file.exists():
+        return {}
+    sums = json.loads(file.read_text(encoding="utf-8"))["sums"]
+    return {f"released/ab_test/{place}": value for place, value in enumerate(sums)}
 
 
 def _ledger(launch_id: str, ledger: Path) -> dict[str, Fact]:

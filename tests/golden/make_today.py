@@ -1,4 +1,4 @@
-"""Record what a seeded launch computes, into ``today.json``: run it when a change of the numbers is meant.
+"""Record what the seeded launches compute, into ``today.json``: run it when a change of the numbers is meant.
 
 .venv/stages/bin/python tests/golden/make_today.py
 """
@@ -19,16 +19,20 @@ HERE = Path(__file__).resolve().parent
 def main() -> None:
     """Launch, and write the file."""
     with tempfile.TemporaryDirectory() as scratch:
-        home = Path(scratch)
-        seeded_launch.write_data(home)
-        installed(home, seeded_launch.population(seeded_launch.SEEDED))
-        file = seeded_launch.write_launch(home, seeded_launch.SEEDED)
-        done = seeded_launch.tacit(HERE.parents[1], home, ["launch", file.name])
-        if done.returncode:
-            sys.exit(done.stdout + done.stderr)
-        run = seeded_launch.run_of(home, seeded_launch.SEEDED)
-        computed = facts.select(facts.of_run(run, home / "runs" / "ledger.db"))
+        computed = {name: recorded(Path(scratch) / name, name) for name in seeded_launch.FROZEN}
     (HERE / "today.json").write_text(json.dumps(computed, indent=1) + "\n", encoding="utf-8")
+
+
+def recorded(home: Path, name: str) -> dict[str, dict[str, facts.Fact]]:
+    """Facts of a launch, which is run in the folder ``home``."""
+    home.mkdir()
+    seeded_launch.write_data(home)
+    installed(home, seeded_launch.population(name))
+    file = seeded_launch.write_launch(home, name)
+    done = seeded_launch.tacit(HERE.parents[1], home, ["launch", file.name])
+    if done.returncode:
+        sys.exit(done.stdout + done.stderr)
+    return facts.select(facts.of_run(seeded_launch.run_of(home, name), home / "runs" / "ledger.db"))
 
 
 if __name__ == "__main__":

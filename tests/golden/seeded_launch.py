@@ -42,7 +42,35 @@ MECHANISMS = {
     "secagg": _SPACED | {"kind": "tree", "secagg": {"bits": 32}},
 }
 
+_POLICY = {
+    "max_rho": 30.0,
+    "max_total_epsilon": 150.0,
+    "population_delta": 1e-5,
+    "population_max_rho": 30.0,
+    "population_max_epsilon": 300.0,
+    "min_canary_rank": 1,
+    "min_top1_gain": -1.0,
+    "max_top3_loss": 1.0,
+    "min_distinct_first_words": 1,
+    "min_ngram_gain": -1.0,
+}
+_COUNTS = {"noise_multiplier": 1.0}
+# Blocks of each launch that are not those of the launch below. Two of them are more than a mechanism: words that a
+# trusted aggregator finds, with a budget of evaluation; and counts that ship alone.
+LAUNCHES = {name: {"mechanism": mechanism} for name, mechanism in MECHANISMS.items()} | {
+    "blt": {"mechanism": MECHANISMS["blt"], "counts": _COUNTS | {"model": "mixture"}},
+    "central": {
+        "mechanism": MECHANISMS["tree"],
+        "discovery": {"kind": "central", "noise_multiplier": 0.5, "words_per_device": 8, "delta": 5e-7},
+        "counts": _COUNTS | {"model": "network"},
+        "evaluation": {"noise_multiplier": 0.3},
+        "ab_test": {"buckets": 5, "session_words": 0},
+        "policy": _POLICY | {"trusted_aggregator": True, "population_max_discovery_epsilon": 80.0},
+    },
+    "counts": {"mechanism": MECHANISMS["tree"], "counts": _COUNTS | {"model": "counts"}},
+}
 SEEDED = "blt"  # with restarts and adaptive clipping: the mechanism with the most state
+FROZEN = (SEEDED, "central", "counts")  # between them every release, and every way to find words and to ship
 
 # Arguments are those of several commands.
 _RUN = """
@@ -86,13 +114,13 @@ def write_data(folder: Path) -> None:
     pq.write_table(pa.Table.from_pylist(rows), folder / "clients.parquet")
 
 
-def population(mechanism: str) -> str:
+def population(name: str) -> str:
     """The key by which a person registers a launch's population."""
-    return f"made_up_files:tiny-clients-{mechanism}"
+    return f"made_up_files:tiny-clients-{name}"
 
 
-def write_launch(folder: Path, mechanism: str, *, typing: bool = False, **mechanism_changes: object) -> Path:
-    """Write the launch file of one of ``MECHANISMS`` into ``folder``, which holds the data; returns its path.
+def write_launch(folder: Path, name: str, *, typing: bool = False, **mechanism_changes: object) -> Path:
+    """Write the launch file of one of ``LAUNCHES`` into ``folder``, which holds the data; returns its path.
 
     Args:
       typing: also simulate typing, which takes seconds and holds the launch, as so small a model types badly;
@@ -100,7 +128,7 @@ def write_launch(folder: Path, mechanism: str, *, typing: bool = False, **mechan
       mechanism_changes: replace fields of the mechanism block.
     """
     launch = {
-        "name": f"tiny-{mechanism}",
+        "name": f"tiny-{name}",
         "locale": "en-US",
         "features": ["NWP"],
         "seed": 5,
@@ -112,7 +140,7 @@ def write_launch(folder: Path, mechanism: str, *, typing: bool = False, **mechan
         },
         "private_text": {
             "source": "made_up_files",
-            "name": f"tiny-clients-{mechanism}",
+            "name": f"tiny-clients-{name}",
             "paths": ["clients.parquet"],
             "max_words_per_device": 60,
             "test_fraction": 0.25,
@@ -122,28 +150,17 @@ def write_launch(folder: Path, mechanism: str, *, typing: bool = False, **mechan
         "pretrain": SIZES["pretrain"],
         "discovery": SIZES["discovery"],
         "adapt": SIZES["adapt"],
-        "mechanism": MECHANISMS[mechanism] | mechanism_changes,
         "local_training": SIZES["local_training"],
         "server": {"learning_rate": 0.5},
         "audit": SIZES["audit"],
         "ab_test": {"buckets": 5} if typing else {"buckets": 5, "session_words": 0},
-        "policy": {
-            "max_rho": 20.0,
-            "max_total_epsilon": 100.0,
-            "population_delta": 1e-5,
-            "population_max_rho": 20.0,
-            "population_max_epsilon": 200.0,
-            "max_discovery_epsilon0": 8.0,
-            "min_canary_rank": 1,
-            "min_top1_gain": -1.0,
-            "max_top3_loss": 1.0,
-            "min_distinct_first_words": 1,
-            "min_ngram_gain": -1.0,
-        },
+        "policy": _POLICY | {"max_discovery_epsilon0": 8.0},
         "report": SIZES["report"],
         "runtime": {"chunk_devices": 4, "checkpoint_every_rounds": CHECKPOINT_ROUNDS, "evaluate_every_rounds": 2},
     }
-    path = folder / f"tiny-{mechanism}.yaml"
+    blocks = LAUNCHES[name]
+    launch |= blocks | {"mechanism": blocks["mechanism"] | mechanism_changes}
+    path = folder / f"tiny-{name}.yaml"
     path.write_text(yaml.safe_dump(launch, sort_keys=False), encoding="utf-8")
     return path
 
@@ -178,7 +195,7 @@ def tacit(
     )
 
 
-def run_of(home: Path, mechanism: str) -> Path:
-    """The folder of the one run of a mechanism's launch."""
-    (found,) = (home / "runs").glob(f"tiny-{mechanism}-*")
+def run_of(home: Path, name: str) -> Path:
+    """The folder of the one run of a launch."""
+    (found,) = (home / "runs").glob(f"tiny-{name}-*")
     return found
