@@ -15,7 +15,7 @@ _ALLOWED = re.compile(
     r"|(CUDA|NVIDIA|NCCL|GLOO|TORCH|OMP|MKL|OPENBLAS|NUMBA|NUMEXPR|KMP|HF)_\w+|CUBLAS_WORKSPACE_CONFIG|MPLCONFIGDIR"
     # Ours, the standard's for telemetry, and those of MLflow's client.
     r"|(?!TACIT_AIRFLOW|TACIT_MAIL_TO$|TACIT_WEBHOOK$)TACIT_\w+|OTEL_\w+"
-    r"|MLFLOW_(TRACKING|HTTP|ENABLE|SYSTEM)_\w+"
+    r"|MLFLOW_(TRACKING|HTTP)_\w+"
     # Who can be a reviewer, which `tacit check` compares with.
     r"|AIRFLOW__CORE__(AUTH_MANAGER|SIMPLE_AUTH_MANAGER_USERS)"
 )
@@ -32,7 +32,7 @@ _WORKER = re.compile(
     r"|AIRFLOW__LOGGING__BASE_LOG_FOLDER|OPENLINEAGE__TRANSPORT__\w+|TACIT_MAIL_TO|TACIT_WEBHOOK|DUMB_INIT_SETSID"
 )
 # Agents of a gang compute, and write nothing down but what their stage reads.
-_HOST = re.compile(r"TACIT_LOG|TACIT_TELEMETRY_FILE|OTEL_\w+|POD_IP")
+_HOST = re.compile(r"TACIT_LOG|OTEL_\w+|POD_IP")
 
 
 def of_stage(worker: Mapping[str, str]) -> dict[str, str]:

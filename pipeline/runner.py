@@ -28,7 +28,7 @@ from pipeline.reuse.sources import content_key
 from pipeline.reuse.take_over import take_over
 from pipeline.run.known import run_folder, write_down
 from pipeline.run_dir import RESULT, RunDir, StageRecord, has_private_files, record_text
-from pipeline.settings import Settings, processor, system_metrics
+from pipeline.settings import Settings, processor
 from pipeline.stage import (
     PrivateStage,
     PublicStage,
@@ -42,7 +42,6 @@ from pipeline.stage import (
 from pipeline.telemetry import stopped
 from pipeline.telemetry.allowed import this_hour, two_digits
 from pipeline.telemetry.leaving import require_listed
-from pipeline.telemetry.machine import sampled
 from pipeline.telemetry.signals import watched
 from pretrain import progress
 from pretrain.files import remove_leavings, write_text
@@ -146,8 +145,7 @@ def run_stage(
     if name not in stages.functions:
         raise ValueError(f"stage: {name!r} does not exist; choose one of {', '.join(stages.functions)}")
     run = open_run(config, run_id, settings, tracker)
-    busy = sampled(system_metrics(), settings.runs_dir)
-    with watched(config, run_id, name) as finished, run.lock(name), stopped.noted(run.private(name), name), busy:
+    with watched(config, run_id, name) as finished, run.lock(name), stopped.noted(run.private(name), name):
         if left := [*remove_leavings(run.public(name)), *remove_leavings(run.private(name))]:
             _log.info("%s: removed what an interrupted attempt left: %s", name, ", ".join(left))
         record = run.record(name)

@@ -17,8 +17,7 @@ TACIT_RETENTION_DAYS   keep keys and client text of      default: until `tacit e
 TACIT_GIT_COMMIT       commit an image was built from    default: what git says
 TACIT_PDF              whether reports are printed, too  default: yes; no: 3 to 5 s of CPU less a launch
 TACIT_LOG              text, or json: an object a line   default: text
-MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING  how busy the machine is, with each stage's run  default: no
-TACIT_TELEMETRY_FILE   spans and metrics, as OTLP's JSON lines; with OTEL_*, the standard's own variables  default: none
+OTEL_*                 spans and metrics, by the standard's own variables  default: none
 
 None of them depends on the working directory: the same command elsewhere must find the same ledger.
 """
@@ -92,12 +91,10 @@ class Telemetry:
     Attributes:
       traces: ``otlp``, ``console`` or ``none``.
       metrics: likewise.
-      file: a file that both are appended to.
     """
 
     traces: str = "none"
     metrics: str = "none"
-    file: Path | None = None
 
 
 def load(environment: Mapping[str, str] | None = None) -> Settings:
@@ -150,21 +147,17 @@ def _yes_or_no(environment: Mapping[str, str], name: str, *, default: bool) -> b
 
 
 def telemetry(environment: Mapping[str, str] | None = None) -> Telemetry:
-    """What the standard's variables ask for (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_EXPORTER, ...), and a file.
+    """What the standard's variables ask for (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_EXPORTER, ...).
 
     The exporters read the rest of them themselves.
 
     Raises:
-      ValueError: an exporter or protocol that is not here, or a file that would follow the working directory.
+      ValueError: an exporter or protocol that is not here.
     """
     environment = os.environ if environment is None else environment
     if environment.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return Telemetry()
-    stated = environment.get("TACIT_TELEMETRY_FILE")
-    if stated and not Path(stated).is_absolute():
-        raise ValueError(f"TACIT_TELEMETRY_FILE: {shown(stated)!r} follows the working directory; write it whole")
-    chosen = {signal: _exporter(environment, signal) for signal in ("traces", "metrics")}
-    return Telemetry(**chosen, file=Path(stated) if stated else None)
+    return Telemetry(*(_exporter(environment, signal) for signal in ("traces", "metrics")))
 
 
 def _exporter(environment: Mapping[str, str], signal: str) -> str:
@@ -181,21 +174,6 @@ def _exporter(environment: Mapping[str, str], signal: str) -> str:
             f"OTEL_EXPORTER_OTLP_PROTOCOL: {shown(stated('PROTOCOL'))!r} is not spoken here; use http/protobuf"
         )
     return chosen
-
-
-def system_metrics(environment: Mapping[str, str] | None = None) -> float | None:
-    """Seconds between looks at the machine, where MLflow's own switch for system metrics is on; None elsewhere.
-
-    Raises:
-      ValueError: MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL is no number of seconds.
-    """
-    environment = os.environ if environment is None else environment
-    if environment.get("MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING", "").lower() not in ("true", "1"):
-        return None
-    seconds = environment.get("MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL") or "10"
-    if not re.fullmatch(r"[0-9]{1,5}(\.[0-9]+)?", seconds) or float(seconds) <= 0:
-        raise ValueError(f"MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL: {shown(seconds)!r} is no number of seconds")
-    return float(seconds)
 
 
 def log_form(environment: Mapping[str, str] | None = None) -> str:

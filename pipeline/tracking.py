@@ -25,7 +25,6 @@ from pipeline.config import LaunchConfig, config_digest
 from pipeline.errors import PermanentError
 from pipeline.run_dir import RESULT, RunDir, StageRecord, read_record, record_text
 from pipeline.settings import Settings
-from pipeline.telemetry import machine
 from pipeline.telemetry.allowed import this_hour
 from pipeline.tracked import columns, experiment, receipts, status
 from pipeline.tracked.client import answering, connect, load, one_process
@@ -69,13 +68,13 @@ class MlflowTracker:
             tags = {"mlflow.parentRunId": parent, "tacit.stage": record.stage, **self._provenance(key)}
             shared = {_CONTENT: record.content, "tacit.reused_from": record.reused_from}
             tags |= {name: value for name, value in shared.items() if value}
-            span = machine.Span.of(record)
-            child = self._create_run(tags, record.stage, span.begin)
-            self._log_points(child, (*machine.stamped(shown.points(record), span), *machine.points(span)))
+            begin, end = _span(record)
+            child = self._create_run(tags, record.stage, begin)
+            self._log_points(child, ((name, value, end, step) for name, step, value in shown.points(record)))
             self._log_datasets(child, record)
             self._log_files(child, run, record)
             self._client.set_tag(child, RECORD, digest)
-            self._client.set_terminated(child, end_time=span.end)
+            self._client.set_terminated(child, end_time=end)
             self._log_datasets(parent, record)
             decision = self._log_row(parent, record).get("decision")
             before = self._client.get_run(parent).info.status
@@ -240,7 +239,7 @@ class MlflowTracker:
         for start in range(0, len(items), _BATCH):
             self._client.log_batch(run_id, params=items[start : start + _BATCH])
 
-    def _log_points(self, run_id: str, points: Iterable[machine.Point]) -> None:
+    def _log_points(self, run_id: str, points: Iterable[tuple[str, float, int, int]]) -> None:
         from mlflow.entities import Metric
 
         metrics = [Metric(*point) for point in points]
@@ -315,6 +314,15 @@ class MlflowTracker:
                 got.replace(temporary)
         _log.info("fetched %s from MLflow", filename)
         return True
+
+
+def _span(record: StageRecord) -> tuple[int, int]:
+    """Begin and end of a stage in milliseconds, as its record tells: the hour, and its seconds in two digits.
+
+    Guarantee: whatever MLflow is told of time follows from the record, whose seconds have two digits.
+    """
+    begin = round(1000 * datetime.fromisoformat(record.started_at).timestamp())
+    return begin, begin + round(1000 * record.seconds)
 
 
 def _this_hour() -> int:

@@ -5,13 +5,10 @@ The providers are our own and not the process's, so that no library's spans leav
 
 import functools
 import hashlib
-import json
-import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pipeline.settings import Telemetry
 from pipeline.telemetry.allowed import METRICS, SPAN, Value, only
@@ -27,8 +24,6 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
 _SCOPE = "tacit"
-# Its own JSON spells these in base 16, where protobuf's has base 64.
-_IDS = frozenset({"traceId", "spanId", "parentSpanId"})
 
 
 @dataclass(frozen=True)
@@ -74,7 +69,7 @@ class Emitter:
 @functools.cache
 def emitter(where: Telemetry) -> Emitter | None:
     """The process's emitter; None where nobody asked for one."""
-    if where == Telemetry(file=None):
+    if where == Telemetry():
         return None
     from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
@@ -85,10 +80,10 @@ def emitter(where: Telemetry) -> Emitter | None:
     # OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES go before ours.
     resource = Resource({"service.name": "tacit"}).merge(OTELResourceDetector().detect())
     traces = TracerProvider(resource=resource)
-    for exporter in _span_exporters(where):
-        traces.add_span_processor(BatchSpanProcessor(exporter))
-    readers = [PeriodicExportingMetricReader(exporter) for exporter in _metric_exporters(where)]
-    metrics = MeterProvider(readers, resource)
+    if spans := _span_exporter(where):
+        traces.add_span_processor(BatchSpanProcessor(spans))
+    numbers = _metric_exporter(where)
+    metrics = MeterProvider([PeriodicExportingMetricReader(numbers)] if numbers else [], resource)
     meter = metrics.get_meter(_SCOPE)
     instruments: dict[str, Gauge | Histogram] = {
         name: meter.create_histogram(name, each.unit, each.about)
@@ -108,83 +103,27 @@ def _trace_of(launch_id: str) -> "Context":
     return set_span_in_context(NonRecordingSpan(SpanContext(trace, span, True, TraceFlags(TraceFlags.SAMPLED))))
 
 
-def _span_exporters(where: Telemetry) -> "list[SpanExporter]":
-    exporters: list[SpanExporter] = []
-    if where.traces == "otlp":
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+def _span_exporter(where: Telemetry) -> "SpanExporter | None":
+    match where.traces:
+        case "otlp":
+            from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
-        exporters.append(OTLPSpanExporter())
-    if where.traces == "console":
-        from opentelemetry.sdk.trace.export import ConsoleSpanExporter
+            return OTLPSpanExporter()
+        case "console":
+            from opentelemetry.sdk.trace.export import ConsoleSpanExporter
 
-        exporters.append(ConsoleSpanExporter(out=sys.stderr))  # standard output is the answer's
-    return [*exporters, *([_spans_to(where.file)] if where.file else [])]
-
-
-def _metric_exporters(where: Telemetry) -> "list[MetricExporter]":
-    exporters: list[MetricExporter] = []
-    if where.metrics == "otlp":
-        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
-
-        exporters.append(OTLPMetricExporter())
-    if where.metrics == "console":
-        from opentelemetry.sdk.metrics.export import ConsoleMetricExporter
-
-        exporters.append(ConsoleMetricExporter(out=sys.stderr))
-    return [*exporters, *([_metrics_to(where.file)] if where.file else [])]
+            return ConsoleSpanExporter(out=sys.stderr)  # standard output is the answer's
+    return None
 
 
-def _spans_to(path: Path) -> "SpanExporter":
-    from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
-    from opentelemetry.sdk.trace import ReadableSpan
-    from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+def _metric_exporter(where: Telemetry) -> "MetricExporter | None":
+    match where.metrics:
+        case "otlp":
+            from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 
-    class ToFile(SpanExporter):
-        def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-            _append(path, encode_spans(spans))
-            return SpanExportResult.SUCCESS
+            return OTLPMetricExporter()
+        case "console":
+            from opentelemetry.sdk.metrics.export import ConsoleMetricExporter
 
-    return ToFile()
-
-
-def _metrics_to(path: Path) -> "MetricExporter":
-    from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
-    from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult, MetricsData
-
-    class ToFile(MetricExporter):
-        def export(self, metrics_data: MetricsData, timeout_millis: float = 0, **_more: object) -> MetricExportResult:
-            _append(path, encode_metrics(metrics_data))
-            return MetricExportResult.SUCCESS
-
-        def force_flush(self, timeout_millis: float = 0) -> bool:
-            return True
-
-        def shutdown(self, timeout_millis: float = 0, **_more: object) -> None:
-            return
-
-    return ToFile()
-
-
-def _append(path: Path, message: Any) -> None:
-    """One line, written whole, so that several processes may share the file: OTLP's file format."""
-    from google.protobuf.json_format import MessageToDict
-
-    content = _with_ids(MessageToDict(message, use_integers_for_enums=True))
-    line = json.dumps(content, separators=(",", ":")) + "\n"
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    try:
-        os.write(handle, line.encode())
-    finally:
-        os.close(handle)
-
-
-def _with_ids(content: Any) -> Any:
-    import base64
-
-    if isinstance(content, list):
-        return [_with_ids(each) for each in content]
-    if not isinstance(content, dict):
-        return content
-    return {
-        name: base64.b64decode(value).hex() if name in _IDS else _with_ids(value) for name, value in content.items()
-    }
+            return ConsoleMetricExporter(out=sys.stderr)
+    return None

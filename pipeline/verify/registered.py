@@ -18,7 +18,6 @@ from pipeline.settings import Settings
 from pipeline.shown import Logged
 from pipeline.stage import StageContext
 from pipeline.stages.publish import registered_tags
-from pipeline.telemetry import machine
 from pipeline.tracked import columns
 from pipeline.tracking import MlflowTracker
 from pipeline.verify.check import Check, in_words
@@ -90,8 +89,7 @@ def _launch(config: LaunchConfig, records: Mapping[str, StageRecord], logged: Lo
 
 def _metrics(expected: Mapping[str, list[tuple[int, float]]], logged: Logged) -> Iterator[str]:
     """Metrics that are not as they are stated."""
-    of_the_machine = {machine.PREFIX + name for name in machine.NAMES}  # no part of what a launch says
-    for key in sorted(expected.keys() | logged.metrics.keys() - of_the_machine):
+    for key in sorted(expected.keys() | logged.metrics.keys()):
         points = expected.get(key, [])
         if points != logged.metrics.get(key) or points[-1][1] != logged.latest.get(key):
             yield f"metric {key}"

@@ -35,6 +35,6 @@ def launched(tmp_path_factory: pytest.TempPathFactory, tracking_database: Path) 
     file.write_text(yaml.safe_dump(launch), encoding="utf-8")
     installed(home, "tiny-clients")
     keyed(home / "runs", file)
-    done = tacit(home, "launch", str(file), "--json", **watched(home))
+    done = tacit(home, "launch", str(file), "--json", **watched())
     assert done.returncode in LAUNCHED, done.stderr
     return Launched(home, file, launch_id(load_launch(file)), json.loads(done.stdout), done.stdout + done.stderr)

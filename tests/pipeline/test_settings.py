@@ -96,7 +96,6 @@ def test_provenance(tmp_path: Path):
         ),
         ({"OTEL_TRACES_EXPORTER": "console", "OTEL_METRICS_EXPORTER": "none"}, settings.Telemetry("console")),
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318", "OTEL_SDK_DISABLED": "true"}, settings.Telemetry()),
-        ({"TACIT_TELEMETRY_FILE": "/var/t.jsonl"}, settings.Telemetry(file=Path("/var/t.jsonl"))),
     ],
 )
 def test_telemetry_is_off_unless_the_standard_s_variables_say_otherwise(given: dict, expected: settings.Telemetry):
@@ -108,7 +107,6 @@ def test_telemetry_is_off_unless_the_standard_s_variables_say_otherwise(given: d
     [
         ({"OTEL_METRICS_EXPORTER": "prometheus"}, "OTEL_METRICS_EXPORTER"),
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "x", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "OTEL_EXPORTER_OTLP_PROTOCOL"),
-        ({"TACIT_TELEMETRY_FILE": "t.jsonl"}, "TACIT_TELEMETRY_FILE"),
     ],
 )
 def test_telemetry_that_cannot_be_is_named(given: dict, field: str):
@@ -116,16 +114,10 @@ def test_telemetry_that_cannot_be_is_named(given: dict, field: str):
         settings.telemetry(given)
 
 
-def test_forms_of_log_lines_and_system_metrics():
+def test_forms_of_log_lines():
     assert [settings.log_form(each) for each in ({}, {"TACIT_LOG": "json"})] == ["text", "json"]
     with pytest.raises(ValueError, match="TACIT_LOG"):
         settings.log_form({"TACIT_LOG": "xml"})
-    switch = {"MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING": "true"}
-    interval = "MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL"
-    asked = ({}, switch, switch | {interval: "2.5"})
-    assert [settings.system_metrics(each) for each in asked] == [None, 10.0, 2.5]
-    with pytest.raises(ValueError, match=interval):
-        settings.system_metrics(switch | {interval: "often"})
 
 
 def test_who_can_approve_and_the_account_that_asks_who_did(tmp_path: Path):

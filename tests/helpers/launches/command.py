@@ -17,6 +17,7 @@ from click.testing import Result
 
 from pipeline.cli.app import app
 from pipeline.errors import DONE, HELD
+from tests.helpers.processes.telemetry_console import CONSOLE
 
 ROOT = Path(__file__).resolve().parents[3]
 TACIT = Path(sys.executable).with_name("tacit")
@@ -40,10 +41,9 @@ class Launched:
         return self.home / "runs" / self.run_id
 
 
-def watched(home: Path) -> dict[str, str]:
+def watched() -> dict[str, str]:
     """Every way of watching a launch, switched on; spans and metrics go where the search for leaks looks."""
-    places = {"TACIT_TELEMETRY_FILE": str(home / "runs" / "telemetry.jsonl"), "TACIT_LOG": "json"}
-    return places | {"TACIT_PDF": "yes", "MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING": "true"}
+    return {**CONSOLE, "TACIT_LOG": "json", "TACIT_PDF": "yes"}
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
