@@ -56,7 +56,7 @@ class LayerRow(Config):
       one_holder_chance: at most this probable is a word published that one device typed.
       anonymity: k, so that a word in fewer than k messages is published with at most one chance in a million.
       lemma_1: the bound of Sun & Sun 2024 on the same for that k, if there were no threshold but ``max_prefixes``;
-        1 where it says nothing. None of both of layers that were kept before they were computed.
+        1 where it says nothing.
       kept, finished: prefixes that go on, words found.
       clones, blanket: central epsilon from the honest ones of the messages received, by two certificates; both hold.
       attack: what an explicit attack reaches; no certificate can be below it.
@@ -74,8 +74,8 @@ class LayerRow(Config):
     noise: float
     word_votes: int
     one_holder_chance: float
-    anonymity: int | None = None
-    lemma_1: float | None = None
+    anonymity: int
+    lemma_1: float
     kept: int
     finished: int
     clones: float

@@ -80,8 +80,7 @@ def read_review(directory: Path) -> tuple[Candidate, ...]:
       ValueError: a row that is missing, that is not of this list, or whose decision is unknown.
     """
     rows = json.loads((directory / "review.json").read_text("utf-8"))
-    # Until 0.1 a word was shown as it is.
-    listed = [Candidate.model_validate({"shown": row["word"], **row}) for row in rows]
+    listed = [Candidate.model_validate(row) for row in rows]
     with (directory / "review.csv").open(encoding="utf-8", newline="") as file:
         decisions = {row["number"]: row["decision"].strip().lower() for row in csv.DictReader(file)}
     if decisions.keys() != {str(candidate.number) for candidate in listed}:

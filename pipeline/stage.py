@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from federated.config.population import PopulationKey
 from pipeline.config import LaunchConfig, config_digest
@@ -19,7 +19,7 @@ from pretrain.config import Config
 
 Split = Literal["train", "validation", "test"]
 _UNSTATED = PopulationKey("")
-# Fields of a spend that an entry of the ledger keeps in its binding, where they say more than nothing.
+# Fields of a spend that an entry of the ledger keeps in its binding.
 BESIDE = ("failure", "split", "messages", "device_epsilon", "device_delta")
 
 
@@ -48,21 +48,6 @@ class Spend(BaseModel):
         default=0.0, description="of all messages of a device, at device_delta; unit item only"
     )
     device_delta: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
-
-    @model_serializer(mode="wrap")
-    def _as_before_where_nothing_is_new(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # Results and records of before these fields stay what they were, byte by byte.
-        block = dump(self)
-        usual = {name: type(self).model_fields[name].default for name in BESIDE}
-        return {name: value for name, value in block.items() if name not in usual or value != usual[name]}
-
-    @model_validator(mode="before")
-    @classmethod
-    def _as_the_first_version_wrote_it(cls, block: object) -> object:
-        # Every spend of 0.1 states an empty ``hypothetical``; its ledger took no other.
-        if isinstance(block, dict) and block.get("hypothetical") == "":
-            return {name: value for name, value in block.items() if name != "hypothetical"}
-        return block
 
     def model_post_init(self, _context: object) -> None:
         if (self.unit == "device") != (self.rho is not None):
@@ -154,7 +139,7 @@ class StageSpend:
     private data, and is None where the configuration asks for no release. The outputs of ``inputs`` are
     written into the reservation together with a commitment to the stage's key, so that a retry is the same
     release or is refused. So are constants of ours that decide it (``says``): a release that was begun before they
-    changed, or were named, goes on as it was begun.
+    changed goes on as it was begun.
     """
 
     planned: Callable[[LaunchConfig, RunDir], Spend | None]
@@ -219,7 +204,7 @@ def binding_of(
     for stage in spend.inputs:
         run.result(stage)
         inputs[stage] = run.used[f"{stage}/{RESULT}"]
-    constants = spend.says if begun is None else {name: begun[name] for name in spend.says if name in begun}
+    constants = spend.says if begun is None else {name: begun[name] for name in spend.says}
     return {
         **constants,
         "config": config_digest(config),

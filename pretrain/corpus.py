@@ -175,7 +175,7 @@ def open_corpus(directory: Path) -> Corpus:
 
 
 def usual_forms(directory: Path) -> dict[str, Usual]:
-    """How the words of a corpus are usually written; empty for a corpus of version 0.1."""
+    """How the words of a corpus are usually written."""
     return truecasing.load(directory / "train" / _shard_name(0) / _TRUECASE)
 
 

@@ -19,8 +19,6 @@ from pathlib import Path
 PUBLIC = 0o644
 PRIVATE = 0o600
 _LEFT = re.compile(r"\..+\.([0-9]+)\.(in-[a-z0-9_]+\.)?tmp(-journal|-wal|-shm)?")
-# Without a number, as earlier versions named them.
-_LEFT_BEFORE = re.compile(r"\.(bundle|champion|fetch)-[a-z0-9_]{8}")
 
 
 @contextmanager
@@ -61,7 +59,7 @@ def remove_leavings(folder: Path, *, below: bool = True) -> list[str]:
     removed = []
     for path in sorted(folder.rglob("*") if below else folder.glob("*")):
         left = _LEFT.fullmatch(path.name)
-        if (left and not _runs(int(left[1]))) or _LEFT_BEFORE.fullmatch(path.name):
+        if left and not _runs(int(left[1])):
             removed.append(path.name)
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)

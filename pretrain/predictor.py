@@ -9,7 +9,7 @@ so it needs no torch and nothing else of this project. Nothing in a bundle is pi
     counts.npz        where counts ship, alone or mixed with the network: what they made of public n-grams
                       (``ngrams/counted.py``)
     vocabulary.json   words by id
-    truecase.json     how they are usually written; none in a bundle of version 0.1
+    truecase.json     how they are usually written
     bundle.json       locale, launch, digests, what was measured, and each feature's settings
     LOCALE.combined   words, frequencies and followers as text, and
     LOCALE.dict       the same as keyboards load it (``dictionary/``)

@@ -196,16 +196,11 @@ def _features(names: tuple[str, ...]) -> "Features":
 class _FileStream:
     """Texts of files, one after the other; a file is opened when its turn comes.
 
-    The state names a file by its place and a row in it; those of another kind began under an earlier version.
+    The state names a file by its place and a row in it.
     """
 
     def __init__(self, paths: Sequence[Path], state: dict | None, held_out: bool | None) -> None:
         self._files = [(path, _columns(path)) for path in paths]
-        if state is not None and state.keys() != {"file", "row"}:
-            raise ValueError(
-                "public_text: a corpus was begun by an earlier version, which read files in another way; remove the "
-                "launch's folder ingest_public and run again"
-            )
         self._place: int = state["file"] if state else 0
         self._row: int = state["row"] if state else 0
         self._held_out = held_out

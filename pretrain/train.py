@@ -318,7 +318,7 @@ def _load(path: Path, run: str, model: KeyboardLM, optimizer: Adam) -> dict:
     content = whole[head:]
     if whole[:head] != _MAGIC + hashlib.sha256(content).digest():
         # A flipped bit would be another model in silence; public training can begin anew.
-        _log.warning("%s is damaged, or of an earlier version: training begins anew", path.name)
+        _log.warning("%s is damaged: training begins anew", path.name)
         return fresh
     state = torch.load(io.BytesIO(content), map_location=model.embedding.device, weights_only=True)
     if state["run"] != run:

@@ -164,7 +164,7 @@ def feature_name(name: str) -> str:
 def features(disclosure: Disclosure) -> list[tuple[str, tuple[str, ...]]]:
     """Features and their metrics, the launch's own first."""
     by_feature = disclosure.utility.features if disclosure.utility else {}
-    listed = disclosure.launch.features or (disclosure.launch.feature,)
+    listed = disclosure.launch.features
     return sorted(by_feature.items(), key=lambda item: listed.index(item[0]) if item[0] in listed else len(listed))
 
 

@@ -107,8 +107,8 @@ def bundle_of(run: Path, disclosure: Disclosure, published: Mapping[str, str]) -
         return None  # Or counts ship alone, and the page types on a network.
     for name in (_MODEL, _WORDS, _USUAL, _COUNTS, "bundle.json", "disclosure.json"):
         digest = published.get(f"bundle/{name}")
-        # Version 0.1 wrote no usual forms, and not every launch ships counts.
-        if (digest is not None or name not in (_USUAL, _COUNTS)) and (
+        # Not every launch ships counts.
+        if (digest is not None or name != _COUNTS) and (
             not (bundle / name).is_file() or sha256(bundle / name) != digest
         ):
             _LOG.warning("%s: not the file that was published; the launch gets no keyboard", bundle / name)
@@ -126,7 +126,7 @@ def write(page: Path, bundle: Path, disclosure: Disclosure, report: str, writing
       report: address of the launch's report, from the page.
     """
     about, words = _read(bundle / "bundle.json"), _read(bundle / _WORDS)
-    usual = _read(bundle / _USUAL) if (bundle / _USUAL).is_file() else {}
+    usual = _read(bundle / _USUAL)
     mixture = about.get("ships") == "mixture"
     counts = bundle / _COUNTS if mixture and (bundle / _COUNTS).stat().st_size <= MOST_COUNTS else None
     launch = {"locale": about["locale"], "words": words, "usual": usual, "rules": writing.rules}

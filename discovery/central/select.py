@@ -68,17 +68,14 @@ class Pass:
     threshold: float
 
 
-def passes_of(config: CentralConfig, beside: float = FORMS_SHARE + FILLED_SHARE) -> tuple[Pass, ...]:
+def passes_of(config: CentralConfig) -> tuple[Pass, ...]:
     """The releases of words of a discovery, whose failures add up to the configuration's, and their rho to its rest.
 
     The first of two costs less: it is there to find what is so frequent that the second need not hear of it again.
-
-    Args:
-      beside: of rho, what other releases take; less of discoveries before there were as many.
     """
-    parts = []
+    parts, left = [], 1 - (FORMS_SHARE + FILLED_SHARE)
     for number, share in enumerate(_SHARES[config.passes], start=1):
-        noise, failure = config.noise_multiplier / (share * (1 - beside)) ** 0.5, config.failure * share
+        noise, failure = config.noise_multiplier / (share * left) ** 0.5, config.failure * share
         least = weighted_gaussian.threshold(noise, config.words_per_device, failure)
         parts.append(Pass(number, noise, failure, least))
     return tuple(parts)

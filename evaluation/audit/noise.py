@@ -27,12 +27,12 @@ class Trace:
     Attributes:
       projections_TN: of every round's released sum minus what the other devices sent, in that round's clip norms.
       joined_TN: bool, the rounds in which each canary's timer let it in, included or not.
-      seen: what else was written down; None of a run that an earlier version began.
+      seen: what else was written down.
     """
 
     projections_TN: np.ndarray
     joined_TN: np.ndarray
-    seen: Seen | None = None
+    seen: Seen
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def noise_audit(
     directions: Directions,
     change_P: np.ndarray,
     claim: Claim,
-    again: Again | None = None,
+    again: Again,
     alpha: float = ALPHA,
 ) -> NoiseAudit:
     """What was released, the matched filter with its parts, the estimate on the final model and the one-run bound.
@@ -84,26 +84,39 @@ def noise_audit(
       change_P: final minus initial weights.
       claim: for the limits that were *enforced*: canaries take part as often as the timer allows, which no real
         device may have done.
-      again: None, as where an earlier version kept no more than projections: then nothing is said of what was released.
+      again: nothing of it comes from the trainer.
 
     Raises:
       ValueError: shapes that do not fit; see ``matched_filter`` and ``one_shot``.
     """
+    rows = (
+        sequence(trace.seen, again.models, again.optimiser),
+        noise_added(trace.seen, again.noise_TN, claim.noise_multiplier),
+        update_lengths(trace.seen),
+        canary_lengths(trace.seen, trace.joined_TN, directions, again.rounding, again.per_layer),
+        *again.rows,
+        *projection_rows(trace.projections_TN, trace.joined_TN, directions, change_P, claim, alpha),
+    )
+    return NoiseAudit(
+        rows=rows, passed=all(row.passed is not False for row in rows), seed_commitment=directions.commitment
+    )
+
+
+def projection_rows(
+    projections_TN: np.ndarray,
+    joined_TN: np.ndarray,
+    directions: Directions,
+    change_P: np.ndarray,
+    claim: Claim,
+    alpha: float = ALPHA,
+) -> tuple[AuditRow, ...]:
+    """Rows that follow from projections onto the directions alone; the arguments are those of ``noise_audit``."""
     # Where cohorts are sampled some canaries may never have had a round; they tell nothing.
-    joined_N = trace.joined_TN.any(axis=0)
+    joined_N = joined_TN.any(axis=0)
     included_N = directions.included_N[joined_N]
     share = alpha / FAMILIES
-    filtered = matched_filter(trace.projections_TN[:, joined_N], trace.joined_TN[:, joined_N], included_N, claim, share)
-    rows: list[AuditRow] = []
-    if trace.seen is not None and again is not None:
-        rows += [
-            sequence(trace.seen, again.models, again.optimiser),
-            noise_added(trace.seen, again.noise_TN, claim.noise_multiplier),
-            update_lengths(trace.seen),
-            canary_lengths(trace.seen, trace.joined_TN, directions, again.rounding, again.per_layer),
-            *again.rows,
-        ]
-    rows += _matched_rows(filtered)
+    filtered = matched_filter(projections_TN[:, joined_N], joined_TN[:, joined_N], included_N, claim, share)
+    rows = _matched_rows(filtered)
     projected_N = cosines(change_P, directions.project(change_P)[joined_N])
     final = one_shot(projected_N[included_N], len(change_P), claim.delta, directions.seed, confidence=1 - share)
     rows.append(
@@ -137,11 +150,7 @@ def noise_audit(
             reason=f"epsilon {filtered.epsilon.claim:.3g} is refuted" if refuted else "",
         )
     )
-    return NoiseAudit(
-        rows=tuple(rows),
-        passed=all(row.passed is not False for row in rows),
-        seed_commitment=directions.commitment,
-    )
+    return tuple(rows)
 
 
 def _matched_rows(filtered: MatchedFilter) -> list[AuditRow]:

@@ -53,13 +53,13 @@ class ProbeState:
       timer: of the canaries.
       projections_TN: of the rounds done, in each round's clip norms.
       joined_TN: bool.
-      witness: of the rounds done; None where an earlier version began the run, which wrote none down.
+      witness: of the rounds done.
     """
 
     timer: ParticipationState
     projections_TN: np.ndarray
     joined_TN: np.ndarray
-    witness: Witness | None
+    witness: Witness
 
 
 def init(probe: Probe | None, cohorts: Cohorts | SampledCohorts, num_parameters: int) -> ProbeState | None:
@@ -98,9 +98,7 @@ def observe(
     if probe is None or state is None:
         return None
     rest_P = done.released_sum_P / clip.norm - (done.unnoised_sum_P - done.planted_P) / FIXED_POINT
-    seen = state.witness
-    if seen is not None:
-        seen = seen.add(witness.row(probe, done, server.flat_weights(model), clip.norm))
+    seen = state.witness.add(witness.row(probe, done, server.flat_weights(model), clip.norm))
     projections_TN = np.concatenate([state.projections_TN, probe.project(rest_P)[None]])
     return replace(state, projections_TN=projections_TN, witness=seen)
 

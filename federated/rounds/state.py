@@ -124,7 +124,7 @@ def resume(directory: Path, digest: str, privatizer: Privatizer, cohorts: Cohort
             "a file is damaged, and without it nothing can be accounted: restore it"
         )
     present = segment_digests(directory / RECORDS)
-    if changed := [name for name, noted in (newest.segments or {}).items() if present.get(name) != noted]:
+    if changed := [name for name, noted in newest.segments.items() if present.get(name) != noted]:
         raise ValueError(f"{RECORDS}/{changed[0]}: not the file that the checkpoint was written with; restore it")
     timer = require_by_the_rule(records, newest.rounds_done, cohorts)
     if not (
@@ -154,14 +154,14 @@ class Checkpoint:
       run_digest: what the run was started with; a checkpoint of another run is refused.
       arrays: name -> array.
       metrics: JSON-able, public.
-      segments: digest of each file of participation records; None in one of version 0.1.
+      segments: digest of each file of participation records.
     """
 
     rounds_done: int
     run_digest: str
     arrays: Mapping[str, np.ndarray]
     metrics: list[dict[str, float]]
-    segments: Mapping[str, str] | None = None
+    segments: Mapping[str, str]
 
 
 def write_checkpoint(checkpoint: Checkpoint, directory: Path) -> None:
@@ -170,9 +170,8 @@ def write_checkpoint(checkpoint: Checkpoint, directory: Path) -> None:
         "rounds_done": checkpoint.rounds_done,
         "run_digest": checkpoint.run_digest,
         "metrics": checkpoint.metrics,
+        "records": dict(checkpoint.segments),
     }
-    if checkpoint.segments is not None:
-        meta["records"] = dict(checkpoint.segments)
     buffer = io.BytesIO()
     arrays = {**checkpoint.arrays, _META: np.frombuffer(json.dumps(meta).encode(), dtype=np.uint8)}
     np.savez(buffer, **arrays)  # type: ignore[arg-type]  # the stub takes any keyword for an option
@@ -219,4 +218,4 @@ def _read(path: Path) -> Checkpoint | None:
     with np.load(io.BytesIO(payload), allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}
     meta = json.loads(arrays.pop(_META).tobytes())
-    return Checkpoint(meta["rounds_done"], meta["run_digest"], arrays, meta["metrics"], meta.get("records"))
+    return Checkpoint(meta["rounds_done"], meta["run_digest"], arrays, meta["metrics"], meta["records"])

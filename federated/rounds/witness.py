@@ -154,7 +154,6 @@ def save(witness: Witness) -> dict[str, np.ndarray]:
     return dict(vars(witness))
 
 
-def load(arrays: Mapping[str, np.ndarray]) -> Witness | None:
-    """Read it from arrays; None where an earlier version wrote them."""
-    names = [field.name for field in fields(Witness)]
-    return Witness(**{name: arrays[name] for name in names}) if set(names) <= set(arrays) else None
+def load(arrays: Mapping[str, np.ndarray]) -> Witness:
+    """Read it from arrays."""
+    return Witness(**{field.name: arrays[field.name] for field in fields(Witness)})

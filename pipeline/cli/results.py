@@ -32,7 +32,6 @@ def audit(launch: LaunchName, as_json: AsJson = False) -> None:
         lines += [_canary(row, random) for row in audited["canaries"] if row["population"] == population]
     worst = audited["worst_rank_single_user"]
     lines += ["", f"worst rank of a compliant canary on one device: {'none' if worst is None else f'{worst:,}'}"]
-    # Earlier versions had no control.
     lines += [
         f"control without noise, {row['n_e']} copies: {row['found']} of {row['canaries']} found"
         for row in (audited.get("control") or {"rows": ()})["rows"]

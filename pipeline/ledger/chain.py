@@ -9,10 +9,8 @@ from pipeline.errors import LedgerConflict, LedgerTampered
 from pipeline.ledger import clock, receipts, results, schema, triggers
 from pipeline.ledger.budget import require_clock
 from pipeline.ledger.entries import (
-    AS_OF,
     GENESIS,
     NO_UNIT,
-    SPLIT_RULE,
     Entry,
     canonical,
     chain_problems,
@@ -105,10 +103,10 @@ def require_same(old: Entry, population: PopulationKey, spend: Spend, binding: M
             f"{old.population!r}; this attempt says rho {spend.rho}, epsilon {spend.epsilon}, delta {spend.delta} on "
             f"{population!r}. A launch releases once: start a new launch for other amounts"
         )
-    # What the spend says was compared above. A reservation of before there were rules and days stays the same release.
     before = old.content
-    compared = before.keys() | binding.keys() - {SPLIT_RULE, AS_OF}
-    changed = sorted(name for name in compared - set(BESIDE) if before.get(name) != binding.get(name))
+    # What the spend says was compared above.
+    compared = (before.keys() | binding.keys()) - set(BESIDE)
+    changed = sorted(name for name in compared if before.get(name) != binding.get(name))
     if changed:
         raise LedgerConflict(
             f"{where}: the {' and the '.join(changed)} changed since the ledger's {old.kind}, so this would be "

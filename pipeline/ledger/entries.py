@@ -104,7 +104,7 @@ class Entry(BaseModel):
 
 
 def with_spend(binding: Mapping[str, object], spend: Spend) -> dict[str, object]:
-    """A binding with what of a spend has no column of its own; of a usual spend nothing, as entries always were."""
+    """A binding with what of a spend has no column of its own."""
     stated = spend.model_dump(include=set(BESIDE))
     return {name: value for name, value in binding.items() if name not in BESIDE} | stated
 

@@ -56,7 +56,6 @@ META = Table(
     "privacy_ledger_meta",
     _METADATA,
     Column("id", Integer, primary_key=True, autoincrement=False),
-    Column("version", Integer, nullable=False),
     Column("device_key", Text, nullable=False),
 )
 

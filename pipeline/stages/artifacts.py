@@ -84,20 +84,16 @@ def added_words(ctx: StageContext) -> tuple[str, ...]:
 
 
 def shown_words(ctx: StageContext) -> tuple[str, ...]:
-    """``added_words`` as devices mostly type them; as they are in launches before discovery heard of it."""
-    if SHOWN not in ctx.run.outputs("build_vocabulary"):
-        return added_words(ctx)
+    """``added_words`` as devices mostly type them."""
     return tuple(json.loads(ctx.run.input("build_vocabulary", SHOWN).read_text(encoding="utf-8")))
 
 
-def frequencies(ctx: StageContext, public: TokenStream) -> np.ndarray | None:
-    """How often each discovered word is typed, float64, as far as discovery says; None of launches before it was kept.
+def frequencies(ctx: StageContext, public: TokenStream) -> np.ndarray:
+    """How often each discovered word is typed, float64, as far as discovery says.
 
     Args:
       public: train text in ids of the grown vocabulary.
     """
-    if SHARES not in ctx.run.outputs("build_vocabulary"):
-        return None
     shares = np.array(json.loads(ctx.run.input("build_vocabulary", SHARES).read_text(encoding="utf-8")), np.float64)
     return new_words.frequencies(shares, public, len(vocabulary(ctx, "ingest_public")))
 
@@ -204,13 +200,12 @@ class Champion:
 
 
 def trained_on(population: dict) -> tuple[str, str] | None:
-    """Population and rule of its splits, of a disclosure or ``ingest_private``; None where splits had no names yet.
+    """Population and rule of its splits, of a disclosure or ``ingest_private``; None where it does not say.
 
-    The rule says also how many devices are held out. Until rules had names only the key did.
+    The rule says also how many devices are held out.
     """
-    name, split = population.get("name") or population.get("population"), population.get("split_rule")
-    split = split or population.get("split")
-    return (name, split) if name and split else None
+    name, rule = population.get("name") or population.get("population"), population.get("split_rule")
+    return (name, rule) if name and rule else None
 
 
 def champion(ctx: StageContext, published: Published) -> Champion:

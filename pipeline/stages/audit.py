@@ -91,9 +91,7 @@ def audit(ctx: StageContext) -> Audit:
         artifacts.model(ctx, "adapt"), everything, config, partial(_unbounded, ctx), ctx.private / "control"
     )
     claim = audit_trace.claim(config.mechanism, mechanism, trained["rounds"], trace.joined_TN)
-    again = None
-    if trace.seen is not None:
-        again = audit_trace.again(ctx, directions, fine_tune_workers.training_data(ctx, planted), trace.seen)
+    again = audit_trace.again(ctx, directions, fine_tune_workers.training_data(ctx, planted), trace.seen)
     tested = noise_audit(trace, directions, model_change(ctx), claim, again)
     content = asdict(memorised) | {
         # Canaries may hold discovered words that nobody has reviewed: the rows go without their text.

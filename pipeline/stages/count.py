@@ -68,10 +68,10 @@ def begun_with(ctx: StageContext) -> float:
     """The weight of a sentence's start in this launch's release, from its reservation.
 
     Guarantee: noise is a function of the key, so a retry under another weight would put the same noise on other sums,
-    and both together would tell what these differ by. What was reserved before there was a weight has 1.
+    and both together would tell what these differ by.
     """
     reserved = PrivacyLedger.of(ctx.settings).reserved(ctx.run.launch_id, ctx.stage)
-    return counted_cells.START_WEIGHT if reserved is None else float(reserved.names("start_weight") or 1.0)
+    return counted_cells.START_WEIGHT if reserved is None else float(reserved.names("start_weight"))
 
 
 def asked_of_devices(

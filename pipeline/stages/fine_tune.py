@@ -42,7 +42,7 @@ def fine_tune(ctx: StageContext) -> FineTune:
     planned = ctx.run.result("plan")
     if not config.trains:
         return _untrained(ctx)
-    if not planned["feasible"]:  # A plan of before this was refused by the plan itself.
+    if not planned["feasible"]:
         with ctx.before_devices():
             raise ValueError(f"mechanism: this plan cannot be carried out: {'; '.join(planned['reasons'])}")
     trained = fine_tune_workers.train_together(ctx)

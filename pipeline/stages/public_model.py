@@ -48,7 +48,7 @@ def adapt(ctx: StageContext) -> Adaptation:
     train, validation = artifacts.public_streams(ctx, grown)
     model = extend.grow(artifacts.on_device(ctx, artifacts.model(ctx, "pretrain")), base, grown, public=train)
     frequency_N = artifacts.frequencies(ctx, train)
-    if frequency_N is not None and len(frequency_N):
+    if len(frequency_N):
         extend.set_biases(model, len(base), train, frequency_N)
     learnt, kept_back = new_words.hold_back(train, len(base))
     new = extend.NewWords(len(base), train, frequency_N, join_streams([kept_back, validation]))

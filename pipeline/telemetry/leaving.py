@@ -155,7 +155,7 @@ FIELDS: dict[str, Fields] = {
     # The comparison.
     "Utility": {
         _SETTINGS: "session_words confidence attempt simulation_without_privacy features",
-        _HELD_OUT: "devices_at_least words judged_words drowned margin compose_at_rate distinct_first_words",
+        _HELD_OUT: "devices_at_least words judged_words drowned compose_at_rate distinct_first_words",
     },
     "AbTest": {
         _HELD_OUT: "top1_recall top3_recall top1_gain top1_gain_low top1_gain_high top3_gain_low ngram_gain_low "

@@ -101,12 +101,7 @@ def participation(
     seen = observe(rounds_joined, stated["rounds"], cohorts, synthetic_D)
     again = participation_shown(seen).model_dump(mode="json")
     again["synthetic_participations"] = rounds_joined.participations(train + synthetic)[synthetic_D].tolist()
-    # Version 0.1 stated less of it.
-    said, again = (
-        {name: value for name, value in figures.items() if name in again and name in stated}
-        for figures in (stated, again)
-    )
-    wrong = list(differences(said, again))
+    wrong = list(differences({name: stated[name] for name in again}, again))
     chosen_by = "seed" if config.mechanism.timed else "key"
     detail = (
         f"{seen.rounds} rounds, min_sep {seen.min_sep}, max_participations {seen.max_participations}, "
@@ -122,11 +117,8 @@ def words(config: LaunchConfig, records: Mapping[str, StageRecord]) -> Iterator[
     central, stated = config.central_discovery, records["discover"].result
     spend = central_discovery(central)
     derived: dict[str, list] = {"rho": [spend.rho], "epsilon": [spend.epsilon], "failure": [spend.failure]}
-    # Of discoveries before there were such releases, nothing was left for them.
-    for name, share in (("forms_share", FORMS_SHARE), ("filled_share", FILLED_SHARE)):
-        derived[name] = [share if stated.get(name) else 0.0]
-    beside = sum(derived[name][0] for name in ("forms_share", "filled_share"))
-    derived["thresholds"] = [one.threshold for one in passes_of(central, beside)]
+    derived |= {"forms_share": [FORMS_SHARE], "filled_share": [FILLED_SHARE]}
+    derived["thresholds"] = [one.threshold for one in passes_of(central)]
     for name, again in derived.items():
         said = stated[name] if name == "thresholds" else [stated.get(name, 0.0)]
         yield Check(

@@ -60,10 +60,7 @@ def _stage(record: StageRecord, logged: Logged) -> list[str]:
 
 
 def _launch(config: LaunchConfig, records: Mapping[str, StageRecord], logged: Logged) -> list[str]:
-    headline = {key: value for record in records.values() for key, value in record.result.get("headline", {}).items()}
-    row = {key: value for record in records.values() for key, value in columns.columns(record).items()}
-    # Launches of before have the headline alone.
-    headline |= {key: value for key, value in row.items() if key in logged.metrics}
+    headline = {key: value for record in records.values() for key, value in columns.columns(record).items()}
     tags = {key: value for key, value in headline.items() if isinstance(value, str)}
     tags |= {"config.sha256": config_digest(config), "locale": config.locale, "feature": ", ".join(config.features)}
     curves: dict[str, list[tuple[int, float]]] = {}
@@ -104,7 +101,7 @@ def registered(
         return
     registry, stated = Registry(settings), record.result
     main = stated["registered_model"]
-    versions = stated.get("versions") or {main: stated["version"]}  # Launches of before had one feature.
+    versions = stated["versions"]
     if versions.get(main) != stated["version"] or len(versions) != len(config.features):
         detail = f"states version {stated['version']} of {main}, and of its features {versions}"
         yield Check(id="registered", passed=False, detail=detail)

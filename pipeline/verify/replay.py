@@ -210,11 +210,9 @@ def _adapt(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[str]
     model = artifacts.model(ctx, "adapt")
     yield from _measured(ctx, record, model, words)
     train, held_out = artifacts.public_streams(ctx, words)
-    if artifacts.frequencies(ctx, train) is not None:
-        held_out = join_streams([hold_back(train, len(base))[1], held_out])
+    held_out = join_streams([hold_back(train, len(base))[1], held_out])
     after = new_word_loss(model, held_out, len(base), ctx.config.pretrain.sequence_words)
-    if "new_word_loss_after" in record.result:
-        yield from differences(record.result["new_word_loss_after"], after, "new_word_loss_after")
+    yield from differences(record.result["new_word_loss_after"], after, "new_word_loss_after")
 
 
 def _measured(ctx: StageContext, record: StageRecord, model: KeyboardLM, words: vocabulary.Vocabulary) -> Iterator[str]:

@@ -20,8 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-# Moves when the same text is cut into other words: a corpus that was begun before is not gone on with. Version 0.1
-# had none.
+# Moves when the same text is cut into other words: a corpus that was begun before is not gone on with.
 RULES_VERSION = 2
 
 DOTTED_I_LANGUAGES = frozenset({"tr", "az", "crh", "gag", "tt", "ba"})

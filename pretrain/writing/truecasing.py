@@ -79,13 +79,11 @@ def save(usual: Mapping[str, Usual], path: Path) -> None:
 
 
 def load(path: Path) -> dict[str, Usual]:
-    """Read what ``save`` wrote; empty where version 0.1 wrote none.
+    """Read what ``save`` wrote.
 
     Raises:
       ValueError: no such table.
     """
-    if not path.exists():
-        return {}
     fix = "publish or build it again"
     rows = read_json(path, "truecase", fix)
     kinds = (str, int, int | float)

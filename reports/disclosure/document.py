@@ -45,7 +45,7 @@ class Launch(Config):
     name: str
     locale: str
     feature: str
-    features: tuple[str, ...] = Field(default=(), description="all, the main one first; empty: only that one")
+    features: tuple[str, ...] = Field(min_length=1, description="all, the main one first")
     created_at: str
     contact: str
     intended_use: str
@@ -57,7 +57,7 @@ class Launch(Config):
     @property
     def named(self) -> str:
         """Its features, in a row."""
-        return ", ".join(self.features or (self.feature,))
+        return ", ".join(self.features)
 
     @property
     def void(self) -> str:

@@ -23,11 +23,9 @@ class DiscoveryLayer(Config):
     domain: int
     noise: float = Field(description="standard deviation of an estimate, in messages, for an item nobody holds")
     word_votes: int = Field(description="least votes that publish a word")
-    one_holder_chance: float | None = Field(default=None, description="of publishing a word in one message, at most")
-    anonymity: int | None = Field(
-        default=None, description="a word in fewer messages is published with at most one chance in a million"
-    )
-    lemma_1: float | None = Field(default=None, description="the same for that number by the paper's lemma 1")
+    one_holder_chance: float = Field(description="of publishing a word in one message, at most")
+    anonymity: int = Field(description="a word in fewer messages is published with at most one chance in a million")
+    lemma_1: float = Field(description="the same for that number by the paper's lemma 1")
     kept: int
     finished: int
     clones: float
@@ -97,8 +95,8 @@ class CentralGuarantee(Config):
     delta: float
     failure: float = Field(description="chance that a word of one device alone is released, at most")
     words_found: int
-    forms_share: float = Field(default=0.0, description="of rho, what was spent on how the found words are written")
-    filled_share: float = Field(default=0.0, description="of rho, what was spent on how much devices contributed")
+    forms_share: float = Field(description="of rho, what was spent on how the found words are written")
+    filled_share: float = Field(description="of rho, what was spent on how much devices contributed")
 
 
 class WordCoverage(Config):
@@ -143,9 +141,9 @@ class DiscoveryBlock(DiscoveryGuarantee, AddedWords):
 
     @property
     def least_anonymous(self) -> DiscoveryLayer | None:
-        """The layer whose words may be those of the fewest people; None of launches that did not state it."""
-        stated = [row for row in self.layers if row.anonymity is not None and row.word_votes <= row.messages]
-        return min(stated, key=lambda row: (row.anonymity, -(row.one_holder_chance or 0.0)), default=None)
+        """The layer whose words may be those of the fewest people; None where no layer can publish a word."""
+        publishing = [row for row in self.layers if row.word_votes <= row.messages]
+        return min(publishing, key=lambda row: (row.anonymity, -row.one_holder_chance), default=None)
 
     @model_validator(mode="after")
     def _a_device_sends_all_its_messages(self) -> "DiscoveryBlock":
@@ -264,7 +262,7 @@ class AuditBlock(Config):
         default=None, description="populations whose canaries the launched model holds; None: all, and no control"
     )
     twin: TwinBlock | None = Field(default=None, description="None: the launched model holds all canaries")
-    control: ControlBlock | None = Field(default=None, description="None of launches before there was one")
+    control: ControlBlock | None = Field(default=None, description="None where nothing was trained on devices")
 
     random_continuations: int
     alpha: float

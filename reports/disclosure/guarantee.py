@@ -146,9 +146,8 @@ class ReleasedCounts(Config):
     noise_multiplier: float
     clip_norm: float = Field(description="bound on a device's counts of all cells together, in weighted occurrences")
     start_weight: float = Field(
-        default=1.0,
         description="how many times as much a pair at the start of a sentence weighs under the clip norm as one after "
-        "a word; launches of before it was stated had 1",
+        "a word",
     )
     cells: int
     contexts: int = Field(description="words whose next word is counted, the start of a sentence among them")

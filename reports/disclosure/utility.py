@@ -120,21 +120,18 @@ class Utility(Config):
       others: the launch's further features.
       simulation_without_privacy: an arm was trained without noise, which only a simulation may do.
       features: the metrics that each feature is told by (Xu et al. 2023, tables 1 and 2).
-      judged_words: words typed again under this launch and what it is decided against; of launches from before that
-        were other than ``session_words``: 0.
+      judged_words: words typed again under this launch and what it is decided against.
       confidence: of each interval, after the correction for ``attempt``.
       attempt: the how-manieth launch on these held-out devices that is held against what users have; 0: not counted.
-      margin: of launches from before it depended on the standard error.
       unstable_signs: differences on which simulated typists contradict each other.
     """
 
     devices_at_least: int
     words: int
     session_words: int
-    judged_words: int = 0
+    judged_words: int
     confidence: float
     attempt: int = 0
-    margin: float | None = None
     champion: Champion | None
     others: dict[str, OtherFeature] = Field(default={}, description="by name; empty: there are none")
     simulation_without_privacy: bool = Field(description="never true where the text is people's own")

@@ -36,15 +36,6 @@ def test_a_database_is_made_once(tmp_path: Path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.parametrize("left", ["tables without a version", "nothing"])
-def test_one_that_was_cut_off_is_made_again(tmp_path: Path, left: str):
-    path = tmp_path / "mlflow.db"
-    path.touch() if left == "nothing" else cut_off(path)
-    mlflow_file.ensure(path, fill)
-    mlflow_file.ensure(path, lambda _: pytest.fail("it is whole"))
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["mlflow.db", "mlflow.db.cut-off"]
-
-
 def test_a_failure_while_it_is_made_leaves_nothing(tmp_path: Path):
     def fails(temporary: Path) -> None:
         cut_off(temporary)
@@ -55,7 +46,7 @@ def test_a_failure_while_it_is_made_leaves_nothing(tmp_path: Path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_runs_are_never_set_aside(tmp_path: Path):
+def test_what_is_not_whole_is_never_overwritten(tmp_path: Path):
     path = tmp_path / "mlflow.db"
     cut_off(path)
     with sqlite3.connect(path) as database:
@@ -104,6 +95,5 @@ def test_a_kill_in_the_first_seconds_is_repaired(tmp_path: Path):
     process.join(240)
     assert process.exitcode == 9
     assert not path.exists()
-    cut_off(path)  # as version 0.1 left it
     client = tracking.connect(settings_module.load({"TACIT_HOME": str(tmp_path)}))
     assert len(client.search_experiments()) == 1

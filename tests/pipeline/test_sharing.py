@@ -114,7 +114,7 @@ def unfinished(folder: Path) -> None:
     (folder / RESULT).unlink()
 
 
-def of_version_0_1(folder: Path) -> None:
+def without_a_key(folder: Path) -> None:
     content = json.loads((folder / RESULT).read_text(encoding="utf-8"))
     del content["content"]
     (folder / RESULT).write_text(json.dumps(content), encoding="utf-8")
@@ -128,7 +128,7 @@ def with_private_files(folder: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "damage",
-    [tampered, cut, linked, broken, unfinished, of_version_0_1, with_private_files],
+    [tampered, cut, linked, broken, unfinished, without_a_key, with_private_files],
     ids=lambda each: each.__name__,
 )
 def test_a_damaged_or_unfinished_source_is_not_used(public: Public, settings: Settings, damage: Callable[[Path], None]):

@@ -141,10 +141,9 @@ def test_what_a_killed_process_left_is_taken_away_and_nothing_else(tmp_path: Pat
     kept = [".lock", ".manifest.json", "result.json", ".outcome.json", "notes.tmp", ".name.tmp"]
     for name in kept:
         (tmp_path / name).touch()
-    (tmp_path / ".bundle-ab12_xyz").mkdir()  # as version 0.1 left it
     with scratch(tmp_path, "bundle") as working, atomic(tmp_path / "other") as temporary:
         assert mode(working) == 0o700
-        assert len(remove_leavings(tmp_path, below=False)) == 2
+        assert len(remove_leavings(tmp_path, below=False)) == 1
         assert len(remove_leavings(tmp_path)) == 2
         assert working.is_dir()
         assert temporary.exists()

@@ -145,17 +145,15 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
             pretrain_tiny(tmp_path, config, seed=seed)
 
 
-@pytest.mark.parametrize("damage", ["flip", "cut", "as version 0.1 wrote it"])
+@pytest.mark.parametrize("damage", ["flip", "cut"])
 def test_a_damaged_checkpoint_is_not_gone_on_from(tmp_path: Path, damage: str) -> None:
     whole, _ = pretrain_tiny(tmp_path)
     (path,) = tmp_path.glob("checkpoint/*")
     content = bytearray(path.read_bytes())
     if damage == "flip":
         content[len(content) // 2] ^= 1
-    elif damage == "cut":
-        del content[-10:]
     else:
-        content = content[content.index(b"PK") :]
+        del content[-10:]
     path.write_bytes(content)
     seen: list[dict] = []
     again, _ = pretrain_tiny(tmp_path, on_progress=seen.append)

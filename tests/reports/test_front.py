@@ -47,7 +47,7 @@ def everything() -> dict[str, object]:
     """Changes that bring out every warning and every part of the first page."""
     accounting = block("accounting")
     release = {"noise_multiplier": 3.0, "clip_norm": 1.0, "rho": 0.1, "epsilon": 1.0}
-    counts = release | {"ships": "mixture", "cells": 12_345, "contexts": 10}
+    counts = release | {"ships": "mixture", "cells": 12_345, "contexts": 10, "start_weight": 2.0}
     return {
         "launch": {"synthetic_population": True, "seeded_randomness": True, "reviewers": ["ana", "ben"]},
         "population": block("population", synthetic=True),

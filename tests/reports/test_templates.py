@@ -222,7 +222,7 @@ def test_what_the_control_found_stands_beside_the_audit() -> None:
 
 def test_the_launch_s_feature_comes_first_with_its_sums() -> None:
     for feature, first in (("NWP", "Next-word prediction"), ("OTF", "On-the-fly rescoring")):
-        text = rendered(launch=block("launch", feature=feature))["report.md"]
+        text = rendered(launch=block("launch", feature=feature, features=[feature]))["report.md"]
         assert text.index(first) == min(text.index(f"{name} (") for name in FEATURES.values())
         assert "of this launch" in text
         assert f"{52_252 * 0.09:,.1f}" in text
@@ -280,11 +280,3 @@ def test_attempts_margins_and_what_they_can_tell_are_said(name: str) -> None:
     text = visible(rendered()[name])
     for shown in ("Intervals: 99.24%", "This is attempt 2", "they went on to 6,000 words", "3.12%", "0.78%", "96.00%"):
         assert shown in text, shown
-    # A disclosure of before: one margin for all, and nobody counted.
-    earlier = visible(
-        rendered(utility=block("utility", attempt=0, judged_words=0, confidence=0.95, margin=0.005))[name]
-    )
-    assert "Intervals: 95%" in earlier
-    assert "0.50%" in earlier
-    assert "This is attempt" not in earlier
-    assert "they went on" not in earlier

@@ -22,6 +22,7 @@ def central(**changes: object) -> Disclosure:
     words = {name: local[name] for name in _ABOUT_WORDS} | {"projection": []}
     words |= {"noise_multiplier": 2.28, "words_per_device": 50, "thresholds": [13.1], "rho": 0.09618344105878733}
     words |= {"kind": "central", "epsilon": 1.986, "delta": 1e-6, "failure": 3e-7}
+    words |= {"forms_share": 0.05, "filled_share": 0.05}
     rho = block("accounting")["rho"]
     accounting = block("accounting", words_rho=words["rho"], training_rho=rho - words["rho"], failure=3e-7)
     return example(discovery=words | changes, accounting=accounting)
@@ -176,4 +177,3 @@ def test_it_is_said_how_few_people_a_word_may_be_of() -> None:
     text = report(example(discovery=block("discovery", layers=layers(many, noise))))
     assert "no number of people can be named; a word of one device alone with a chance of 4.00% at most" in text
     assert "says nothing of messages as small" in text
-    assert "Words of few people" not in report(example())  # of before

@@ -9,29 +9,24 @@ from pathlib import Path
 from sqlalchemy import Connection, inspect, text
 
 # In the order in which they were made; Alembic finds the same ones (a test holds the two together).
-REVISIONS = ("1", "2")
+REVISIONS = ("1",)
 TABLE = "privacy_ledger_version"
 _META = "privacy_ledger_meta"  # its one row is the key of device hashes
 
 
 def version(connection: Connection) -> str | None:
-    """Which version of the tables there is; None where there is no ledger."""
+    """Which version of the tables there is; None where there is no ledger, 'none' where it lost what says so."""
     tables = set(inspect(connection).get_table_names())
     if "privacy_ledger" not in tables:
         return None
-    if _META in tables and connection.execute(text(f"SELECT count(*) FROM {_META}")).scalar_one() != 1:
+    if not {TABLE, _META} <= tables or connection.execute(text(f"SELECT count(*) FROM {_META}")).scalar_one() != 1:
         return "none"
-    if TABLE in tables:
-        return connection.execute(text(f"SELECT version_num FROM {TABLE}")).scalar_one_or_none() or "none"
-    # Ledgers that were made before they said it.
-    return "2" if _META in tables else "1"
+    return connection.execute(text(f"SELECT version_num FROM {TABLE}")).scalar_one_or_none() or "none"
 
 
 def upgrade(connection: Connection) -> None:
     """Make the tables, or add those that they lack, within the connection's transaction; entries stay as they are."""
-    current = version(connection)
-    stated = inspect(connection).has_table(TABLE)
-    if stated and current == REVISIONS[-1]:
+    if version(connection) == REVISIONS[-1]:
         return
     # Imported here: a ledger that is up to date, as nearly every one is, has no need of it.
     from alembic import command
@@ -40,6 +35,4 @@ def upgrade(connection: Connection) -> None:
     settings = Config()
     settings.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
     settings.attributes["connection"] = connection
-    if current and not stated:
-        command.stamp(settings, current)
     command.upgrade(settings, "head")

@@ -76,8 +76,7 @@ def save(done: FineTuneResult, planted: Directions, path: Path) -> None:
         "seed": np.frombuffer(planted.seed.to_bytes(32, "big"), dtype=np.uint8),
         "directions": np.array([planted.count, *planted.layers]),
     }
-    if done.probe.witness is not None:
-        arrays |= {_WITNESS + name: array for name, array in witness.save(done.probe.witness).items()}
+    arrays |= {_WITNESS + name: array for name, array in witness.save(done.probe.witness).items()}
     with atomic(path, PRIVATE) as temporary, temporary.open("wb") as file:
         np.savez(file, **arrays)  # type: ignore[arg-type]  # the stub takes every keyword for allow_pickle
 
@@ -93,8 +92,7 @@ def load(path: Path) -> tuple[np.ndarray, Trace, Directions]:
     count, *layers = (int(number) for number in arrays["directions"])
     planted = Directions(tuple(layers), count, int.from_bytes(arrays["seed"].tobytes(), "big"))
     seen = witness.load({name.removeprefix(_WITNESS): arrays[name] for name in arrays if name.startswith(_WITNESS)})
-    summed = None if seen is None else Seen(**vars(seen))
-    return arrays["synthetic_joined"], Trace(arrays["projections"], arrays["joined"], summed), planted
+    return arrays["synthetic_joined"], Trace(arrays["projections"], arrays["joined"], Seen(**vars(seen))), planted
 
 
 def whitener(mechanism: mechanisms.Mechanism, rounds: int) -> np.ndarray:

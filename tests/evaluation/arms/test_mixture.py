@@ -18,6 +18,7 @@ from pretrain.ngrams.ngram import NGram
 from pretrain.predictor import KeyboardPredictor
 from pretrain.vocabulary import BOS, UNK
 from pretrain.words import write_words
+from pretrain.writing import truecasing
 from tests.helpers.text.counted_devices import VOCABULARY, typed
 
 SIZE = len(VOCABULARY)
@@ -73,8 +74,8 @@ def test_a_bundle_alone_predicts_what_the_arm_predicts(mixture: Mixture, tmp_pat
     if ships != "counts":
         model = build_model(ModelConfig(embedding_dim=8, hidden_dim=12, tied=True), SIZE, 2)
         export.export_onnx(model, tmp_path / "model.onnx")
-    # Bundles of version 0.1 do not say what they ship.
-    about = {"locale": "en-US"} | ({"ships": ships} if ships == "counts" else {})
+    about = {"locale": "en-US", "ships": ships}
+    truecasing.save({}, tmp_path / "truecase.json")
     (tmp_path / "bundle.json").write_text(json.dumps(about), encoding="utf-8")
     if ships != "network":
         counted.save(mixture.counts.ngram, tmp_path / "counts.npz")

@@ -16,7 +16,7 @@ from federated.config.mechanism import MechanismConfig
 from federated.local_training.clipping import Clip
 from federated.local_training.sums import Aggregate
 from federated.participation.cohorts import ParticipationState
-from federated.rounds import direction_canaries
+from federated.rounds import direction_canaries, witness
 from federated.rounds.direction_canaries import ProbeState
 from federated.rounds.witness import Done
 from federated.train import FineTuneResult
@@ -50,14 +50,15 @@ def audited(state: ProbeState, directions: Directions, config: MechanismConfig =
 
 
 def test_what_other_devices_sent_is_taken_off() -> None:
-    directions = Directions((64,), 8, seed=1)
-    rng = np.random.default_rng(2)
-    noise_P, others_P = rng.standard_normal(64), rng.integers(-(2**44), 2**44, size=64)
+    model, rng = model_at_start(), np.random.default_rng(2)
+    directions = Directions(tuple(part.numel() for part in model.parameters()), 8, seed=1)
+    size = directions.num_parameters
+    noise_P, others_P = rng.standard_normal(size), rng.integers(-(2**44), 2**44, size=size)
     timer = ParticipationState(np.empty(0), np.empty(0))
-    before = ProbeState(timer, np.zeros((0, 8)), np.zeros((0, 8), dtype=bool), None)
+    before = ProbeState(timer, np.zeros((0, 8)), np.zeros((0, 8), dtype=bool), witness.init(8, size))
     released_P = 0.3 * (noise_P + others_P / FIXED_POINT)
     done = Done(Aggregate(torch.from_numpy(others_P), 0.0, 8.0), others_P, 0 * others_P, released_P, whole=True)
-    after = direction_canaries.observe(directions, before, done, Clip(0.3), model_at_start())
+    after = direction_canaries.observe(directions, before, done, Clip(0.3), model)
     np.testing.assert_allclose(after.projections_TN, directions.project(noise_P)[None], rtol=1e-9, atol=1e-12)
 
 

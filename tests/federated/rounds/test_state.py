@@ -12,7 +12,7 @@ RUN = "run digest"
 def checkpoint(rounds: int, run: str = RUN) -> Checkpoint:
     rng = np.random.default_rng(rounds)
     arrays = {"weights": rng.normal(size=50), "mechanism.levels": np.arange(rounds), "count": np.zeros(3, np.int32)}
-    return Checkpoint(rounds, run, arrays, [{"round": rounds, "loss": 0.1 + rounds}])
+    return Checkpoint(rounds, run, arrays, [{"round": rounds, "loss": 0.1 + rounds}], {})
 
 
 def same(one: Checkpoint, other: Checkpoint) -> bool:

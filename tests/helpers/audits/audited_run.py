@@ -66,7 +66,6 @@ def audited(
         ADAPTIVITY,
         float(launch.mechanism.report_goal),
     )
-    assert done.probe.witness is not None
     seen = Seen(**vars(done.probe.witness))
     recorded = dict(load_records(directory / RECORDS, done.rounds).cohorts)
     rows = (

@@ -34,7 +34,7 @@ def publish(
     bundle = folder / launch_id / "bundle"
     bundle.mkdir(parents=True)
     vocabulary.save(words, bundle / "vocabulary.json")
-    population = trained_on or {"name": "others", "split": "theirs"}
+    population = trained_on or {"name": "others", "split_rule": "theirs"}
     (bundle / "disclosure.json").write_text(json.dumps({"population": population}), encoding="utf-8")
     export.export_onnx(model_of(words, len(launch_id)), bundle / "model.onnx")
     files = {path.name: sha256(path) for path in sorted(bundle.iterdir())}

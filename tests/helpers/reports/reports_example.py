@@ -37,6 +37,7 @@ def example(**changes: object) -> Disclosure:
             "name": "test-fixture",
             "locale": "en-US",
             "feature": "NWP",
+            "features": ["NWP"],
             "created_at": "2026-01-02T03:04:05+00:00",
             "contact": "the tests",
             "intended_use": "a test",
@@ -138,7 +139,8 @@ def example(**changes: object) -> Disclosure:
             "certificate": "privacy blanket",
             "layers": [
                 {"pass_number": 1, "layer": n, "messages": 1100, "domain": 30, "kept": 20, "finished": n}
-                | {"noise": 14.0, "word_votes": 9, "clones": 8.0, "blanket": 7.9, "attack": 7.1}
+                | {"noise": 14.0, "word_votes": 9, "one_holder_chance": 0.0, "anonymity": 90, "lemma_1": 0.2}
+                | {"clones": 8.0, "blanket": 7.9, "attack": 7.1}
                 for n in (1, 2)
             ],
             "words_found": 2,

@@ -25,6 +25,7 @@ from pretrain import export, vocabulary
 from pretrain.model import build_model
 from pretrain.predictor import KeyboardPredictor
 from pretrain.vocabulary import SPECIALS, Vocabulary
+from pretrain.writing import truecasing
 from tests.helpers.launches.command import ended
 from tests.helpers.launches.pipeline_launch import RAW, Calls, launch_config
 from tests.helpers.launches.tracking_database import put
@@ -222,6 +223,7 @@ def test_predict(tacit: Shell):
     bundle = tacit.home / "bundle"
     bundle.mkdir()
     vocabulary.save(words, bundle / "vocabulary.json")
+    truecasing.save({}, bundle / "truecase.json")
     export.export_onnx(build_model(launch_config().model, len(words), 1), bundle / "model.onnx")
     (bundle / "bundle.json").write_text('{"locale": "en-US"}', encoding="utf-8")
     answer = tacit.json("predict", str(bundle), "see you")

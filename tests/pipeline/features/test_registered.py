@@ -52,15 +52,7 @@ def test_each_is_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert passed(tmp_path, monkeypatch, record(), NAMES[0])["registered"] is False
 
 
-def test_a_launch_of_before_there_were_several_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = record()
-    del before.result["versions"]
-    assert passed(tmp_path, monkeypatch, before, "", "NWP") == {"registered": True}
-
-
-@pytest.mark.parametrize(
-    "changes", [{"version": 3}, {"versions": {NAMES[0]: 2}}, {"versions": {NAMES[1]: 2}}, {"versions": None}]
-)
+@pytest.mark.parametrize("changes", [{"version": 3}, {"versions": {NAMES[0]: 2}}, {"versions": {NAMES[1]: 2}}])
 def test_what_contradicts_itself_or_leaves_a_feature_out_is_not_verified(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict
 ) -> None:

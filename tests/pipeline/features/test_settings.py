@@ -22,6 +22,7 @@ from pretrain.dictionary.from_model import Arm, word_scores, words_of
 from pretrain.model import KeyboardLM, build_model
 from pretrain.predictor import KeyboardPredictor
 from pretrain.vocabulary import SPECIALS, UNK
+from pretrain.writing import truecasing
 from tests.helpers.text import typed_text
 
 THRESHOLD = -3.1
@@ -47,6 +48,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model = opinionated()
     export.export_onnx(model, folder / "model.onnx")
     vocabulary.save(WORDS, folder / "vocabulary.json")
+    truecasing.save({}, folder / "truecase.json")
     rows = replace(ROW, arm="start", threshold_nats=-1.0), ROW
     stated = settings.write(
         ("NWP", "SC", "OTF"), Arm(model, None), lambda: comparison(folder, *rows), folder, "network"

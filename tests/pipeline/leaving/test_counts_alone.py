@@ -51,6 +51,7 @@ def launch(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> tuple[StageCo
     population.build_store(config.private_text, "en-US", 1, settings.home / "store")
     monkeypatch.setattr(artifacts, "vocabulary", lambda ctx, stage: words[stage])
     monkeypatch.setattr(artifacts, "public_streams", lambda ctx, given: (public, public))
+    monkeypatch.setattr(artifacts, "frequencies", lambda ctx, given: np.empty(0))
     monkeypatch.setattr(artifacts, "store", lambda ctx: Typed(people(WORDS[0])))
     before = ("ingest_public", "ingest_private", "build_vocabulary", "plan")
     run_all(config, settings, after_stand_ins(before, count.count))

@@ -8,8 +8,7 @@ import pytest
 
 from pipeline.config import LaunchConfig, launch_id
 from pipeline.errors import BudgetExceeded, LedgerMissing, PopulationUnknown
-from pipeline.ledger import clock, database, schedule
-from pipeline.ledger.chain import append
+from pipeline.ledger import clock, schedule
 from pipeline.ledger.foresee import forecast
 from pipeline.ledger.launch import kept
 from pipeline.ledger.ledger import PrivacyLedger
@@ -91,14 +90,6 @@ def test_what_was_given_back_has_not_spent(ledger: PrivacyLedger):
     reserve(ledger, TODAY, device(0.1))
     ledger.release(TODAY, "fine_tune", "refused")
     reserve(ledger, CHANGED, device(0.1))
-
-
-def test_two_launches_of_a_date_that_spent_under_an_older_version_both_go_on(ledger: PrivacyLedger, here: Settings):
-    reserve(ledger, TODAY, item(0.1), stage="discover")
-    with database.transaction(database.engine(here.ledger_url)) as connection:
-        append(connection, "reserve", "people", CHANGED, "discover", item(0.1), BINDING)
-    reserve(ledger, TODAY, device(0.01))
-    reserve(ledger, CHANGED, device(0.01))
 
 
 def test_a_forecast_is_what_reserving_in_turn_does(ledger: PrivacyLedger, here: Settings):

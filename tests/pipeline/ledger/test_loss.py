@@ -74,12 +74,12 @@ def test_held_out_devices_pay_beside_those_that_train(ledger: PrivacyLedger):
     assert ledger.total("people") == 1.0
 
 
-def test_what_a_usual_spend_says_is_written_as_it_always_was(ledger: PrivacyLedger):
+def test_what_of_a_spend_has_no_column_stands_in_the_binding(ledger: PrivacyLedger):
     usual = reserve(ledger, "first", device(0.4))
-    assert json.loads(usual.binding) == BINDING
-    assert set(device(0.4).model_dump()) == {"unit", "adjacency", "rho", "epsilon", "delta", "note"}
+    beside = {"split": "train", "failure": 0.0, "messages": 0, "device_epsilon": 0.0, "device_delta": 0.0}
+    assert json.loads(usual.binding) == BINDING | beside
     unusual = reserve(ledger, "first", on("test", 0.1, failure=1e-9), stage="ab_test", **under("one"))
-    assert json.loads(unusual.binding) == BINDING | {SPLIT_RULE: "one", "split": "test", "failure": 1e-9}
+    assert json.loads(unusual.binding) == BINDING | beside | {SPLIT_RULE: "one", "split": "test", "failure": 1e-9}
     assert unusual.spend == on("test", 0.1, failure=1e-9)
     committed = ledger.commit("first", "ab_test", on("test", 0.1, failure=1e-10))
     assert (committed.spend.failure, committed.split, committed.names(SPLIT_RULE)) == (1e-10, "test", "one")
@@ -94,13 +94,11 @@ def test_a_commit_is_about_the_devices_it_was_reserved_for(ledger: PrivacyLedger
         reserve(ledger, "first", on("test", 0.4, failure=0.1), **under("one"))
 
 
-def test_a_reservation_of_before_rules_is_the_same_release(ledger: PrivacyLedger):
-    first = reserve(ledger, "first", device(0.4))
-    assert reserve(ledger, "first", device(0.4), **under("one")) == first
-    second = reserve(ledger, "second", device(0.4), **under("one"))
+def test_a_release_stays_on_the_devices_of_its_rule(ledger: PrivacyLedger):
+    first = reserve(ledger, "first", device(0.4), **under("one"))
     with pytest.raises(LedgerConflict, match="the split_rule changed"):
-        reserve(ledger, "second", device(0.4), **under("two"))
-    assert reserve(ledger, "second", device(0.4), **under("one")) == second
+        reserve(ledger, "first", device(0.4), **under("two"))
+    assert reserve(ledger, "first", device(0.4), **under("one")) == first
 
 
 @pytest.mark.parametrize("changed", [{"failure": -1e-9}, {"failure": math.nan}, {"failure": 1.0}, {"split": "nobody"}])

@@ -1,6 +1,5 @@
 """Versions of the ledger's tables: each opens and goes on, and what migrations make is what the code reads."""
 
-import sqlite3
 import sys
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from pipeline.errors import LedgerTampered
 from pipeline.ledger import schema, triggers
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.migrations import versioning
-from tests.helpers.launches.spends import budget
 
 
 @pytest.fixture
@@ -42,21 +40,6 @@ def test_migrations_make_the_tables_and_triggers_that_the_code_reads(ledger: Pri
         assert triggers.problems(connection) == []
         assert versioning.version(connection) == versioning.REVISIONS[-1]
     engine.dispose()
-
-
-def test_a_ledger_of_before_it_said_its_version_goes_on(tmp_path: Path) -> None:
-    """As development versions left it: both tables of version 2, and nothing of Alembic's."""
-    url, path = f"sqlite:///{tmp_path / 'ledger.db'}", tmp_path / "ledger.db"
-    ledger = PrivacyLedger.create(url)
-    ledger.register("people", budget(max_rho=1.0), "somebody")
-    with sqlite3.connect(path) as database:
-        database.execute(f"DROP TABLE {versioning.TABLE}")
-        database.execute("DROP TRIGGER privacy_ledger_secrets_stay")
-    again = PrivacyLedger(url)
-    with sqlite3.connect(path) as database:
-        assert database.execute(f"SELECT version_num FROM {versioning.TABLE}").fetchall() == [("2",)]
-    # What somebody took away is not put back in silence.
-    assert again.verify([]) == ["the append-only trigger privacy_ledger_secrets_stay is gone"]
 
 
 def test_a_ledger_that_lost_its_version_or_key_is_refused(ledger: PrivacyLedger, ledger_url: str) -> None:

@@ -52,7 +52,7 @@ def context(settings: Settings, monkeypatch: pytest.MonkeyPatch, **changes: obje
     monkeypatch.setattr(load, "model", lambda ctx, stage: model_of(models[stage], 1))
     monkeypatch.setattr(load, "public_streams", lambda ctx, given: (stream, stream))
     monkeypatch.setattr(load, "mechanism", lambda run: mechanisms.build(config.mechanism))
-    monkeypatch.setattr(RunDir, "result", lambda run, stage: {"population": "people", "split": "ours"})
+    monkeypatch.setattr(RunDir, "result", lambda run, stage: {"population": "people", "split_rule": "ours"})
     return StageContext(config, run, settings, "ab_test", None)
 
 
@@ -129,9 +129,9 @@ def test_each_feature_meets_what_its_own_users_have(tracked: Settings, tmp_path:
 @pytest.mark.parametrize(
     ("trained_on", "why"),
     [
-        ({"name": "people", "split": "ours"}, ""),
-        ({"name": "others", "split": "theirs"}, ""),
-        ({"name": "people", "split": "theirs"}, "another split"),
+        ({"name": "people", "split_rule": "ours"}, ""),
+        ({"name": "others", "split_rule": "theirs"}, ""),
+        ({"name": "people", "split_rule": "theirs"}, "another split"),
         ({"name": "people"}, "does not say"),
         ({"name": "others"}, "does not say"),
     ],

@@ -53,6 +53,7 @@ def stages(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Stages:
     store = population.open_store(settings.home / "store")
     monkeypatch.setattr(artifacts, "vocabulary", lambda ctx, stage: words[stage])
     monkeypatch.setattr(artifacts, "public_streams", lambda ctx, given: (public, public))
+    monkeypatch.setattr(artifacts, "frequencies", lambda ctx, given: np.empty(0))
     monkeypatch.setattr(artifacts, "store", lambda ctx: store)
     return after_stand_ins(("ingest_public", "ingest_private", "build_vocabulary", "plan"), counting.count)
 
@@ -97,20 +98,20 @@ def test_a_retry_is_the_same_release(settings: Settings, stages: Stages) -> None
     assert len(PrivacyLedger(settings.ledger_url).spends()) == 2
 
 
-def test_a_release_begun_before_there_was_a_weight_goes_on_without(
+def test_a_release_goes_on_with_the_weight_that_it_was_begun_with(
     settings: Settings, stages: Stages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def ended(*_: object) -> None:
         raise OSError("the disk is full")
 
     config = launch_config(counts={**ASKED, "model": "counts"}, policy=POLICY, private_text=MADE_UP)
-    before = Stages(stages.functions, {"count": replace(stages.spends["count"], says={})})
+    before = Stages(stages.functions, {"count": replace(stages.spends["count"], says={"start_weight": "1.0"})})
     with monkeypatch.context() as then:
         then.setattr(counted, "save", ended)
         with pytest.raises(OSError, match="the disk is full"):
             run_all(config, settings, before)
     (reserved,) = PrivacyLedger(settings.ledger_url).spends()
-    assert "start_weight" not in reserved.content
+    assert reserved.names("start_weight") == "1.0"
     # The noise of then is on sums of today's weights nowhere: not in the retry, and not where its noise is looked at.
     weighed, of_devices = [], release.weighted
     for module in (release, audit):

@@ -46,7 +46,6 @@ def test_a_table_is_read_as_it_was_written(tmp_path: Path) -> None:
     usual = {"haus": Usual("Haus", 3, 0.75), ":d": Usual(":D", 1, 1.0)}
     save(usual, tmp_path / "truecase.json")
     assert load(tmp_path / "truecase.json") == usual
-    assert load(tmp_path / "none.json") == {}
 
 
 def test_a_bundle_s_table_holds_the_vocabulary_s_words_only() -> None:

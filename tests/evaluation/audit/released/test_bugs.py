@@ -58,7 +58,9 @@ def with_bug(bug: Bug):
 @pytest.mark.parametrize("launch", [TINY, RESTARTED, SECURE, BY_LAYER], ids=["tiny", "restarted", "secure", "by layer"])
 def test_an_honest_run_passes_every_row(tmp_path: Path, launch: Launch) -> None:
     found = audited(launch, tmp_path)
+    assert found.passed
     assert failed(found) == {}
+    assert found.seed_commitment == planted(model_at_start(), seed=launch.seed).commitment
     rows = {row.type: row for row in found.rows}
     assert rows["update_lengths"].n > 20
     assert rows["canary_lengths"].estimate == pytest.approx(1.0, abs=1e-3)
@@ -69,6 +71,7 @@ def test_an_honest_run_passes_every_row(tmp_path: Path, launch: Launch) -> None:
 @pytest.mark.parametrize("name", IN_THE_LOOP)
 def test_a_bug_of_the_loop_is_seen(tmp_path: Path, name: str) -> None:
     found = audited(TINY, tmp_path, with_bug(IN_THE_LOOP[name]))
+    assert not found.passed
     assert SHOWN_BY.get(name, "noise_added") in failed(found), failed(found)
 
 

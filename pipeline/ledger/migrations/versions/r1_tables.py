@@ -1,0 +1,56 @@
+"""Version 1: the chain of entries and how long it is, the secrets of populations, digests of what stages said."""
+
+import secrets
+
+import sqlalchemy as sa
+from alembic import op
+
+from pipeline.ledger import triggers
+
+revision, down_revision = "1", None
+
+
+def upgrade() -> None:
+    """Make the tables, an empty head, a key for device hashes, and what refuses changes."""
+    op.create_table(
+        "privacy_ledger",
+        sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False),
+        *(
+            sa.Column(name, sa.Text, nullable=False)
+            for name in ("kind", "population", "launch_id", "stage", "unit", "adjacency")
+        ),
+        sa.Column("rho", sa.Double),
+        sa.Column("epsilon", sa.Double, nullable=False),
+        sa.Column("delta", sa.Double, nullable=False),
+        *(sa.Column(name, sa.Text, nullable=False) for name in ("binding", "note", "created_at")),
+        *(sa.Column(name, sa.Text, nullable=False, unique=True) for name in ("prev_hash", "hash")),
+        sa.UniqueConstraint("launch_id", "stage", "kind"),
+    )
+    op.create_table(
+        "privacy_ledger_head",
+        sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("entries", sa.Integer, nullable=False),
+        sa.Column("hash", sa.Text, nullable=False),
+    )
+    op.execute(f"INSERT INTO privacy_ledger_head (id, entries, hash) VALUES (1, 0, '{'0' * 64}')")
+    meta = op.create_table(
+        "privacy_ledger_meta",
+        sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("device_key", sa.Text, nullable=False),
+    )
+    op.create_table(
+        "privacy_ledger_populations",
+        sa.Column("population", sa.Text, primary_key=True),
+        sa.Column("split_secret", sa.Text, nullable=False),
+        sa.Column("devices", sa.LargeBinary, nullable=False),
+        sa.Column("withdrawn", sa.LargeBinary, nullable=False),
+    )
+    op.bulk_insert(meta, [{"id": 1, "device_key": secrets.token_hex(32)}])
+    op.create_table(
+        "privacy_ledger_results",
+        sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False),
+        *(sa.Column(name, sa.Text, nullable=False) for name in ("launch_id", "stage", "digest", "created_at")),
+        *(sa.Column(name, sa.Text, nullable=False, unique=True) for name in ("prev_hash", "hash")),
+    )
+    for statement in triggers.statements(op.get_context().dialect.name, *triggers.TABLES):
+        op.execute(statement)
