@@ -65,9 +65,6 @@ class CentralConfig(Config):
         description="distinct unknown words that a device contributes at most"
     )
     delta: Fraction = Field(ge=1e-30, description="delta of the statement on words, the threshold's failure included")
-    adaptive_weights: bool = Field(
-        default=False, description="weight of a device's words that pass anyway goes to its other words"
-    )
     passes: Literal[1, 2] = Field(
         default=1, description="2: the second, at most of the cost, leaves out what the first found"
     )

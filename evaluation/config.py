@@ -32,7 +32,7 @@ MOST_TYPED = 300_000
 # Relative losses that still count as neutral: of the primary metric what sessions can tell, at most this; of a
 # guardrail.
 WIDEST_MARGIN, GUARDRAIL_MARGIN = 0.05, 0.01
-# Devices that share a canary, copies of it, sentences of a synthetic device.
+# Devices that share a canary, copies of it.
 GridCount = Annotated[int, Field(ge=1, le=100_000)]
 
 
@@ -46,7 +46,11 @@ class AuditConfig(Config):
     users: tuple[GridCount, ...] = Field(
         min_length=1, max_length=16, description="n_u: synthetic devices that share a canary"
     )
-    examples: tuple[GridCount, ...] = Field(min_length=1, max_length=16, description="n_e: copies of it on each device")
+    examples: tuple[GridCount, ...] = Field(
+        min_length=1,
+        max_length=16,
+        description="n_e: copies of it on each device, whose other sentences up to the most are public",
+    )
     repeats: PositiveInt = Field(le=100, description="canaries in each cell of the grid")
     populations: tuple[Literal["compliant", "stress"], ...] = Field(
         default=("compliant",),
@@ -65,20 +69,12 @@ class AuditConfig(Config):
         le=1_000_000,
         description="direction canaries of the noise audit, in the launch where it trains",
     )
-    sentences_per_device: GridCount = Field(
-        default=200, description="sentences of a synthetic device, canaries included"
-    )
     random_continuations: PositiveInt = Field(
         default=2_000_000, le=100_000_000, description="continuations among which each canary is ranked"
     )
 
     @model_validator(mode="after")
-    def _copies_fit(self) -> "AuditConfig":
-        if max(self.examples) > self.sentences_per_device:
-            raise ValueError(
-                f"examples: {max(self.examples)} copies do not fit on a device of {self.sentences_per_device} "
-                f"sentences; lower it or raise sentences_per_device"
-            )
+    def _populations_agree(self) -> "AuditConfig":
         if len(set(self.populations)) != len(self.populations):
             raise ValueError(f"populations: {list(self.populations)} names one twice; give each once")
         if "compliant" not in self.populations:
@@ -93,6 +89,11 @@ class AuditConfig(Config):
                 "not there, and what is there twice"
             )
         return self
+
+    @property
+    def sentences_per_device(self) -> int:
+        """Sentences of a synthetic device, canaries included: of the most copies there is nothing else."""
+        return max(self.examples)
 
     @property
     def launched(self) -> tuple[Literal["compliant", "stress"], ...]:

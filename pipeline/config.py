@@ -218,16 +218,6 @@ class LaunchConfig(Config):
         return self
 
     @model_validator(mode="after")
-    def _only_the_launch_s_own_text_is_selected(self) -> "LaunchConfig":
-        rehearsed = self.planning and self.planning.public_text
-        if rehearsed and rehearsed.select_by:
-            raise ValueError(
-                "planning.public_text.select_by: rehearsal reads its text as it is, only public_text is selected; "
-                "remove the line"
-            )
-        return self
-
-    @model_validator(mode="after")
     def _stress_needs_a_timer_to_be_outside_of(self) -> "LaunchConfig":
         if "stress" in self.audit.populations and not self.mechanism.timed:
             raise ValueError(

@@ -197,12 +197,10 @@ def unusable_files(config: LaunchConfig, kept: Kept | None = None) -> list[str]:
 def _looks(config: LaunchConfig, kept: Kept | None) -> list[Callable[[], object]]:
     """A look at each of the launch's files; what reads them is imported only where there are some."""
     looks: list[Callable[[], object]] = []
-    corpora = (config.public_text, config.planning.public_text if config.planning else None)
-    files = [corpus for corpus in corpora if isinstance(corpus, FileCorpus)]
-    if files:
+    if isinstance(config.public_text, FileCorpus):
         from pretrain import sources
 
-        looks += [partial(sources.inspect, corpus) for corpus in files]
+        looks.append(partial(sources.inspect, config.public_text))
     if isinstance(config.private_text, Files):
         from federated.devices import readers
 

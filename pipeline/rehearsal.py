@@ -17,11 +17,9 @@ from federated.planning.verdict import Outcome, Verdict
 from federated.planning.verdict import as_json as verdict_json
 from pipeline import rehearsed, runner
 from pipeline.config import LaunchConfig
-from pipeline.run_dir import RunDir
 from pipeline.settings import Settings
 from pipeline.stage import StageContext
 from pipeline.stages import artifacts
-from pretrain import corpus
 from pretrain.files import write_text
 from pretrain.ngrams.ngram import NGram
 from pretrain.vocabulary import EOS, TokenStream, Vocabulary
@@ -75,7 +73,7 @@ def run(
     with opened.lock(rehearsed.NAME):
         ctx = StageContext(config, opened, here, rehearsed.NAME, None)
         words = artifacts.vocabulary(ctx, "ingest_public")
-        text, held_out = _public_text(ctx, planning, words, opened)
+        text, held_out = artifacts.public_streams(ctx, words)
         users = pseudo_users(text, small.pseudo_users, small.words_per_user, small.median_words, config.seed)
         on_progress(f"{len(users):,} pseudo-users of public text")
         setting = Setting(
@@ -134,8 +132,8 @@ def remarks(best: Rehearsal, small: SmallLaunch) -> tuple[str, ...]:
     if best.noiseless_accuracy <= best.start_accuracy:
         notes.append(
             f"without noise accuracy went from {best.start_accuracy:.4f} to {best.noiseless_accuracy:.4f}: this text "
-            "has nothing left to teach the pretrained model, so the ratio only says what noise does no harm; name text "
-            "that reads like typing in planning.public_text"
+            "has nothing left to teach the pretrained model, so the ratio only says what noise does no harm; rehearse "
+            "a file whose public_text reads like typing"
         )
     return tuple(notes)
 
@@ -198,18 +196,6 @@ def _stage(
         limits=limits,
         inputs=rehearsed.inputs_digest(config, planning, limits),
     )
-
-
-def _public_text(
-    ctx: StageContext, planning: PlanningConfig, words: Vocabulary, opened: RunDir
-) -> tuple[TokenStream, TokenStream]:
-    chosen = planning.public_text
-    if chosen is None:
-        return artifacts.public_streams(ctx, words)
-    directory = opened.private(rehearsed.NAME) / "corpus"
-    corpus.build_corpus(chosen, ctx.config.locale, directory)
-    built = corpus.open_corpus(directory)
-    return artifacts.encode(built.train, words), artifacts.encode(built.validation, words)
 
 
 def _draw(best: Rehearsal, small: SmallLaunch, directory: Path) -> None:

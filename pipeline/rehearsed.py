@@ -78,9 +78,8 @@ def minutes(config: LaunchConfig, planning: PlanningConfig) -> int:
     small, limits = SmallLaunch(), SmallTrade()
     trials = len(small.server_learning_rates) + 1 + len(small.noise_to_signal)
     goal = min(planning.max_report_goal, limits.most_goal)
-    shapes = len(limits.goals) * len(planning.rounds or (0,))
-    rounds = min(max(planning.rounds or (config.mechanism.rounds,)), limits.most_rounds)
-    joins = trials * small.rounds * small.report_goal + (shapes + len(limits.shares)) * rounds * goal
+    rounds = min(config.mechanism.rounds, limits.most_rounds)
+    joins = trials * small.rounds * small.report_goal + (len(limits.goals) + len(limits.shares)) * rounds * goal
     words = min(config.local_training.max_words, limits.median_words) * config.local_training.epochs
     size, embedding, hidden = config.vocabulary.base_size, config.model.embedding_dim, config.model.hidden_dim
     weights = size * embedding * (1 if config.model.tied else 2) + 7 * embedding * hidden

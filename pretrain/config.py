@@ -153,8 +153,7 @@ class PretrainConfig(Config):
     batch_sentences: Batch = Field(description="sentences in one step")
     sequence_words: RowWords = Field(description="longest row in words; longer sentences are cut into rows")
     learning_rate: Rate = Field(description="of Adam, at its highest")
-    evaluate_every_steps: Steps = Field(description="steps between two points of the curve")
-    checkpoint_every_steps: Steps = Field(description="steps that a crash costs at most")
+    evaluate_every_steps: Steps = Field(description="steps between points of the curve, which a crash costs at most")
 
 
 class AdaptConfig(Config):

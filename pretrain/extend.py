@@ -174,7 +174,6 @@ def adapt(
         sequence_words=sequence_words,
         learning_rate=config.learning_rate,
         evaluate_every_steps=quarter,
-        checkpoint_every_steps=quarter,
     )
 
     def measured(point: dict) -> None:

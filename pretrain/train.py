@@ -97,7 +97,7 @@ def pretrain(
     began = time.monotonic()
     done = _load(checkpoint, run, model, optimizer)
     points: list[CurvePoint] = [CurvePoint.model_validate(point) for point in done["points"]]
-    loss_sum, loss_words, step, spent = done["loss_sum"], done["loss_words"], done["step"], done["seconds"]
+    step, spent, loss_sum, loss_words = done["step"], done["seconds"], 0.0, 0
 
     def measure(train_loss: float) -> None:
         loss, top1 = _evaluate(model, held_out)
@@ -137,13 +137,10 @@ def pretrain(
             optimizer.step(config.learning_rate * _rate(step, config.steps))
             step += 1
             loss_sum, loss_words = loss_sum + loss, loss_words + words
-            last = step == config.steps
-            if last or step % config.evaluate_every_steps == 0:
+            if step == config.steps or step % config.evaluate_every_steps == 0:
                 measure(loss_sum / loss_words)
                 loss_sum, loss_words = 0.0, 0
-            if last or step % config.checkpoint_every_steps == 0:
-                state = {"step": step, "loss_sum": loss_sum, "loss_words": loss_words}
-                state |= {"points": [point.model_dump() for point in points]}
+                state = {"step": step, "points": [point.model_dump() for point in points]}
                 state |= {"seconds": spent + time.monotonic() - began}
                 _save(checkpoint, run, model, optimizer, state)
     return TrainingCurve(points=tuple(points))

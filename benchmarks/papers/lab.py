@@ -151,7 +151,7 @@ class Lab:
         stream = self.public
         start_from_frequencies(model, stream.tokens_N)
         shape = {"batch_sentences": 64, "sequence_words": 20, "learning_rate": 0.006}
-        every = {"evaluate_every_steps": self.size.steps, "checkpoint_every_steps": 500}
+        every = {"evaluate_every_steps": self.size.steps}
         config = PretrainConfig(steps=self.size.steps, **shape, **every)
         held = stream.select(np.arange(min(20, len(stream))))
         pretrain(config, model.to(self.device), stream, held, self.work / "pretrain", SEED, _tell)

@@ -138,7 +138,7 @@ def noise_share() -> None:
     act = partial(clipped_sum, model, devices, case.training, CLIP, case.chunk)
     act()
     training = statistics.median(cpu_seconds(act) for _ in range(5)) / case.devices * REPORT_GOAL
-    settings = ServerConfig(learning_rate=1.0, momentum=0.9)
+    settings = ServerConfig(learning_rate=1.0)
     start = server.init(model, settings)
     print(f"\na round of {REPORT_GOAL} devices of {case.words} words, {len(start.weights_P)} parameters, CPU s")
     print(f"{'local training':<26}{training:>8.1f}")

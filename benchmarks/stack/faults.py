@@ -67,7 +67,7 @@ MECHANISM = {
     "randomness": "seeded",
 }
 # Small steps, so that the gates let it pass and people are asked: what nobody is asked about cannot be answered twice.
-SERVER = {"learning_rate": 0.05, "momentum": 0.9}
+SERVER = {"learning_rate": 0.05}
 
 
 def main() -> int:

@@ -54,9 +54,9 @@ LAUNCH = {
     },
     "mechanism": MECHANISM | {"noise_multiplier": 8.0, "randomness": "seeded"},
     # Small steps, so that the gates let it pass.
-    "server": {"learning_rate": 0.05, "momentum": 0.9},
+    "server": {"learning_rate": 0.05},
     "policy": POLICY,
-    "experiment": {"share": 0.5, "days": 3, "min_buckets": 40, "min_gain": -0.5, "max_guardrail_loss": 0.5},
+    "experiment": {"share": 0.5, "days": 3, "min_gain": -0.5},
 }
 
 

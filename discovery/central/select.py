@@ -10,7 +10,7 @@ import numpy as np
 from scipy import special
 
 from discovery import state
-from discovery.central import adaptive_degree, weighted_gaussian
+from discovery.central import weighted_gaussian
 from discovery.central.contributions import Contributions, contribute
 from discovery.central.filled import Filled, filled
 from discovery.central.forms import forms_of
@@ -88,11 +88,10 @@ def select(
 
     Guarantee: for one device whose words are all taken away (zero-out), but for an event of probability
     ``config.failure``, zCDP with ``config.rho``, whatever devices typed: in a pass each moves the sums by a vector of
-    length at most 1 (``weighted_gaussian.weights``, ``adaptive_degree.later_weights``), words that it alone holds
-    hardly ever pass (``threshold``), and all else is computed from noisy weights (``release``) and from the number of
-    devices in whole tens. A second pass is chosen in the light of the first, and both add up: rho with rho, failure
-    with failure; so does the release of the forms of what was found (``forms.forms_of``). Hence (epsilon, delta) by the
-    Gaussian curve at ``delta - failure``.
+    length at most 1 (``weighted_gaussian.weights``), words that it alone holds hardly ever pass (``threshold``), and
+    all else is computed from noisy weights (``release``) and from the number of devices in whole tens. A second pass
+    is chosen in the light of the first, and both add up: rho with rho, failure with failure; so does the release of the
+    forms of what was found (``forms.forms_of``). Hence (epsilon, delta) by the Gaussian curve at ``delta - failure``.
 
     Args:
       shards: those of the population, anew at each call: once a pass and for forms; words with the signs of forms.
@@ -101,7 +100,8 @@ def select(
     for one in passes:
         left_out = known_words | {word for earlier in chosen for word in earlier.weight_of}
         contributed_by = partial(_contributed, known_words=left_out, config=config, key=key, one=one)
-        weight_of = _weights(shards, contributed_by, config, one)
+        everyone = map(contributed_by, shards())
+        weight_of = summed((contributed.words, weighted_gaussian.weights(contributed)) for contributed in everyone)
         released = weighted_gaussian.release(weight_of, one.noise_multiplier, one.threshold, key, one.number - 1)
         chosen.append(_Chosen(one, released))
     first = partial(_contributed, known_words=known_words, config=config, key=key, one=passes[0])
@@ -140,26 +140,6 @@ def _contributed(
 ) -> Contributions:
     most = config.words_per_device
     return contribute(shard.typed.parted()[0], known_words, most, key, shard.first_device, stream=one.number)
-
-
-def _weights(
-    shards: Callable[[], Iterable[Shard]],
-    contributed_by: Callable[[Shard], Contributions],
-    config: CentralConfig,
-    one: Pass,
-) -> dict[str, int]:
-    """Sums of weights of all devices, by either rule; private."""
-
-    def over_shards(weigh: Callable[[Contributions], np.ndarray]) -> dict[str, int]:
-        everyone = map(contributed_by, shards())
-        return summed((contributed.words, weigh(contributed)) for contributed in everyone)
-
-    if not config.adaptive_weights:
-        return over_shards(weighted_gaussian.weights)
-    first_of = over_shards(adaptive_degree.first_weights)
-    limit = adaptive_degree.limit_of(one.threshold, one.noise_multiplier)
-    later = partial(adaptive_degree.later_weights, first_of=first_of, limit=limit, most=config.words_per_device)
-    return adaptive_degree.together(first_of, over_shards(later), limit)
 
 
 def _found(word: str, weight: float, one: Pass, everything: Filled) -> FoundWord:

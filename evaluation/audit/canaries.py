@@ -106,7 +106,6 @@ def make(config: AuditConfig, vocabulary: Vocabulary, filler: TokenStream, seed:
 
     Raises:
       ValueError: the vocabulary has no words, or there is no public sentence to fill up with.
-        (``AuditConfig`` itself refuses more copies than sentences.)
     """
     if len(vocabulary) <= NUM_SPECIALS:
         raise ValueError("vocabulary: it holds no word besides the specials; build it from more public text")

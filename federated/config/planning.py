@@ -7,10 +7,10 @@ puts that block into the file.
 from dataclasses import dataclass
 from typing import Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt, field_validator
+from pydantic import Field, PositiveFloat, PositiveInt
 
-from federated.config.mechanism import MOST_COHORT, MOST_DEVICES, Round
-from pretrain.config import Amount, Config, CorpusConfig
+from federated.config.mechanism import MOST_COHORT, MOST_DEVICES
+from pretrain.config import Amount, Config
 
 Kind = Literal["tree", "blt", "banded"]
 
@@ -82,17 +82,3 @@ class PlanningConfig(Config):
         ge=0.01, le=100_000, description="minutes that a slow round takes; the device timer follows"
     )
     target_rho: Amount = Field(description="zCDP of the run")
-    rounds: tuple[Round, ...] = Field(
-        default=(), max_length=100, description="numbers of rounds to consider; default: as set"
-    )
-    public_text: CorpusConfig | None = Field(
-        default=None,
-        description="what to rehearse on: text that reads like typing, not seen in pretraining; default: the launch's",
-    )
-
-    @field_validator("rounds")
-    @classmethod
-    def _no_value_twice(cls, values: tuple[int, ...]) -> tuple[int, ...]:
-        if len(set(values)) != len(values):
-            raise ValueError(f"got {list(values)}; name every value once")
-        return values

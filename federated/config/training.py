@@ -5,10 +5,12 @@ Neither the guarantee nor the launch id depends on the runtime.
 
 from typing import Annotated, Literal
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, PositiveInt
 
 from pretrain.config import Batch, Config, Rate, RowWords, Steps
 
+# Of momentum and Nesterov (Xu et al. 2023), and Adam's beta1.
+MOMENTUM = 0.9
 # Adam's beta2, and its epsilon beside the root of the mean square.
 SECOND_MOMENTUM, ADAPTIVITY = 0.99, 1e-4
 # After this long Airflow ends a stage, and a worker stops waiting for the others.
@@ -16,11 +18,8 @@ STAGE_TIMEOUT_MINUTES = 720.0
 
 
 class LocalTrainingConfig(Config):
-    """What one device does in one round: epochs of plain SGD (fedavg), or one gradient step (fedsgd)."""
+    """What one device does in one round: epochs of plain SGD."""
 
-    algorithm: Literal["fedavg", "fedsgd"] = Field(
-        default="fedavg", description="epochs of SGD on the device, or one gradient step a round"
-    )
     learning_rate: Rate = Field(description="of a device's own steps; 'tacit rehearse' looks for the server's")
     batch_sentences: Batch = Field(description="sentences in one step of a device")
     sequence_words: RowWords = Field(description="longest row in words; longer sentences are cut into rows")
@@ -28,12 +27,6 @@ class LocalTrainingConfig(Config):
     max_words: PositiveInt = Field(
         le=10_000_000, description="words of one device used in one round, from a per-round offset"
     )
-
-    @model_validator(mode="after")
-    def _one_step_is_one_epoch(self) -> "LocalTrainingConfig":
-        if self.algorithm == "fedsgd" and self.epochs != 1:
-            raise ValueError(f"epochs: {self.epochs}, but fedsgd takes one gradient step a round; set it to 1")
-        return self
 
 
 class ServerConfig(Config):
@@ -43,7 +36,6 @@ class ServerConfig(Config):
         default="momentum", description="what is done with the noisy mean update"
     )
     learning_rate: Rate = Field(description="of the server's step; 'tacit rehearse' finds one on public text")
-    momentum: Annotated[float, Field(ge=0.0, lt=1.0)] = Field(default=0.9, description="Adam's beta1; sgd ignores it")
 
 
 class RuntimeConfig(Config):

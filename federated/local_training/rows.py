@@ -67,11 +67,7 @@ def round_rows(
     devices: TokenStream, cohort: np.ndarray, local: LocalTrainingConfig, seed: int, round_number: int
 ) -> list[DeviceRows]:
     """Text of one round's devices, each from the same share of the way through what it typed."""
-    offset = round_offset(seed, round_number)
-    rows = cohort_rows(devices, cohort, local, offset)
-    if local.algorithm == "fedsgd":
-        return [single_batch(device, local.batch_sentences, offset) for device in rows]
-    return rows
+    return cohort_rows(devices, cohort, local, round_offset(seed, round_number))
 
 
 def cohort_rows(stream: TokenStream, cohort: np.ndarray, local: LocalTrainingConfig, offset: float) -> list[DeviceRows]:
@@ -98,12 +94,6 @@ def device_rows(tokens_N: np.ndarray, local: LocalTrainingConfig, offset: float)
         inputs_RT[:, local.max_words :] = PAD
         targets_RT[:, local.max_words :] = PAD
     return DeviceRows(inputs_RT, targets_RT)
-
-
-def single_batch(rows: DeviceRows, batch_sentences: int, offset: float) -> DeviceRows:
-    """The rows of FedSGD's one step: a batch from ``offset`` of the way through the device's rows."""
-    order_R = np.roll(np.arange(len(rows.targets_RT)), -int(offset * len(rows.targets_RT)))[:batch_sentences]
-    return DeviceRows(rows.inputs_RT[order_R], rows.targets_RT[order_R])
 
 
 def _words_R(targets_RT: np.ndarray) -> np.ndarray:

@@ -55,7 +55,7 @@ def propose(
       ValueError: the noise of no mechanism fits in memory.
     """
     planning = terms.planning
-    chosen, tried = plan_search.search(terms, planning.rounds or (mechanism.rounds,), on_progress)
+    chosen, tried = plan_search.search(terms, mechanism.rounds, on_progress)
     if not tried:
         raise ValueError(
             f"most_copies: {terms.most_copies} copies of the model hold the noise of none of {', '.join(terms.kinds)}; "
@@ -165,7 +165,7 @@ def _alternatives(terms: Terms, chosen: Option, tried: list[Choice]) -> tuple[Op
         if strategy.label != chosen.label:
             same.append(plan_search.option(terms, strategy, goal, note))
     sampled = plan_search.independent(terms, rounds, goal)
-    others = [item.option for item in tried if (item.option.rounds, item.option.report_goal) != (rounds, goal)]
+    others = [item.option for item in tried if item.option.report_goal != goal]
     return (*same, *([sampled] if sampled else []), *others)
 
 
@@ -178,8 +178,7 @@ def _reasons(
         if terms.rehearsed
         else "that of the launch file's own mechanism block; 'tacit rehearse' finds what accuracy can bear"
     )
-    smaller = [item.option for item in tried if item.option.rounds == chosen.rounds]
-    smaller = [option for option in smaller if option.report_goal < chosen.report_goal]
+    smaller = [item.option for item in tried if item.option.report_goal < chosen.report_goal]
     met = chosen.rho is not None and chosen.rho <= target.rho
     before = f"; the next smaller, {smaller[-1].report_goal:,}, gives {smaller[-1].rho:.4g}" if smaller else ""
     if chosen.report_goal == terms.least_report_goal:
@@ -200,10 +199,6 @@ def _reasons(
         f"{chosen.label[0].upper() + chosen.label[1:]}: least rho at this ratio among {', '.join(terms.kinds)} "
         f"with at most {terms.most_copies} copies of the model for noise (this one keeps {chosen.copies}).",
     ]
-    if len(planning.rounds) > 1:
-        counts = ", ".join(f"{rounds:,}" for rounds in sorted(planning.rounds))
-        why = "the most that meet the target" if met else "nearest to the target"
-        reasons.append(f"{chosen.rounds:,} rounds: of {counts}, {why}.")
     if mechanism.adaptive_clipping and not block.adaptive_clipping:
         reasons.append(
             f"Clip norm {block.clip_norm:g} stays fixed: adaptive clipping needs restarts, and this mechanism has none."

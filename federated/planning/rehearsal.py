@@ -119,7 +119,7 @@ def rehearse(
     config = setting.config
     if len(setting.users) < config.report_goal:
         raise ValueError(
-            f"planning.public_text: the public text makes only {len(setting.users)} pseudo-users, but a round takes "
+            f"public_text: it makes only {len(setting.users)} pseudo-users, but a round takes "
             f"{config.report_goal}; use more text"
         )
     path, digest = directory / "trials.json", _digest(setting)

@@ -245,30 +245,21 @@ def report_goals(terms: Terms) -> list[int]:
     return sorted({goal for goal in goals if max(ceiling / _GOALS_DOWN_TO, rehearsed) <= goal < ceiling} | {ceiling})
 
 
-def search(
-    terms: Terms, rounds_to_try: Iterable[int], on_progress: Callable[[str], None]
-) -> tuple[Choice | None, list[Choice]]:
-    """The proposal, and the best option of everything tried on the way.
-
-    Most rounds first, because utility grows with them; then the smallest report goal that meets
-    the target, because waiting devices cost time.
+def search(terms: Terms, rounds: int, on_progress: Callable[[str], None]) -> tuple[Choice | None, list[Choice]]:
+    """The smallest report goal that meets the target, because waiting devices cost time.
 
     Returns:
-      The proposal (None if nothing meets the target); one option per number of rounds and report goal tried.
+      The proposal (None if nothing meets the target); the best option of each report goal tried.
     """
-    tried: list[Choice] = []
-    for rounds in sorted(rounds_to_try, reverse=True):
-        chosen = None
-        for goal in report_goals(terms):
-            on_progress(f"{rounds:,} rounds of {goal:,} devices")
-            choice = best(terms, rounds, goal)
-            if choice is None:
-                continue
-            if chosen is None and choice.rho <= terms.target.rho * (1 + _WORTH_A_LOOK):
-                # Never None where fewer strategies had one.
-                choice = best(terms, rounds, goal, thorough=True) or choice
-                chosen = choice if choice.rho <= terms.target.rho else None
-            tried.append(choice)
-        if chosen is not None:
-            return chosen, tried
-    return None, tried
+    tried, chosen = list[Choice](), None
+    for goal in report_goals(terms):
+        on_progress(f"{rounds:,} rounds of {goal:,} devices")
+        choice = best(terms, rounds, goal)
+        if choice is None:
+            continue
+        if chosen is None and choice.rho <= terms.target.rho * (1 + _WORTH_A_LOOK):
+            # Never None where fewer strategies had one.
+            choice = best(terms, rounds, goal, thorough=True) or choice
+            chosen = choice if choice.rho <= terms.target.rho else None
+        tried.append(choice)
+    return chosen, tried

@@ -54,7 +54,7 @@ def shapes(mechanism: MechanismConfig, terms: Terms, limits: SmallTrade) -> Iter
     """Rounds and report goals to rehearse, the largest goal first."""
     most = min(terms.planning.max_report_goal, terms.usable_devices)
     goals = dict.fromkeys(max(1, int(most * share)) for share in limits.goals)
-    yield from ((rounds, goal) for rounds in terms.planning.rounds or (mechanism.rounds,) for goal in goals)
+    yield from ((mechanism.rounds, goal) for goal in goals)
 
 
 def own_rho(mechanism: MechanismConfig) -> float:

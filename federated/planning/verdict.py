@@ -147,8 +147,8 @@ def judged(verdict: Verdict, headroom: float, least_headroom: float) -> Verdict:
     if headroom <= least_headroom:
         sentence = (
             f"This rehearsal cannot tell: even without noise its text teaches the model {_points(headroom)}, so no "
-            "gain could show. Name text that reads like typing, and that pretraining did not read, in "
-            "planning.public_text."
+            "gain could show. Rehearse a file whose public_text reads like typing, and of which pretrain.steps "
+            "leave something to learn."
         )
         return replace(verdict, answer="untold", best=None, sentence=sentence)
     counts = max(counted, key=lambda outcome: outcome.gain, default=None)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from federated.config.training import ADAPTIVITY, SECOND_MOMENTUM, ServerConfig
+from federated.config.training import ADAPTIVITY, MOMENTUM, SECOND_MOMENTUM, ServerConfig
 
 
 @dataclass(frozen=True)
@@ -54,14 +54,14 @@ def step(state: ServerState, released_sum_P: np.ndarray, denominator: float, con
         case "sgd":
             momentum_P, move_P = state.momentum_P, mean_P
         case "momentum":
-            momentum_P = move_P = config.momentum * state.momentum_P + mean_P
+            momentum_P = move_P = MOMENTUM * state.momentum_P + mean_P
         case "nesterov":
-            momentum_P = config.momentum * state.momentum_P + mean_P
-            move_P = mean_P + config.momentum * momentum_P
+            momentum_P = MOMENTUM * state.momentum_P + mean_P
+            move_P = mean_P + MOMENTUM * momentum_P
         case "adam":
-            momentum_P = config.momentum * state.momentum_P + (1 - config.momentum) * mean_P
+            momentum_P = MOMENTUM * state.momentum_P + (1 - MOMENTUM) * mean_P
             second_P = SECOND_MOMENTUM * state.second_P + (1 - SECOND_MOMENTUM) * mean_P**2
-            first_P = momentum_P / (1 - config.momentum**steps)
+            first_P = momentum_P / (1 - MOMENTUM**steps)
             move_P = first_P / (np.sqrt(second_P / (1 - SECOND_MOMENTUM**steps)) + ADAPTIVITY)
     return ServerState(state.weights_P + config.learning_rate * move_P, momentum_P, second_P, steps)
 

@@ -207,7 +207,6 @@ def launch_file(asked: Asked) -> dict[str, Any]:
             "sequence_words": 20,
             "learning_rate": 0.003,
             "evaluate_every_steps": size.steps // 5,
-            "checkpoint_every_steps": size.steps // 5,
         },
         "discovery": {
             "kind": "ldp-triehh",
@@ -224,7 +223,7 @@ def launch_file(asked: Asked) -> dict[str, Any]:
         "mechanism": {"kind": mechanism.kind} | mechanism.model_dump(mode="json", exclude_defaults=True),
         **({} if small else {"planning": planning}),
         "local_training": {"learning_rate": 0.5, "batch_sentences": 8, "sequence_words": 20, "max_words": 200},
-        "server": {"learning_rate": 1.0, "momentum": 0.9},
+        "server": {"learning_rate": 1.0},
         "audit": {
             "users": [1, 4],
             "examples": [1, 14, 200],

@@ -29,8 +29,6 @@ def both_ways(config: LaunchConfig, devices: int) -> tuple[list[dict], list[str]
             content, line = _local(way, devices, alphabet)
         rows.append({"kind": way.kind, "chosen": place == 0} | content)
         lines.append(f"  {way.kind}: {line}")
-    if not config.policy.trusted_aggregator:
-        lines.append("  policy.trusted_aggregator is false, so that only ldp-triehh may be run")
     return rows, lines
 
 

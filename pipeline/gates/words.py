@@ -202,7 +202,7 @@ GATES: Mapping[str, GateWords] = MappingProxyType(
         ),
         "live_buckets": GateWords(
             "Of an experiment: both arms have buckets enough for an interval.",
-            "experiment.min_buckets",
+            "experiment.share",
             "give the model to a larger experiment.share, or divide devices into more buckets",
         ),
         "live_split": GateWords(
@@ -223,7 +223,7 @@ GATES: Mapping[str, GateWords] = MappingProxyType(
         ),
         "live_guardrails": GateWords(
             "Of an experiment: no other metric is shown to be worse than allowed.",
-            "experiment.max_guardrail_loss",
+            "",
             "users keep what they have; find out for whom it is worse before another launch",
         ),
         "ledger": GateWords(

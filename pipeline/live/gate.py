@@ -12,7 +12,7 @@ from evaluation.features import FEATURES
 from evaluation.live.compare import MISMATCH, Live
 from evaluation.live.logs import Logs
 from pipeline.gates.answers import at_least, finite, gate, none_of
-from pipeline.policy.config import ExperimentConfig
+from pipeline.policy.config import LEAST_BUCKETS, MOST_GUARDRAIL_LOSS, ExperimentConfig
 from reports.disclosure.document import GateResult
 from reports.formats import metric_name
 
@@ -41,7 +41,7 @@ def _gates(
     )
     yield none_of("live_days", "days of logs", without, f"both arms logged on all {config.days} days")
     fewest = min(live.ratio.treated, live.ratio.buckets - live.ratio.treated)
-    yield at_least("live_buckets", "buckets of each arm", fewest, config.min_buckets, "the smaller arm's number")
+    yield at_least("live_buckets", "buckets of each arm", fewest, LEAST_BUCKETS, "the smaller arm's number")
     split = (
         f"{live.ratio.treated:,} of {live.ratio.buckets:,} buckets had the model, {live.ratio.share:.2%} were to; the "
         f"chance of so unlikely a number is {live.ratio.chance:.3g}, must be at least {MISMATCH:g}"
@@ -56,12 +56,12 @@ def _gates(
         suffix = "" if name == features[0] else f"_{name}"
         of = f" ({name})" if len(features) > 1 else ""
         yield _gain(f"live_gain{suffix}", f"change in {metric_name(primary)}{of}", better.get(primary), config.min_gain)
-        hurt = _hurt(better, _guardrails(name, primary), config.max_guardrail_loss)
+        hurt = _hurt(better, _guardrails(name, primary), MOST_GUARDRAIL_LOSS)
         yield none_of(
             f"live_guardrails{suffix}",
             f"other metrics{of}",
             hurt,
-            f"none is shown to be worse by {config.max_guardrail_loss:.2%} or more",
+            f"none is shown to be worse by {MOST_GUARDRAIL_LOSS:.2%} or more",
         )
 
 

@@ -22,6 +22,7 @@ from pipeline.errors import PermanentError
 from pipeline.experiment.entries import Experiment
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.live.decide import NAME, begun
+from pipeline.policy.config import LEAST_BUCKETS
 from pipeline.registry import Registry
 from pipeline.run_dir import RunDir
 from pipeline.settings import Settings
@@ -50,10 +51,9 @@ def simulate(config: LaunchConfig, run: RunDir, settings: Settings, folder: Path
       ValueError: no keyboard for the locale's script.
     """
     tried = begun(config, run, PrivacyLedger.of(settings))
-    assert config.experiment is not None, "begun refuses"
     ctx = StageContext(config, run, settings, NAME, None)
     share = tried.began.share
-    buckets = int(np.ceil(_ROOM * config.experiment.min_buckets / share))
+    buckets = int(np.ceil(_ROOM * LEAST_BUCKETS / share))
     keys = [f"{number:06d}" for number in range(buckets)]
     treated_B = bucket_of(keys, run.launch_id, _PARTS) < share * _PARTS
     words, arms = _arms(ctx, tried)

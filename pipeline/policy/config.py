@@ -39,9 +39,6 @@ class PolicyConfig(Config):
     population_max_epsilon: Amount | None = Field(
         default=None, description="the same over all releases, words too; stated beside population_max_rho, and only so"
     )
-    trusted_aggregator: bool = Field(
-        default=True, description="whether an aggregator may see words that devices contribute; if not, only ldp-triehh"
-    )
     max_discovery_epsilon0: Amount | None = Field(
         default=None, description="ceiling on the local epsilon of one message; stated where discovery is local"
     )
@@ -84,6 +81,12 @@ class PolicyConfig(Config):
     )
 
 
+# Of each arm of an experiment that logged anything, at least.
+LEAST_BUCKETS = 20
+# Relative loss of any other metric that an experiment may not show.
+MOST_GUARDRAIL_LOSS = 0.01
+
+
 class ExperimentConfig(Config):
     """Between approval and everybody: some devices get the model, and what keyboards then log decides, once."""
 
@@ -91,13 +94,7 @@ class ExperimentConfig(Config):
     days: Annotated[int, Field(ge=1, le=90)] = Field(
         description="whole days (UTC) whose logged counts decide, from the day after it begins"
     )
-    min_buckets: Annotated[int, Field(ge=10, le=100_000)] = Field(
-        default=20, description="of each arm that logged anything, at least"
-    )
     min_gain: Annotated[float, Field(ge=-0.5, le=1.0)] = Field(
         description="lower end of the interval of the relative change of what decides a feature must exceed this; "
         "better counts as more, so below 0 it must be shown not to be worse by so much, from 0 on to be better"
-    )
-    max_guardrail_loss: Annotated[float, Field(ge=0.0, le=0.5)] = Field(
-        default=0.01, description="no other metric may be shown to be worse by this much, relative"
     )

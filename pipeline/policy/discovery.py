@@ -5,7 +5,7 @@ from pipeline.policy.config import PolicyConfig
 
 
 def require_allowed_discovery(policy: PolicyConfig, discovery: DiscoveryConfig, delta: float) -> None:
-    """See that nobody is trusted whom the policy does not trust, and that each discovery has the ceiling of its kind.
+    """See that each discovery has the ceiling of its kind.
 
     Args:
       delta: at which the whole launch is stated.
@@ -14,11 +14,6 @@ def require_allowed_discovery(policy: PolicyConfig, discovery: DiscoveryConfig, 
       ValueError: with field, value and fix.
     """
     if isinstance(discovery, CentralConfig):
-        if not policy.trusted_aggregator:
-            raise ValueError(
-                "discovery.kind: central, but policy.trusted_aggregator is false: nobody may see the words that a "
-                "device contributes; write ldp-triehh, whose devices answer with noise of their own"
-            )
         if policy.max_discovery_epsilon0 is not None:
             raise ValueError(
                 f"policy.max_discovery_epsilon0: {policy.max_discovery_epsilon0:g}, but a central discovery sends "

@@ -8,7 +8,7 @@ import pytest
 
 from federated import mechanisms
 from federated.accounting import guarantees as accounting
-from federated.config.training import LocalTrainingConfig, RuntimeConfig, ServerConfig
+from federated.config.training import RuntimeConfig, ServerConfig
 from federated.mechanisms.optimise_banded import optimise_banded
 from federated.participation.records import load_records
 from tests.helpers.audits.mechanism_kinds import KINDS, PARSER
@@ -148,13 +148,3 @@ def test_the_noise_comes_from_the_mechanism_file(tmp_path: Path) -> None:
     from_config, _ = run(launch, tmp_path / "config")
     from_file, _ = run(launch, tmp_path / "file", stored=toeplitz)
     assert not np.array_equal(from_config, from_file)
-
-
-def test_fedsgd_takes_one_step(tmp_path: Path) -> None:
-    fields = Launch().device.model_dump()
-    one = LocalTrainingConfig.model_validate(fields | {"algorithm": "fedsgd"})
-    assert not np.array_equal(
-        run(replace(Launch(), device=one), tmp_path / "one")[0], run(Launch(), tmp_path / "avg")[0]
-    )
-    with pytest.raises(ValueError, match="set it to 1"):
-        LocalTrainingConfig.model_validate(fields | {"algorithm": "fedsgd", "epochs": 2})

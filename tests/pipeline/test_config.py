@@ -43,7 +43,7 @@ def changed(field: str, value: object) -> dict:
         (
             "server.zzz",
             4,
-            "server.zzz: no such field, got 4; remove it; the fields here are optimizer, learning_rate, momentum",
+            "server.zzz: no such field, got 4; remove it; the fields here are optimizer, learning_rate",
         ),
         ("mechanism.rounds", "many", "mechanism.rounds: got 'many'; give a whole number"),
         ("mechanism.rounds", 3.5, "mechanism.rounds: got 3.5; give a whole number"),

@@ -45,7 +45,7 @@ def test_a_void_launch_is_registered_and_never_champion(tracked: Settings, tmp_p
 
 
 def test_some_users_do_not_get_a_void_launch_either(tracked: Settings, tmp_path: Path):
-    experiment = {"share": 0.5, "days": 3, "min_buckets": 40, "min_gain": 0.0, "max_guardrail_loss": 0.1}
+    experiment = {"share": 0.5, "days": 3, "min_gain": 0.0}
     done = launch(tracked, tmp_path, mechanism=SEEDED, experiment=experiment)
     registry = Registry(tracked)
     assert (done["alias"], registry.alias(NAME, "experiment"), registry.alias(NAME, "champion")) == (

@@ -48,7 +48,7 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> KeyboardLM:
     model = build_model(ModelConfig(embedding_dim=8, hidden_dim=16, tied=True), len(OLD), seed=3)
     config = PretrainConfig(
         steps=150, batch_sentences=32, sequence_words=10, learning_rate=0.02,
-        evaluate_every_steps=150, checkpoint_every_steps=150,
+        evaluate_every_steps=150,
     )  # fmt: skip
     held_out = unseen(text(30, 2, 0.02))
     pretrain(config, model, unseen(text(300, 1, 0.02)), held_out, tmp_path_factory.mktemp("taught"), 1)

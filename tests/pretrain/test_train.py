@@ -57,7 +57,7 @@ class Killed(Exception):
 @pytest.mark.parametrize("kernel", ["hand", "bfloat16"])
 def test_resumes_bitwise_after_an_exception(tmp_path: Path, kernel: Kernel) -> None:
     """By a CPU's step, and on a CPU by the one that a GPU takes."""
-    config = PRETRAIN.model_copy(update={"steps": 24, "checkpoint_every_steps": 6, "evaluate_every_steps": 8})
+    config = PRETRAIN.model_copy(update={"steps": 24, "evaluate_every_steps": 8})
     train = partial(pretrain_tiny, config=config, kernel=kernel)
     whole, whole_curve = train(tmp_path / "whole")
 
@@ -69,7 +69,7 @@ def test_resumes_bitwise_after_an_exception(tmp_path: Path, kernel: Kernel) -> N
         train(tmp_path / "killed", on_progress=killer)
     seen: list[dict] = []
     resumed, curve = train(tmp_path / "killed", on_progress=seen.append)
-    # Step 12 was saved, so 16 is measured again and nothing before it.
+    # Step 8 was saved, so 16 is measured again and nothing before it.
     assert [point["step"] for point in seen] == [16, 24]
     assert same_weights(resumed, whole)
     assert without_seconds(curve) == without_seconds(whole_curve)

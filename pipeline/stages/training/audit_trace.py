@@ -27,7 +27,7 @@ from evaluation.config import ALPHA
 from federated import mechanisms
 from federated.accounting import guarantees as accounting
 from federated.config.mechanism import MechanismConfig, secagg_neighbours
-from federated.config.training import ADAPTIVITY, SECOND_MOMENTUM, LocalTrainingConfig
+from federated.config.training import ADAPTIVITY, MOMENTUM, SECOND_MOMENTUM, LocalTrainingConfig
 from federated.local_training.rows import round_rows, rows_digest
 from federated.participation.records import load_records
 from federated.rounds import witness
@@ -127,7 +127,7 @@ def again(ctx: StageContext, planted: Directions, data: TrainingData, seen: Seen
     optimiser = Optimiser(
         kind=step.optimizer,
         learning_rate=step.learning_rate,
-        momentum=step.momentum,
+        momentum=MOMENTUM,
         second_momentum=SECOND_MOMENTUM,
         adaptivity=ADAPTIVITY,
         denominator=float(config.mechanism.report_goal),

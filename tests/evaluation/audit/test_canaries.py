@@ -99,9 +99,7 @@ def test_each_device_has_exactly_its_copies_and_public_sentences() -> None:
 
 
 def test_words_are_uniform_over_the_vocabulary_without_specials() -> None:
-    config = AuditConfig(users=(1,), examples=(1,), repeats=1, sentences_per_device=1).model_copy(
-        update={"repeats": 4000}
-    )
+    config = AuditConfig(users=(1,), examples=(1,), repeats=1).model_copy(update={"repeats": 4000})
     made = canaries.make(config, WORDS, filler(), seed=2)
     counts = np.bincount(np.array([canary.ids for canary in made.canaries]).ravel(), minlength=100)
     assert counts[:4].sum() == 0
@@ -134,11 +132,9 @@ def test_json_round_trip(tmp_path: Path) -> None:
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    with pytest.raises(ValidationError, match=r"15 copies do not fit .* 14 sentences"):
-        AuditConfig(users=(1,), examples=(1, 15), repeats=1, sentences_per_device=14)
     with pytest.raises(ValueError, match="need public text"):
         canaries.make(PAPER, WORDS, join_owners([]), seed=1)
-    full = AuditConfig(users=(1,), examples=(5,), repeats=1, sentences_per_device=5)
+    full = AuditConfig(users=(1,), examples=(5,), repeats=1)
     assert len(sentences(canaries.make(full, WORDS, join_owners([]), seed=1).devices.tokens_N)) == 5
     with pytest.raises(ValueError, match="no word besides the specials"):
         canaries.make(full, Vocabulary(SPECIALS), filler(), seed=1)

@@ -16,7 +16,7 @@ from pretrain.vocabulary import EOS, SPECIALS, TokenStream, Vocabulary, join_own
 from tests.helpers.text.pretrain_streams import next_word_loss
 
 WORDS = Vocabulary(SPECIALS + tuple(f"w{number}" for number in range(60)))
-CONFIG = AuditConfig(users=(1, 4), examples=(1, 8), repeats=2, sentences_per_device=10, random_continuations=2_000_000)
+CONFIG = AuditConfig(users=(1, 4), examples=(1, 8), repeats=2, random_continuations=2_000_000)
 
 
 def filler() -> TokenStream:
@@ -167,7 +167,7 @@ def test_canaries_remembered_too_well_on_average_are_seen(trained: KeyboardLM, p
 
 
 def test_the_gate_reads_only_single_device_canaries(trained: KeyboardLM) -> None:
-    shared = AuditConfig(users=(4,), examples=(1,), repeats=1, sentences_per_device=1)
+    shared = AuditConfig(users=(4,), examples=(1,), repeats=1)
     planted = canaries.make(shared, WORDS, join_owners([]), seed=3)
     only_shared = audit(trained, planted, shared, WORDS, seed=1, rounds=rounds_of(planted))
     assert only_shared.worst_rank_single_user is None

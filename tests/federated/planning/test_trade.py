@@ -45,7 +45,7 @@ BEST = Rehearsal(
 def start(tmp_path_factory: pytest.TempPathFactory) -> KeyboardLM:
     model = build_model(ModelConfig(embedding_dim=8, hidden_dim=12, tied=True), len(VOCABULARY), seed=2)
     config = {"steps": 120, "batch_sentences": 32, "sequence_words": 8, "learning_rate": 0.01}
-    config |= {"evaluate_every_steps": 120, "checkpoint_every_steps": 120}
+    config |= {"evaluate_every_steps": 120}
     pretrain(PretrainConfig(**config), model, PUBLIC, PEOPLE, tmp_path_factory.mktemp("pretrain"), 1)
     return model
 

@@ -115,7 +115,7 @@ def test_counts_may_be_mixed_with_the_start() -> None:
 def test_text_that_teaches_nothing_tells_nothing() -> None:
     found = verdict(outcome(-0.01), headroom=0.002)
     assert found.answer == "untold"
-    assert "planning.public_text" in found.sentence
+    assert "public_text reads like typing" in found.sentence
     assert refusal(found, found.outcomes[0]) is None
 
 

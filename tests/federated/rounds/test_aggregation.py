@@ -9,7 +9,7 @@ import torch
 from federated.local_training import sums
 from federated.local_training.clipping import Clip
 from federated.local_training.kernel.weights import unpack
-from federated.local_training.rows import DeviceRows, single_batch
+from federated.local_training.rows import DeviceRows
 from federated.local_training.sums import clipped_updates
 from pretrain.randomness.noise import FIXED_POINT
 from pretrain.vocabulary import EOS, PAD
@@ -128,11 +128,3 @@ def test_updates_one_by_one_add_up_to_the_sum() -> None:
     assert max(np.linalg.norm(update) for update in updates) <= 1
     summed = aggregate(model, rows, local(), clip, 1).sum_P.numpy()
     np.testing.assert_array_equal((np.sum(updates, axis=0) * FIXED_POINT).astype(np.int64), summed)
-
-
-def test_fedsgd_uses_one_batch_from_its_offset() -> None:
-    (rows,) = [own for own in rows_of(5, local()) if len(own.targets_RT) > 6][:1]
-    batch = single_batch(rows, 3, 0.5)
-    first = int(0.5 * len(rows.targets_RT))
-    np.testing.assert_array_equal(batch.targets_RT, rows.targets_RT[first : first + 3])
-    assert batch.steps(3, 1) == 1

@@ -4,7 +4,7 @@ import torch
 from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
-from federated.config.training import ADAPTIVITY, SECOND_MOMENTUM, ServerConfig
+from federated.config.training import ADAPTIVITY, MOMENTUM, SECOND_MOMENTUM, ServerConfig
 from federated.rounds import server
 from pretrain.model import KeyboardLM
 
@@ -39,17 +39,17 @@ class TorchTwin:
         common = {"lr": lr, "weight_decay": 0.0, "maximize": False, "foreach": False}
         if kind == "adam":
             moments = ([self._mean_P], [self._square_P], [], [self._step])
-            betas = {"beta1": self._config.momentum, "beta2": SECOND_MOMENTUM}
+            betas = {"beta1": MOMENTUM, "beta2": SECOND_MOMENTUM}
             adam([self.weights_P], [gradient_P], *moments, amsgrad=False, eps=ADAPTIVITY, **betas, **common)
             return
-        momentum = 0.0 if kind == "sgd" else self._config.momentum
+        momentum = 0.0 if kind == "sgd" else MOMENTUM
         rule = {"momentum": momentum, "dampening": 0.0, "nesterov": kind == "nesterov"}
         sgd([self.weights_P], [gradient_P], self._momentum, **rule, **common)
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum", "nesterov", "adam"])
 def test_each_optimiser_is_torch_s_own_on_the_mean_update(optimizer):
-    config = ServerConfig(optimizer=optimizer, learning_rate=0.3, momentum=0.8)
+    config = ServerConfig(optimizer=optimizer, learning_rate=0.3)
     rng = np.random.default_rng(3)
     state, twin = start(config, 7), TorchTwin(config, torch.ones(7, dtype=torch.float64))
     for _ in range(6):

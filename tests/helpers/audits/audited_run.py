@@ -14,7 +14,7 @@ from evaluation.audit.released.replay import Models, Optimiser, Seen
 from evaluation.config import ALPHA
 from federated import mechanisms
 from federated.accounting.guarantees import guarantee_of
-from federated.config.training import ADAPTIVITY, SECOND_MOMENTUM
+from federated.config.training import ADAPTIVITY, MOMENTUM, SECOND_MOMENTUM
 from federated.participation.records import load_records
 from federated.rounds import server, witness
 from federated.rounds.rule import RoundRule
@@ -61,7 +61,7 @@ def audited(
     optimiser = Optimiser(
         step.optimizer,
         step.learning_rate,
-        step.momentum,
+        MOMENTUM,
         SECOND_MOMENTUM,
         ADAPTIVITY,
         float(launch.mechanism.report_goal),

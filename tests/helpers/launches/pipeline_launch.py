@@ -27,7 +27,6 @@ RAW = {
         "sequence_words": 6,
         "learning_rate": 0.1,
         "evaluate_every_steps": 1,
-        "checkpoint_every_steps": 1,
     },
     "discovery": {
         "kind": "ldp-triehh",

@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 
 from evaluation.audit.directions import Directions
-from federated.config.training import LocalTrainingConfig
 from federated.local_training import low_bits
 from federated.workers import ALONE, Worker, joined
 from pretrain.randomness.noise import seeded_key
@@ -21,14 +20,13 @@ from tests.helpers.audits.mechanism_kinds import KINDS, PARSER
 from tests.helpers.launches.small_run import DEVICES, SYNTHETIC, Launch, run
 
 SECURE = {"bits": 62}
-ONE_STEP = LocalTrainingConfig.model_validate(Launch().device.model_dump() | {"algorithm": "fedsgd"})
 # Sums, bits, weights, a secret sample, masks; and the run without anything.
 LAUNCHES = {
     "plain": Launch(),
     **{kind: Launch(mechanism=PARSER.validate_python(KINDS[kind])) for kind in ("blt, adaptive", "clipped estimator")},
     "secagg": Launch(mechanism=PARSER.validate_python(KINDS["tree, secagg"] | {"secagg": SECURE})),
     # By the clock, too: every worker plays it by itself.
-    "fedsgd": Launch(mechanism=PARSER.validate_python(KINDS["blt, by the clock"]), device=ONE_STEP),
+    "by the clock": Launch(mechanism=PARSER.validate_python(KINDS["blt, by the clock"])),
 }
 
 

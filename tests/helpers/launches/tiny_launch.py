@@ -29,7 +29,6 @@ SIZES = {
         "sequence_words": 10,
         "learning_rate": 0.01,
         "evaluate_every_steps": 10,
-        "checkpoint_every_steps": 10,
     },
     "discovery": {
         "kind": "ldp-triehh",
@@ -44,10 +43,9 @@ SIZES = {
     "local_training": {"learning_rate": 0.5, "batch_sentences": 4, "sequence_words": 10, "max_words": 60},
     "audit": {
         "users": [1],
-        "examples": [1, 4],
+        "examples": [1, 10],
         "repeats": 1,
         "directions": 64,
-        "sentences_per_device": 10,
         "random_continuations": 10_000,
     },
     "report": {"contact": "the tests", "intended_use": "a test of the pipeline"},
@@ -149,7 +147,7 @@ def write_launch(folder: Path, **changes: object) -> Path:
         "adapt": SIZES["adapt"],
         "mechanism": MECHANISM,
         "local_training": SIZES["local_training"] | {"epochs": 1},
-        "server": {"learning_rate": 0.5, "momentum": 0.9},
+        "server": {"learning_rate": 0.5},
         "audit": SIZES["audit"],
         "ab_test": {"buckets": 5},
         "policy": POLICY,

@@ -84,11 +84,10 @@ def emptied_words(emptied: int) -> TypedWords:
     return TypedWords.gather([[] if device == emptied else words for device, words in enumerate(typists())])
 
 
-def central_words(passes: int, *, adaptive: bool) -> Moved:
+def central_words(passes: int) -> Moved:
     """Weights of words in each pass, of forms, and the sum of all weights; in the device's 1 of each."""
     config = CentralConfig.model_validate(
-        {"kind": "central", "noise_multiplier": 1.5, "words_per_device": 30, "delta": 1e-6}
-        | {"passes": passes, "adaptive_weights": adaptive}
+        {"kind": "central", "noise_multiplier": 1.5, "words_per_device": 30, "delta": 1e-6, "passes": passes}
     )
     known = frozenset({"the"})
 

@@ -20,7 +20,6 @@ PRETRAIN = PretrainConfig(
     sequence_words=8,
     learning_rate=0.02,
     evaluate_every_steps=20,
-    checkpoint_every_steps=15,
 )
 
 
@@ -62,8 +61,6 @@ def pretrain_tiny(
 def trained_on_chains(tied: bool, directory: Path, vocabulary_size: int = WORDS) -> KeyboardLM:
     """A model of tiny width that has learnt the made-up text."""
     model = build_model(TINY.model_copy(update={"tied": tied}), vocabulary_size, seed=3)
-    config = PRETRAIN.model_copy(
-        update={"learning_rate": 0.05, "evaluate_every_steps": 60, "checkpoint_every_steps": 60}
-    )
+    config = PRETRAIN.model_copy(update={"learning_rate": 0.05, "evaluate_every_steps": 60})
     pretrain(config, model, chain_stream(100, 7), chain_stream(10, 8), directory, 1)
     return model

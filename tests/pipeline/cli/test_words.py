@@ -39,8 +39,3 @@ def test_a_central_file_sees_its_own_promise_first() -> None:
     assert (central["chosen"], local["chosen"], local["local"]) == (True, False, 80.0)
     assert lines[1].startswith("  central: an aggregator is trusted: rho 0.125")
     assert lines[1].endswith("finds a word that 0.035% of devices hold")
-
-
-def test_where_nobody_is_trusted_the_other_way_is_said_to_be_closed() -> None:
-    config = launch_config(policy={"trusted_aggregator": False})
-    assert "only ldp-triehh" in both_ways(config, 500)[1][-1]

@@ -38,7 +38,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning"),
     pytest.mark.filterwarnings("ignore:.*Any type hint is inferred as AnyType.*:UserWarning"),
 ]
-BLOCK = {"share": 0.25, "days": 2, "min_buckets": 10, "min_gain": -0.02}
+BLOCK = {"share": 0.25, "days": 2, "min_gain": -0.02}
 TREATED, CONTROL = 15, 45
 
 

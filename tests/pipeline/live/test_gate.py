@@ -13,7 +13,7 @@ from pipeline.gates.words import GATES, words_of
 from pipeline.live.gate import gates
 from pipeline.policy.config import ExperimentConfig
 
-CONFIG = ExperimentConfig(share=0.5, days=3, min_buckets=20, min_gain=-0.01, max_guardrail_loss=0.02)
+CONFIG = ExperimentConfig(share=0.5, days=3, min_gain=-0.01)
 DAYS = {"control": (), "treatment": ()}
 
 
@@ -62,8 +62,8 @@ def test_all_pass():
         (live(chance=MISMATCH * 0.99), {}, "live_split"),
         (live(), {"keyboard-en-US-NWP": "another"}, "live_control"),
         (live(change("prate", -0.01, 0.2)), {}, "live_gain"),
-        (live(change("words_per_minute", -0.09, -0.021)), {}, "live_guardrails"),
-        (live(change("words_modified", 0.021, 0.09)), {}, "live_guardrails"),
+        (live(change("words_per_minute", -0.09, -0.011)), {}, "live_guardrails"),
+        (live(change("words_modified", 0.011, 0.09)), {}, "live_guardrails"),
     ],
 )
 def test_each_gate_holds_it_back_alone(seen: Live, more: dict, expected: str):

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from discovery.config import FAILURE_SHARE
 from federated.accounting.gaussian import epsilon_of_rho
-from pipeline.config import LaunchConfig, config_digest, problems
+from pipeline.config import LaunchConfig, problems
 from pipeline.covered import spends
 from pipeline.covered.accesses import accesses
 from pipeline.errors import StageInputMissing
@@ -113,18 +113,6 @@ def test_the_words_own_rho_is_never_taken_for_the_launch_s(settings: Settings) -
     for config in (asked(), launch_config()):
         found = decide.evidence(StageContext(config, Run(settings.runs_dir, "trial-x"), settings, "decide", None))
         assert (found.rho, found.epsilon) == (None, None)
-
-
-def test_only_an_aggregator_that_is_trusted_discovers_centrally() -> None:
-    line = refused(raw(policy={"trusted_aggregator": False}))
-    assert line.startswith("discovery.kind: central, but policy.trusted_aggregator is false")
-    local = LaunchConfig.model_validate(RAW | {"policy": RAW["policy"] | {"trusted_aggregator": False}})
-    assert local.central_discovery is None
-    # A file that does not say so is the launch that it was.
-    assert config_digest(local) != config_digest(launch_config())
-    said = LaunchConfig.model_validate(RAW | {"policy": RAW["policy"] | {"trusted_aggregator": True}})
-    also = LaunchConfig.model_validate(RAW | {"discovery": RAW["discovery"] | {"kind": "ldp-triehh"}})
-    assert config_digest(said) == config_digest(also) == config_digest(launch_config())
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from pretrain.vocabulary import EOS, SPECIALS, TokenStream, Vocabulary, join_own
 from tests.helpers.launches.pipeline_launch import launch_config
 
 WORDS = Vocabulary(SPECIALS + tuple(f"w{number}" for number in range(40)))
-BOTH = {"populations": ["compliant", "stress"], "examples": [1, 8], "sentences_per_device": 10}
+BOTH = {"populations": ["compliant", "stress"], "examples": [1, 8]}
 KEY, OTHER_KEY = bytes(32), bytes([1]) * 32
 
 

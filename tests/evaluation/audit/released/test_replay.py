@@ -20,7 +20,7 @@ LAUNCH = Launch(mechanism=mechanism(noise_multiplier=4.0))
 
 @pytest.mark.parametrize("kind", OPTIMISERS)
 def test_the_replay_is_the_server_s_step(kind: str) -> None:
-    config = ServerConfig(optimizer=kind, learning_rate=0.7, momentum=0.8)
+    config = ServerConfig(optimizer=kind, learning_rate=0.7)
     rng = np.random.default_rng(0)
     state, released_TP, expected = server.ServerState(rng.normal(size=9), np.zeros(9), np.zeros(9), 0), [], []
     start_P = state.weights_P
