@@ -236,11 +236,10 @@ def _never_full(config: LaunchConfig, devices: int) -> list[str]:
     if not config.trains:
         return []
     # numpy is slow to import
-    if config.mechanism.timer_days is None:
-        from federated.planning.shortfalls import shortfalls
-    else:
-        from federated.planning.timer import shortfalls
-    return [f"mechanism: this plan cannot be carried out: {reason}" for reason in shortfalls(config.mechanism, devices)]
+    from federated.planning.feasibility import never_full, shortfalls
+
+    reasons = (shortfalls if config.mechanism.timer_days is None else never_full)(config.mechanism, devices)
+    return [f"mechanism: this plan cannot be carried out: {reason}" for reason in reasons]
 
 
 def _unknown_reviewers(config: LaunchConfig, settings: Settings) -> list[str]:

@@ -10,8 +10,7 @@ import numpy as np
 from evaluation.config import NGRAM_ORDER
 from federated.config.planning import PlanningConfig, SmallLaunch, SmallTrade
 from federated.planning import trade
-from federated.planning.pseudo_users import pseudo_users
-from federated.planning.rehearsal import Rehearsal, Setting, rehearse
+from federated.planning.rehearsal import Rehearsal, Setting, pseudo_users, rehearse
 from federated.planning.search import terms_of
 from federated.planning.verdict import Outcome, Verdict
 from federated.planning.verdict import as_json as verdict_json

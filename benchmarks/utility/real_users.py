@@ -15,11 +15,10 @@ from federated.config.mechanism import MechanismConfig, TreeMechanism
 from federated.config.planning import PlanningConfig, SmallTrade
 from federated.config.population import EVERYBODY_TRAINS, FilePopulation
 from federated.devices import store as devices
-from federated.planning import recall, splits
+from federated.planning import recall, trade
 from federated.planning.rehearsal import Setting
 from federated.planning.search import terms_of
-from federated.planning.splits import Training
-from federated.planning.trade import TradeSetting, Tried
+from federated.planning.trade import TradeSetting, Training, Tried
 from federated.planning.verdict import Outcome
 from pipeline.config import LaunchConfig
 from pretrain.corpus import build_corpus, open_corpus
@@ -175,7 +174,7 @@ def trade_setting(
 def tried_of(outcome: Outcome) -> Tried:
     """What was rehearsed, to be done for real."""
     if not outcome.run:
-        return None, splits.counts_at(outcome.counts_rho)
+        return None, trade.counts_at(outcome.counts_rho)
     shared = {"delta": DELTA, "randomness": "seeded"}
     mechanism = TypeAdapter(MechanismConfig).validate_python({**outcome.run["mechanism"], **shared})
     counts = None if outcome.run["counts"] is None else CountsConfig.model_validate(outcome.run["counts"])

@@ -44,9 +44,8 @@ from federated.config.planning import SmallLaunch, SmallTrade
 from federated.config.training import RuntimeConfig
 from federated.counts.cells import choose
 from federated.devices.store import DeviceStore
-from federated.planning import recall, splits, trade
-from federated.planning.pseudo_users import pseudo_users
-from federated.planning.rehearsal import Setting, rehearse
+from federated.planning import recall, trade
+from federated.planning.rehearsal import Setting, pseudo_users, rehearse
 from federated.planning.verdict import SHIPS_BOTH, SHIPS_COUNTS, Outcome, Verdict, as_json, from_json
 from pipeline.config import LaunchConfig, load_launch
 from pretrain.files import write_text
@@ -171,7 +170,7 @@ def rehearsed(
     best = rehearse(small, private, private / "trials", tell)
     # What the launch file would ask for is what the planner would choose for all of rho: one training less.
     fixed = stage.mechanism.model_copy(update={"clip_norm": best.clip_norm})
-    whole = splits.largest_shapes(fixed, stage.terms, RHO, LIMITS, best.server_learning_rate)[0]
+    whole = trade.largest_shapes(fixed, stage.terms, RHO, LIMITS, best.server_learning_rate)[0]
     verdict = trade.rehearse(replace(stage, mechanism=whole.mechanism), best, private / "rehearsed", tell)
     write_text(path, json.dumps(as_json(verdict)))
     return verdict
@@ -209,7 +208,7 @@ def entrants(
     def counts(rho: float) -> NextWord:
         path = work / f"counts-{rho:.4g}.npz"
         if not path.exists():
-            config = splits.counts_at(rho)
+            config = trade.counts_at(rho)
             cells = choose(real.public, real.vocabulary)
             counted.save(trade.counted(real, cells, [config], tell)[config], path)
         return PublicNGram(counted.load(path))

@@ -1,6 +1,13 @@
-"""The planner: from public numbers to a ``mechanism:`` block, with reasons and alternatives."""
+"""The planner: from public numbers to a ``mechanism:`` block, with reasons, alternatives and pictures.
 
-from collections.abc import Callable
+Where a target is missed, ``changes`` says one number at a time what would have to change, and to which value. Every
+value is tried with the planner's own search, so a plan with that one number changed meets the target. ``sweeps`` are
+rho against rounds, report goal and population at a held noise-to-signal ratio, as in Xu et al. 2023, figure 4, and
+McMahan et al. 2024, figures 8 and 9. Symbols as in ``costs``.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pydantic import TypeAdapter
@@ -11,9 +18,24 @@ from federated.config.planning import KINDS, SPARE_FRACTION, PlanningConfig
 from federated.participation.clock import whole_days
 from federated.planning import costs as plan_costs
 from federated.planning import search as plan_search
-from federated.planning.changes import Change, changes
+from federated.planning.costs import Strategy, round_up
+from federated.planning.feasibility import Timer, of_launch, timer
 from federated.planning.search import Choice, Option, Terms
-from federated.planning.timer import Timer, of_launch, timer
+
+
+@dataclass(frozen=True)
+class Change:
+    """One number of the plan, and the value with which the target is met.
+
+    Attributes:
+      needed: None if no value would do.
+      sentence: the same for people, with the reason where none would do.
+    """
+
+    field: str
+    now: float | None
+    needed: float | None
+    sentence: str
 
 
 @dataclass(frozen=True)
@@ -211,3 +233,191 @@ def _reasons(
     if mechanism.secagg:
         reasons.append("Secure aggregation rounds the updates, which adds a little to rho; the plan stage counts it.")
     return tuple(reasons)
+
+
+def changes(terms: Terms, choice: Choice, on_progress: Callable[[str], None]) -> tuple[Change, ...]:
+    """Each number that could be changed alone.
+
+    Args:
+      choice: the option of least rho; it misses the target.
+    """
+    on_progress("which number would have to change")
+    nearest = choice.option
+    return (
+        _report_goal(terms, nearest),
+        _population(terms, nearest),
+        _rounds(terms, nearest),
+        _noise(terms, choice),
+        _target(terms, choice),
+    )
+
+
+def _first(values: Sequence[int], meets: Callable[[int], bool]) -> int | None:
+    """A value that meets the target whose neighbour before it does not; None if none is found.
+
+    rho need not fall at every step, so strides of growing size look for the first region that
+    meets it, and halving finds its edge.
+    """
+    missed, stride = -1, 1
+    while missed < len(values) - 1:
+        place = min(missed + stride, len(values) - 1)
+        if meets(values[place]):
+            while place - missed > 1:
+                middle = (missed + place) // 2
+                missed, place = (missed, middle) if meets(values[middle]) else (middle, place)
+            return values[place]
+        missed, stride = place, stride * 2
+    return None
+
+
+def _round_numbers(low: int, high: int) -> list[int]:
+    """Whole numbers of at most two significant digits from ``low`` to ``high``, ascending."""
+    decades = range(len(str(max(high, 1))))
+    round_numbers = {digits * 10**decade for decade in decades for digits in range(1, 100)}
+    return sorted(value for value in round_numbers if low <= value <= high)
+
+
+def _meets(terms: Terms, kind: str, rounds: int) -> bool:
+    # One kind is enough and quick; with more of them rho is no larger.
+    only = replace(terms, kinds=(kind,))
+    choice = plan_search.best(only, rounds, plan_search.report_goals(only)[-1])
+    return choice is not None and choice.rho <= terms.target.rho
+
+
+def _report_goal(terms: Terms, nearest: Option) -> Change:
+    planning = terms.planning
+
+    def meets(goal: int) -> bool:
+        return _meets(terms.with_planning(max_report_goal=goal), nearest.kind, nearest.rounds)
+
+    now, most = planning.max_report_goal, terms.usable_devices // 2
+    needed = _first(_round_numbers(now + 1, most), meets)
+    sentence = (
+        f"raise max_report_goal from {now:,} to {needed:,}, and every device may join each "
+        f"{terms.usable_devices // needed:,} rounds"
+        if needed
+        else f"no report goal is large enough: with {most:,}, half of all devices every round, rho is above the target"
+    )
+    return Change("max_report_goal", now, needed, sentence)
+
+
+def _population(terms: Terms, nearest: Option) -> Change:
+    planning = terms.planning
+
+    def meets(devices: int) -> bool:
+        return _meets(terms.with_planning(population_estimate=devices), nearest.kind, nearest.rounds)
+
+    now = planning.population_estimate
+    # From here on no device joins twice, and more devices change nothing.
+    usable = (1 - SPARE_FRACTION) * (1 - terms.splits.test - terms.splits.validation)
+    once = round_up(planning.max_report_goal * nearest.rounds / usable, 2)
+    needed = _first(_round_numbers(now + 1, int(once)), meets)
+    sentence = (
+        f"find {needed:,} devices that may take part, not {now:,}"
+        if needed
+        else f"no population is large enough: even if no device joined twice, {nearest.rounds:,} rounds of at most "
+        f"{planning.max_report_goal:,} devices with so little noise would miss the target"
+    )
+    return Change("population_estimate", now, needed, sentence)
+
+
+def _rounds(terms: Terms, nearest: Option) -> Change:
+    def meets(rounds: int) -> bool:
+        return _meets(terms, nearest.kind, rounds)
+
+    needed = _first(_round_numbers(1, nearest.rounds - 1)[::-1], meets)
+    sentence = (
+        f"train for {needed:,} rounds, not {nearest.rounds:,}; fewer rounds learn less"
+        if needed
+        else "no number of rounds is small enough: a single one would miss the target"
+    )
+    return Change("rounds", nearest.rounds, needed, sentence)
+
+
+def _noise(terms: Terms, choice: Choice) -> Change:
+    ratio = terms.noise_to_signal
+    needed = round_up(choice.strategy.loss / (choice.option.report_goal * math.sqrt(2 * terms.target.rho)), 3)
+    sentence = f"bear a noise-to-signal ratio of {needed:g}, not {ratio:g}; rehearse what that costs in accuracy"
+    return Change("noise_to_signal", ratio, needed, sentence)
+
+
+def _target(terms: Terms, choice: Choice) -> Change:
+    rho = round_up(choice.rho, 3)
+    return Change("target_rho", terms.target.rho, rho, f"accept rho {rho:g}, not {terms.target.rho:g}")
+
+
+_LABELS = {"tree": "tree", "blt": "BLT, 2 buffers", "banded": "banded, min_sep bands"}
+_STRATEGIES: Mapping[str, Callable[[int, int, int], Strategy]] = {
+    "tree": plan_costs.tree,
+    "blt": lambda rounds, min_sep, most: plan_costs.blt(rounds, min_sep, most, 2),
+    "banded": plan_costs.banded,
+}
+_POINTS = 13
+
+
+@dataclass(frozen=True)
+class Curve:
+    """rho of one mechanism; ``points`` are (the number that varies, rho)."""
+
+    label: str
+    points: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """One number varies, the others and the noise-to-signal ratio stay.
+
+    Attributes:
+      over: ``rounds``, ``report_goal`` or ``population_estimate``.
+      at: its value in the plan.
+    """
+
+    over: str
+    at: int
+    curves: tuple[Curve, ...]
+
+
+def sweeps(
+    terms: Terms, chosen: Option, on_progress: Callable[[str], None] = lambda message: None
+) -> tuple[Sweep, ...]:
+    """The three pictures of a plan, as numbers.
+
+    Report goals go beyond the ceiling and populations beyond the estimate, to show what more would
+    bring. The mechanisms are those that the plan may choose, whatever memory they take.
+    """
+    planning = terms.planning
+    rounds, goal, devices = chosen.rounds, chosen.report_goal, planning.population_estimate
+
+    def rho(kind: str, rounds: int, goal: int, devices: int) -> float | None:
+        min_sep = plan_search.min_sep_of(terms.with_planning(population_estimate=devices), rounds, goal)
+        if min_sep < 1:
+            return None
+        limits = (rounds, min_sep, plan_costs.most_participations(rounds, min_sep))
+        strategy = _STRATEGIES[kind](*limits)
+        return (strategy.loss / (terms.noise_to_signal * goal)) ** 2 / 2
+
+    curves_over = []
+    for over, at, span in (
+        ("rounds", rounds, _spread(rounds, max(2, rounds // 16), 2 * rounds)),
+        ("report_goal", goal, _spread(goal, max(1, goal // 16), 4 * max(goal, planning.max_report_goal))),
+        ("population_estimate", devices, _spread(devices, max(1, devices // 16), 16 * devices)),
+    ):
+        on_progress(f"rho against {over.replace('_', ' ')}")
+        place = ("rounds", "report_goal", "population_estimate").index(over)
+        curves = []
+        for kind in terms.kinds:
+            points = []
+            for value in span:
+                numbers = [rounds, goal, devices]
+                numbers[place] = value
+                cost = rho(kind, *numbers)
+                points += [] if cost is None else [(value, cost)]
+            curves.append(Curve(_LABELS[kind], tuple(points)))
+        curves_over.append(Sweep(over, at, tuple(curves)))
+    return tuple(curves_over)
+
+
+def _spread(at: int, low: int, high: int) -> list[int]:
+    """Whole numbers in geometric progression from ``low`` to ``high``, with ``at`` among them."""
+    ratio = math.log(high / low) / (_POINTS - 1)
+    return sorted({round(low * math.exp(step * ratio)) for step in range(_POINTS)} | {at})

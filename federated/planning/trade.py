@@ -1,33 +1,51 @@
 """The trade of rho for recall, rehearsed: a population's size of pseudo-users, several splits, one verdict.
 
-Every training and every release of counts is simulated with the noise of the launch (``scaling`` says what is done
-where the population is too large to be played whole), and judged on pseudo-users that nothing learned from.
+Every training and every release of counts is simulated with the noise of the launch, and judged on pseudo-users that
+nothing learned from. Symbols as in ``costs``: T rounds, b ``min_sep``, k ``max_participations``, m ``report_goal``,
+z noise multiplier; N devices that train, n pseudo-users. With rho given, the noise follows: the mechanism of least
+RmsLoss for a shape has the least noise-to-signal ratio that this rho buys.
+
+A population is played by fewer people where it must be. With N pseudo-users and no more rounds than a simulation may
+have, nothing is scaled. Else:
+
+- rounds: ``T' = min(T, most rounds)``; separation ``b' = min(b, T')``, so that a person returns as often;
+- report goal: ``m' = min(m, n // b', most goal)``, as many as are rested;
+- gradients: z' such that ``z' RmsErr(C', T') / m' = z RmsErr(C, T) / m``: as much noise in the model, in clip norms
+  of the mean update, as the launch has;
+- counts: ``z' = z n / N``: sums are n / N as large, and so is their noise.
+
+A scaled result extrapolates. Fewer people in a round make the mean update itself noisier, fewer rounds learn less
+while the noise is that of all, and fewer people know fewer words: all three make a rehearsal poorer than the launch.
+That n people's text is N people's is assumed.
 
 Guarantee: none is needed. Every text is public, and noise comes from a public seed.
 """
 
 import copy
 import hashlib
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
+from federated import mechanisms
+from federated.accounting import guarantees as accounting
 from federated.config.counts import CountsConfig, Ships
-from federated.config.mechanism import MechanismConfig
-from federated.config.planning import SmallTrade
+from federated.config.mechanism import MechanismConfig, TreeMechanism
+from federated.config.planning import KINDS, SmallTrade
 from federated.counts import cells as counted_cells
 from federated.counts.cells import Cells
 from federated.counts.posterior import counted_ngram
 from federated.counts.release import released_counts
 from federated.planning import costs as plan_costs
-from federated.planning import recall, scaling, splits
-from federated.planning.proposal import to_yaml
+from federated.planning import recall
+from federated.planning import search as plan_search
+from federated.planning.proposal import mechanism_block, to_yaml
 from federated.planning.recall import Arm
 from federated.planning.rehearsal import Rehearsal, Setting, digest_of, simulate
-from federated.planning.search import Terms
-from federated.planning.splits import Training
+from federated.planning.search import Choice, Terms
 from federated.planning.verdict import (
     SHIPS_BOTH,
     SHIPS_COUNTS,
@@ -45,6 +63,145 @@ from pretrain.ngrams.counted import CountedNGram
 from pretrain.ngrams.ngram import NGram
 from pretrain.randomness.noise import seeded_key
 from pretrain.vocabulary import EOS, TokenStream, Vocabulary
+
+
+@dataclass(frozen=True)
+class Training:
+    """Training of one shape at one rho: the ``mechanism:`` block, and what it costs at worst."""
+
+    mechanism: MechanismConfig
+    server_rate: float
+    rho: float
+
+
+def training_at(
+    mechanism: MechanismConfig, terms: Terms, rho: float, shape: tuple[int, int], kinds: tuple[str, ...]
+) -> MechanismConfig | None:
+    """The ``mechanism:`` block of a shape whose worst case is ``rho`` or a hair below; None if nothing fits.
+
+    Args:
+      mechanism: gives clip norm, delta and what the plan does not decide.
+      shape: rounds and report goal.
+    """
+    # Which ratio is held does not matter: at one goal, least rho at a ratio is least ratio at a rho.
+    terms = replace(terms, noise_to_signal=1.0, kinds=kinds)
+    rounds, goal = shape
+    choice = plan_search.best(terms, rounds, goal, thorough=True)
+    if choice is None:
+        return None
+    strategy = plan_costs.as_launched(choice.strategy)
+    ratio = strategy.loss / (goal * math.sqrt(2 * rho))
+    held = plan_search.option(replace(terms, noise_to_signal=ratio), strategy, goal)
+    fixed = mechanism.model_copy(update={"adaptive_clipping": None})
+    return mechanism_block(fixed, Choice(held, strategy), terms.planning)
+
+
+def shapes(mechanism: MechanismConfig, terms: Terms, limits: SmallTrade) -> Iterator[tuple[int, int]]:
+    """Rounds and report goals to rehearse, the largest goal first."""
+    most = min(terms.planning.max_report_goal, terms.usable_devices)
+    goals = dict.fromkeys(max(1, int(most * share)) for share in limits.goals)
+    yield from ((mechanism.rounds, goal) for goal in goals)
+
+
+def own_rho(mechanism: MechanismConfig) -> float:
+    """Worst-case rho of a block as it stands, without any gain from sampling."""
+    limits = (mechanism.rounds, mechanism.min_sep, mechanism.max_participations)
+    return accounting.guarantee_of(mechanisms.build(mechanism), *limits, (mechanism.delta,), twice=False).rho
+
+
+def counts_at(rho: float) -> CountsConfig:
+    """The ``counts:`` block of at most this rho, whose model ships mixed with the network."""
+    return CountsConfig(noise_multiplier=plan_costs.round_up((2 * rho) ** -0.5, 4), model="mixture")
+
+
+def largest_shapes(
+    mechanism: MechanismConfig, terms: Terms, rho: float, limits: SmallTrade, server_rate: float
+) -> list[Training]:
+    """Training of every shape that the devices that train carry, with all of the rho.
+
+    Raises:
+      ValueError: they carry none.
+    """
+    of_splits = [
+        Training(block, server_rate, own_rho(block))
+        for shape in shapes(mechanism, terms, limits)
+        if (block := training_at(mechanism, terms, rho, shape, KINDS)) is not None
+    ]
+    if not of_splits:
+        raise ValueError(
+            f"planning.population_estimate: {terms.planning.population_estimate} devices, of which about "
+            f"{terms.training_devices} train, fill no round of {terms.planning.max_report_goal}; lower max_report_goal"
+        )
+    return of_splits
+
+
+def pairs(shares: tuple[float, ...]) -> Iterator[tuple[float, float]]:
+    """Shares of training and of counts that together are no more than all of the rho."""
+    yield from ((train, count) for train in shares for count in shares if train + count <= 1 + 1e-9)
+
+
+def scaled(mechanism: MechanismConfig, users: int, limits: SmallTrade) -> MechanismConfig:
+    """The mechanism of a simulation by so many pseudo-users, at the launch's own noise-to-signal ratio.
+
+    Independent noise is played by a tree of that ratio; secure aggregation and availability are left out. Adaptive
+    clipping stays where all rounds are played: its restarts belong to them.
+
+    Raises:
+      ValueError: no pseudo-users.
+    """
+    if users < 1:
+        raise ValueError(f"users: {users}; the public text must make a pseudo-user or more")
+    ratio = plan_costs.noise_to_signal(mechanism)
+    rounds = min(mechanism.rounds, limits.most_rounds)
+    min_sep = min(mechanism.min_sep, rounds, users)
+    goal = min(mechanism.report_goal, users // min_sep, limits.most_goal)
+    shape = {
+        "rounds": rounds,
+        "report_goal": goal,
+        "min_sep": min_sep,
+        "max_participations": min(mechanism.max_participations, plan_costs.most_participations(rounds, min_sep)),
+    }
+    at_one = _at_one(mechanism, shape)
+    multiplier = ratio / plan_costs.noise_to_signal(at_one)
+    if at_one.adaptive_clipping is None:
+        return at_one.model_copy(update={"noise_multiplier": multiplier})
+    # Noise of the bits, and that of the updates that shares with it, shrink alike.
+    bits = at_one.adaptive_clipping.bit_noise_std * multiplier / mechanism.noise_multiplier
+    adaptive = at_one.adaptive_clipping.model_copy(update={"bit_noise_std": bits})
+    return at_one.model_copy(update={"noise_multiplier": multiplier, "adaptive_clipping": adaptive})
+
+
+def scaled_counts(noise_multiplier: float, users: int, devices: int) -> float:
+    """Noise multiplier of counts of so many pseudo-users that disturbs them as the launch's are disturbed."""
+    return noise_multiplier * min(users / devices, 1.0)
+
+
+def notes(mechanism: MechanismConfig, users: int, devices: int, limits: SmallTrade) -> tuple[str, ...]:
+    """What was scaled, for people; () if nothing was."""
+    played = scaled(mechanism, users, limits)
+    if users == devices and (played.rounds, played.report_goal) == (mechanism.rounds, mechanism.report_goal):
+        return ()
+    return (
+        f"Scaled: {users:,} pseudo-users play {devices:,} devices that train, {played.rounds:,} rounds of "
+        f"{played.report_goal:,} play {mechanism.rounds:,} of {mechanism.report_goal:,}, at the launch's own "
+        "noise-to-signal ratio. The result extrapolates; the launch has more text and more rounds to learn from.",
+    )
+
+
+def _at_one(mechanism: MechanismConfig, shape: dict[str, int]) -> MechanismConfig:
+    """The mechanism in another shape, at a noise multiplier of 1."""
+    rounds, min_sep = shape["rounds"], shape["min_sep"]
+    if mechanism.kind == "independent":
+        block = mechanism.model_dump(include={"clip_norm", "delta", "clipping"})
+        return TreeMechanism(kind="tree", noise_multiplier=1.0, randomness="seeded", **shape, **block)
+    changes: dict[str, object] = {"noise_multiplier": 1.0, "secagg": None, "availability": None}
+    changes |= {"randomness": "seeded", **shape}
+    if mechanism.kind == "banded":
+        changes["bands"] = min(mechanism.bands, min_sep)
+    elif rounds < mechanism.rounds:
+        changes |= {"restarts": tuple(at for at in mechanism.restarts if at < rounds), "adaptive_clipping": None}
+    return mechanism.model_copy(update=changes)
+
 
 # Of counts that tell nothing: noise beside which no sum is anything.
 _ALL_NOISE = 1e6
@@ -88,21 +245,21 @@ def rehearse(trade: TradeSetting, best: Rehearsal, work: Path, on_progress: Call
     setting, limits = trade.setting, trade.limits
     users, devices, rate = len(setting.users), trade.terms.training_devices, best.server_learning_rate
     fixed = trade.mechanism.model_copy(update={"clip_norm": best.clip_norm})
-    alone = Training(trade.mechanism, setting.server.learning_rate, splits.own_rho(trade.mechanism))
-    whole = splits.largest_shapes(fixed, trade.terms, trade.rho, limits, rate)
+    alone = Training(trade.mechanism, setting.server.learning_rate, own_rho(trade.mechanism))
+    whole = largest_shapes(fixed, trade.terms, trade.rho, limits, rate)
     # One shape for all splits: the smallest of those that are not told apart.
     leader = _leader(gains(trade, [(training, None) for training in whole], work, on_progress).outcomes, whole)
     shape = leader.mechanism.rounds, leader.mechanism.report_goal
     parts = {1.0: leader}
     for share in limits.shares:
-        block = splits.training_at(fixed, trade.terms, share * trade.rho, shape, (leader.mechanism.kind,))
+        block = training_at(fixed, trade.terms, share * trade.rho, shape, (leader.mechanism.kind,))
         if share < 1 and block is not None:
-            parts[share] = Training(block, rate, splits.own_rho(block))
-    counts = {share: splits.counts_at(share * trade.rho) for share in limits.shares}
+            parts[share] = Training(block, rate, own_rho(block))
+    counts = {share: counts_at(share * trade.rho) for share in limits.shares}
     untrained = trade.counts is not None and not trade.counts.trains
     tried: list[Tried] = [(None if untrained else alone, trade.counts)]
     tried += [(training, None) for training in dict.fromkeys([*whole, *parts.values()]) if training != alone]
-    tried += [(parts[train], counts[count]) for train, count in splits.pairs(limits.shares) if train in parts]
+    tried += [(parts[train], counts[count]) for train, count in pairs(limits.shares) if train in parts]
     tried += [(None, release) for release in counts.values()]
     gained = gains(trade, tried, work, on_progress)
     verdict = Verdict(
@@ -117,7 +274,7 @@ def rehearse(trade: TradeSetting, best: Rehearsal, work: Path, on_progress: Call
         min_gain=trade.min_gain,
         pseudo_users=users,
         words=int(np.sum(setting.users.tokens_N != EOS)),
-        notes=scaling.notes(trade.mechanism, users, devices, limits),
+        notes=notes(trade.mechanism, users, devices, limits),
         inputs=trade.inputs,
     )
     return judged(verdict, best.noiseless_accuracy - best.start_accuracy, setting.config.max_accuracy_loss)
@@ -180,7 +337,7 @@ def trained(
     setting, networks = trade.setting, {}
     digest = digest_of(setting, asdict(trade.limits))
     for place, training in enumerate(once := list(dict.fromkeys(trainings)), start=1):
-        played = scaling.scaled(training.mechanism, len(setting.users), trade.limits)
+        played = scaled(training.mechanism, len(setting.users), trade.limits)
         content = f"{digest} {played.model_dump_json()} {training.server_rate!r}"
         path = work / f"{hashlib.sha256(content.encode()).hexdigest()[:24]}.npy"
         model = copy.deepcopy(setting.model)
@@ -208,7 +365,7 @@ def counted(
     users = trade.setting.users
     tables: dict[CountsConfig, CountedNGram] = {}
     for config in dict.fromkeys(releases):
-        noise = scaling.scaled_counts(config.noise_multiplier, len(users), trade.terms.training_devices)
+        noise = scaled_counts(config.noise_multiplier, len(users), trade.terms.training_devices)
         released_U = released_counts(users, cells, noise, seeded_key(trade.setting.seed))
         tables[config] = _table(trade, cells, released_U, noise)
         on_progress(f"counts, rho {config.rho:.3g}")

@@ -8,8 +8,7 @@ from federated.accounting.amplification import amplified
 from federated.accounting.gaussian import epsilon_of_rho
 from federated.accounting.guarantees import Guarantee, guarantee_of, untrained
 from federated.config.mechanism import MechanismConfig
-from federated.planning.shortfalls import most_rest, rounds_below_goal, shortfalls
-from federated.planning.timer import Timer, of_launch
+from federated.planning.feasibility import Timer, most_rest, of_launch, rounds_below_goal, shortfalls
 from federated.secagg.bounds import Encoding
 
 _NOISE_FACTORS = (0.5, 1.0, 2.0, 4.0)

@@ -149,13 +149,12 @@ def _searched(
 ) -> tuple[dict, list[str]]:
     """The cheapest mechanism with a ratio that somebody says is bearable."""
     from federated.planning import proposal as plan_proposal
-    from federated.planning import sweep as plan_sweep
     from federated.planning.search import terms_of
     from pipeline.stages import plan as plan_stage
 
     terms = terms_of(config.mechanism, planning, config.private_text.splits, ratio)
     proposal = plan_proposal.propose(config.mechanism, terms, _tell)
-    swept = plan_sweep.sweeps(terms, proposal.chosen, _tell)
+    swept = plan_proposal.sweeps(terms, proposal.chosen, _tell)
     paths = plan_stage.write(proposal, swept, directory)
     if show:
         show_options(proposal.alternatives, terms.target.rho, Console(stderr=True))

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 
-from federated.planning.pseudo_users import pseudo_users
+from federated.planning.rehearsal import pseudo_users
 from pretrain.vocabulary import EOS, TokenStream, join_streams
 
 # Two or three sentences: enough for an update as long as the clip norm, at a small part of what a person's text costs.

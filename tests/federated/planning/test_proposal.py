@@ -17,9 +17,8 @@ from federated.mechanisms import optimise_blt
 from federated.planning import costs as plan_costs
 from federated.planning import proposal as proposals
 from federated.planning import search as plan_search
-from federated.planning.proposal import Proposal, propose, to_yaml
+from federated.planning.proposal import Proposal, propose, sweeps, to_yaml
 from federated.planning.search import INDEPENDENT, Terms, min_sep_of, terms_of
-from federated.planning.sweep import sweeps
 from federated.planning.worst_case import plan
 
 MECHANISM = TreeMechanism(

@@ -12,8 +12,7 @@ from federated.config.planning import SmallLaunch
 from federated.config.training import LocalTrainingConfig, RuntimeConfig, ServerConfig
 from federated.planning import costs as plan_costs
 from federated.planning import rehearsal
-from federated.planning.pseudo_users import pseudo_users
-from federated.planning.rehearsal import Setting, Trial, acceptable, rehearse
+from federated.planning.rehearsal import Setting, Trial, acceptable, pseudo_users, rehearse
 from federated.rounds.rule import RoundRule
 from federated.train import FineTuneResult, TrainingData, Workplace
 from pretrain.model import KeyboardLM

@@ -15,8 +15,7 @@ from federated.config.training import LocalTrainingConfig, RuntimeConfig, Server
 from federated.planning import recall, trade
 from federated.planning.rehearsal import Rehearsal, Setting
 from federated.planning.search import terms_of
-from federated.planning.splits import Training, own_rho
-from federated.planning.trade import TradeSetting
+from federated.planning.trade import TradeSetting, Training, own_rho
 from federated.planning.verdict import Verdict
 from pretrain.config import ModelConfig, PretrainConfig
 from pretrain.model import KeyboardLM, build_model

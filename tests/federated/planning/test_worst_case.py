@@ -6,7 +6,7 @@ import pytest
 
 from federated.accounting.guarantees import guarantee
 from federated.config.mechanism import TreeMechanism
-from federated.planning.shortfalls import most_rest, shortfalls
+from federated.planning.feasibility import most_rest, shortfalls
 from federated.planning.worst_case import plan, rho_for
 
 MECHANISM = TreeMechanism(

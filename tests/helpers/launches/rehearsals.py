@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from federated.config.planning import SmallTrade
-from federated.planning.splits import own_rho
+from federated.planning.trade import own_rho
 from federated.planning.verdict import Outcome, Verdict, as_json, judged, run_of
 from pipeline import rehearsed
 from pipeline.config import LaunchConfig, launch_id
