@@ -20,11 +20,15 @@ from reports.disclosure.document import Disclosure
 from reports.front import front, languages, uncovered
 from reports.losses import guesser, strength, up
 from reports.paper import printed
-from reports.registry import opendp
-from reports.turnout import turnout
 from reports.worst import worst_facts
 
 PAGE, PDF, CARD = "report.html", "report.pdf", "README.md"
+# OpenDP's registry (github.com/opendp/deployments-registry-data) checks records by a schema that changes without a
+# version, so the day and commit that the record's template was written for stand here, in each record, and in the name
+# of ``opendp-DAY.schema.json`` beside the template: the fields and closed lists of that schema in words of our own.
+# Whoever takes the template to another day writes that file anew.
+OPENDP_DAY, OPENDP_COMMIT = "2026-07-15", "3e9c812a924cf01d228f26f6c462c59c391c3f2a"
+OPENDP_FILE = "opendp_registry.yaml"  # the registry wants small letters, digits and underscores
 TEMPLATES = Path(__file__).parent / "templates"
 _FILTERS = (
     formats.arm_name,
@@ -52,7 +56,7 @@ _FILTERS = (
     formats.rows_of,
     strength,
     formats.total,
-    turnout,
+    formats.turnout,
     uncovered,
     worst_facts,
     up,
@@ -127,8 +131,8 @@ def pages(disclosure: Disclosure, figures: Mapping[str, str]) -> dict[str, str]:
         "report.md": "\n".join((opening, *fronts.values(), parts["contents"], engineers)),
         CARD: model_card(disclosure),
     }
-    if opendp.deployed(disclosure):
-        written[opendp.FILE] = _written("opendp_registry.yaml", opendp.values(disclosure))
+    if _deployed(disclosure):
+        written[OPENDP_FILE] = _written("opendp_registry.yaml", _opendp_values(disclosure))
     return written
 
 
@@ -157,3 +161,14 @@ def environment(*, html: bool) -> Environment:
     )
     made.filters |= {function.__name__: function for function in _FILTERS}
     return made
+
+
+def _deployed(disclosure: Disclosure) -> bool:
+    """Whether a launch is a deployment: it was let go, and its guarantee is one."""
+    return disclosure.decision.decision == "launch" and not disclosure.launch.void
+
+
+def _opendp_values(disclosure: Disclosure) -> dict[str, object]:
+    """What the template needs beside filters."""
+    slug = re.sub(r"[^a-z0-9]+", "-", disclosure.launch.id.lower()).strip("-")
+    return {"d": disclosure, "version": OPENDP_DAY, "commit": OPENDP_COMMIT, "slug": slug}

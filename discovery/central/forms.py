@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from discovery.central.histogram import Shard
+from discovery.central.contributions import Shard
 from discovery.central.weighted_gaussian import GRID, add_up, unit_of
 from pretrain.randomness import noise
 from pretrain.writing.case import FORMS

@@ -11,10 +11,9 @@ from scipy import special
 
 from discovery import state
 from discovery.central import weighted_gaussian
-from discovery.central.contributions import Contributions, contribute
+from discovery.central.contributions import Contributions, Shard, contribute, shards_of, summed
 from discovery.central.filled import Filled, filled
 from discovery.central.forms import forms_of
-from discovery.central.histogram import Shard, shards_of, summed
 from discovery.config import CentralConfig
 from discovery.device.typed import TypedWords
 from discovery.results import CentralResult, FoundWord, by_share

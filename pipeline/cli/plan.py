@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.table import Table
 
 from federated.config.mechanism import MOST_DEVICES
 from pipeline import rehearsed, settings
 from pipeline.cli.launches.named import LaunchName, to_run
-from pipeline.cli.launches.plan_tables import show_options, show_trade
 from pipeline.cli.support import AsJson, answer, command, foreseen, taken_over
 from pipeline.config import LaunchConfig
 from pipeline.preflight.shortfalls import too_few
@@ -28,7 +28,8 @@ from reports.losses import up
 if TYPE_CHECKING:
     from federated.config.planning import PlanningConfig
     from federated.planning.proposal import Proposal
-    from federated.planning.verdict import Verdict
+    from federated.planning.search import Option
+    from federated.planning.verdict import Outcome, Verdict
     from federated.planning.worst_case import Plan
     from pipeline.ledger.foresee import Foreseen
 
@@ -140,7 +141,7 @@ def plan(
         else:
             more, lines = _rehearsed(config, verdict, directory)
             if not as_json:
-                show_trade(verdict, rehearsed.outcome_of_file(verdict, config), Console(stderr=True))
+                _show_trade(verdict, rehearsed.outcome_of_file(verdict, config), Console(stderr=True))
     answer(content | more, as_json, text="\n".join([text, "", *lines]))
 
 
@@ -157,7 +158,7 @@ def _searched(
     swept = plan_proposal.sweeps(terms, proposal.chosen, _tell)
     paths = plan_stage.write(proposal, swept, directory)
     if show:
-        show_options(proposal.alternatives, terms.target.rho, Console(stderr=True))
+        _show_options(proposal.alternatives, terms.target.rho, Console(stderr=True))
     content = {"proposal": plan_stage.as_json(proposal, swept), "files": [str(path) for path in paths]}
     return content, [*_proposal_text(proposal), "", f"files: {directory}"]
 
@@ -323,3 +324,38 @@ def _proposal_text(proposal: "Proposal") -> list[str]:
     from federated.planning.proposal import to_yaml
 
     return [*lines, "For the launch file:", to_yaml(proposal.mechanism)]
+
+
+def _show_options(options: "tuple[Option, ...]", target_rho: float, console: Console) -> None:
+    """The alternatives in 80 columns, and what else must be known about some of them."""
+    title = "The same noise in the model by other means; ok: meets the target"
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    columns = ("mechanism", "report\ngoal", "noise\nmult.", "min_sep", "joins\n<=", "rho", "epsilon", "copies", "ok")
+    for name in columns:
+        table.add_column(name, justify="left" if name == "mechanism" else "right", no_wrap=True)
+    for row in options:
+        meets = "-" if row.rho is None else "yes" if row.rho <= target_rho else "no"
+        cells = [row.label, f"{row.report_goal:,}", f"{row.noise_multiplier:g}", f"{row.min_sep:,}"]
+        cells += [f"{row.max_participations:,}", "-" if row.rho is None else f"{row.rho:.4g}", up(row.epsilon)]
+        cells += [f"{row.copies:,}", meets]
+        table.add_row(*cells, style="bold" if row is options[0] else None)
+    console.print(table)
+    for row in options:
+        if row.note:
+            console.print(f"{row.label}: {row.note}", highlight=False, markup=False)
+
+
+def _show_trade(verdict: "Verdict", of_file: "Outcome | None", console: Console) -> None:
+    """What each split of rho would give."""
+    title = f"Gain over {100 * verdict.start:.2f}% on held-out pseudo-users, points of top-1 recall"
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    for name in ("spent on", "ships", "rounds", "goal", "rho", "gain", "pays"):
+        table.add_column(name, justify="left" if name in ("spent on", "ships") else "right", no_wrap=True)
+    for place, row in enumerate(verdict.outcomes):
+        shape = (f"{row.rounds:,}", f"{row.report_goal:,}") if row.rounds else ("-", "-")
+        pays = "yes" if verdict.pays(row) else "no"
+        gain = f"{100 * row.gain:+.2f} ± {200 * row.error:.2f}"
+        label = f"{row.label} (this file)" if of_file is not None and row is of_file else row.label
+        style = "bold" if place == verdict.best else None
+        table.add_row(label, row.ships, *shape, f"{row.rho:.3g}", gain, pays, style=style)
+    console.print(table)

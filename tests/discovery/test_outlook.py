@@ -3,7 +3,7 @@
 import pytest
 
 from discovery import outlook, participation
-from discovery.central.histogram import Shard
+from discovery.central.contributions import Shard
 from discovery.central.select import select
 from discovery.certificates.group import device
 from discovery.config import CentralConfig, TrieConfig

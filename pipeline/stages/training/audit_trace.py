@@ -10,8 +10,8 @@ import json
 import logging
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +31,6 @@ from federated.config.training import ADAPTIVITY, MOMENTUM, SECOND_MOMENTUM, Loc
 from federated.local_training.rows import round_rows, rows_digest
 from federated.participation.records import load_records
 from federated.rounds import witness
-from federated.rounds.again import noise_again
 from federated.rounds.rule import RoundRule
 from federated.rounds.server import flat_weights
 from federated.rounds.state import RECORDS
@@ -240,6 +239,15 @@ def looked_through(
     whitener_TT, multiplier = whitener(rule.mechanism, rounds), rule.privatizer.noise_multiplier
     rows = values.noise_values(np.array(samples), looked_at, whitener_TT, multiplier, alpha / FAMILIES)
     return Drawn(np.array(along), rows)
+
+
+def noise_again(rule: RoundRule, num_parameters: int, rounds: int) -> Iterator[np.ndarray]:
+    """Noise of each round's sum once more, from the key: float64 ``[P]`` in clip norms; secret."""
+    state = rule.privatizer.init(num_parameters)
+    for _ in range(rounds):
+        drawn = rule.privatizer.draw(state, rule.key)
+        yield drawn.noise_P * rule.sensitivity
+        state = replace(state, round=state.round + 1, updates=drawn.updates, bits=drawn.bits)
 
 
 if __name__ == "__main__":

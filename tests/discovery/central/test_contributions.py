@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from discovery.central.contributions import MOST_LETTERS, Contributions, contribute
-from discovery.central.histogram import shards_of
+from discovery.central.contributions import MOST_LETTERS, Contributions, contribute, shards_of
 from discovery.device.typed import TypedWords
 
 KEY = bytes(range(32))

@@ -6,9 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from discovery.central.contributions import contribute
+from discovery.central.contributions import contribute, shards_of
 from discovery.central.filled import filled, units
-from discovery.central.histogram import shards_of
 from discovery.central.weighted_gaussian import GRID
 from discovery.device.typed import TypedWords
 

@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 
+from discovery.central.contributions import Shard, shards_of
 from discovery.central.forms import forms_of, forms_weights
-from discovery.central.histogram import Shard, shards_of
 from discovery.central.weighted_gaussian import GRID
 from discovery.device.typed import TypedWords
 from pretrain.writing.case import SIGNS

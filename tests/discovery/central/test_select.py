@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from discovery.central import weighted_gaussian
-from discovery.central.histogram import Shard, shards_of, summed
+from discovery.central.contributions import Shard, shards_of, summed
 from discovery.central.select import FILLED_SHARE, FORMS_SHARE, discover, passes_of, require_devices, select
 from discovery.config import FAILURE_SHARE, CentralConfig
 from discovery.device.typed import TypedWords

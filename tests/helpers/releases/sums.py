@@ -9,10 +9,9 @@ import pytest
 
 from discovery import discover as trie
 from discovery.central import select as central
-from discovery.central.contributions import contribute
+from discovery.central.contributions import Shard, contribute
 from discovery.central.filled import units
 from discovery.central.forms import forms_weights
-from discovery.central.histogram import Shard
 from discovery.central.weighted_gaussian import GRID
 from discovery.config import CentralConfig, TrieConfig
 from discovery.device.typed import TypedWords

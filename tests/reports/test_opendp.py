@@ -8,17 +8,16 @@ import jsonschema
 import pytest
 import yaml
 
-from reports.registry.opendp import COMMIT, FILE, VERSION
-from reports.render import pages
+from reports.render import OPENDP_COMMIT, OPENDP_DAY, OPENDP_FILE, pages
 from tests.helpers.launches.checkout import ROOT
 from tests.helpers.reports.reports_example import block, example
 
-SCHEMA = json.loads((ROOT / "reports" / "registry" / f"opendp-{VERSION}.schema.json").read_text(encoding="utf-8"))
+SCHEMA = json.loads((ROOT / "reports" / "templates" / f"opendp-{OPENDP_DAY}.schema.json").read_text(encoding="utf-8"))
 GROUP = [{"devices": 2, "rho": 4 * 0.50012, "epsilon": 11.2345}]
 
 
 def record(**changes: object) -> dict[str, Any]:
-    return yaml.safe_load(pages(example(**changes), {})[FILE])
+    return yaml.safe_load(pages(example(**changes), {})[OPENDP_FILE])
 
 
 def complaints(content: dict[str, Any]) -> list[str]:
@@ -56,10 +55,10 @@ def test_what_is_no_deployment_has_no_record() -> None:
     gates = [block("decision")["gates"][0] | {"passed": False}]
     held = example(decision=block("decision", decision="hold", gates=gates))
     void = example(launch=block("launch", seeded_randomness=True), mechanism=block("mechanism", randomness="seeded"))
-    assert not any(FILE in pages(each, {}) for each in (held, void))
+    assert not any(OPENDP_FILE in pages(each, {}) for each in (held, void))
 
 
 def test_a_record_says_by_which_schema_it_was_written() -> None:
-    assert f"as of {VERSION} (commit {COMMIT[:7]})" in pages(example(), {})[FILE]
-    assert COMMIT in SCHEMA["$comment"]
-    assert VERSION in SCHEMA["$comment"]
+    assert f"as of {OPENDP_DAY} (commit {OPENDP_COMMIT[:7]})" in pages(example(), {})[OPENDP_FILE]
+    assert OPENDP_COMMIT in SCHEMA["$comment"]
+    assert OPENDP_DAY in SCHEMA["$comment"]
