@@ -15,7 +15,7 @@ SIGNIFICANCE_Z = 4.0
 # The part of a central discovery's delta that is the chance of a word of one device alone being released. Of 0.1, 0.3
 # and 0.5 it found most words of typed chat, by little (LOG, "Discovery with a trusted aggregator").
 FAILURE_SHARE = 0.3
-# So much noise is still written exactly on the grid of sums, and two passes of it.
+# So much noise is still written exactly on the grid of sums.
 MOST_NOISE = 1e5
 
 
@@ -40,9 +40,6 @@ class TrieConfig(Config):
     )
     layers: Annotated[int, Field(ge=2, le=64)] = Field(description="trie depth L; words have at most L - 1 characters")
     max_prefixes: PositiveInt = Field(le=1_000_000, description="cap on prefixes kept per layer")
-    passes: Annotated[int, Field(ge=1, le=16)] = Field(
-        default=1, description="runs over the trie, each on devices of its own and without the words found before"
-    )
     false_discovery_rate: Fraction | None = Field(
         default=None,
         description="share of a layer's words that nobody types, at most and on average; if not set, a fixed threshold",
@@ -65,14 +62,11 @@ class CentralConfig(Config):
         description="distinct unknown words that a device contributes at most"
     )
     delta: Fraction = Field(ge=1e-30, description="delta of the statement on words, the threshold's failure included")
-    passes: Literal[1, 2] = Field(
-        default=1, description="2: the second, at most of the cost, leaves out what the first found"
-    )
     blocklist: Line | None = Field(default=None, description="file of words never to suggest in this locale")
 
     @property
     def rho(self) -> float:
-        """What the words of all passes cost one device, but for ``failure``."""
+        """What the words cost one device, but for ``failure``."""
         return 1 / (2 * self.noise_multiplier**2)
 
     @property

@@ -24,24 +24,25 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Run:
-    """Arguments of one discovery that no pass changes: devices, configuration, key, folder."""
+    """Arguments of one discovery that no layer changes: devices, configuration, key, folder."""
 
     typed: TypedWords
     letters: str
     config: TrieConfig
     key: bytes
     directory: Path
-    groups: dict[tuple[int, int], np.ndarray]
+    groups: dict[int, np.ndarray]
+    known_words: frozenset[str]
     progress: Callable[[dict], None] | None
     add_up: AddUp | None
 
 
 def require_devices(config: TrieConfig, devices: int) -> None:
     """ValueError where there are fewer devices than layers to ask them in."""
-    if devices < config.layers * config.passes:
+    if devices < config.layers:
         raise ValueError(
-            f"discovery.layers: {config.layers} layers in {config.passes} passes need as many devices, there are "
-            f"{devices}; lower layers or passes, or wait for more devices"
+            f"discovery.layers: {config.layers} layers need as many devices, there are {devices}; lower layers, or "
+            "wait for more devices"
         )
 
 
@@ -57,11 +58,11 @@ def discover(
     processes: int | Share = 1,
     add_up: AddUp | None = None,
 ) -> DiscoveryResult:
-    """Find words that devices type, in passes over the population, each without the words found before.
+    """Find words that devices type, letter by letter, each layer from devices of its own.
 
     Args:
       device_words: the words of each device, in its order of typing, with the signs of their forms.
-      known_words: public; every device removes them, and what earlier passes found, before it answers.
+      known_words: public; every device removes them before it answers.
       alphabet: letters of the locale.
       key: 32 secret bytes that all devices' random bits derive from in this simulation.
       directory: private; participation records and one file for each finished layer, so that a killed run goes on.
@@ -81,16 +82,12 @@ def discover(
     if not isinstance(processes, Share) or processes.rank == 0:
         state.claim(directory, state.fingerprint(typed, known_words, letters, config, key))
     groups = participation.assign(len(typed), config, key, known_words)
-    run = _Run(typed, letters, config, key, directory, groups, progress, add_up)
-    done: list[LayerState] = []
+    run = _Run(typed, letters, config, key, directory, groups, known_words, progress, add_up)
     with workers(processes) as shared:
-        advance = how_far.along("asking devices for words", config.passes * config.layers) if shared.writes else None
-        for number in range(1, config.passes + 1):
-            discovered = {word.word for layer in done for word in layer.words}
-            closed = _one_pass(run, number, known_words | discovered, shared, advance or how_far.nothing)
-            if advance and len(closed) < config.layers:  # No prefix survived, so nothing more is asked in this pass.
-                advance(config.layers - len(closed))
-            done += closed
+        advance = how_far.along("asking devices for words", config.layers) if shared.writes else None
+        done = _layers(run, shared, advance or how_far.nothing)
+        if advance and len(done) < config.layers:  # No prefix survived, so nothing more is asked.
+            advance(config.layers - len(done))
     rows = tuple(layer.row for layer in done)
     if shared.writes:
         participation.check(directory, rows, config.messages_per_device)
@@ -110,23 +107,21 @@ def discover(
 
 
 def _as_typed(word: FoundWord, done: Sequence[LayerState]) -> FoundWord:
-    """A word in the form that a later layer of its pass heard of."""
+    """A word in the form that a later layer heard of."""
     forms = [layer.forms[word.word] for layer in done if word.word in layer.forms]
     return word.model_copy(update={"form": forms[0]}) if forms else word
 
 
-def _one_pass(
-    run: _Run, number: int, known_words: frozenset[str], shared: Workers, advance: Callable[[float], None]
-) -> list[LayerState]:
+def _layers(run: _Run, shared: Workers, advance: Callable[[float], None]) -> list[LayerState]:
     prefixes: tuple[str, ...] = ("",)
     done = []
     for layer in range(1, run.config.layers + 1):
-        closed = state.load(run.directory, number, layer)
+        closed = state.load(run.directory, layer)
         if closed is None:
-            question = question_of(number, layer, prefixes, run.letters, known_words, run.config)
-            group = run.groups[number, layer]
+            question = question_of(layer, prefixes, run.letters, run.known_words, run.config)
+            group = run.groups[layer]
             if shared.writes:
-                participation.record(run.directory, number, layer, group)
+                participation.record(run.directory, layer, group)
             closed = close_layer(question, ask(question, group, run.typed, run.key, shared, run.add_up))
             if shared.writes:
                 with shared.writing():
@@ -137,6 +132,6 @@ def _one_pass(
         if run.progress:
             run.progress(closed.row.model_dump())
         if not prefixes:
-            _log.info("discover: no prefix survived layer %d of pass %d: no longer word can be found", layer, number)
+            _log.info("discover: no prefix survived layer %d: no longer word can be found", layer)
             break
     return done

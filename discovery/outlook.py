@@ -7,7 +7,7 @@ import numpy as np
 from scipy import optimize, stats
 
 from discovery import participation
-from discovery.central.select import passes_of
+from discovery.central.select import cut_of
 from discovery.certificates.group import device, honest_messages
 from discovery.config import MOST_NOISE, SIGNIFICANCE_Z, CentralConfig, TrieConfig
 from discovery.device.answer import letters_of
@@ -51,7 +51,7 @@ def local(config: TrieConfig, devices: int, alphabet: str, known_words: Collecti
         alive_L = np.minimum(float(letters) ** np.arange(1, config.layers + 1), config.max_prefixes)
     else:
         alive_L = participation.alive(config, known_words)
-    fewest = rounded_down(participation.fewest(devices // config.passes, alive_L))
+    fewest = rounded_down(participation.fewest(devices, alive_L))
     randomizer = subset_selection(config.epsilon0, letters + 1)
     honest = honest_messages(fewest * most, most, config.honest_share)
     return LocalOutlook(
@@ -65,7 +65,7 @@ def local(config: TrieConfig, devices: int, alphabet: str, known_words: Collecti
 def _layer(config: TrieConfig, devices: int, alphabet: str) -> tuple[int, SubsetSelection, int]:
     """Messages of a device, their law and their number, in a layer of average size and the largest domain."""
     most, domain = config.messages_per_device, config.max_prefixes * len(letters_of(alphabet)) + 1
-    messages = max(devices // (config.layers * config.passes), 1) * most
+    messages = max(devices // config.layers, 1) * most
     return most, subset_selection(config.epsilon0, domain), messages
 
 
@@ -81,7 +81,7 @@ def least_share(config: CentralConfig, devices: int) -> float:
 
     Of devices that fill their places; words of others weigh more.
     """
-    least = passes_of(config)[-1].threshold
+    least = cut_of(config).threshold
     return min(least * config.words_per_device**0.5 / max(devices, 1), 1.0)
 
 
@@ -99,7 +99,7 @@ def as_far_reaching(config: TrieConfig, devices: int, alphabet: str) -> CentralC
     least = _local_share(config, devices, alphabet) * devices / config.messages_per_device**0.5
 
     def too_far(noise: float) -> float:
-        return passes_of(central(noise))[-1].threshold - least
+        return cut_of(central(noise)).threshold - least
 
     if too_far(_LEAST_NOISE) >= 0:
         return central(_LEAST_NOISE)

@@ -1,6 +1,6 @@
 """Who was asked in which layer of which pass, and what the records prove.
 
-Groups are disjoint, so a device's losses do not add up over layers and passes. The records are
+Groups are disjoint, so a device's losses do not add up over layers. The records are
 private: they name devices.
 """
 
@@ -68,38 +68,32 @@ def sizes(devices: int, alive_L: np.ndarray) -> list[int]:
     return (1 + np.diff(ends_L, prepend=0)).tolist()
 
 
-def assign(
-    devices: int, config: TrieConfig, key: bytes, known_words: Collection[str]
-) -> dict[tuple[int, int], np.ndarray]:
-    """Disjoint groups of device numbers, int64 and ascending, by (pass, layer) from 1, by a secret permutation."""
-    places = [(number, layer) for number in range(1, config.passes + 1) for layer in range(1, config.layers + 1)]
-    parts = [devices // config.passes + (number < devices % config.passes) for number in range(config.passes)]
-    ends = np.cumsum([size for part in parts for size in group_sizes(part, config, known_words)])[:-1]
+def assign(devices: int, config: TrieConfig, key: bytes, known_words: Collection[str]) -> dict[int, np.ndarray]:
+    """Disjoint groups of device numbers, int64 and ascending, by layer from 1, by a secret permutation."""
+    ends = np.cumsum(group_sizes(devices, config, known_words))[:-1]
     shares = np.split(Keystream(key, "layers").permutation(devices), ends)
-    return {place: np.sort(share) for place, share in zip(places, shares, strict=True)}
+    return {layer: np.sort(share) for layer, share in enumerate(shares, start=1)}
 
 
-def record(directory: Path, pass_number: int, layer: int, asked: np.ndarray) -> None:
+def record(directory: Path, layer: int, asked: np.ndarray) -> None:
     """Write down a group before its votes are used: asked once is asked, answer or not.
 
-    Columns: ``device`` int64, ``pass`` and ``layer`` int16, ``answered`` bool (all true: simulated devices
-    do not drop out).
+    Columns: ``device`` int64, ``layer`` int16, ``answered`` bool (all true: simulated devices do not drop out).
     """
     table = pa.table(
         {
             "device": pa.array(asked, pa.int64()),
-            "pass": pa.array(np.full(len(asked), pass_number), pa.int16()),
             "layer": pa.array(np.full(len(asked), layer), pa.int16()),
             "answered": pa.array(np.ones(len(asked), dtype=bool), pa.bool_()),
         }
     )
     folder = private_directory(directory / _FOLDER)
-    with atomic(folder / f"pass-{pass_number:02d}-layer-{layer:02d}.parquet", PRIVATE) as temporary:
+    with atomic(folder / f"layer-{layer:02d}.parquet", PRIVATE) as temporary:
         pq.write_table(table, temporary)
 
 
 def read(directory: Path) -> pa.Table:
-    """All records, in the order of passes and layers."""
+    """All records, in the order of layers."""
     paths = sorted((directory / _FOLDER).glob("*.parquet"))
     return pa.concat_tables([pq.read_table(path) for path in paths])
 
@@ -114,12 +108,11 @@ def check(directory: Path, rows: tuple[LayerRow, ...], messages_per_device: int)
     devices = table["device"].to_numpy()
     if len(np.unique(devices)) != len(devices):
         raise ArithmeticError("participation: a device was asked in two layers, so losses of layers add up")
-    places = table["pass"].to_numpy().astype(np.int64) * 100 + table["layer"].to_numpy()
-    answered = table["answered"].to_numpy()
+    layers, answered = table["layer"].to_numpy(), table["answered"].to_numpy()
     for row in rows:
-        sent = int(answered[places == row.pass_number * 100 + row.layer].sum()) * messages_per_device
+        sent = int(answered[layers == row.layer].sum()) * messages_per_device
         if sent != row.messages:
             raise ArithmeticError(
-                f"participation: pass {row.pass_number}, layer {row.layer} counts {row.messages} messages, its devices "
-                f"sent {sent}; its certificate is not true"
+                f"participation: layer {row.layer} counts {row.messages} messages, its devices sent {sent}; its "
+                "certificate is not true"
             )

@@ -194,32 +194,26 @@ def _layers(pretended: PretendedTypists, letters: str, config: TrieConfig) -> li
 def _discover(
     pretended: PretendedTypists, letters: str, layers: list[_Layer], config: TrieConfig, seed: int
 ) -> ProjectedCoverage:
-    sizes = group_sizes(pretended.devices // config.passes, config, pretended.known_words)
-    enough = pretended.devices >= config.layers * config.passes
+    sizes = group_sizes(pretended.devices, config, pretended.known_words)
     numbers = {word: number for number, word in enumerate(pretended.words)}
+    rates_V = pretended.words_per_device * pretended.shares_V
     discovered: set[str] = set()
-    for pass_number in range(1, config.passes + 1 if enough else 1):
-        silent_V = np.isin(np.arange(len(numbers)), [numbers[word] for word in discovered if word in numbers])
-        rates_V = np.where(silent_V, 0.0, pretended.words_per_device * pretended.shares_V)
-        known_words = pretended.known_words | discovered
-        prefixes: tuple[str, ...] = ("",)
-        alive_M = np.ones(1, dtype=bool)
-        for number, layer in enumerate(layers, start=1):
-            question = question_of(pass_number, number, prefixes, letters, known_words, config)
-            speaking = layer.candidate_V >= 0
-            rates_M = np.bincount(layer.candidate_V[speaking], rates_V[speaking], minlength=len(layer.candidates))
-            rates_M *= alive_M[layer.parent_M]
-            place, messages = (seed, pass_number, number), sizes[number - 1] * config.messages_per_device
-            counts_d = _counts(question, layer, rates_M, messages, np.random.default_rng((*place, 0)))
-            votes_d = votes_for_tuning_only(
-                PublicHistogram(pretended.source, counts_d), question.randomizer, (*place, 1)
-            )
-            chosen = choose(question, votes_d, messages, word_votes(question, votes_d, messages))
-            discovered |= {word.word for word in chosen.words}
-            prefixes, survivors = chosen.prefixes, set(chosen.prefixes)
-            alive_M = np.array([candidate in survivors for candidate in layer.candidates], dtype=bool)
-            if not prefixes:
-                break
+    prefixes: tuple[str, ...] = ("",)
+    alive_M = np.ones(1, dtype=bool)
+    for number, layer in enumerate(layers if pretended.devices >= config.layers else (), start=1):
+        question = question_of(number, prefixes, letters, pretended.known_words, config)
+        speaking = layer.candidate_V >= 0
+        rates_M = np.bincount(layer.candidate_V[speaking], rates_V[speaking], minlength=len(layer.candidates))
+        rates_M *= alive_M[layer.parent_M]
+        place, messages = (seed, number), sizes[number - 1] * config.messages_per_device
+        counts_d = _counts(question, layer, rates_M, messages, np.random.default_rng((*place, 0)))
+        votes_d = votes_for_tuning_only(PublicHistogram(pretended.source, counts_d), question.randomizer, (*place, 1))
+        chosen = choose(question, votes_d, messages, word_votes(question, votes_d, messages))
+        discovered |= {word.word for word in chosen.words}
+        prefixes, survivors = chosen.prefixes, set(chosen.prefixes)
+        alive_M = np.array([candidate in survivors for candidate in layer.candidates], dtype=bool)
+        if not prefixes:
+            break
     real = [numbers[word] for word in discovered if word in numbers]
     wanted_V = np.where(pretended.wanted_V, pretended.shares_V, 0.0)
     return ProjectedCoverage(

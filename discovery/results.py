@@ -23,7 +23,6 @@ class FoundWord(Config):
     share: float
     low: float
     high: float
-    pass_number: int = 1
     form: str = "lower"
 
     @property
@@ -44,7 +43,7 @@ def by_share(word: FoundWord) -> tuple[float, str]:
 
 
 class LayerRow(Config):
-    """One layer of one pass in full. Everything follows from noisy votes and public numbers.
+    """One layer in full. Everything follows from noisy votes and public numbers.
 
     Attributes:
       asked, messages: messages that would have come from all devices asked, and those received: exact, so private.
@@ -64,7 +63,6 @@ class LayerRow(Config):
       device: central epsilon of all messages of one device together (``certificates.group``).
     """
 
-    pass_number: int
     layer: int
     asked: int
     messages: int
@@ -112,9 +110,9 @@ class DiscoveryResult(Config):
     """Public: words are outputs of the private mechanism, and nothing else here depends on a device.
 
     Guarantee: item-level ``epsilon0``-LDP under swap adjacency; ``messages_per_device * epsilon0``
-    for a whole device; (epsilon_central, delta) for the item after shuffling, at the worst
-    layer of all passes, since a device answers in one layer of one pass only; (device_epsilon_central, delta) for all
-    of a device's messages after shuffling, at the worst layer. None of these adds to the rho of training.
+    for a whole device; (epsilon_central, delta) for the item after shuffling, at the worst layer, since a device
+    answers in one layer only; (device_epsilon_central, delta) for all of a device's messages after shuffling, at the
+    worst layer. None of these adds to the rho of training.
 
     Attributes:
       epsilon_central: by ``certificate``.
@@ -138,12 +136,12 @@ class DiscoveryResult(Config):
 
 
 class CentralResult(Config):
-    """Words of a central discovery, the least noisy weight of each pass, and of rho what its other releases took.
+    """Words of a central discovery, the least noisy weight of one, and of rho what its other releases took.
 
     Guarantee: ``central.select.select``.
     """
 
     words: tuple[FoundWord, ...]
-    thresholds: tuple[float, ...]
+    threshold: float
     forms_share: float
     filled_share: float

@@ -16,7 +16,7 @@ from pretrain.config import Config
 from pretrain.files import PRIVATE, write_text
 from pretrain.writing.case import form_of
 
-_COLUMNS = ("number", "decision", "word", "share", "low", "high", "pass_number", "layer", "verdict")
+_COLUMNS = ("number", "decision", "word", "share", "low", "high", "layer", "verdict")
 # A spreadsheet takes a cell that begins so for a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
@@ -37,7 +37,6 @@ class Candidate(Config):
     share: float
     low: float
     high: float
-    pass_number: int
     layer: int
     verdict: str
     decision: Literal["", "keep", "drop"] = ""

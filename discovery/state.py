@@ -48,16 +48,16 @@ def claim(directory: Path, asked: str) -> None:
         write_text(private_directory(directory) / path.name, asked, PRIVATE)
 
 
-def load(directory: Path, pass_number: int, layer: int) -> LayerState | None:
+def load(directory: Path, layer: int) -> LayerState | None:
     """A finished layer, or None."""
-    path = _path(directory, pass_number, layer)
+    path = _path(directory, layer)
     return LayerState.model_validate(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
 
 
 def save(directory: Path, state: LayerState) -> None:
     """Keep a finished layer, whole or not at all."""
-    write_text(_path(directory, state.row.pass_number, state.row.layer), state.model_dump_json(), PRIVATE)
+    write_text(_path(directory, state.row.layer), state.model_dump_json(), PRIVATE)
 
 
-def _path(directory: Path, pass_number: int, layer: int) -> Path:
-    return directory / f"pass-{pass_number:02d}-layer-{layer:02d}.json"
+def _path(directory: Path, layer: int) -> Path:
+    return directory / f"layer-{layer:02d}.json"

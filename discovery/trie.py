@@ -24,7 +24,6 @@ _DIGITS = 4
 
 
 def question_of(
-    pass_number: int,
     layer: int,
     prefixes: tuple[str, ...],
     letters: str,
@@ -33,7 +32,7 @@ def question_of(
 ) -> Question:
     """What a layer asks; ``letters`` as of ``letters_of``."""
     broadcast = Broadcast(layer, prefixes, letters)
-    return Question(pass_number, broadcast, subset_selection(config.epsilon0, broadcast.domain), known_words, config)
+    return Question(broadcast, subset_selection(config.epsilon0, broadcast.domain), known_words, config)
 
 
 def close_layer(question: Question, votes: ShardVotes) -> LayerState:
@@ -52,7 +51,6 @@ def close_layer(question: Question, votes: ShardVotes) -> LayerState:
     chosen = choose(question, votes.votes_d, messages, needed)
     anonymity = anonymous_holders(randomizer, most, needed, ANONYMITY_CHANCE)
     row = LayerRow(
-        pass_number=question.pass_number,
         layer=question.broadcast.layer,
         asked=messages,
         messages=messages,
@@ -121,7 +119,6 @@ def _found(question: Question, word: str, votes: int, messages: int, needed: int
         share=float(f"{float(estimate(randomizer, np.array(votes), messages)) / messages:.{_DIGITS}g}"),
         low=float(f"{low:.{_DIGITS}g}"),
         high=float(f"{high:.{_DIGITS}g}"),
-        pass_number=question.pass_number,
     )
 
 

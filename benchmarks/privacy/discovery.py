@@ -64,7 +64,7 @@ def question(prefixes: int, epsilon0: float, contributions: int) -> Question:
         layers=15,
         max_prefixes=prefixes,
     )
-    return question_of(1, 4, tuple(rows), letters, frozenset(), config)
+    return question_of(4, tuple(rows), letters, frozenset(), config)
 
 
 def typists(asked: Question, devices: int, seed: int) -> TypedWords:
@@ -147,48 +147,46 @@ def population(devices: int, words_each: int = 200) -> tuple[TypedWords, dict[st
 
 
 def words(devices: int, figures: Path | None) -> None:
-    """Coverage and false words by passes, epsilon and threshold; each a full run of honest messages."""
+    """Coverage and false words by epsilon and threshold; each a full run of honest messages."""
     typed, weights = population(devices)
     print(
         f"{devices:,} devices, {len(typed.numbers) / devices:.0f} words each, {TARGETS:,} targets; "
         "15 layers, 10 messages a device, 1,500 prefixes"
     )
     print(
-        f"{'passes':>7}{'epsilon0':>9}{'rate':>6}{'coverage %':>12}{'words':>7}{'false':>7}"
+        f"{'epsilon0':>9}{'rate':>6}{'coverage %':>12}{'words':>7}{'false':>7}"
         f"{'clones':>8}{'blanket':>9}{'attack':>8}{'CPU s':>7}"
     )
     curves: dict[str, list[tuple[float, float]]] = {}
     best = None
-    runs: list[tuple[int, float, float | None]] = [(passes, 8.0, USUAL_RATE) for passes in (1, 2)]
-    runs += [(2, epsilon0, USUAL_RATE) for epsilon0 in (4.0, 6.0, 10.0)]
-    runs += [(2, 8.0, rate) for rate in (None, 0.01, 0.2)]
-    for passes, epsilon0, rate in runs:
+    runs: list[tuple[float, float | None]] = [(epsilon0, USUAL_RATE) for epsilon0 in (4.0, 6.0, 8.0, 10.0)]
+    runs += [(8.0, rate) for rate in (None, 0.01, 0.2)]
+    for epsilon0, rate in runs:
         began = time.process_time()
-        found = run(typed, passes, epsilon0, rate)
+        found = run(typed, epsilon0, rate)
         share = sum(weights.get(word.word, 0.0) for word in found.words)
         false = sum(word.word not in weights for word in found.words)
         print(
-            f"{passes:>7}{epsilon0:>9g}{'z 4' if rate is None else rate:>6}{100 * share:>12.1f}"
+            f"{epsilon0:>9g}{'z 4' if rate is None else rate:>6}{100 * share:>12.1f}"
             f"{len(found.words):>7}{false:>7}{found.epsilon_central:>8.3f}{found.epsilon_blanket:>9.3f}{found.epsilon_attack:>8.3f}"
             f"{time.process_time() - began:>7.0f}",
             flush=True,
         )
         if rate == USUAL_RATE:
-            name = f"{passes} pass{'es' * (passes > 1)}"
-            curves[name] = sorted([*curves.get(name, []), (epsilon0, share)])
-        if (passes, epsilon0, rate) == (2, 8.0, USUAL_RATE):
+            curves.setdefault("found", []).append((epsilon0, share))
+        if (epsilon0, rate) == (8.0, USUAL_RATE):
             best = found
     if figures:
         figures.mkdir(parents=True, exist_ok=True)
         _draw(figures, curves, best, weights)
 
 
-def run(typed: TypedWords, passes: int, epsilon0: float, rate: float | None) -> DiscoveryResult:
+def run(typed: TypedWords, epsilon0: float, rate: float | None) -> DiscoveryResult:
     """One discovery from first device to last word."""
     config = TrieConfig(
         kind="ldp-triehh",
         epsilon0=epsilon0, delta=1e-10, messages_per_device=10, honest_share=1.0, layers=15, max_prefixes=1500,
-        passes=passes, false_discovery_rate=rate,
+        false_discovery_rate=rate,
     )  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         return trie.discover(
@@ -202,22 +200,14 @@ def run(typed: TypedWords, passes: int, epsilon0: float, rate: float | None) -> 
 
 
 def _draw(folder: Path, curves: dict, found: DiscoveryResult, weights: dict[str, float]) -> None:
-    passes = sorted({row.pass_number for row in found.rows})
-    depth = max(row.layer for row in found.rows)
-    by_place = {(row.pass_number, row.layer): row for row in found.rows}
-    rows = [
-        [by_place[number, layer] for layer in range(1, depth + 1) if (number, layer) in by_place] for number in passes
-    ]
-    false = {(word.pass_number, word.layer): 0 for word in found.words}
+    false = dict.fromkeys((row.layer for row in found.rows), 0)
     for word in found.words:
-        false[word.pass_number, word.layer] += word.word not in weights
-    wrong = [[false.get((row.pass_number, row.layer), 0) for row in line] for line in rows]
+        false[word.layer] += word.word not in weights
     pictures = {
         "coverage": coverage_by_epsilon(curves),
-        "words": words_by_layer([[row.finished for row in line] for line in rows], wrong),
+        "words": words_by_layer([row.finished for row in found.rows], list(false.values())),
         "domain": domain_and_noise(
-            [[row.domain for row in line] for line in rows],
-            [[row.noise / row.messages for row in line] for line in rows],
+            [row.domain for row in found.rows], [row.noise / row.messages for row in found.rows]
         ),
     }
     for name, svg in pictures.items():
@@ -249,7 +239,7 @@ def scale() -> None:
         f"500,000 devices, 30,000,000 messages, domain {asked.broadcast.domain:,}, "
         f"k {asked.randomizer.size}: {spent:.1f} s"
     )
-    print(f"two passes of 15 such layers on 2 cores, projected: {spent * 30 / 2 / 60:.0f} minutes")
+    print(f"15 such layers on 2 cores, projected: {spent * 15 / 2 / 60:.0f} minutes")
     print(f"largest resident size of the process, all imports in it: {most:.0f} MB")
     print(f"certificates in {certified:.1f} s: " + ", ".join(f"{name} {value:.4f}" for name, value in bounds.items()))
 

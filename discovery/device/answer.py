@@ -185,16 +185,18 @@ def report(
     return np.stack([randomise(randomizer, int(item), bits) for item in items])
 
 
+# The first number of every question's stream: whoever asks the same again, with other bits, takes another.
+_SERIES = 1
+
+
 @dataclass(frozen=True)
 class Question:
     """All that a layer asks, the same for every device of its group; public.
 
     Attributes:
-      pass_number: 1, 2, ...; a device is asked in one layer of one pass only.
-      known_words: those that every device leaves out: the base vocabulary and what earlier passes found.
+      known_words: those that every device leaves out: the base vocabulary.
     """
 
-    pass_number: int
     broadcast: Broadcast
     randomizer: SubsetSelection
     known_words: frozenset[str]
@@ -208,7 +210,7 @@ class Question:
         this one. To the same question a device gives the same answer again.
         """
         content = [
-            self.pass_number, self.broadcast.layer, self.broadcast.letters, self.broadcast.prefixes,
+            _SERIES, self.broadcast.layer, self.broadcast.letters, self.broadcast.prefixes,
             sorted(self.known_words),
             self.randomizer.epsilon0, self.randomizer.size, self.config.messages_per_device, self.config.layers,
             self.config.sampler,

@@ -1,8 +1,8 @@
 """Votes of many devices: added up in batches, in shards, in processes, always the same to the bit.
 
 Shards are worked on by processes of the one task that discovers, on its machine or on several, not by tasks of a
-scheduler. A layer needs the survivors of the one before, so tasks would come in as many rounds as there are layers and
-passes, each with its start, and the votes of single shards, in which fewer people hide than in their sum, would have to
+scheduler. A layer needs the survivors of the one before, so tasks would come in as many rounds as there are layers,
+each with its start, and the votes of single shards, in which fewer people hide than in their sum, would have to
 wait on disk between them. In one task they are never written down, the ledger holds one reservation, and a killed run
 goes on after its last finished layer.
 

@@ -70,10 +70,10 @@ def _discovery(config: LaunchConfig, train: int) -> list[str]:
     discovery = config.discovery
     if isinstance(discovery, TrieConfig):
         return _local_discovery(config, discovery, train)
-    from discovery.central.select import passes_of
+    from discovery.central.select import cut_of
 
     # A device gives a word the weight 1 at most.
-    needed = min(one.threshold for one in passes_of(discovery))
+    needed = cut_of(discovery).threshold
     if train >= needed:
         return []
     return [
@@ -83,24 +83,23 @@ def _discovery(config: LaunchConfig, train: int) -> list[str]:
 
 
 def _local_discovery(config: LaunchConfig, discovery: TrieConfig, train: int) -> list[str]:
-    if train < discovery.layers * discovery.passes:
+    if train < discovery.layers:
         return [
-            f"discovery.layers: {discovery.layers} in {discovery.passes} passes need as many training devices, and "
-            f"there are {train}+; lower it to {max(train // discovery.passes, 1)} or less"
+            f"discovery.layers: {discovery.layers} need as many training devices, and there are {train}+; lower it to "
+            f"{max(train, 1)} or less"
         ]
     if config.mechanism.secagg is None:
         return []
     from discovery.participation import fewest_in_a_layer
     from federated.secagg.votes import require_devices
 
-    smallest = fewest_in_a_layer(train // discovery.passes, discovery)
+    smallest = fewest_in_a_layer(train, discovery)
     try:
         require_devices(smallest)
     except ValueError:
         return [
-            f"discovery.layers: {discovery.layers} in {discovery.passes} passes may leave {smallest} of {train}+ "
-            "training devices to a layer, too few to hide in one another's sum; lower layers or passes, or remove "
-            "mechanism.secagg"
+            f"discovery.layers: {discovery.layers} may leave {smallest} of {train}+ training devices to a layer, too "
+            "few to hide in one another's sum; lower it, or remove mechanism.secagg"
         ]
     return []
 

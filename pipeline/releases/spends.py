@@ -85,7 +85,7 @@ def planned_words(
       known_words: of the public vocabulary, once it is made.
     """
     local = config.messages_per_device * config.epsilon0
-    if devices is None or devices < config.layers * config.passes:
+    if devices is None or devices < config.layers:
         return local_discovery(config.epsilon0, config.messages_per_device, local, config.delta, "local, planned")
     from discovery import outlook  # scipy is slow to import
     from pretrain import text

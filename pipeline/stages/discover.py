@@ -64,7 +64,7 @@ def _central(ctx: StageContext, config: CentralConfig, typed: TypedWords) -> Dis
         words_sha256=write_words(ctx, discovered.words),
         noise_multiplier=config.noise_multiplier,
         words_per_device=config.words_per_device,
-        thresholds=discovered.thresholds,
+        threshold=discovered.threshold,
         forms_share=discovered.forms_share,
         filled_share=discovered.filled_share,
         rho=spend.rho,
@@ -82,7 +82,7 @@ def _local(ctx: StageContext, config: TrieConfig, typed: TypedWords) -> Discover
     with ctx.before_devices():
         trie.require_devices(config, len(typed))
         if secagg:
-            sizes = participation.group_sizes(len(typed) // config.passes, config, frozenset(base.words))
+            sizes = participation.group_sizes(len(typed), config, frozenset(base.words))
             require_devices(min(sizes))
     if ctx.config.runtime.hosts > 1 and not secagg:  # whose sums are one server's
         discover_workers.ask_together(ctx)

@@ -67,7 +67,7 @@ FIELDS: dict[str, Fields] = {
     "Adaptation": {_RELEASED: "new_words"},
     # Words.
     "DiscoveryLayer": {
-        _SETTINGS: "pass_number layer",
+        _SETTINGS: "layer",
         _SCHEDULE: "messages noise word_votes one_holder_chance anonymity lemma_1 clones blanket attack",
         _RELEASED: "domain kept finished",
     },
@@ -79,12 +79,12 @@ FIELDS: dict[str, Fields] = {
     },
     "Discover": {_RELEASED: "words_sha256"},
     "Discover.curve": {
-        _SETTINGS: "step pass_number layer",
+        _SETTINGS: "step layer",
         _SCHEDULE: "messages noise word_votes one_holder_chance anonymity lemma_1 clones blanket attack",
         _RELEASED: "domain kept finished",
     },
     "CentralGuarantee": {
-        _SETTINGS: "kind noise_multiplier words_per_device thresholds rho epsilon delta failure forms_share "
+        _SETTINGS: "kind noise_multiplier words_per_device threshold rho epsilon delta failure forms_share "
         "filled_share",
         _RELEASED: "words_found",
     },

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from discovery.central.select import FILLED_SHARE, FORMS_SHARE, passes_of
+from discovery.central.select import FILLED_SHARE, FORMS_SHARE, cut_of
 from discovery.config import TrieConfig
 from evaluation.audit import canaries
 from evaluation.config import STRESS_RATE
@@ -116,14 +116,14 @@ def words(config: LaunchConfig, records: Mapping[str, StageRecord]) -> Iterator[
         return
     central, stated = config.central_discovery, records["discover"].result
     spend = central_discovery(central)
-    derived: dict[str, list] = {"rho": [spend.rho], "epsilon": [spend.epsilon], "failure": [spend.failure]}
-    derived |= {"forms_share": [FORMS_SHARE], "filled_share": [FILLED_SHARE]}
-    derived["thresholds"] = [one.threshold for one in passes_of(central)]
+    assert spend.rho is not None, "its unit is a device"
+    derived = {"rho": spend.rho, "epsilon": spend.epsilon, "failure": spend.failure}
+    derived |= {"forms_share": FORMS_SHARE, "filled_share": FILLED_SHARE, "threshold": cut_of(central).threshold}
     for name, again in derived.items():
-        said = stated[name] if name == "thresholds" else [stated.get(name, 0.0)]
+        said = stated[name]
         yield Check(
             id=f"words {name}",
-            passed=np.shape(said) == np.shape(again) and np.allclose(said, again, rtol=TOLERANCE, atol=0),
+            passed=said is not None and math.isclose(said, again, rel_tol=TOLERANCE),
             detail=f"stated {said}, derived again from the launch file {again}",
         )
 

@@ -15,9 +15,8 @@ _SAME = 1e-6  # relative; what is further apart is a mistake, not rounding
 
 
 class DiscoveryLayer(Config):
-    """One layer of the trie, of one pass. Messages are rounded down to whole tens of devices."""
+    """One layer of the trie. Messages are rounded down to whole tens of devices."""
 
-    pass_number: int
     layer: int
     messages: int
     domain: int
@@ -87,9 +86,7 @@ class CentralGuarantee(Config):
     kind: Literal["central"] = "central"
     noise_multiplier: float
     words_per_device: int
-    thresholds: tuple[float, ...] = Field(
-        min_length=1, description="least noisy weight of a word that is released, of each pass"
-    )
+    threshold: float = Field(description="least noisy weight of a word that is released")
     rho: float
     epsilon: float
     delta: float

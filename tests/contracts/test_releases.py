@@ -33,13 +33,12 @@ def trained(kind: str) -> Callable[[int], Sequence[float]]:
 RELEASES: dict[str, Callable[[int], Sequence[float]]] = {
     **{f"training: {kind}": trained(kind) for kind in (*EVERY_KIND, "stress devices")},
     "counts": sums.counts,
-    "central words": sums.central_words(1),
-    "central words in two passes": sums.central_words(2),
+    "central words": sums.central_words,
     "local words": sums.local_words,
     "evaluation": sums.evaluation,
 }
 # One that is quick of each kind.
-QUICK = {f"training: {QUIET_BITS}", "counts", "central words in two passes", "evaluation"}
+QUICK = {f"training: {QUIET_BITS}", "counts", "central words", "evaluation"}
 EMPTIED = (8, 14, 18, 22)
 every_release = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in RELEASES]

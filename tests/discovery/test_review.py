@@ -13,7 +13,7 @@ WORDS = ("haha", "-ish", "bob@x.org", "slur", "=cmd", "it's", 'quo"te,d')
 
 def found() -> tuple[FoundWord, ...]:
     return tuple(
-        FoundWord(word=word, layer=len(word) + 1, share=share / 100, low=share / 200, high=share / 50, pass_number=2)
+        FoundWord(word=word, layer=len(word) + 1, share=share / 100, low=share / 200, high=share / 50)
         for share, word in enumerate(WORDS, start=1)
     )
 

@@ -83,7 +83,7 @@ def test_killed_between_layers_ends_the_same(tmp_path: Path) -> None:
     with pytest.raises(Killed):
         run(tmp_path / "cut", devices(), progress=stop)
     done = {path.name for path in (tmp_path / "cut").glob("*.json")}
-    assert done == {f"pass-01-layer-0{number}.json" for number in (1, 2, 3)}
+    assert done == {f"layer-0{number}.json" for number in (1, 2, 3)}
     assert run(tmp_path / "cut", devices()) == whole
 
 

@@ -61,7 +61,7 @@ def test_processes_give_the_stage_the_same_words_and_one_reservation(tmp_path: P
         # Summed and noisy, or who was asked; no message and no votes of a shard.
         assert {name.partition(".")[2] for name in left} == {"", "json", "parquet"}
         assert {name for name in left if "." not in name} == {"fingerprint"}
-        layer = json.loads((run / "private/discover/layers/pass-01-layer-01.json").read_text(encoding="utf-8"))
+        layer = json.loads((run / "private/discover/layers/layer-01.json").read_text(encoding="utf-8"))
         assert set(layer) == {"row", "prefixes", "words", "forms"}
     assert max(handed_out) == 2
     assert kept[1] == kept[2]

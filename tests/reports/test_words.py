@@ -20,7 +20,7 @@ def central(**changes: object) -> Disclosure:
     """The example with words that a trusted aggregator found."""
     local = block("discovery")
     words = {name: local[name] for name in _ABOUT_WORDS} | {"projection": []}
-    words |= {"noise_multiplier": 2.28, "words_per_device": 50, "thresholds": [13.1], "rho": 0.09618344105878733}
+    words |= {"noise_multiplier": 2.28, "words_per_device": 50, "threshold": 13.1, "rho": 0.09618344105878733}
     words |= {"kind": "central", "epsilon": 1.986, "delta": 1e-6, "failure": 3e-7}
     words |= {"forms_share": 0.05, "filled_share": 0.05}
     rho = block("accounting")["rho"]

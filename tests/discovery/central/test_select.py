@@ -7,7 +7,7 @@ import pytest
 
 from discovery.central import weighted_gaussian
 from discovery.central.contributions import Shard, shards_of, summed
-from discovery.central.select import FILLED_SHARE, FORMS_SHARE, discover, passes_of, require_devices, select
+from discovery.central.select import FILLED_SHARE, FORMS_SHARE, cut_of, discover, require_devices, select
 from discovery.config import FAILURE_SHARE, CentralConfig
 from discovery.device.typed import TypedWords
 from pretrain.randomness import noise
@@ -32,7 +32,7 @@ def test_finds_what_many_type_with_its_share_and_nothing_that_one_types(tmp_path
         assert 0 < word.low < word.share < word.high < 1
         assert word.share == pytest.approx((6 * 3**-0.5 + 2**-0.5) / (12 * 3**0.5 + 4 * 2**0.5), rel=0.2)
     noise_multiplier = 2 / (1 - FORMS_SHARE - FILLED_SHARE) ** 0.5
-    assert found.thresholds == (weighted_gaussian.threshold(noise_multiplier, 4, FAILURE_SHARE * 1e-6),)
+    assert found.threshold == weighted_gaussian.threshold(noise_multiplier, 4, FAILURE_SHARE * 1e-6)
 
 
 def test_a_share_does_not_depend_on_how_many_words_devices_may_tell() -> None:
@@ -45,10 +45,9 @@ def test_a_share_does_not_depend_on_how_many_words_devices_may_tell() -> None:
     assert {word.word: word.share for word in many.words} == pytest.approx(shares, rel=0.2)
 
 
-@pytest.mark.parametrize("passes", [1, 2])
-def test_shards_change_nothing(passes: int) -> None:
+def test_shards_change_nothing() -> None:
     typed = TypedWords.gather([[*devices(90).of(row), *(f"{row // 9}.{n}" for n in range(20))] for row in range(90)])
-    changed = {"noise_multiplier": 0.3, "passes": passes, "words_per_device": 22}
+    changed = {"noise_multiplier": 0.3, "words_per_device": 22}
     config = CONFIG.model_copy(update=changed)
     whole = select(lambda: [Shard(0, typed)], 90, KNOWN, config, KEY)
     assert whole.words
@@ -58,37 +57,17 @@ def test_shards_change_nothing(passes: int) -> None:
         assert select(lambda shards=shards: shards[::-1], 90, KNOWN, config, KEY) == whole
 
 
-@pytest.mark.parametrize("passes", [1, 2])
-def test_passes_cost_together_what_the_file_says(passes: int) -> None:
-    config = CONFIG.model_copy(update={"passes": passes})
-    parts = passes_of(config)
-    assert [one.number for one in parts] == list(range(1, passes + 1))
-    rest = 1 - FORMS_SHARE - FILLED_SHARE
-    assert sum(1 / (2 * one.noise_multiplier**2) for one in parts) == pytest.approx(rest * config.rho)
-    assert sum(one.failure for one in parts) == pytest.approx(config.failure)
-    for one in parts:
-        assert one.threshold == weighted_gaussian.threshold(one.noise_multiplier, 4, one.failure)
+def test_words_cost_what_forms_and_filled_places_leave() -> None:
+    cut, rest = cut_of(CONFIG), 1 - FORMS_SHARE - FILLED_SHARE
+    assert 1 / (2 * cut.noise_multiplier**2) == pytest.approx(rest * CONFIG.rho)
+    assert cut.threshold == weighted_gaussian.threshold(cut.noise_multiplier, 4, CONFIG.failure)
 
 
-def test_a_second_pass_leaves_out_what_the_first_found_and_hears_of_more() -> None:
-    """Every device's place is taken by words that all type, until those are found."""
-    often, seldom = [f"often{n}" for n in range(12)], [f"seldom{n}" for n in range(32)]
-    typed = TypedWords.gather([[*often, seldom[device % 32]] for device in range(800)])
-    config = CONFIG.model_copy(update={"words_per_device": 1, "noise_multiplier": 1.5})
-    once = select(lambda: [Shard(0, typed)], 800, KNOWN, config, KEY).words
-    twice = select(lambda: [Shard(0, typed)], 800, KNOWN, config.model_copy(update={"passes": 2}), KEY).words
-    assert {word.word for word in once} == set(often)
-    assert {word.word for word in twice} == {*often, *seldom}
-    assert {word.word for word in twice if word.pass_number == 1} == set(often)
-    assert len({word.word for word in twice}) == len(twice)
-
-
-def test_each_pass_has_noise_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_release_has_noise_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn, gaussian = [], noise.gaussian
     monkeypatch.setattr(noise, "gaussian", lambda *which: drawn.append(which[:3]) or gaussian(*which))
-    config = CONFIG.model_copy(update={"passes": 2})
-    select(lambda: [Shard(0, devices(60))], 60, KNOWN, config, KEY)
-    assert len(drawn) == len(set(drawn)) == 2 + 2  # and those of forms and of filled places
+    select(lambda: [Shard(0, devices(60))], 60, KNOWN, CONFIG, KEY)
+    assert len(drawn) == len(set(drawn)) == 3  # of words, of forms and of filled places
 
 
 def test_sums_leave_out_what_nobody_contributes() -> None:
@@ -99,7 +78,7 @@ def test_sums_leave_out_what_nobody_contributes() -> None:
 def test_another_discovery_s_folder_is_refused(tmp_path: Path) -> None:
     first = discover(devices(60), known_words=KNOWN, config=CONFIG, key=KEY, directory=tmp_path / "d")
     assert discover(devices(60), known_words=KNOWN, config=CONFIG, key=KEY, directory=tmp_path / "d") == first
-    for change in ({"noise_multiplier": 2.1}, {"words_per_device": 5}, {"delta": 1e-5}, {"passes": 2}):
+    for change in ({"noise_multiplier": 2.1}, {"words_per_device": 5}, {"delta": 1e-5}):
         other = CONFIG.model_copy(update=change)
         with pytest.raises(ValueError, match="new launch"):
             discover(devices(60), known_words=KNOWN, config=other, key=KEY, directory=tmp_path / "d")

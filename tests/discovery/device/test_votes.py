@@ -43,8 +43,8 @@ def config(**changes) -> TrieConfig:
     return TrieConfig(**(values | changes))
 
 
-def asked(broadcast: Broadcast, randomizer, settings: TrieConfig, pass_number: int = 1) -> Question:
-    return Question(pass_number, broadcast, randomizer, KNOWN, settings)
+def asked(broadcast: Broadcast, randomizer, settings: TrieConfig) -> Question:
+    return Question(broadcast, randomizer, KNOWN, settings)
 
 
 def both_routes(question: Question, devices: np.ndarray, monkeypatch) -> list[np.ndarray]:
@@ -142,7 +142,7 @@ def test_a_wrong_number_of_votes_stops_the_layer():
     with pytest.raises(ArithmeticError, match="votes"):
         shards.merge(question, [replace(good, devices=31)])
     with pytest.raises(ValueError, match="another question"):
-        shards.merge(asked(FIRST, of_size(1.0, 10, 4), config(), pass_number=2), [good])
+        shards.merge(asked(FIRST, of_size(1.0, 10, 4), config(messages_per_device=4)), [good])
 
 
 @pytest.mark.slow

@@ -95,7 +95,7 @@ def test_heavy_tails_are_log_normal() -> None:
 def test_little_text_makes_few_users() -> None:
     assert len(pseudo_users(pattern(1, 1), 5, "fixed", 1000, 3)) == 1
     assert len(pseudo_users(join_owners([]), 5, "fixed", 10, 3)) == 0
-    with pytest.raises(ValueError, match="the public text makes only 3 pseudo-users"):
+    with pytest.raises(ValueError, match="public_text: it makes only 3 pseudo-users"):
         rehearse(replace(setting(), users=setting().users.select(np.arange(3))), Path("unused"), Path("unused"))
 
 

@@ -83,39 +83,31 @@ def emptied_words(emptied: int) -> TypedWords:
     return TypedWords.gather([[] if device == emptied else words for device, words in enumerate(typists())])
 
 
-def central_words(passes: int) -> Moved:
-    """Weights of words in each pass, of forms, and the sum of all weights; in the device's 1 of each."""
-    config = CentralConfig.model_validate(
-        {"kind": "central", "noise_multiplier": 1.5, "words_per_device": 30, "delta": 1e-6, "passes": passes}
-    )
+def central_words(emptied: int) -> list[float]:
+    """Weights of words, of forms, and the sum of all weights; in the device's 1 of each."""
+    config = CentralConfig(kind="central", noise_multiplier=1.5, words_per_device=30, delta=1e-6)
     known = frozenset({"the"})
+    weights: list[dict[str, int]] = []
+    chosen: list[dict[str, float]] = []
+    with pytest.MonkeyPatch.context() as patch:
+        release = central.weighted_gaussian.release
 
-    def moved(emptied: int) -> list[float]:
-        weights: list[list[dict[str, int]]] = [[], []]
-        chosen: list[dict[str, float]] = []
-        with pytest.MonkeyPatch.context() as patch:
-            release = central.weighted_gaussian.release
-            for world, devices in enumerate((TypedWords.gather(typists()), emptied_words(emptied))):
+        def recorded(weight_of: dict[str, int], *given: object) -> dict[str, float]:
+            weights.append(weight_of)
+            if not chosen:
+                chosen.append(release(weight_of, *given))
+            return chosen[0]
 
-                def recorded(weight_of: dict[str, int], *given: object, world: int = world) -> dict[str, float]:
-                    weights[world].append(weight_of)
-                    if not world:
-                        chosen.append(release(weight_of, *given))
-                    return chosen[len(weights[world]) - 1]
-
-                patch.setattr(central.weighted_gaussian, "release", recorded)
-                central.select(lambda devices=devices: [Shard(0, devices)], DEVICES, known, config, KEY)
-        words = sorted({word for found in chosen for word in found}) or ["haha", "lol"]
-        there, gone = (Shard(0, each) for each in (TypedWords.gather(typists()), emptied_words(emptied)))
-        forms = forms_weights(there, words) - forms_weights(gone, words)
-        filled = [units(contribute(each.typed.parted()[0], known, 30, KEY), 30) for each in (there, gone)]
-        lengths = [
-            np.linalg.norm([first.get(word, 0) - second.get(word, 0) for word in first])
-            for first, second in zip(*weights, strict=True)
-        ]
-        return [float(length) / GRID for length in (*lengths, np.linalg.norm(forms), filled[0] - filled[1])]
-
-    return moved
+        patch.setattr(central.weighted_gaussian, "release", recorded)
+        for devices in (TypedWords.gather(typists()), emptied_words(emptied)):
+            central.select(lambda devices=devices: [Shard(0, devices)], DEVICES, known, config, KEY)
+    words = sorted(chosen[0]) or ["haha", "lol"]
+    there, gone = (Shard(0, each) for each in (TypedWords.gather(typists()), emptied_words(emptied)))
+    forms = forms_weights(there, words) - forms_weights(gone, words)
+    filled = [units(contribute(each.typed.parted()[0], known, 30, KEY), 30) for each in (there, gone)]
+    first, second = weights
+    length = np.linalg.norm([first.get(word, 0) - second.get(word, 0) for word in first])
+    return [float(one) / GRID for one in (length, np.linalg.norm(forms), filled[0] - filled[1])]
 
 
 def local_words(emptied: int) -> list[float]:

@@ -138,7 +138,7 @@ def example(**changes: object) -> Disclosure:
             "delta": 1e-6,
             "certificate": "privacy blanket",
             "layers": [
-                {"pass_number": 1, "layer": n, "messages": 1100, "domain": 30, "kept": 20, "finished": n}
+                {"layer": n, "messages": 1100, "domain": 30, "kept": 20, "finished": n}
                 | {"noise": 14.0, "word_votes": 9, "one_holder_chance": 0.0, "anonymity": 90, "lemma_1": 0.2}
                 | {"clones": 8.0, "blanket": 7.9, "attack": 7.1}
                 for n in (1, 2)

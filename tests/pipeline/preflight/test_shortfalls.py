@@ -37,7 +37,7 @@ def launches() -> Iterator[tuple[LaunchConfig, dict[str, int]]]:
         if rng.random() < 0.05:
             test = MOST_DEVICES + int(rng.integers(-20, 20))
         changes: dict[str, object] = {
-            "discovery": {"layers": int(rng.integers(2, 12)), "passes": int(rng.integers(1, 3))},
+            "discovery": {"layers": int(rng.integers(2, 24))},
             "ab_test": {"buckets": int(rng.integers(2, 60))},
             "audit": {"directions": int(rng.choice([64, 64, 100, 500]))},
             "mechanism": {"report_goal": int(rng.integers(3, 12)), "min_sep": 1, "max_participations": 1},
@@ -58,7 +58,7 @@ def refused_later(config: LaunchConfig, splits: dict[str, int], parameters: int)
     train, test, discovery = splits["train"], splits["test"], config.discovery
     with_words = {"discover": lambda: require_devices(discovery, train)}
     if config.mechanism.secagg:
-        sizes = participation.group_sizes(train // discovery.passes, discovery, KNOWN)
+        sizes = participation.group_sizes(train, discovery, KNOWN)
         with_words["discover, securely"] = lambda: votes.require_devices(min(sizes))
     if config.evaluation is not None:
         with_words["ab_test"] = lambda: require_few_enough(test)
@@ -120,7 +120,7 @@ def test_too_small_a_population_counts_those_that_train():
 
 def test_rounding_hides_nobody_that_a_stage_would_miss() -> None:
     """17 devices, told as 10: a discovery of 15 layers would find them, and one of 19 would not."""
-    config = launch_config(discovery={"layers": 15, "passes": 1})
+    config = launch_config(discovery={"layers": 15})
     assert too_few(config, {"train": 10, "test": 60})
     require_devices(config.discovery, 17)
     assert too_few(config, {"train": 20, "test": 60}) == []

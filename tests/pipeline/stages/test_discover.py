@@ -157,13 +157,13 @@ def test_the_table_of_accesses_covers_words_by_device() -> None:
 def checks(**changes: float) -> Iterator[Check]:
     block = spends.central_discovery(asked().central_discovery).model_dump() | {"failure": FAILURE}
     stated = block | {"forms_share": discovering.select.FORMS_SHARE, "filled_share": discovering.select.FILLED_SHARE}
-    stated |= {"thresholds": [discovering.select.passes_of(asked().central_discovery)[0].threshold]} | changes
+    stated |= {"threshold": discovering.select.cut_of(asked().central_discovery).threshold} | changes
     return words_again(asked(), {"discover": SimpleNamespace(result=stated)})
 
 
 def test_what_words_promise_is_derived_again() -> None:
     assert all(check.passed for check in checks())
-    names = ("rho", "epsilon", "failure", "forms_share", "filled_share", "thresholds")
+    names = ("rho", "epsilon", "failure", "forms_share", "filled_share", "threshold")
     for name in names:
         value = {check.id: check.passed for check in checks(**{name: 0.1})}
         assert value == {f"words {other}": other != name for other in names}

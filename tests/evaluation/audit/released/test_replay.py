@@ -7,7 +7,7 @@ import pytest
 
 from evaluation.audit.released.replay import Optimiser
 from federated import train
-from federated.config.training import ADAPTIVITY, SECOND_MOMENTUM, ServerConfig
+from federated.config.training import ADAPTIVITY, MOMENTUM, SECOND_MOMENTUM, ServerConfig
 from federated.rounds import server
 from federated.rounds.privatize import Privatizer
 from pretrain.randomness.noise import FIXED_POINT
@@ -28,7 +28,7 @@ def test_the_replay_is_the_server_s_step(kind: str) -> None:
         released_TP.append(rng.normal(size=9))
         state = server.step(state, released_TP[-1], 6.0, config)
         expected.append(state.weights_P)
-    optimiser = Optimiser(kind, 0.7, 0.8, SECOND_MOMENTUM, ADAPTIVITY, 6.0)
+    optimiser = Optimiser(kind, 0.7, MOMENTUM, SECOND_MOMENTUM, ADAPTIVITY, 6.0)
     np.testing.assert_allclose(optimiser.models(start_P, np.array(released_TP)), expected, rtol=1e-12)
 
 

@@ -1,4 +1,4 @@
-"""Passes and participation: nobody answers twice, and only what arrived is certified."""
+"""Participation: nobody answers whole, and only what arrived is certified."""
 
 import shutil
 from pathlib import Path
@@ -22,7 +22,6 @@ CONFIG = TrieConfig(
     honest_share=1.0,
     layers=6,
     max_prefixes=30,
-    passes=2,
 )
 PLANTED = ("haha", "lol", "yeah", "cool")
 
@@ -48,10 +47,9 @@ def run(folder: Path, people: list[list[str]] | None = None, progress=None, add_
     )
 
 
-@pytest.mark.parametrize("passes", [1, 2, 3])
-def test_groups_part_the_population_whatever_the_passes(passes):
-    groups = participation.assign(101, CONFIG.model_copy(update={"passes": passes}), KEY, frozenset())
-    assert len(groups) == 6 * passes
+def test_groups_part_the_population():
+    groups = participation.assign(101, CONFIG, KEY, frozenset())
+    assert len(groups) == 6
     assert sorted(np.concatenate(list(groups.values())).tolist()) == list(range(101))
     assert max(map(len, groups.values())) - min(map(len, groups.values())) <= 1
 
@@ -66,7 +64,7 @@ def test_who_is_asked_in_which_layer_is_secret():
 
 
 def test_layers_have_devices_by_what_is_alive_in_them():
-    config = CONFIG.model_copy(update={"passes": 2, "max_prefixes": 40})
+    config = CONFIG.model_copy(update={"max_prefixes": 40})
     words = [first + second for first in LETTERS for second in LETTERS[:4]] + ["abcde"]
     sizes = participation.group_sizes(600, config, words)
     # 26 candidates of one letter, 40 of the 104 that a cap lets through, the same of their ends, and one long word.
@@ -75,83 +73,62 @@ def test_layers_have_devices_by_what_is_alive_in_them():
     assert [sizes[place] / sizes[0] for place in (1, 2, 3, 4, 5)] == pytest.approx(
         [(alive / 26) ** 0.25 for alive in (40, 40, 1, 1, 1)], rel=0.03
     )
-    groups = participation.assign(1200, config, KEY, words)
-    assert [len(groups[2, layer]) for layer in range(1, 7)] == sizes
+    groups = participation.assign(600, config, KEY, words)
+    assert [len(groups[layer]) for layer in range(1, 7)] == sizes
     assert participation.group_sizes(6, config, words) == [1] * 6
 
 
 @pytest.fixture(scope="module")
-def twice(tmp_path_factory) -> tuple[Path, DiscoveryResult]:
-    """Both passes over all devices, and where they were written; to be read alone."""
-    folder = tmp_path_factory.mktemp("twice")
+def whole(tmp_path_factory) -> tuple[Path, DiscoveryResult]:
+    """A discovery of all devices, and where it was written; to be read alone."""
+    folder = tmp_path_factory.mktemp("whole")
     return folder, run(folder)
 
 
 @pytest.mark.slow
-def test_a_device_answers_in_one_layer_of_one_pass_only(twice):
-    folder, found = twice
+def test_a_device_answers_in_one_layer_only(whole):
+    folder, found = whole
     table = pq.read_table(folder / "participation")
     asked = table["device"].to_numpy()
     assert len(np.unique(asked)) == len(asked) == 1200
-    assert {(row.pass_number, row.layer) for row in found.rows} == set(
-        zip(table["pass"].to_pylist(), table["layer"].to_pylist(), strict=True)
-    )
+    assert {row.layer for row in found.rows} == set(table["layer"].to_pylist())
+    assert {word.word for word in found.words} == set(PLANTED)
     assert table["answered"].to_numpy().all()
 
 
 @pytest.mark.slow
-def test_the_second_pass_looks_past_what_the_first_one_found(twice, tmp_path):
-    _, found = twice
-    first = {word.word for word in found.words if word.pass_number == 1}
-    second = {word.word for word in found.words if word.pass_number == 2}
-    assert first == set(PLANTED)
-    assert not first & second
-    # One that does not would find them again.
-    single = run(tmp_path / "one", devices()[600:], passes=1)
-    assert {word.word for word in single.words} == set(PLANTED)
-
-
-@pytest.mark.slow
-def test_a_cap_that_hides_words_lifts_in_the_second_pass(tmp_path):
-    people = [[PLANTED[0], PLANTED[0][:2] + "x", "lol"] if number % 4 else ["cool"] for number in range(1200)]
-    one = run(tmp_path / "one", people, passes=1, max_prefixes=2, messages_per_device=2)
-    two = run(tmp_path / "two", people, passes=2, max_prefixes=2, messages_per_device=2)
-    assert {word.word for word in one.words} < {word.word for word in two.words}
-
-
-@pytest.mark.slow
-def test_killed_in_the_second_pass_ends_the_same(twice, tmp_path):
+def test_killed_in_a_layer_ends_the_same(whole, tmp_path):
     class Killed(Exception):
         pass
 
     def stop(point: dict) -> None:
-        if (point["pass_number"], point["layer"]) == (2, 2):
+        if point["layer"] == 2:
             raise Killed
 
     with pytest.raises(Killed):
         run(tmp_path / "cut", progress=stop)
     # What was asked just before the crash is asked again of the same devices, and answered the same.
-    (tmp_path / "cut" / "pass-02-layer-02.json").unlink()
-    assert run(tmp_path / "cut") == twice[1]
+    (tmp_path / "cut" / "layer-02.json").unlink()
+    assert run(tmp_path / "cut") == whole[1]
 
 
 @pytest.mark.slow
-def test_records_that_contradict_the_layers_are_noticed(twice, tmp_path):
-    found = twice[1]
-    shutil.copytree(twice[0], tmp_path, dirs_exist_ok=True)
+def test_records_that_contradict_the_layers_are_noticed(whole, tmp_path):
+    found = whole[1]
+    shutil.copytree(whole[0], tmp_path, dirs_exist_ok=True)
     participation.check(tmp_path, found.rows, 4)
     with pytest.raises(ArithmeticError, match="certificate is not true"):
         participation.check(tmp_path, (found.rows[0].model_copy(update={"messages": 404}),), 4)
-    participation.record(tmp_path, 2, 6, np.array([5, 6]))
-    group = participation.assign(1200, CONFIG, KEY, frozenset())[1, 1]
-    participation.record(tmp_path, 2, 6, group[:3])
+    participation.record(tmp_path, 7, np.array([5, 6]))
+    group = participation.assign(1200, CONFIG, KEY, frozenset())[1]
+    participation.record(tmp_path, 7, group[:3])
     with pytest.raises(ArithmeticError, match="asked in two layers"):
         participation.check(tmp_path, found.rows[:1], 4)
 
 
 @pytest.mark.slow
-def test_k_anonymity_raises_the_threshold_and_is_kept(twice, tmp_path):
-    plain = twice[1]
+def test_k_anonymity_raises_the_threshold_and_is_kept(whole, tmp_path):
+    plain = whole[1]
     strict = run(tmp_path / "strict", anonymity=60)
     assert all(a.word_votes < b.word_votes for a, b in zip(plain.rows, strict.rows, strict=False) if a.layer > 1)
     assert all(row.one_holder_chance < 1e-3 for row in plain.rows)
@@ -161,9 +138,9 @@ def test_k_anonymity_raises_the_threshold_and_is_kept(twice, tmp_path):
     assert all(row.word_votes == row.messages + 1 for row in impossible.rows)
 
 
-def test_too_few_devices_for_all_passes_is_said(tmp_path):
-    with pytest.raises(ValueError, match="2 passes"):
-        run(tmp_path, devices(11))
+def test_too_few_devices_for_all_layers_is_said(tmp_path):
+    with pytest.raises(ValueError, match="6 layers need as many"):
+        run(tmp_path, devices(5))
 
 
 @pytest.mark.slow
