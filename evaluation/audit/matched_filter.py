@@ -28,10 +28,11 @@ import numpy as np
 from scipy import optimize, special, stats
 
 from evaluation.audit.gaussian_dp import epsilon_of_mu
-from evaluation.audit.released.power import POWER, least_length, least_noise
 from evaluation.config import ALPHA
 
 TESTS = 4
+# Chance of noticing a fault of the size that is called the least one noticed.
+POWER = 0.9
 # Clip norms that stand for no noise at all, so that what is divided by it stays finite.
 _NOTHING = 1e-12
 
@@ -294,3 +295,21 @@ def _failures(
     if recorded > mu.claim * (1 + 1e-9):
         failures.append(f"records: the rounds a canary joined allow mu {recorded:.4g}, claimed at most {mu.claim:.4g}")
     return failures
+
+
+def least_noise(numbers: int, level: float) -> float:
+    """Largest share of the claimed noise that a two-sided test of so many squares at this level would notice.
+
+    ``share^2 chi2 < q`` with probability 0.9 for the lower critical value q.
+    """
+    critical = stats.chi2.ppf(level / 2, numbers)
+    return math.sqrt(critical / stats.chi2.ppf(POWER, numbers))
+
+
+def least_length(error: float, degrees: int, level: float) -> float:
+    """Smallest length, where 1 is claimed, that a one-sided t-test at this level would notice.
+
+    Args:
+      error: standard error of the estimate.
+    """
+    return 1.0 + error * float(stats.t.isf(level, degrees) + stats.norm.ppf(POWER))

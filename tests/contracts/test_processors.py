@@ -90,7 +90,7 @@ def messages() -> list[np.ndarray]:
     trie = TrieConfig(
         kind="ldp-triehh", epsilon0=4.0, delta=1e-6, messages_per_device=3, honest_share=1.0, layers=6, max_prefixes=50
     )
-    question = Question(1, broadcast, subset_selection(4.0, broadcast.domain), frozenset({"ab"}), trie)
+    question = Question(broadcast, subset_selection(4.0, broadcast.domain), frozenset({"ab"}), trie)
     typed = TypedWords.gather([[f"{'abcdefgh'[n % 8]}{'abcx'[n % 4]}"] * (1 + n % 5) for n in range(60)])
     sent = []
     for worth in (10**9, 0):

@@ -29,7 +29,7 @@ def question(prefixes: int = 26, epsilon0: float = 4.0, contributions: int = 1, 
         **fields,
     )
     starts = [first + second for first in LETTERS for second in LETTERS][:prefixes]
-    return question_of(1, 3, tuple(sorted(starts)), LETTERS + END, frozenset(), config)
+    return question_of(3, tuple(sorted(starts)), LETTERS + END, frozenset(), config)
 
 
 def finished(asked: Question) -> list[int]:
@@ -103,7 +103,7 @@ def test_the_empty_word_is_none() -> None:
         max_prefixes=99,
         false_discovery_rate=0.9,
     )
-    first = question_of(1, 1, ("",), LETTERS + END, frozenset(), config)
+    first = question_of(1, ("",), LETTERS + END, frozenset(), config)
     assert not choose(first, np.full(28, 50), 50, word_votes(first, np.full(28, 50), 50)).words
 
 
@@ -112,7 +112,7 @@ def test_where_nothing_can_end_there_are_forms_to_tell_from_noise() -> None:
     config = TrieConfig(
         kind="ldp-triehh", epsilon0=4.0, delta=1e-6, messages_per_device=1, honest_share=1.0, layers=4, max_prefixes=10
     )
-    asked = question_of(1, 4, ("ab" + END, "ba" + END), LETTERS + END, frozenset(), config)
+    asked = question_of(4, ("ab" + END, "ba" + END), LETTERS + END, frozenset(), config)
     assert not len(asked.broadcast.ends)
     noise_d = np.random.default_rng(0).binomial(100, asked.randomizer.background, asked.broadcast.domain)
     capital = asked.broadcast.item(f"ab{END}{SIGNS[1]}")

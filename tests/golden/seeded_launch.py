@@ -65,7 +65,7 @@ LAUNCHES = {name: {"mechanism": mechanism} for name, mechanism in MECHANISMS.ite
         "counts": _COUNTS | {"model": "network"},
         "evaluation": {"noise_multiplier": 0.3},
         "ab_test": {"buckets": 5, "session_words": 0},
-        "policy": _POLICY | {"trusted_aggregator": True, "population_max_discovery_epsilon": 80.0},
+        "policy": _POLICY | {"population_max_discovery_epsilon": 80.0},
     },
     "counts": {"mechanism": MECHANISMS["tree"], "counts": _COUNTS | {"model": "counts"}},
 }

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from evaluation.audit.matched_filter import whiteness
-from evaluation.audit.released.power import least_noise
+from evaluation.audit.matched_filter import least_noise, whiteness
 from evaluation.audit.released.rows import AuditRow
 
 # Numbers that are held at once; of a longer run every row of the model keeps a share of its weights.

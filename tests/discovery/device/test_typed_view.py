@@ -23,7 +23,7 @@ CAPITAL, UPPER = SIGNS[1], SIGNS[2]
 
 
 def question(layer: int, prefixes: tuple[str, ...]) -> Question:
-    return question_of(1, layer, prefixes, LETTERS, frozenset({"the"}), CONFIG)
+    return question_of(layer, prefixes, LETTERS, frozenset({"the"}), CONFIG)
 
 
 def test_a_path_is_the_word_its_end_its_digits_and_its_form() -> None:

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from evaluation.audit.matched_filter import least_length, least_noise
 from evaluation.audit.released import values
-from evaluation.audit.released.power import least_length, least_noise
 from evaluation.audit.released.values import noise_values, places
 
 SHAPES, ROUNDS, Z = ((60, 8), (8, 36), (36, 12), (60,)), 3, 2.5
