@@ -1,6 +1,6 @@
 """LDP TrieHH: words that many devices type, letter by letter (Sun & Sun 2024, algorithm 2).
 
-Each layer of each pass asks devices that no other one asked, so their losses do not add up.
+Each layer asks devices that no other one asked, so their losses do not add up.
 """
 
 import logging

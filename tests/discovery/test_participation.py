@@ -129,11 +129,11 @@ def test_records_that_contradict_the_layers_are_noticed(whole, tmp_path):
 @pytest.mark.slow
 def test_k_anonymity_raises_the_threshold_and_is_kept(whole, tmp_path):
     plain = whole[1]
-    strict = run(tmp_path / "strict", anonymity=60)
+    strict = run(tmp_path / "strict", anonymity=120)
     assert all(a.word_votes < b.word_votes for a, b in zip(plain.rows, strict.rows, strict=False) if a.layer > 1)
     assert all(row.one_holder_chance < 1e-3 for row in plain.rows)
     assert {word.word for word in strict.words} <= {word.word for word in plain.words}
-    impossible = run(tmp_path / "impossible", anonymity=401)
+    impossible = run(tmp_path / "impossible", anonymity=1201)
     assert not impossible.words
     assert all(row.word_votes == row.messages + 1 for row in impossible.rows)
 

@@ -57,9 +57,8 @@ def test_more_rho_is_less_noise_by_its_root() -> None:
 def test_shapes_are_what_the_population_can_fill() -> None:
     limits = SmallTrade(goals=(1.0, 0.5, 0.25))
     assert list(trade.shapes(MECHANISM, TERMS, limits)) == [(16, 200), (16, 100), (16, 50)]
-    few = TERMS.with_planning(population_estimate=100, rounds=(8, 16))
-    assert list(trade.shapes(MECHANISM, few, limits))[:3] == [(8, 90), (8, 45), (8, 22)]
-    assert len(list(trade.shapes(MECHANISM, few, limits))) == 6
+    few = TERMS.with_planning(population_estimate=100)
+    assert list(trade.shapes(MECHANISM, few, limits)) == [(16, 90), (16, 45), (16, 22)]
 
 
 def test_counts_cost_no_more_than_asked() -> None:

@@ -40,7 +40,7 @@ def test_bounds_choices_defaults_and_kinds():
     assert answer("seed")["fields"][0]["default"] is None
     assert "kind: banded" in answer("mechanism")["fields"][0]["takes"]
     assert answer("policy.cover_everything")["fields"][0]["gates"] == ["covered"]
-    assert len(answer("noise_multiplier")["fields"]) == 5, "one for each block that has one"
+    assert len(answer("noise_multiplier")["fields"]) == 4, "one for each block that has one"
 
 
 @pytest.mark.parametrize("gate", GATES)

@@ -81,14 +81,6 @@ def test_a_launch_that_selects_nothing_has_the_id_and_text_it_had(config: Launch
     assert result["selection"] is None
 
 
-def test_rehearsal_text_is_not_selected(config: LaunchConfig) -> None:
-    content = config.model_dump(mode="json")
-    planning = {"population_estimate": 100, "max_report_goal": 10, "round_minutes": 5, "target_rho": 1.0}
-    planning["public_text"] = content["public_text"]
-    with pytest.raises(ValueError, match=r"planning.public_text.select_by: .*remove the line"):
-        LaunchConfig.model_validate(content | {"planning": planning})
-
-
 def silenced(split: str, tmp_path: Path, settings: Settings, **changes: object) -> dict:
     """What comes of ingesting devices of which those of one split, or of all, typed no word."""
     registered(PrivacyLedger(settings.ledger_url), "people")
