@@ -1,9 +1,9 @@
-"""``KeyboardLM``: the one-layer CIFG-LSTM of Gboard's next-word models.
+"""``KeyboardLM``: a next-word model of one recurrent layer, Gboard's CIFG-LSTM.
 
-Shape legend: B rows, T steps, V vocabulary, E embedding and projection, H hidden.
+Shape legend: B rows, T steps, V vocabulary, E embedding and projection, H hidden, G gates.
 
-The coupled gate ``i = 1 - f`` and the recurrent projection follow Xu et al. 2023, section 2
-(CIFG-LSTM, one layer, 670 hidden units, embedding and projection 96).
+Layer and recurrent projection follow Xu et al. 2023, section 2 (670 hidden units, embedding and projection 96); the
+cell's own equations are in ``cells``.
 """
 
 import copy
@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from pretrain.batches import find_rows
+from pretrain.cells.cell import Cell
+from pretrain.cells.cifg import CIFG
 from pretrain.config import ModelConfig
 
 State = tuple[Tensor, Tensor]
@@ -23,13 +25,15 @@ State = tuple[Tensor, Tensor]
 class KeyboardLM(nn.Module):
     """Next-word logits from words.
 
-    Parameters: ``embedding [V, E]``, ``gates_x [E, 3H]``, ``gates_r [E, 3H]``, ``gates_b [3H]``
-    (order: forget, candidate, output), ``projection [H, E]``, ``output [V, E]`` unless tied,
-    ``output_bias [V]``.
+    Parameters: ``embedding [V, E]``, ``gates_x [E, G]``, ``gates_r [E, G]``, ``gates_b [G]``,
+    ``projection [H, E]``, ``output [V, E]`` unless tied, ``output_bias [V]``.
     """
 
-    def __init__(self, vocabulary_size: int, embedding_dim: int, hidden_dim: int, *, tied: bool) -> None:
+    def __init__(
+        self, vocabulary_size: int, embedding_dim: int, hidden_dim: int, *, tied: bool, cell: Cell = CIFG
+    ) -> None:
         super().__init__()
+        self.cell = cell
         self.vocabulary_size, self.embedding_dim, self.hidden_dim, self.tied = (
             vocabulary_size,
             embedding_dim,
@@ -42,11 +46,9 @@ class KeyboardLM(nn.Module):
             return nn.Parameter(torch.empty(*shape).uniform_(-bound, bound))
 
         self.embedding = uniform(vocabulary_size, embedding_dim, fan=embedding_dim)
-        self.gates_x = uniform(embedding_dim, 3 * hidden_dim, fan=embedding_dim)
-        self.gates_r = uniform(embedding_dim, 3 * hidden_dim, fan=embedding_dim)
-        self.gates_b = nn.Parameter(torch.zeros(3 * hidden_dim))
-        # A forget gate that starts open lets gradients reach the first words.
-        self.gates_b.data[:hidden_dim] = 1.0
+        self.gates_x = uniform(embedding_dim, cell.gates * hidden_dim, fan=embedding_dim)
+        self.gates_r = uniform(embedding_dim, cell.gates * hidden_dim, fan=embedding_dim)
+        self.gates_b = nn.Parameter(cell.start_bias(hidden_dim))
         self.projection = uniform(hidden_dim, embedding_dim, fan=hidden_dim)
         if not tied:
             self.output = uniform(vocabulary_size, embedding_dim, fan=embedding_dim)
@@ -61,18 +63,21 @@ class KeyboardLM(nn.Module):
         """Zero cell ``[B, H]`` and zero recurrent output ``[B, E]``."""
         return self.embedding.new_zeros(rows, self.hidden_dim), self.embedding.new_zeros(rows, self.embedding_dim)
 
+    def recur(self, inputs_BG: Tensor, state: State) -> State:
+        """State after one step, from the gates' inputs but for those of the recurrent output."""
+        cell_BH, out_BE = state
+        gated_BH, cell_BH = self.cell.step(inputs_BG + out_BE @ self.gates_r, cell_BH)
+        return cell_BH, gated_BH @ self.projection
+
     def features(self, tokens_BT: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         """Recurrent outputs ``[B, T, E]`` before the output layer, and the last state."""
-        cell_BH, out_BE = state if state is not None else self.initial_state(tokens_BT.shape[0])
+        state = state if state is not None else self.initial_state(tokens_BT.shape[0])
         inputs_BTG = functional.embedding(tokens_BT, self.embedding) @ self.gates_x + self.gates_b
         outputs = []
-        for gates_BG in inputs_BTG.unbind(1):
-            forget_BH, candidate_BH, output_BH = (gates_BG + out_BE @ self.gates_r).chunk(3, dim=-1)
-            forget_BH = torch.sigmoid(forget_BH)
-            cell_BH = forget_BH * cell_BH + (1 - forget_BH) * torch.tanh(candidate_BH)
-            out_BE = (torch.sigmoid(output_BH) * torch.tanh(cell_BH)) @ self.projection
-            outputs.append(out_BE)
-        return torch.stack(outputs, dim=1), (cell_BH, out_BE)
+        for inputs_BG in inputs_BTG.unbind(1):
+            state = self.recur(inputs_BG, state)
+            outputs.append(state[1])
+        return torch.stack(outputs, dim=1), state
 
     def forward(self, tokens_BT: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         """Logits ``[B, T, V]`` for the word after each position, and the last state."""

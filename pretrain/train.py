@@ -23,10 +23,10 @@ from pretrain.batches import Rows, batches, find_rows
 from pretrain.config import Config, PretrainConfig
 from pretrain.files import write_bytes
 from pretrain.kernel import columns
-from pretrain.kernel.adam import Adam
 from pretrain.kernel.dropout import dropped_share, kept_outputs
-from pretrain.kernel.step import loss_and_gradient
+from pretrain.kernel.gradient import loss_and_gradient
 from pretrain.kernel.threads import one_torch_thread
+from pretrain.kernel.weights import pack_alone, unpack
 from pretrain.model import KeyboardLM
 from pretrain.vocabulary import PAD, SPECIALS, UNK, TokenStream
 
@@ -91,7 +91,7 @@ def pretrain(
     for name, stream_rows in (("train", rows), ("validation", held_out)):
         if not len(stream_rows):
             raise ValueError(f"{name}: no sentence in the stream; give more text")
-    optimizer = Adam(model.parameters())
+    optimizer = torch.optim.Adam(model.parameters(), fused=True)
     run = _fingerprint(config, seed, model, rows, held_out)
     checkpoint = directory / "checkpoint" / "state.pt"
     began = time.monotonic()
@@ -134,7 +134,9 @@ def pretrain(
             if not math.isfinite(loss):
                 raise ArithmeticError(f"train loss is {loss} at step {step}; lower the learning rate")
             torch.nn.utils.clip_grad_norm_(model.parameters(), _MAX_GRADIENT_NORM)
-            optimizer.step(config.learning_rate * _rate(step, config.steps))
+            for group in optimizer.param_groups:
+                group["lr"] = config.learning_rate * _rate(step, config.steps)
+            optimizer.step()
             step += 1
             loss_sum, loss_words = loss_sum + loss, loss_words + words
             if step == config.steps or step % config.evaluate_every_steps == 0:
@@ -167,7 +169,7 @@ def gradients_by_hand(
     """
     totals = _zeroed_gradients(model)
     chance_V = columns.chances(rows.tokens_N, model.vocabulary_size)
-    sums = [{name: torch.zeros_like(total) for name, total in totals.items()} for _ in range(_HALVES)]
+    sums = [pack_alone(model).zeros_like() for _ in range(_HALVES)]
 
     def add_gradient(rows_B: np.ndarray, step: int) -> tuple[float, int]:
         parts = [rows.packed(rows_B[first::_HALVES]) for first in range(min(_HALVES, len(rows_B)))]
@@ -181,15 +183,16 @@ def gradients_by_hand(
             kept_outputs(len(part.targets_P), model.embedding_dim, dropped, _dropout_generator(seed, step, number))
             for number, part in enumerate(parts)
         ]
+        weights = pack_alone(model)
         tasks = [
-            pool.submit(loss_and_gradient, model, part, chosen_columns, gradients, weight, kept_PE)
+            pool.submit(loss_and_gradient, weights, part, chosen_columns, gradients, weight, kept_PE)
             for part, chosen_columns, gradients, kept_PE in zip(parts, chosen, sums, saved, strict=False)
         ]
         losses = [task.result() for task in tasks]
         for gradients in sums[: len(parts)]:
-            for name, total in totals.items():
-                total += gradients[name]
-                gradients[name].zero_()
+            for name, gradient in unpack(gradients).items():
+                totals[name] += gradient[0]
+                gradient.zero_()
         return math.fsum(losses), sum(len(part.targets_P) for part in parts)
 
     threads = min(_HALVES, torch.get_num_threads())
@@ -297,7 +300,7 @@ def _fingerprint(config: PretrainConfig, seed: int, model: KeyboardLM, *streams:
     return total.hexdigest()
 
 
-def _save(path: Path, run: str, model: KeyboardLM, optimizer: Adam, progress: dict) -> None:
+def _save(path: Path, run: str, model: KeyboardLM, optimizer: torch.optim.Adam, progress: dict) -> None:
     """Replace the checkpoint: a kill leaves the old one or the new one."""
     state = {"run": run, "model": model.state_dict(), "optimizer": optimizer.state_dict(), "progress": progress}
     buffer = io.BytesIO()
@@ -306,7 +309,7 @@ def _save(path: Path, run: str, model: KeyboardLM, optimizer: Adam, progress: di
     write_bytes(path, _MAGIC + hashlib.sha256(content).digest() + content)
 
 
-def _load(path: Path, run: str, model: KeyboardLM, optimizer: Adam) -> dict:
+def _load(path: Path, run: str, model: KeyboardLM, optimizer: torch.optim.Adam) -> dict:
     """Progress of an earlier call, its weights and moments put in place; of a fresh run if there is none."""
     fresh = {"step": 0, "loss_sum": 0.0, "loss_words": 0, "points": [], "seconds": 0.0}
     if not path.exists():
@@ -323,6 +326,6 @@ def _load(path: Path, run: str, model: KeyboardLM, optimizer: Adam) -> dict:
             f"directory: {path} is a checkpoint of other settings, text or initial weights; choose an empty directory"
         )
     model.load_state_dict(state["model"])
-    optimizer.load(state["optimizer"])
+    optimizer.load_state_dict(state["optimizer"])
     _log.info("resuming at step %d", state["progress"]["step"])
     return state["progress"]

@@ -21,7 +21,8 @@ from torch.nn.utils.rnn import pack_padded_sequence
 
 from pretrain.batches import Rows, batches, find_rows
 from pretrain.kernel import columns
-from pretrain.kernel.step import loss_and_gradient
+from pretrain.kernel.gradient import loss_and_gradient
+from pretrain.kernel.weights import pack_alone, unpack
 from pretrain.model import KeyboardLM
 from pretrain.vocabulary import EOS, PAD
 
@@ -94,15 +95,14 @@ def ours(model: KeyboardLM, rows: Rows, *, sampled: bool) -> Step:
     optimizer = adam(model)
     chance_V = columns.chances(rows.tokens_N, model.vocabulary_size)
     generator = np.random.default_rng(0)
-    gradients = {name: torch.zeros_like(part) for name, part in model.named_parameters()}
-    for name, part in model.named_parameters():
-        part.grad = gradients[name]
 
     def step(rows_B: np.ndarray) -> None:
-        optimizer.zero_grad(set_to_none=False)
-        packed = rows.packed(rows_B)
+        packed, weights = rows.packed(rows_B), pack_alone(model)
+        gradients = weights.zeros_like()
         chosen = columns.draw(chance_V, packed.targets_P, generator) if sampled and chance_V is not None else None
-        loss_and_gradient(model, packed, chosen, gradients, 1 / len(packed.targets_P))
+        loss_and_gradient(weights, packed, chosen, gradients, 1 / len(packed.targets_P))
+        for name, gradient in unpack(gradients).items():
+            model.get_parameter(name).grad = gradient[0]
         optimizer.step()
 
     return step

@@ -16,12 +16,12 @@ import torch
 
 from federated.config.training import LocalTrainingConfig
 from federated.local_training.kernel.chunk import train_chunk
-from federated.local_training.kernel.weights import Weights, pack
 from federated.local_training.rows import DeviceRows
 from federated.workers import Worker
 from pretrain.files import PRIVATE, write_text
 from pretrain.kernel.processor import processor_name
 from pretrain.kernel.threads import one_torch_thread
+from pretrain.kernel.weights import Weights, pack
 from pretrain.model import KeyboardLM
 from pretrain.vocabulary import EOS, PAD
 
@@ -70,7 +70,7 @@ def low_bits_of(model: KeyboardLM, local: LocalTrainingConfig) -> str:
     draw = np.random.Generator(np.random.Philox(0x6C6F77))
     shapes = pack(model)
     inputs_VE = None if shapes.inputs is None else _like(shapes.inputs, draw)
-    start = Weights(inputs_VE, *(_like(part, draw) for part in shapes.shared()))
+    start = Weights(model.cell, inputs_VE, *(_like(part, draw) for part in shapes.shared()))
     with one_torch_thread():
         updates, ids = train_chunk(start, _devices(model.vocabulary_size, local, draw), local)
     total = hashlib.sha256()

@@ -5,23 +5,37 @@ Shape legend: C devices of a chunk, P parameters.
 
 import math
 
+import numba
 import numpy as np
 import torch
 from torch import Tensor
 
-from federated.local_training.kernel import compiled
-from federated.local_training.kernel.weights import Weights, unpack
 from federated.local_training.whole_numbers import STACK
+from pretrain.functions import ANY_ORDER
+from pretrain.kernel.weights import Weights, unpack
 
 
 def joint_norms(updates: Weights, *, fuse: bool) -> list[float]:
     """L2 norm of all tensors of each device together, summed in float64; may be infinite or NaN."""
     parts = [*updates.shared(), *([] if updates.inputs is None else [updates.inputs])]
     if fuse:
-        squares_C = sum(compiled.sum_of_squares(part.flatten(1).numpy()) for part in parts)
+        squares_C = sum(_squares_compiled(part.flatten(1).numpy()) for part in parts)
         return np.sqrt(squares_C).tolist()
     # The one time that the host waits for the device.
     return torch.stack([_squares(part.flatten(1)) for part in parts]).sum(0).sqrt().tolist()
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=ANY_ORDER)
+def _squares_compiled(part_CP: np.ndarray) -> np.ndarray:
+    """Sum of squares of each device in float64."""
+    total_C = np.empty(len(part_CP))
+    for device in range(len(part_CP)):
+        part_P = part_CP[device]
+        total = 0.0
+        for i in range(len(part_P)):
+            total += np.float64(part_P[i]) * np.float64(part_P[i])
+        total_C[device] = total
+    return total_C
 
 
 def _squares(part_CP: Tensor) -> Tensor:

@@ -16,7 +16,6 @@ from torch import Tensor
 from federated.config.training import LocalTrainingConfig
 from federated.local_training.clipping import Clip, grid_scale
 from federated.local_training.kernel.chunk import train_chunk
-from federated.local_training.kernel.weights import Weights, pack, pack_flat, unpack
 from federated.local_training.norms import joint_norms, shrink_layers
 from federated.local_training.rows import DeviceRows, rows_digest
 from federated.local_training.whole_numbers import (
@@ -25,6 +24,7 @@ from federated.local_training.whole_numbers import (
     add_rows_stacked,
     add_stacked,
 )
+from pretrain.kernel.weights import Weights, pack, pack_flat, unpack
 from pretrain.model import KeyboardLM, parameter_count
 from pretrain.randomness.noise import FIXED_POINT
 
@@ -201,7 +201,7 @@ class Sums:
 
     def flat(self, model: KeyboardLM) -> Tensor:
         """int64 ``[P]`` on the CPU, in the order of ``model.parameters()``."""
-        named = unpack(Weights(self.inputs_VE, *self.shared))
+        named = unpack(Weights(model.cell, self.inputs_VE, *self.shared))
         return torch.cat([named[name].flatten() for name, _ in model.named_parameters()]).cpu()
 
 
@@ -295,12 +295,15 @@ def _beside(
     parts = [pack_flat(torch.from_numpy(update_P).to(place), model) for update_P in canaries]
     shared = (torch.cat(tensors) for tensors in zip(updates.shared(), *(part.shared() for part in parts), strict=True))
     if updates.inputs is None:
-        return Weights(None, *shared), []
+        return Weights(updates.cell, None, *shared), []
     # A canary's update has a row for every word.
     words = torch.arange(model.vocabulary_size, device=place)
     padding = (0, 0, 0, len(words) - updates.inputs.shape[1])
-    whole = [torch.nn.functional.pad(updates.inputs, padding), *(part.inputs for part in parts)]
-    return Weights(torch.cat([part for part in whole if part is not None]), *shared), [*ids, *[words] * len(parts)]
+    whole = [
+        torch.nn.functional.pad(updates.inputs, padding),
+        *(part.inputs for part in parts if part.inputs is not None),
+    ]
+    return Weights(updates.cell, torch.cat(whole), *shared), [*ids, *[words] * len(parts)]
 
 
 @contextmanager

@@ -1,115 +1,166 @@
-"""Loss and gradient of one batch of sentences on a CPU, by hand: no padding, no graph, the softmax in place.
+"""One step of training a recurrent model, forward and backward: of one model, or of many side by side.
 
-Shape legend: B rows of a batch, longest first; P positions, step by step (see ``batches.Packed``); L positions of one
-block, K columns of the output layer, E embedding, H hidden, G = 3H gates (forget, candidate, output), V vocabulary.
+Shape legend: C models side by side (devices of a chunk; 1 in pretraining), N positions (step by step), B rows of the
+first time step, E embedding, H hidden, G gates, K = 2E + 1 inputs of the gates (word, 1 for the bias, recurrent output
+of the step before), V vocabulary.
+
+The gradient is accumulated by the matrix products themselves, into the weights (plain SGD) or beside them; no gradient
+of a device's weight is ever stored. Positions without a word have gradient zero, and change nothing, exactly.
+
+Between the products stands the cell: its compiled functions on a CPU, its definition and torch's derivative of that on
+a GPU (and to test the compiled ones against).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from pretrain.batches import Packed
-from pretrain.kernel.columns import Columns
-from pretrain.kernel.compiled import cell_backward, cell_forward, softmax_loss
-from pretrain.model import KeyboardLM
+from pretrain.cells.cell import Cell
+from pretrain.kernel.weights import Weights
+from pretrain.kernel.workspace import Space
 
-# Logits of a block stay in the second cache.
-_BLOCK_LOGITS = 1 << 19
+Loss = TypeVar("Loss")
 
 
-@torch.no_grad()
-def loss_and_gradient(
-    model: KeyboardLM,
-    batch: Packed,
-    columns: Columns | None,
-    gradients: Mapping[str, Tensor],
-    weight: float,
-    kept_PE: Tensor | None = None,
-) -> float:
-    """Sum of the batch's cross entropies; ``weight`` times its gradient is added to ``gradients``.
+def add_gradient(
+    into: Weights,
+    rate: float,
+    weights: Weights,
+    rows_CN: Tensor,
+    sizes: Sequence[int],
+    output_layer: Callable[[Tensor, Tensor], Loss],
+    space: Space,
+) -> Loss:
+    """Add ``rate`` times the gradient of a loss to ``into``; the output layer's own part is added by itself.
+
+    Nothing here looks at a number on the device, so that a GPU can record it as a graph.
 
     Args:
-      columns: of the softmax; None: every word of the vocabulary.
-      gradients: by name of the parameter, float32, of its shape.
-      kept_PE: factors of what the output layer sees (``dropout.kept_outputs``); None: all as it is.
+      into: gradients in the shape of ``weights``; or ``weights``, which are trained in place.
+      rows_CN: of the input tables of all models, one after the other, by position.
+      sizes: rows still going on at each time step; position ``sum(sizes[:t]) + row`` is step t of a row.
+      output_layer: fills its second argument with the loss's gradient by the recurrent outputs, its first.
+
+    Returns:
+      What ``output_layer`` returns.
     """
-    alive = batch.alive_T.tolist()
-    starts = (np.cumsum(batch.alive_T) - batch.alive_T).tolist()
-    inputs_P = torch.from_numpy(batch.inputs_P)
-    positions, hidden = len(inputs_P), model.hidden_dim
+    models, positions = rows_CN.shape
+    hidden, embedding = weights.projection.shape[-2:]
+    bottom = embedding + 1
+    starts = (np.cumsum(sizes) - sizes).tolist()
+    gates_CKG, projection_CHE = weights.gates[:models], weights.projection[:models]
 
-    words_PE = model.embedding[inputs_P]
-    gates_PG = torch.addmm(model.gates_b, words_PE, model.gates_x)
-    outs_PE = torch.empty_like(words_PE)
-    cell_PH, tanh_PH, mixed_PH = (torch.empty(positions, hidden) for _ in range(3))
-    gates_1PG, cell_1PH, tanh_1PH, mixed_1PH = (part.numpy()[None] for part in (gates_PG, cell_PH, tanh_PH, mixed_PH))
-    for step, (first, rows) in enumerate(zip(starts, alive, strict=True)):
-        span = slice(first, first + rows)
-        before = starts[step - 1] if step else -1
+    seen_CNK = space("seen", models, positions, 2 * embedding + 1)
+    seen_CNK[..., :embedding] = _flat_table(weights)[rows_CN]
+    seen_CNK[..., embedding] = 1.0
+    seen_CNK[:, : sizes[0], bottom:] = 0.0
+    gates_CNG = space("gates", models, positions, gates_CKG.shape[-1])
+    gates_CNG.baddbmm_(seen_CNK[..., :bottom], gates_CKG[:, :bottom], beta=0)
+    outs_CNE = space("outs", models, positions, embedding)
+    parts = (space(name, models, positions, hidden) for name in ("state", "kept", "gated"))
+    tape = Tape(weights.cell, space.fuse, gates_CNG, *parts)
+    recurrent_CEG = gates_CKG[:, bottom:]
+    for step, (first, size) in enumerate(zip(starts, sizes, strict=True)):
+        span = slice(first, first + size)
         if step:
-            gates_PG[span].addmm_(outs_PE[before : before + rows], model.gates_r)
-        cell_forward(gates_1PG, cell_1PH, tanh_1PH, mixed_1PH, first, before, rows)
-        torch.mm(mixed_PH[span], model.projection, out=outs_PE[span])
+            before = starts[step - 1]
+            seen_CNK[:, span, bottom:] = outs_CNE[:, before : before + size]
+            gates_CNG[:, span].baddbmm_(seen_CNK[:, span, bottom:], recurrent_CEG)
+        tape.forward(first, starts[step - 1] if step else -1, size)
+        outs_CNE[:, span].baddbmm_(tape.gated_CNH[:, span], projection_CHE, beta=0)
 
-    seen_PE = outs_PE if kept_PE is None else outs_PE * kept_PE
-    d_outs_PE, loss = _output_layer(model, seen_PE, batch.targets_P, columns, gradients, weight)
-    if kept_PE is not None:
-        d_outs_PE *= kept_PE
+    d_outs_CNE = space("d_outs", models, positions, embedding)
+    loss = output_layer(outs_CNE, d_outs_CNE)
 
-    recurrent_GE, projection_EH = model.gates_r.T.contiguous(), model.projection.T.contiguous()
-    d_cell_BH = np.zeros((1, alive[0], hidden), dtype=np.float32)
-    earlier_PE = torch.zeros_like(outs_PE)
-    for step in reversed(range(len(alive))):
-        first, rows = starts[step], alive[step]
-        span = slice(first, first + rows)
-        before = starts[step - 1] if step else -1
-        d_mixed_BH = torch.mm(d_outs_PE[span], projection_EH)
-        cell_backward(gates_1PG, cell_1PH, tanh_1PH, d_mixed_BH.numpy()[None], d_cell_BH, first, before, rows)
+    # A few rows times a transposed matrix run at a third of the speed: transposed once for all steps.
+    recurrent_CGE = space("recurrent", models, gates_CKG.shape[-1], embedding).copy_(recurrent_CEG.mT)
+    d_state_CBH = space("d_state", models, sizes[0], hidden).zero_()
+    for step in reversed(range(len(sizes))):
+        first, size = starts[step], sizes[step]
+        span = slice(first, first + size)
+        d_gated_CBH = space("d_gated", models, size, hidden)
+        d_gated_CBH.baddbmm_(d_outs_CNE[:, span], projection_CHE.mT, beta=0)
+        tape.backward(d_gated_CBH, d_state_CBH, first, starts[step - 1] if step else -1, size)
         if step:
+            before = starts[step - 1]
             # Rows that ended before get nothing back.
-            d_outs_PE[before : before + rows].addmm_(gates_PG[span], recurrent_GE)
-            earlier_PE[span] = outs_PE[before : before + rows]
-    gradients["gates_x"].addmm_(words_PE.T, gates_PG)
-    gradients["gates_r"].addmm_(earlier_PE.T, gates_PG)
-    gradients["gates_b"].add_(gates_PG.sum(0))
-    gradients["projection"].addmm_(mixed_PH.T, d_outs_PE)
-    gradients["embedding"].index_add_(0, inputs_P, torch.mm(gates_PG, model.gates_x.T))
+            d_outs_CNE[:, before : before + size].baddbmm_(gates_CNG[:, span], recurrent_CGE)
+    d_words_CNE = space("d_words", models, positions, embedding)
+    d_words_CNE.baddbmm_(gates_CNG, gates_CKG[:, :embedding].mT, beta=0)
+    into.gates[:models].baddbmm_(seen_CNK.mT, gates_CNG, alpha=rate)
+    into.projection[:models].baddbmm_(tape.gated_CNH.mT, d_outs_CNE, alpha=rate)
+    if not space.fuse:
+        d_words_CNE = at_first_use(rows_CN, d_words_CNE)
+    _flat_table(into).index_add_(0, rows_CN.flatten(), d_words_CNE.flatten(0, 1), alpha=rate)
     return loss
 
 
-def _output_layer(
-    model: KeyboardLM,
-    outs_PE: Tensor,
-    targets_P: np.ndarray,
-    columns: Columns | None,
-    gradients: Mapping[str, Tensor],
-    weight: float,
-) -> tuple[Tensor, float]:
-    """Gradient ``[P, E]`` by recurrent output, and the loss; adds the output layer's gradients."""
-    output_KE, exact_K, places_P = model.output_VE.detach(), model.output_bias.detach(), targets_P
-    offset_K = exact_K
-    if columns is not None:
-        words_K = torch.from_numpy(columns.words_K)
-        output_KE, exact_K, places_P = output_KE[words_K], exact_K[words_K], columns.column_V[targets_P]
-        offset_K = exact_K + torch.from_numpy(columns.correction_K)
-    d_output_KE, slope_K = torch.zeros_like(output_KE), torch.zeros_like(exact_K)
-    d_outs_PE = torch.empty_like(outs_PE)
-    block = max(16, _BLOCK_LOGITS // len(output_KE))
-    loss, transposed_EK = 0.0, output_KE.T.contiguous()
-    for first in range(0, len(outs_PE), block):
-        span = slice(first, first + block)
-        logits_LK = torch.mm(outs_PE[span], transposed_EK)
-        loss += softmax_loss(logits_LK.numpy(), offset_K.numpy(), exact_K.numpy(), places_P[span], slope_K.numpy())
-        torch.mm(logits_LK, output_KE, out=d_outs_PE[span])
-        d_output_KE.addmm_(logits_LK.T, outs_PE[span])
-    d_outs_PE *= weight
-    into, bias = gradients["embedding" if model.tied else "output"], gradients["output_bias"]
-    if columns is None:
-        into.add_(d_output_KE, alpha=weight)
-        bias.add_(slope_K, alpha=weight)
-    else:
-        into.index_add_(0, words_K, d_output_KE, alpha=weight)
-        bias.index_add_(0, words_K, slope_K, alpha=weight)
-    return d_outs_PE, loss
+def _flat_table(weights: Weights) -> Tensor:
+    """Input tables of all models as one."""
+    table = weights.outputs if weights.inputs is None else weights.inputs
+    return table.view(-1, table.shape[-1])
+
+
+def at_first_use(rows_CN: Tensor, d_words_CNE: Tensor) -> Tensor:
+    """Each row's gradient summed at the first position that uses it, exact zeros at its others.
+
+    A GPU adds in any order where positions share a row; with one number that is not zero, and zeros, the order
+    changes nothing, and a round done again is the same round.
+    """
+    same_CNN = rows_CN[:, :, None] == rows_CN[:, None, :]
+    first_CN1 = ~same_CNN.tril(-1).any(-1, keepdim=True)
+    return torch.bmm((same_CNN & first_CN1).to(d_words_CNE.dtype), d_words_CNE)
+
+
+class Tape(NamedTuple):
+    """The forward pass as the backward pass needs it (see ``Cell``), by compiled functions if ``fuse``."""
+
+    cell: Cell
+    fuse: bool
+    gates_CNG: Tensor
+    state_CNH: Tensor
+    kept_CNH: Tensor
+    gated_CNH: Tensor
+
+    def forward(self, start: int, before: int, rows: int) -> None:
+        """One time step from the gates' inputs.
+
+        Args:
+          start, before: first position of this step and of the one before; -1 if there is none.
+          rows: of this step.
+        """
+        if self.fuse:
+            gates, state, kept, gated = (part.numpy() for part in self[2:])
+            self.cell.forward(gates, state, kept, gated, start, before, rows)
+            return
+        span = slice(start, start + rows)
+        self.gated_CNH[:, span], self.state_CNH[:, span] = self.cell.step(
+            self.gates_CNG[:, span], self._state(before, rows)
+        )
+
+    def backward(self, d_gated_CBH: Tensor, d_state_CBH: Tensor, start: int, before: int, rows: int) -> None:
+        """One time step backward: the gates become the gradient by the gates' inputs, in place.
+
+        Args:
+          d_state_CBH: gradient by this step's state from the steps after it; becomes that by the state before.
+        """
+        if self.fuse:
+            gates, state, kept, _ = (part.numpy() for part in self[2:])
+            self.cell.backward(gates, state, kept, d_gated_CBH.numpy(), d_state_CBH.numpy(), start, before, rows)
+            return
+        gates_CBG, later_CBH = self.gates_CNG[:, start : start + rows], d_state_CBH[:, :rows]
+        inputs = [part.detach().requires_grad_() for part in (gates_CBG, self._state(before, rows))]
+        with torch.enable_grad():
+            outputs = self.cell.step(*inputs)
+        by_gates_CBG, by_before_CBH = torch.autograd.grad(outputs, inputs, (d_gated_CBH[:, :rows], later_CBH))
+        gates_CBG.copy_(by_gates_CBG)
+        later_CBH.copy_(by_before_CBH)
+
+    def _state(self, before: int, rows: int) -> Tensor:
+        """State of the rows before a step; zero before the first."""
+        if before < 0:
+            return torch.zeros_like(self.state_CNH[:, :rows])
+        return self.state_CNH[:, before : before + rows]

@@ -22,7 +22,6 @@ from discovery.device.typed import TypedWords
 from federated.config.blt_presets import PRESETS
 from federated.local_training.clipping import Clip, release
 from federated.local_training.kernel.chunk import train_chunk
-from federated.local_training.kernel.weights import pack
 from federated.local_training.low_bits import low_bits_of
 from federated.local_training.rows import DeviceRows
 from federated.local_training.sums import Sums, chunked_sum, most_steps_first
@@ -33,6 +32,7 @@ from federated.mechanisms.independent import Independent
 from federated.mechanisms.tree import Tree
 from federated.rounds.rule import RoundRule
 from pretrain.kernel.threads import one_torch_thread
+from pretrain.kernel.weights import pack
 from pretrain.model import KeyboardLM
 from pretrain.randomness import noise
 from tests.helpers.audits.mechanism_kinds import KINDS as BLOCKS

@@ -3,7 +3,7 @@
 Shape legend: C devices of a chunk, N positions (step by step), U distinct words of a device, V vocabulary.
 
 Every device has its own copy of the weights, and of the input embedding only the rows of the words
-it holds. One step of SGD is in ``step``, its data's layout in ``layout``.
+it holds. One step is in ``pretrain.kernel.step``, its output layer in ``outputs``, its data's layout in ``layout``.
 """
 
 from collections.abc import Sequence
@@ -16,10 +16,11 @@ from torch import Tensor
 from federated.config.training import LocalTrainingConfig
 from federated.local_training.kernel.fixed_shapes import fixed_shapes
 from federated.local_training.kernel.layout import Chunk, padded
-from federated.local_training.kernel.step import one_at_a_time, sgd_step
-from federated.local_training.kernel.weights import Weights
-from federated.local_training.kernel.workspace import Space, thread_space
+from federated.local_training.kernel.outputs import one_at_a_time
 from federated.local_training.rows import DeviceRows
+from pretrain.kernel.step import add_gradient
+from pretrain.kernel.weights import Weights
+from pretrain.kernel.workspace import Space, thread_space
 
 
 def train_chunk(
@@ -84,6 +85,7 @@ def _in_shrinking_shapes(
     longest = max(map(len, ids), default=0)
     # A real copy per device: writing through an expanded view would mix the devices.
     weights = Weights(
+        start.cell,
         None if start.inputs is None else start.inputs[padded(ids, longest, space.place)],
         *(
             space(f"weight{number}", len(devices), *part.shape).copy_(part)
@@ -100,5 +102,5 @@ def _in_shrinking_shapes(
         table = weights.outputs if weights.inputs is None else weights.inputs
         rows_CN = torch.from_numpy(batch.tokens_CN + np.arange(active)[:, None] * table.shape[1])
         train_outputs = partial(one_at_a_time, weights, batch, local.learning_rate, space)
-        sgd_step(weights, rows_CN, batch.sizes_T.tolist(), train_outputs, local.learning_rate, space)
+        add_gradient(weights, -local.learning_rate, weights, rows_CN, batch.sizes_T.tolist(), train_outputs, space)
     return weights

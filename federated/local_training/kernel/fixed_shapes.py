@@ -22,10 +22,12 @@ from torch import Tensor
 
 from federated.config.training import LocalTrainingConfig
 from federated.local_training.kernel.layout import Steps, padded
-from federated.local_training.kernel.step import sgd_step, side_by_side
-from federated.local_training.kernel.weights import Weights
-from federated.local_training.kernel.workspace import Space
+from federated.local_training.kernel.outputs import side_by_side
 from federated.local_training.rows import DeviceRows
+from pretrain.cells.cell import Cell
+from pretrain.kernel.step import add_gradient
+from pretrain.kernel.weights import Weights
+from pretrain.kernel.workspace import Space
 
 _LEAST_ROWS = 64
 _LEAST_WIDTH = 8
@@ -35,6 +37,7 @@ _LEAST_WIDTH = 8
 class Shape:
     """Everything that a recorded step depends on."""
 
+    cell: Cell
     place: torch.device
     dtype: torch.dtype
     width: int
@@ -91,6 +94,7 @@ def fixed_shapes(
       width: devices to make room for.
     """
     shape = Shape(
+        cell=start.cell,
         place=start.gates.device,
         dtype=start.gates.dtype,
         width=max(width, len(devices)),
@@ -109,7 +113,7 @@ def fixed_shapes(
         weights.inputs[:count] = start.inputs[padded(ids, weights.inputs.shape[1], shape.place)]
     machine.train(Steps.lay_out(devices, tokens, local, shape.time_steps))
     shared = (part[:count] for part in weights.shared())
-    return Weights(None if weights.inputs is None else weights.inputs[:count], *shared)
+    return Weights(start.cell, None if weights.inputs is None else weights.inputs[:count], *shared)
 
 
 def widths(most: int) -> list[int]:
@@ -154,13 +158,14 @@ def _build(shape: Shape) -> Machine:
     positions = shape.time_steps * shape.batch_sentences
     rows_CN = torch.zeros(shape.width, positions, dtype=torch.int64, device=shape.place)
     targets_CN = torch.zeros_like(rows_CN)
-    weights, rate = Weights(inputs, *shared), shape.learning_rate
+    weights, rate = Weights(shape.cell, inputs, *shared), shape.learning_rate
     recorded, steps = _recorder(shape.place), {}
     # The widest first: the others use a part of its memory.
     for width in widths(shape.width):
         train_outputs = partial(side_by_side, weights, targets_CN[:width], rate, space)
         sizes = [shape.batch_sentences] * shape.time_steps
-        steps[width] = recorded(partial(sgd_step, weights, rows_CN[:width], sizes, train_outputs, rate, space))
+        step = partial(add_gradient, weights, -rate, weights, rows_CN[:width], sizes, train_outputs, space)
+        steps[width] = recorded(step)
     return Machine(shape, weights, rows_CN, targets_CN, steps)
 
 

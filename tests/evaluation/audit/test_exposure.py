@@ -12,7 +12,6 @@ from scipy import stats
 from evaluation.audit import exposure
 from evaluation.audit.canaries import Canary
 from pretrain.config import ModelConfig
-from pretrain.kernel.adam import Adam
 from pretrain.model import KeyboardLM, build_model
 from pretrain.vocabulary import BOS, EOS
 from tests.helpers.audits.sampled_rank import rank_by_sampling
@@ -169,7 +168,7 @@ def memorised() -> tuple[KeyboardLM, Canary]:
     """A model that read random sentences and, a thousand times, one canary."""
     vocabulary_size, secret = 154, canary(50, 60, 70, 80, 90)
     model = build_model(ModelConfig(embedding_dim=16, hidden_dim=32, tied=False), vocabulary_size, seed=0)
-    optimizer = Adam(model.parameters())
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3, fused=True)
     generator = torch.Generator().manual_seed(0)
     for _ in range(100):
         words = torch.randint(4, vocabulary_size, (40, 5), generator=generator)
@@ -179,7 +178,7 @@ def memorised() -> tuple[KeyboardLM, Canary]:
         loss = next_word_loss(model(inputs)[0], targets)
         model.zero_grad()
         torch.autograd.backward(loss)
-        optimizer.step(5e-3)
+        optimizer.step()
     return model, secret
 
 

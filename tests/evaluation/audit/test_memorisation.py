@@ -10,7 +10,6 @@ from evaluation.audit import canaries, exposure
 from evaluation.audit.memorisation import AuditResult, Rounds, audit, own_mu
 from evaluation.config import ALPHA, AuditConfig
 from pretrain.config import ModelConfig
-from pretrain.kernel.adam import Adam
 from pretrain.model import KeyboardLM, build_model, placed, sentence_rows
 from pretrain.vocabulary import EOS, SPECIALS, TokenStream, Vocabulary, join_owners
 from tests.helpers.text.pretrain_streams import next_word_loss
@@ -40,12 +39,12 @@ def trained(planted: canaries.CanarySet) -> KeyboardLM:
     """Trained on the synthetic devices themselves without any protection."""
     model = build_model(ModelConfig(embedding_dim=16, hidden_dim=32, tied=True), len(WORDS), seed=0)
     inputs, targets = (torch.as_tensor(part.astype(np.int64)) for part in sentence_rows(planted.devices.tokens_N, 6))
-    optimizer = Adam(model.parameters())
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2, fused=True)
     for _ in range(250):
         loss = next_word_loss(model(inputs)[0], targets)
         model.zero_grad()
         torch.autograd.backward(loss)
-        optimizer.step(1e-2)
+        optimizer.step()
     return model
 
 

@@ -3,8 +3,9 @@ import pytest
 import torch
 
 from federated.local_training.clipping import MAX_DEVICES, Clip, check_clip_norm, check_report_goal, release
-from federated.local_training.kernel.weights import Weights
 from federated.local_training.sums import Sums
+from pretrain.cells.cifg import CIFG
+from pretrain.kernel.weights import Weights
 from pretrain.randomness.noise import FIXED_POINT
 from tests.helpers.audits.close import assert_close
 from tests.helpers.text.typed_devices import local, rows_of
@@ -16,8 +17,8 @@ def clip_to_grid(parts: list[torch.Tensor], clip_norm: float) -> list[torch.Tens
     for fuse in (True, False):
         first, *others = (part[None].clone() for part in parts)
         nothing = [torch.zeros(1, 1)] * (4 - len(parts))
-        update = Weights(None, first, *others, *nothing)
-        total = Sums.zeros(Weights(None, *(part[0] for part in update.shared())))
+        update = Weights(CIFG, None, first, *others, *nothing)
+        total = Sums.zeros(Weights(CIFG, None, *(part[0] for part in update.shared())))
         total.add(update, [], [1.0], Clip(clip_norm), fuse=fuse)
         found.append(total.shared[: len(parts)])
     for one, other in zip(*found, strict=True):

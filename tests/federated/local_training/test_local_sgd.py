@@ -8,10 +8,10 @@ from federated.config.training import LocalTrainingConfig
 from federated.local_training import sums
 from federated.local_training.clipping import Clip, grid_scale
 from federated.local_training.kernel.chunk import train_chunk
-from federated.local_training.kernel.weights import Weights, pack
 from federated.local_training.rows import DeviceRows, cohort_rows, device_rows, round_offset
 from federated.local_training.sums import Sums, chunked_sum, joint_norms, most_steps_first
 from pretrain.kernel.threads import one_torch_thread
+from pretrain.kernel.weights import Weights, pack
 from pretrain.model import KeyboardLM
 from pretrain.randomness.noise import FIXED_POINT
 from pretrain.vocabulary import EOS, PAD
@@ -192,7 +192,7 @@ def not_at_all(norm, clip_norm, weight=1.0):
 
 def output_layer_forgotten(updates, fuse):
     nothing = torch.zeros_like(updates.bias)
-    return joint_norms(Weights(None, updates.gates, updates.projection, nothing, nothing), fuse=fuse)
+    return joint_norms(Weights(updates.cell, None, updates.gates, updates.projection, nothing, nothing), fuse=fuse)
 
 
 @pytest.mark.slow

@@ -6,8 +6,8 @@ import torch
 from federated.local_training import sums
 from federated.local_training.clipping import Clip
 from federated.local_training.kernel.chunk import train_chunk
-from federated.local_training.kernel.weights import Weights, pack, unpack
 from federated.local_training.sums import Sums, most_steps_first
+from pretrain.kernel.weights import Weights, pack, unpack
 from pretrain.randomness.noise import FIXED_POINT
 from tests.federated.reference_sgd import clip_to_grid, clipped_sum
 from tests.helpers.text.typed_devices import difference, keyboard, local, rows_of
@@ -30,7 +30,7 @@ def added(name: str, tied: bool, dtype: torch.dtype, fuse: bool) -> tuple[torch.
     if updates.inputs is not None:
         inputs = torch.zeros_like(model.embedding, requires_grad=False)
         inputs[ids[0]] = updates.inputs[0, : len(ids[0])]
-    by_name = unpack(Weights(inputs, *whole))
+    by_name = unpack(Weights(model.cell, inputs, *whole))
     flat = torch.cat([by_name[other].flatten() for other, _ in model.named_parameters()])
     total = Sums.zeros(pack(model))
     total.add(updates, ids, [1.0], Clip(CLIP), fuse=fuse)
@@ -55,7 +55,7 @@ def test_a_norm_that_forgets_a_tensor_is_seen(monkeypatch, name):
     true_norms = sums.joint_norms
 
     def forgetful(updates, fuse):
-        seen = Weights(*(part.clone() for part in (updates.inputs, *updates.shared())))
+        seen = Weights(updates.cell, *(part.clone() for part in (updates.inputs, *updates.shared())))
         unpack(seen)[name].zero_()
         return true_norms(seen, fuse=fuse)
 

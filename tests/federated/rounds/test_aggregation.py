@@ -8,9 +8,9 @@ import torch
 
 from federated.local_training import sums
 from federated.local_training.clipping import Clip
-from federated.local_training.kernel.weights import unpack
 from federated.local_training.rows import DeviceRows
 from federated.local_training.sums import clipped_updates
+from pretrain.kernel.weights import unpack
 from pretrain.randomness.noise import FIXED_POINT
 from pretrain.vocabulary import EOS, PAD
 from tests.federated.reference_sgd import aggregate

@@ -3,8 +3,8 @@ import torch
 
 from federated.local_training import autotune
 from federated.local_training.autotune import best_chunk
-from federated.local_training.kernel.workspace import thread_space
 from federated.local_training.sums import most_steps_first
+from pretrain.kernel.workspace import thread_space
 from tests.helpers.text.typed_devices import keyboard, local, rows_of
 
 

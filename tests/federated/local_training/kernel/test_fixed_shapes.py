@@ -9,10 +9,10 @@ from federated.local_training.kernel import chunk, fixed_shapes
 from federated.local_training.kernel.chunk import train_chunk
 from federated.local_training.kernel.fixed_shapes import narrowest, widths
 from federated.local_training.kernel.layout import Steps
-from federated.local_training.kernel.step import at_first_use
-from federated.local_training.kernel.weights import pack
 from federated.local_training.rows import DeviceRows
 from federated.local_training.sums import Sums, most_steps_first
+from pretrain.kernel.step import at_first_use
+from pretrain.kernel.weights import pack
 from tests.federated.reference_sgd import aggregate
 from tests.helpers.audits.close import assert_close
 from tests.helpers.text.typed_devices import difference, keyboard, local, rows_of
@@ -66,13 +66,13 @@ def test_a_step_runs_on_the_narrowest_width_that_holds_its_devices(monkeypatch):
     config, model = local(), keyboard(True)
     devices = most_steps_first(rows_of(20, config), config)
     ran = []
-    step = fixed_shapes.sgd_step
+    step = fixed_shapes.add_gradient
 
-    def seen(weights, rows_CN, *others):
+    def seen(into, rate, weights, rows_CN, *others):
         ran.append(len(rows_CN))
-        step(weights, rows_CN, *others)
+        step(into, rate, weights, rows_CN, *others)
 
-    monkeypatch.setattr(fixed_shapes, "sgd_step", seen)
+    monkeypatch.setattr(fixed_shapes, "add_gradient", seen)
     monkeypatch.setattr(fixed_shapes, "machines", type(fixed_shapes.machines)())
     train_chunk(pack(model), devices, config, fuse=False)
     steps = np.array([own.steps(config.batch_sentences, 1) for own in devices])
@@ -111,13 +111,13 @@ def test_few_step_slots_of_a_real_cohort_are_executed_in_vain(chunk):
 def test_on_a_cpu_no_step_slot_is_executed_in_vain(monkeypatch):
     config, model = local(), keyboard(False)
     devices = most_steps_first(rows_of(13, config), config)
-    executed, step = [], chunk.sgd_step
+    executed, step = [], chunk.add_gradient
 
-    def seen(weights, rows_CN, *others):
+    def seen(into, rate, weights, rows_CN, *others):
         executed.append(len(rows_CN))
-        step(weights, rows_CN, *others)
+        step(into, rate, weights, rows_CN, *others)
 
-    monkeypatch.setattr(chunk, "sgd_step", seen)
+    monkeypatch.setattr(chunk, "add_gradient", seen)
     train_chunk(pack(model), devices, config)
     assert sum(executed) == sum(own.steps(config.batch_sentences, 1) for own in devices)
 

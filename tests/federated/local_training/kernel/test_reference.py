@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from federated.local_training.kernel.chunk import train_chunk
-from federated.local_training.kernel.weights import Weights, pack, unpack
 from federated.local_training.rows import DeviceRows
 from federated.local_training.sums import most_steps_first
+from pretrain.kernel.weights import Weights, pack, unpack
 from tests.federated.reference_sgd import reference_update
 from tests.helpers.text.typed_devices import difference, keyboard, local, rows_of
 
@@ -36,7 +36,7 @@ def test_the_kernel_agrees_with_the_reference_device_by_device(tied, dtype, tole
             if updates.inputs is not None:
                 inputs = torch.zeros_like(model.embedding, requires_grad=False)
                 inputs[ids[number]] = updates.inputs[number, : len(ids[number])]
-            found = unpack(Weights(inputs, *parts))
+            found = unpack(Weights(model.cell, inputs, *parts))
             for name in names:
                 if not expected[name].any():
                     # The last device; and recurrent weights where a row is one word.

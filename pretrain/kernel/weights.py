@@ -1,7 +1,7 @@
 """The weights of ``KeyboardLM`` in the training kernel's layout.
 
-Shape legend: C devices of a chunk, U distinct words of a device, E embedding, H hidden, G = 3H gates,
-K = 2E + 1 inputs of the gates, V vocabulary.
+Shape legend: C models side by side (devices of a chunk; 1 in pretraining), U distinct words of a device, E embedding,
+H hidden, G gates, K = 2E + 1 inputs of the gates, V vocabulary.
 """
 
 from collections.abc import Mapping
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from pretrain.cells.cell import Cell
 from pretrain.model import KeyboardLM
 
 
@@ -18,6 +19,7 @@ class Weights:
     """``KeyboardLM`` in the layout of this kernel; a leading axis C where there is one per device.
 
     Attributes:
+      cell: the functions between the gates and the projection.
       inputs: ``[V, E]``, or ``[C, U, E]`` with only the words a device holds; None if tied.
       gates: ``[K, G]``: rows of the word, one of the bias, rows of the recurrent output.
       projection: ``[H, E]``.
@@ -25,6 +27,7 @@ class Weights:
       bias: ``[V]``, of the output layer.
     """
 
+    cell: Cell
     inputs: Tensor | None
     gates: Tensor
     projection: Tensor
@@ -35,23 +38,34 @@ class Weights:
         """The tensors that have the same shape for every device."""
         return self.gates, self.projection, self.outputs, self.bias
 
+    def zeros_like(self) -> "Weights":
+        """Zeros of the same shapes."""
+        inputs = None if self.inputs is None else torch.zeros_like(self.inputs)
+        return Weights(self.cell, inputs, *(torch.zeros_like(part) for part in self.shared()))
+
 
 def pack(model: KeyboardLM) -> Weights:
     """The model's weights in this layout."""
-    return pack_named({name: parameter.detach() for name, parameter in model.named_parameters()})
+    return _packed(model.cell, {name: parameter.detach() for name, parameter in model.named_parameters()})
+
+
+def pack_alone(model: KeyboardLM) -> Weights:
+    """The model's weights with a leading axis of 1."""
+    return _packed(model.cell, {name: parameter.detach()[None] for name, parameter in model.named_parameters()})
 
 
 def pack_flat(update_P: Tensor, model: KeyboardLM) -> Weights:
     """A vector in the order of ``model.parameters()`` in this layout, with a leading axis of 1."""
     shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
     parts = update_P.split([shape.numel() for shape in shapes.values()])
-    return pack_named({name: part.view(1, *shapes[name]) for name, part in zip(shapes, parts, strict=True)})
+    return _packed(model.cell, {name: part.view(1, *shapes[name]) for name, part in zip(shapes, parts, strict=True)})
 
 
-def pack_named(named: Mapping[str, Tensor]) -> Weights:
+def _packed(cell: Cell, named: Mapping[str, Tensor]) -> Weights:
     """The inverse of ``unpack``."""
     tied = "output" not in named
     return Weights(
+        cell=cell,
         inputs=None if tied else named["embedding"],
         gates=torch.cat([named["gates_x"], named["gates_b"].unsqueeze(-2), named["gates_r"]], dim=-2),
         projection=named["projection"],

@@ -1,7 +1,6 @@
-"""Exponentials, hyperbolic tangents and the cell of a CIFG-LSTM, compiled for the CPU: one pass over memory each.
+"""Exponential, hyperbolic tangent and softmax, compiled for the CPU: one pass over memory each.
 
-Shape legend: C models side by side (devices of a chunk; 1 in pretraining), N positions (step by step), H hidden,
-G = 3H gates (forget, candidate, output), V vocabulary.
+Shape legend: L labelled positions, K columns of the output layer, V vocabulary.
 
 A number that is not finite stays so: a broken device has to be seen as broken where its update is clipped.
 """
@@ -173,7 +172,8 @@ def softmax_loss(
         for k in range(len(row_K)):
             below = row_K[k] + offset_K[k] - top
             # What is too small to matter stays a normal number: denormal ones would make the products crawl.
-            row_K[k] = exp(below if below > lowest else lowest)
+            # NaN is not below, and passes.
+            row_K[k] = exp(lowest if below < lowest else below)
             total += row_K[k]
         loss += math.log(total) + np.float64(top) - np.float64(aim)
         scale = row_K.dtype.type(one / total)
@@ -183,82 +183,3 @@ def softmax_loss(
         for k in range(len(row_K)):
             slope_K[k] += row_K[k]
     return loss
-
-
-@numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})
-def cell_forward(
-    gates_CNG: np.ndarray,
-    cell_CNH: np.ndarray,
-    tanh_CNH: np.ndarray,
-    mixed_CNH: np.ndarray,
-    start: int,
-    before: int,
-    rows: int,
-) -> None:
-    """One time step from the gates' inputs, which become their outputs in place.
-
-    Args:
-      start, before: first position of this step and of the one before; -1 if there is none.
-      rows: of this step.
-    """
-    one = gates_CNG.dtype.type(1)
-    hidden = cell_CNH.shape[2]
-    for device in range(len(gates_CNG)):
-        for row in range(rows):
-            forget_H = gates_CNG[device, start + row, :hidden]
-            candidate_H = gates_CNG[device, start + row, hidden : 2 * hidden]
-            output_H = gates_CNG[device, start + row, 2 * hidden :]
-            cell_H, tanh_H = cell_CNH[device, start + row], tanh_CNH[device, start + row]
-            mixed_H = mixed_CNH[device, start + row]
-            for h in range(hidden):
-                forget_H[h] = one / (one + exp(-forget_H[h]))
-                candidate_H[h] = tanh(candidate_H[h])
-                output_H[h] = one / (one + exp(-output_H[h]))
-            if before < 0:
-                for h in range(hidden):
-                    cell_H[h] = candidate_H[h] - forget_H[h] * candidate_H[h]
-            else:
-                before_H = cell_CNH[device, before + row]
-                for h in range(hidden):
-                    cell_H[h] = candidate_H[h] + forget_H[h] * (before_H[h] - candidate_H[h])
-            for h in range(hidden):
-                tanh_H[h] = tanh(cell_H[h])
-                mixed_H[h] = output_H[h] * tanh_H[h]
-
-
-@numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})
-def cell_backward(
-    gates_CNG: np.ndarray,
-    cell_CNH: np.ndarray,
-    tanh_CNH: np.ndarray,
-    d_mixed_CBH: np.ndarray,
-    d_cell_CBH: np.ndarray,
-    start: int,
-    before: int,
-    rows: int,
-) -> None:
-    """One time step backward: the gates' outputs become gradients by the gates' inputs in place.
-
-    Args:
-      d_cell_CBH: gradient by this step's cell from the steps after it; becomes that by the cell before.
-    """
-    one = gates_CNG.dtype.type(1)
-    zero = gates_CNG.dtype.type(0)
-    hidden = cell_CNH.shape[2]
-    for device in range(len(gates_CNG)):
-        for row in range(rows):
-            forget_H = gates_CNG[device, start + row, :hidden]
-            candidate_H = gates_CNG[device, start + row, hidden : 2 * hidden]
-            output_H = gates_CNG[device, start + row, 2 * hidden :]
-            tanh_H = tanh_CNH[device, start + row]
-            before_H = cell_CNH[device, max(before, 0) + row]
-            d_mixed_H, d_cell_H = d_mixed_CBH[device, row], d_cell_CBH[device, row]
-            earlier = zero if before < 0 else one
-            for h in range(hidden):
-                forget, candidate, output, squashed = forget_H[h], candidate_H[h], output_H[h], tanh_H[h]
-                d_cell = d_mixed_H[h] * output * (one - squashed * squashed) + d_cell_H[h]
-                d_before = d_cell * forget
-                forget_H[h] = d_cell * (earlier * before_H[h] - candidate) * forget * (one - forget)
-                candidate_H[h] = (d_cell - d_before) * (one - candidate * candidate)
-                output_H[h] = d_mixed_H[h] * squashed * output * (one - output)
-                d_cell_H[h] = d_before

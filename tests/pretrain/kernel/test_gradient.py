@@ -8,7 +8,8 @@ from torch.nn import functional
 from pretrain.batches import Rows, find_rows
 from pretrain.kernel import columns
 from pretrain.kernel.dropout import dropped_share, kept_outputs
-from pretrain.kernel.step import loss_and_gradient
+from pretrain.kernel.gradient import loss_and_gradient
+from pretrain.kernel.weights import Weights, pack_alone, unpack
 from pretrain.model import KeyboardLM
 from pretrain.vocabulary import EOS, PAD
 from tests.helpers.audits.close import assert_close
@@ -61,8 +62,13 @@ def by_autograd(
 def by_hand(
     model: KeyboardLM, rows: Rows, rows_B: np.ndarray, chosen: columns.Columns | None = None, weight: float = 1.0
 ) -> tuple[float, dict[str, torch.Tensor]]:
-    gradients = {name: torch.zeros_like(part) for name, part in model.named_parameters()}
-    return loss_and_gradient(model, rows.packed(rows_B), chosen, gradients, weight), gradients
+    gradients = pack_alone(model).zeros_like()
+    loss = loss_and_gradient(pack_alone(model), rows.packed(rows_B), chosen, gradients, weight)
+    return loss, by_name(gradients)
+
+
+def by_name(gradients: Weights) -> dict[str, torch.Tensor]:
+    return {name: part[0] for name, part in unpack(gradients).items()}
 
 
 @pytest.mark.parametrize("tied", [True, False])
@@ -85,11 +91,11 @@ def test_loss_and_gradients_are_those_of_autograd(tied: bool, sampled: bool) -> 
 def test_gradients_add_up_with_their_weights() -> None:
     rows, model = some_rows(), a_model(tied=True)
     first, second = np.arange(10), np.arange(10, 25)
-    total = {name: torch.zeros_like(part) for name, part in model.named_parameters()}
+    total = pack_alone(model).zeros_like()
     for rows_B, weight in ((first, 0.5), (second, 2.0)):
-        loss_and_gradient(model, rows.packed(rows_B), None, total, weight)
+        loss_and_gradient(pack_alone(model), rows.packed(rows_B), None, total, weight)
     one, other = by_hand(model, rows, first)[1], by_hand(model, rows, second)[1]
-    for name, summed in total.items():
+    for name, summed in by_name(total).items():
         assert_close(summed, 0.5 * one[name] + 2 * other[name], rtol=1e-4, atol=1e-5)
 
 
@@ -139,8 +145,9 @@ def test_gradients_where_outputs_are_left_out_are_those_of_autograd() -> None:
     inside_TB = np.arange(len(packed.alive_T))[:, None] < rows.length_R[rows_B]
     kept_TBE = torch.zeros(*inside_TB.shape, 7)
     kept_TBE[torch.from_numpy(inside_TB)] = kept_PE
-    gradients = {name: torch.zeros_like(part) for name, part in model.named_parameters()}
-    loss = loss_and_gradient(model, packed, None, gradients, 1.0, kept_PE)
+    total = pack_alone(model).zeros_like()
+    loss = loss_and_gradient(pack_alone(model), packed, None, total, 1.0, kept_PE)
+    gradients = by_name(total)
     expected, wanted = by_autograd(model, rows, rows_B, kept_BTE=kept_TBE.transpose(0, 1))
     assert loss == pytest.approx(expected, rel=1e-5)
     for name, gradient in wanted.items():

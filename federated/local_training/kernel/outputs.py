@@ -1,0 +1,73 @@
+"""SGD on the output layers of a chunk of devices, in place: device by device on a CPU, side by side on a GPU.
+
+Shape legend: C devices still training, N positions (step by step), L labelled positions of one device, E embedding,
+V vocabulary.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from federated.local_training.kernel.layout import Batch
+from pretrain.functions import softmax_loss
+from pretrain.kernel.weights import Weights
+from pretrain.kernel.workspace import Space
+
+
+def one_at_a_time(
+    weights: Weights, batch: Batch, learning_rate: float, space: Space, outs_CNE: Tensor, d_outs_CNE: Tensor
+) -> None:
+    """Train the output layer device by device; ``d_outs_CNE`` becomes the loss's gradient by recurrent output.
+
+    For a CPU, and only over labelled positions: the logits stay in cache, and nothing is computed for padding.
+    """
+    slope_V = space("slope", weights.bias.shape[-1])
+    for device, count in enumerate(batch.labelled_C.tolist()):
+        outputs_VE, outs_NE, d_outs_NE = weights.outputs[device], outs_CNE[device], d_outs_CNE[device]
+        targets_N = batch.targets_CN[device]
+        if count < len(targets_N):
+            d_outs_NE.zero_()
+        if not count:
+            continue
+        labelled = None
+        if count < len(targets_N):
+            labelled = torch.from_numpy(np.flatnonzero(targets_N))
+            targets_N = targets_N[targets_N != 0]
+            outs_NE = torch.index_select(outs_NE, 0, labelled, out=space("labelled", count, outs_NE.shape[1]))
+        logits_LV = space("logits", count, len(outputs_VE))
+        logits_LV.addmm_(outs_NE, outputs_VE.T, beta=0)
+        rate = learning_rate / count
+        bias_V = weights.bias[device].numpy()
+        softmax_loss(logits_LV.numpy(), bias_V, bias_V, targets_N, slope_V.zero_().numpy())
+        weights.bias[device].sub_(slope_V, alpha=rate)
+        if labelled is None:
+            d_outs_NE.addmm_(logits_LV, outputs_VE, beta=0, alpha=1 / count)
+        else:
+            d_labelled_LE = space("d_labelled", *outs_NE.shape)
+            d_labelled_LE.addmm_(logits_LV, outputs_VE, beta=0, alpha=1 / count)
+            d_outs_NE.index_copy_(0, labelled, d_labelled_LE)
+        outputs_VE.addmm_(logits_LV.T, outs_NE, alpha=-rate)
+
+
+def side_by_side(
+    weights: Weights,
+    targets_CN: Tensor,
+    learning_rate: float,
+    space: Space,
+    outs_CNE: Tensor,
+    d_outs_CNE: Tensor,
+) -> None:
+    """Train the output layer of all devices in one product each, positions without a target at weight exactly zero."""
+    devices, positions = targets_CN.shape
+    outputs_CVE, bias_CV = weights.outputs[:devices], weights.bias[:devices]
+    labelled_CN1 = (targets_CN != 0).to(space.dtype)[..., None]
+    share_CN1 = labelled_CN1 / labelled_CN1.sum(1, keepdim=True).clamp(min=1)
+    logits_CNV = space("logits", devices, positions, outputs_CVE.shape[1])
+    logits_CNV.baddbmm_(outs_CNE, outputs_CVE.mT, beta=0)
+    logits_CNV += bias_CV[:, None]
+    torch.softmax(logits_CNV, dim=-1, out=logits_CNV)
+    logits_CNV.scatter_add_(2, targets_CN[..., None], -torch.ones_like(labelled_CN1))
+    logits_CNV *= share_CN1
+    d_outs_CNE.baddbmm_(logits_CNV, outputs_CVE, beta=0)
+    bias_CV.sub_(logits_CNV.sum(1), alpha=learning_rate)
+    outputs_CVE.baddbmm_(logits_CNV.mT, outs_CNE, alpha=-learning_rate)
