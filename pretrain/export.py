@@ -3,8 +3,10 @@
 Shape legend: B rows, V vocabulary, E embedding and projection, H hidden, R rows, T steps.
 """
 
+import copy
 import math
 import tempfile
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,18 +14,18 @@ import numpy as np
 import onnx
 import torch
 from google.protobuf.message import DecodeError
-from onnx import TensorProto, helper, numpy_helper
+from onnx import numpy_helper
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
 
 from pretrain.config import ModelConfig
-from pretrain.files import atomic, write_bytes
+from pretrain.files import atomic
 from pretrain.model import KeyboardLM
 from pretrain.predictor import open_graph, step
 from pretrain.vocabulary import PAD, SPECIALS
 
 _OPSET = 17
-_IR_VERSION = 8
 EXACT_TOLERANCE = 1e-4
 _ROWS_AT_ONCE = 64
 
@@ -76,72 +78,49 @@ def load_model(path: Path, config: ModelConfig) -> KeyboardLM:
     return model
 
 
+class _Step(nn.Module):
+    """One word of ``KeyboardLM`` as a keyboard runs it.
+
+    The output layer is stored ``[E, V]``, and a tied model stores nothing else: its columns are the input embedding.
+    """
+
+    def __init__(self, model: KeyboardLM) -> None:
+        super().__init__()
+        self.model = model
+        self.output_EV = nn.Parameter(model.output_VE.detach().T.contiguous())
+
+    def forward(self, token_B: Tensor, cell_BH: Tensor, out_BE: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        model = self.model
+        embedded_BE = self.output_EV[:, token_B].T if model.tied else model.embedding[token_B]
+        cell_BH, out_BE = model.recur(embedded_BE @ model.gates_x + model.gates_b, (cell_BH, out_BE))
+        return out_BE @ self.output_EV + model.output_bias, cell_BH, out_BE
+
+
 def export_onnx(model: KeyboardLM, path: Path) -> None:
-    """One step of the model as a graph.
+    """One step of the model as a graph, in float32, by ``torch.onnx``.
 
     Inputs: ``token`` int64 ``[B]``, ``cell`` ``[B, H]``, ``out`` ``[B, E]`` (zeros at a sentence's
-    start). Outputs: ``logits`` ``[B, V]`` for the next word, ``next_cell``, ``next_out``. Built node
-    by node, so the file holds the equations of ``model.py`` and nothing a tracer added.
+    start). Outputs: ``logits`` ``[B, V]`` for the next word, ``next_cell``, ``next_out``. Weights are named as
+    parameters of ``_Step``.
     """
-    weights = {name: tensor.detach().cpu().float().numpy() for name, tensor in model.state_dict().items()}
-    # A tied model stores one matrix, [E, V]: columns are looked up for input, all of it multiplies for output.
-    output_EV = np.ascontiguousarray(weights.get("output", weights["embedding"]).T)
-    stored = {name: weights[name] for name in ("gates_x", "gates_r", "gates_b", "projection", "output_bias")}
-    stored |= {"output_EV": output_EV, "one": np.float32(1.0)}
-    if model.tied:
-        look_up = [
-            helper.make_node("Gather", ["output_EV", "token"], ["embedded_EB"], axis=1),
-            helper.make_node("Transpose", ["embedded_EB"], ["embedded"], perm=[1, 0]),
-        ]
-    else:
-        stored["embedding"] = weights["embedding"]
-        look_up = [helper.make_node("Gather", ["embedding", "token"], ["embedded"], axis=0)]
-    nodes = [
-        *look_up,
-        helper.make_node("MatMul", ["embedded", "gates_x"], ["from_input"]),
-        helper.make_node("MatMul", ["out", "gates_r"], ["from_out"]),
-        helper.make_node("Add", ["from_input", "gates_b"], ["biased"]),
-        helper.make_node("Add", ["biased", "from_out"], ["gates"]),
-        helper.make_node("Split", ["gates"], ["forget_raw", "candidate_raw", "output_raw"], axis=1),
-        helper.make_node("Sigmoid", ["forget_raw"], ["forget"]),
-        helper.make_node("Tanh", ["candidate_raw"], ["candidate"]),
-        helper.make_node("Sigmoid", ["output_raw"], ["output_gate"]),
-        # Coupled gates: the input gate is what the forget gate leaves.
-        helper.make_node("Sub", ["one", "forget"], ["input_gate"]),
-        helper.make_node("Mul", ["forget", "cell"], ["kept"]),
-        helper.make_node("Mul", ["input_gate", "candidate"], ["added"]),
-        helper.make_node("Add", ["kept", "added"], ["next_cell"]),
-        helper.make_node("Tanh", ["next_cell"], ["squashed"]),
-        helper.make_node("Mul", ["output_gate", "squashed"], ["hidden"]),
-        helper.make_node("MatMul", ["hidden", "projection"], ["next_out"]),
-        helper.make_node("MatMul", ["next_out", "output_EV"], ["scores"]),
-        helper.make_node("Add", ["scores", "output_bias"], ["logits"]),
-    ]
-
-    def value(name: str, kind: int, *shape: str | int) -> onnx.ValueInfoProto:
-        return helper.make_tensor_value_info(name, kind, shape)
-
-    hidden, embedding = model.hidden_dim, model.embedding_dim
-    graph = helper.make_graph(
-        nodes,
-        "keyboard_lm_step",
-        inputs=[
-            value("token", TensorProto.INT64, "B"),
-            value("cell", TensorProto.FLOAT, "B", hidden),
-            value("out", TensorProto.FLOAT, "B", embedding),
-        ],
-        outputs=[
-            value("logits", TensorProto.FLOAT, "B", model.vocabulary_size),
-            value("next_cell", TensorProto.FLOAT, "B", hidden),
-            value("next_out", TensorProto.FLOAT, "B", embedding),
-        ],
-        initializer=[numpy_helper.from_array(array, name) for name, array in stored.items()],
-    )
-    proto = helper.make_model(
-        graph, producer_name="tacit", opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR_VERSION
-    )
-    onnx.checker.check_model(proto, full_check=True)
-    write_bytes(path, proto.SerializeToString())
+    step = _Step(copy.deepcopy(model).cpu().float()).eval()
+    inputs, outputs = ["token", "cell", "out"], ["logits", "next_cell", "next_out"]
+    with atomic(path) as temporary, warnings.catch_warnings():
+        # The exporter's successor takes seconds for each graph, and packages that nothing else here needs.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        # H becomes a constant, as it should.
+        warnings.simplefilter("ignore", torch.jit.TracerWarning)
+        torch.onnx.export(
+            step,
+            (torch.zeros(2, dtype=torch.int64), *step.model.initial_state(2)),
+            temporary,
+            dynamo=False,
+            opset_version=_OPSET,
+            input_names=inputs,
+            output_names=outputs,
+            dynamic_axes={name: {0: "B"} for name in inputs + outputs},
+        )
+        onnx.checker.check_model(onnx.load(temporary), full_check=True)
 
 
 def load_graph(path: Path) -> KeyboardLM:
@@ -154,7 +133,7 @@ def load_graph(path: Path) -> KeyboardLM:
         graph = onnx.load(path).graph
     except DecodeError as error:
         raise ValueError(f"{path.name}: not an ONNX file; give the model.onnx of a bundle") from error
-    stored = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    stored = {tensor.name.removeprefix("model."): numpy_helper.to_array(tensor) for tensor in graph.initializer}
     missing = {"output_EV", "projection", "gates_x", "gates_r", "gates_b", "output_bias"} - stored.keys()
     if missing:
         raise ValueError(f"{path.name}: lacks {', '.join(sorted(missing))}; give the float32 model.onnx of a bundle")

@@ -18,12 +18,7 @@ from federated.local_training.clipping import Clip, grid_scale
 from federated.local_training.kernel.chunk import train_chunk
 from federated.local_training.norms import joint_norms, shrink_layers
 from federated.local_training.rows import DeviceRows, rows_digest
-from federated.local_training.whole_numbers import (
-    add_compiled,
-    add_rows_compiled,
-    add_rows_stacked,
-    add_stacked,
-)
+from federated.local_training.whole_numbers import add_compiled, add_rows_compiled, add_rows_stacked, add_stacked
 from pretrain.kernel.weights import Weights, pack, pack_flat, unpack
 from pretrain.model import KeyboardLM, parameter_count
 from pretrain.randomness.noise import FIXED_POINT
@@ -299,11 +294,9 @@ def _beside(
     # A canary's update has a row for every word.
     words = torch.arange(model.vocabulary_size, device=place)
     padding = (0, 0, 0, len(words) - updates.inputs.shape[1])
-    whole = [
-        torch.nn.functional.pad(updates.inputs, padding),
-        *(part.inputs for part in parts if part.inputs is not None),
-    ]
-    return Weights(updates.cell, torch.cat(whole), *shared), [*ids, *[words] * len(parts)]
+    planted = [part.inputs for part in parts if part.inputs is not None]
+    inputs = torch.cat([torch.nn.functional.pad(updates.inputs, padding), *planted])
+    return Weights(updates.cell, inputs, *shared), [*ids, *[words] * len(parts)]
 
 
 @contextmanager

@@ -23,10 +23,10 @@ class Cell:
       start_bias: of the gates of a fresh model, ``[G]``, by H.
       step: the gated output ``[..., H]`` and the new state ``[..., H]``, by the gates' inputs ``[..., G]`` and the
         state before.
-      forward: one time step of ``(gates_CNG, state_CNH, kept_CNH, gated_CNH, start, before, rows)``. The gates' inputs
-        become what ``backward`` needs of them; ``kept`` is a place for what else it needs. ``start`` and ``before`` are
-        the first positions of this step and of the one before (-1: there is none, the state was zero).
-      backward: the same step back, of ``(gates_CNG, state_CNH, kept_CNH, d_gated_CBH, d_state_CBH, start, before,
+      forward: one time step of ``(gates_CNG, state_CNH, saved_CNH, gated_CNH, start, before, rows)``. The gates' inputs
+        become what ``backward`` needs of them; ``saved`` is a place for what else it needs. ``start`` and ``before``
+        are the first positions of this step and of the one before (-1: there is none, the state was zero).
+      backward: the same step back, of ``(gates_CNG, state_CNH, saved_CNH, d_gated_CBH, d_state_CBH, start, before,
         rows)``. The gates become the gradient by their inputs. ``d_state`` is the gradient by this step's state from
         the steps after it, and becomes that by the state before.
     """

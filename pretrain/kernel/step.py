@@ -60,7 +60,7 @@ def add_gradient(
     gates_CNG = space("gates", models, positions, gates_CKG.shape[-1])
     gates_CNG.baddbmm_(seen_CNK[..., :bottom], gates_CKG[:, :bottom], beta=0)
     outs_CNE = space("outs", models, positions, embedding)
-    parts = (space(name, models, positions, hidden) for name in ("state", "kept", "gated"))
+    parts = (space(name, models, positions, hidden) for name in ("state", "saved", "gated"))
     tape = Tape(weights.cell, space.fuse, gates_CNG, *parts)
     recurrent_CEG = gates_CKG[:, bottom:]
     for step, (first, size) in enumerate(zip(starts, sizes, strict=True)):
@@ -122,7 +122,7 @@ class Tape(NamedTuple):
     fuse: bool
     gates_CNG: Tensor
     state_CNH: Tensor
-    kept_CNH: Tensor
+    saved_CNH: Tensor
     gated_CNH: Tensor
 
     def forward(self, start: int, before: int, rows: int) -> None:
@@ -133,8 +133,8 @@ class Tape(NamedTuple):
           rows: of this step.
         """
         if self.fuse:
-            gates, state, kept, gated = (part.numpy() for part in self[2:])
-            self.cell.forward(gates, state, kept, gated, start, before, rows)
+            gates, state, saved, gated = (part.numpy() for part in self[2:])
+            self.cell.forward(gates, state, saved, gated, start, before, rows)
             return
         span = slice(start, start + rows)
         self.gated_CNH[:, span], self.state_CNH[:, span] = self.cell.step(
@@ -148,8 +148,8 @@ class Tape(NamedTuple):
           d_state_CBH: gradient by this step's state from the steps after it; becomes that by the state before.
         """
         if self.fuse:
-            gates, state, kept, _ = (part.numpy() for part in self[2:])
-            self.cell.backward(gates, state, kept, d_gated_CBH.numpy(), d_state_CBH.numpy(), start, before, rows)
+            gates, state, saved, _ = (part.numpy() for part in self[2:])
+            self.cell.backward(gates, state, saved, d_gated_CBH.numpy(), d_state_CBH.numpy(), start, before, rows)
             return
         gates_CBG, later_CBH = self.gates_CNG[:, start : start + rows], d_state_CBH[:, :rows]
         inputs = [part.detach().requires_grad_() for part in (gates_CBG, self._state(before, rows))]

@@ -66,7 +66,7 @@ def test_graph_has_the_promised_names_and_shapes(tmp_path: Path, tiny_model: Key
     ]
     stored = {tensor.name: tuple(tensor.dims) for tensor in onnx.load(tmp_path / "model.onnx").graph.initializer}
     assert stored["output_EV"] == (8, 24)
-    assert "embedding" not in stored
+    assert not any(name.endswith("embedding") for name in stored)
 
 
 @pytest.mark.slow

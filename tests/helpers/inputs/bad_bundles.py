@@ -100,8 +100,8 @@ def _other_graph(kind: str, path: Path) -> None:
             ir_version=8,
         )
     elif kind == "nan":
-        bias = next(tensor for tensor in graph.initializer if tensor.name == "output_bias")
-        bias.CopyFrom(onnx.numpy_helper.from_array(np.full(len(WORDS), np.nan, np.float32), "output_bias"))
+        bias = next(tensor for tensor in graph.initializer if tensor.name == "model.output_bias")
+        bias.CopyFrom(onnx.numpy_helper.from_array(np.full(len(WORDS), np.nan, np.float32), "model.output_bias"))
     elif kind == "operator":
         graph.node[0].op_type = "Nothing"
     elif kind == "opset":

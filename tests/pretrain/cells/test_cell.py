@@ -24,7 +24,7 @@ def test_two_steps_forward_and_back_are_the_definition(
         return 2 * torch.randn(MODELS, *shape, generator=generator, dtype=dtype)
 
     positions, later = SECOND + ROWS, ROWS - ended
-    gates, state, kept, gated = (drawn(positions, size * HIDDEN).numpy() for size in (cell.gates, 1, 1, 1))
+    gates, state, saved, gated = (drawn(positions, size * HIDDEN).numpy() for size in (cell.gates, 1, 1, 1))
     d_first, d_second, d_state = drawn(ROWS, HIDDEN), drawn(later, HIDDEN), drawn(ROWS, HIDDEN)
     inputs = [torch.from_numpy(gates[:, start : start + ROWS].copy()).requires_grad_() for start in (FIRST, SECOND)]
     gated_first, state_first = cell.step(inputs[0], torch.zeros(MODELS, ROWS, HIDDEN, dtype=dtype))
@@ -34,16 +34,16 @@ def test_two_steps_forward_and_back_are_the_definition(
     expected = torch.autograd.grad((gated_first, gated_second, ends), inputs, (d_first, d_second, d_state))
 
     untouched = gates[:, 0].copy()
-    cell.forward(gates, state, kept, gated, FIRST, -1, ROWS)
-    cell.forward(gates, state, kept, gated, SECOND, FIRST, later)
+    cell.forward(gates, state, saved, gated, FIRST, -1, ROWS)
+    cell.forward(gates, state, saved, gated, SECOND, FIRST, later)
     for found, wanted in ((gated, gated_first), (state, state_first)):
         np.testing.assert_allclose(found[:, FIRST : FIRST + ROWS], wanted.detach(), atol=tolerance)
     for found, wanted in ((gated, gated_second), (state, state_second)):
         np.testing.assert_allclose(found[:, SECOND : SECOND + later], wanted.detach(), atol=tolerance)
 
     by_state = d_state.numpy().copy()
-    cell.backward(gates, state, kept, d_second.numpy(), by_state, SECOND, FIRST, later)
-    cell.backward(gates, state, kept, d_first.numpy(), by_state, FIRST, -1, ROWS)
+    cell.backward(gates, state, saved, d_second.numpy(), by_state, SECOND, FIRST, later)
+    cell.backward(gates, state, saved, d_first.numpy(), by_state, FIRST, -1, ROWS)
     np.testing.assert_allclose(gates[:, FIRST : FIRST + ROWS], expected[0], atol=10 * tolerance)
     np.testing.assert_allclose(gates[:, SECOND : SECOND + later], expected[1][:, :later], atol=10 * tolerance)
     np.testing.assert_array_equal(gates[:, 0], untouched)
@@ -53,10 +53,10 @@ def test_two_steps_forward_and_back_are_the_definition(
 def test_what_is_not_a_number_stays_none(cell: Cell) -> None:
     gates = np.zeros((1, 2, cell.gates * 2), np.float32)
     gates[0, 0, 0] = np.nan
-    state, kept, gated = (np.zeros((1, 2, 2), np.float32) for _ in range(3))
-    cell.forward(gates, state, kept, gated, 0, -1, 1)
+    state, saved, gated = (np.zeros((1, 2, 2), np.float32) for _ in range(3))
+    cell.forward(gates, state, saved, gated, 0, -1, 1)
     assert np.isnan(gated[0, 0, 0])
     assert np.isfinite(gated[0, 0, 1])
     by_state = np.zeros((1, 1, 2), np.float32)
-    cell.backward(gates, state, kept, np.ones((1, 1, 2), np.float32), by_state, 0, -1, 1)
+    cell.backward(gates, state, saved, np.ones((1, 1, 2), np.float32), by_state, 0, -1, 1)
     assert np.isnan(gates[0, 0, 0])
