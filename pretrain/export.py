@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from pretrain.config import ModelConfig
 from pretrain.files import atomic
-from pretrain.model import KeyboardLM
+from pretrain.model import KeyboardLM, build_model
 from pretrain.predictor import open_graph, step
 from pretrain.vocabulary import PAD, SPECIALS
 
@@ -65,7 +65,7 @@ def load_model(path: Path, config: ModelConfig) -> KeyboardLM:
         raise ValueError(f"{path.name}: not a safetensors file: {error}") from error
     if "embedding" not in weights:
         raise ValueError(f"{path.name}: no tensor 'embedding'; these are not KeyboardLM weights")
-    model = KeyboardLM(weights["embedding"].shape[0], config.embedding_dim, config.hidden_dim, tied=config.tied)
+    model = build_model(config, len(weights["embedding"]), seed=0)
     expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     shapes = {name: tuple(tensor.shape) for name, tensor in weights.items()}
     if shapes != expected:

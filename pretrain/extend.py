@@ -68,7 +68,8 @@ def grow(
     if new.words[: len(old)] != old.words:
         raise ValueError("new: must begin with the words of old, ids unchanged; use vocabulary.extend")
     fresh = new.words[len(old) :]
-    grown = KeyboardLM(len(new), model.embedding_dim, model.hidden_dim, tied=model.tied).to(model.embedding.device)
+    grown = KeyboardLM(len(new), model.embedding_dim, model.hidden_dim, tied=model.tied, cell=model.cell)
+    grown = grown.to(model.embedding.device)
     weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     if fresh:
         mix_NV = torch.zeros(len(fresh), len(old), device=model.embedding.device)

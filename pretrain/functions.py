@@ -2,6 +2,8 @@
 
 Shape legend: L labelled positions, K columns of the output layer, V vocabulary.
 
+numba caches a compiled caller by the caller's own file: after a change here, remove ``__pycache__`` of ``cells`` too.
+
 A number that is not finite stays so: a broken device has to be seen as broken where its update is clipped.
 """
 

@@ -1,18 +1,32 @@
 """Compiled cells against their definition and its automatic derivative."""
 
+import copy
+import importlib
+import pkgutil
+
 import numpy as np
 import pytest
 import torch
 
+from pretrain import cells
 from pretrain.cells.cell import Cell
-from pretrain.cells.cifg import CIFG
+from pretrain.model import KeyboardLM
+
+# Every cell there is: a file in the folder is enough.
+CELLS = {
+    module.name: value
+    for module in pkgutil.iter_modules(cells.__path__)
+    for value in vars(importlib.import_module(f"{cells.__name__}.{module.name}")).values()
+    if isinstance(value, Cell)
+}
+every_cell = pytest.mark.parametrize("cell", CELLS.values(), ids=CELLS.keys())
 
 MODELS, ROWS, HIDDEN = 3, 4, 5
 # Both steps of a row are held, as what a later one hands back shows in the earlier one.
 FIRST, SECOND = 1, 1 + ROWS
 
 
-@pytest.mark.parametrize("cell", [CIFG])
+@every_cell
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 2e-6)])
 @pytest.mark.parametrize("ended", [0, 1])
 def test_two_steps_forward_and_back_are_the_definition(
@@ -49,7 +63,7 @@ def test_two_steps_forward_and_back_are_the_definition(
     np.testing.assert_array_equal(gates[:, 0], untouched)
 
 
-@pytest.mark.parametrize("cell", [CIFG])
+@every_cell
 def test_what_is_not_a_number_stays_none(cell: Cell) -> None:
     gates = np.zeros((1, 2, cell.gates * 2), np.float32)
     gates[0, 0, 0] = np.nan
@@ -60,3 +74,9 @@ def test_what_is_not_a_number_stays_none(cell: Cell) -> None:
     by_state = np.zeros((1, 1, 2), np.float32)
     cell.backward(gates, state, saved, np.ones((1, 1, 2), np.float32), by_state, 0, -1, 1)
     assert np.isnan(gates[0, 0, 0])
+
+
+def test_the_cell_of_a_copied_model_is_the_same_one() -> None:
+    model = KeyboardLM(9, 4, 6, tied=True)
+    assert copy.deepcopy(model).cell is model.cell
+    assert "cifg" in CELLS
