@@ -12,7 +12,7 @@ a GPU (and to test the compiled ones against).
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -60,38 +60,36 @@ def add_gradient(
     gates_CNG = space("gates", models, positions, gates_CKG.shape[-1])
     gates_CNG.baddbmm_(seen_CNK[..., :bottom], gates_CKG[:, :bottom], beta=0)
     outs_CNE = space("outs", models, positions, embedding)
-    parts = (space(name, models, positions, hidden) for name in ("state", "saved", "gated"))
-    tape = Tape(weights.cell, space.fuse, gates_CNG, *parts)
-    recurrent_CEG = gates_CKG[:, bottom:]
+    state_CNH, saved_CNH, gated_CNH = (space(name, models, positions, hidden) for name in ("state", "saved", "gated"))
+    tape = Tape(weights.cell, space.fuse, gates_CNG, state_CNH, saved_CNH, gated_CNH)
+    # Views of each time step.
+    gates, gated, outs = (part.split(sizes, dim=1) for part in (gates_CNG, gated_CNH, outs_CNE))
+    recurrent, recurrent_CEG = seen_CNK[..., bottom:].split(sizes, dim=1), gates_CKG[:, bottom:]
     for step, (first, size) in enumerate(zip(starts, sizes, strict=True)):
-        span = slice(first, first + size)
         if step:
-            before = starts[step - 1]
-            seen_CNK[:, span, bottom:] = outs_CNE[:, before : before + size]
-            gates_CNG[:, span].baddbmm_(seen_CNK[:, span, bottom:], recurrent_CEG)
+            recurrent[step].copy_(outs[step - 1][:, :size])
+            gates[step].baddbmm_(recurrent[step], recurrent_CEG)
         tape.forward(first, starts[step - 1] if step else -1, size)
-        outs_CNE[:, span].baddbmm_(tape.gated_CNH[:, span], projection_CHE, beta=0)
+        outs[step].baddbmm_(gated[step], projection_CHE, beta=0)
 
     d_outs_CNE = space("d_outs", models, positions, embedding)
     loss = output_layer(outs_CNE, d_outs_CNE)
 
+    d_outs, projection_CEH = d_outs_CNE.split(sizes, dim=1), projection_CHE.mT
     # A few rows times a transposed matrix run at a third of the speed: transposed once for all steps.
     recurrent_CGE = space("recurrent", models, gates_CKG.shape[-1], embedding).copy_(recurrent_CEG.mT)
     d_state_CBH = space("d_state", models, sizes[0], hidden).zero_()
     for step in reversed(range(len(sizes))):
-        first, size = starts[step], sizes[step]
-        span = slice(first, first + size)
-        d_gated_CBH = space("d_gated", models, size, hidden)
-        d_gated_CBH.baddbmm_(d_outs_CNE[:, span], projection_CHE.mT, beta=0)
-        tape.backward(d_gated_CBH, d_state_CBH, first, starts[step - 1] if step else -1, size)
+        size = sizes[step]
+        d_gated_CBH = space("d_gated", models, size, hidden).baddbmm_(d_outs[step], projection_CEH, beta=0)
+        tape.backward(d_gated_CBH, d_state_CBH, starts[step], starts[step - 1] if step else -1, size)
         if step:
-            before = starts[step - 1]
             # Rows that ended before get nothing back.
-            d_outs_CNE[:, before : before + size].baddbmm_(gates_CNG[:, span], recurrent_CGE)
+            d_outs[step - 1][:, :size].baddbmm_(gates[step], recurrent_CGE)
     d_words_CNE = space("d_words", models, positions, embedding)
     d_words_CNE.baddbmm_(gates_CNG, gates_CKG[:, :embedding].mT, beta=0)
     into.gates[:models].baddbmm_(seen_CNK.mT, gates_CNG, alpha=rate)
-    into.projection[:models].baddbmm_(tape.gated_CNH.mT, d_outs_CNE, alpha=rate)
+    into.projection[:models].baddbmm_(gated_CNH.mT, d_outs_CNE, alpha=rate)
     if not space.fuse:
         d_words_CNE = at_first_use(rows_CN, d_words_CNE)
     _flat_table(into).index_add_(0, rows_CN.flatten(), d_words_CNE.flatten(0, 1), alpha=rate)
@@ -115,15 +113,15 @@ def at_first_use(rows_CN: Tensor, d_words_CNE: Tensor) -> Tensor:
     return torch.bmm((same_CNN & first_CN1).to(d_words_CNE.dtype), d_words_CNE)
 
 
-class Tape(NamedTuple):
+class Tape:
     """The forward pass as the backward pass needs it (see ``Cell``), by compiled functions if ``fuse``."""
 
-    cell: Cell
-    fuse: bool
-    gates_CNG: Tensor
-    state_CNH: Tensor
-    saved_CNH: Tensor
-    gated_CNH: Tensor
+    def __init__(
+        self, cell: Cell, fuse: bool, gates_CNG: Tensor, state_CNH: Tensor, saved_CNH: Tensor, gated_CNH: Tensor
+    ) -> None:
+        self._cell, self._gates_CNG, self._state_CNH, self._gated_CNH = cell, gates_CNG, state_CNH, gated_CNH
+        parts = (gates_CNG, state_CNH, saved_CNH, gated_CNH)
+        self._arrays = tuple(part.numpy() for part in parts) if fuse else None
 
     def forward(self, start: int, before: int, rows: int) -> None:
         """One time step from the gates' inputs.
@@ -132,13 +130,13 @@ class Tape(NamedTuple):
           start, before: first position of this step and of the one before; -1 if there is none.
           rows: of this step.
         """
-        if self.fuse:
-            gates, state, saved, gated = (part.numpy() for part in self[2:])
-            self.cell.forward(gates, state, saved, gated, start, before, rows)
+        if self._arrays is not None:
+            gates, state, saved, gated = self._arrays
+            self._cell.forward(gates, state, saved, gated, start, before, rows)
             return
         span = slice(start, start + rows)
-        self.gated_CNH[:, span], self.state_CNH[:, span] = self.cell.step(
-            self.gates_CNG[:, span], self._state(before, rows)
+        self._gated_CNH[:, span], self._state_CNH[:, span] = self._cell.step(
+            self._gates_CNG[:, span], self._state(before, rows)
         )
 
     def backward(self, d_gated_CBH: Tensor, d_state_CBH: Tensor, start: int, before: int, rows: int) -> None:
@@ -147,20 +145,20 @@ class Tape(NamedTuple):
         Args:
           d_state_CBH: gradient by this step's state from the steps after it; becomes that by the state before.
         """
-        if self.fuse:
-            gates, state, saved, _ = (part.numpy() for part in self[2:])
-            self.cell.backward(gates, state, saved, d_gated_CBH.numpy(), d_state_CBH.numpy(), start, before, rows)
+        if self._arrays is not None:
+            gates, state, saved, _ = self._arrays
+            self._cell.backward(gates, state, saved, d_gated_CBH.numpy(), d_state_CBH.numpy(), start, before, rows)
             return
-        gates_CBG, later_CBH = self.gates_CNG[:, start : start + rows], d_state_CBH[:, :rows]
+        gates_CBG, later_CBH = self._gates_CNG[:, start : start + rows], d_state_CBH[:, :rows]
         inputs = [part.detach().requires_grad_() for part in (gates_CBG, self._state(before, rows))]
         with torch.enable_grad():
-            outputs = self.cell.step(*inputs)
-        by_gates_CBG, by_before_CBH = torch.autograd.grad(outputs, inputs, (d_gated_CBH[:, :rows], later_CBH))
+            outputs = self._cell.step(*inputs)
+        by_gates_CBG, by_before_CBH = torch.autograd.grad(outputs, inputs, (d_gated_CBH, later_CBH))
         gates_CBG.copy_(by_gates_CBG)
         later_CBH.copy_(by_before_CBH)
 
     def _state(self, before: int, rows: int) -> Tensor:
         """State of the rows before a step; zero before the first."""
         if before < 0:
-            return torch.zeros_like(self.state_CNH[:, :rows])
-        return self.state_CNH[:, before : before + rows]
+            return torch.zeros_like(self._state_CNH[:, :rows])
+        return self._state_CNH[:, before : before + rows]
