@@ -3,7 +3,7 @@
 Shape legend: D devices, T rounds, P parameters.
 
 DP-FTRL (Kairouz et al. 2021, algorithm 1) with momentum on the noisy mean, as in Xu et al. 2023; with
-independent noise DP-FedAvg (McMahan et al. 2018, algorithm 1).
+independent noise DP-FedAvg and DP-FedSGD (McMahan et al. 2018, algorithm 1).
 
 Guarantee: the sequence of all models is a post-processing of what ``federated.rounds.privatize`` releases
 from updates clipped to the clip norm in use. With correlated noise no device takes part twice

@@ -1,4 +1,4 @@
-"""Independent noise with amplification by sampling: the epsilon of DP-FedAvg.
+"""Independent noise with amplification by sampling: the epsilon of DP-FedAvg and DP-FedSGD.
 
 Poisson rounds (every device joins by its own coin; McMahan et al. 2018) are accounted twice, by
 programs that share nothing: privacy loss distributions, and Renyi orders by a closed form

@@ -1,4 +1,4 @@
-"""Fresh noise in every round: DP-FedAvg.
+"""Fresh noise in every round: DP-FedAvg and DP-FedSGD.
 
 McMahan et al. 2018, *Learning Differentially Private Recurrent Language Models*. The strategy is
 the identity, so a device's rounds simply add up; what sampling gains beyond that is

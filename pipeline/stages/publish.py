@@ -104,7 +104,7 @@ def publish(ctx: StageContext) -> Publish:
         parity_max_difference=_furthest(about),
         int8=about["int8"],
         dictionary_words=about["dictionary_words"],
-        dictionary_of=about.get("dictionary_of"),
+        dictionary_of=about["dictionary_of"],
         files=tuple(sorted(f"bundle/{path.name}" for path in bundle.iterdir())),
         registered_files=registered,
     )

@@ -116,7 +116,7 @@ def _private(name: str, run: RunDir, record: StageRecord, gone: tuple[bool | Non
     if is_gone(run, name):
         yield Check(id=f"private:{name}", passed=gone[0], detail=gone[1])
     elif record.private_digest is None:
-        yield Check(id=f"private:{name}", passed=None, detail="made before private folders were sealed")
+        yield Check(id=f"private:{name}", passed=False, detail="its record does not say what the private folder held")
     else:
         try:
             wrong = run.private_problems(name, record.private_digest)

@@ -49,7 +49,7 @@ def spent(rho: float, epsilon: float) -> Spend:
     return Spend(unit="device", adjacency="zero-out", rho=rho, epsilon=epsilon, delta=1e-6)
 
 
-def rounds(config: LaunchConfig, directory: Path, train: int) -> Observed:
+def rounds(config: LaunchConfig, directory: Path, train: int) -> tuple[Observed, list[int]]:
     """Draw real cohorts and keep their records, as fine-tuning does."""
     mechanism = config.mechanism
     cohorts = Cohorts(
@@ -61,7 +61,9 @@ def rounds(config: LaunchConfig, directory: Path, train: int) -> Observed:
         records = records.add(number, ids)
     directory.mkdir()
     save_records(records, directory / "participation.parquet", mechanism.rounds)
-    return observe(records, mechanism.rounds, cohorts, np.arange(train + SYNTHETIC) >= train)
+    synthetic_D = np.arange(train + SYNTHETIC) >= train
+    joined = records.participations(train + SYNTHETIC)[synthetic_D].tolist()
+    return observe(records, mechanism.rounds, cohorts, synthetic_D), joined
 
 
 def ingest_private(ctx: StageContext) -> Result:
@@ -71,7 +73,7 @@ def ingest_private(ctx: StageContext) -> Result:
 
 def fine_tune(ctx: StageContext) -> Result:
     store = population.open_store(ctx.run.private("ingest_private") / "store")
-    seen = rounds(ctx.config, ctx.private / "rounds", int((store.split_D == 0).sum()))
+    seen, joined = rounds(ctx.config, ctx.private / "rounds", int((store.split_D == 0).sum()))
     reached = accounting.from_records(ctx.config.mechanism, seen)
     epsilon = reached.epsilon[1e-6]
     return Result(
@@ -83,6 +85,7 @@ def fine_tune(ctx: StageContext) -> Result:
         delta=1e-6,
         rounds=seen.rounds,
         **dict(participation_shown(seen)),
+        synthetic_participations=joined,
         secagg=None,
         amplified=None,
         spend=spent(reached.rho, epsilon),

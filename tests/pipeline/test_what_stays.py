@@ -88,7 +88,6 @@ def test_a_restart_takes_away_what_a_kill_left(calls: Calls, settings: Settings)
     for path in left:
         path.parent.mkdir(exist_ok=True)
         path.touch()
-    (run.public("plan") / ".bundle-0a1b2c3d").mkdir()
     run_all(calls, settings)
     assert not any(path.exists() for path in left)
     assert sorted(path.name for path in run.public("plan").iterdir()) == [".processors", "numbers", "result.json"]

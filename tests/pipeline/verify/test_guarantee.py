@@ -19,7 +19,15 @@ CONFIG = launch_config(
     counts={"noise_multiplier": 2.0, "model": "start-mixture"},
     discovery={"epsilon0": EPSILON0, "messages_per_device": SENT},
 )
-COUNTED = {"ships": "mixture", "noise_multiplier": 2.0, "clip_norm": 1.0, "cells": 9, "contexts": 3, "rho": 0.125}
+COUNTED = {
+    "ships": "mixture",
+    "noise_multiplier": 2.0,
+    "clip_norm": 1.0,
+    "cells": 9,
+    "contexts": 3,
+    "start_weight": 2.0,
+    "rho": 0.125,
+}
 
 
 def derived(words: dict = WORDS, certificate: float | None = None) -> tuple[dict, Total]:

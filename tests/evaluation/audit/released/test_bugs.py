@@ -1,4 +1,4 @@
-"""Bugs that the audits of version 0.1 let pass: each speaks against the run, and an honest run stays clean."""
+"""Bugs that an audit of projections alone lets pass: each speaks against the run, and an honest run stays clean."""
 
 from pathlib import Path
 
